@@ -76,39 +76,24 @@ pub struct Flags {
     pub wait: Option<Duration>,
 }
 
-/// Why there is no configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file has a mistake.
-    #[error(transparent)]
-    File(#[from] toml_reader::Error),
-    /// The file cannot be read, or was named and does not exist.
-    #[error("the configuration {} cannot be read: {why}", .path.display())]
-    Unreadable { path: PathBuf, why: String },
-    /// A flag or a variable has a mistake.
-    #[error("{place} {what}")]
-    Value { place: &'static str, what: String },
-}
-
 impl Config {
     /// Make the configuration. `env` looks a variable up, `folder` is the working directory.
     ///
     /// Relative paths of the file start at the file's folder, all others at the working directory.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or when it, a flag or a variable has a mistake.
     pub fn load(
         flags: &Flags,
         env: &dyn Fn(&str) -> Option<OsString>,
         folder: &Path,
-    ) -> Result<Config, ConfigError> {
+    ) -> Result<Config, String> {
         let env = |name: &str| env(name).filter(|value| !value.is_empty());
         let (file, text) = read_file(flags.config.as_deref(), folder)?;
-        let mut config = match &file {
-            Some(path) => {
-                let shown = path.display().to_string();
-                let home = path.parent().unwrap_or(Path::new(""));
-                Config::read(&shown, &text, home, &env)?
-            }
-            None => Config::read(FILE_NAME, "", Path::new(""), &env)?,
-        };
+        let path = file.as_deref().unwrap_or(Path::new(FILE_NAME));
+        let home = path.parent().unwrap_or(Path::new(""));
+        let read = Config::read(&path.display().to_string(), &text, home, &env);
+        let mut config = read.map_err(|error| error.to_string())?;
         config.file = file;
         config.override_with(flags, &env)?;
         Ok(config)
@@ -181,19 +166,16 @@ impl Config {
     /// Return the paths that no task may be granted to write: the configuration, the schedules file, the database, the
     /// compiled code, and the files of secrets.
     pub fn own_paths(&self) -> Vec<PathBuf> {
-        let database = self.files.database.sqlite_path().map(Path::to_path_buf);
-        let schedules = Some(self.files.schedules.clone());
-        let paths = [
-            self.file.clone(),
-            schedules,
-            database,
-            self.sandbox.cache_dir.clone(),
-        ];
         let secrets = self.secrets.values().filter_map(|source| match source {
-            Source::File(path) => Some(path.clone()),
+            Source::File(path) => Some(path.as_path()),
             Source::Env { .. } | Source::Command(_) => None,
         });
-        paths.into_iter().flatten().chain(secrets).collect()
+        let paths = (self.file.as_deref().into_iter())
+            .chain([self.files.schedules.as_path()])
+            .chain(self.files.database.sqlite_path())
+            .chain(self.sandbox.cache_dir.as_deref())
+            .chain(secrets);
+        paths.map(Path::to_path_buf).collect()
     }
 
     fn read(
@@ -245,13 +227,13 @@ impl Config {
             audit: read_table(&mut top, "audit", |table| Audit::read(table, home))?,
             late: read_table(&mut top, "late", |table| {
                 let late = Late::read(table, home)?;
-                match late.catchup_window < late.misfire_grace {
-                    false => Ok(late),
-                    true => Err(table.error(
+                if late.catchup_window < late.misfire_grace {
+                    return Err(table.error(
                         "catchup_window",
                         "is shorter than misfire_grace: every missed slot is later than that, so none would be caught up; write a longer one",
-                    )),
+                    ));
                 }
+                Ok(late)
             })?,
             sandbox,
             secrets: secrets::read(top.named_tables("secrets")?, home, env)?,
@@ -264,29 +246,22 @@ impl Config {
         &mut self,
         flags: &Flags,
         env: &dyn Fn(&str) -> Option<OsString>,
-    ) -> Result<(), ConfigError> {
-        let value = |place, what: String| ConfigError::Value { place, what };
-        let database = match &flags.database {
-            Some(url) => Some(("--database", url.clone())),
-            None => match env(environment::DATABASE).map(OsString::into_string) {
-                Some(Ok(url)) => Some((environment::DATABASE, url)),
-                Some(Err(_)) => {
-                    return Err(value(environment::DATABASE, "is not UTF-8 text".to_owned()));
-                }
-                None => None,
-            },
-        };
-        if let Some((place, url)) = database {
-            self.files.database = url
-                .parse()
-                .map_err(|error: InvalidDatabaseUrl| value(place, error.to_string()))?;
+    ) -> Result<(), String> {
+        let flag = flags.database.clone().map(|url| ("--database", url.into()));
+        let variable = || Some((environment::DATABASE, env(environment::DATABASE)?));
+        if let Some((place, url)) = flag.or_else(variable) {
+            let url = url.to_str();
+            let url = url.ok_or_else(|| format!("{place} is not UTF-8 text"))?;
+            let parsed = url.parse();
+            self.files.database =
+                parsed.map_err(|error: InvalidDatabaseUrl| format!("{place} {error}"))?;
         }
         let plugins = flags.plugins.clone();
         if let Some(path) = plugins.or_else(|| env(environment::PLUGINS).map(PathBuf::from)) {
             self.files.plugins = path;
         }
         if let Some(name) = &flags.name {
-            check_host_name(name).map_err(|what| value("--name", what))?;
+            check_host_name(name).map_err(|what| format!("--name {what}"))?;
             self.host.name = Some(name.clone());
         }
         self.host.wait = flags.wait.unwrap_or(self.host.wait).min(YEAR);
@@ -358,29 +333,22 @@ fn read_table<T>(
 }
 
 /// Return the path and the text of the named file, else of the usual file if it exists.
-fn read_file(
-    named: Option<&Path>,
-    folder: &Path,
-) -> Result<(Option<PathBuf>, String), ConfigError> {
+fn read_file(named: Option<&Path>, folder: &Path) -> Result<(Option<PathBuf>, String), String> {
     let path = folder.join(named.unwrap_or(Path::new(FILE_NAME)));
-    match files::read_text(&path) {
-        Ok(Some(text)) => Ok((Some(path), text)),
-        Ok(None) if named.is_none() => Ok((None, String::new())),
-        Ok(None) => Err(ConfigError::Unreadable {
-            path,
-            why: "it does not exist; correct the path given with --config".to_owned(),
-        }),
-        Err(why) => Err(ConfigError::Unreadable { path, why }),
-    }
+    let why = match files::read_text(&path) {
+        Ok(Some(text)) => return Ok((Some(path), text)),
+        Ok(None) if named.is_none() => return Ok((None, String::new())),
+        Ok(None) => "it does not exist; correct the path given with --config".to_owned(),
+        Err(why) => why,
+    };
+    let path = path.display();
+    Err(format!("the configuration {path} cannot be read: {why}"))
 }
 
 /// Return this program's folder in the user's cache folder; `None` for a user without a home.
 fn user_cache(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let absolute = |name| {
-        env(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
+    let path = |name| env(name).map(PathBuf::from);
+    let absolute = |name| path(name).filter(|path| path.is_absolute());
     let caches = absolute(environment::CACHE_HOME)
         .or_else(|| Some(absolute(environment::HOME)?.join(".cache")))?;
     Some(caches.join("campanile"))

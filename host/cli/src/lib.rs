@@ -32,7 +32,7 @@ use commands::{
     schedule, serve, stats, task,
 };
 use config::{Config, Flags};
-use output::{Exit, Record, Result, failed};
+use output::{Exit, Failure, Record, Result, failed};
 
 /// Runs WebAssembly tasks on schedules.
 ///
@@ -199,7 +199,7 @@ impl Common {
             ..flags
         };
         let env = |name: &str| std::env::var_os(name);
-        Ok(Config::load(&flags, &env, Path::new(""))?)
+        Config::load(&flags, &env, Path::new("")).map_err(Failure::refused)
     }
 
     /// Open the database; its tables must be those of this version. It is opened once, and closed when the command ends.

@@ -8,7 +8,6 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::config::ConfigError;
 use campanile_engine::StartError;
 use campanile_engine::approval::PackageError;
 use campanile_engine::schedule_admin::ScheduleError;
@@ -124,12 +123,6 @@ mod macros {
     pub(crate) use {failed, print_line, print_message, refused};
 }
 pub(crate) use macros::{failed, print_line, print_message, refused};
-
-impl From<ConfigError> for Failure {
-    fn from(error: ConfigError) -> Failure {
-        Failure::refused(error)
-    }
-}
 
 impl From<DbError> for Failure {
     fn from(error: DbError) -> Failure {

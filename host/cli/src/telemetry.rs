@@ -26,23 +26,13 @@ pub enum LogFormat {
     Json,
 }
 
-/// The error of setting up the log.
-#[derive(Debug, thiserror::Error)]
-pub enum TelemetryError {
-    /// `CAMPANILE_LOG` is not a valid filter.
-    #[error(
-        "CAMPANILE_LOG=`{text}` is not a log filter ({reason}): write a level such as `debug`, or `info,campanile=trace`"
-    )]
-    Filter { text: String, reason: String },
-    /// The log of this process was set up before.
-    #[error("logging is already set up in this process")]
-    Twice,
-}
-
 /// Write log lines to stderr in `format`, filtered by `CAMPANILE_LOG`, by default from level info.
 ///
 /// Stdout is for data. There are colours only on a terminal, and not when `NO_COLOR` is set.
-pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
+///
+/// # Errors
+/// When `CAMPANILE_LOG` is not a valid filter, or the log of this process was set up before.
+pub fn init(format: LogFormat) -> Result<(), String> {
     let filter = filter(std::env::var_os(environment::LOG).as_deref())?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -59,17 +49,19 @@ pub fn init(format: LogFormat) -> Result<(), TelemetryError> {
         }
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
     };
-    done.map_err(|_| TelemetryError::Twice)
+    done.map_err(|_| "logging is already set up in this process".to_owned())
 }
 
-fn filter(text: Option<&OsStr>) -> Result<EnvFilter, TelemetryError> {
+fn filter(text: Option<&OsStr>) -> Result<EnvFilter, String> {
     let text = match text {
         Some(text) if !text.is_empty() => text.to_string_lossy(),
         _ => Cow::Owned(filter_default()),
     };
-    EnvFilter::try_new(&text).map_err(|error| TelemetryError::Filter {
-        text: printable(&text).into_owned(),
-        reason: error.to_string(),
+    EnvFilter::try_new(&text).map_err(|error| {
+        let text = printable(&text);
+        format!(
+            "CAMPANILE_LOG=`{text}` is not a log filter ({error}): write a level such as `debug`, or `info,campanile=trace`"
+        )
     })
 }
 
@@ -95,10 +87,6 @@ mod tests {
         assert!(filter(Some(OsStr::new(""))).is_ok());
         assert!(filter(Some(OsStr::new("warn,campanile::engine=trace"))).is_ok());
         let error = filter(Some(OsStr::new("campanile=loud"))).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("CAMPANILE_LOG=`campanile=loud` is not a log filter")
-        );
+        assert!(error.starts_with("CAMPANILE_LOG=`campanile=loud` is not a log filter"));
     }
 }

@@ -13,11 +13,11 @@ use super::serve;
 use crate::Common;
 use crate::output::{self, Result, refused};
 use campanile_engine::forecast::snapshot::{self, OmittedSchedule};
-use campanile_engine::forecast::{Forecast, ForecastRequest, Outage, SystemSnapshot};
+use campanile_engine::forecast::{ForecastRequest, Outage};
 use campanile_engine::schedule_admin;
 use campanile_engine::schedules_file::rehearse;
 use campanile_model::clock::Timestamp;
-use campanile_store::schedules::{self, Schedule};
+use campanile_store::schedules;
 use report::PlanReport;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -48,27 +48,6 @@ pub(crate) struct Plan {
     rows: bool,
 }
 
-/// A question and its answer.
-struct Answer {
-    snapshot: SystemSnapshot,
-    omitted: Vec<OmittedSchedule>,
-    question: ForecastRequest,
-    forecast: Forecast,
-    /// The one schedule to show.
-    name: Option<String>,
-    before: Option<Before>,
-    /// Whether people see every decision.
-    with_rows: bool,
-}
-
-/// The forecast with the present schedules, to compare with that of a schedules file.
-struct Before {
-    snapshot: SystemSnapshot,
-    forecast: Forecast,
-    /// The schedules of the file that would be refused.
-    refused: Vec<RefusedSchedule>,
-}
-
 /// Parse an outage such as `2026-11-22T02:00:00Z..2026-11-22T05:00:00Z`.
 fn outage(text: &str) -> Result<Outage, String> {
     let fix = "write two times with `..` between them, such as 2026-11-22T02:00:00Z..2026-11-22T05:00:00Z";
@@ -87,14 +66,6 @@ fn outage(text: &str) -> Result<Outage, String> {
     Ok(outage)
 }
 
-/// Return the report of a schedule that the file does not have.
-fn removed(schedule: Schedule) -> OmittedSchedule {
-    OmittedSchedule {
-        name: schedule.definition.name,
-        why: "the file removes it".to_owned(),
-    }
-}
-
 impl Plan {
     pub async fn run(self, common: &Common) -> Result {
         let settings = serve::settings(&common.config()?);
@@ -111,14 +82,16 @@ impl Plan {
             schedules::lock(&mut tx, None, None).await?;
         }
         let (mut snapshot, mut omitted) = snapshot::read(&mut tx, &settings, &learned, now).await?;
-        let mut before = None;
+        let (mut present, mut refusals) = (None, Vec::new());
         if let Some(wanted) = &wanted {
-            let (diff, refusals) = rehearse(&mut tx, wanted, now).await?;
-            let changed = snapshot::read(&mut tx, &settings, &learned, now).await?;
-            let present = std::mem::replace(&mut snapshot, changed.0);
-            omitted = changed.1;
-            omitted.extend(diff.removed.into_iter().map(removed));
-            before = Some((present, refusals));
+            let diff;
+            (diff, refusals) = rehearse(&mut tx, wanted, now).await?;
+            present = Some(snapshot);
+            (snapshot, omitted) = snapshot::read(&mut tx, &settings, &learned, now).await?;
+            omitted.extend(diff.removed.into_iter().map(|removed| OmittedSchedule {
+                name: removed.definition.name,
+                why: "the file removes it".to_owned(),
+            }));
         }
         if let Some(name) = &self.schedule
             && omitted.iter().all(|omitted| omitted.name != *name)
@@ -126,20 +99,15 @@ impl Plan {
             schedule_admin::find(&mut tx, name).await?;
         }
         drop(tx);
-        let before = before.map(|(present, refusals)| Before {
-            forecast: present.forecast(&question),
-            snapshot: present,
-            refused: refusals.into_iter().map(RefusedSchedule::from).collect(),
-        });
-        let report = PlanReport::new(Answer {
-            forecast: snapshot.forecast(&question),
-            snapshot,
-            omitted,
+        let refused = refusals.into_iter().map(RefusedSchedule::from).collect();
+        let report = PlanReport::new(
+            &self,
             question,
-            name: self.schedule,
-            before,
-            with_rows: self.rows,
-        });
+            &snapshot,
+            present.as_ref(),
+            omitted,
+            refused,
+        );
         common.print(&report)?;
         output::check(report.refused.is_empty())
     }

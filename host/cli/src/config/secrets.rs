@@ -29,17 +29,15 @@ pub(super) fn read(
         let command = section.texts("command")?;
         let source = match (variable, file, command) {
             (Some(variable), None, None) => {
-                let value = match env(&variable).map(OsString::into_string) {
-                    None => None,
-                    Some(Ok(value)) => Some(Secret::new(value)),
-                    Some(Err(_)) => {
-                        return Err(section.error(
-                            "env",
-                            format_args!("names {variable}, whose value is not UTF-8 text"),
-                        ));
-                    }
-                };
-                Source::Env { variable, value }
+                let value = env(&variable).map(OsString::into_string).transpose();
+                let value = value.map_err(|_| {
+                    let what = format_args!("names {variable}, whose value is not UTF-8 text");
+                    section.error("env", what)
+                })?;
+                Source::Env {
+                    variable,
+                    value: value.map(Secret::new),
+                }
             }
             (None, Some(file), None) => Source::File(home.join(file)),
             (None, None, Some(words)) if !words.is_empty() => Source::Command(words),

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Answer, Before, ROWS_MAX, chart};
+use super::{Plan, ROWS_MAX, chart};
 use crate::commands::schedule::check::RefusedSchedule;
 use crate::output::{self, Record, Result, optional};
 use campanile_engine::forecast::snapshot::OmittedSchedule;
-use campanile_engine::forecast::{Changes, Outage, Row, ScheduleSnapshot, Totals, compare};
+use campanile_engine::forecast::{
+    Changes, ForecastRequest, Outage, Row, ScheduleSnapshot, SystemSnapshot, Totals, compare,
+};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::duration_text;
 use campanile_store::Decision;
@@ -100,9 +102,6 @@ pub(crate) struct ScheduleChanges {
     /// Slots that are launched only without the file.
     removed: Vec<Timestamp>,
     moved: Vec<MovedLaunch>,
-    /// The first slot that differs.
-    #[serde(skip)]
-    first: Option<Timestamp>,
     #[serde(skip)]
     launches: Vec<ChangedLaunch>,
 }
@@ -172,11 +171,14 @@ impl Record for ScheduleChanges {
     const LIST: &'static str = "schedule added removed moved first";
 
     fn text(&self, key: &str) -> Option<String> {
+        let launches = self.launches.iter();
         match key {
             "added" => Some(self.added.len().to_string()),
             "removed" => Some(self.removed.len().to_string()),
             "moved" => Some(self.moved.len().to_string()),
-            "first" => Some(optional(&self.first)),
+            "first" => Some(optional(
+                &launches.map(|launch| launch.scheduled_time).min(),
+            )),
             _ => None,
         }
     }
@@ -191,33 +193,29 @@ impl Record for SkippedSlots {
 }
 
 impl PlanReport {
-    pub(super) fn new(answer: Answer) -> PlanReport {
-        let Answer {
-            snapshot,
-            mut omitted,
-            question,
-            forecast,
-            name,
-            before,
-            with_rows,
-        } = answer;
-        let is_requested = |schedule: &str| name.as_deref().is_none_or(|name| name == schedule);
+    /// Forecast `snapshot`; with a `present` one, compare its forecast too.
+    pub(super) fn new(
+        plan: &Plan,
+        question: ForecastRequest,
+        snapshot: &SystemSnapshot,
+        present: Option<&SystemSnapshot>,
+        mut omitted: Vec<OmittedSchedule>,
+        refused: Vec<RefusedSchedule>,
+    ) -> PlanReport {
+        let name = plan.schedule.as_deref();
+        let is_requested = |schedule: &str| name.is_none_or(|name| name == schedule);
         omitted.retain(|omitted| is_requested(&omitted.name));
-        let changes = before.as_ref().map(
-            |Before {
-                 snapshot: present,
-                 forecast: old,
-                 ..
-             }| {
-                let changes = compare((present, old), (&snapshot, &forecast)).into_iter();
-                let changes = changes.filter(|changes| is_requested(changes.schedule));
-                changes.map(ScheduleChanges::from).collect()
-            },
-        );
+        let forecast = snapshot.forecast(&question);
+        let changes = present.map(|present| {
+            let before = present.forecast(&question);
+            let changes = compare((present, &before), (snapshot, &forecast)).into_iter();
+            let changes = changes.filter(|changes| is_requested(changes.schedule));
+            changes.map(ScheduleChanges::from).collect()
+        });
         let schedules = snapshot.schedules.iter().zip(&forecast.schedules);
         let schedules: Vec<(&ScheduleSnapshot, &Totals)> = schedules
-            .filter(|(scheduled, _)| match &name {
-                Some(name) => scheduled.name == *name,
+            .filter(|(scheduled, _)| match name {
+                Some(name) => scheduled.name == name,
                 None => scheduled.enabled,
             })
             .collect();
@@ -227,6 +225,7 @@ impl PlanReport {
             Some(_) => schedules.first().map_or(&none, |(_, totals)| totals),
             None => &forecast.all,
         };
+        let starts = totals.starts.iter();
         let rows = forecast.rows.into_iter().map(|row| PlannedLaunch {
             schedule: snapshot.schedules[row.schedule].name.clone(),
             lag_ms: row.lag().map(millis),
@@ -234,7 +233,7 @@ impl PlanReport {
         });
         PlanReport {
             changes,
-            refused: before.map_or_else(Vec::new, |before| before.refused),
+            refused,
             from: question.from,
             to: question.to,
             outages: question.outages,
@@ -249,15 +248,11 @@ impl PlanReport {
             lag_of: totals.lag_of,
             recovered: forecast.recovered,
             cut_at: forecast.cut_at,
+            starts: starts.map(|(&at, &count)| Starts { at, count }).collect(),
             schedules: schedules.iter().map(ScheduleForecast::from).collect(),
             omitted,
-            starts: totals
-                .starts
-                .iter()
-                .map(|(&at, &count)| Starts { at, count })
-                .collect(),
             rows: rows.filter(|row| is_requested(&row.schedule)).collect(),
-            with_rows,
+            with_rows: plan.rows,
         }
     }
 }
@@ -384,38 +379,33 @@ impl From<&(&ScheduleSnapshot, &Totals)> for ScheduleForecast {
 impl From<Changes<'_>> for ScheduleChanges {
     fn from(changes: Changes<'_>) -> ScheduleChanges {
         let times = |rows: &[&Row]| rows.iter().map(|row| row.scheduled_time).collect();
-        let launch = |change, before: Option<&Row>, after: Option<&Row>| {
-            let row = before.or(after)?;
-            Some(ChangedLaunch {
-                change,
-                scheduled_time: row.scheduled_time,
-                schedule: changes.schedule.to_owned(),
-                start_before: before.and_then(|row| row.started_at),
-                start_after: after.and_then(|row| row.started_at),
-            })
+        let launch = |change, row: &Row, start_before, start_after| ChangedLaunch {
+            change,
+            scheduled_time: row.scheduled_time,
+            schedule: changes.schedule.to_owned(),
+            start_before,
+            start_after,
         };
-        let (added, removed) = (changes.added.iter(), changes.removed.iter());
-        let launches = added
-            .map(|row| launch("added", None, Some(row)))
-            .chain(removed.map(|row| launch("removed", Some(row), None)))
-            .chain(
-                changes
-                    .moved
-                    .iter()
-                    .map(|(before, after)| launch("moved", Some(before), Some(after))),
-            );
-        let moved = changes.moved.iter().map(|(before, after)| MovedLaunch {
-            scheduled_time: before.scheduled_time,
-            before: before.started_at,
+        let added = changes.added.iter();
+        let removed = changes.removed.iter();
+        let moved = changes.moved.iter().map(|(row, after)| MovedLaunch {
+            scheduled_time: row.scheduled_time,
+            before: row.started_at,
             after: after.started_at,
         });
+        let launches = added
+            .map(|row| launch("added", row, None, row.started_at))
+            .chain(removed.map(|row| launch("removed", row, row.started_at, None)))
+            .chain(
+                (changes.moved.iter())
+                    .map(|(row, after)| launch("moved", row, row.started_at, after.started_at)),
+            );
         ScheduleChanges {
             schedule: changes.schedule.to_owned(),
             added: times(&changes.added),
             removed: times(&changes.removed),
             moved: moved.collect(),
-            first: changes.first(),
-            launches: launches.flatten().collect(),
+            launches: launches.collect(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `--replies FILE`: the replies to granted requests, in place of the network.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
@@ -33,9 +33,7 @@ pub(crate) struct Script {
 struct Route {
     /// The method and the start of the URL.
     request: String,
-    status: u16,
-    headers: Vec<(String, String)>,
-    body: Vec<u8>,
+    reply: HttpReply,
 }
 
 impl Script {
@@ -58,25 +56,16 @@ impl Script {
     /// Return the requests without a reply; the values of secrets are redacted.
     pub(crate) fn unanswered(&self, secrets: &Secrets) -> Vec<String> {
         let redaction = Redaction::of(secrets);
-        let mut unanswered = self
-            .unanswered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        unanswered
-            .iter_mut()
-            .for_each(|request| redaction.text(request));
+        let mut unanswered = self.lock_unanswered().clone();
+        for request in &mut unanswered {
+            redaction.text(request);
+        }
         unanswered
     }
 
-    fn note(&self, request: String) {
-        let mut unanswered = self
-            .unanswered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if unanswered.len() < UNANSWERED_MAX && !unanswered.contains(&request) {
-            unanswered.push(request);
-        }
+    fn lock_unanswered(&self) -> MutexGuard<'_, Vec<String>> {
+        let locked = self.unanswered.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -95,14 +84,13 @@ impl Replies for Script {
             .iter()
             .filter(|route| asked.starts_with(&route.request));
         match matching.max_by_key(|route| route.request.len()) {
-            Some(route) => HttpReply::Response {
-                status: route.status,
-                headers: route.headers.clone(),
-                body: route.body.clone(),
-            },
+            Some(route) => route.reply.clone(),
             // A file must list every reply.
             None => {
-                self.note(asked);
+                let mut unanswered = self.lock_unanswered();
+                if unanswered.len() < UNANSWERED_MAX && !unanswered.contains(&asked) {
+                    unanswered.push(asked);
+                }
                 HttpReply::Refused
             }
         }
@@ -124,13 +112,13 @@ fn routes(text: &str) -> Result<Vec<Route>, String> {
             entries[place]
         ));
     }
-    read_routes(&json!({ "replies": list })).map_err(|error| error.message)
-}
-
-fn read_routes(value: &Value) -> Result<Vec<Route>, Error> {
-    let document = Document::from_json(value)?;
-    let entries = document.section().tables("replies")?;
-    entries.into_iter().flatten().map(read_route).collect()
+    let value = json!({ "replies": list });
+    let document = Document::from_json(&value);
+    let routes = document.and_then(|document| {
+        let entries = document.section().tables("replies")?;
+        entries.into_iter().flatten().map(read_route).collect()
+    });
+    routes.map_err(|error: Error| error.message)
 }
 
 fn read_route(mut entry: Section<'_>) -> Result<Route, Error> {
@@ -138,8 +126,7 @@ fn read_route(mut entry: Section<'_>) -> Result<Route, Error> {
         return Err(entry.error("request", format_args!("is missing: it {REQUEST}")));
     };
     let status = entry.number("status", 100, 999)?;
-    let route = Route {
-        request,
+    let reply = HttpReply::Response {
         status: status.map_or(Ok(200), u16::try_from).unwrap_or_default(),
         headers: headers(&mut entry)?,
         body: match entry.any("body") {
@@ -149,21 +136,18 @@ fn read_route(mut entry: Section<'_>) -> Result<Route, Error> {
         },
     };
     entry.finish()?;
-    Ok(route)
+    Ok(Route { request, reply })
 }
 
 /// Check a request; the error is a clause about the key.
 fn request(text: &str) -> Result<String, String> {
-    let Some((method, url)) = text.split_once(' ') else {
-        return Err(format!("{REQUEST}, not {text:?}"));
-    };
+    let wrong = || format!("{REQUEST}, not {text:?}");
+    let (method, url) = text.split_once(' ').ok_or_else(wrong)?;
     if let Some(fault) = method_fault(method) {
         return Err(format!("starts with {method:?}, {fault}"));
     }
-    match url.starts_with("http://") || url.starts_with("https://") {
-        true => Ok(text.to_owned()),
-        false => Err(format!("{REQUEST}, not {text:?}")),
-    }
+    let is_http = url.starts_with("http://") || url.starts_with("https://");
+    is_http.then(|| text.to_owned()).ok_or_else(wrong)
 }
 
 fn headers(entry: &mut Section<'_>) -> Result<Vec<(String, String)>, Error> {
