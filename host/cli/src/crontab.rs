@@ -29,10 +29,8 @@ pub enum LineKind {
     Zone(Option<String>),
     /// An environment variable of the commands below.
     Variable(String),
-    /// A line that cron would not accept.
-    Fault {
-        /// What is wrong, in lower case.
-        message: &'static str,
+    /// A line that has no command, which cron would not accept.
+    NoCommand {
         /// What to write instead.
         hint: &'static str,
     },
@@ -97,10 +95,8 @@ fn unquoted(text: &str) -> &str {
 }
 
 fn entry(line: &str, zone: Option<String>, system: bool) -> LineKind {
-    let (rest, unlogged) = match line.strip_prefix('-') {
-        Some(rest) => (rest, true),
-        None => (line, false),
-    };
+    let rest = line.strip_prefix('-');
+    let (rest, unlogged) = (rest.unwrap_or(line), rest.is_some());
     let fields = match first_word(rest).0 {
         // The only macro of two words is Campanile's own.
         "@every" => 2,
@@ -108,27 +104,20 @@ fn entry(line: &str, zone: Option<String>, system: bool) -> LineKind {
         _ => 5,
     };
     let (expression, rest) = words(rest, fields);
-    let (user, rest) = match system {
-        true => {
-            let (user, rest) = first_word(rest);
-            (Some(user.to_owned()), rest)
-        }
-        false => (None, rest),
+    let (user, rest) = match first_word(rest) {
+        (user, rest) if system => (Some(user.to_owned()), rest),
+        _ => (None, rest),
     };
     if rest.is_empty() {
-        return LineKind::Fault {
-            message: "it has no command",
-            hint: match system {
-                true => {
-                    "write five fields, a user and a command; leave --system out if there are no \
-                     users"
-                }
-                false => {
-                    "write minute, hour, day-of-month, month, day-of-week and a command; or \
-                     @daily and a command"
-                }
-            },
+        let hint = match system {
+            true => {
+                "write five fields, a user and a command; leave --system out if there are no users"
+            }
+            false => {
+                "write minute, hour, day-of-month, month, day-of-week and a command; or @daily and a command"
+            }
         };
+        return LineKind::NoCommand { hint };
     }
     let (command, has_input) = up_to_percent(rest);
     LineKind::Entry(Entry {
@@ -300,7 +289,10 @@ mod tests {
         };
         let line = "17 *\t* * *\troot\tcd / && run-parts --report /etc/cron.hourly";
         assert_eq!(kind(line, true), LineKind::Entry(entry));
-        assert!(matches!(kind("@daily root", true), LineKind::Fault { .. }));
+        assert!(matches!(
+            kind("@daily root", true),
+            LineKind::NoCommand { .. }
+        ));
     }
 
     #[test]
@@ -314,7 +306,7 @@ mod tests {
             "-",
         ] {
             assert!(
-                matches!(kind(line, false), LineKind::Fault { .. }),
+                matches!(kind(line, false), LineKind::NoCommand { .. }),
                 "{line:?}"
             );
         }

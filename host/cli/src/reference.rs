@@ -349,7 +349,7 @@ impl Shapes {
             self.one::<schedule::backfill::SurveyReport<'_>>("schedule backfill --dry-run"),
             self.one::<Answer>("schedule why"),
             self.one::<schedule::check::FileReport<'_>>("schedule check"),
-            self.one::<schedule::import::report::ImportReport>("schedule import crontab"),
+            self.one::<schedule::import::ImportReport>("schedule import crontab"),
             self.list::<backfill::BackfillRecord>("backfill list"),
             self.one::<backfill::BackfillRecord>("backfill show"),
             self.one::<backfill::BackfillRecord>("backfill cancel"),

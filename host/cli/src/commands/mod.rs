@@ -12,7 +12,6 @@ pub(crate) mod launch;
 pub(crate) mod new;
 pub(crate) mod package;
 pub(crate) mod plan;
-pub(crate) mod policy;
 pub(crate) mod rule;
 pub(crate) mod run;
 pub(crate) mod schedule;

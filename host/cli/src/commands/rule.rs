@@ -43,22 +43,21 @@ pub(crate) struct RuleOptions {
 
 impl RuleOptions {
     /// Return the rule; it is `cron` if that is given.
-    pub(crate) fn rule(self, cron: Option<String>) -> RuleText {
-        let (kind, expression) = self
-            .expression(cron)
-            .unwrap_or((RuleKind::Cron, String::new()));
+    pub(crate) fn rule(&self, cron: Option<&str>) -> RuleText {
+        let given = self.expression(cron);
+        let (kind, expression) = given.unwrap_or((RuleKind::Cron, ""));
         let mut text = RuleText::new(kind, expression, TIMEZONE_DEFAULT);
         self.apply_to(&mut text);
         text
     }
 
     /// Return the kind and the text of the rule, if one is given.
-    pub(crate) fn expression(&self, cron: Option<String>) -> Option<(RuleKind, String)> {
+    pub(crate) fn expression<'a>(&'a self, cron: Option<&'a str>) -> Option<(RuleKind, &'a str)> {
         let rules = [
             (RuleKind::Cron, cron),
-            (RuleKind::Every, self.every.clone()),
-            (RuleKind::At, self.at.clone()),
-            (RuleKind::AfterCompletion, self.after_completion.clone()),
+            (RuleKind::Every, self.every.as_deref()),
+            (RuleKind::At, self.at.as_deref()),
+            (RuleKind::AfterCompletion, self.after_completion.as_deref()),
         ];
         let mut given = rules.into_iter();
         given.find_map(|(kind, text)| Some((kind, text?)))
@@ -66,15 +65,12 @@ impl RuleOptions {
 
     /// Return whether any option besides the expression is given.
     pub(crate) fn has_choices(&self) -> bool {
-        let choices = [
-            self.anchor.is_some(),
-            !self.exclude.is_empty(),
-            self.tz.is_some(),
-            self.day_match.is_some(),
-            self.dst_gap.is_some(),
-            self.dst_fold.is_some(),
-        ];
-        choices.contains(&true)
+        self.anchor.is_some()
+            || !self.exclude.is_empty()
+            || self.tz.is_some()
+            || self.day_match.is_some()
+            || self.dst_gap.is_some()
+            || self.dst_fold.is_some()
     }
 
     /// Copy the given options, except the expression, to `text`. A field without an option keeps its value.
@@ -130,7 +126,7 @@ pub(crate) struct ParsedRule {
 impl StandaloneRule {
     /// Parse the rule; print a note when it has hashed values, which differ for each schedule.
     pub(crate) fn parse(self) -> Result<ParsedRule> {
-        let text = self.options.rule(self.expression);
+        let text = self.options.rule(self.expression.as_deref());
         let rule = Rule::parse(&text, HashKey::NONE)?;
         if is_hashed(&rule) {
             output::print_message(

@@ -194,31 +194,32 @@ impl Schedule {
             Schedule::Edit(edit) => self::edit::edit(common, *edit).await,
             Schedule::Rename(rename) => self::edit::rename(common, &rename).await,
             Schedule::Skip(skip) => self::edit::skip(common, &skip).await,
-            Schedule::List => list(common).await,
+            Schedule::List => {
+                let rows = schedules::list(&mut common.read().await?, None, None).await?;
+                common.print_list(
+                    &rows
+                        .into_iter()
+                        .map(ScheduleRecord::new)
+                        .collect::<Vec<_>>(),
+                )
+            }
             Schedule::Show { name } => show(common, &name).await,
             Schedule::Next(command) => next(common, &command).await,
             Schedule::Pause {
                 name,
                 note,
                 until,
-                by: By { by },
+                by,
             } => {
-                let pause = Pause {
-                    by: &by,
-                    note: note.as_deref(),
-                    until,
-                };
+                let (by, note) = (by.by.as_str(), note.as_deref());
+                let pause = Pause { by, note, until };
                 let pause =
                     async |tx: &mut Tx, now| schedule_admin::pause(tx, &name, pause, now).await;
                 change(common, &name, "paused", pause).await
             }
-            Schedule::Resume {
-                name,
-                catch_up,
-                by: By { by },
-            } => {
+            Schedule::Resume { name, catch_up, by } => {
                 let resume = async |tx: &mut Tx, now| {
-                    schedule_admin::resume(tx, &name, &by, catch_up, now).await
+                    schedule_admin::resume(tx, &name, &by.by, catch_up, now).await
                 };
                 change(common, &name, "resumed", resume).await
             }
@@ -282,32 +283,25 @@ async fn trigger(
     overlap: Option<Overlap>,
 ) -> Result {
     let own = read_context(context.as_deref())?;
-    let trigger = Trigger {
-        context: own.as_ref(),
-        overlap,
+    let context = own.as_ref();
+    let trigger = async |tx: &mut Tx, now| {
+        let trigger = Trigger { context, overlap };
+        Ok((schedule_admin::trigger(tx, name, trigger, now).await?, now))
     };
-    let (Triggered { launch, decision }, now) = common
-        .change(async |tx, now| {
-            let triggered = schedule_admin::trigger(tx, name, trigger, now).await?;
-            Ok((triggered, now))
-        })
-        .await?;
-    let (decision, overlaps, text) = match decision {
-        OverlapDecision::Start => (
-            Decision::Launched,
-            None,
-            format!("triggered {name}: launch {launch}"),
-        ),
-        OverlapDecision::Queue => (
-            Decision::Queued,
-            None,
-            format!("triggered {name}: launch {launch} is queued behind an unfinished launch"),
-        ),
-        OverlapDecision::Skip(other) => (
-            Decision::Skipped,
-            Some(other),
-            format!("skipped {name}: launch {launch} overlaps launch {other}, which is unfinished"),
-        ),
+    let (Triggered { launch, decision }, now) = common.change(trigger).await?;
+    let mut text = format!("triggered {name}: launch {launch}");
+    let (decision, overlaps) = match decision {
+        OverlapDecision::Start => (Decision::Launched, None),
+        OverlapDecision::Queue => {
+            text += " is queued behind an unfinished launch";
+            (Decision::Queued, None)
+        }
+        OverlapDecision::Skip(other) => {
+            text = format!(
+                "skipped {name}: launch {launch} overlaps launch {other}, which is unfinished"
+            );
+            (Decision::Skipped, Some(other))
+        }
     };
     let report = TriggerReport {
         schedule: name,
@@ -323,13 +317,6 @@ async fn trigger(
         );
     }
     output::check(overlaps.is_none())
-}
-
-async fn list(common: &Common) -> Result {
-    let mut tx = common.read().await?;
-    let rows = schedules::list(&mut tx, None, None).await?;
-    let records: Vec<ScheduleRecord> = rows.into_iter().map(ScheduleRecord::new).collect();
-    common.print_list(&records)
 }
 
 async fn show(common: &Common, name: &str) -> Result {

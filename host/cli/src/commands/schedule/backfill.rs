@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use serde_json::{Map, Value};
 
 use super::{By, read_context};
 use crate::Common;
@@ -72,7 +71,15 @@ impl Request {
     pub async fn run(self, common: &Common) -> Result {
         let own = read_context(self.context.as_deref())?;
         let (mut tx, now) = common.read_with_time().await?;
-        let asked = self.asked(own.as_ref(), now);
+        let asked = BackfillRequest {
+            id: self.id.unwrap_or_else(|| BackfillId::new(now)),
+            from: self.from,
+            to: self.to,
+            spread: self.spread.unwrap_or_default(),
+            forced: self.force,
+            context: own.as_ref(),
+            by: &self.by.by,
+        };
         let name = self.name.as_str();
         if !self.dry_run
             && let Some(before) = backfill::find_earlier(&mut tx, name, &asked).await?
@@ -83,10 +90,25 @@ impl Request {
         }
         let survey = backfill::preview(&mut tx, name, &asked, now).await?;
         drop(tx);
+        let needs_yes = survey.slots > SLOTS_UNCONFIRMED_MAX && !self.yes;
         if self.dry_run {
-            return self.print_survey(common, &survey);
+            let (schedule, survey) = (name, &survey);
+            let report = SurveyReport { schedule, survey };
+            common.print_report(&report, &summary(survey))?;
+            if needs_yes && !common.json {
+                output::print_message!("more than {SLOTS_UNCONFIRMED_MAX} need `--yes`");
+            }
+            return Ok(());
         }
-        self.refuse_too_many(&survey)?;
+        if needs_yes {
+            return Err(refused!(
+                "`{name}` has {} slots from {} to {}, more than {SLOTS_UNCONFIRMED_MAX}",
+                survey.slots,
+                survey.first,
+                survey.last
+            )
+            .hint("choose a shorter span, or confirm with `--yes`"));
+        }
         let backfill = common
             .change(
                 async |tx, now| match backfill::find_earlier(tx, name, &asked).await? {
@@ -111,48 +133,6 @@ impl Request {
             true => print_started(common, id).await,
             false => follow(common, id).await,
         }
-    }
-
-    fn asked<'a>(
-        &'a self,
-        context: Option<&'a Map<String, Value>>,
-        now: Timestamp,
-    ) -> BackfillRequest<'a> {
-        BackfillRequest {
-            id: self.id.unwrap_or_else(|| BackfillId::new(now)),
-            from: self.from,
-            to: self.to,
-            spread: self.spread.unwrap_or_default(),
-            forced: self.force,
-            context,
-            by: &self.by.by,
-        }
-    }
-
-    fn refuse_too_many(&self, survey: &BackfillPreview) -> Result {
-        if survey.slots <= SLOTS_UNCONFIRMED_MAX || self.yes {
-            return Ok(());
-        }
-        Err(refused!(
-            "`{}` has {} slots from {} to {}, more than {SLOTS_UNCONFIRMED_MAX}",
-            self.name,
-            survey.slots,
-            survey.first,
-            survey.last
-        )
-        .hint("choose a shorter span, or confirm with `--yes`"))
-    }
-
-    fn print_survey(&self, common: &Common, survey: &BackfillPreview) -> Result {
-        let report = SurveyReport {
-            schedule: &self.name,
-            survey,
-        };
-        common.print_report(&report, &summary(survey))?;
-        if !common.json && survey.slots > SLOTS_UNCONFIRMED_MAX && !self.yes {
-            output::print_message!("more than {SLOTS_UNCONFIRMED_MAX} need `--yes`");
-        }
-        Ok(())
     }
 }
 

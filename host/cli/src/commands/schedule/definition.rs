@@ -1,14 +1,13 @@
 //! The options that define a schedule: `schedule add` and `schedule edit` have the same ones.
 
-use clap::Args;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value};
 
 use super::read_context;
-use crate::commands::policy::{GivenPolicies, PolicyOptions};
 use crate::commands::rule::RuleOptions;
-use crate::output::Result;
+use crate::output::{Result, refused};
 use campanile_engine::schedule_admin::ScheduleDefinition;
-use campanile_schedule::policy::Policy;
+use campanile_schedule::policy::{Policies, Policy, ValueKind};
 use campanile_schedule::rule::RuleKind;
 
 #[derive(Args)]
@@ -31,25 +30,79 @@ pub(crate) struct DefinitionOptions {
     policies: PolicyOptions,
 }
 
-/// The parsed options: the parts of a schedule to set.
+/// The options of all policies, read as text. [`Policies::set`] parses them, as it does in files.
+struct PolicyOptions(Vec<(Policy, String)>);
+
+/// The options with their context and policies parsed: the parts of a schedule to set.
 pub(crate) struct Changes {
-    package: Option<String>,
-    task: Option<String>,
-    expression: Option<(RuleKind, String)>,
-    rule: RuleOptions,
+    options: DefinitionOptions,
     context: Option<Map<String, Value>>,
-    policies: GivenPolicies,
+    policies: Policies,
+    /// The policies to set. One option can set two.
+    given: Vec<Policy>,
+}
+
+/// Return the option of a policy, from its entry in the table of policies.
+fn option(policy: Policy) -> Arg {
+    let spec = policy.spec();
+    let (value_name, values) = match spec.kind {
+        ValueKind::Word(words) => ("WORD", format!(": {}", words.join(", "))),
+        ValueKind::Duration(example) => ("SPAN", format!(", such as {example}")),
+        ValueKind::Number(_) => ("N", String::new()),
+        ValueKind::Instant => ("TIME", ", such as 2027-01-31T08:00:00Z".to_owned()),
+    };
+    let needs = spec
+        .needs
+        .map(|(other, words)| format!(", with --{} {}", other.flag(), words.join(" or ")));
+    let needs = needs.unwrap_or_default();
+    Arg::new(spec.key)
+        .long(policy.flag())
+        .value_name(value_name)
+        .help(format!("{}{needs}{values}", spec.meaning))
+        .help_heading("Policies")
+}
+
+impl Args for PolicyOptions {
+    fn augment_args(command: Command) -> Command {
+        command.args(Policy::ALL.iter().map(|&policy| option(policy)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        PolicyOptions::augment_args(command)
+    }
+}
+
+impl FromArgMatches for PolicyOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<PolicyOptions, clap::Error> {
+        let given = Policy::ALL.iter().filter_map(|&policy| {
+            let text = matches.get_one::<String>(policy.as_str())?;
+            Some((policy, text.clone()))
+        });
+        Ok(PolicyOptions(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = PolicyOptions::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 impl DefinitionOptions {
     pub(crate) fn parse(self) -> Result<Changes> {
+        let context = read_context(self.context.as_deref())?;
+        let mut policies = Policies::default();
+        let mut given = Vec::new();
+        for (policy, text) in &self.policies.0 {
+            let set = policies.set(*policy, text);
+            set.map_err(|fault| refused!("--{} {fault}", policy.flag()))?;
+            given.push(*policy);
+        }
+        given.extend(policies.entries().map(|(policy, _)| policy));
         Ok(Changes {
-            package: self.package,
-            task: self.task,
-            expression: self.rule.expression(self.cron),
-            rule: self.rule,
-            context: read_context(self.context.as_deref())?,
-            policies: self.policies.parse()?,
+            options: self,
+            context,
+            policies,
+            given,
         })
     }
 }
@@ -79,42 +132,46 @@ impl Changes {
     /// Return whether the part of that key is set.
     pub(crate) fn sets(&self, key: &str) -> bool {
         match key {
-            "task" => self.task.is_some(),
-            "anchor" => self.rule.anchor.is_some(),
-            "exclude" => !self.rule.exclude.is_empty(),
+            "task" => self.options.task.is_some(),
+            "anchor" => self.options.rule.anchor.is_some(),
+            "exclude" => !self.options.rule.exclude.is_empty(),
             "context" => self.context.is_some(),
-            policy => self
-                .policies
-                .given
-                .iter()
-                .any(|given| given.as_str() == policy),
+            policy => self.given.iter().any(|given| given.as_str() == policy),
         }
     }
 
     /// Return whether nothing is set.
     pub(crate) fn is_empty(&self) -> bool {
-        self.package.is_none()
-            && self.expression.is_none()
-            && !self.rule.has_choices()
+        self.options.package.is_none()
+            && self.expression().is_none()
+            && !self.options.rule.has_choices()
             && !clearable().any(|key| self.sets(key))
     }
 
+    fn expression(&self) -> Option<(RuleKind, &str)> {
+        let cron = self.options.cron.as_deref();
+        self.options.rule.expression(cron)
+    }
+
+    /// Set the parts in `wanted`. The others stay.
     pub(crate) fn apply_to(&self, wanted: &mut ScheduleDefinition) {
-        if let Some(package) = &self.package {
+        if let Some(package) = &self.options.package {
             wanted.package.clone_from(package);
         }
-        if self.task.is_some() {
-            wanted.task.clone_from(&self.task);
+        if self.options.task.is_some() {
+            wanted.task.clone_from(&self.options.task);
         }
-        if let Some((kind, expression)) = &self.expression {
-            if *kind != RuleKind::Every {
+        if let Some((kind, expression)) = self.expression() {
+            if kind != RuleKind::Every {
                 wanted.rule.anchor = None;
             }
-            wanted.rule.kind = *kind;
-            wanted.rule.expression.clone_from(expression);
+            wanted.rule.kind = kind;
+            expression.clone_into(&mut wanted.rule.expression);
         }
-        self.rule.apply_to(&mut wanted.rule);
-        self.policies.apply_to(&mut wanted.policies);
+        self.options.rule.apply_to(&mut wanted.rule);
+        for &policy in &self.given {
+            wanted.policies.copy(policy, &self.policies);
+        }
         if let Some(context) = &self.context {
             wanted.context.clone_from(context);
         }

@@ -1,24 +1,23 @@
 //! `campanile schedule import`: add the schedules of a crontab, and report every line.
 
-pub(crate) mod report;
-
 use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::Common;
 use crate::crontab::{self, Entry, Line, LineKind};
-use crate::output::{self, Result, refused};
+use crate::output::{self, Record, Result, refused};
 use campanile_engine::schedule_admin::{self, ScheduleDefinition, ScheduleError};
 use campanile_model::clock::Timestamp;
+use campanile_model::text::printable_line;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{HashKey, Rule, RuleError, RuleKind, RuleText};
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{Origin, Tx};
-use report::{ImportReport, LineReport, LineResult};
 
 /// The key of the entry's command in the context of its schedule.
 const COMMAND: &str = "command";
@@ -49,6 +48,120 @@ pub(crate) struct Crontab {
     dry_run: bool,
 }
 
+/// The result of a line.
+#[derive(Clone, Copy, Default, PartialEq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LineResult {
+    /// A new schedule.
+    Added,
+    /// A schedule that already exists.
+    Exists,
+    /// Not imported, because of an error.
+    #[default]
+    Refused,
+    /// The time zone of the lines after it.
+    Zone,
+    /// Not imported: a variable for commands.
+    Variable,
+}
+
+/// The result of an import.
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct ImportReport {
+    pub dry_run: bool,
+    /// The number of new schedules.
+    pub added: usize,
+    /// The number of entries whose schedule already exists.
+    pub exist: usize,
+    /// The number of lines that could not be imported.
+    pub refused: usize,
+    pub lines: Vec<LineReport>,
+    /// Whether `--tz` chooses the zone of entries without one.
+    #[serde(skip)]
+    pub has_zone: bool,
+}
+
+/// One line of the crontab and its result.
+#[derive(Default, Serialize, schemars::JsonSchema)]
+pub(crate) struct LineReport {
+    pub line: usize,
+    pub result: LineResult,
+    pub schedule: Option<String>,
+    pub package: Option<String>,
+    pub expression: Option<String>,
+    pub timezone: Option<String>,
+    pub command: Option<String>,
+    pub variable: Option<String>,
+    pub next_slot: Option<Timestamp>,
+    /// What is not imported, or has another meaning than it seems.
+    pub notes: Vec<String>,
+    pub error: Option<String>,
+    pub hint: Option<String>,
+}
+
+impl Record for ImportReport {
+    fn print(&self) -> Result {
+        for line in &self.lines {
+            let text = printable_line(&line.text(self.dry_run));
+            output::print_line!("line {}: {text}", line.line)?;
+        }
+        let would = if self.dry_run { "would be " } else { "" };
+        output::print_message!(
+            "{} {would}added, {} exist already, {} not imported",
+            self.added,
+            self.exist,
+            self.refused
+        );
+        let mut before_zone = self
+            .lines
+            .iter()
+            .take_while(|line| line.result != LineResult::Zone);
+        let is_imported =
+            |line: &LineReport| matches!(line.result, LineResult::Added | LineResult::Exists);
+        if !self.has_zone && before_zone.any(is_imported) {
+            output::print_message(
+                "times without a CRON_TZ line are read in UTC; cron reads them in its machine's zone; choose with --tz",
+            );
+        }
+        Ok(())
+    }
+}
+
+impl LineReport {
+    /// Record why the line is not imported, and what the operator can do unless `hint` is empty.
+    pub fn refuse(&mut self, error: impl ToString, hint: impl Into<String>) {
+        self.error = Some(error.to_string());
+        self.hint = Some(hint.into()).filter(|hint| !hint.is_empty());
+    }
+
+    /// Return the report as one line of text.
+    fn text(&self, dry_run: bool) -> String {
+        let [schedule, package, expression, timezone, variable, error] = [
+            &self.schedule,
+            &self.package,
+            &self.expression,
+            &self.timezone,
+            &self.variable,
+            &self.error,
+        ]
+        .map(|value| value.as_deref().unwrap_or_default());
+        let next = self.next_slot.map(|slot| format!(", next slot {slot}"));
+        let next = next.unwrap_or_default();
+        let schedule =
+            format!("{schedule}: cron {expression}, {timezone}, package {package}{next}");
+        let result = match self.result {
+            LineResult::Added if dry_run => format!("would add {schedule}"),
+            LineResult::Added => format!("added {schedule}"),
+            LineResult::Exists => format!("exists as {schedule}"),
+            LineResult::Refused => format!("not imported: {error}"),
+            LineResult::Zone => format!("the lines below are in {timezone}"),
+            LineResult::Variable => format!("not imported: the variable {variable}"),
+        };
+        let parts = [&result].into_iter().chain(&self.hint).chain(&self.notes);
+        parts.cloned().collect::<Vec<_>>().join("; ")
+    }
+}
+
 impl Import {
     pub async fn run(self, common: &Common) -> Result {
         let Import::Crontab(crontab) = self;
@@ -62,7 +175,7 @@ impl Crontab {
         let text = self.read().map_err(|error| refused!("{file}: {error}"))?;
         let lines = crontab::read(&text, self.system);
         let is_entry =
-            |line: &Line| matches!(line.kind, LineKind::Entry(_) | LineKind::Fault { .. });
+            |line: &Line| matches!(line.kind, LineKind::Entry(_) | LineKind::NoCommand { .. });
         if !lines.iter().any(is_entry) {
             return Err(refused!("{file}: the file has no entry")
                 .hint("write minute, hour, day-of-month, month, day-of-week and a command"));
@@ -162,7 +275,7 @@ impl Crontab {
                     report.variable = Some(name.clone());
                     report.notes = vec![variable_note(name).to_owned()];
                 }
-                LineKind::Fault { message, hint } => report.refuse(message, *hint),
+                LineKind::NoCommand { hint } => report.refuse("it has no command", *hint),
             }
             reports.push(report);
         }
@@ -257,7 +370,11 @@ impl Target {
         let (result, row) = match same {
             Some(place) => (LineResult::Exists, self.rows.swap_remove(place)),
             None => {
-                wanted.name = self.free_name(&wanted.name);
+                let name = wanted.name;
+                let numbered = (2..).map(|number: usize| format!("{name}-{number}"));
+                let mut names = std::iter::once(name.clone()).chain(numbered);
+                let is_free = |name: &String| !self.names.contains(name);
+                wanted.name = names.find(is_free).unwrap_or_default();
                 schedule_admin::add(tx, &wanted, Origin::Operator, self.now).await?;
                 self.names.insert(wanted.name.clone());
                 let row = schedule_admin::find(tx, &wanted.name).await?;
@@ -269,14 +386,6 @@ impl Target {
         report.next_slot = row.state.next_slot;
         report.notes.extend_from_slice(rule.notes());
         Ok(result)
-    }
-
-    fn free_name(&self, name: &str) -> String {
-        let numbered = (2..).map(|number: usize| format!("{name}-{number}"));
-        std::iter::once(name.to_owned())
-            .chain(numbered)
-            .find(|name| !self.names.contains(name))
-            .unwrap_or_default()
     }
 }
 
