@@ -1,7 +1,5 @@
 //! Simulate outages.
 
-use std::collections::VecDeque;
-
 use uuid::Uuid;
 
 use super::Outage;
@@ -13,20 +11,6 @@ use campanile_store::recovery::{OrphanCause, OrphanedLaunch};
 
 /// Stands for any run: recovery only asks whether there is one.
 const RUN: RunId = RunId(Uuid::nil());
-
-/// Return the outages in order, merged where they meet.
-pub(super) fn merged(outages: &[Outage]) -> VecDeque<Outage> {
-    let mut sorted = outages.to_vec();
-    sorted.sort_unstable_by_key(|outage| outage.from);
-    let mut merged: VecDeque<Outage> = VecDeque::new();
-    for outage in sorted {
-        match merged.back_mut() {
-            Some(last) if outage.from <= last.to => last.to = last.to.max(outage.to),
-            _ => merged.push_back(outage),
-        }
-    }
-    merged
-}
 
 impl Simulator<'_> {
     /// Let an outage pass: recover the launches that it interrupted.

@@ -1,13 +1,13 @@
 //! The simulated clock: it goes from one event to the next.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::time::Duration;
 
 use uuid::Uuid;
 
 use super::launches::LaunchTable;
-use super::{Forecast, ForecastRequest, Outage, ScheduleSnapshot, SystemSnapshot, Totals, outage};
+use super::{Forecast, ForecastRequest, Outage, ScheduleSnapshot, SystemSnapshot, Totals};
 use crate::decide::SLOTS_MAX;
 use crate::plan::{self, EffectiveSpec, Plan};
 use crate::schedule_admin::next_slot_after;
@@ -114,7 +114,7 @@ impl Simulator<'_> {
     }
 
     fn run_events(&mut self) {
-        let mut outages = outage::merged(&self.request.outages);
+        let mut outages = merged(&self.request.outages);
         let mut is_reporting = self.is_reported();
         while let Some(next) = self.next_time(outages.front()) {
             if next >= self.request.from && !is_reporting {
@@ -455,4 +455,18 @@ impl Simulator<'_> {
         forecast.all.next = next_slots.filter_map(|schedule| schedule.next_slot).min();
         forecast
     }
+}
+
+/// Return the outages in order, merged where they meet.
+pub(super) fn merged(outages: &[Outage]) -> VecDeque<Outage> {
+    let mut sorted = outages.to_vec();
+    sorted.sort_unstable_by_key(|outage| outage.from);
+    let mut merged: VecDeque<Outage> = VecDeque::new();
+    for outage in sorted {
+        match merged.back_mut() {
+            Some(last) if outage.from <= last.to => last.to = last.to.max(outage.to),
+            _ => merged.push_back(outage),
+        }
+    }
+    merged
 }

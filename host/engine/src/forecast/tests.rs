@@ -493,7 +493,7 @@ fn adjacent_outages_are_merged() {
             from: at(from),
             to: at(to),
         });
-    let merged = outage::merged(&[other, second, first]);
+    let merged = simulator::merged(&[other, second, first]);
     let whole = Outage {
         from: at("08:00"),
         to: at("08:20"),

@@ -228,6 +228,17 @@ impl LaunchTrace {
         let parsed = self.revision.parsed.as_ref();
         parsed.ok().map(|(_, policies)| policies)
     }
+
+    /// Return ` by `host` with tzdata 2026a`, if that is recorded. Recovery overwrites the host that decided.
+    pub fn decided_by(&self) -> String {
+        let DecidedLaunch { launch, host, .. } = &self.decided;
+        match (host, &launch.tzdata_version) {
+            (Some(host), Some(version)) if launch.recoveries == 0 => {
+                format!(" by `{host}` with tzdata {version}")
+            }
+            _ => String::new(),
+        }
+    }
 }
 
 /// Whether a launch waited in the queue.

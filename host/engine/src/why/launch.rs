@@ -1,21 +1,15 @@
 //! Pure: explain the decision about a slot.
 
-use std::time::Duration;
-
 use super::history::{LaunchTrace, ScheduleHistory, was_queued};
-use super::{Finding, FindingKind, moment, path, rule_of, span};
+use super::{Finding, FindingKind, NOTICED, moment, named, path, rule_of, span};
 use crate::plan::PACKAGE_MISSING;
 use crate::schedule_admin::{OVERDUE, PAUSED};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_schedule::policy::{Catchup, DropReason, Policies};
+use campanile_store::Decision;
 use campanile_store::events::EventKind;
-use campanile_store::history::DecidedLaunch;
 use campanile_store::overlap::REASON as OVERLAP;
-use campanile_store::{Decision, LaunchStatus};
-
-/// A shorter wait has no finding.
-pub(super) const NOTICED: Duration = Duration::from_secs(1);
 
 /// Explain a launch; `slot` names one slot of a range.
 pub(super) fn chain(
@@ -72,7 +66,7 @@ fn decision(history: &ScheduleHistory, trace: &LaunchTrace, slot: Timestamp) -> 
     }
     let mut findings = Vec::from_iter(late(trace));
     findings.push(queued.unwrap_or_else(|| {
-        let (by, package) = (decided_by(trace), &launch.package);
+        let (by, package) = (trace.decided_by(), &launch.package);
         let text = format!("decided{by}, to run the package `{package}`");
         Finding::at(FindingKind::Launched, launch.claimed_at, text)
     }));
@@ -96,23 +90,12 @@ fn catchup(trace: &LaunchTrace) -> Catchup {
     policies.map_or_else(Catchup::default, |policies| policies.catchup)
 }
 
-/// Return ` by `host` with tzdata 2026a`, if that is recorded. Recovery overwrites the host that decided.
-pub(super) fn decided_by(trace: &LaunchTrace) -> String {
-    let DecidedLaunch { launch, host, .. } = &trace.decided;
-    match (host, &launch.tzdata_version) {
-        (Some(host), Some(version)) if launch.recoveries == 0 => {
-            format!(" by `{host}` with tzdata {version}")
-        }
-        _ => String::new(),
-    }
-}
-
 fn queued(trace: &LaunchTrace) -> Finding {
     let launch = &trace.decided.launch;
     // The host that ended its wait is recorded instead of the host that decided.
     let by = match trace.decided.opened_at {
         Some(_) => String::new(),
-        None => decided_by(trace),
+        None => trace.decided_by(),
     };
     let others: Vec<String> = trace.beside.iter().map(named).collect();
     let wait = match &others[..] {
@@ -135,7 +118,7 @@ fn skipped(history: &ScheduleHistory, trace: &LaunchTrace, slot: Timestamp) -> V
         OVERLAP => return vec![overlapped(trace, at)],
         OVERDUE | PAUSED => return pause(history, trace),
         PACKAGE_MISSING => {
-            let (by, package) = (decided_by(trace), &launch.package);
+            let (by, package) = (trace.decided_by(), &launch.package);
             let event = history.last(EventKind::PackageMissing, Some(package), at);
             let since = event.map_or_else(String::new, |event| format!(", since {}", event.at));
             let text = format!(
@@ -160,7 +143,7 @@ fn skipped(history: &ScheduleHistory, trace: &LaunchTrace, slot: Timestamp) -> V
 
 fn dropped(trace: &LaunchTrace, reason: DropReason, slot: Timestamp) -> Finding {
     let at = trace.decided.launch.claimed_at;
-    let by = decided_by(trace);
+    let by = trace.decided_by();
     let policies = trace.policies();
     let why = match reason {
         DropReason::SkippedOnce => {
@@ -202,7 +185,7 @@ fn overlapped(trace: &LaunchTrace, at: Timestamp) -> Finding {
     };
     let other = trace.overlaps.as_ref().map(named);
     let other = other.unwrap_or_else(|| "another launch".to_owned());
-    let text = format!("skipped{}{since}, beside {other}", decided_by(trace));
+    let text = format!("skipped{}{since}, beside {other}", trace.decided_by());
     Finding::at(FindingKind::Overlapped, at, text)
 }
 
@@ -252,22 +235,4 @@ fn last_pause(history: &ScheduleHistory, trace: &LaunchTrace) -> Option<Finding>
     let until = launch.finished_at.unwrap_or(launch.claimed_at);
     let event = history.last(EventKind::SchedulePaused, None, until)?;
     Some(Finding::at(FindingKind::Paused, event.at, &event.detail))
-}
-
-/// Name a launch by its slot and its id, and say how it ended.
-pub(super) fn named(other: &DecidedLaunch) -> String {
-    let launch = &other.launch;
-    let (slot, id, status) = (launch.scheduled_time, launch.id, launch.status);
-    let run = launch.run_id;
-    let run = run.map_or_else(String::new, |run| format!(", run {run}"));
-    let auxiliary = match status {
-        LaunchStatus::Cancelled | LaunchStatus::Abandoned | LaunchStatus::Skipped => "was ",
-        LaunchStatus::Unknown => "ended ",
-        _ => "",
-    };
-    let became = match launch.finished_at {
-        Some(end) => format!("{auxiliary}{status} at {end}"),
-        None => format!("is {status} now"),
-    };
-    format!("the launch of {slot} ({id}{run}), which {became}")
 }

@@ -24,9 +24,13 @@ use campanile_model::ids::ScheduleId;
 use campanile_model::text;
 use campanile_model::words;
 use campanile_schedule::rule::{DstAction, LocalOccurrence, Rule, SlotCheck, clock_text};
-use campanile_store::Tx;
+use campanile_store::history::DecidedLaunch;
+use campanile_store::{LaunchStatus, Tx};
 use history::{LaunchTrace, ParsedRevision, ScheduleHistory};
 use moment::ReadableRevision;
+
+/// A shorter wait has no finding.
+const NOTICED: Duration = Duration::from_secs(1);
 
 words! {
     /// What a finding is about.
@@ -296,6 +300,24 @@ fn explained(rule: &Rule) -> String {
     let mut letters = text.trim_end_matches('.').chars();
     let first = letters.next().map(|letter| letter.to_ascii_lowercase());
     first.into_iter().chain(letters).collect()
+}
+
+/// Name a launch by its slot and its id, and say how it ended.
+fn named(other: &DecidedLaunch) -> String {
+    let launch = &other.launch;
+    let (slot, id, status) = (launch.scheduled_time, launch.id, launch.status);
+    let run = launch.run_id;
+    let run = run.map_or_else(String::new, |run| format!(", run {run}"));
+    let auxiliary = match status {
+        LaunchStatus::Cancelled | LaunchStatus::Abandoned | LaunchStatus::Skipped => "was ",
+        LaunchStatus::Unknown => "ended ",
+        _ => "",
+    };
+    let became = match launch.finished_at {
+        Some(end) => format!("{auxiliary}{status} at {end}"),
+        None => format!("is {status} now"),
+    };
+    format!("the launch of {slot} ({id}{run}), which {became}")
 }
 
 /// Return a length of time as text: milliseconds count below a minute only.

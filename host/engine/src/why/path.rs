@@ -1,8 +1,7 @@
 //! Pure: explain what followed the decision to launch, up to the end.
 
 use super::history::{LaunchTrace, ScheduleHistory};
-use super::launch::{NOTICED, decided_by, named};
-use super::{Finding, FindingKind, span};
+use super::{Finding, FindingKind, NOTICED, named, span};
 use crate::plan::PACKAGE_MISSING;
 use campanile_model::ids::LaunchKind;
 use campanile_store::events::EventKind;
@@ -54,7 +53,7 @@ fn later_fire_time(trace: &LaunchTrace) -> Option<Finding> {
 fn opened(trace: &LaunchTrace) -> Option<Finding> {
     let opened_at = trace.decided.opened_at?;
     let after = span(opened_at.since(trace.decided.launch.claimed_at));
-    let text = format!("left the queue{} after {after}", decided_by(trace));
+    let text = format!("left the queue{} after {after}", trace.decided_by());
     Some(Finding::at(FindingKind::Opened, opened_at, text))
 }
 
