@@ -90,10 +90,11 @@ impl<'a> Attribution<'a> {
         }
     }
 
-    fn text(self) -> String {
+    /// Return the detail of an event: `what` was decided, by whom and why.
+    fn after(self, what: &str) -> String {
         match self.note {
-            Some(note) => format!("by {}: {note}", self.by),
-            None => format!("by {}", self.by),
+            Some(note) => format!("{what}, by {}: {note}", self.by),
+            None => format!("{what}, by {}", self.by),
         }
     }
 }
@@ -134,15 +135,8 @@ pub async fn approve(
     package_versions::decide(tx, name, &pending, approval, now).await?;
     packages::activate(tx, name, &pending, None, now).await?;
     let what = format!("{} in place of {}", pending.short(), before.short());
-    record(
-        tx,
-        now,
-        EventKind::VersionApproved,
-        name,
-        &what,
-        attribution,
-    )
-    .await?;
+    let detail = attribution.after(&what);
+    changes::record(tx, now, EventKind::VersionApproved, name, &detail).await?;
     decided(tx, row, pending, before).await
 }
 
@@ -163,15 +157,8 @@ pub async fn reject(
     let rejection = attribution.review(VersionDecision::Rejected);
     package_versions::decide(tx, name, &pending, rejection, now).await?;
     let what = format!("{}, {} stays active", pending.short(), before.short());
-    record(
-        tx,
-        now,
-        EventKind::VersionRejected,
-        name,
-        &what,
-        attribution,
-    )
-    .await?;
+    let detail = attribution.after(&what);
+    changes::record(tx, now, EventKind::VersionRejected, name, &detail).await?;
     let decided = decided(tx, row, pending, before).await?;
     // The active version stays.
     let denied = Vec::new();
@@ -217,29 +204,9 @@ pub async fn roll_back(
     let pending = newest.filter(|newest| **newest != digest);
     packages::activate(tx, &name, &digest, pending, now).await?;
     let what = format!("from {} to {}", before.short(), digest.short());
-    record(
-        tx,
-        now,
-        EventKind::PackageRolledBack,
-        &name,
-        &what,
-        attribution,
-    )
-    .await?;
+    let detail = attribution.after(&what);
+    changes::record(tx, now, EventKind::PackageRolledBack, &name, &detail).await?;
     decided(tx, row, digest, before).await
-}
-
-/// Record the decision as an event, and wake the hosts.
-async fn record(
-    tx: &mut Tx,
-    now: Timestamp,
-    kind: EventKind,
-    name: &str,
-    what: &str,
-    attribution: Attribution<'_>,
-) -> Result<(), DbError> {
-    let detail = format!("{what}, {}", attribution.text());
-    changes::record(tx, now, kind, name, &detail).await
 }
 
 /// Lock and return the package, with its active version.
