@@ -15,6 +15,7 @@ mod error;
 
 pub use error::PackageError;
 
+use crate::schedule_admin::did_you_mean;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::Request;
@@ -151,8 +152,13 @@ pub async fn reject(
     let (row, before) = known(tx, name).await?;
     let pending = pending_version(&row, digest)?;
     if row.pending_decision == Some(VersionDecision::Rejected) {
-        let (name, digest) = (row.name, pending);
-        return Err(PackageError::Rejected { name, digest });
+        return Err(PackageError::refused(
+            format!("the version {pending} of `{name}` is rejected already"),
+            format!(
+                "`{}` activates it all the same",
+                approve_command(name, &pending)
+            ),
+        ));
     }
     let rejection = attribution.review(VersionDecision::Rejected);
     package_versions::decide(tx, name, &pending, rejection, now).await?;
@@ -186,10 +192,16 @@ pub async fn roll_back(
     };
     let (name, digest) = (row.name.clone(), former.digest.clone());
     if digest == before {
-        return Err(PackageError::AlreadyActive { name, digest });
+        let message = format!("the version {digest} of `{name}` is active already");
+        return Err(PackageError::refused(message, ""));
     }
     if former.activated_at.is_none() {
-        return Err(PackageError::NeverActive { name, digest });
+        return Err(PackageError::refused(
+            format!("the version {digest} of `{name}` was never active"),
+            format!(
+                "copy its file into the folder; if it is then pending, `campanile package approve {name}`"
+            ),
+        ));
     }
     check_pins(tx, &name, &digest).await?;
     let against = attribution.review(VersionDecision::RolledBack);
@@ -225,10 +237,11 @@ async fn known(tx: &mut Tx, name: &str) -> Result<(PackageRow, ArtifactDigest), 
 pub async fn unknown(tx: &mut Tx, name: &str) -> Result<PackageError, DbError> {
     let all = packages::list(tx, None).await?;
     let names = all.iter().map(|row| row.name.as_str());
-    Ok(PackageError::Unknown {
-        name: name.to_owned(),
-        nearest: campanile_model::text::nearest(name, names).map(str::to_owned),
-    })
+    let message = format!(
+        "there is no package named `{name}`{}",
+        did_you_mean(name, names)
+    );
+    Ok(PackageError::refused(message, ""))
 }
 
 fn pending_version(row: &PackageRow, wanted: Option<&str>) -> Result<ArtifactDigest, PackageError> {
@@ -259,11 +272,17 @@ async fn check_is_only(
     if others.is_empty() {
         return Ok(());
     }
-    Err(PackageError::AmbiguousPending {
-        name: name.to_owned(),
-        pending: pending.clone(),
-        others: others.into_iter().map(short).collect(),
-    })
+    let (short, others, approve) = (
+        pending.short(),
+        shorts(others),
+        approve_command(name, pending),
+    );
+    Err(PackageError::refused(
+        format!(
+            "the pending version of `{name}` is {short}; name it, or one of {others}, with --digest"
+        ),
+        format!("look at it with `campanile package diff {name}`; `{approve}` activates it"),
+    ))
 }
 
 /// Return the versions besides `pending` that came, or were rolled back from, since `before` is active.
@@ -292,7 +311,12 @@ fn prefix(wanted: &str) -> Result<String, PackageError> {
         && wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
     match is_one {
         true => Ok(wanted),
-        false => Err(PackageError::NotADigest(wanted)),
+        false => Err(PackageError::refused(
+            format!(
+                "`{wanted}` cannot be the digest of a version: write its first hexadecimal digits, at least {PREFIX_DIGITS_MIN}"
+            ),
+            "`campanile package show NAME` lists them; their first digits are enough",
+        )),
     }
 }
 
@@ -305,24 +329,26 @@ pub fn version<'v>(
     let prefix = prefix(wanted)?;
     let begin = |version: &&Version| version.digest.as_str().starts_with(&prefix);
     let found: Vec<&Version> = versions.iter().filter(begin).collect();
-    let (name, wanted) = (name.to_owned(), wanted.to_owned());
     match found.as_slice() {
         [one] => Ok(one),
-        [] => Err(PackageError::NoVersion {
-            name,
-            wanted,
-            known: versions.iter().map(short).collect(),
-        }),
-        several => Err(PackageError::AmbiguousDigest {
-            name,
-            wanted,
-            several: several.iter().copied().map(short).collect(),
-        }),
+        [] => {
+            let known = shorts(versions);
+            let message = format!("`{name}` has no version `{wanted}`; it has {known}");
+            Err(PackageError::refused(message, ""))
+        }
+        _ => {
+            let several = shorts(found);
+            let message =
+                format!("`{wanted}` is the beginning of several versions of `{name}`: {several}");
+            Err(PackageError::refused(message, "give more digits"))
+        }
     }
 }
 
-fn short(version: &Version) -> String {
-    version.digest.short().to_owned()
+/// List the first digits of versions.
+fn shorts<'v>(versions: impl IntoIterator<Item = &'v Version>) -> String {
+    let digests = versions.into_iter().map(|version| version.digest.short());
+    digests.collect::<Vec<_>>().join(", ")
 }
 
 /// Return the version that was active last before `active` and that no person decided against.
@@ -337,11 +363,16 @@ fn former<'v>(versions: &'v [Version], active: &ArtifactDigest) -> Option<&'v Ve
 /// Refuse a version that a host's sidecar excludes with its `sha256`: that host would have none.
 async fn check_pins(tx: &mut Tx, name: &str, digest: &ArtifactDigest) -> Result<(), PackageError> {
     let pins = packages::pins(tx, name).await?;
-    let other = pins.into_iter().find(|(_, pin)| pin != digest.as_str());
-    let name = name.to_owned();
-    other.map_or(Ok(()), |(host, pin)| {
-        Err(PackageError::Pinned { name, host, pin })
-    })
+    let Some((host, pin)) = pins.iter().find(|(_, pin)| pin != digest.as_str()) else {
+        return Ok(());
+    };
+    let message = format!(
+        "the host {host} accepts no version of `{name}` but {pin}: its {name}.toml says so"
+    );
+    Err(PackageError::refused(
+        message,
+        "change or remove its `sha256` first",
+    ))
 }
 
 async fn decided(

@@ -9,15 +9,13 @@
 //! transaction records launches and cursor. A launch id follows from schedule, slot and backfill, so that no slot is
 //! launched twice.
 
-mod error;
 mod request;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub use error::{BackfillError, SLOTS_MAX};
-pub use request::{BackfillPreview, BackfillRequest, begin, cancel, find_earlier, preview};
+pub use request::{BackfillPreview, BackfillRequest, begin, cancel, find, find_earlier, preview};
 
 use crate::crash;
 use crate::ctx::Ctx;

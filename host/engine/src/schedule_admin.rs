@@ -35,6 +35,7 @@ pub use campanile_package::ScheduleDefinition;
 pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
 pub use error::ScheduleError;
+pub(crate) use error::did_you_mean;
 use error::origin_is;
 pub(super) use pause::end_pauses;
 pub use pause::{pause, resume};
@@ -473,10 +474,9 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
     }
     let all = schedules::list(tx, None, None).await?;
     let names = all.iter().map(|schedule| schedule.definition.name.as_str());
-    Err(ScheduleError::Unknown {
-        name: name.to_owned(),
-        nearest: campanile_model::text::nearest(name, names).map(str::to_owned),
-    })
+    let hint = did_you_mean(name, names);
+    let message = format!("there is no schedule named `{name}`{hint}");
+    Err(ScheduleError::Refused(message))
 }
 
 /// Return the package of that name; the error suggests the nearest name.
@@ -492,12 +492,8 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow, Schedu
     }
     let all = packages::list(tx, None).await?;
     let names = all.iter().map(|package| package.name.as_str());
-    Err(ScheduleError::UnknownPackage {
-        name: name.to_owned(),
-        nearest: campanile_model::text::nearest(name, names)
-            .filter(|nearest| *nearest != name)
-            .map(str::to_owned),
-    })
+    let hint = did_you_mean(name, names);
+    Err(ScheduleError::UnknownPackage(name.to_owned(), hint))
 }
 
 async fn check(
@@ -515,13 +511,13 @@ async fn check(
     if let Some(task) = &wanted.task {
         let manifest = Manifest::from_stored(&package.name, &package.manifest);
         if manifest.task(task).is_none() {
-            let known = manifest.tasks.iter().map(|task| format!("`{}`", task.id));
-            return Err(ScheduleError::UnknownTask {
-                package: package.name,
-                task: task.clone(),
-                nearest: manifest.nearest_task(task).map(str::to_owned),
-                known: known.collect(),
-            });
+            let ids = manifest.tasks.iter().map(|task| task.id.as_str());
+            let hint = did_you_mean(task, ids.clone());
+            let known: Vec<String> = ids.map(|id| format!("`{id}`")).collect();
+            let (package, known) = (package.name, known.join(", "));
+            let message =
+                format!("the package `{package}` has no task `{task}`; it has {known}{hint}");
+            return Err(ScheduleError::Refused(message));
         }
     }
     Ok(rule)

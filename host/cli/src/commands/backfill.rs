@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::schedule::By;
 use crate::output::{self, Failure, Record, Result, failed};
 use crate::{Common, Limit};
-use campanile_engine::backfill::{self, BackfillError};
+use campanile_engine::backfill;
 use campanile_engine::schedule_admin::ScheduleError;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
@@ -87,8 +87,7 @@ impl Record for BackfillRecord {
 
 impl BackfillRecord {
     async fn read(tx: &mut Tx, id: BackfillId) -> Result<BackfillRecord, ScheduleError> {
-        let found = backfills::find(tx, id).await?;
-        let row = found.ok_or(BackfillError::Unknown(id))?;
+        let row = backfill::find(tx, id).await?;
         Ok(BackfillRecord::count(tx, row).await?)
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::{BackfillError, MICROSECOND, SLOTS_MAX, SkippedSlots, span};
+use super::{MICROSECOND, SkippedSlots, span};
 use crate::schedule_admin::{self, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
@@ -14,6 +14,9 @@ use campanile_store::backfills::{self, Backfill};
 use campanile_store::events::EventKind;
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{BackfillStatus, Tx, changes};
+
+/// How many slots one backfill may have.
+const SLOTS_MAX: u64 = 1_000_000;
 
 /// A request for a backfill.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,19 +55,24 @@ pub async fn preview(
 ) -> Result<BackfillPreview, ScheduleError> {
     let (from, to) = (asked.from, asked.to);
     if to < from {
-        return Err(BackfillError::EndsFirst { from, to }.into());
+        return Err(ScheduleError::Backfill(format!(
+            "the backfill would end before it begins: {to} is before {from}; exchange the two"
+        )));
     }
     if from > now {
-        return Err(BackfillError::Future(from).into());
+        return Err(ScheduleError::Backfill(format!(
+            "{from} is in the future, and slots to come are the schedule's own; begin with a time that is past"
+        )));
     }
     if let Some(own) = asked.context {
         context::check(own)?;
     }
     let schedule = schedule_admin::find(tx, name).await?;
     let (rule, policies) = schedule_admin::parse(&schedule)?;
-    let name = name.to_owned();
     if rule.delay_after_completion().is_some() || rule.at_host_start() {
-        return Err(BackfillError::NoClock(name).into());
+        return Err(ScheduleError::Backfill(format!(
+            "`{name}` has no slots to backfill: its rule launches at an event and not by the clock; `campanile schedule trigger` launches it now"
+        )));
     }
     let (before, until) = span(&policies, from, to, now);
     let (first_instant, state) = (before.plus(MICROSECOND), &schedule.state);
@@ -76,18 +84,18 @@ pub async fn preview(
         count += 1;
         slots_skipped += u64::from(skipped.contains(slot));
         if count > SLOTS_MAX {
-            return Err(BackfillError::TooMany { name }.into());
+            return Err(ScheduleError::Backfill(format!(
+                "`{name}` has more than {SLOTS_MAX} slots in this span; ask for a shorter one, and for the rest when that is done"
+            )));
         }
     }
     let Some((first, last)) = bounds else {
-        let next = policies.next_slot(&rule, to.min(now), 0);
-        let none = BackfillError::NoSlots {
-            name,
-            from,
-            to,
-            next,
+        let next = match policies.next_slot(&rule, to.min(now), 0) {
+            Some(next) => format!("the next one after that is {next}"),
+            None => "there is none after that either".to_owned(),
         };
-        return Err(none.into());
+        let message = format!("`{name}` has no slot from {from} to {to}; {next}");
+        return Err(ScheduleError::Backfill(message));
     };
     Ok(BackfillPreview {
         schedule,
@@ -95,6 +103,16 @@ pub async fn preview(
         first,
         last,
         slots_skipped,
+    })
+}
+
+/// Return the backfill `id`.
+pub async fn find(tx: &mut Tx, id: BackfillId) -> Result<Backfill, ScheduleError> {
+    let found = backfills::find(tx, id).await?;
+    found.ok_or_else(|| {
+        ScheduleError::Backfill(format!(
+            "there is no backfill {id}; `campanile backfill list` shows those there are"
+        ))
     })
 }
 
@@ -116,8 +134,10 @@ pub async fn find_earlier(
         differences.push(format!("an earlier schedule `{name}`, which was removed"));
     }
     if !differences.is_empty() {
-        let id = asked.id;
-        return Err(BackfillError::Differs { id, differences }.into());
+        let (id, differences) = (asked.id, differences.join(", "));
+        return Err(ScheduleError::Backfill(format!(
+            "there is a backfill {id} already, with {differences}; repeat the same request to follow it, or choose another id"
+        )));
     }
     Ok(Some(before))
 }
@@ -173,21 +193,18 @@ pub async fn cancel(
     by: &str,
     now: Timestamp,
 ) -> Result<u64, ScheduleError> {
-    let find = async |tx: &mut Tx| -> Result<Backfill, ScheduleError> {
-        let found = backfills::find(tx, id).await?;
-        Ok(found.ok_or(BackfillError::Unknown(id))?)
-    };
-    let name = find(tx).await?.schedule;
+    let name = find(tx, id).await?.schedule;
     schedules::lock(tx, Some(&name), None).await?;
     let Backfill {
         schedule, status, ..
-    } = find(tx).await?;
+    } = find(tx, id).await?;
     if schedule != name {
         // It was renamed before this transaction locked the row, so the wrong row is locked.
         return Err(ScheduleError::Raced(name));
     }
     if status != BackfillStatus::Running {
-        return Err(BackfillError::Over { id, status }.into());
+        let message = format!("the backfill {id} is {status} already");
+        return Err(ScheduleError::Backfill(message));
     }
     let skipped = backfills::skip_unstarted(tx, id, now).await?;
     let detail = format!("{id} by {by}, {skipped} launches had not begun");

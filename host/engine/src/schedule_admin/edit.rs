@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::diff::{difference_lines, differences};
+use super::error::origin_is;
 use super::{
     ScheduleDefinition, ScheduleError, lock, parse, refuse_taken_name, revise, store_revision,
 };
@@ -132,11 +133,20 @@ pub(super) async fn own(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleErr
     if schedule.state.origin == Origin::Operator {
         return Ok(schedule);
     }
-    Err(ScheduleError::NotTheOperators {
-        name: schedule.definition.name,
-        package: schedule.definition.package,
-        origin: schedule.state.origin,
-    })
+    let Revision { name, package, .. } = &schedule.definition;
+    let origin = schedule.state.origin;
+    let (is, place) = (origin_is(origin), origin_file(origin, package));
+    let message = format!("`{name}` is {is}; pause it, or change {place}");
+    Err(ScheduleError::Refused(message))
+}
+
+fn origin_file(origin: Origin, package: &str) -> String {
+    match origin {
+        Origin::Operator => "it".to_owned(),
+        Origin::File => "the schedules file".to_owned(),
+        Origin::Sidecar => format!("{package}.toml"),
+        Origin::Package => format!("`schedules` in {package}.toml, which replaces the proposal"),
+    }
 }
 
 fn read(revision: &Revision) -> Result<ScheduleDefinition, ScheduleError> {
@@ -152,18 +162,16 @@ async fn outdated(
 ) -> Result<ScheduleError, ScheduleError> {
     let state = &schedule.state;
     let name = current.name.clone();
+    let now = state.revision;
     let Some(before) = schedules::revision(tx, state.id, revision).await? else {
-        return Ok(ScheduleError::NoRevision {
-            name,
-            revision,
-            now: state.revision,
-        });
+        let message = format!("`{name}` never had a revision {revision}; it is at revision {now}");
+        return Ok(ScheduleError::Refused(message));
     };
     let lines = difference_lines(&differences(&read(&before)?, current));
     Ok(ScheduleError::Outdated {
         name,
         revision,
-        now: state.revision,
+        now,
         lines: lines.iter().map(|line| format!("\n  {line}")).collect(),
     })
 }

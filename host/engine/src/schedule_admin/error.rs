@@ -1,6 +1,5 @@
 //! Why a schedule cannot be changed as asked.
 
-use crate::backfill::BackfillError;
 use crate::error::EngineError;
 use campanile_model::clock::Timestamp;
 use campanile_package::context::ReservedKey;
@@ -19,25 +18,11 @@ pub enum ScheduleError {
         origin_is(*.origin)
     )]
     Exists { name: String, origin: Origin },
-    #[error("there is no schedule named `{name}`{}", hint(.nearest))]
-    Unknown {
-        name: String,
-        nearest: Option<String>,
-    },
-    #[error("there is no package named `{name}`{}", hint(.nearest))]
-    UnknownPackage {
-        name: String,
-        nearest: Option<String>,
-    },
+    /// The name, and the end of the message, which may suggest another name.
+    #[error("there is no package named `{0}`{1}")]
+    UnknownPackage(String, String),
     #[error("the package `{name}` was rejected, and no version of it was ever active: {why}")]
     PackageRejected { name: String, why: String },
-    #[error("the package `{package}` has no task `{task}`; it has {}{}", .known.join(", "), hint(.nearest))]
-    UnknownTask {
-        package: String,
-        task: String,
-        nearest: Option<String>,
-        known: Vec<String>,
-    },
     #[error("the package `{0}` is in no live host's folder; put its .wasm back, then try again")]
     PackageMissing(String),
     #[error("{0}")]
@@ -56,12 +41,6 @@ pub enum ScheduleError {
     PauseOver(Timestamp),
     #[error("{0}")]
     Reserved(#[from] ReservedKey),
-    #[error("`{name}` is {}; pause it, or change {}", origin_is(*.origin), origin_file(*.origin, .package))]
-    NotTheOperators {
-        name: String,
-        package: String,
-        origin: Origin,
-    },
     #[error(
         "`{name}` was changed since revision {revision}, it is at revision {now} now:{}",
         .lines.concat()
@@ -72,12 +51,6 @@ pub enum ScheduleError {
         now: i64,
         /// The lines in which the current definition differs from that of `revision`.
         lines: Vec<String>,
-    },
-    #[error("`{name}` never had a revision {revision}; it is at revision {now}")]
-    NoRevision {
-        name: String,
-        revision: i64,
-        now: i64,
     },
     #[error("{slot} is no future slot of `{name}`{}", nearest_slots(.near))]
     NoSlot {
@@ -101,16 +74,20 @@ pub enum ScheduleError {
     NotPaused(String),
     #[error("another command or host changed `{0}` at the same time; look at it, then try again")]
     Raced(String),
+    /// Why a request for a backfill is refused.
     #[error("{0}")]
-    Backfill(#[from] BackfillError),
+    Backfill(String),
+    /// Any other reason.
+    #[error("{0}")]
+    Refused(String),
     #[error(transparent)]
     Db(#[from] DbError),
 }
 
-fn hint(nearest: &Option<String>) -> String {
-    nearest
-        .as_ref()
-        .map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
+/// Return the end of a message about an unknown `name`: it suggests the nearest one of `known`, if any is alike enough.
+pub(crate) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let nearest = campanile_model::text::nearest(name, known).filter(|near| *near != name);
+    nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
 }
 
 fn nearest_slots(near: &[String]) -> String {
@@ -127,15 +104,6 @@ pub(crate) fn origin_is(origin: Origin) -> &'static str {
         Origin::File => "defined in the schedules file",
         Origin::Sidecar => "defined in its package's sidecar",
         Origin::Package => "proposed by its package",
-    }
-}
-
-fn origin_file(origin: Origin, package: &str) -> String {
-    match origin {
-        Origin::Operator => "it".to_owned(),
-        Origin::File => "the schedules file".to_owned(),
-        Origin::Sidecar => format!("{package}.toml"),
-        Origin::Package => format!("`schedules` in {package}.toml, which replaces the proposal"),
     }
 }
 

@@ -339,7 +339,7 @@ fn hint(error: &ScheduleError) -> String {
     match error {
         ScheduleError::Rule(error) => error.hint().to_owned(),
         ScheduleError::Policy(error) => error.hint().to_owned(),
-        ScheduleError::UnknownPackage { name, .. } => {
+        ScheduleError::UnknownPackage(name, _) => {
             format!("put {name}.wasm into the plugin folder, or name a package with --package")
         }
         _ => String::new(),
