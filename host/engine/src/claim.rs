@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
+use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use crate::capacity::Permit;
@@ -14,12 +15,13 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::error::EngineError;
 use crate::release::release;
 use crate::run::Executor;
-use crate::run_context;
 use crate::service::{Next, Service};
+use crate::spec::Spec;
 use crate::work::Work;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
-use campanile_store::runs::{self, Finish, NewRun};
+use campanile_package::Package;
+use campanile_store::runs::{self, ClaimedLaunch, Finish, NewRun};
 
 /// The longest sleep while another host may open launches.
 const DISPATCH_INTERVAL: Duration = Duration::from_millis(500);
@@ -139,7 +141,7 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>, Engine
     let mut claimed_runs = Vec::new();
     for ((run_id, fence, is_recovery, launch), spec) in claimed.into_iter().zip(specs) {
         let package = packages.get(&launch.package).cloned();
-        let user = run_context::user_keys(package.as_deref(), &spec, &launch);
+        let user = user_keys(package.as_deref(), &spec, &launch);
         claimed_runs.push(Work {
             run_id,
             fence,
@@ -164,4 +166,16 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>, Engine
     tx.commit().await?;
     crash::point("after_claim_commit");
     Ok(claimed_runs)
+}
+
+/// Return the user's keys: the schedule's override the sidecar's, and the trigger's override both.
+///
+/// The sidecar's keys are those of now; the schedule's are those of the revision that decided the launch.
+fn user_keys(package: Option<&Package>, spec: &Spec, launch: &ClaimedLaunch) -> Map<String, Value> {
+    let mut context = package.map_or_else(Map::new, |package| package.sidecar.context.clone());
+    context.extend(spec.context.clone());
+    if let Some(Ok(Value::Object(trigger))) = launch.context.as_deref().map(serde_json::from_str) {
+        context.extend(trigger);
+    }
+    context
 }

@@ -61,7 +61,6 @@ mod recover;
 mod release;
 mod reported;
 mod run;
-mod run_context;
 mod serve;
 mod service;
 mod settings;

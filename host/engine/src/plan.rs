@@ -82,27 +82,18 @@ pub fn plan(
         if decision != Decision::Skipped && kind == LaunchKind::Catchup {
             caught_up = Some((now, fire_time));
         }
+        let definer = (due.id, due.revision, &*due.package);
         launches.push(NewLaunch {
-            id: LaunchId::of(due.id, slots.first, kind),
-            schedule_id: due.id,
-            schedule_revision: due.revision,
-            kind,
-            scheduled_time: slots.first,
-            scheduled_local: rule.local_text(slots.first),
             last_scheduled_time: slots.last,
             slot_count: i64::try_from(slots.count).unwrap_or(i64::MAX),
             decision,
             reason,
             overlaps,
-            package: due.package.clone(),
             digest: due.digest.clone(),
-            context: None,
-            overlap: None,
-            backfill_id: None,
             interval_start,
             fire_time,
             decided_by: Some(host),
-            claimed_at: now,
+            ..launch_of_slot(definer, &rule, kind, slots.first, now)
         });
         interval_start = slots.last;
     }
@@ -125,6 +116,40 @@ pub fn plan(
             caught_up,
             ..advance(due, cursor, next_slot)
         },
+    }
+}
+
+/// Return the launch of one slot. Callers replace the fields in which theirs differs.
+///
+/// A revision of a schedule defines it: the schedule's id, the number of the revision, and the package.
+pub fn launch_of_slot(
+    (schedule_id, schedule_revision, package): (ScheduleId, i64, &str),
+    rule: &Rule,
+    kind: LaunchKind,
+    slot: Timestamp,
+    now: Timestamp,
+) -> NewLaunch {
+    NewLaunch {
+        id: LaunchId::of(schedule_id, slot, kind),
+        schedule_id,
+        schedule_revision,
+        kind,
+        scheduled_time: slot,
+        scheduled_local: rule.local_text(slot),
+        last_scheduled_time: slot,
+        slot_count: 1,
+        decision: Decision::Launched,
+        reason: None,
+        overlaps: None,
+        package: package.to_owned(),
+        digest: None,
+        context: None,
+        overlap: None,
+        backfill_id: None,
+        interval_start: slot,
+        fire_time: slot,
+        decided_by: None,
+        claimed_at: now,
     }
 }
 

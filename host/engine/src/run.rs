@@ -9,13 +9,12 @@ use serde_json::{Map, Value};
 use crate::buckets::{BucketPermits, RunBuckets};
 use crate::crash;
 use crate::ctx::SharedCtx;
-use crate::run_context;
 use crate::secrets::Vault;
 use crate::service::until_dropped;
 use crate::versions::{CannotBegin, Version, Versions};
 use crate::work::Work;
 use campanile_model::clock::Timestamp;
-use campanile_package::context::check;
+use campanile_package::context::{ReservedKey, check};
 use campanile_sandbox::{Call, Outcome, Report, Sandbox, StopSignal, Usage, World};
 use campanile_schedule::policy::Delivery;
 use campanile_store::FailureKind;
@@ -72,10 +71,7 @@ impl Executor {
     async fn run_tasks(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
         let version = match self.version(work, stop).await {
             Ok(version) => version,
-            Err(CannotBegin::Failed { kind, message }) => {
-                return Some(self.finished(work, RunEnd::Failed { kind, message }, Vec::new()));
-            }
-            Err(CannotBegin::Stopped) => return None,
+            Err(CannotBegin(end)) => return Some(self.finished(work, end?, Vec::new())),
         };
         let mut flow = Workflow::new(version.steps.clone());
         let mut failed = None;
@@ -128,19 +124,19 @@ impl Executor {
             let step = flow.step(place);
             let mut call = task_run(&step.id, number.attempt, started_at, now, &report);
             match judge(&report, step, delivery, number.tries, now) {
-                Judged::Done(gives) => flow.succeed(place, report.output, gives),
-                Judged::Again(kind, message, at) => {
-                    call.failure = Some(kind);
-                    call.message = Some(message);
-                    call.retry_at = Some(at);
-                    flow.wait(place, at);
-                }
-                Judged::Failed(kind, message) => {
+                Ok(gives) => flow.succeed(place, report.output, gives),
+                Err((kind, message, retry_at)) => {
                     call.succeeded = false;
                     call.failure = Some(kind);
-                    call.message = Some(message.clone());
-                    failed.get_or_insert((kind, flow.failure_message(&step.id, &message)));
-                    flow.fail(place);
+                    call.retry_at = retry_at;
+                    match retry_at {
+                        Some(at) => flow.wait(place, at),
+                        None => {
+                            failed.get_or_insert((kind, flow.failure_message(&step.id, &message)));
+                            flow.fail(place);
+                        }
+                    }
+                    call.message = Some(message);
                 }
             }
             unrecorded.push(call);
@@ -192,7 +188,7 @@ impl Executor {
             Ok(secrets) => Arc::new(secrets),
             Err((outcome, why)) => return (started_at, Report::without_call(outcome, why)),
         };
-        let facts = run_context::facts(work, attempt);
+        let facts = work.facts(attempt);
         let report = self
             .sandbox
             .run(Call {
@@ -271,20 +267,21 @@ impl Executor {
     }
 }
 
-/// What a report means for the workflow.
-enum Judged {
-    Done(Map<String, Value>),
-    Again(FailureKind, String, Timestamp),
-    Failed(FailureKind, String),
-}
-
-fn judge(report: &Report, step: &Step, delivery: Delivery, tries: i64, now: Timestamp) -> Judged {
+/// Return the keys that a call passes on, or why it failed and when to call the task again.
+fn judge(
+    report: &Report,
+    step: &Step,
+    delivery: Delivery,
+    tries: i64,
+    now: Timestamp,
+) -> Result<Map<String, Value>, (FailureKind, String, Option<Timestamp>)> {
     let Some(kind) = outcome::failure_kind(report.outcome) else {
         let gives = report.context.clone().unwrap_or_default();
-        return match check(&gives) {
-            Ok(()) => Judged::Done(gives),
-            Err(refusal) => Judged::Failed(FailureKind::InvalidOutput, refusal.to_string()),
+        let refused = |refusal: ReservedKey| {
+            let kind = FailureKind::InvalidOutput;
+            (kind, refusal.to_string(), None)
         };
+        return check(&gives).map(|()| gives).map_err(refused);
     };
     let failure = report.failure.as_ref();
     let message = failure.map_or_else(String::new, |failure| failure.text());
@@ -297,10 +294,8 @@ fn judge(report: &Report, step: &Step, delivery: Delivery, tries: i64, now: Time
         tries,
         attempts_max: step.attempts_max,
     };
-    match outcome::retry_at(call, now, rand::random_range(-1.0..=1.0)) {
-        Some(at) => Judged::Again(kind, message, at),
-        None => Judged::Failed(kind, message),
-    }
+    let retry_at = outcome::retry_at(call, now, rand::random_range(-1.0..=1.0));
+    Err((kind, message, retry_at))
 }
 
 fn task_run(

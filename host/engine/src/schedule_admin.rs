@@ -277,20 +277,16 @@ pub(super) async fn apply_displacements(
     displaced: &[Displaced],
     now: Timestamp,
 ) -> Result<(), DbError> {
-    let mut skipped = Vec::new();
-    let mut cancelled = Vec::new();
-    let mut terminated = Vec::new();
-    for (_, displacements, cancel_grace) in displaced {
+    let all = displaced.iter();
+    let skipped = all.clone().flat_map(|(_, other, _)| &other.skipped);
+    let skipped: Vec<_> = skipped.copied().collect();
+    let terminated = all.clone().flat_map(|(_, other, _)| &other.terminated);
+    let terminated: Vec<_> = terminated.copied().collect();
+    let cancelled = all.flat_map(|(_, other, cancel_grace)| {
         let deadline = now.plus(*cancel_grace);
-        skipped.extend_from_slice(&displacements.skipped);
-        cancelled.extend(
-            displacements
-                .cancelled
-                .iter()
-                .map(|other| (*other, deadline)),
-        );
-        terminated.extend_from_slice(&displacements.terminated);
-    }
+        other.cancelled.iter().map(move |other| (*other, deadline))
+    });
+    let cancelled: Vec<_> = cancelled.collect();
     let mut counts: BTreeMap<ScheduleId, i64> = BTreeMap::new();
     for schedule in overlap::skip(tx, &skipped, now)
         .await?
@@ -366,28 +362,12 @@ pub(super) fn launch_of_slot(
     slot: Timestamp,
     now: Timestamp,
 ) -> NewLaunch {
-    NewLaunch {
-        id: LaunchId::of(definition.schedule_id, slot, kind),
-        schedule_id: definition.schedule_id,
-        schedule_revision: definition.revision,
-        kind,
-        scheduled_time: slot,
-        scheduled_local: rule.local_text(slot),
-        last_scheduled_time: slot,
-        slot_count: 1,
-        decision: Decision::Launched,
-        reason: None,
-        overlaps: None,
-        package: definition.package.clone(),
-        digest: None,
-        context: None,
-        overlap: None,
-        backfill_id: None,
-        interval_start: slot,
-        fire_time: slot,
-        decided_by: None,
-        claimed_at: now,
-    }
+    let definer = (
+        definition.schedule_id,
+        definition.revision,
+        &*definition.package,
+    );
+    plan::launch_of_slot(definer, rule, kind, slot, now)
 }
 
 /// Return the next slot of a schedule that is decided up to `cursor_at`.

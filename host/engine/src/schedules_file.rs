@@ -141,7 +141,14 @@ async fn follow_news(
     };
     let digest = ArtifactDigest::of(text.as_bytes());
     let before = followed.left.as_ref().filter(|left| left.digest == digest);
-    let applied = apply(ctx, &shown, &wanted, before, now).await?;
+    // Two hosts collide when they apply the same file.
+    let applied = campanile_store::retry(ScheduleError::is_collision, || async {
+        let mut tx = ctx.db.write().await?;
+        let applied = apply(&mut tx, &shown, &wanted, before, now).await?;
+        tx.commit().await?;
+        Ok(applied)
+    })
+    .await?;
     // Replaced only now: after an error the same file is applied again with what was left of it before.
     let before = followed.left.take();
     if let Some(what) = applied.text() {
@@ -168,25 +175,6 @@ async fn follow_news(
     Ok(())
 }
 
-/// Make the schedules of the file those that are wanted, in one transaction.
-async fn apply(
-    ctx: &Ctx,
-    shown: &str,
-    wanted: &[ScheduleDefinition],
-    before: Option<&Left>,
-    now: Timestamp,
-) -> Result<Reconciled, EngineError> {
-    // Two hosts collide when they apply the same file.
-    campanile_store::retry(ScheduleError::is_collision, || async {
-        let mut tx = ctx.db.write().await?;
-        let applied = apply_in(&mut tx, shown, wanted, before, now).await?;
-        tx.commit().await?;
-        Ok(applied)
-    })
-    .await
-    .map_err(EngineError::from)
-}
-
 async fn has_file_schedules(ctx: &Ctx) -> Result<bool, DbError> {
     let mut tx = ctx.db.read().await?;
     let all = schedules::list(&mut tx, None, None).await?;
@@ -204,7 +192,7 @@ async fn reject_file(ctx: &Ctx, shown: &str, why: &str, now: Timestamp) -> Resul
 }
 
 /// Make the schedules of the file those that are wanted, or those that were refused `before` from the same file.
-async fn apply_in(
+async fn apply(
     tx: &mut Tx,
     shown: &str,
     wanted: &[ScheduleDefinition],

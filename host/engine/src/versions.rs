@@ -9,6 +9,7 @@ use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::denial;
 use campanile_package::{Manifest, Package};
 use campanile_sandbox::{Artifact, Sandbox, StopSignal};
+use campanile_store::runs::RunEnd;
 use campanile_store::{FailureKind, packages};
 use campanile_workflow::workflow::Step;
 
@@ -29,20 +30,13 @@ pub(crate) struct Version {
     pub(crate) denial: Option<String>,
 }
 
-/// Why a run cannot begin.
-pub(crate) enum CannotBegin {
-    Failed {
-        kind: FailureKind,
-        message: String,
-    },
-    /// The run was dropped before its version was known.
-    Stopped,
-}
+/// The end of a run that cannot begin; none when the run was dropped before its version was known.
+pub(crate) struct CannotBegin(pub(crate) Option<RunEnd>);
 
 impl CannotBegin {
     pub(crate) fn refused(message: String) -> CannotBegin {
         let kind = FailureKind::Refused;
-        CannotBegin::Failed { kind, message }
+        CannotBegin(Some(RunEnd::Failed { kind, message }))
     }
 }
 
@@ -119,11 +113,10 @@ impl Versions {
             let mut tx = ctx.db.read().await?;
             Ok(packages::artifact(&mut tx, digest).await?)
         });
-        let Some(bytes) = bytes.await.ok_or(CannotBegin::Stopped)? else {
-            return Err(CannotBegin::Failed {
-                kind: FailureKind::HostError,
-                message: format!("version {} is not kept any more", digest.short()),
-            });
+        let Some(bytes) = bytes.await.ok_or(CannotBegin(None))? else {
+            let kind = FailureKind::HostError;
+            let message = format!("version {} is not kept any more", digest.short());
+            return Err(CannotBegin(Some(RunEnd::Failed { kind, message })));
         };
         let compiled = campanile_package::compile(&self.sandbox, name, bytes).await;
         compiled.map_err(CannotBegin::refused)

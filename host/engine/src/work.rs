@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::lease_table::Lease;
 use crate::spec::Spec;
@@ -12,7 +12,7 @@ use campanile_model::ids::RunId;
 use campanile_package::Package;
 use campanile_store::runs::{ClaimedLaunch, Finish, NewRun, RunEnd, RunHashes};
 use campanile_store::task_runs::TaskRun;
-use campanile_workflow::context;
+use campanile_workflow::context::{self, Facts};
 
 /// A run that this host has claimed and is about to execute.
 pub struct Work {
@@ -59,6 +59,36 @@ impl Work {
         RunHashes {
             grants: package.map(|package| package.grant_record.hash.clone()),
             context: Some(context::hash(&self.user)),
+        }
+    }
+
+    /// Return the reserved keys for one call of a task, the `attempt`-th for its launch.
+    pub(crate) fn facts(&self, attempt: i64) -> Facts {
+        let launch = &self.launch;
+        let definition = &self.spec.definition;
+        let stored = |text: &Option<String>| -> Value {
+            text.as_deref()
+                .and_then(|text| serde_json::from_str(text).ok())
+                .unwrap_or(Value::Null)
+        };
+        Facts {
+            is_recovery: self.is_recovery,
+            original_scheduled_time: launch.scheduled_time,
+            recovery_attempt_time: launch.recovered_at.filter(|_| self.is_recovery),
+            execution_id: launch.launch_id,
+            run_id: self.run_id,
+            attempt,
+            trigger: launch.kind,
+            schedule: json!({
+                "id": launch.schedule_id,
+                "name": definition.name,
+                "expression": definition.rule.expression,
+                "timezone": definition.rule.timezone,
+            }),
+            scheduled_local: launch.scheduled_local.clone(),
+            interval_start: launch.interval_start,
+            last_result: stored(&launch.last_result),
+            last_failure: stored(&launch.last_failure),
         }
     }
 
