@@ -25,17 +25,6 @@ pub const SETTLE: Duration = Duration::from_millis(200);
 /// How often a scan waits for unstable files before it leaves them to the next scan.
 const SETTLE_ROUNDS: usize = 10;
 
-/// Why the folder cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum FolderError {
-    #[error("the plugins folder {} does not exist: create it, or name another with --plugins", .0.display())]
-    Missing(PathBuf),
-    #[error("the plugins folder {} is not a directory: name another with --plugins", .0.display())]
-    NotADirectory(PathBuf),
-    #[error("the plugins folder {} cannot be read: {source}", .path.display())]
-    Unreadable { path: PathBuf, source: io::Error },
-}
-
 /// The plugins folder, and what is remembered of it between scans.
 pub struct PluginsFolder<L: Loader = Sandbox> {
     path: PathBuf,
@@ -63,23 +52,19 @@ pub struct Scan<A = Artifact> {
 
 impl<L: Loader> PluginsFolder<L> {
     /// Open the folder at `path`. It must exist: creating it would hide a mistyped path.
-    pub fn open(
-        path: &Path,
-        loader: Arc<L>,
-        rules: HostRules,
-    ) -> Result<PluginsFolder<L>, FolderError> {
-        match std::fs::metadata(path) {
-            Ok(found) if found.is_dir() => {}
-            Ok(_) => return Err(FolderError::NotADirectory(path.to_owned())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(FolderError::Missing(path.to_owned()));
+    ///
+    /// # Errors
+    /// A sentence that says why the folder cannot be used.
+    pub fn open(path: &Path, loader: Arc<L>, rules: HostRules) -> Result<PluginsFolder<L>, String> {
+        let about = |what: &str| format!("the plugins folder {} {what}", path.display());
+        let found = std::fs::metadata(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                about("does not exist: create it, or name another with --plugins")
             }
-            Err(source) => {
-                return Err(FolderError::Unreadable {
-                    path: path.to_owned(),
-                    source,
-                });
-            }
+            _ => about(&format!("cannot be read: {error}")),
+        })?;
+        if !found.is_dir() {
+            return Err(about("is not a directory: name another with --plugins"));
         }
         Ok(PluginsFolder {
             path: path.to_owned(),

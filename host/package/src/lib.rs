@@ -30,7 +30,7 @@ pub mod spec;
 pub mod toml_reader;
 
 pub use assemble::{FILE_BYTES_MAX, OpenError, RecordedSidecar, name_of, open};
-pub use folder::{FolderError, PluginsFolder, SETTLE, Scan};
+pub use folder::{PluginsFolder, SETTLE, Scan};
 pub use grant_record::GrantRecord;
 pub use host_rules::HostRules;
 pub use loader::{Loader, compile};

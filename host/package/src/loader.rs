@@ -50,8 +50,9 @@ pub async fn compile<L: Loader>(
     let artifact = Arc::new(artifact);
     let description = loader.describe(&artifact).await;
     let manifest = match description.map_err(|refusal| refusal.to_string())? {
-        Some(description) => Manifest::from_json(name, &description)
-            .map_err(|error| printable_line(&error.to_string()))?,
+        Some(description) => {
+            Manifest::from_json(name, &description).map_err(|error| printable_line(&error))?
+        }
         None => Manifest::undescribed(name),
     };
     for warning in &manifest.warnings {

@@ -54,13 +54,6 @@ pub struct Task {
     pub max_attempts: Option<u32>,
 }
 
-/// Why a description cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the package's description of itself is wrong: {message}")]
-pub struct ManifestError {
-    pub message: String,
-}
-
 impl Manifest {
     /// Return the manifest of a package without a description: one task of the package's name.
     pub fn undescribed(package: &str) -> Manifest {
@@ -85,9 +78,12 @@ impl Manifest {
             .unwrap_or_else(|| Manifest::undescribed(package))
     }
 
-    /// Check the answer of `describe` for the package whose file is named `package`.
-    pub fn from_json(package: &str, description: &Value) -> Result<Manifest, ManifestError> {
-        read::manifest(package, description).map_err(|message| ManifestError { message })
+    /// Check the answer of `describe` for the package whose file is named `package`; the error is a sentence.
+    pub fn from_json(package: &str, description: &Value) -> Result<Manifest, String> {
+        read::manifest(package, description).map_err(|error| {
+            let message = error.message;
+            format!("the package's description of itself is wrong: {message}")
+        })
     }
 
     /// Return the task `id`.
@@ -150,7 +146,7 @@ impl Manifest {
     /// connection.
     pub fn missing_grants(&self, grants: &RecordedGrants) -> Vec<Request> {
         let mut missing = self.ungranted_requests(grants);
-        missing.retain(|request| !request.is_checked_at_use());
+        missing.retain(|request| !request.requested.kind.is_checked_at_use);
         missing
     }
 
@@ -160,9 +156,8 @@ impl Manifest {
     pub fn additional_requests(&self, before: &Manifest, grants: &RecordedGrants) -> Vec<Request> {
         let is_known =
             |request: &Requested| before.requests.iter().any(|before| before.covers(request));
-        let new = self.requests.iter().filter(|request| !is_known(request));
-        let mut requests = evaluate_requests(new, grants);
-        requests.retain(|request| !request.is_granted);
+        let mut requests = self.ungranted_requests(grants);
+        requests.retain(|request| !is_known(&request.requested));
         requests
     }
 }

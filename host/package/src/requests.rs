@@ -28,7 +28,7 @@ pub struct Request {
     /// The lines of a sidecar that would grant it.
     pub lines: String,
     #[serde(skip)]
-    requested: Requested,
+    pub(super) requested: Requested,
 }
 
 impl Requested {
@@ -65,11 +65,6 @@ impl Request {
     /// Return what identifies a request.
     pub fn key(&self) -> (&'static str, &str) {
         (self.kind, &self.what)
-    }
-
-    /// Whether the sandbox checks each use of a grant of this kind.
-    pub(super) fn is_checked_at_use(&self) -> bool {
-        self.requested.kind.is_checked_at_use
     }
 
     /// Return a sentence that says that the request is not granted.

@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::grants::{self, GrantKind, SidecarPlace};
+use super::grants::{self, SidecarPlace};
 use super::host_rules::HostRules;
-use super::limits::{self, LimitChanges, MAX_ATTEMPTS_MOST};
-use super::reference::KeyHelp;
+use super::limits::{LimitChanges, MAX_ATTEMPTS_MOST};
 use super::schedule_reader::{self, read_context};
 use super::spec::ScheduleSpec;
 use crate::toml_reader::{Document, Error};
@@ -79,22 +78,6 @@ impl Sidecar {
             grants: Arc::new(grants),
         })
     }
-}
-
-/// List the keys of a sidecar but those of its schedules.
-pub fn reference() -> Vec<KeyHelp> {
-    let keys = [
-        "sha256 | text | | | The SHA-256 of the only .wasm file that may run.",
-        "context | table | | | The base of the context of every schedule.",
-        "retry.max_attempts | number | | 1 to 1000 | The attempts of every task in one run. It overrides the package's proposals.",
-    ];
-    let keys = keys.into_iter().map(KeyHelp::read);
-    let limits = limits::keys().into_iter().map(|help| KeyHelp {
-        key: format!("limits.{}", help.key),
-        ..help
-    });
-    let grants = grants::KINDS.into_iter().flat_map(GrantKind::reference);
-    keys.chain(limits).chain(grants).collect()
 }
 
 #[cfg(test)]

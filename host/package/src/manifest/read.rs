@@ -15,12 +15,8 @@ use campanile_model::text::nearest;
 
 type Read<T> = Result<T, Error>;
 
-/// Read the description of `package`; the error is a sentence.
-pub(super) fn manifest(package: &str, description: &Value) -> Result<Manifest, String> {
-    read(package, description).map_err(|error| error.message)
-}
-
-fn read(package: &str, description: &Value) -> Read<Manifest> {
+/// Read the description of `package`.
+pub(super) fn manifest(package: &str, description: &Value) -> Read<Manifest> {
     let document = Document::from_json(description)?;
     let mut top = document.section();
     let mut manifest = Manifest {
@@ -111,9 +107,10 @@ fn check_tasks(tasks: &[Task]) -> Result<(), String> {
         let mut seen = BTreeSet::new();
         for id in &task.depends_on {
             if !ids.contains(id.as_str()) {
-                let hint = nearest(id, ids.iter().copied());
-                let hint =
-                    hint.map_or_else(String::new, |near| format!(": did you mean `{near}`?"));
+                let hint = match nearest(id, ids.iter().copied()) {
+                    Some(near) => format!(": did you mean `{near}`?"),
+                    None => String::new(),
+                };
                 return Err(format!(
                     "has a task `{}` that depends on `{id}`, which is no task of this package{hint}",
                     task.id

@@ -13,9 +13,9 @@ fn read(description: Value) -> Manifest {
 }
 
 fn fault(description: Value) -> String {
-    Manifest::from_json("backup", &description)
-        .unwrap_err()
-        .message
+    let error = Manifest::from_json("backup", &description).unwrap_err();
+    let prefix = "the package's description of itself is wrong: ";
+    error.strip_prefix(prefix).unwrap().to_owned()
 }
 
 fn ids(tasks: Option<Vec<&Task>>) -> Vec<&str> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use super::*;
+use crate::grants::GrantKind;
 use campanile_sandbox::{BucketGrant, DirectoryGrant, HttpGrant, Limits, Protocol, SocketGrant};
 use campanile_schedule::rule::RuleKind;
 
@@ -498,7 +499,8 @@ fn a_granted_link_grants_its_target_directory() {
 
 #[test]
 fn the_reference_has_the_keys_that_are_read() {
-    let keys: Vec<String> = reference().into_iter().map(|help| help.key).collect();
+    let help = grants::KINDS.into_iter().flat_map(GrantKind::reference);
+    let keys: Vec<String> = help.map(|help| help.key).collect();
     for (table, required) in [
         (
             "directories",
@@ -515,13 +517,22 @@ fn the_reference_has_the_keys_that_are_read() {
             assert!(keys.contains(&key), "{key} in {keys:?}");
         }
     }
-    for (table, text) in [("grants.", "[grants]\nzzzzzz = 1"), ("", "zzzzzz = 1")] {
+    let known = |text: &str| {
         let error = read(text).unwrap_err();
         let known = error.split("the keys known here are ").nth(1).unwrap();
-        for key in known.split(", ").map(|key| key.trim_matches('`')) {
-            let key = format!("{table}{key}");
-            let is_listed = keys.iter().any(|known| known.starts_with(&key));
-            assert!(is_listed || key == "schedules", "{key} in {keys:?}");
-        }
+        let known = known
+            .split(", ")
+            .map(|key| key.trim_matches('`').to_owned());
+        known.collect::<Vec<_>>()
+    };
+    for key in known("[grants]\nzzzzzz = 1") {
+        let key = format!("grants.{key}");
+        assert!(keys.iter().any(|known| known.starts_with(&key)), "{key}");
+    }
+    let page = include_str!("../../../../docs/src/reference/sidecar.md");
+    for key in known("zzzzzz = 1") {
+        let ways = [&key, &format!("[{key}]"), &format!("[[{key}]]")];
+        let is_listed = ways.iter().any(|way| page.contains(&format!("| `{way}`")));
+        assert!(is_listed || key == "grants", "{key}");
     }
 }

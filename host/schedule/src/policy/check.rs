@@ -92,24 +92,16 @@ impl Policies {
 
     /// Refuse a `start_at` and an `end_at` without a slot between them.
     fn refuse_without_slots(&self, rule: &Rule) -> Result<(), PolicyError> {
-        let ever = Timestamp::from_micros(i64::MIN);
-        let has_span = self.start_at.is_some() || self.end_at.is_some();
-        if !has_span || rule.next(ever).is_none() {
-            return Ok(());
-        }
-        let before_start = self
-            .start_at
-            .map(|start| start.minus(Duration::from_micros(1)));
-        let first = rule.next(before_start.unwrap_or(ever));
-        if first.is_some_and(|first| self.end_at.is_none_or(|end| first <= end)) {
-            return Ok(());
-        }
         let span = match (self.start_at, self.end_at) {
             (Some(start), Some(end)) => format!("from {start} to {end}"),
             (Some(start), None) => format!("from {start} on"),
             (None, Some(end)) => format!("up to {end}"),
-            (None, None) => String::new(),
+            (None, None) => return Ok(()),
         };
+        let ever = Timestamp::from_micros(i64::MIN);
+        if rule.next(ever).is_none() || self.next_slot(rule, ever, 0).is_some() {
+            return Ok(());
+        }
         Err(PolicyError::new(
             None,
             format!("the rule has no slot {span}, so the schedule would never launch"),

@@ -1,6 +1,5 @@
 //! Why an instant is a slot of a rule, or is not. For messages.
 
-use std::fmt;
 use std::time::Duration;
 
 use chrono::{NaiveDateTime, Timelike as _};
@@ -35,7 +34,8 @@ pub enum SlotCheck {
 }
 
 /// A field of a cron expression that does not allow the local time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the {field} field `{written}` does not allow {shown}")]
 pub struct FieldMismatch {
     /// `minute`, `day-of-week` and the like.
     pub field: &'static str,
@@ -193,17 +193,6 @@ impl CronRule {
 }
 
 /// Print `the hour field `2` does not allow 3`.
-impl fmt::Display for FieldMismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FieldMismatch {
-            field,
-            written,
-            shown,
-        } = self;
-        write!(f, "the {field} field `{written}` does not allow {shown}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::testing::*;
