@@ -10,7 +10,7 @@ use super::loader::{Loader, compile};
 use super::manifest::Manifest;
 use super::package::{Compiled, Package};
 use super::sidecar::{SIDECAR_BYTES_MAX, Sidecar};
-use campanile_model::ids::ArtifactDigest;
+use campanile_model::ids::{ArtifactDigest, sha256};
 use campanile_model::text::size_text;
 
 /// The largest `.wasm` file that is read.
@@ -22,9 +22,6 @@ pub(super) struct SidecarFile {
     pub(super) hash: Option<String>,
     pub(super) result: Result<Arc<Sidecar>, String>,
 }
-
-/// A sidecar and the SHA-256 of its text; an empty sidecar without a hash when there is no file.
-pub(super) type SidecarSettings = (Arc<Sidecar>, Option<String>);
 
 /// The sidecar with which a package was last active, as the database stores it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,11 +70,11 @@ async fn open_file<L: Loader>(
         .ok_or_else(|| about("it changed while it was read: try again when it is written"))?;
     let digest = ArtifactDigest::of(&bytes);
     *digest_seen = Some(digest.clone());
-    let settings = sidecar_settings(sidecar.as_ref())?;
+    let sidecar = usable(sidecar.as_ref())?;
     let name = name_of(path);
-    check_pin(&name, &settings.0, &digest)?;
+    check_pin(&name, &sidecar, &digest)?;
     let loaded = compile(loader, &name, bytes).await?;
-    assemble(path.to_owned(), digest, loaded, settings, rules)
+    assemble(path.to_owned(), digest, loaded, sidecar, rules)
 }
 
 type BothFiles = (Vec<u8>, Option<SidecarFile>);
@@ -127,7 +124,7 @@ impl SidecarFile {
         };
         Some(SidecarFile {
             stamp: Some(stamp),
-            hash: Some(hash_of(&bytes)),
+            hash: Some(sha256(&bytes)),
             result,
         })
     }
@@ -151,28 +148,16 @@ impl RecordedSidecar {
     /// # Errors
     /// A sentence. The sidecar must grant what it granted before: a directory may lead elsewhere by now, and the text may
     /// come from another folder, which no operator approved.
-    pub(super) fn settings(
-        &self,
-        path: &Path,
-        rules: &HostRules,
-    ) -> Result<SidecarSettings, String> {
-        let settings = match &self.text {
-            None => (Arc::default(), None),
-            Some(text) => {
-                let sidecar =
-                    Sidecar::parse(path, text, rules).map_err(|error| error.to_string())?;
-                (Arc::new(sidecar), Some(hash_of(text.as_bytes())))
-            }
-        };
-        match GrantRecord::of(&settings.0.grants).text == self.grants {
-            true => Ok(settings),
+    pub(super) fn read(&self, path: &Path, rules: &HostRules) -> Result<Arc<Sidecar>, String> {
+        let parse = |text: &String| Sidecar::parse(path, text, rules);
+        let sidecar = self.text.as_ref().map(parse).transpose();
+        let sidecar = sidecar.map_err(|error| error.to_string())?;
+        let sidecar = sidecar.unwrap_or_default();
+        match GrantRecord::of(&sidecar.grants).text == self.grants {
+            true => Ok(Arc::new(sidecar)),
             false => Err("its grants would differ from those that it had".to_owned()),
         }
     }
-}
-
-fn hash_of(text: &[u8]) -> String {
-    ArtifactDigest::of(text).as_str().to_owned()
 }
 
 impl<A> Package<A> {
@@ -185,12 +170,9 @@ impl<A> Package<A> {
     }
 }
 
-/// Return the settings of `sidecar`, or those of a package without one.
-pub(super) fn sidecar_settings(sidecar: Option<&SidecarFile>) -> Result<SidecarSettings, String> {
-    match sidecar {
-        Some(read) => Ok((read.result.clone()?, read.hash.clone())),
-        None => Ok((Arc::default(), None)),
-    }
+/// Return the sidecar that was read, or an empty one when there is no file.
+pub(super) fn usable(sidecar: Option<&SidecarFile>) -> Result<Arc<Sidecar>, String> {
+    sidecar.map_or_else(|| Ok(Arc::default()), |read| read.result.clone())
 }
 
 /// Return the name of the package in the file at `path`.
@@ -230,7 +212,7 @@ pub(super) fn assemble<A>(
     path: PathBuf,
     digest: ArtifactDigest,
     (artifact, manifest): Compiled<A>,
-    (sidecar, sidecar_hash): SidecarSettings,
+    sidecar: Arc<Sidecar>,
     rules: &HostRules,
 ) -> Result<Package<A>, String> {
     let name = name_of(&path);
@@ -241,8 +223,8 @@ pub(super) fn assemble<A>(
         artifact,
         manifest,
         grant_record: GrantRecord::of(&sidecar.grants),
+        sidecar_hash: sidecar.text.as_ref().map(|text| sha256(text.as_bytes())),
         sidecar,
-        sidecar_hash,
         path,
         limits: rules.limits.clone(),
     })

@@ -4,9 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::PluginsFolder;
-use crate::assemble::{
-    self, RecordedSidecar, SidecarFile, SidecarSettings, assemble, check_pin, sidecar_settings,
-};
+use crate::assemble::{self, RecordedSidecar, SidecarFile, assemble, check_pin, usable};
 use crate::files::{self, FileState, Stamp, off_thread};
 use crate::loader::{Loader, compile};
 use crate::names::package_name_fault;
@@ -79,8 +77,8 @@ impl<L: Loader> PluginsFolder<L> {
         }) {
             return Ok(None);
         }
-        let settings = sidecar_settings(known.sidecar.as_ref())?;
-        check_pin(name, &settings.0, &digest)?;
+        let sidecar = usable(known.sidecar.as_ref())?;
+        check_pin(name, &sidecar, &digest)?;
 
         let loaded = match (active, &known.compiled) {
             (Some(active), _) if active.digest == digest => active.compiled(),
@@ -96,7 +94,7 @@ impl<L: Loader> PluginsFolder<L> {
                 loaded?
             }
         };
-        Ok(Some(assemble(path, digest, loaded, settings, &self.rules)?))
+        Ok(Some(assemble(path, digest, loaded, sidecar, &self.rules)?))
     }
 
     /// Return the active version with a sidecar that changed while the bytes in the folder cannot be used.
@@ -107,27 +105,23 @@ impl<L: Loader> PluginsFolder<L> {
         active: &Package<L::Artifact>,
         known: &KnownFiles<L::Artifact>,
     ) -> Option<Package<L::Artifact>> {
-        let settings = sidecar_settings(known.sidecar.as_ref()).ok()?;
-        if settings.1 == active.sidecar_hash {
+        let mut sidecar = usable(known.sidecar.as_ref()).ok()?;
+        if sidecar.text == active.sidecar.text {
             return None;
         }
-        let settings = match check_pin(&active.name, &settings.0, &active.digest) {
-            Ok(()) => settings,
+        if check_pin(&active.name, &sidecar, &active.digest).is_err() {
             // The sidecar is for other bytes: the active version gets no new grant, and loses what it does not grant.
-            Err(_) => {
-                let grants = active.sidecar.grants.shared_with(&settings.0.grants);
-                if grants == *active.sidecar.grants {
-                    return None;
-                }
-                let sidecar = Sidecar {
-                    grants: Arc::new(grants),
-                    ..Sidecar::clone(&active.sidecar)
-                };
-                (Arc::new(sidecar), active.sidecar_hash.clone())
+            let grants = active.sidecar.grants.shared_with(&sidecar.grants);
+            if grants == *active.sidecar.grants {
+                return None;
             }
-        };
+            sidecar = Arc::new(Sidecar {
+                grants: Arc::new(grants),
+                ..Sidecar::clone(&active.sidecar)
+            });
+        }
         let (path, digest) = (active.path.clone(), active.digest.clone());
-        assemble(path, digest, active.compiled(), settings, &self.rules).ok()
+        assemble(path, digest, active.compiled(), sidecar, &self.rules).ok()
     }
 
     /// Return the active version with the sidecar of the last scan; `None` when that cannot be used, or changes nothing.
@@ -141,11 +135,9 @@ impl<L: Loader> PluginsFolder<L> {
 
     /// Whether the last scan read a sidecar of `name` that pins another digest.
     pub fn pins_another_version(&self, name: &str, digest: &ArtifactDigest) -> bool {
-        let read = self
-            .files
-            .get(name)
-            .and_then(|known| known.sidecar.as_ref());
-        sidecar_settings(read).is_ok_and(|(sidecar, _)| check_pin(name, &sidecar, digest).is_err())
+        let known = self.files.get(name);
+        let read = known.and_then(|known| known.sidecar.as_ref());
+        usable(read).is_ok_and(|sidecar| check_pin(name, &sidecar, digest).is_err())
     }
 
     /// Return the package `name` from `bytes` of the database, with the sidecar of the last scan, or with the recorded
@@ -164,38 +156,32 @@ impl<L: Loader> PluginsFolder<L> {
         let Some(known) = self.files.get(name) else {
             return Err("its files were not scanned yet".to_owned());
         };
-        let present = sidecar_settings(known.sidecar.as_ref());
+        let present = usable(known.sidecar.as_ref());
         let digest = ArtifactDigest::of(bytes);
-        if let Ok((sidecar, _)) = &present {
+        if let Ok(sidecar) = &present {
             // A pin of other bytes is the operator's decision, not an error to fall back from.
             check_pin(name, sidecar, &digest)?;
         }
         let loaded = compile(&self.loader, name, bytes.to_vec()).await?;
         let path = self.path.join(format!("{name}.wasm"));
-        let made = |settings| {
+        let made = |sidecar| {
             let (path, digest, loaded) = (path.clone(), digest.clone(), loaded.clone());
-            assemble(path, digest, loaded, settings, &self.rules).map(Arc::new)
+            assemble(path, digest, loaded, sidecar, &self.rules).map(Arc::new)
         };
         match (present.and_then(made), recorded) {
             (Err(_), Some(recorded)) => {
-                let settings = self.recorded_settings(name, recorded).await;
-                let settings = settings.map_err(|why| {
+                let (path, rules) = (path.with_extension("toml"), self.rules.clone());
+                let sidecar = off_thread(move || recorded.read(&path, &rules))
+                    .await
+                    .flatten();
+                let sidecar = sidecar.map_err(|why| {
                     format!("the sidecar recorded before it cannot be used: {why}")
                 })?;
-                check_pin(name, &settings.0, &digest)?;
-                made(settings)
+                check_pin(name, &sidecar, &digest)?;
+                made(sidecar)
             }
             (made, _) => made,
         }
-    }
-
-    async fn recorded_settings(
-        &self,
-        name: &str,
-        recorded: RecordedSidecar,
-    ) -> Result<SidecarSettings, String> {
-        let (path, rules) = (self.path.join(format!("{name}.toml")), self.rules.clone());
-        off_thread(move || recorded.settings(&path, &rules)).await?
     }
 
     /// Return the stamp and the digest of the file at `path`, which is read only when it may have changed.
@@ -247,11 +233,10 @@ impl<L: Loader> PluginsFolder<L> {
             known.sidecar = None;
             return Ok(());
         };
-        let fresh = known
-            .sidecar
-            .as_ref()
-            .is_some_and(|read| read.result.is_ok() && state.as_ref().ok() == read.stamp.as_ref());
-        if fresh {
+        if let Some(read) = &known.sidecar
+            && read.result.is_ok()
+            && state.as_ref().ok() == read.stamp.as_ref()
+        {
             return Ok(());
         }
         let path = self.path.join(format!("{name}.toml"));

@@ -129,24 +129,22 @@ fn is_text_format(bytes: &[u8]) -> bool {
     let head = String::from_utf8_lossy(&bytes[..bytes.len().min(64 << 10)]);
     let mut text = head.trim_start_matches('\u{feff}').trim_start();
     // Comments before the first form: `;; to the end of the line`, `(; block ;)`.
-    loop {
-        if let Some(rest) = text.strip_prefix(";;") {
-            text = rest
-                .split_once('\n')
-                .map_or("", |(_, rest)| rest)
-                .trim_start();
-        } else if let Some(rest) = text.strip_prefix("(;") {
-            text = rest
-                .split_once(";)")
-                .map_or("", |(_, rest)| rest)
-                .trim_start();
-        } else {
-            break;
-        }
+    while let Some(rest) = after_comment(text) {
+        text = rest;
     }
     text.strip_prefix('(')
         .map(str::trim_start)
         .is_some_and(|form| form.starts_with("module") || form.starts_with("component"))
+}
+
+/// Return what follows the comment with which `text` begins, if it begins with one.
+fn after_comment(text: &str) -> Option<&str> {
+    let (comment, end) = match text.strip_prefix(";;") {
+        Some(comment) => (comment, "\n"),
+        None => (text.strip_prefix("(;")?, ";)"),
+    };
+    let rest = comment.split_once(end).map_or("", |(_, rest)| rest);
+    Some(rest.trim_start())
 }
 
 fn looks_like(bytes: &[u8]) -> String {

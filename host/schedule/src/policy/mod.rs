@@ -74,7 +74,7 @@ pub use overlap::{
 };
 pub use policies::{
     CATCHUP_MAX_LIMIT, Catchup, DefaultValue, Defaults, Delivery, Keep, NUMBER_MAX, Policies,
-    Policy, PolicySpec, ValueKind, reference,
+    Policy, PolicySpec, ValueKind,
 };
 pub use slots::{
     DropReason, LastCatchup, SlotAction, SlotDecision, SlotDecisions, SlotEvaluator, SlotProgress,

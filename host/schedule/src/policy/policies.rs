@@ -281,40 +281,6 @@ impl FromStr for Policy {
     }
 }
 
-impl fmt::Display for DefaultValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Nothing(meaning) => f.write_str(meaning),
-            Fixed(text) => write!(f, "`{}`", text()),
-            Host(of) => {
-                let text = duration_text(of(&Defaults::default()));
-                write!(f, "`{text}`, or as the host's `[late]` says")
-            }
-        }
-    }
-}
-
-/// Return the reference of all policies: a table in Markdown.
-pub fn reference() -> String {
-    let mut table = "| policy | value | default | meaning |\n|---|---|---|---|\n".to_owned();
-    for spec in TABLE {
-        let value = match spec.kind {
-            Word(words) => format!("`{}`", words.join("`, `")),
-            ValueKind::Duration(example) => format!("duration, such as `{example}`"),
-            Number(max) if max < u64::from(u32::MAX) => format!("whole number from 1 to {max}"),
-            Number(_) => "whole number from 1".to_owned(),
-            Instant => "instant in RFC 3339".to_owned(),
-        };
-        let needs = spec
-            .needs
-            .map(|(policy, words)| format!(". Needs `{policy}` = `{}`", words.join("` or `")));
-        let (key, default, meaning) = (spec.key, spec.default, spec.meaning);
-        let needs = needs.unwrap_or_default();
-        table += &format!("| `{key}` | {value} | {default} | {meaning}{needs} |\n");
-    }
-    table
-}
-
 /// The host's configuration for policies that a schedule does not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
