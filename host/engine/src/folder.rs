@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::approval::{self, VersionAdmission};
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::EngineError;
-use crate::record_package::{News, Recorded, record_package};
+use crate::record_package::{Recorded, record_package};
 use crate::recover::mark_missing;
 use crate::service::{Next, RETRY_PAUSE, Service};
 use crate::watch::Watch;
@@ -159,15 +159,9 @@ async fn publish(
     let Some(bytes) = bytes_of(ctx, new, change).await? else {
         return Ok(());
     };
-    let said = change.to_string();
-    let news = News {
-        bytes: &bytes,
-        said: &said,
-    };
-    match activate(ctx, new, change, Some(news)).await? {
-        Recorded::Active(refusals) => {
+    match activate(ctx, new, change, Some(&bytes)).await? {
+        Recorded::Active(_) => {
             ctx.reported.forget(&new.name);
-            report_activated(ctx, change, &refusals);
             Ok(())
         }
         Recorded::Pending(said) => {
@@ -179,35 +173,34 @@ async fn publish(
     }
 }
 
-/// Record a change and make it active here.
+/// Record a change, make it active here, and report that.
 ///
 /// A new package is here before the database has it: from that moment on its launches may be claimed, and not sooner.
 async fn activate(
     ctx: &Ctx,
     new: &Package,
     change: &Change,
-    news: Option<News<'_>>,
+    bytes: Option<&[u8]>,
 ) -> Result<Recorded, EngineError> {
     if let Change::Added(_) = change {
         ctx.packages.apply(change);
     }
-    let recorded = record_package(ctx, new, news).await;
+    let recorded = record_package(ctx, new, change, bytes).await;
     match (&recorded, change) {
-        (Ok(Recorded::Active(_)), _) => ctx.packages.apply(change),
+        (Ok(Recorded::Active(refusals)), _) => {
+            ctx.packages.apply(change);
+            tracing::info!("{change}");
+            for (schedule, why) in refusals {
+                let why = printable_line(why);
+                tracing::warn!(%schedule, "the package's schedule is refused: {why}");
+            }
+            ctx.wake.scheduler.notify_one();
+            ctx.wake.dispatcher.notify_one();
+        }
         (_, Change::Added(new)) => ctx.packages.apply(&Change::Removed(Arc::clone(new))),
         _ => {}
     }
     recorded
-}
-
-fn report_activated(ctx: &Ctx, change: &Change, refusals: &[(String, String)]) {
-    tracing::info!("{change}");
-    for (schedule, why) in refusals {
-        let why = printable_line(why);
-        tracing::warn!(%schedule, "the package's schedule is refused: {why}");
-    }
-    ctx.wake.scheduler.notify_one();
-    ctx.wake.dispatcher.notify_one();
 }
 
 /// Return the bytes of a package to record. Return none when its file has changed again since it was compiled: the next
@@ -314,8 +307,5 @@ async fn activate_recorded(ctx: &Ctx, change: Change) -> Result<(), EngineError>
         return Ok(());
     };
     // When an operator decided meanwhile, that decision has woken the next scan.
-    if let Recorded::Active(refusals) = activate(ctx, new, &change, None).await? {
-        report_activated(ctx, &change, &refusals);
-    }
-    Ok(())
+    activate(ctx, new, &change, None).await.map(drop)
 }

@@ -7,21 +7,13 @@ use crate::error::EngineError;
 use crate::schedule_admin::{self, Refusal, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
-use campanile_package::Package;
 use campanile_package::requests::list_requests;
+use campanile_package::{Change, Package};
 use campanile_store::events::{self, EventKind};
 use campanile_store::package_versions::{self, VersionDecision};
 use campanile_store::packages::{self, LoadedPackage, PackageRow, SidecarSummary};
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{DbError, Origin, Tx};
-
-/// A version that the database may not have yet.
-#[derive(Clone, Copy)]
-pub(crate) struct News<'a> {
-    pub(crate) bytes: &'a [u8],
-    /// The event, in one sentence.
-    pub(crate) said: &'a str,
-}
 
 /// How a package was recorded.
 pub(crate) enum Recorded {
@@ -33,23 +25,23 @@ pub(crate) enum Recorded {
 
 /// Record that this host has `package`, and make its schedules follow, in one transaction.
 ///
-/// Without `news` the database must already have the version as active.
+/// Without its `bytes` the database must already have the version as active.
 pub(crate) async fn record_package(
     ctx: &Ctx,
     package: &Package,
-    news: Option<News<'_>>,
+    change: &Change,
+    bytes: Option<&[u8]>,
 ) -> Result<Recorded, EngineError> {
     let now = ctx.clock.now();
     // Two hosts collide when they record the same file.
     let recorded = campanile_store::retry(ScheduleError::is_collision, || async {
         let mut tx = ctx.db.write().await?;
-        let recorded = record_in(ctx, &mut tx, package, news, now).await?;
+        let recorded = record_in(ctx, &mut tx, package, change, bytes, now).await?;
         crash::point("before_package_commit");
         tx.commit().await?;
         Ok(recorded)
     })
-    .await;
-    let recorded = recorded?;
+    .await?;
     crash::point("after_package_commit");
     Ok(recorded)
 }
@@ -58,7 +50,8 @@ async fn record_in(
     ctx: &Ctx,
     tx: &mut Tx,
     package: &Package,
-    news: Option<News<'_>>,
+    change: &Change,
+    bytes: Option<&[u8]>,
     now: Timestamp,
 ) -> Result<Recorded, ScheduleError> {
     let (name, digest) = (&package.name, &package.digest);
@@ -66,7 +59,7 @@ async fn record_in(
     // Until the commit no other process decides about this package.
     packages::lock_or_create(tx, name).await?;
     let row = packages::find(tx, name).await?;
-    let Some(News { bytes, said }) = news else {
+    let Some(bytes) = bytes else {
         if row.and_then(|row| row.digest).as_ref() != Some(digest) {
             return Ok(Recorded::Pending(None));
         }
@@ -88,7 +81,8 @@ async fn record_in(
         return Ok(Recorded::Pending(said));
     }
     packages::publish(tx, ctx.host, &loaded, now).await?;
-    events::record(tx, now, EventKind::PackageLoaded, name, said).await?;
+    let said = change.to_string();
+    events::record(tx, now, EventKind::PackageLoaded, name, &said).await?;
     Ok(Recorded::Active(follow_schedules(tx, package, now).await?))
 }
 

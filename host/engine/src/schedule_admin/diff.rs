@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::definition;
 use campanile_package::ScheduleDefinition;
-use campanile_schedule::rule::{DayMatch, DstFold, DstGap, RuleText};
+use campanile_schedule::rule::RuleText;
 use campanile_store::Origin;
 use campanile_store::schedules::Schedule;
 
@@ -113,13 +113,14 @@ pub fn diff(
 pub fn differences(before: &ScheduleDefinition, after: &ScheduleDefinition) -> Vec<Difference> {
     let (before, after) = (lines(before), lines(after));
     let value = |lines: &[Line], key: &str| {
-        let line = lines.iter().find(|(other, _)| *other == key);
-        line.map(|(_, value)| value.clone())
+        let mut lines = lines.iter().filter(|(other, _)| *other == key);
+        lines.find_map(|(_, value)| value.clone())
     };
+    let of_before = before.iter().filter(|(_, value)| value.is_some());
     let only_after = after
         .iter()
         .filter(|(key, _)| value(&before, key).is_none());
-    let keys = before.iter().chain(only_after).map(|(key, _)| *key);
+    let keys = of_before.chain(only_after).map(|(key, _)| *key);
     keys.map(|key| Difference {
         key,
         before: value(&before, key),
@@ -141,10 +142,15 @@ pub fn difference_lines(differences: &[Difference]) -> Vec<String> {
     lines.collect()
 }
 
-/// A key of the schedules file, and its value.
-type Line = (&'static str, String);
+/// A key of the schedules file, and its value; none where it has the default.
+type Line = (&'static str, Option<String>);
 
-/// Return the lines of a definition, without defaults.
+/// Return the value of a key, unless it is the default.
+fn changed<T: Default + PartialEq + ToString>(value: &T) -> Option<String> {
+    (*value != T::default()).then(|| value.to_string())
+}
+
+/// Return the lines of a definition.
 fn lines(definition: &ScheduleDefinition) -> Vec<Line> {
     let RuleText {
         kind,
@@ -156,34 +162,23 @@ fn lines(definition: &ScheduleDefinition) -> Vec<Line> {
         dst_fold,
         exclude,
     } = &definition.rule;
+    let context = &definition.context;
     let mut lines = vec![
-        ("name", definition.name.clone()),
-        ("package", definition.package.clone()),
+        ("name", Some(definition.name.clone())),
+        ("package", Some(definition.package.clone())),
+        ("task", definition.task.clone()),
+        (kind.as_str(), Some(expression.clone())),
+        ("anchor", anchor.map(|anchor| anchor.to_string())),
+        ("timezone", Some(timezone.clone())),
+        ("day_match", changed(day_match)),
+        ("dst_gap", changed(dst_gap)),
+        ("dst_fold", changed(dst_fold)),
+        ("exclude", changed(&exclude.join("; "))),
     ];
-    lines.extend(definition.task.clone().map(|task| ("task", task)));
-    lines.push((kind.as_str(), expression.clone()));
-    lines.extend(anchor.map(|anchor| ("anchor", anchor.to_string())));
-    lines.push(("timezone", timezone.clone()));
-    if *day_match != DayMatch::default() {
-        lines.push(("day_match", day_match.to_string()));
-    }
-    if *dst_gap != DstGap::default() {
-        lines.push(("dst_gap", dst_gap.to_string()));
-    }
-    if *dst_fold != DstFold::default() {
-        lines.push(("dst_fold", dst_fold.to_string()));
-    }
-    if !exclude.is_empty() {
-        lines.push(("exclude", exclude.join("; ")));
-    }
     let policies = definition.policies.entries();
-    lines.extend(policies.map(|(policy, text)| (policy.as_str(), text)));
-    if !definition.context.is_empty() {
-        lines.push((
-            "context",
-            Value::Object(definition.context.clone()).to_string(),
-        ));
-    }
+    lines.extend(policies.map(|(policy, text)| (policy.as_str(), Some(text))));
+    let text = || Value::Object(context.clone()).to_string();
+    lines.push(("context", (!context.is_empty()).then(text)));
     lines
 }
 

@@ -90,12 +90,7 @@ impl Reconciled {
 
     /// Return what changed, if anything did.
     pub(crate) fn text(&self) -> Option<String> {
-        let Reconciled {
-            added,
-            changed,
-            removed,
-            ..
-        } = self;
+        let (added, changed, removed) = (self.added, self.changed, self.removed);
         let any = added + changed + removed > 0;
         any.then(|| format!("{added} added, {changed} changed, {removed} removed"))
     }
