@@ -21,7 +21,7 @@ use crate::work::Work;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
 use campanile_package::Package;
-use campanile_store::runs::{self, ClaimedLaunch, Finish, NewRun};
+use campanile_store::runs::{self, ClaimedLaunch, ClaimedRun, Finish, NewRun};
 
 /// The longest sleep while another host may open launches.
 const DISPATCH_INTERVAL: Duration = Duration::from_millis(500);
@@ -126,42 +126,33 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>, Engine
         ctx.capacity.note_full(now);
     }
     let continued_count = continued.len();
-    let continued = continued
-        .into_iter()
-        .map(|run| (run.run_id, run.fence, run.is_recovery, run.launch));
-    let begun = open.into_iter().map(|launch| {
-        let is_recovery = launch.recoveries > 0;
-        (RunId::new(now), runs::FIRST_FENCE, is_recovery, launch)
+    let begun = open.into_iter().map(|launch| ClaimedRun {
+        run_id: RunId::new(now),
+        fence: runs::FIRST_FENCE,
+        is_recovery: launch.recoveries > 0,
+        launch,
     });
-    let claimed: Vec<_> = continued.chain(begun).collect();
-    let revisions = claimed
-        .iter()
-        .map(|(.., launch)| (launch.schedule_id, launch.schedule_revision));
+    let claimed: Vec<ClaimedRun> = continued.into_iter().chain(begun).collect();
+    let launches = claimed.iter().map(|run| &run.launch);
+    let revisions = launches.map(|launch| (launch.schedule_id, launch.schedule_revision));
     let specs = ctx.specs.get_all(&mut tx, revisions).await?;
     let mut claimed_runs = Vec::new();
-    for ((run_id, fence, is_recovery, launch), spec) in claimed.into_iter().zip(specs) {
-        let package = packages.get(&launch.package).cloned();
-        let user = user_keys(package.as_deref(), &spec, &launch);
+    for (run, spec) in claimed.into_iter().zip(specs) {
+        let package = packages.get(&run.launch.package).cloned();
+        let user = user_keys(package.as_deref(), &spec, &run.launch);
         claimed_runs.push(Work {
-            run_id,
-            fence,
+            run,
             lease_until,
             proven_until,
-            is_recovery,
-            launch,
             spec,
             package,
             user,
         });
     }
-    let hashes = claimed_runs[..continued_count]
-        .iter()
-        .map(|work| (work.run_id, work.hashes()));
+    let (continued, begun) = claimed_runs.split_at(continued_count);
+    let hashes = continued.iter().map(|work| (work.run_id, work.hashes()));
     runs::set_run_hashes(&mut tx, &hashes.collect::<Vec<_>>()).await?;
-    let fresh: Vec<NewRun> = claimed_runs[continued_count..]
-        .iter()
-        .map(Work::to_begin)
-        .collect();
+    let fresh: Vec<NewRun> = begun.iter().map(Work::to_begin).collect();
     runs::start(&mut tx, ctx.host, &fresh, now, lease_until).await?;
     tx.commit().await?;
     crash::point("after_claim_commit");

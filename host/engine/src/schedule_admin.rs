@@ -8,7 +8,6 @@ mod edit;
 mod error;
 mod pause;
 mod reconcile;
-mod undecided;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,12 +36,11 @@ pub use edit::{Skip, edit, rename, skip};
 pub use error::ScheduleError;
 pub(crate) use error::did_you_mean;
 use error::origin_is;
-pub(super) use pause::end_pauses;
+use pause::drop_past_slots;
+pub(super) use pause::{OVERDUE, PAUSED, end_pauses};
 pub use pause::{pause, resume};
 pub(super) use reconcile::reconcile;
 pub use reconcile::{Reconciled, Refusal};
-use undecided::drop_past_slots;
-pub(super) use undecided::{OVERDUE, PAUSED};
 
 /// A launch that a person or a program requests.
 #[derive(Debug, Clone, Copy, Default)]

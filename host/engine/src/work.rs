@@ -1,5 +1,6 @@
 //! A claimed run: what this host knows when it executes one.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -8,29 +9,32 @@ use serde_json::{Map, Value, json};
 use crate::lease_table::Lease;
 use crate::spec::Spec;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::RunId;
 use campanile_package::Package;
-use campanile_store::runs::{ClaimedLaunch, Finish, NewRun, RunEnd, RunHashes};
+use campanile_store::runs::{ClaimedRun, Finish, NewRun, RunEnd, RunHashes};
 use campanile_store::task_runs::TaskRun;
 use campanile_workflow::context::{self, Facts};
 
 /// A run that this host has claimed and is about to execute.
 pub struct Work {
-    pub run_id: RunId,
-    /// The fence of this claim.
-    pub fence: i64,
+    pub run: ClaimedRun,
     /// When the lease expires, unless it is renewed.
     pub lease_until: Timestamp,
     /// The same on the monotonic clock, which no correction of the other moves.
     pub proven_until: Instant,
-    pub is_recovery: bool,
-    pub launch: ClaimedLaunch,
     /// The schedule's definition when the launch was decided.
     pub spec: Arc<Spec>,
     /// The package whose grants and limits apply; none when it has just left this host's folder.
     pub package: Option<Arc<Package>>,
     /// The user's part of the context.
     pub user: Map<String, Value>,
+}
+
+impl Deref for Work {
+    type Target = ClaimedRun;
+
+    fn deref(&self) -> &ClaimedRun {
+        &self.run
+    }
 }
 
 impl Work {

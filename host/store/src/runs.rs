@@ -41,9 +41,9 @@ pub struct ClaimedLaunch {
     pub last_failure: Option<String>,
 }
 
-/// A waiting run that a host claims for its retry.
+/// A run that a host has claimed.
 #[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct ClaimedRetry {
+pub struct ClaimedRun {
     pub run_id: RunId,
     /// The fence of this claim.
     pub fence: i64,
@@ -328,8 +328,8 @@ pub async fn claim_retries(
     now: Timestamp,
     lease_until: Timestamp,
     limit: i64,
-) -> Result<Vec<ClaimedRetry>, DbError> {
-    let retries: Vec<ClaimedRetry> = rows!(tx, CLAIMABLE_RETRIES, host, now, limit)?;
+) -> Result<Vec<ClaimedRun>, DbError> {
+    let retries: Vec<ClaimedRun> = rows!(tx, CLAIMABLE_RETRIES, host, now, limit)?;
     execute_batch!(tx, CONTINUE, &retries, |run| [
         run.run_id,
         host,

@@ -10,17 +10,21 @@ use super::launches::LaunchTable;
 use super::{Forecast, ForecastRequest, Outage, ScheduleSnapshot, SystemSnapshot, Totals};
 use crate::decide::SLOTS_MAX;
 use crate::plan::{self, EffectiveSpec, Plan};
+use crate::recovery_action;
 use crate::schedule_admin::next_slot_after;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{HostId, LaunchId};
+use campanile_model::ids::{HostId, LaunchId, RunId};
 use campanile_schedule::policy::{self, Active, Displaced, Displacements, OverlapState};
 use campanile_store::launches::NewLaunch;
 use campanile_store::overlap::{REASON, UnfinishedLaunch};
+use campanile_store::recovery::{OrphanCause, OrphanedLaunch};
 use campanile_store::stats::ActiveRun;
 use campanile_store::{Decision, LaunchStatus};
 
 /// The one simulated host.
 const HOST: HostId = HostId(Uuid::nil());
+/// Stands for any run: recovery only asks whether there is one.
+const RUN: RunId = RunId(Uuid::nil());
 
 /// Something to do at a moment. An event that no longer applies is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,20 +47,20 @@ enum Waiting {
 }
 
 pub(super) struct Simulator<'a> {
-    pub(super) snapshot: &'a SystemSnapshot,
+    snapshot: &'a SystemSnapshot,
     /// The schedules with their simulated cursors.
-    pub(super) schedules: Vec<ScheduleSnapshot>,
+    schedules: Vec<ScheduleSnapshot>,
     request: &'a ForecastRequest,
-    pub(super) now: Timestamp,
+    now: Timestamp,
     events: BinaryHeap<Reverse<(Timestamp, Event)>>,
-    pub(super) launches: LaunchTable,
+    launches: LaunchTable,
     /// The launches that wait for capacity: retries first, then the earliest.
     claimable: BTreeSet<(Waiting, Timestamp, u64, LaunchId)>,
     /// How many launches have waited for capacity: it orders those with the same fire time.
     opened: u64,
     decided: usize,
     /// The result, without the rows.
-    pub(super) forecast: Forecast,
+    forecast: Forecast,
 }
 
 impl SystemSnapshot {
@@ -148,7 +152,7 @@ impl Simulator<'_> {
     }
 
     /// Whether what happens now belongs to the requested span.
-    pub(super) fn is_reported(&self) -> bool {
+    fn is_reported(&self) -> bool {
         self.now >= self.request.from
     }
 
@@ -361,7 +365,7 @@ impl Simulator<'_> {
         }
     }
 
-    pub(super) fn end(&mut self, id: LaunchId, status: LaunchStatus, reason: Option<&'static str>) {
+    fn end(&mut self, id: LaunchId, status: LaunchStatus, reason: Option<&'static str>) {
         let Some(ended) = self.launches.end(id, status, reason, self.now) else {
             return;
         };
@@ -388,7 +392,7 @@ impl Simulator<'_> {
     }
 
     /// Let a launch wait for capacity. No host has any while its package is missing.
-    pub(super) fn make_claimable(&mut self, id: LaunchId) {
+    fn make_claimable(&mut self, id: LaunchId) {
         let Some(launch) = self.launches.unfinished.get(&id) else {
             return;
         };
@@ -404,10 +408,60 @@ impl Simulator<'_> {
         self.claimable.insert((waiting, fire_time, self.opened, id));
     }
 
-    /// Keep only the retries among the launches that wait for capacity: no host owns those.
-    pub(super) fn keep_retries(&mut self) {
+    /// Let an outage pass: recover the launches that it interrupted.
+    fn pass(&mut self, outage: Outage) {
+        self.now = outage.to;
+        // No host owns the retries.
         self.claimable
             .retain(|(waiting, ..)| *waiting == Waiting::Retry);
+        for id in self.launches.open_or_running() {
+            self.recover(id);
+        }
+    }
+
+    /// Recover an orphaned launch, as the host that returns first does.
+    fn recover(&mut self, id: LaunchId) {
+        let Some(simulated) = self.launches.unfinished.get_mut(&id) else {
+            return;
+        };
+        simulated.ends += 1;
+        let schedule = &self.schedules[simulated.schedule];
+        let launch = &simulated.launch;
+        let orphaned = OrphanedLaunch {
+            launch_id: id,
+            run_id: (launch.status == LaunchStatus::Running).then_some(RUN),
+            schedule_id: launch.schedule_id,
+            schedule_revision: schedule.due.revision,
+            schedule: schedule.name.clone(),
+            scheduled_time: launch.scheduled_time,
+            kind: launch.kind,
+            claimed_at: simulated.opened_at,
+            recoveries: launch.recoveries,
+            enabled: schedule.enabled,
+            deleted_at: None,
+            missing_since: schedule.due.missing_since,
+            cancel_deadline: launch.cancel_deadline,
+            cause: OrphanCause::LeaseExpired,
+        };
+        let delivery = schedule.policies.delivery;
+        let found = recovery_action(&orphaned, delivery, &self.snapshot.recovery, self.now);
+        match found.map(|found| found.action.end()) {
+            None => {}
+            Some(None) => self.run_again(id),
+            Some(Some((status, reason))) => self.end(id, status, reason),
+        }
+    }
+
+    fn run_again(&mut self, id: LaunchId) {
+        self.launches.set_status(id, LaunchStatus::Open);
+        if let Some(simulated) = self.launches.unfinished.get_mut(&id) {
+            simulated.launch.recoveries += 1;
+        }
+        if let Some(row) = self.launches.row(id) {
+            row.recoveries += 1;
+        }
+        self.forecast.recovered += u64::from(self.is_reported());
+        self.make_claimable(id);
     }
 
     fn active(&self, schedule: usize) -> Vec<Active> {
