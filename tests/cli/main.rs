@@ -23,6 +23,7 @@ mod site;
 mod stopping;
 mod task_check;
 mod task_run;
+mod task_run_refusals;
 mod versions;
 mod why;
 mod workflows;

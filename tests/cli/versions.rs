@@ -1,5 +1,7 @@
 //! Versions of a package: pending versions, approval, rollback, restarts, and what a run records of them.
 
+mod invalid_commands;
+
 use std::path::Path;
 
 use campanile_engine::crash::PACKAGE_POINTS;
@@ -7,7 +9,7 @@ use campanile_tests::{Backend, HostProcess, Place, on_both_empty};
 use serde_json::{Value, json};
 
 use crate::guest::described;
-use crate::site::{CommandOutput, Site, eventually, keys, list, stop, text};
+use crate::site::{Site, eventually, keys, list, stop, text};
 
 on_both_empty!(
     a_version_with_new_requests_is_pending_until_it_is_approved,
@@ -16,7 +18,6 @@ on_both_empty!(
     a_rollback_applies_while_the_newest_file_is_broken,
     a_pending_version_is_replaced_when_the_old_file_returns,
     a_file_with_another_digest_than_the_pin_is_rejected,
-    an_invalid_version_command_is_refused,
     a_run_records_its_versions_and_hashes,
     a_host_crash_while_recording_a_version_leaves_no_partial_state,
 );
@@ -447,68 +448,6 @@ async fn a_file_with_another_digest_than_the_pin_is_rejected(place: Place) {
             "hint: change or remove",
         ]);
     site.wait_for_state("active", &third());
-}
-
-async fn an_invalid_version_command_is_refused(place: Place) {
-    let (site, host) = serve_first_version(place);
-    std::fs::write(site.plugin("bad.wasm"), "a broken build").expect("a file");
-    host.wait_for_line("rejected bad");
-    let before = site.json(["event", "list"]);
-    let other = "0".repeat(64);
-    let run = |args: &[&'static str]| -> CommandOutput {
-        site.run(["package"].iter().chain(args).copied())
-    };
-    for (args, expected) in [
-        (&["show", "chime"][..], "did you mean `chimes`?"),
-        (&["diff", "chime"], "did you mean `chimes`?"),
-        (&["approve", "chime"], "did you mean `chimes`?"),
-        (&["reject", "chime"], "did you mean `chimes`?"),
-        (&["rollback", "chime"], "did you mean `chimes`?"),
-        (
-            &["approve", "bad"],
-            "no version of `bad` was ever active: this is not WebAssembly",
-        ),
-        (&["rollback", "bad"], "no version of `bad` was ever active"),
-        (&["diff", "bad"], "no version of `bad` was ever active"),
-        (&["diff", "chimes"], "has no pending version"),
-        (&["diff", "chimes", "zzzz"], "at least 4"),
-        (
-            &["diff", "chimes", "0000", "0000"],
-            "has no version `0000`; it has ",
-        ),
-        (&["approve", "chimes"], "has no pending version"),
-        (&["reject", "chimes"], "has no pending version"),
-        (&["rollback", "chimes"], "no former version"),
-        (&["rollback", "chimes", "--to", "12"], "at least 4"),
-        (
-            &["rollback", "chimes", "--to", "0000"],
-            "has no version `0000`",
-        ),
-    ] {
-        run(args).assert_refused(&[expected]);
-    }
-    let active = digest_of(&first());
-    let to = ["package", "rollback", "chimes", "--to", &active];
-    site.run(to).assert_refused(&["is active already"]);
-    site.replace_package(&second());
-    host.wait_for_line("waits for approval");
-    let approve = ["package", "approve", "chimes", "--digest", &other];
-    site.run(approve).assert_refused(&[
-        "the pending version of `chimes` is",
-        "hint: look at it with",
-    ]);
-    let pending = digest_of(&second());
-    let to = ["package", "rollback", "chimes", "--to", &pending];
-    site.run(to).assert_refused(&["was never active"]);
-    let json = site.run(["package", "approve", "nothing", "--json"]);
-    assert_eq!(json.code, 2, "{json:?}");
-    assert!(
-        text(&json.json()["error"]).contains("no package named"),
-        "{json:?}"
-    );
-    site.wait_for_state("pending_approval", &first());
-    let after = list(site.json(["event", "list"]));
-    assert_eq!(after.len(), list(before).len() + 1, "{after:#?}");
 }
 
 async fn a_run_records_its_versions_and_hashes(place: Place) {

@@ -140,7 +140,7 @@ mod tests {
             context["recovery_attempt_time"],
             "1970-01-01T00:00:01.500000Z"
         );
-        assert_eq!(context["scheduled_time"], "1970-01-01T00:00:00.000000Z");
+        assert_eq!(context["scheduled_time"], "1970-01-01T00:00:00Z");
         assert_eq!(
             context["scheduled_time"],
             context["original_scheduled_time"]
