@@ -49,32 +49,29 @@ pub async fn open<L: Loader>(
     path: &Path,
     rules: &HostRules,
 ) -> Result<Package<L::Artifact>, OpenError> {
-    let mut digest = None;
-    let opened = open_file(loader, path, rules, &mut digest).await;
-    opened.map_err(|message| OpenError { digest, message })
-}
-
-async fn open_file<L: Loader>(
-    loader: &Arc<L>,
-    path: &Path,
-    rules: &HostRules,
-    digest_seen: &mut Option<ArtifactDigest>,
-) -> Result<Package<L::Artifact>, String> {
-    let about = |why: &str| format!("{}: {why}", path.display());
-    let read = {
-        let (path, rules) = (path.to_owned(), rules.clone());
-        off_thread(move || read_both(&path, &rules)).await?
-    };
-    let (bytes, sidecar) = read
-        .map_err(|why| about(&why))?
-        .ok_or_else(|| about("it changed while it was read: try again when it is written"))?;
-    let digest = ArtifactDigest::of(&bytes);
-    *digest_seen = Some(digest.clone());
-    let sidecar = usable(sidecar.as_ref())?;
-    let name = name_of(path);
-    check_pin(&name, &sidecar, &digest)?;
-    let loaded = compile(loader, &name, bytes).await?;
-    assemble(path.to_owned(), digest, loaded, sidecar, rules)
+    let mut digest_read = None;
+    let opened: Result<_, String> = async {
+        let about = |why: &str| format!("{}: {why}", path.display());
+        let read = {
+            let (path, rules) = (path.to_owned(), rules.clone());
+            off_thread(move || read_both(&path, &rules)).await?
+        };
+        let (bytes, sidecar) = read
+            .map_err(|why| about(&why))?
+            .ok_or_else(|| about("it changed while it was read: try again when it is written"))?;
+        let digest = ArtifactDigest::of(&bytes);
+        digest_read = Some(digest.clone());
+        let sidecar = usable(sidecar.as_ref())?;
+        let name = name_of(path);
+        check_pin(&name, &sidecar, &digest)?;
+        let loaded = compile(loader, &name, bytes).await?;
+        assemble(path.to_owned(), digest, loaded, sidecar, rules)
+    }
+    .await;
+    opened.map_err(|message| OpenError {
+        digest: digest_read,
+        message,
+    })
 }
 
 type BothFiles = (Vec<u8>, Option<SidecarFile>);

@@ -100,37 +100,26 @@ impl Manifest {
     ///
     /// With `only`, return that task and all its direct and indirect dependencies; `None` when there is no such task.
     pub fn order(&self, only: Option<&str>) -> Option<Vec<&Task>> {
-        let wanted = match only {
-            None => self.tasks.iter().map(|task| task.id.as_str()).collect(),
-            Some(id) => self.needed_by(self.task(id)?),
-        };
         let mut done = BTreeSet::new();
-        let mut order = Vec::with_capacity(wanted.len());
-        while order.len() < wanted.len() {
+        let mut order = Vec::with_capacity(self.tasks.len());
+        while order.len() < self.tasks.len() {
             let next = self.tasks.iter().find(|task| {
-                wanted.contains(task.id.as_str())
-                    && !done.contains(task.id.as_str())
-                    && task.depends_on.iter().all(|id| done.contains(id.as_str()))
+                let mut before = task.depends_on.iter();
+                !done.contains(task.id.as_str()) && before.all(|id| done.contains(id.as_str()))
             })?;
             done.insert(next.id.as_str());
             order.push(next);
         }
-        Some(order)
-    }
-
-    fn needed_by<'m>(&'m self, task: &'m Task) -> BTreeSet<&'m str> {
-        let mut needed = BTreeSet::from([task.id.as_str()]);
-        let mut open = vec![task];
-        while let Some(task) = open.pop() {
-            for id in &task.depends_on {
-                if needed.insert(id)
-                    && let Some(task) = self.task(id)
-                {
-                    open.push(task);
+        if let Some(id) = only {
+            let mut needed = BTreeSet::from([self.task(id)?.id.as_str()]);
+            for task in order.iter().rev() {
+                if needed.contains(task.id.as_str()) {
+                    needed.extend(task.depends_on.iter().map(String::as_str));
                 }
             }
+            order.retain(|task| needed.contains(task.id.as_str()));
         }
-        needed
+        Some(order)
     }
 
     /// Return the requests that `grants` do not cover.

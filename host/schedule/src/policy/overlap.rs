@@ -260,13 +260,9 @@ pub fn release(policies: &Policies, active: Vec<Active>) -> Released {
             OverlapDecision::Skip(by) => state.displacements.skipped.push(Displaced { launch, by }),
         }
     }
-    let OverlapState {
-        active,
-        displacements,
-    } = state;
-    let mut started = active.iter().filter(|launch| launch.is_started()).count();
+    let active = state.active.iter();
+    let mut started = active.clone().filter(|launch| launch.is_started()).count();
     let mut queued: Vec<&Active> = active
-        .iter()
         .filter(|launch| launch.stage == Stage::Queued)
         .collect();
     if policies.overlap == Overlap::CancelOther {
@@ -282,25 +278,20 @@ pub fn release(policies: &Policies, active: Vec<Active>) -> Released {
             started += 1;
         }
     }
-    let mut released = Released {
+    // A launch that another launch of the same call displaced is skipped: no host has claimed it yet.
+    let mut displacements = state.displacements;
+    let Displacements {
+        skipped,
+        cancelled,
+        terminated,
+    } = &mut displacements;
+    for displaced in [cancelled, terminated] {
+        skipped.extend(displaced.extract_if(.., |other| open.contains(&other.launch)));
+    }
+    open.retain(|launch| skipped.iter().all(|other| other.launch != *launch));
+    Released {
         open,
         displacements,
-    };
-    released.skip_displaced();
-    released
-}
-
-impl Released {
-    /// Skip a launch that another launch of the same call displaced: no host has claimed it yet.
-    fn skip_displaced(&mut self) {
-        let all = &mut self.displacements;
-        for displaced in [&mut all.cancelled, &mut all.terminated] {
-            all.skipped
-                .extend(displaced.extract_if(.., |other| self.open.contains(&other.launch)));
-        }
-        let is_skipped =
-            |launch: &LaunchId| all.skipped.iter().any(|other| other.launch == *launch);
-        self.open.retain(|launch| !is_skipped(launch));
     }
 }
 

@@ -123,7 +123,17 @@ impl<'a> SlotEvaluator<'a> {
         now: Timestamp,
         slots_max: usize,
     ) -> SlotDecisions {
-        let mut evaluation = Evaluation::new(*self, progress, now);
+        let (policies, defaults) = (self.policies, self.defaults);
+        let mut evaluation = Evaluation {
+            evaluator: *self,
+            progress,
+            now,
+            grace: policies.misfire_grace.unwrap_or(defaults.misfire_grace),
+            window: policies.catchup_window.unwrap_or(defaults.catchup_window),
+            launches_left: policies.launches_left(progress.launches),
+            caught_up: progress.caught_up,
+            kept_from: OnceCell::new(),
+        };
         let mut decided = SlotDecisions {
             decisions: Vec::new(),
             cursor: None,
@@ -137,7 +147,7 @@ impl<'a> SlotEvaluator<'a> {
             decided.push(slot, evaluation.decide(slot, next));
             decided.cursor = Some(slot);
             decided.next = next.filter(|&next| {
-                evaluation.launches_left != Some(0) && self.policies.is_before_end(next)
+                evaluation.launches_left != Some(0) && policies.is_before_end(next)
             });
         }
         decided
@@ -195,25 +205,7 @@ struct Evaluation<'a> {
     kept_from: OnceCell<Option<Timestamp>>,
 }
 
-impl<'a> Evaluation<'a> {
-    fn new(
-        evaluator: SlotEvaluator<'a>,
-        progress: &'a SlotProgress,
-        now: Timestamp,
-    ) -> Evaluation<'a> {
-        let (policies, defaults) = (evaluator.policies, evaluator.defaults);
-        Evaluation {
-            evaluator,
-            progress,
-            now,
-            grace: policies.misfire_grace.unwrap_or(defaults.misfire_grace),
-            window: policies.catchup_window.unwrap_or(defaults.catchup_window),
-            launches_left: policies.launches_left(progress.launches),
-            caught_up: progress.caught_up,
-            kept_from: OnceCell::new(),
-        }
-    }
-
+impl Evaluation<'_> {
     /// Decide about `slot`, given the slot after it. Call this in the order of the slots.
     fn decide(&mut self, slot: Timestamp, next: Option<Timestamp>) -> SlotAction {
         if self.progress.skips.contains(&slot) {
