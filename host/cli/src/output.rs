@@ -13,7 +13,6 @@ use campanile_engine::approval::PackageError;
 use campanile_engine::schedule_admin::ScheduleError;
 use campanile_model::text::printable;
 use campanile_package::requests::{Request, sidecar_lines};
-use campanile_schedule::policy::PolicyError;
 use campanile_schedule::rule::RuleError;
 use campanile_store::DbError;
 
@@ -142,7 +141,7 @@ impl From<ScheduleError> for Failure {
         match error {
             ScheduleError::Db(error) => error.into(),
             ScheduleError::Rule(error) => error.into(),
-            ScheduleError::Policy(error) => error.into(),
+            ScheduleError::Policy(error) => Failure::refused(&error).hint(error.hint()),
             ScheduleError::Outdated { ref name, now, .. } => Failure::refused(&error).hint(format!(
                 "look at it with `campanile schedule show {name}`, then edit it with --revision {now}"
             )),
@@ -157,12 +156,6 @@ impl From<PackageError> for Failure {
             PackageError::Db(error) => error.into(),
             error => Failure::refused(&error).hint(error.hint()),
         }
-    }
-}
-
-impl From<PolicyError> for Failure {
-    fn from(error: PolicyError) -> Failure {
-        Failure::refused(&error).hint(error.hint())
     }
 }
 

@@ -427,8 +427,7 @@ async fn add_schedules(
 async fn bare_sandbox(config: &Config) -> Result<Cost> {
     let clock = Clock::system();
     let sandbox = serve::sandbox(config, &clock)?;
-    let artifact = sandbox.load(NOOP);
-    let artifact = artifact.map_err(|refusal| Failure::failed(refusal.to_string()))?;
+    let artifact = sandbox.load(NOOP).map_err(Failure::failed)?;
     let now = clock.now();
     let facts = Facts::by_hand(now);
     let call = Call {

@@ -5,17 +5,15 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::Common;
 use crate::output::{self, Record, Result, failed, refused};
 use campanile_package::package_name_fault;
 
-mod language;
 mod template;
 
-use language::Language;
 use template::File;
 
 #[derive(Args)]
@@ -30,6 +28,35 @@ pub(crate) struct New {
     into: Option<PathBuf>,
 }
 
+/// The language of a project.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema, ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Language {
+    /// A typed component, with campanile-sdk
+    #[default]
+    Rust,
+    /// A program with a `main`
+    RustMain,
+    /// A typed component, with generated bindings instead of the SDK
+    RustWit,
+    /// A typed component, by componentize-py
+    Python,
+    /// A typed component, by jco
+    Javascript,
+    /// A typed component, by tsc and jco
+    Typescript,
+    /// A program, by `zig cc`
+    C,
+    /// A program, by `zig c++`
+    Cpp,
+    /// A program
+    Zig,
+    /// A README only: the steps with componentize-go
+    Go,
+}
+
 /// The result of `new`.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct NewReport {
@@ -40,6 +67,43 @@ pub(crate) struct NewReport {
     files: Vec<String>,
     /// The next commands.
     next: Vec<String>,
+}
+
+impl Language {
+    /// Return the files of a project.
+    pub fn files(self, name: &str) -> Vec<File> {
+        match self {
+            Language::Rust => template::RUST.files(name),
+            Language::RustMain => template::RUST_MAIN.files(name),
+            Language::RustWit => template::RUST_WIT.files(name),
+            Language::Python => template::PYTHON.files(name),
+            Language::Javascript => template::JAVASCRIPT.files(name),
+            Language::Typescript => template::TYPESCRIPT.files(name),
+            Language::C => template::C.files(name),
+            Language::Cpp => template::CPP.files(name),
+            Language::Zig => template::ZIG.files(name),
+            Language::Go => vec![template::go(name)],
+        }
+    }
+
+    /// Return the commands that test and build a project, to run in its folder.
+    pub fn build_steps(self, name: &str) -> Vec<String> {
+        const TARGET: &str = "rustup target add wasm32-wasip2";
+        const BUILD: &str = "./build  # runs the tests first";
+        let steps: &[&str] = match self {
+            Language::Rust => &[
+                TARGET,
+                template::GET_SDK,
+                "cargo test",
+                "cargo build --release --target wasm32-wasip2",
+                &template::rename_module(name),
+            ],
+            Language::RustMain | Language::RustWit => &[TARGET, BUILD],
+            Language::Go => &[],
+            _ => &[BUILD],
+        };
+        steps.iter().map(|step| (*step).to_owned()).collect()
+    }
 }
 
 impl New {
@@ -111,26 +175,26 @@ fn write(folder: &Path, file: &File) -> io::Result<()> {
         fs::create_dir_all(parent)?;
     }
     fs::write(&path, &file.text)?;
-    if file.is_script() {
-        set_executable(&path)?;
+    if !file.is_script() {
+        return Ok(());
     }
-    Ok(())
-}
-
-fn set_executable(path: &Path) -> io::Result<()> {
-    let mut permissions = fs::metadata(path)?.permissions();
+    let mut permissions = fs::metadata(&path)?.permissions();
     // Each user who may read the file may execute it, so that the umask applies.
     let readable = permissions.mode() & 0o444;
     permissions.set_mode(permissions.mode() | (readable >> 2));
-    fs::set_permissions(path, permissions)
+    fs::set_permissions(&path, permissions)
 }
 
 /// Return the next commands: enter the folder, test, build, run once, deploy.
 fn next_steps(folder: &Path, lang: Language, name: &str) -> Vec<String> {
     let mut steps = vec![format!("cd {}", folder.display())];
     steps.extend(lang.build_steps(name));
-    if let Some(built) = lang.built(name) {
-        let context = lang.context();
+    if lang != Language::Go {
+        let built = format!("target/{name}.wasm");
+        let context = match lang {
+            Language::Rust => r#"{"text": "to be or not"}"#,
+            _ => r#"{"below": 100000}"#,
+        };
         steps.push(format!("campanile task run {built} --context '{context}'"));
         steps.push(format!("cp {built} YOUR_PLUGIN_FOLDER/"));
     }

@@ -48,10 +48,6 @@ pub(crate) struct TaskCall {
     usage: Vec<Share>,
 }
 
-/// What the tasks of one run logged and printed.
-#[derive(Serialize)]
-pub(crate) struct RunLogs(Vec<TaskLogs>);
-
 /// What one call of a task logged and printed.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct TaskLogs {
@@ -60,15 +56,6 @@ pub(crate) struct TaskLogs {
     logs: Vec<LogLine>,
     stdout: String,
     stderr: String,
-}
-
-impl From<TaskRun> for TaskCall {
-    fn from(row: TaskRun) -> TaskCall {
-        TaskCall {
-            usage: shares(&row.usage),
-            row,
-        }
-    }
 }
 
 const RUN_DETAIL: &str = "id launch_id schedule scheduled_time status is_recovery package digest schedule_revision \
@@ -134,14 +121,36 @@ impl Run {
             return Err(refused!("there is no run {id}").hint("`campanile run list` shows the ids"));
         };
         let tasks = task_runs::of_run(&mut tx, id).await?.into_iter();
-        match self {
-            Run::Logs { .. } => common.print(&RunLogs(tasks.map(TaskLogs::from).collect())),
-            _ => {
-                let tasks = tasks.map(TaskCall::from).collect();
-                common.print(&RunDetail { run, tasks })
-            }
+        if matches!(self, Run::Show { .. }) {
+            let calls = tasks.map(|row| TaskCall {
+                usage: shares(&row.usage),
+                row,
+            });
+            let tasks = calls.collect();
+            return common.print(&RunDetail { run, tasks });
+        }
+        let tasks = tasks.map(|row| TaskLogs {
+            logs: serde_json::from_str(&row.logs).unwrap_or_default(),
+            task: row.task,
+            attempt: row.attempt,
+            stdout: row.stdout,
+            stderr: row.stderr,
+        });
+        print_logs(common, &Vec::from_iter(tasks))
+    }
+}
+
+fn print_logs(common: &Common, tasks: &[TaskLogs]) -> Result {
+    if common.json {
+        return output::print_json(tasks);
+    }
+    for task in tasks {
+        output::print_line!("== {} (attempt {})", task.task, task.attempt)?;
+        for line in log_lines(&task.logs, &task.stdout, &task.stderr) {
+            output::print_line(&line)?;
         }
     }
+    Ok(())
 }
 
 /// Parse the stored usage of a call: `{"memory":[used, limit], …}`.
@@ -183,30 +192,6 @@ fn amount(resource: Resource, amount: u64) -> String {
         Unit::Time => duration_text(Duration::from_millis(amount)),
         Unit::Count => amount.to_string(),
         Unit::Bytes => ByteSize::b(amount).display().iec().to_string(),
-    }
-}
-
-impl From<TaskRun> for TaskLogs {
-    fn from(row: TaskRun) -> TaskLogs {
-        TaskLogs {
-            logs: serde_json::from_str(&row.logs).unwrap_or_default(),
-            task: row.task,
-            attempt: row.attempt,
-            stdout: row.stdout,
-            stderr: row.stderr,
-        }
-    }
-}
-
-impl Record for RunLogs {
-    fn print(&self) -> Result {
-        for task in &self.0 {
-            output::print_line!("== {} (attempt {})", task.task, task.attempt)?;
-            for line in log_lines(&task.logs, &task.stdout, &task.stderr) {
-                output::print_line(&line)?;
-            }
-        }
-        Ok(())
     }
 }
 

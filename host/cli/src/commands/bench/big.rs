@@ -9,37 +9,40 @@ const PAGE_BYTES: u32 = 1 << 16;
 
 /// Return the program. Its bytes are always the same.
 pub(crate) fn component() -> Vec<u8> {
-    let mut module = b"\0asm\x01\0\0\0".to_vec();
     // The types of `proc_exit`, of `_start`, and of the functions that take time to compile.
-    section(
-        &mut module,
-        1,
-        &[3, 0x60, 1, 0x7f, 0, 0x60, 0, 0, 0x60, 1, 0x7f, 1, 0x7f],
-    );
+    let types = vec![3, 0x60, 1, 0x7f, 0, 0x60, 0, 0, 0x60, 1, 0x7f, 1, 0x7f];
     let mut imports = vec![1];
     name(&mut imports, "wasi_snapshot_preview1");
     name(&mut imports, "proc_exit");
-    imports.extend_from_slice(&[0, 0]);
-    section(&mut module, 2, &imports);
+    imports.extend([0, 0]);
     let mut functions = Vec::new();
     number(&mut functions, FUNCTIONS + 1);
     functions.push(1);
     functions.extend(std::iter::repeat_n(2, FUNCTIONS as usize));
-    section(&mut module, 3, &functions);
     let mut memory = vec![1, 0];
     number(&mut memory, DATA_BYTES / PAGE_BYTES + 1);
-    section(&mut module, 5, &memory);
     let mut exports = vec![2];
     name(&mut exports, "memory");
-    exports.extend_from_slice(&[2, 0]);
+    exports.extend([2, 0]);
     name(&mut exports, "_start");
-    exports.extend_from_slice(&[0, 1]);
-    section(&mut module, 7, &exports);
-    section(&mut module, 10, &code());
+    exports.extend([0, 1]);
     let mut data = vec![1, 0, 0x41, 0, 0x0b];
     number(&mut data, DATA_BYTES);
     data.extend((0..DATA_BYTES).map(|at| (at / 7) as u8));
-    section(&mut module, 11, &data);
+    let mut module = b"\0asm\x01\0\0\0".to_vec();
+    for (id, content) in [
+        (1, types),
+        (2, imports),
+        (3, functions),
+        (5, memory),
+        (7, exports),
+        (10, code()),
+        (11, data),
+    ] {
+        module.push(id);
+        number(&mut module, content.len() as u32);
+        module.extend(content);
+    }
     module
 }
 
@@ -62,12 +65,6 @@ fn code() -> Vec<u8> {
         code.extend(body);
     }
     code
-}
-
-fn section(module: &mut Vec<u8>, id: u8, content: &[u8]) {
-    module.push(id);
-    number(module, content.len() as u32);
-    module.extend_from_slice(content);
 }
 
 fn name(into: &mut Vec<u8>, name: &str) {

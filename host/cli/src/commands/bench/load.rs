@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
+use tokio::task::block_in_place;
 
 use super::{BenchHost, add_schedules, big, lag, scratch_db};
 use crate::commands::serve;
@@ -99,7 +100,14 @@ impl Load {
             let bytes = version(SMALL, host.clock());
             drops.push(host.add_package(&format!("small-{n}"), &bytes).await?);
         }
-        add_measured_schedules(&host).await?;
+        let now = host.clock().now();
+        for number in 0..SCHEDULES {
+            let rule = RuleText {
+                anchor: Some(now.plus(Duration::from_secs(1) * number / SCHEDULES)),
+                ..RuleText::new(RuleKind::Every, "1s", "UTC")
+            };
+            add_schedules(host.db(), number..number + 1, &rule, now).await?;
+        }
         let alone = host.clock().now();
         tokio::time::sleep(Duration::from_secs(self.seconds)).await;
         let compiling = host.clock().now();
@@ -119,7 +127,7 @@ impl Load {
             debounce_ms: millis(QUIET + SETTLE),
             component_bytes: component.len(),
             component_ms: millis(active_at.since(dropped_at)),
-            component_cached_ms: millis(load_again(&config, component).await?),
+            component_cached_ms: millis(load_again(&config, &component)?),
             lag_alone_ms: lag(&rows_alone),
             lag_compiling_ms: lag(&rows_compiling),
             launches_compiling: rows_compiling.len(),
@@ -141,32 +149,17 @@ impl BenchHost {
     }
 }
 
-/// Add the schedules whose launches are measured.
-async fn add_measured_schedules(host: &BenchHost) -> Result {
-    let now = host.clock().now();
-    for number in 0..SCHEDULES {
-        let rule = RuleText {
-            anchor: Some(now.plus(Duration::from_secs(1) * number / SCHEDULES)),
-            ..RuleText::new(RuleKind::Every, "1s", "UTC")
-        };
-        add_schedules(host.db(), number..number + 1, &rule, now).await?;
-    }
-    Ok(())
-}
-
 /// Measure how long a host takes to start: without packages, with new ones, and with cached ones.
 async fn starts(config: &Config, dir: &Path, packages: u32) -> Result<Starts> {
     let clock = Clock::system();
     let db = scratch_db(config, &clock).await?;
-    let versions = (0..packages).map(|_| version(SMALL, &clock)).collect();
-    let (url, dir) = (db.url().clone(), dir.to_owned());
-    let measure = move || starts_on(&url, &dir, versions);
-    let measured = tokio::task::spawn_blocking(measure).await;
+    let versions: Vec<Vec<u8>> = (0..packages).map(|_| version(SMALL, &clock)).collect();
+    let measured = block_in_place(|| starts_on(db.url(), dir, &versions));
     db.discard().await?;
-    measured.map_err(Failure::failed)?
+    measured
 }
 
-fn starts_on(url: &DatabaseUrl, dir: &Path, versions: Vec<Vec<u8>>) -> Result<Starts> {
+fn starts_on(url: &DatabaseUrl, dir: &Path, versions: &[Vec<u8>]) -> Result<Starts> {
     let plugins = dir.join("plugins");
     std::fs::create_dir(&plugins).map_err(Failure::failed)?;
     let file = dir.join("campanile.toml");
@@ -221,17 +214,12 @@ fn median(measure: impl Fn() -> Result<f64>) -> Result<f64> {
 }
 
 /// Measure how long a new sandbox takes to load a component from the cache.
-async fn load_again(config: &Config, component: Vec<u8>) -> Result<Duration> {
+fn load_again(config: &Config, component: &[u8]) -> Result<Duration> {
     let sandbox = serve::sandbox(config, &Clock::system())?;
-    let load = move || {
-        let started = Instant::now();
-        let loaded = sandbox.load(&component);
-        loaded.map_err(|refusal| Failure::failed(refusal.to_string()))?;
-        Ok(started.elapsed())
-    };
-    tokio::task::spawn_blocking(load)
-        .await
-        .map_err(Failure::failed)?
+    let started = Instant::now();
+    let loaded = block_in_place(|| sandbox.load(component));
+    loaded.map_err(Failure::failed)?;
+    Ok(started.elapsed())
 }
 
 /// Return a new version of a file: a custom section changes the bytes and not the code.

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Common;
 use crate::crontab::{self, Entry, Line, LineKind};
-use crate::output::{self, Record, Result, refused};
+use crate::output::{self, Record, Result, optional, refused};
 use campanile_engine::schedule_admin::{self, ScheduleDefinition, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
@@ -136,26 +136,24 @@ impl LineReport {
 
     /// Return the report as one line of text.
     fn text(&self, dry_run: bool) -> String {
-        let [schedule, package, expression, timezone, variable, error] = [
-            &self.schedule,
-            &self.package,
-            &self.expression,
-            &self.timezone,
-            &self.variable,
-            &self.error,
-        ]
-        .map(|value| value.as_deref().unwrap_or_default());
         let next = self.next_slot.map(|slot| format!(", next slot {slot}"));
-        let next = next.unwrap_or_default();
-        let schedule =
-            format!("{schedule}: cron {expression}, {timezone}, package {package}{next}");
+        let schedule = format!(
+            "{}: cron {}, {}, package {}{}",
+            optional(&self.schedule),
+            optional(&self.expression),
+            optional(&self.timezone),
+            optional(&self.package),
+            optional(&next)
+        );
         let result = match self.result {
             LineResult::Added if dry_run => format!("would add {schedule}"),
             LineResult::Added => format!("added {schedule}"),
             LineResult::Exists => format!("exists as {schedule}"),
-            LineResult::Refused => format!("not imported: {error}"),
-            LineResult::Zone => format!("the lines below are in {timezone}"),
-            LineResult::Variable => format!("not imported: the variable {variable}"),
+            LineResult::Refused => format!("not imported: {}", optional(&self.error)),
+            LineResult::Zone => format!("the lines below are in {}", optional(&self.timezone)),
+            LineResult::Variable => {
+                format!("not imported: the variable {}", optional(&self.variable))
+            }
         };
         let parts = [&result].into_iter().chain(&self.hint).chain(&self.notes);
         parts.cloned().collect::<Vec<_>>().join("; ")
