@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{Datelike as _, Months as Later, NaiveDate, NaiveDateTime};
+use chrono::{Datelike as _, Months as Later, NaiveDate};
 use clap::Args;
 use serde::Serialize;
 
@@ -56,7 +56,11 @@ impl Months {
     ) -> Result {
         let calendar = Calendar::of(rule, slots, after, self.number)?;
         if as_json {
-            return output::print_json(&calendar.days());
+            let days = calendar.counts.iter().map(|(date, &count)| Day {
+                date: date.to_string(),
+                count,
+            });
+            return output::print_json(&Vec::from_iter(days));
         }
         output::print_line!(
             "Slots in {} after {}",
@@ -78,7 +82,8 @@ impl Calendar {
         after: Timestamp,
         months: u32,
     ) -> Result<Calendar> {
-        let begin = first_of_month(rule.local(after));
+        let date = rule.local(after).date();
+        let begin = date.with_day(1).unwrap_or(date);
         let mut calendar = Calendar {
             begin,
             months,
@@ -102,16 +107,6 @@ impl Calendar {
     fn month(&self, number: u32) -> NaiveDate {
         let begin = self.begin.checked_add_months(Later::new(number));
         begin.unwrap_or(NaiveDate::MAX)
-    }
-
-    /// Return the days that have slots.
-    fn days(&self) -> Vec<Day> {
-        let days = self.counts.iter();
-        days.map(|(date, &count)| Day {
-            date: date.to_string(),
-            count,
-        })
-        .collect()
     }
 
     fn legend(&self) -> &'static str {
@@ -146,10 +141,9 @@ impl Calendar {
             lines.push(String::new());
             let height = row.iter().map(Vec::len).max().unwrap_or_default();
             for number in 0..height {
-                let parts: Vec<String> = row
-                    .iter()
-                    .map(|month| format!("{:width$}", month.get(number).map_or("", String::as_str)))
-                    .collect();
+                let line = |month: &Vec<String>| month.get(number).cloned().unwrap_or_default();
+                let parts = row.iter().map(|month| format!("{:width$}", line(month)));
+                let parts: Vec<String> = parts.collect();
                 lines.push(parts.join(GAP).trim_end().to_owned());
             }
         }
@@ -163,26 +157,14 @@ impl Calendar {
             format!("{:^width$}", begin.format("%B %Y").to_string()),
             weekdays.join(" "),
         ];
-        let mut week = vec![" ".repeat(cell); begin.weekday().num_days_from_monday() as usize];
-        let days = begin
-            .iter_days()
-            .take_while(|day| day.month() == begin.month());
-        for date in days {
+        let mut cells = vec![" ".repeat(cell); begin.weekday().num_days_from_monday() as usize];
+        let days = begin.iter_days();
+        let days = days.take_while(|day| day.month() == begin.month());
+        cells.extend(days.map(|date| {
             let text = format!("{:>2}{}", date.day(), self.mark(date));
-            week.push(format!("{text:cell$}"));
-            if week.len() == WEEKDAYS.len() {
-                lines.push(week.join(" "));
-                week.clear();
-            }
-        }
-        if !week.is_empty() {
-            lines.push(week.join(" "));
-        }
+            format!("{text:cell$}")
+        }));
+        lines.extend(cells.chunks(WEEKDAYS.len()).map(|week| week.join(" ")));
         lines
     }
-}
-
-fn first_of_month(local: NaiveDateTime) -> NaiveDate {
-    let date = local.date();
-    date.with_day(1).unwrap_or(date)
 }

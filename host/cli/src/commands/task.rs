@@ -22,7 +22,7 @@ use campanile_model::text::{printable_line, printable_lines};
 use campanile_package::limits;
 use campanile_package::{self, Manifest, OpenError, Package};
 use campanile_sandbox::{
-    Form, Grants, Limits, MEMORY_BYTES_LEAST, Outcome, Replies, Report, Sandbox, Secrets, Time,
+    Form, Grants, MEMORY_BYTES_LEAST, Outcome, Replies, Report, Sandbox, Secrets, Time,
 };
 use campanile_trial::{self, Access, Directory, Stage, Subject};
 
@@ -98,25 +98,21 @@ impl Run {
         let opened = self.task.open(common, config).await?;
         let mut stage = self.task.stage(&opened.package, config)?;
         stage.replies = script.clone().map(|script| script as Arc<dyn Replies>);
-        let mut unanswered = Vec::new();
         let report = match secrets(&opened.package, config).await {
             Ok(secrets) => {
                 stage.secrets = secrets;
                 let Opened { sandbox, clock, .. } = &opened;
                 let subject = opened.subject();
                 let call = campanile_trial::call(sandbox, &subject, &stage, clock);
-                let report = call.await.map_err(io_failure)?;
-                if let Some(script) = script {
-                    unanswered = script.unanswered(&stage.secrets);
-                }
-                report
+                call.await.map_err(io_failure)?
             }
             Err(error) => Report::without_call(Outcome::HostError, error.to_string()),
         };
+        let unanswered = script.map(|script| script.unanswered(&stage.secrets));
         let report = TaskReport {
             report,
             package: PackageInfo::from(&opened.package),
-            unanswered,
+            unanswered: unanswered.unwrap_or_default(),
         };
         common.print(&report)?;
         output::check(report.report.outcome == Outcome::Succeeded)
@@ -186,54 +182,7 @@ impl TaskArgs {
         let own = read_context(self.context.as_deref())?.unwrap_or_default();
         campanile_package::context::check(&own).map_err(|error| refused!("--context: {error}"))?;
         let task = self.task(&package.manifest)?;
-        let limits = self.limits(package, &task, config)?;
-        let sidecar = &package.sidecar;
-        let mut grants = Grants::clone(&sidecar.grants);
-        let directories = std::mem::take(&mut grants.directories).into_iter();
-        let directories = directories.map(|granted| Directory {
-            guest: granted.guest,
-            host: granted.host,
-            access: match granted.writable {
-                true => Access::Write,
-                false => Access::Read,
-            },
-        });
-        Ok(Stage {
-            task,
-            context: campanile_package::context::merge(&sidecar.context, &own),
-            grants,
-            directories: directories.collect(),
-            limits,
-            time: self.now.map_or(Time::Real, Time::StartingAt),
-            slot: self.slot,
-            attempt: self.attempt,
-            is_recovery: self.recovery,
-            ..Stage::default()
-        })
-    }
-
-    /// Return the named task, or the only one.
-    fn task(&self, manifest: &Manifest) -> Result<String> {
-        let file = self.file.display();
-        let ids: Vec<&str> = manifest.tasks.iter().map(|task| task.id.as_str()).collect();
-        let known = ids.join(", ");
-        match (&self.task, ids.as_slice()) {
-            (Some(task), _) if manifest.task(task).is_some() => Ok(task.clone()),
-            (Some(task), _) => {
-                let nearest = manifest.nearest_task(task);
-                let hint = nearest.map(|nearest| format!("did you mean `{nearest}`?"));
-                Err(refused!("{file} has no task `{task}`; it has {known}")
-                    .hint(hint.unwrap_or_default()))
-            }
-            (None, [only]) => Ok((*only).to_owned()),
-            (None, _) => {
-                Err(refused!("{file} has several tasks: {known}").hint("choose one with --task"))
-            }
-        }
-    }
-
-    fn limits(&self, package: &Package, task: &str, config: &Config) -> Result<Limits> {
-        let mut limits = package.limits_of(task);
+        let mut limits = package.limits_of(&task);
         limits.timeout = self.timeout.unwrap_or(limits.timeout);
         if let Some(memory) = self.memory {
             let most = config.sandbox.memory_bytes_max;
@@ -249,7 +198,48 @@ impl TaskArgs {
             }
             limits.memory_bytes_max = memory;
         }
-        Ok(limits)
+        let sidecar = &package.sidecar;
+        let directories = sidecar.grants.directories.iter();
+        let directories = directories.map(|granted| Directory {
+            guest: granted.guest.clone(),
+            host: granted.host.clone(),
+            access: match granted.writable {
+                true => Access::Write,
+                false => Access::Read,
+            },
+        });
+        Ok(Stage {
+            task,
+            context: campanile_package::context::merge(&sidecar.context, &own),
+            directories: directories.collect(),
+            grants: Grants::clone(&sidecar.grants),
+            limits,
+            time: self.now.map_or(Time::Real, Time::StartingAt),
+            slot: self.slot,
+            attempt: self.attempt,
+            is_recovery: self.recovery,
+            ..Stage::default()
+        })
+    }
+
+    /// Return the named task, or the only one.
+    fn task(&self, manifest: &Manifest) -> Result<String> {
+        let file = self.file.display();
+        let ids: Vec<&str> = manifest.tasks.iter().map(|task| task.id.as_str()).collect();
+        let known = ids.join(", ");
+        match (&self.task, ids.as_slice()) {
+            (Some(task), ids) if ids.contains(&task.as_str()) => Ok(task.clone()),
+            (Some(task), _) => {
+                let nearest = manifest.nearest_task(task);
+                let hint = nearest.map(|nearest| format!("did you mean `{nearest}`?"));
+                let failure = refused!("{file} has no task `{task}`; it has {known}");
+                Err(failure.hint(hint.unwrap_or_default()))
+            }
+            (None, [only]) => Ok((*only).to_owned()),
+            (None, _) => {
+                Err(refused!("{file} has several tasks: {known}").hint("choose one with --task"))
+            }
+        }
     }
 }
 

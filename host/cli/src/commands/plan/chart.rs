@@ -52,52 +52,33 @@ pub(crate) fn lines(
 ) -> Vec<String> {
     let span = to.since(from);
     let [minutes, hours, days] = &SCALES;
-    let scale = [minutes, hours]
-        .into_iter()
-        .find(|scale| span <= scale.most);
-    let scale = scale.unwrap_or(days);
+    let mut scales = [minutes, hours].into_iter();
+    let scale = scales.find(|scale| span <= scale.most).unwrap_or(days);
     let mut counts: BTreeMap<Timestamp, u64> = BTreeMap::new();
     for (minute, starts) in starts {
         *counts.entry(floor(minute, scale.block)).or_default() += starts;
     }
     let most = counts.values().copied().max().unwrap_or_default();
-    let mut lines = vec![format!(
-        "starts per {}, at most {most}, in UTC:",
-        scale.word
-    )];
+    let word = scale.word;
+    let mut lines = vec![format!("starts per {word}, at most {most}, in UTC:")];
     let line = scale.block * scale.per_line;
     // A chart of days starts at the first day, the others at a whole hour or day.
     let mut begin = floor(from, line.min(DAY));
     while begin < to {
-        let (text, sum) = scale.line(&counts, begin, (from, to), most);
-        let label = begin.to_string();
-        let label = label[..16].replace('T', " ");
+        let label = begin.to_string()[..16].replace('T', " ");
+        let mut text = String::new();
+        let mut sum = 0;
+        for number in 0..scale.per_line {
+            let at = begin.plus(scale.block * number);
+            let count = counts.get(&at).copied().unwrap_or_default();
+            sum += count;
+            let is_inside = at < to && at.plus(scale.block) > from;
+            text.push(if is_inside { block(count, most) } else { ' ' });
+        }
         lines.push(format!("{label}  {text}  {sum}"));
         begin = begin.plus(line);
     }
     lines
-}
-
-impl Scale {
-    /// Return the blocks of one line, and the number of starts that they show.
-    fn line(
-        &self,
-        counts: &BTreeMap<Timestamp, u64>,
-        begin: Timestamp,
-        (from, to): (Timestamp, Timestamp),
-        most: u64,
-    ) -> (String, u64) {
-        let mut text = String::new();
-        let mut sum = 0;
-        for number in 0..self.per_line {
-            let at = begin.plus(self.block * number);
-            let count = counts.get(&at).copied().unwrap_or_default();
-            sum += count;
-            let is_inside = at < to && at.plus(self.block) > from;
-            text.push(if is_inside { block(count, most) } else { ' ' });
-        }
-        (text, sum)
-    }
 }
 
 /// Return the block for `count`; `most` has the full block.

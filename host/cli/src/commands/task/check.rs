@@ -99,17 +99,18 @@ struct BrokenCrash {
 
 impl From<Idempotence> for IdempotenceReport {
     fn from(found: Idempotence) -> IdempotenceReport {
-        let broken = found.broken.iter().map(|crashed| BrokenCrash {
-            effect: crashed.effect.clone(),
+        let (holds, text) = (found.holds(), found.to_string());
+        let broken = found.broken.into_iter().map(|crashed| BrokenCrash {
+            effect: crashed.effect,
             number: crashed.number,
             moment: crashed.moment,
             outcome: crashed.report.outcome,
-            differences: crashed.differences.clone(),
+            differences: crashed.differences,
         });
         IdempotenceReport {
-            holds: found.holds(),
+            holds,
+            text,
             broken: broken.collect(),
-            text: found.to_string(),
             tried: found.tried,
             crashes: found.crashes,
             effects: found.undisturbed.effects,
@@ -133,14 +134,12 @@ impl Check {
         let subject = opened.subject();
         let missing = subject.missing(&stage);
         let imports = imports(&self.task.file)?;
-        let found = match self.no_call || !missing.is_empty() {
-            true => None,
-            false => {
-                let Opened { sandbox, clock, .. } = &opened;
-                let check = campanile_trial::check(sandbox, &subject, &stage, clock, self.effects);
-                Some(check.await.map_err(io_failure)?)
-            }
-        };
+        let mut idempotence = None;
+        if !self.no_call && missing.is_empty() {
+            let Opened { sandbox, clock, .. } = &opened;
+            let check = campanile_trial::check(sandbox, &subject, &stage, clock, self.effects);
+            idempotence = Some(IdempotenceReport::from(check.await.map_err(io_failure)?));
+        }
         let package = &opened.package;
         let name = package.name.as_str();
         let granted = GrantRecord::of(&package.sidecar.grants);
@@ -152,7 +151,7 @@ impl Check {
             denials: denials.collect(),
             missing,
             unanswered: replies.unanswered(&stage.secrets),
-            idempotence: found.map(IdempotenceReport::from),
+            idempotence,
             is_called: !self.no_call,
             shows_grants: !self.idempotent,
         };
@@ -171,10 +170,10 @@ fn effects(text: &str) -> Result<usize, String> {
 
 /// Return the interfaces that the file imports.
 fn imports(file: &Path) -> Result<Vec<String>> {
-    let failed = |error: String| failed!("{}: {error}", file.display());
-    let bytes = std::fs::read(file).map_err(|error| failed(error.to_string()))?;
-    let imports =
-        campanile_sandbox::imports_of(&bytes).map_err(|refusal| failed(refusal.to_string()))?;
+    let path = file.display();
+    let bytes = std::fs::read(file).map_err(|error| failed!("{path}: {error}"))?;
+    let imports = campanile_sandbox::imports_of(&bytes);
+    let imports = imports.map_err(|refusal| failed!("{path}: {refusal}"))?;
     Ok(imports.into_iter().collect())
 }
 
