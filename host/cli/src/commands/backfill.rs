@@ -53,7 +53,14 @@ pub(crate) enum BackfillCommand {
 impl BackfillCommand {
     pub async fn run(self, common: &Common) -> Result {
         match self {
-            BackfillCommand::List { limit } => list(common, limit.limit).await,
+            BackfillCommand::List { limit } => {
+                let mut tx = common.read().await?;
+                let mut records = Vec::new();
+                for row in backfills::list(&mut tx, limit.limit).await? {
+                    records.push(BackfillRecord::count(&mut tx, row).await?);
+                }
+                common.print_list(&records)
+            }
             BackfillCommand::Show { id, follow: false } => {
                 common.print(&BackfillRecord::read(&mut common.read().await?, id).await?)
             }
@@ -103,11 +110,10 @@ impl BackfillRecord {
 
     /// Return a line such as `done: 9 of 10 slots finished, 7 succeeded, 1 failed, 1 left alone`.
     fn progress(&self) -> String {
+        let Backfill { status, slots, .. } = &self.row;
         let mut text = format!(
-            "{}: {} of {} slots finished",
-            self.row.status,
-            self.slots_finished(),
-            self.row.slots
+            "{status}: {} of {slots} slots finished",
+            self.slots_finished()
         );
         for (count, what) in [
             (self.ends.succeeded, "succeeded"),
@@ -206,28 +212,19 @@ async fn obstacle(
                 .to_owned(),
         ));
     }
-    let definition =
-        schedules::revision(tx, backfill.schedule_id, backfill.schedule_revision).await?;
-    let Some(definition) = definition else {
+    let (schedule, revision) = (backfill.schedule_id, backfill.schedule_revision);
+    let Some(definition) = schedules::revision(tx, schedule, revision).await? else {
         return Ok(None);
     };
-    let package = packages::find(tx, &definition.package).await?;
+    let name = &definition.package;
+    let package = packages::find(tx, name).await?;
     let is_missing = package.is_none_or(|package| package.missing_since.is_some());
-    Ok(is_missing.then(|| {
+    let why = || {
         format!(
-            "no live host has the package `{0}`: the backfill waits until {0}.wasm is back",
-            definition.package
+            "no live host has the package `{name}`: the backfill waits until {name}.wasm is back"
         )
-    }))
-}
-
-async fn list(common: &Common, limit: i64) -> Result {
-    let mut tx = common.read().await?;
-    let mut records = Vec::new();
-    for backfill in backfills::list(&mut tx, limit).await? {
-        records.push(BackfillRecord::count(&mut tx, backfill).await?);
-    }
-    common.print_list(&records)
+    };
+    Ok(is_missing.then(why))
 }
 
 async fn cancel(common: &Common, id: BackfillId, by: &str) -> Result {

@@ -358,12 +358,10 @@ impl BenchHost {
 
     /// Return the launches of the no-op package with slots after `from` and until `until`.
     async fn launches(&self, from: Timestamp, until: Timestamp) -> Result<Vec<LaunchRow>> {
-        let rows = launches::list(&mut self.db().read().await?, None, i64::MAX).await?;
+        let mut rows = launches::list(&mut self.db().read().await?, None, i64::MAX).await?;
         let is_in = |row: &LaunchRow| from < row.scheduled_time && row.scheduled_time <= until;
-        let rows = rows
-            .into_iter()
-            .filter(|row| row.package == NAME && is_in(row));
-        Ok(rows.collect())
+        rows.retain(|row| row.package == NAME && is_in(row));
+        Ok(rows)
     }
 
     async fn stop(self) -> Result {
@@ -474,6 +472,14 @@ async fn bare_database(config: &Config, n: u32) -> Result<Duration> {
 
 /// Decide, claim and finish all launches that are due, and return their number.
 async fn finish_without_calls(engine: &Engine, now: Timestamp) -> Result<usize, EngineError> {
+    let output = || Some("{}".to_owned());
+    let call = || TaskRun {
+        output: output(),
+        wall_ms: 0.1,
+        cpu_ms: 0.1,
+        memory_peak_bytes: 1 << 20,
+        ..TaskRun::succeeded(NAME, 1, now, now)
+    };
     while engine.decide(now).await?.more {}
     let mut finished = 0;
     loop {
@@ -482,21 +488,10 @@ async fn finish_without_calls(engine: &Engine, now: Timestamp) -> Result<usize, 
             return Ok(finished);
         }
         let ends = work.iter().map(|work| {
-            let output = Some("{}".to_owned());
-            let end = RunEnd::Succeeded { output };
-            work.finished(end, vec![noop_call(now)], engine.clock().now())
+            let end = RunEnd::Succeeded { output: output() };
+            work.finished(end, vec![call()], engine.clock().now())
         });
         finished += engine.finish(&ends.collect::<Vec<_>>()).await?;
-    }
-}
-
-fn noop_call(now: Timestamp) -> TaskRun {
-    TaskRun {
-        output: Some("{}".to_owned()),
-        wall_ms: 0.1,
-        cpu_ms: 0.1,
-        memory_peak_bytes: 1 << 20,
-        ..TaskRun::succeeded(NAME, 1, now, now)
     }
 }
 

@@ -27,7 +27,7 @@ use campanile_engine::schedule_admin::{
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_package::spec::TIMEZONE_DEFAULT;
-use campanile_schedule::policy::{Overlap, OverlapDecision, Policies};
+use campanile_schedule::policy::{Overlap, OverlapDecision, Policies, Policy};
 use campanile_schedule::rule::{Rule, RuleKind, RuleText};
 use campanile_store::launches;
 use campanile_store::schedules::{self, Pause};
@@ -326,10 +326,14 @@ async fn show(common: &Common, name: &str) -> Result {
     let rule = record::rule(&row).ok();
     let policies = record::policies(&row).ok();
     let defaults = common.config()?.late.defaults();
+    let json = |(policy, text): (Policy, Option<String>)| {
+        let value = text.map_or(Value::Null, |text| policy.json(text));
+        (policy.to_string(), value)
+    };
     let detail = ScheduleDetail {
         explanation: rule.as_ref().map(Rule::explanation),
         effective_policies: policies
-            .map(|policies| record::effective_policies(&policies, &defaults)),
+            .map(|policies| policies.effective(&defaults).map(json).collect()),
         launches: launches::of_schedule(&mut tx, row.state.id, LAUNCHES_SHOWN).await?,
         schedule: NewSchedule::new(row, rule.as_ref(), now),
     };

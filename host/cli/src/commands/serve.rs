@@ -53,22 +53,12 @@ impl Serve {
         let clock = Clock::system();
         // Refuse a wrong configuration before the database is opened.
         let sandbox = sandbox(&config, &clock)?;
-        let folder =
-            PluginsFolder::open(&config.files.plugins, Arc::clone(&sandbox), rules(&config))
-                .map_err(Failure::refused)?;
-        let watcher = Watch::start(
-            &config.files.plugins,
-            config.watch.mode,
-            config.watch.rescan,
-        );
-        let schedules = FollowedFile::new(
-            config.files.schedules.clone(),
-            config.watch.mode,
-            config.watch.rescan,
-        );
+        let Config { files, watch, .. } = &config;
+        let folder = PluginsFolder::open(&files.plugins, Arc::clone(&sandbox), rules(&config));
+        let schedules = FollowedFile::new(files.schedules.clone(), watch.mode, watch.rescan);
         let followed = Followed {
-            folder,
-            watcher,
+            folder: folder.map_err(Failure::refused)?,
+            watcher: Watch::start(&files.plugins, watch.mode, watch.rescan),
             schedules: Some(schedules),
         };
         let db = tokio::select! {
@@ -78,15 +68,10 @@ impl Serve {
                 return Ok(());
             }
         };
-        let (engine, lock) = Engine::start(
-            db.clone(),
-            clock,
-            config.host.name.as_deref(),
-            settings(&config),
-            Packages::default(),
-            sandbox,
-        )
-        .await?;
+        let (name, settings) = (config.host.name.as_deref(), settings(&config));
+        let packages = Packages::default();
+        let started = Engine::start(db.clone(), clock, name, settings, packages, sandbox);
+        let (engine, lock) = started.await?;
         let served = engine.serve(lock, followed, stopping).await;
         crate::close(&db).await;
         served.map_err(Failure::failed)

@@ -129,15 +129,12 @@ impl DiffReport {
             lines.extend(lines_of(what, changes));
         }
         for RequestChange { request, change } in &diff.requests {
-            let granted = match request.is_granted {
-                true => "granted",
-                false => "not granted",
-            };
+            let not = if request.is_granted { "" } else { "not " };
             let reason = request.reason.as_ref();
             let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
             let (kind, what) = (request.kind, &request.what);
             lines.push(format!(
-                "request {change}: {kind} {what}{reason}, {granted}"
+                "request {change}: {kind} {what}{reason}, {not}granted"
             ));
         }
         lines

@@ -249,7 +249,7 @@ impl PlanReport {
             recovered: forecast.recovered,
             cut_at: forecast.cut_at,
             starts: starts.map(|(&at, &count)| Starts { at, count }).collect(),
-            schedules: schedules.iter().map(ScheduleForecast::from).collect(),
+            schedules: schedules.into_iter().map(ScheduleForecast::from).collect(),
             omitted,
             rows: rows.filter(|row| is_requested(&row.schedule)).collect(),
             with_rows: plan.rows,
@@ -360,8 +360,8 @@ impl PlanReport {
     }
 }
 
-impl From<&(&ScheduleSnapshot, &Totals)> for ScheduleForecast {
-    fn from((scheduled, totals): &(&ScheduleSnapshot, &Totals)) -> ScheduleForecast {
+impl From<(&ScheduleSnapshot, &Totals)> for ScheduleForecast {
+    fn from((scheduled, totals): (&ScheduleSnapshot, &Totals)) -> ScheduleForecast {
         ScheduleForecast {
             schedule: scheduled.name.clone(),
             launches: totals.launches,

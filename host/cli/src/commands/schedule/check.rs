@@ -63,7 +63,20 @@ impl Check {
         let mut tx = db.write().await?;
         let (diff, refusals) = rehearse(&mut tx, &wanted, clock.now()).await?;
         drop(tx);
-        let report = FileReport::new(&diff, refusals);
+        let added = diff.added.iter().map(|wanted| wanted.name.as_str());
+        let changed = diff.changed.iter().map(|changed| ChangedSchedule {
+            schedule: &changed.wanted.name,
+            differences: &changed.differences,
+        });
+        let removed = diff.removed.iter();
+        let removed = removed.map(|schedule| schedule.definition.name.as_str());
+        let report = FileReport {
+            added: added.collect(),
+            changed: changed.collect(),
+            removed: removed.collect(),
+            refused: refusals.into_iter().map(RefusedSchedule::from).collect(),
+            diff: &diff,
+        };
         common.print(&report)?;
         output::check(report.refused.is_empty())
     }
@@ -79,25 +92,6 @@ pub(crate) fn read(file: &Path) -> Result<Vec<ScheduleDefinition>> {
     };
     let read = schedule_reader::read_file(&path, &text);
     read.map_err(Failure::refused)
-}
-
-impl<'a> FileReport<'a> {
-    fn new(diff: &'a Diff, refusals: Vec<Refusal>) -> FileReport<'a> {
-        let added = diff.added.iter().map(|wanted| wanted.name.as_str());
-        let changed = diff.changed.iter().map(|changed| ChangedSchedule {
-            schedule: &changed.wanted.name,
-            differences: &changed.differences,
-        });
-        let removed = diff.removed.iter();
-        let removed = removed.map(|schedule| schedule.definition.name.as_str());
-        FileReport {
-            added: added.collect(),
-            changed: changed.collect(),
-            removed: removed.collect(),
-            refused: refusals.into_iter().map(RefusedSchedule::from).collect(),
-            diff,
-        }
-    }
 }
 
 impl Record for FileReport<'_> {

@@ -10,7 +10,7 @@ use crate::commands::slots::without_slots;
 use crate::output::{self, Record, Result};
 use campanile_engine::schedule_admin::ScheduleError;
 use campanile_model::clock::Timestamp;
-use campanile_schedule::policy::{Defaults, Policies, Policy};
+use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleText, Warning};
 use campanile_store::launches::LaunchRow;
 use campanile_store::schedules::{self, Schedule};
@@ -168,17 +168,11 @@ impl ScheduleRecord {
         let Some(paused_at) = state.paused_at else {
             return String::new();
         };
-        let mut text = paused_at.to_string();
-        if let Some(by) = &state.paused_by {
-            text += &format!(" by {by}");
-        }
-        if let Some(until) = state.paused_until {
-            text += &format!(", until {until}");
-        }
-        if let Some(note) = &state.pause_note {
-            text += &format!(": {note}");
-        }
-        text
+        let by = state.paused_by.as_ref().map(|by| format!(" by {by}"));
+        let until = state.paused_until.map(|until| format!(", until {until}"));
+        let note = state.pause_note.as_ref().map(|note| format!(": {note}"));
+        let parts = [Some(paused_at.to_string()), by, until, note];
+        parts.into_iter().flatten().collect()
     }
 }
 
@@ -193,15 +187,6 @@ pub(crate) fn rule(row: &Schedule) -> Result<Rule, ScheduleError> {
 /// Parse the policies of a schedule.
 pub(crate) fn policies(row: &Schedule) -> Result<Policies, serde_json::Error> {
     serde_json::from_str(&row.definition.policies)
-}
-
-/// Return every policy with the value that applies: null where it has no effect or no bound.
-pub(crate) fn effective_policies(policies: &Policies, defaults: &Defaults) -> Map<String, Value> {
-    let json = |(policy, text): (Policy, Option<String>)| {
-        let value = text.map_or(Value::Null, |text| policy.json(text));
-        (policy.to_string(), value)
-    };
-    policies.effective(defaults).map(json).collect()
 }
 
 /// Return the future slots of a schedule that `schedule skip` skips.
@@ -230,12 +215,10 @@ pub(crate) fn slots<'a>(
 
 /// Return `paused`, `ended` or `enabled`.
 fn state(row: &Schedule) -> &'static str {
-    let state = &row.state;
-    match (state.enabled, state.next_slot) {
-        (false, _) => "paused",
-        (true, Some(_)) => "enabled",
-        (true, None) if waits_for_event(row) => "enabled",
-        (true, None) => "ended",
+    match row.state.enabled {
+        false => "paused",
+        true if row.state.next_slot.is_some() || waits_for_event(row) => "enabled",
+        true => "ended",
     }
 }
 
