@@ -1,9 +1,15 @@
 //! Declare and run statements: one text for both databases.
 //!
-//! A module declares its statements with [`statements!`], which also lists them for the test that prepares
-//! each of them on both databases. Most statements are declared as a function. Other functions run a statement with
-//! `run!`, `changed!`, `execute!`, `rows!`, `row!`, `one_row!` or, for one column, `values!`, `value!`, `one_value!`.
-//! The macros with `batch` run a [`Batch`] over many rows: hundreds of launches share one commit and one round trip.
+//! A module declares its statements with [`statements!`], which also lists them for the test that prepares each of them
+//! on both databases. Most statements are declared together with the function that runs them. Functions written by hand
+//! run a constant with these macros:
+//!
+//! | macro | result |
+//! |---|---|
+//! | `run!`, `changed!`, `execute!` | nothing; whether one row changed; the number of changed rows |
+//! | `rows!`, `row!`, `one_row!` | all rows; 0 or 1 row; exactly 1 row |
+//! | `values!`, `value!`, `one_value!` | the same for a query of one column |
+//! | the macros with `batch` | run a [`Batch`] over many rows, so that hundreds of launches share one round trip |
 
 use std::fmt::Write as _;
 
@@ -11,9 +17,9 @@ use sqlx::AssertSqlSafe;
 
 use super::Tx;
 
-/// A statement as the test prepares it.
+/// A statement that a test prepares on each database.
 pub(super) trait Statement {
-    /// Return the text for the database of `tx`; none when that database cannot prepare it without values.
+    /// Return the text for the database of `tx`. `None` if that database cannot prepare it before values are bound.
     fn text(&self, tx: &Tx) -> Option<String>;
 }
 
@@ -40,15 +46,15 @@ impl Sql for &'static str {
 /// On Postgres it locks the rows, so that two hosts that read at the same time get different rows. SQLite has
 /// one writer and needs no lock.
 pub(super) struct Locking {
-    pub select: &'static str,
-    pub locked: &'static str,
+    pub sqlite: &'static str,
+    pub postgres: &'static str,
 }
 
 impl Sql for Locking {
     fn sql(&self, tx: &Tx) -> &'static str {
         match tx {
-            Tx::Sqlite(_) => self.select,
-            Tx::Postgres(_) => self.locked,
+            Tx::Sqlite(_) => self.sqlite,
+            Tx::Postgres(_) => self.postgres,
         }
     }
 }
@@ -57,20 +63,22 @@ impl Sql for Locking {
 ///
 /// Both databases name the columns of such a list `column1`, `column2`, …, so one text serves both.
 ///
-/// An update finds its rows by id and checks the rest as `(…) = TRUE`. A plain guard such as `status = 'running'`
-/// makes SQLite walk the whole table, or a partial index, and look each row up in the list. Postgres treats both
-/// forms alike.
+/// In the tail of an `UPDATE`, write conditions other than the id as `(status = 'running') = TRUE`. With a plain
+/// `status = 'running'`, SQLite scans the table or an index on `status`, and searches the list for each row. Postgres
+/// treats both forms alike.
 pub(super) struct Batch {
+    /// The text before the `VALUES` list.
     head: &'static str,
-    /// Values in a row.
+    /// The number of values in a row.
     columns: usize,
+    /// The text after the `VALUES` list.
     tail: &'static str,
     /// How Postgres locks the rows that a `SELECT` returns. See [`Locking`].
     lock: &'static str,
 }
 
-/// Rows in a statement. Few sizes keep the number of prepared statements small. The largest size keeps the number
-/// of bound values below SQLite's limit of 32 766.
+/// The numbers of rows that a statement can have. Few sizes keep the number of prepared statements small. The largest
+/// size keeps the number of bound values below SQLite's limit of 32 766.
 const SIZES: [usize; 9] = [256, 128, 64, 32, 16, 8, 4, 2, 1];
 
 impl Batch {
@@ -90,8 +98,8 @@ impl Batch {
 
     /// Return the statement for `rows` rows: the head, `($1,$2), ($3,$4) …`, the tail.
     ///
-    /// SQLite gets places without numbers. It treats a numbered place as a name, and looking up thousands of
-    /// names takes longer than writing the rows.
+    /// For SQLite the placeholders are `?`. It handles `$1` as a named parameter, and looking up thousands of names takes
+    /// longer than writing the rows.
     pub fn sql(&self, tx: &Tx, rows: usize) -> AssertSqlSafe<String> {
         self.write(rows, matches!(tx, Tx::Postgres(_)))
     }
@@ -101,17 +109,17 @@ impl Batch {
             self.head.len() + self.tail.len() + self.lock.len() + rows * (self.columns * 7 + 3),
         );
         sql.push_str(self.head);
-        let mut place = 0;
+        let mut placeholder = 0;
         for row in 0..rows {
             sql.push_str(if row == 0 { "(" } else { ", (" });
             for column in 0..self.columns {
-                place += 1;
+                placeholder += 1;
                 if column > 0 {
                     sql.push(',');
                 }
                 if is_postgres {
                     // Writing to a String cannot fail.
-                    let _ = write!(sql, "${place}");
+                    let _ = write!(sql, "${placeholder}");
                 } else {
                     sql.push('?');
                 }
@@ -122,7 +130,7 @@ impl Batch {
         if is_postgres {
             sql.push_str(self.lock);
         }
-        // The text holds only constants and place numbers.
+        // The text holds only constants and placeholders.
         AssertSqlSafe(sql)
     }
 }
@@ -134,7 +142,7 @@ impl Statement for Batch {
     }
 }
 
-/// Cut `items` into pieces of the sizes above.
+/// Split `items` into pieces whose lengths are in [`SIZES`].
 pub(super) fn pieces<T>(items: &[T]) -> impl Iterator<Item = &[T]> {
     let mut rest = items;
     std::iter::from_fn(move || {
@@ -147,7 +155,7 @@ pub(super) fn pieces<T>(items: &[T]) -> impl Iterator<Item = &[T]> {
 
 /// Declare the statements of a module, and list them in `STATEMENTS`.
 ///
-/// First come constants for the functions of the module, then functions. A function runs its statement in the
+/// First come constants, for functions written by hand, then statements with their functions. Such a function runs its statement in the
 /// transaction `tx`, its first argument, and binds its other arguments in their order. The word before the statement
 /// is the macro that runs it:
 ///
@@ -181,7 +189,7 @@ macro_rules! statements {
             }
         )*
 
-        /// Every statement of this module.
+        /// Every constant and every query above.
         pub(super) const STATEMENTS: &[&dyn $crate::sql::Statement] = &[$(&$name,)* $(&$query,)*];
     };
 }
@@ -190,8 +198,8 @@ macro_rules! statements {
 macro_rules! locking {
     ($select:expr, $lock:literal) => {
         $crate::sql::Locking {
-            select: $select,
-            locked: concat!($select, " ", $lock),
+            sqlite: $select,
+            postgres: concat!($select, " ", $lock),
         }
     };
 }
@@ -235,7 +243,7 @@ macro_rules! changed {
     ($($query:expr),+ $(,)?) => { $crate::sql::execute!($($query),+).map(|rows| rows == 1) };
 }
 
-/// Run a query by the sqlx functions of these names.
+/// Run `sqlx::$query(sql)`, and fetch its rows with `$fetch`.
 macro_rules! fetch {
     ($query:ident, $fetch:ident, $tx:expr, $sql:expr $(, $value:expr)*) => {{
         let sql = $crate::sql::Sql::sql(&$sql, $tx);
@@ -259,7 +267,7 @@ macro_rules! one_row {
     ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_as, fetch_one, $($query),+) };
 }
 
-/// Return the column of a query.
+/// Return the only column of all rows of a query.
 macro_rules! values {
     ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_scalar, fetch_all, $($query),+) };
 }
@@ -274,7 +282,7 @@ macro_rules! one_value {
     ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_scalar, fetch_one, $($query),+) };
 }
 
-/// Run a batch for each piece of `items`; the body runs the query that has the piece's values.
+/// Run a batch for each piece of `items`: `$run` executes the query after the values of the piece are bound.
 macro_rules! each_piece {
     ($query:ident, $tx:expr, $batch:expr, $items:expr, |$item:pat_param| [$($value:expr),* $(,)?], |$bound:ident, $conn:ident| $run:expr) => {
         for piece in $crate::sql::pieces($items) {
@@ -306,7 +314,7 @@ macro_rules! execute_batch {
     };
 }
 
-/// Run a batch over `items`, each bound as the list says; return what the sqlx function `query` makes of the rows.
+/// Run a batch over `items`, each bound as the list says; return all rows as `sqlx::$query` reads them.
 macro_rules! fetch_batch {
     ($query:ident, $tx:expr, $batch:expr, $items:expr, |$item:pat_param| $values:tt) => {{
         let mut rows = Vec::new();
@@ -346,7 +354,7 @@ mod tests {
     const BATCH: Batch = Batch::new("INSERT INTO t VALUES ", 2, " RETURNING a").locking(" LOCK");
 
     #[test]
-    fn places_are_numbered_through_all_rows() {
+    fn placeholders_are_numbered_through_all_rows() {
         assert_eq!(
             BATCH.write(3, true).0,
             "INSERT INTO t VALUES ($1,$2), ($3,$4), ($5,$6) RETURNING a LOCK"
