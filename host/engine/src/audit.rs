@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::clock_keeper::SKEW_REPORTED_US;
 use crate::ctx::{Ctx, SharedCtx};
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::schedule_admin;
 use crate::service::{Next, Service};
 use campanile_model::clock::Timestamp;
@@ -164,7 +164,7 @@ impl Service for Auditor {
         Next::After(ctx.settings.audit_interval)
     }
 
-    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next, EngineError> {
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         let corrected = reconcile(ctx, now).await?;
         let mut tx = ctx.db.read().await?;
         let since = now.minus(ctx.settings.audit_interval);
@@ -201,7 +201,7 @@ impl Service for Auditor {
 /// Give every enabled schedule the next slot that follows from its cursor. Return how many were wrong.
 ///
 /// This decides no slot and moves no cursor.
-pub(crate) async fn reconcile(ctx: &Ctx, now: Timestamp) -> Result<usize, EngineError> {
+pub(crate) async fn reconcile(ctx: &Ctx, now: Timestamp) -> Result<usize> {
     let mut tx = ctx.db.write().await?;
     // Two hosts with different time zone databases would correct each other for ever.
     let is_newer = |host: &Host| host.tzdata_version.as_str() > tzdata_version();

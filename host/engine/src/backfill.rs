@@ -19,7 +19,7 @@ pub use request::{BackfillPreview, BackfillRequest, begin, cancel, find, find_ea
 
 use crate::crash;
 use crate::ctx::Ctx;
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::schedule_admin::{decide_overlaps, launch_of_slot};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind};
@@ -53,10 +53,7 @@ const WAITS: BackfillProgress = BackfillProgress {
 };
 
 /// Launch the next slots of every running backfill, and end each backfill that is done.
-pub(crate) async fn run_backfills(
-    ctx: &Ctx,
-    now: Timestamp,
-) -> Result<BackfillProgress, EngineError> {
+pub(crate) async fn run_backfills(ctx: &Ctx, now: Timestamp) -> Result<BackfillProgress> {
     let mut tx = ctx.db.read().await?;
     let running = backfills::running(&mut tx).await?;
     drop(tx);
@@ -72,11 +69,7 @@ pub(crate) async fn run_backfills(
     Ok(done)
 }
 
-async fn fill_one(
-    ctx: &Ctx,
-    backfill: &Backfill,
-    now: Timestamp,
-) -> Result<BackfillProgress, EngineError> {
+async fn fill_one(ctx: &Ctx, backfill: &Backfill, now: Timestamp) -> Result<BackfillProgress> {
     let mut tx = ctx.db.write().await?;
     // The host that has locked the schedule's row decides its launches, and continues the backfill.
     let locked = schedules::lock_available(&mut tx, &[backfill.schedule_id]).await?;
@@ -101,7 +94,7 @@ async fn fill_locked(
     tx: &mut Tx,
     backfill: &Backfill,
     now: Timestamp,
-) -> Result<BackfillProgress, EngineError> {
+) -> Result<BackfillProgress> {
     let found = backfills::find(tx, backfill.id).await?;
     let found = found.filter(|found| found.status == BackfillStatus::Running);
     let state = schedules::state(tx, backfill.schedule_id).await?;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::ctx::{Ctx, SharedCtx};
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::service::{Next, Service};
 use campanile_model::clock::Timestamp;
 use campanile_store::{DbError, changes, package_versions, schedules};
@@ -46,7 +46,7 @@ impl ChangeWatcher {
 impl Service for ChangeWatcher {
     const STEP: &'static str = "looking for changes";
 
-    async fn tick(&mut self, ctx: &SharedCtx, _: Timestamp) -> Result<Next, EngineError> {
+    async fn tick(&mut self, ctx: &SharedCtx, _: Timestamp) -> Result<Next> {
         // A failed look changes nothing. The services that write report the outage.
         let _ = self.look(ctx).await;
         Ok(Next::After(CHANGE_INTERVAL))

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::capacity::Permit;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::release::release;
 use crate::run::Executor;
 use crate::service::{Next, Service};
@@ -39,7 +39,7 @@ pub(crate) struct Dispatcher {
 impl Service for Dispatcher {
     const STEP: &'static str = "claiming launches";
 
-    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next, EngineError> {
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         if ctx.clock_skewed.load(Ordering::Relaxed) {
             return Ok(Next::After(DISPATCH_INTERVAL));
         }
@@ -107,7 +107,7 @@ async fn until_next_launch(ctx: &Ctx, now: Timestamp) -> Duration {
 /// Claim open launches and due retries, as many as there is capacity for.
 ///
 /// A crash after the commit leaves runs with a lease that nothing renews: they expire, and recovery finds them.
-pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>, EngineError> {
+pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>> {
     let free = ctx.capacity.free() as i64;
     if free == 0 {
         return Ok(Vec::new());

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::ctx::{Ctx, SharedCtx};
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::service::{Next, Service};
 use campanile_model::clock::Timestamp;
 
@@ -25,14 +25,14 @@ impl Service for ClockKeeper {
         Next::After(CLOCK_INTERVAL)
     }
 
-    async fn tick(&mut self, ctx: &SharedCtx, _: Timestamp) -> Result<Next, EngineError> {
+    async fn tick(&mut self, ctx: &SharedCtx, _: Timestamp) -> Result<Next> {
         measure_clock(ctx).await?;
         Ok(Self::first(ctx))
     }
 }
 
 /// Follow the database's clock from now on. Pause decisions and claims while this machine's clock is too far off.
-pub(crate) async fn measure_clock(ctx: &Ctx) -> Result<(), EngineError> {
+pub(crate) async fn measure_clock(ctx: &Ctx) -> Result {
     let Some(offset_us) = ctx.db.clock_offset_us(&ctx.clock).await? else {
         return Ok(());
     };

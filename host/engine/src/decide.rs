@@ -9,7 +9,7 @@ use crate::backfill::{self, BackfillProgress};
 use crate::clock_keeper::CLOCK_INTERVAL;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::plan::{self, EffectiveSpec, Plan};
 use crate::schedule_admin::{self, Displaced};
 use crate::service::{Next, Service};
@@ -49,7 +49,7 @@ impl Service for Scheduler {
     /// Decide all due slots, and do one step of each backfill.
     ///
     /// A backfill may have a million slots: slots that become due meanwhile do not wait for it.
-    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next, EngineError> {
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         let idle = Next::At(now.plus(CLOCK_INTERVAL));
         if ctx.clock_skewed.load(Ordering::Relaxed) {
             return Ok(idle);
@@ -101,7 +101,7 @@ fn next_step(
 ///                                                                               ▲
 ///        a crash before here changes nothing; after it, recovery sees all ──────┘
 /// ```
-pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions, EngineError> {
+pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions> {
     let mut tx = ctx.db.write().await?;
     let resumed = schedule_admin::end_pauses(&mut tx, now).await?;
     let due = schedules::due(&mut tx, now, DUE_BATCH_MAX).await?;
@@ -168,7 +168,7 @@ async fn unfinished_launches(
     due: &[DueSchedule],
     specs: &[Arc<Spec>],
     now: Timestamp,
-) -> Result<HashMap<ScheduleId, OverlapState>, EngineError> {
+) -> Result<HashMap<ScheduleId, OverlapState>> {
     let limited = due.iter().zip(specs);
     let limited = limited.filter(|(_, spec)| spec.policies.has_limit_at_once());
     let ids: Vec<ScheduleId> = limited.map(|(due, _)| due.id).collect();
@@ -191,7 +191,7 @@ pub(crate) async fn displace(
     tx: &mut Tx,
     displaced: impl Iterator<Item = Displaced>,
     now: Timestamp,
-) -> Result<(), EngineError> {
+) -> Result {
     let displaced: Vec<Displaced> = displaced
         .filter(|(_, displacements, _)| *displacements != Displacements::default())
         .collect();
@@ -206,7 +206,7 @@ pub(crate) async fn set_next_slots(
     tx: &mut Tx,
     ids: &BTreeSet<ScheduleId>,
     now: Timestamp,
-) -> Result<(), EngineError> {
+) -> Result {
     let ids: Vec<ScheduleId> = ids.iter().copied().collect();
     let states = schedules::states(tx, &ids).await?;
     let revisions = states.iter().map(|state| (state.id, state.revision));

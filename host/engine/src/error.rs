@@ -2,6 +2,9 @@
 
 use campanile_store::DbError;
 
+/// The result of a step of the engine.
+pub type Result<T = (), E = EngineError> = std::result::Result<T, E>;
+
 /// A step that failed. Its service tries again.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {

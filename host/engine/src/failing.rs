@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 
 use crate::ctx::Ctx;
-use crate::error::EngineError;
+use crate::error::Result;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_store::events::EventKind;
@@ -32,11 +32,7 @@ pub(crate) async fn pause_failing(ctx: &Ctx, failed: BTreeSet<ScheduleId>, now: 
     }
 }
 
-async fn count_and_pause(
-    ctx: &Ctx,
-    failed: &BTreeSet<ScheduleId>,
-    now: Timestamp,
-) -> Result<(), EngineError> {
+async fn count_and_pause(ctx: &Ctx, failed: &BTreeSet<ScheduleId>, now: Timestamp) -> Result {
     if failed.is_empty() {
         return Ok(());
     }
@@ -62,12 +58,7 @@ async fn count_and_pause(
 }
 
 /// Pause a schedule, whose row is locked, if it has failed too often in a row.
-async fn pause_if_failing(
-    ctx: &Ctx,
-    tx: &mut Tx,
-    id: ScheduleId,
-    now: Timestamp,
-) -> Result<(), EngineError> {
+async fn pause_if_failing(ctx: &Ctx, tx: &mut Tx, id: ScheduleId, now: Timestamp) -> Result {
     let Some(state) = schedules::state(tx, id).await? else {
         return Ok(());
     };

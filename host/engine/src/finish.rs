@@ -10,7 +10,7 @@ use crate::claim::Ended;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::failing;
 use crate::service::RETRY_PAUSE;
 use campanile_model::ids::{RunId, ScheduleId};
@@ -65,7 +65,7 @@ async fn finish_until_recorded(ctx: &Ctx, finishes: &[Finish]) {
 /// Record ends in one commit. Return how many of the runs were still this host's.
 ///
 /// The end of a run that was lost meanwhile is not applied: its launch belongs to another run.
-pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize, EngineError> {
+pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
     if ends.is_empty() {
         return Ok(0);
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::approval::{self, VersionAdmission};
 use crate::ctx::{Ctx, SharedCtx};
-use crate::error::EngineError;
+use crate::error::{EngineError, Result};
 use crate::record_package::{Recorded, record_package};
 use crate::recover::mark_missing;
 use crate::service::{Next, RETRY_PAUSE, Service};
@@ -34,7 +34,7 @@ impl Service for FolderSync {
         Next::WhenWoken
     }
 
-    async fn tick(&mut self, ctx: &SharedCtx, _: Timestamp) -> Result<Next, EngineError> {
+    async fn tick(&mut self, ctx: &SharedCtx, _: Timestamp) -> Result<Next> {
         scan(ctx, &mut self.folder).await?;
         Ok(Next::WhenWoken)
     }
@@ -59,7 +59,7 @@ impl Service for FolderSync {
 ///
 /// The next scan finds a change again that could not be recorded. The other changes wait for it only when the database
 /// is away.
-pub(crate) async fn scan(ctx: &Ctx, folder: &mut PluginsFolder) -> Result<(), EngineError> {
+pub(crate) async fn scan(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
     if ctx.reported.take_lost() {
         folder.report_all_again();
     }
@@ -78,7 +78,7 @@ pub(crate) async fn scan(ctx: &Ctx, folder: &mut PluginsFolder) -> Result<(), En
 }
 
 /// Have the folder report the packages whose files were removed while this host was down.
-pub(crate) async fn expect_files(ctx: &Ctx, folder: &mut PluginsFolder) -> Result<(), EngineError> {
+pub(crate) async fn expect_files(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
     let mut tx = ctx.db.read().await?;
     for name in sidecars::packages(&mut tx, ctx.host).await? {
         folder.expect_file(name);
@@ -87,7 +87,7 @@ pub(crate) async fn expect_files(ctx: &Ctx, folder: &mut PluginsFolder) -> Resul
 }
 
 /// Record one change, and make it here.
-async fn apply(ctx: &Ctx, folder: &mut PluginsFolder, change: &Change) -> Result<(), EngineError> {
+async fn apply(ctx: &Ctx, folder: &mut PluginsFolder, change: &Change) -> Result {
     let done = match change {
         Change::Added(new) | Change::Updated { new, .. } => publish(ctx, folder, new, change).await,
         _ => record_without_version(ctx, folder, change).await,
@@ -101,11 +101,7 @@ async fn apply(ctx: &Ctx, folder: &mut PluginsFolder, change: &Change) -> Result
 }
 
 /// Record a change that brings no new version, and make it here.
-async fn record_without_version(
-    ctx: &Ctx,
-    folder: &PluginsFolder,
-    change: &Change,
-) -> Result<(), EngineError> {
+async fn record_without_version(ctx: &Ctx, folder: &PluginsFolder, change: &Change) -> Result {
     let now = ctx.clock.now();
     let mut tx = ctx.db.write().await?;
     let name = match change {
@@ -147,12 +143,7 @@ async fn record_without_version(
 }
 
 /// Record a package and its schedules, then activate it here; or record it as pending, and keep the active version.
-async fn publish(
-    ctx: &Ctx,
-    folder: &PluginsFolder,
-    new: &Package,
-    change: &Change,
-) -> Result<(), EngineError> {
+async fn publish(ctx: &Ctx, folder: &PluginsFolder, new: &Package, change: &Change) -> Result {
     if is_known_as_pending(ctx, new).await? {
         return keep_active(ctx, folder, new).await;
     }
@@ -181,7 +172,7 @@ async fn activate(
     new: &Package,
     change: &Change,
     bytes: Option<&[u8]>,
-) -> Result<Recorded, EngineError> {
+) -> Result<Recorded> {
     if let Change::Added(_) = change {
         ctx.packages.apply(change);
     }
@@ -205,11 +196,7 @@ async fn activate(
 
 /// Return the bytes of a package to record. Return none when its file has changed again since it was compiled: the next
 /// scan has the newer one.
-async fn bytes_of(
-    ctx: &Ctx,
-    new: &Package,
-    change: &Change,
-) -> Result<Option<Vec<u8>>, EngineError> {
+async fn bytes_of(ctx: &Ctx, new: &Package, change: &Change) -> Result<Option<Vec<u8>>> {
     match change {
         // Only the sidecar is new, and the file may be broken: the database has the bytes.
         Change::Updated { old, .. } if old.digest == new.digest => {
@@ -233,7 +220,7 @@ async fn is_known_as_pending(ctx: &Ctx, new: &Package) -> Result<bool, DbError> 
 }
 
 /// Keep the active version under the current sidecar, while the file `new` is not active.
-async fn keep_active(ctx: &Ctx, folder: &PluginsFolder, new: &Package) -> Result<(), EngineError> {
+async fn keep_active(ctx: &Ctx, folder: &PluginsFolder, new: &Package) -> Result {
     ctx.reported.insert(new);
     restore_from_db(ctx, folder, &new.name).await?;
     let old = ctx.packages.get(&new.name);
@@ -246,7 +233,7 @@ async fn keep_active(ctx: &Ctx, folder: &PluginsFolder, new: &Package) -> Result
 }
 
 /// Replace each loaded version that an operator rejected or rolled back by the active version of its package.
-async fn follow_decisions(ctx: &Ctx, folder: &PluginsFolder) -> Result<(), EngineError> {
+async fn follow_decisions(ctx: &Ctx, folder: &PluginsFolder) -> Result {
     let mut tx = ctx.db.read().await?;
     let decided_against = package_versions::blocked(&mut tx).await?;
     drop(tx);
@@ -260,7 +247,7 @@ async fn follow_decisions(ctx: &Ctx, folder: &PluginsFolder) -> Result<(), Engin
 }
 
 /// Make the active version of a package active on this host too, from the bytes in the database.
-async fn restore_from_db(ctx: &Ctx, folder: &PluginsFolder, name: &str) -> Result<(), EngineError> {
+async fn restore_from_db(ctx: &Ctx, folder: &PluginsFolder, name: &str) -> Result {
     let mut tx = ctx.db.read().await?;
     let row = packages::find(&mut tx, name).await?;
     let Some(digest) = row.and_then(|row| row.digest) else {
@@ -302,7 +289,7 @@ async fn restore_from_db(ctx: &Ctx, folder: &PluginsFolder, name: &str) -> Resul
 }
 
 /// Activate a version here that the database has as active, under the current sidecar.
-async fn activate_recorded(ctx: &Ctx, change: Change) -> Result<(), EngineError> {
+async fn activate_recorded(ctx: &Ctx, change: Change) -> Result {
     let (Change::Added(new) | Change::Updated { new, .. }) = &change else {
         return Ok(());
     };

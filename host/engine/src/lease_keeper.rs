@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::ctx::{Ctx, SharedCtx};
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::record_package::publish_all;
 use crate::service::{Next, RETRY_PAUSE, Service, within};
 use campanile_model::clock::Timestamp;
@@ -69,7 +69,7 @@ impl LeaseKeeper {
 impl Service for LeaseKeeper {
     const STEP: &'static str = "renewing leases";
 
-    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next, EngineError> {
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         let begun = Instant::now();
         if begun >= self.renew_at {
             self.renew_all(ctx, now).await;
@@ -97,7 +97,7 @@ fn patience(ctx: &Ctx) -> Duration {
 /// Record that this host is alive and still has its runs.
 ///
 /// A run that is no longer this host's is dropped at once, and the database refuses whatever it still writes.
-pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result<(), EngineError> {
+pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     let lease = ctx.settings.lease;
     let lease_until = now.plus(lease);
     let proven_until = std::time::Instant::now() + lease;

@@ -92,6 +92,7 @@ use campanile_sandbox::{Sandbox, StopSignal};
 use campanile_store::runs::Finish;
 use campanile_store::{Db, HostLock};
 use ctx::{Ctx, SharedCtx};
+use error::Result;
 use run::Executor;
 
 /// The public handle of one host's engine.
@@ -118,7 +119,7 @@ impl Engine {
     /// The whole path of a launch once, at `now`, waiting for the runs that it claims.
     ///
     /// [`Engine::serve`] does the same steps, each in its service.
-    pub async fn tick(&self, now: Timestamp) -> Result<Tick, EngineError> {
+    pub async fn tick(&self, now: Timestamp) -> Result<Tick> {
         let recovered = self.recover(now).await?;
         let decided = self.decide(now).await?;
         let filled_back = self.run_backfills(now).await?;
@@ -165,32 +166,32 @@ impl Engine {
         lock: HostLock,
         followed: Followed,
         shutdown: Receiver<bool>,
-    ) -> Result<(), EngineError> {
+    ) -> Result {
         serve::serve(&self.ctx, &self.executor, lock, followed, shutdown).await
     }
 
     /// Mark silent hosts as dead, and recover orphaned launches.
-    pub async fn recover(&self, now: Timestamp) -> Result<Recovered, EngineError> {
+    pub async fn recover(&self, now: Timestamp) -> Result<Recovered> {
         recover::recover(&self.ctx, now).await
     }
 
     /// Decide the due slots of a batch of schedules.
-    pub async fn decide(&self, now: Timestamp) -> Result<Decisions, EngineError> {
+    pub async fn decide(&self, now: Timestamp) -> Result<Decisions> {
         decide::decide(&self.ctx, now).await
     }
 
     /// Do one step of every backfill that runs.
-    pub async fn run_backfills(&self, now: Timestamp) -> Result<BackfillProgress, EngineError> {
+    pub async fn run_backfills(&self, now: Timestamp) -> Result<BackfillProgress> {
         backfill::run_backfills(&self.ctx, now).await
     }
 
     /// Open the queued launches that may start. Return how many.
-    pub async fn release(&self, now: Timestamp) -> Result<usize, EngineError> {
+    pub async fn release(&self, now: Timestamp) -> Result<usize> {
         release::release(&self.ctx, now).await
     }
 
     /// Claim open launches and due retries, as many as there is capacity for.
-    pub async fn claim(&self, now: Timestamp) -> Result<Vec<Work>, EngineError> {
+    pub async fn claim(&self, now: Timestamp) -> Result<Vec<Work>> {
         claim::claim(&self.ctx, now).await
     }
 
@@ -210,12 +211,12 @@ impl Engine {
     }
 
     /// Record ends of runs in one commit. Return how many of the runs were still this host's.
-    pub async fn finish(&self, ends: &[Finish]) -> Result<usize, EngineError> {
+    pub async fn finish(&self, ends: &[Finish]) -> Result<usize> {
         finish::finish(&self.ctx, ends).await
     }
 
     /// Record that this host is alive, and renew the leases of its runs.
-    pub async fn renew(&self, now: Timestamp) -> Result<(), EngineError> {
+    pub async fn renew(&self, now: Timestamp) -> Result {
         lease_keeper::renew(&self.ctx, now).await
     }
 
@@ -225,7 +226,7 @@ impl Engine {
     }
 
     /// Scan the plugin folder once, and record and apply what changed.
-    pub async fn scan(&self, folder: &mut PluginsFolder) -> Result<(), EngineError> {
+    pub async fn scan(&self, folder: &mut PluginsFolder) -> Result {
         folder::scan(&self.ctx, folder).await
     }
 

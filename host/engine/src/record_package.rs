@@ -3,7 +3,7 @@
 use crate::approval::{self, VersionAdmission};
 use crate::crash;
 use crate::ctx::Ctx;
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::schedule_admin::{self, Refusal, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
@@ -31,7 +31,7 @@ pub(crate) async fn record_package(
     package: &Package,
     change: &Change,
     bytes: Option<&[u8]>,
-) -> Result<Recorded, EngineError> {
+) -> Result<Recorded> {
     let now = ctx.clock.now();
     // Two hosts collide when they record the same file.
     let recorded = campanile_store::retry(ScheduleError::is_collision, || async {
@@ -130,7 +130,7 @@ async fn record_pending(
 }
 
 /// Record all packages of this host again, after another host marked it as dead.
-pub(crate) async fn publish_all(ctx: &Ctx, tx: &mut Tx) -> Result<(), EngineError> {
+pub(crate) async fn publish_all(ctx: &Ctx, tx: &mut Tx) -> Result {
     for package in ctx.packages.all().values() {
         let (name, digest) = (&package.name, &package.digest);
         packages::publish_host(tx, ctx.host, name, digest, settings_of(package)).await?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::failing::pause_failing;
 use crate::service::{Next, Service};
 use crate::settings::RecoveryLimits;
@@ -41,7 +41,7 @@ impl Service for Recovery {
         Next::After(ctx.settings.recovery_interval)
     }
 
-    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next, EngineError> {
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         let recovered = recover(ctx, now).await?;
         if recovered.again > 0 {
             ctx.wake.dispatcher.notify_one();
@@ -95,7 +95,7 @@ pub fn recovery_action(
 }
 
 /// Mark silent hosts as dead, and recover orphaned launches.
-pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered, EngineError> {
+pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     let limits = &ctx.settings.recovery;
     let lease = ctx.settings.lease;
     let mut tx = ctx.db.write().await?;
@@ -138,7 +138,7 @@ async fn recover_orphans(
     tx: &mut Tx,
     orphans: &[OrphanedLaunch],
     now: Timestamp,
-) -> Result<Recovered, EngineError> {
+) -> Result<Recovered> {
     let limits = &ctx.settings.recovery;
     let mut done = Recovered::default();
     let mut by_cause: BTreeMap<&str, Vec<RecoveryDecision>> = BTreeMap::new();
@@ -203,11 +203,7 @@ async fn recover_orphans(
 }
 
 /// End this incarnation of the host, and recover the runs `left` that it dropped when it stopped. Return how many.
-pub(crate) async fn hand_back(
-    ctx: &Ctx,
-    left: &[RunId],
-    now: Timestamp,
-) -> Result<usize, EngineError> {
+pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Result<usize> {
     let mut tx = ctx.db.write().await?;
     // The host ends first: that makes its runs orphans.
     hosts::end(&mut tx, ctx.host, now).await?;
@@ -226,7 +222,7 @@ pub(crate) async fn hand_back(
 }
 
 /// Record that hosts were found dead.
-async fn record_deaths(tx: &mut Tx, dead: &[DeadHost], now: Timestamp) -> Result<(), EngineError> {
+async fn record_deaths(tx: &mut Tx, dead: &[DeadHost], now: Timestamp) -> Result {
     if dead.is_empty() {
         return Ok(());
     }
@@ -239,14 +235,14 @@ async fn record_deaths(tx: &mut Tx, dead: &[DeadHost], now: Timestamp) -> Result
 }
 
 /// Forget which packages ended hosts had in their folders. A package that no live host has is missing.
-pub(crate) async fn forget_packages(tx: &mut Tx, now: Timestamp) -> Result<(), EngineError> {
+pub(crate) async fn forget_packages(tx: &mut Tx, now: Timestamp) -> Result {
     packages::withdraw_ended(tx).await?;
     packages::forget_rejections_of_ended(tx).await?;
     mark_missing(tx, now).await
 }
 
 /// Record which packages no live host has any more.
-pub(crate) async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result<(), EngineError> {
+pub(crate) async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result {
     for package in packages::mark_missing(tx, now).await? {
         tracing::warn!(%package, "no host has the package any more: its schedules stay, their slots are skipped");
         let detail = "no live host has it any more";

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::ctx::Ctx;
 use crate::decide::displace;
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::plan;
 use crate::schedule_admin::Displaced;
 use campanile_model::clock::Timestamp;
@@ -17,7 +17,7 @@ use campanile_store::overlap::{self, UnfinishedLaunch};
 use campanile_store::schedules;
 
 /// Open the queued launches that may start. Return how many.
-pub(crate) async fn release(ctx: &Ctx, now: Timestamp) -> Result<usize, EngineError> {
+pub(crate) async fn release(ctx: &Ctx, now: Timestamp) -> Result<usize> {
     let candidates = releasable(ctx, now).await?;
     if candidates.is_empty() {
         return Ok(0);
@@ -58,7 +58,7 @@ pub(crate) async fn release(ctx: &Ctx, now: Timestamp) -> Result<usize, EngineEr
 /// Return the schedules with a queued launch that may start, or whose fire time has come.
 ///
 /// Reads without locks: a thousand schedules may each have a hundred launches queued behind a running one.
-async fn releasable(ctx: &Ctx, now: Timestamp) -> Result<Vec<ScheduleId>, EngineError> {
+async fn releasable(ctx: &Ctx, now: Timestamp) -> Result<Vec<ScheduleId>> {
     let mut tx = ctx.db.read().await?;
     let queues = overlap::queued_schedules(&mut tx, now).await?;
     let ids: Vec<ScheduleId> = queues.iter().map(|queue| queue.id).collect();

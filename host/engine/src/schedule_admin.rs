@@ -33,9 +33,9 @@ use campanile_store::{
 pub use campanile_package::ScheduleDefinition;
 pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
-pub use error::ScheduleError;
 pub(crate) use error::did_you_mean;
 use error::origin_is;
+pub use error::{Result, ScheduleError};
 use pause::drop_past_slots;
 pub(super) use pause::{OVERDUE, PAUSED, end_pauses};
 pub use pause::{pause, resume};
@@ -64,7 +64,7 @@ pub async fn add(
     wanted: &ScheduleDefinition,
     origin: Origin,
     now: Timestamp,
-) -> Result<ScheduleId, ScheduleError> {
+) -> Result<ScheduleId> {
     let id = ScheduleId::new();
     let rule = check(tx, wanted, id).await?;
     refuse_taken_name(tx, &wanted.name).await?;
@@ -92,7 +92,7 @@ pub async fn revise(
     wanted: &ScheduleDefinition,
     origin: Origin,
     now: Timestamp,
-) -> Result<(), ScheduleError> {
+) -> Result {
     let Schedule { state, definition } = schedule;
     let rule = check(tx, wanted, state.id).await?;
     let policies = definition::policies(definition).ok();
@@ -129,11 +129,7 @@ pub async fn revise(
 }
 
 /// Store the next revision of a schedule, with the cursor and the next slot in `state`.
-async fn store_revision(
-    tx: &mut Tx,
-    revision: &Revision,
-    state: &ScheduleState,
-) -> Result<(), ScheduleError> {
+async fn store_revision(tx: &mut Tx, revision: &Revision, state: &ScheduleState) -> Result {
     let (enabled, origin) = (state.enabled, state.origin);
     let (cursor_at, next) = (state.cursor_at, state.next_slot);
     match schedules::revise(tx, revision, enabled, origin, cursor_at, next).await? {
@@ -143,7 +139,7 @@ async fn store_revision(
 }
 
 /// Remove an operator's schedule. Its launches stay in the database.
-pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), ScheduleError> {
+pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result {
     let schedule = edit::own(tx, name).await?;
     end(tx, &schedule, now).await
 }
@@ -152,11 +148,7 @@ pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), Sched
 const REMOVED: &str = "removed";
 
 /// Remove a schedule of any origin.
-pub(super) async fn end(
-    tx: &mut Tx,
-    schedule: &Schedule,
-    now: Timestamp,
-) -> Result<(), ScheduleError> {
+pub(super) async fn end(tx: &mut Tx, schedule: &Schedule, now: Timestamp) -> Result {
     let (name, id) = (&schedule.definition.name, schedule.state.id);
     drop_past_slots(tx, schedule, REMOVED, now).await?;
     overlap::skip_unstarted(tx, id, REMOVED, now).await?;
@@ -192,7 +184,7 @@ pub async fn trigger(
     name: &str,
     trigger: Trigger<'_>,
     now: Timestamp,
-) -> Result<Triggered, ScheduleError> {
+) -> Result<Triggered> {
     let schedule = lock(tx, name).await?;
     if let Some(own) = trigger.context {
         context::check(own)?;
@@ -415,10 +407,7 @@ pub(super) fn next_slot_after(
 }
 
 /// Run `change` in a write transaction, again when another host changed the same schedule at the same moment.
-pub async fn change<T>(
-    db: &Db,
-    change: impl AsyncFn(&mut Tx) -> Result<T, ScheduleError>,
-) -> Result<T, ScheduleError> {
+pub async fn change<T>(db: &Db, change: impl AsyncFn(&mut Tx) -> Result<T>) -> Result<T> {
     campanile_store::retry(ScheduleError::is_collision, || async {
         let mut tx = db.write().await?;
         let done = change(&mut tx).await?;
@@ -429,7 +418,7 @@ pub async fn change<T>(
 }
 
 /// Refuse the name of a schedule that exists.
-async fn refuse_taken_name(tx: &mut Tx, name: &str) -> Result<(), ScheduleError> {
+async fn refuse_taken_name(tx: &mut Tx, name: &str) -> Result {
     match schedules::find(tx, name).await? {
         None => Ok(()),
         Some(other) => Err(ScheduleError::Exists {
@@ -440,13 +429,13 @@ async fn refuse_taken_name(tx: &mut Tx, name: &str) -> Result<(), ScheduleError>
 }
 
 /// Lock and return the schedule of that name.
-pub(super) async fn lock(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
+pub(super) async fn lock(tx: &mut Tx, name: &str) -> Result<Schedule> {
     schedules::lock(tx, Some(name), None).await?;
     find(tx, name).await
 }
 
 /// Return the schedule of that name; the error suggests the nearest name.
-pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
+pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule> {
     if let Some(schedule) = schedules::find(tx, name).await? {
         return Ok(schedule);
     }
@@ -458,7 +447,7 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
 }
 
 /// Return the package of that name; the error suggests the nearest name.
-pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow, ScheduleError> {
+pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow> {
     match packages::find(tx, name).await? {
         Some(package) if package.digest.is_some() => return Ok(package),
         Some(PackageRow {
@@ -474,11 +463,7 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow, Schedu
     Err(ScheduleError::UnknownPackage(name.to_owned(), hint))
 }
 
-async fn check(
-    tx: &mut Tx,
-    wanted: &ScheduleDefinition,
-    id: ScheduleId,
-) -> Result<Rule, ScheduleError> {
+async fn check(tx: &mut Tx, wanted: &ScheduleDefinition, id: ScheduleId) -> Result<Rule> {
     if names::schedule_name_fault(&wanted.name).is_some() {
         return Err(ScheduleError::Name(wanted.name.clone()));
     }
@@ -502,11 +487,7 @@ async fn check(
 }
 
 /// Refuse a schedule that would never fire. Files may define such schedules: nobody edits a file when one is over.
-fn refuse_nothing_ahead(
-    wanted: &ScheduleDefinition,
-    rule: &Rule,
-    now: Timestamp,
-) -> Result<(), ScheduleError> {
+fn refuse_nothing_ahead(wanted: &ScheduleDefinition, rule: &Rule, now: Timestamp) -> Result {
     let policies = &wanted.policies;
     let fires = match rule.delay_after_completion() {
         Some(_) => policies.allowed_from(now, 0).is_some(),
@@ -524,7 +505,7 @@ fn refuse_nothing_ahead(
     })
 }
 
-pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies), ScheduleError> {
+pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies)> {
     definition::parse(&schedule.definition)
         .map_err(|why| ScheduleError::unreadable(&schedule.definition, why))
 }

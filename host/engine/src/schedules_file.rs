@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::ctx::{Ctx, SharedCtx};
-use crate::error::EngineError;
+use crate::error::Result;
 use crate::schedule_admin::{self, Diff, Reconciled, Refusal, ScheduleDefinition, ScheduleError};
 use crate::service::{Next, Service};
 use crate::watch::{Mode, Watch};
@@ -77,7 +77,7 @@ impl Service for FollowedFile {
         Next::WhenWoken
     }
 
-    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next, EngineError> {
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         follow_file(ctx, self, now).await?;
         Ok(Next::WhenWoken)
     }
@@ -99,11 +99,7 @@ impl Service for FollowedFile {
 }
 
 /// Read the schedules file, and make the schedules follow what is new in it.
-pub(crate) async fn follow_file(
-    ctx: &Ctx,
-    followed: &mut FollowedFile,
-    now: Timestamp,
-) -> Result<(), EngineError> {
+pub(crate) async fn follow_file(ctx: &Ctx, followed: &mut FollowedFile, now: Timestamp) -> Result {
     let Some(news) = followed.file.next_change().await else {
         return Ok(());
     };
@@ -120,7 +116,7 @@ async fn follow_news(
     followed: &mut FollowedFile,
     news: FileChange,
     now: Timestamp,
-) -> Result<(), EngineError> {
+) -> Result {
     let shown = followed.file.path().display().to_string();
     let text = match news {
         FileChange::Text(text) => text,
@@ -182,7 +178,7 @@ async fn has_file_schedules(ctx: &Ctx) -> Result<bool, DbError> {
 }
 
 /// Leave the schedules as they are, and record why.
-async fn reject_file(ctx: &Ctx, shown: &str, why: &str, now: Timestamp) -> Result<(), EngineError> {
+async fn reject_file(ctx: &Ctx, shown: &str, why: &str, now: Timestamp) -> Result {
     let mut tx = ctx.db.write().await?;
     events::record(&mut tx, now, EventKind::SchedulesFileRejected, shown, why).await?;
     tx.commit().await?;

@@ -12,7 +12,7 @@ use crate::claim::Dispatcher;
 use crate::clock_keeper::ClockKeeper;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::Scheduler;
-use crate::error::EngineError;
+use crate::error::{EngineError, Result};
 use crate::finish;
 use crate::folder::{FolderSync, expect_files, scan};
 use crate::lease_keeper::LeaseKeeper;
@@ -46,7 +46,7 @@ pub(crate) async fn serve(
     lock: HostLock,
     followed: Followed,
     shutdown: watch::Receiver<bool>,
-) -> Result<(), EngineError> {
+) -> Result {
     let (stop, _) = watch::channel(false);
     let (drained, until_drained) = watch::channel(false);
     let leases = LeaseKeeper::new(lock, stop.clone());
@@ -74,7 +74,7 @@ async fn run_services(
     executor: &Arc<Executor>,
     mut followed: Followed,
     stop: &watch::Sender<bool>,
-) -> Result<Vec<RunId>, EngineError> {
+) -> Result<Vec<RunId>> {
     let mut stopping = stop.subscribe();
     if !prepare(ctx, &mut followed, &mut stopping).await? {
         return Ok(Vec::new());
@@ -139,7 +139,7 @@ async fn prepare(
     ctx: &Ctx,
     followed: &mut Followed,
     stopping: &mut watch::Receiver<bool>,
-) -> Result<bool, EngineError> {
+) -> Result<bool> {
     expect_files(ctx, &mut followed.folder).await?;
     tokio::select! {
         scanned = scan(ctx, &mut followed.folder) => scanned?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::ctx::{Ctx, SharedCtx};
-use crate::error::EngineError;
+use crate::error::{EngineError, Result};
 use campanile_model::clock::Timestamp;
 use campanile_sandbox::StopSignal;
 use campanile_store::DbError;
@@ -42,7 +42,7 @@ pub(crate) trait Service: Sized + Send {
         &mut self,
         ctx: &SharedCtx,
         now: Timestamp,
-    ) -> impl Future<Output = Result<Next, EngineError>> + Send;
+    ) -> impl Future<Output = Result<Next>> + Send;
 
     /// When to try again after `error`.
     fn after_error(_error: &EngineError) -> Next {
@@ -103,7 +103,7 @@ pub(crate) async fn until_dropped<T, F>(
     attempt: impl Fn() -> F,
 ) -> Option<T>
 where
-    F: Future<Output = Result<T, EngineError>>,
+    F: Future<Output = Result<T>>,
 {
     loop {
         match attempt().await {
@@ -124,10 +124,7 @@ where
 }
 
 /// Give up on a database that does not answer within `limit`.
-pub(crate) async fn within<T>(
-    limit: Duration,
-    step: impl Future<Output = Result<T, EngineError>>,
-) -> Result<T, EngineError> {
+pub(crate) async fn within<T>(limit: Duration, step: impl Future<Output = Result<T>>) -> Result<T> {
     let silent = |_| DbError::Unavailable(format!("no answer in {:.1} s", limit.as_secs_f64()));
     tokio::time::timeout(limit, step).await.map_err(silent)?
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value};
 
-use super::EngineError;
 use crate::definition::{parse, policies};
+use crate::error::{EngineError, Result};
 use campanile_model::ids::ScheduleId;
 use campanile_schedule::policy::{Delivery, Policies};
 use campanile_schedule::rule::Rule;
@@ -37,12 +37,7 @@ const SPECS_MAX: usize = 100_000;
 
 impl Specs {
     /// Return a revision, which `tx` reads the first time.
-    pub async fn get(
-        &self,
-        tx: &mut Tx,
-        id: ScheduleId,
-        revision: i64,
-    ) -> Result<Arc<Spec>, EngineError> {
+    pub async fn get(&self, tx: &mut Tx, id: ScheduleId, revision: i64) -> Result<Arc<Spec>> {
         if let Some(spec) = lock(&self.revisions).get(&(id, revision)) {
             return Ok(Arc::clone(spec));
         }
@@ -90,7 +85,7 @@ impl Specs {
         &self,
         tx: &mut Tx,
         revisions: impl IntoIterator<Item = (ScheduleId, i64)>,
-    ) -> Result<Vec<Arc<Spec>>, EngineError> {
+    ) -> Result<Vec<Arc<Spec>>> {
         let revisions: Vec<(ScheduleId, i64)> = revisions.into_iter().collect();
         let unknown: BTreeSet<(ScheduleId, i64)> = {
             let known = lock(&self.revisions);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::audit::reconcile;
 use crate::ctx::Ctx;
-use crate::error::EngineError;
+use crate::error::{EngineError, Result};
 use crate::recover::{forget_packages, hand_back};
 use crate::schedule_admin;
 use campanile_model::clock::Timestamp;
@@ -45,7 +45,7 @@ pub enum StartError {
 }
 
 /// Record this incarnation of the host, and mark earlier ones of the same name as dead.
-pub(crate) async fn register(ctx: &Ctx, now: Timestamp) -> Result<(), EngineError> {
+pub(crate) async fn register(ctx: &Ctx, now: Timestamp) -> Result {
     let mut tx = ctx.db.write().await?;
     let dead = hosts::mark_predecessors_dead(&mut tx, &ctx.name, now).await?;
     for earlier in &dead {
@@ -79,7 +79,7 @@ pub(crate) async fn register(ctx: &Ctx, now: Timestamp) -> Result<(), EngineErro
 }
 
 /// Correct next slots when the time zone database differs from the last host's.
-pub(crate) async fn follow_tzdata(ctx: &Ctx, now: Timestamp) -> Result<(), EngineError> {
+pub(crate) async fn follow_tzdata(ctx: &Ctx, now: Timestamp) -> Result {
     let mut tx = ctx.db.read().await?;
     let before = hosts::tzdata_before(&mut tx, ctx.host).await?;
     drop(tx);
@@ -100,7 +100,7 @@ pub(crate) async fn follow_tzdata(ctx: &Ctx, now: Timestamp) -> Result<(), Engin
 ///
 /// Launches of earlier starts that recovery has just opened again are abandoned: a host that dies again and again must
 /// not do the work of all its starts at once.
-pub(crate) async fn launch_at_start(ctx: &Ctx, now: Timestamp) -> Result<(), EngineError> {
+pub(crate) async fn launch_at_start(ctx: &Ctx, now: Timestamp) -> Result {
     let mut tx = ctx.db.write().await?;
     let mut superseded = Vec::new();
     for (launch_id, schedule, slot) in recovery::unclaimed_startups(&mut tx, ctx.host).await? {
@@ -129,7 +129,7 @@ pub(crate) async fn launch_at_start(ctx: &Ctx, now: Timestamp) -> Result<(), Eng
 }
 
 /// Launch a schedule at the start of this host, unless it is paused.
-async fn launch_now(ctx: &Ctx, tx: &mut Tx, name: &str, now: Timestamp) -> Result<(), EngineError> {
+async fn launch_now(ctx: &Ctx, tx: &mut Tx, name: &str, now: Timestamp) -> Result {
     schedules::lock(tx, Some(name), None).await?;
     let Some(schedule) = schedules::find(tx, name).await? else {
         return Ok(());
@@ -149,7 +149,7 @@ async fn launch_now(ctx: &Ctx, tx: &mut Tx, name: &str, now: Timestamp) -> Resul
 }
 
 /// Forget which packages ended hosts had. This host's folder must be recorded before.
-pub(crate) async fn forget_ended_hosts(ctx: &Ctx, now: Timestamp) -> Result<(), EngineError> {
+pub(crate) async fn forget_ended_hosts(ctx: &Ctx, now: Timestamp) -> Result {
     let mut tx = ctx.db.write().await?;
     forget_packages(&mut tx, now).await?;
     tx.commit().await?;
@@ -157,7 +157,7 @@ pub(crate) async fn forget_ended_hosts(ctx: &Ctx, now: Timestamp) -> Result<(), 
 }
 
 /// End this incarnation in order. Runs `left` without an end are handed back, for another host to recover.
-pub(crate) async fn stop(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Result<(), EngineError> {
+pub(crate) async fn stop(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Result {
     let handed_back = hand_back(ctx, left, now).await?;
     let mut tx = ctx.db.write().await?;
     let detail = format!("handed back {handed_back} runs");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::{MICROSECOND, SkippedSlots, span};
-use crate::schedule_admin::{self, ScheduleError};
+use crate::schedule_admin::{self, Result, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
 use campanile_model::text::duration_text;
@@ -52,7 +52,7 @@ pub async fn preview(
     name: &str,
     asked: &BackfillRequest<'_>,
     now: Timestamp,
-) -> Result<BackfillPreview, ScheduleError> {
+) -> Result<BackfillPreview> {
     let (from, to) = (asked.from, asked.to);
     if to < from {
         return Err(ScheduleError::Backfill(format!(
@@ -107,7 +107,7 @@ pub async fn preview(
 }
 
 /// Return the backfill `id`.
-pub async fn find(tx: &mut Tx, id: BackfillId) -> Result<Backfill, ScheduleError> {
+pub async fn find(tx: &mut Tx, id: BackfillId) -> Result<Backfill> {
     let found = backfills::find(tx, id).await?;
     found.ok_or_else(|| {
         ScheduleError::Backfill(format!(
@@ -124,7 +124,7 @@ pub async fn find_earlier(
     tx: &mut Tx,
     name: &str,
     asked: &BackfillRequest<'_>,
-) -> Result<Option<Backfill>, ScheduleError> {
+) -> Result<Option<Backfill>> {
     let Some(before) = backfills::find(tx, asked.id).await? else {
         return Ok(None);
     };
@@ -148,7 +148,7 @@ pub async fn begin(
     preview: &BackfillPreview,
     asked: &BackfillRequest<'_>,
     now: Timestamp,
-) -> Result<Backfill, ScheduleError> {
+) -> Result<Backfill> {
     let name = &preview.schedule.definition.name;
     let schedule = schedule_admin::lock(tx, name).await?;
     let (state, surveyed) = (&schedule.state, &preview.schedule.state);
@@ -187,12 +187,7 @@ pub async fn begin(
 }
 
 /// Cancel a backfill; return how many of its launches had not started and are skipped. Started launches continue.
-pub async fn cancel(
-    tx: &mut Tx,
-    id: BackfillId,
-    by: &str,
-    now: Timestamp,
-) -> Result<u64, ScheduleError> {
+pub async fn cancel(tx: &mut Tx, id: BackfillId, by: &str, now: Timestamp) -> Result<u64> {
     let name = find(tx, id).await?.schedule;
     schedules::lock(tx, Some(&name), None).await?;
     let Backfill {

@@ -8,7 +8,8 @@ use serde_json::json;
 use super::diff::{difference_lines, differences};
 use super::error::origin_is;
 use super::{
-    ScheduleDefinition, ScheduleError, lock, parse, refuse_taken_name, revise, store_revision,
+    Result, ScheduleDefinition, ScheduleError, lock, parse, refuse_taken_name, revise,
+    store_revision,
 };
 use crate::definition;
 use crate::plan::decidable;
@@ -41,7 +42,7 @@ pub async fn edit(
     revision: Option<i64>,
     change: impl Fn(&mut ScheduleDefinition),
     now: Timestamp,
-) -> Result<i64, ScheduleError> {
+) -> Result<i64> {
     let schedule = own(tx, name).await?;
     let current = read(&schedule.definition)?;
     if let Some(revision) = revision.filter(|revision| *revision != schedule.state.revision) {
@@ -57,12 +58,7 @@ pub async fn edit(
 }
 
 /// Rename an operator's schedule; return its new revision. It keeps its id, and so its hashed slots and its launches.
-pub async fn rename(
-    tx: &mut Tx,
-    old: &str,
-    new: &str,
-    now: Timestamp,
-) -> Result<i64, ScheduleError> {
+pub async fn rename(tx: &mut Tx, old: &str, new: &str, now: Timestamp) -> Result<i64> {
     let schedule = own(tx, old).await?;
     if names::schedule_name_fault(new).is_some() {
         return Err(ScheduleError::Name(new.to_owned()));
@@ -85,12 +81,7 @@ pub async fn rename(
 }
 
 /// Skip one slot of a schedule, or restore it. A host records the skipped slot when its time comes.
-pub async fn skip(
-    tx: &mut Tx,
-    name: &str,
-    skip: Skip<'_>,
-    now: Timestamp,
-) -> Result<(), ScheduleError> {
+pub async fn skip(tx: &mut Tx, name: &str, skip: Skip<'_>, now: Timestamp) -> Result {
     let Skip { slot, by, undo } = skip;
     let schedule = lock(tx, name).await?;
     let state = &schedule.state;
@@ -128,7 +119,7 @@ pub async fn skip(
 }
 
 /// Lock and return the operator's schedule of that name.
-pub(super) async fn own(tx: &mut Tx, name: &str) -> Result<Schedule, ScheduleError> {
+pub(super) async fn own(tx: &mut Tx, name: &str) -> Result<Schedule> {
     let schedule = lock(tx, name).await?;
     if schedule.state.origin == Origin::Operator {
         return Ok(schedule);
@@ -149,7 +140,7 @@ fn origin_file(origin: Origin, package: &str) -> String {
     }
 }
 
-fn read(revision: &Revision) -> Result<ScheduleDefinition, ScheduleError> {
+fn read(revision: &Revision) -> Result<ScheduleDefinition> {
     definition::read(revision).map_err(|why| ScheduleError::unreadable(revision, why))
 }
 
@@ -159,7 +150,7 @@ async fn outdated(
     schedule: &Schedule,
     current: &ScheduleDefinition,
     revision: i64,
-) -> Result<ScheduleError, ScheduleError> {
+) -> Result<ScheduleError> {
     let state = &schedule.state;
     let name = current.name.clone();
     let now = state.revision;
@@ -183,7 +174,7 @@ fn refuse_no_slot(
     policies: &Policies,
     slot: Timestamp,
     now: Timestamp,
-) -> Result<(), ScheduleError> {
+) -> Result {
     let state = &schedule.state;
     let made = state.history.launches_made();
     let rule = &*decidable(rule, state.next_slot);

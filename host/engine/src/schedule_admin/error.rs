@@ -8,6 +8,9 @@ use campanile_schedule::rule::RuleError;
 use campanile_store::schedules::Revision;
 use campanile_store::{DbError, Origin};
 
+/// The result of a change of schedules.
+pub type Result<T = (), E = ScheduleError> = std::result::Result<T, E>;
+
 /// Why a schedule cannot be changed as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{ScheduleError, launch_of_slot, lock, next_slot};
+use super::{Result, ScheduleError, launch_of_slot, lock, next_slot};
 use crate::EngineError;
 use crate::definition;
 use campanile_model::clock::Timestamp;
@@ -23,12 +23,7 @@ pub const OVERDUE: &str = "overdue";
 const MICROSECOND: Duration = Duration::from_micros(1);
 
 /// Pause a schedule: no slot is decided until it is resumed. Runs continue, and queued launches stay queued.
-pub async fn pause(
-    tx: &mut Tx,
-    name: &str,
-    pause: Pause<'_>,
-    now: Timestamp,
-) -> Result<(), ScheduleError> {
+pub async fn pause(tx: &mut Tx, name: &str, pause: Pause<'_>, now: Timestamp) -> Result {
     let schedule = lock(tx, name).await?;
     if let Some(until) = pause.until.filter(|until| *until <= now) {
         return Err(ScheduleError::PauseOver(until));
@@ -50,13 +45,7 @@ pub async fn pause(
 /// Resume a schedule. Slots of the pause, and slots that were undecided when it began, are recorded as skipped.
 ///
 /// With `catch_up` they are decided like other missed slots.
-pub async fn resume(
-    tx: &mut Tx,
-    name: &str,
-    by: &str,
-    catch_up: bool,
-    now: Timestamp,
-) -> Result<(), ScheduleError> {
+pub async fn resume(tx: &mut Tx, name: &str, by: &str, catch_up: bool, now: Timestamp) -> Result {
     let schedule = lock(tx, name).await?;
     if schedule.state.enabled {
         return Err(ScheduleError::NotPaused(name.to_owned()));
@@ -100,7 +89,7 @@ async fn resume_from(
     schedule: &Schedule,
     owed_from: Timestamp,
     now: Timestamp,
-) -> Result<(), ScheduleError> {
+) -> Result {
     let state = &schedule.state;
     // A rule that this version cannot read has no next slot here.
     let cursor_at = drop_past_slots(tx, schedule, PAUSED, owed_from).await?;
@@ -126,7 +115,7 @@ pub(super) async fn drop_past_slots(
     schedule: &Schedule,
     reason: &'static str,
     now: Timestamp,
-) -> Result<Timestamp, ScheduleError> {
+) -> Result<Timestamp> {
     let Schedule { state, definition } = schedule;
     let (history, cursor_at) = (&state.history, state.cursor_at);
     // A rule that this version cannot read has no slots here.

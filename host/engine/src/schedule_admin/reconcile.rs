@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Changed, Diff, ScheduleDefinition, ScheduleError, add, end, revise};
+use super::{Changed, Diff, Result, ScheduleDefinition, ScheduleError, add, end, revise};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
 use campanile_schedule::rule::{HashKey, Rule};
@@ -33,7 +33,7 @@ pub(crate) async fn reconcile(
     diff: &Diff,
     origin: Origin,
     now: Timestamp,
-) -> Result<Reconciled, ScheduleError> {
+) -> Result<Reconciled> {
     let mut done = Reconciled::default();
     for (wanted, holder) in &diff.held {
         let (name, origin) = (wanted.name.clone(), *holder);
@@ -66,11 +66,7 @@ pub(crate) async fn reconcile(
 
 impl Reconciled {
     /// Note a refusal. Return how many schedules were changed: none or one.
-    fn note(
-        &mut self,
-        wanted: &ScheduleDefinition,
-        done: Result<(), ScheduleError>,
-    ) -> Result<usize, ScheduleError> {
+    fn note(&mut self, wanted: &ScheduleDefinition, done: Result) -> Result<usize> {
         match done {
             Ok(()) => {
                 let rule = Rule::parse(&wanted.rule, HashKey::NONE);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::super::schedule_admin::{self, ScheduleError};
 use crate::definition::parse;
+use crate::schedule_admin::{self, Result, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_schedule::policy::{Catchup, DropReason, Policies};
@@ -64,7 +64,7 @@ impl ScheduleHistory {
         name: &str,
         about: Option<Timestamp>,
         now: Timestamp,
-    ) -> Result<ScheduleHistory, ScheduleError> {
+    ) -> Result<ScheduleHistory> {
         let named = history::schedules_named(tx, name).await?;
         let existed = |schedule: &&history::NamedSchedule| {
             let is_deleted = |at| schedule.deleted_at.is_some_and(|deleted| deleted <= at);
@@ -121,11 +121,7 @@ impl ScheduleHistory {
 }
 
 /// Return the events of a schedule, under the name it had at the time, and of the package it had at the time.
-async fn events_of(
-    tx: &mut Tx,
-    revisions: &[Revision],
-    until: Timestamp,
-) -> Result<Vec<Event>, ScheduleError> {
+async fn events_of(tx: &mut Tx, revisions: &[Revision], until: Timestamp) -> Result<Vec<Event>> {
     let Some(first) = revisions.first() else {
         return Ok(Vec::new());
     };
@@ -151,7 +147,7 @@ impl LaunchTrace {
         tx: &mut Tx,
         history: &ScheduleHistory,
         instant: Timestamp,
-    ) -> Result<Vec<LaunchTrace>, ScheduleError> {
+    ) -> Result<Vec<LaunchTrace>> {
         let id = history.state.id;
         let slot = history::of_slot(tx, id, instant).await?;
         let manual = LaunchId::of(id, instant, LaunchKind::Manual);
@@ -168,7 +164,7 @@ impl LaunchTrace {
         tx: &mut Tx,
         history: &ScheduleHistory,
         decided: DecidedLaunch,
-    ) -> Result<LaunchTrace, ScheduleError> {
+    ) -> Result<LaunchTrace> {
         let id = history.state.id;
         let launch = &decided.launch;
         let number = decided.schedule_revision;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use chrono::{Datelike as _, NaiveDateTime};
 use serde::Serialize;
 
-use super::schedule_admin::ScheduleError;
+use crate::schedule_admin::{Result, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_model::text;
@@ -198,12 +198,7 @@ impl When {
 ///
 /// # Errors
 /// When there never was a schedule of that name. When `when` is a local time and this version cannot read the rule.
-pub async fn why(
-    tx: &mut Tx,
-    name: &str,
-    when: Option<When>,
-    now: Timestamp,
-) -> Result<Answer, ScheduleError> {
+pub async fn why(tx: &mut Tx, name: &str, when: Option<When>, now: Timestamp) -> Result<Answer> {
     let history = ScheduleHistory::read(tx, name, when.map(When::roughly), now).await?;
     let explained = match when {
         None => newest(tx, &history).await?,
@@ -226,7 +221,7 @@ pub async fn why(
     })
 }
 
-async fn newest(tx: &mut Tx, history: &ScheduleHistory) -> Result<Vec<Finding>, ScheduleError> {
+async fn newest(tx: &mut Tx, history: &ScheduleHistory) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     if let Some(decided) = campanile_store::history::newest(tx, history.state.id).await? {
         let trace = LaunchTrace::read(tx, history, decided).await?;
@@ -237,11 +232,7 @@ async fn newest(tx: &mut Tx, history: &ScheduleHistory) -> Result<Vec<Finding>, 
 }
 
 /// Explain the decisions about an instant, or why there is none.
-async fn at(
-    tx: &mut Tx,
-    history: &ScheduleHistory,
-    instant: Timestamp,
-) -> Result<Vec<Finding>, ScheduleError> {
+async fn at(tx: &mut Tx, history: &ScheduleHistory, instant: Timestamp) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let traces = LaunchTrace::read_all(tx, history, instant).await?;
     if !traces.iter().any(|trace| trace.decides(instant)) {
@@ -258,7 +249,7 @@ async fn at_local(
     tx: &mut Tx,
     history: &ScheduleHistory,
     local: NaiveDateTime,
-) -> Result<Vec<Finding>, ScheduleError> {
+) -> Result<Vec<Finding>> {
     let revision = history.revision_at(When::Local(local).roughly());
     let readable = ReadableRevision::new(history, revision);
     let readable = readable.map_err(|why| ScheduleError::Unreadable {
