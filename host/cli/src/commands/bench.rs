@@ -51,18 +51,15 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
 #[derive(Subcommand)]
 pub(crate) enum Bench {
     /// Measure how fast a backlog of no-op launches is executed
-    Launches(Launches),
+    Launches {
+        /// The number of launches
+        #[arg(short, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        n: u32,
+    },
     /// Measure how late launches are when many schedules are due at once, and count missed and doubled slots
     Burst(Burst),
     /// Measure how fast packages load, and how much compiling a large one delays launches
     Load(load::Load),
-}
-
-#[derive(Args)]
-pub(crate) struct Launches {
-    /// The number of launches
-    #[arg(short, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    n: u32,
 }
 
 #[derive(Args)]
@@ -123,7 +120,7 @@ impl Bench {
     pub async fn run(self, common: &Common) -> Result {
         let config = common.config()?;
         match self {
-            Bench::Launches(launches) => common.print(&launches.measure(&config).await?),
+            Bench::Launches { n } => common.print(&measure_launches(&config, n).await?),
             Bench::Burst(burst) => {
                 let report = burst.measure(&config).await?;
                 common.print(&report)?;
@@ -134,45 +131,43 @@ impl Bench {
     }
 }
 
-impl Launches {
-    async fn measure(self, config: &Config) -> Result<LaunchesReport> {
-        let sandbox = bare_sandbox(config).await?;
-        let database = bare_database(config, self.n).await?;
+async fn measure_launches(config: &Config, n: u32) -> Result<LaunchesReport> {
+    let sandbox = bare_sandbox(config).await?;
+    let database = bare_database(config, n).await?;
 
-        let host = BenchHost::start(config, Mode::Off).await?;
-        let now = host.clock().now();
-        add_backlog(host.db(), self.n, now).await?;
-        // Adding schedules and reading the rows are not parts of a launch.
-        let (idle, cost) = Cost::of(host.until_idle()).await;
-        idle?;
-        let rows = host.launches(Timestamp::from_micros(0), now).await?;
-        host.stop().await?;
+    let host = BenchHost::start(config, Mode::Off).await?;
+    let now = host.clock().now();
+    add_backlog(host.db(), n, now).await?;
+    // Adding schedules and reading the rows are not parts of a launch.
+    let (idle, cost) = Cost::of(host.until_idle()).await;
+    idle?;
+    let rows = host.launches(Timestamp::from_micros(0), now).await?;
+    host.stop().await?;
 
-        let succeeded = rows.iter().filter(has_succeeded).count();
-        if succeeded != self.n as usize {
-            return Err(failed!("{succeeded} of {} launches succeeded", self.n));
-        }
-        let first = rows.iter().map(|row| row.claimed_at).min();
-        let ended = rows.iter().filter_map(|row| row.finished_at).max();
-        let (Some(first), Some(ended)) = (first, ended) else {
-            return Err(Failure::failed("no launch was finished"));
-        };
-        let per_s = f64::from(self.n) / ended.since(first).as_secs_f64();
-        let cpu_us = micros(cost.cpu) / f64::from(self.n);
-        let starts = rows.iter().filter_map(|row| row.started_at);
-        Ok(LaunchesReport {
-            backend: config.files.database.backend(),
-            launches: self.n,
-            launches_per_s: per_s,
-            lag_ms: Lag::of(starts.map(|start| (first, start))),
-            cpu_us_per_launch: cpu_us,
-            ratio_to_sandbox: cpu_us / micros(sandbox.cpu),
-            ratio_to_database: database.as_secs_f64().recip() / per_s,
-            sandbox_cpu_us_per_call: micros(sandbox.cpu),
-            sandbox_calls_per_s: sandbox.wall.as_secs_f64().recip(),
-            database_launches_per_s: database.as_secs_f64().recip(),
-        })
+    let succeeded = rows.iter().filter(has_succeeded).count();
+    if succeeded != n as usize {
+        return Err(failed!("{succeeded} of {} launches succeeded", n));
     }
+    let first = rows.iter().map(|row| row.claimed_at).min();
+    let ended = rows.iter().filter_map(|row| row.finished_at).max();
+    let (Some(first), Some(ended)) = (first, ended) else {
+        return Err(Failure::failed("no launch was finished"));
+    };
+    let per_s = f64::from(n) / ended.since(first).as_secs_f64();
+    let cpu_us = micros(cost.cpu) / f64::from(n);
+    let starts = rows.iter().filter_map(|row| row.started_at);
+    Ok(LaunchesReport {
+        backend: config.files.database.backend(),
+        launches: n,
+        launches_per_s: per_s,
+        lag_ms: Lag::of(starts.map(|start| (first, start))),
+        cpu_us_per_launch: cpu_us,
+        ratio_to_sandbox: cpu_us / micros(sandbox.cpu),
+        ratio_to_database: database.as_secs_f64().recip() / per_s,
+        sandbox_cpu_us_per_call: micros(sandbox.cpu),
+        sandbox_calls_per_s: sandbox.wall.as_secs_f64().recip(),
+        database_launches_per_s: database.as_secs_f64().recip(),
+    })
 }
 
 impl Burst {

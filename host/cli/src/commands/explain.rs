@@ -150,6 +150,7 @@ fn report(rule: &Rule, effect: &DstEffect) -> EffectReport {
         DstAction::Once { at, .. } => ("once", vec![at]),
         DstAction::Twice { first, second } => ("twice", vec![first, second]),
     };
+    let iso = |local: NaiveDateTime| local.format("%Y-%m-%dT%H:%M:%S").to_string();
     EffectReport {
         change: effect.change,
         local: iso(effect.local),
@@ -158,8 +159,4 @@ fn report(rule: &Rule, effect: &DstEffect) -> EffectReport {
         fire_times,
         message: rule.dst_effect_text(effect),
     }
-}
-
-fn iso(local: NaiveDateTime) -> String {
-    local.format("%Y-%m-%dT%H:%M:%S").to_string()
 }

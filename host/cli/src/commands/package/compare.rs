@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::find;
 use crate::Common;
 use crate::output::{self, Record, Result};
-use campanile_engine::approval::diff::{Changes, Diff, RequestChange, Side, diff};
+use campanile_engine::approval::diff::{Diff, RequestChange, Side, diff};
 use campanile_engine::approval::{PackageError, approve_command, version};
 use campanile_engine::schedule_admin::{Difference, difference_lines};
 use campanile_model::text::printable_line;
@@ -65,7 +65,6 @@ impl Compare {
         row: &PackageRow,
         versions: &'v [Version],
     ) -> Result<(&'v Version, &'v Version), PackageError> {
-        let of = |wanted: &str| version(&row.name, versions, wanted);
         let Some(active) = &row.digest else {
             return Err(PackageError::NoActiveVersion {
                 name: row.name.clone(),
@@ -73,14 +72,13 @@ impl Compare {
             });
         };
         let nothing = || PackageError::NothingPending(row.name.clone());
-        match (&self.from, &self.to) {
-            (None, _) => {
-                let pending = row.pending_digest.as_ref().ok_or_else(nothing)?;
-                Ok((of(active.as_str())?, of(pending.as_str())?))
-            }
-            (Some(from), None) => Ok((of(from)?, of(active.as_str())?)),
-            (Some(from), Some(to)) => Ok((of(from)?, of(to)?)),
-        }
+        let pending = || row.pending_digest.as_ref().ok_or_else(nothing);
+        let [from, to] = match (&self.from, &self.to) {
+            (None, _) => [active.as_str(), pending()?.as_str()],
+            (Some(from), to) => [from, to.as_deref().unwrap_or(active.as_str())],
+        };
+        let of = |wanted| version(&row.name, versions, wanted);
+        Ok((of(from)?, of(to)?))
     }
 }
 
@@ -120,13 +118,23 @@ impl DiffReport {
     /// Return a line for each difference, and indented ones below it.
     fn lines(&self) -> Vec<String> {
         let diff = &self.diff;
-        let mut lines = indented(&diff.about);
+        let indented = |differences: &[Difference]| {
+            let lines = difference_lines(differences).into_iter();
+            lines.map(|line| format!("  {line}"))
+        };
+        let mut lines: Vec<String> = indented(&diff.about).collect();
         for (what, changes) in [
             ("task", &diff.tasks),
             ("proposed schedule", &diff.schedules),
             ("import", &diff.imports),
         ] {
-            lines.extend(lines_of(what, changes));
+            for (change, names) in [("added", &changes.added), ("removed", &changes.removed)] {
+                lines.extend(names.iter().map(|name| format!("{what} {change}: {name}")));
+            }
+            for changed in &changes.changed {
+                lines.push(format!("{what} changed: {}", changed.name));
+                lines.extend(indented(&changed.differences));
+            }
         }
         for RequestChange { request, change } in &diff.requests {
             let not = if request.is_granted { "" } else { "not " };
@@ -139,21 +147,4 @@ impl DiffReport {
         }
         lines
     }
-}
-
-fn indented(differences: &[Difference]) -> Vec<String> {
-    let lines = difference_lines(differences).into_iter();
-    lines.map(|line| format!("  {line}")).collect()
-}
-
-fn lines_of(what: &str, changes: &Changes) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (change, names) in [("added", &changes.added), ("removed", &changes.removed)] {
-        lines.extend(names.iter().map(|name| format!("{what} {change}: {name}")));
-    }
-    for changed in &changes.changed {
-        lines.push(format!("{what} changed: {}", changed.name));
-        lines.extend(indented(&changed.differences));
-    }
-    lines
 }

@@ -102,6 +102,9 @@ pub(crate) struct ScheduleChanges {
     /// Slots that are launched only without the file.
     removed: Vec<Timestamp>,
     moved: Vec<MovedLaunch>,
+    /// The first slot that differs.
+    #[serde(skip)]
+    first: Option<Timestamp>,
     #[serde(skip)]
     launches: Vec<ChangedLaunch>,
 }
@@ -171,14 +174,11 @@ impl Record for ScheduleChanges {
     const LIST: &'static str = "schedule added removed moved first";
 
     fn text(&self, key: &str) -> Option<String> {
-        let launches = self.launches.iter();
         match key {
             "added" => Some(self.added.len().to_string()),
             "removed" => Some(self.removed.len().to_string()),
             "moved" => Some(self.moved.len().to_string()),
-            "first" => Some(optional(
-                &launches.map(|launch| launch.scheduled_time).min(),
-            )),
+            "first" => Some(optional(&self.first)),
             _ => None,
         }
     }
@@ -405,6 +405,7 @@ impl From<Changes<'_>> for ScheduleChanges {
             added: times(&changes.added),
             removed: times(&changes.removed),
             moved: moved.collect(),
+            first: changes.first(),
             launches: launches.collect(),
         }
     }
