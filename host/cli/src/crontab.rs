@@ -14,15 +14,7 @@ const NAME_DEFAULT: &str = "job";
 
 /// A line that is not blank and not a comment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// The number of the line, from 1.
-    pub number: usize,
-    pub kind: LineKind,
-}
-
-/// The kind of a line, with its content.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LineKind {
+pub enum Line {
     /// A command and when to run it.
     Entry(Entry),
     /// `CRON_TZ=Europe/Rome`: the time zone of the entries below; `None` for an empty value.
@@ -53,8 +45,8 @@ pub struct Entry {
     pub unlogged: bool,
 }
 
-/// Parse a crontab. A `system` crontab has a user before each command, as `/etc/crontab`.
-pub fn read(text: &str, system: bool) -> Vec<Line> {
+/// Parse a crontab; return its lines with their numbers, from 1. A `system` crontab has a user before each command, as `/etc/crontab`.
+pub fn read(text: &str, system: bool) -> Vec<(usize, Line)> {
     let mut lines = Vec::new();
     let mut zone = None;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -63,18 +55,15 @@ pub fn read(text: &str, system: bool) -> Vec<Line> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let kind = match variable(line) {
+        let line = match variable(line) {
             Some(("CRON_TZ", value)) => {
                 zone = Some(value.to_owned()).filter(|zone| !zone.is_empty());
-                LineKind::Zone(zone.clone())
+                Line::Zone(zone.clone())
             }
-            Some((name, _)) => LineKind::Variable(name.to_owned()),
+            Some((name, _)) => Line::Variable(name.to_owned()),
             None => entry(line, zone.clone(), system),
         };
-        lines.push(Line {
-            number: index + 1,
-            kind,
-        });
+        lines.push((index + 1, line));
     }
     lines
 }
@@ -94,7 +83,7 @@ fn unquoted(text: &str) -> &str {
     inner('"').or_else(|| inner('\'')).unwrap_or(text)
 }
 
-fn entry(line: &str, zone: Option<String>, system: bool) -> LineKind {
+fn entry(line: &str, zone: Option<String>, system: bool) -> Line {
     let rest = line.strip_prefix('-');
     let (rest, unlogged) = (rest.unwrap_or(line), rest.is_some());
     let fields = match first_word(rest).0 {
@@ -117,10 +106,10 @@ fn entry(line: &str, zone: Option<String>, system: bool) -> LineKind {
                 "write minute, hour, day-of-month, month, day-of-week and a command; or @daily and a command"
             }
         };
-        return LineKind::NoCommand { hint };
+        return Line::NoCommand { hint };
     }
     let (command, has_input) = up_to_percent(rest);
-    LineKind::Entry(Entry {
+    Line::Entry(Entry {
         expression: expression.join(" "),
         zone,
         user,
@@ -202,16 +191,16 @@ fn program(command: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// Return the kind of the only line of `text`.
-    fn kind(text: &str, system: bool) -> LineKind {
+    /// Return the only line of `text`.
+    fn line_of(text: &str, system: bool) -> Line {
         let mut lines = read(text, system);
         assert_eq!(lines.len(), 1, "{text:?}: {lines:?}");
-        lines.remove(0).kind
+        lines.remove(0).1
     }
 
     fn entry_of(text: &str) -> Entry {
-        match kind(text, false) {
-            LineKind::Entry(entry) => entry,
+        match line_of(text, false) {
+            Line::Entry(entry) => entry,
             other => panic!("{text:?}: {other:?}"),
         }
     }
@@ -255,12 +244,12 @@ mod tests {
         let text = "\u{feff}# zones\n\n0 1 * * * a\nCRON_TZ=Europe/Rome\n0 2 * * * b\n\
                     CRON_TZ = \"Asia/Tokyo\"\n@daily c\nCRON_TZ=\n@daily d\n";
         let lines = read(text, false);
-        let numbers: Vec<usize> = lines.iter().map(|line| line.number).collect();
+        let numbers: Vec<usize> = lines.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, [3, 4, 5, 6, 7, 8, 9]);
         let zones: Vec<Option<&str>> = lines
             .iter()
-            .filter_map(|line| match &line.kind {
-                LineKind::Entry(entry) => Some(entry.zone.as_deref()),
+            .filter_map(|(_, line)| match line {
+                Line::Entry(entry) => Some(entry.zone.as_deref()),
                 _ => None,
             })
             .collect();
@@ -275,7 +264,7 @@ mod tests {
             ("'TZ' = 'Europe/Rome'", "TZ"),
             ("_A1=x y z", "_A1"),
         ] {
-            assert_eq!(kind(line, false), LineKind::Variable(name.to_owned()));
+            assert_eq!(line_of(line, false), Line::Variable(name.to_owned()));
         }
     }
 
@@ -288,10 +277,10 @@ mod tests {
             ..Entry::default()
         };
         let line = "17 *\t* * *\troot\tcd / && run-parts --report /etc/cron.hourly";
-        assert_eq!(kind(line, true), LineKind::Entry(entry));
+        assert_eq!(line_of(line, true), Line::Entry(entry));
         assert!(matches!(
-            kind("@daily root", true),
-            LineKind::NoCommand { .. }
+            line_of("@daily root", true),
+            Line::NoCommand { .. }
         ));
     }
 
@@ -306,7 +295,7 @@ mod tests {
             "-",
         ] {
             assert!(
-                matches!(kind(line, false), LineKind::NoCommand { .. }),
+                matches!(line_of(line, false), Line::NoCommand { .. }),
                 "{line:?}"
             );
         }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde::Serialize;
 use serde_json::Map;
 use tempfile::TempDir;
@@ -57,22 +57,19 @@ pub(crate) enum Bench {
         n: u32,
     },
     /// Measure how late launches are when many schedules are due at once, and count missed and doubled slots
-    Burst(Burst),
+    Burst {
+        /// The number of schedules
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        schedules: u32,
+        /// The period of the schedules
+        #[arg(long, default_value = "1s", value_name = "PERIOD")]
+        every: String,
+        /// The duration in seconds
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+        seconds: u64,
+    },
     /// Measure how fast packages load, and how much compiling a large one delays launches
     Load(load::Load),
-}
-
-#[derive(Args)]
-pub(crate) struct Burst {
-    /// The number of schedules
-    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    schedules: u32,
-    /// The period of the schedules
-    #[arg(long, default_value = "1s", value_name = "PERIOD")]
-    every: String,
-    /// The duration in seconds
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    seconds: u64,
 }
 
 /// The result of `bench launches`.
@@ -121,8 +118,13 @@ impl Bench {
         let config = common.config()?;
         match self {
             Bench::Launches { n } => common.print(&measure_launches(&config, n).await?),
-            Bench::Burst(burst) => {
-                let report = burst.measure(&config).await?;
+            Bench::Burst {
+                schedules,
+                every,
+                seconds,
+            } => {
+                let rule = RuleText::new(RuleKind::Every, every, "UTC");
+                let report = measure_burst(&config, schedules, rule, seconds).await?;
                 common.print(&report)?;
                 output::check(report.missed + report.doubled == 0)
             }
@@ -170,37 +172,39 @@ async fn measure_launches(config: &Config, n: u32) -> Result<LaunchesReport> {
     })
 }
 
-impl Burst {
-    async fn measure(self, config: &Config) -> Result<BurstReport> {
-        const MARGIN: Duration = Duration::from_secs(2);
-        let host = BenchHost::start(config, Mode::Off).await?;
-        let rule = RuleText::new(RuleKind::Every, &self.every, "UTC");
-        // All schedules must be added before the first slot.
-        let from = host.clock().now().plus(MARGIN);
-        let until = from.plus(Duration::from_secs(self.seconds));
-        add_schedules(host.db(), 0..self.schedules, &rule, from).await?;
-        let ((), cost) = Cost::of(host.clock().sleep_until(until.plus(MARGIN))).await;
-        let rows = host.launches(from, until).await?;
-        host.stop().await?;
+async fn measure_burst(
+    config: &Config,
+    schedules: u32,
+    rule: RuleText,
+    seconds: u64,
+) -> Result<BurstReport> {
+    const MARGIN: Duration = Duration::from_secs(2);
+    let host = BenchHost::start(config, Mode::Off).await?;
+    // All schedules must be added before the first slot.
+    let from = host.clock().now().plus(MARGIN);
+    let until = from.plus(Duration::from_secs(seconds));
+    add_schedules(host.db(), 0..schedules, &rule, from).await?;
+    let ((), cost) = Cost::of(host.clock().sleep_until(until.plus(MARGIN))).await;
+    let rows = host.launches(from, until).await?;
+    host.stop().await?;
 
-        let rule = Rule::parse(&rule, HashKey::NONE)?;
-        let slots = rule.slots(from, until).count() * self.schedules as usize;
-        let slot = |row: &LaunchRow| (row.schedule.clone(), row.scheduled_time);
-        let launched: HashSet<_> = rows.iter().map(slot).collect();
-        let succeeded: HashSet<_> = rows.iter().filter(has_succeeded).map(slot).collect();
-        let run_again = rows.iter().filter(|row| row.attempts > 1).count();
-        Ok(BurstReport {
-            backend: config.files.database.backend(),
-            schedules: self.schedules,
-            seconds: self.seconds,
-            slots,
-            succeeded: succeeded.len(),
-            missed: slots - succeeded.len().min(slots),
-            doubled: rows.len() - launched.len() + run_again,
-            lag_ms: lag(&rows),
-            cpu_us_per_launch: micros(cost.cpu) / rows.len().max(1) as f64,
-        })
-    }
+    let rule = Rule::parse(&rule, HashKey::NONE)?;
+    let slots = rule.slots(from, until).count() * schedules as usize;
+    let slot = |row: &LaunchRow| (row.schedule.clone(), row.scheduled_time);
+    let launched: HashSet<_> = rows.iter().map(slot).collect();
+    let succeeded: HashSet<_> = rows.iter().filter(has_succeeded).map(slot).collect();
+    let run_again = rows.iter().filter(|row| row.attempts > 1).count();
+    Ok(BurstReport {
+        backend: config.files.database.backend(),
+        schedules,
+        seconds,
+        slots,
+        succeeded: succeeded.len(),
+        missed: slots - succeeded.len().min(slots),
+        doubled: rows.len() - launched.len() + run_again,
+        lag_ms: lag(&rows),
+        cpu_us_per_launch: micros(cost.cpu) / rows.len().max(1) as f64,
+    })
 }
 
 fn has_succeeded(row: &&LaunchRow) -> bool {

@@ -8,14 +8,6 @@ use campanile_engine::secrets::Source;
 use campanile_package::toml_reader::{Error, Section};
 use campanile_sandbox::Secret;
 
-/// The keys of one table, of which each table has exactly one, as rows of the reference.
-#[cfg(test)]
-pub(super) const KEYS: [&str; 3] = [
-    "secrets.NAME.env | text | | | The secret is the value of this variable when the host starts.",
-    "secrets.NAME.file | path | | | The secret is the content of this file, read for each call.",
-    "secrets.NAME.command | list of texts | | | The secret is what this command prints, used for one minute.",
-];
-
 /// Read the tables `[secrets.NAME]`.
 pub(super) fn read(
     named: Vec<(String, Section<'_>)>,

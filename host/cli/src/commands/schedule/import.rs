@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::Common;
-use crate::crontab::{self, Entry, Line, LineKind};
+use crate::crontab::{self, Entry, Line};
 use crate::output::{self, Record, Result, optional, refused};
 use campanile_engine::schedule_admin::{self, ScheduleDefinition, ScheduleError};
 use campanile_model::clock::Timestamp;
@@ -173,7 +173,7 @@ impl Crontab {
         let text = self.read().map_err(|error| refused!("{file}: {error}"))?;
         let lines = crontab::read(&text, self.system);
         let is_entry =
-            |line: &Line| matches!(line.kind, LineKind::Entry(_) | LineKind::NoCommand { .. });
+            |(_, line): &(usize, Line)| matches!(line, Line::Entry(_) | Line::NoCommand { .. });
         if !lines.iter().any(is_entry) {
             return Err(refused!("{file}: the file has no entry")
                 .hint("write minute, hour, day-of-month, month, day-of-week and a command"));
@@ -232,7 +232,7 @@ impl Crontab {
     async fn lines(
         &self,
         tx: &mut Tx,
-        lines: &[Line],
+        lines: &[(usize, Line)],
         now: Timestamp,
     ) -> Result<Vec<LineReport>, ScheduleError> {
         if let Some(package) = &self.package {
@@ -245,13 +245,13 @@ impl Crontab {
             now,
         };
         let mut reports = Vec::with_capacity(lines.len());
-        for Line { number, kind } in lines {
+        for (number, line) in lines {
             let mut report = LineReport {
                 line: *number,
                 ..LineReport::default()
             };
-            match kind {
-                LineKind::Entry(entry) => {
+            match line {
+                Line::Entry(entry) => {
                     report.notes = self.notes(entry);
                     let imported = target.import(tx, self.wanted(entry), &mut report).await;
                     match imported {
@@ -260,7 +260,7 @@ impl Crontab {
                         Err(error) => report.refuse(&error, hint(&error)),
                     }
                 }
-                LineKind::Zone(zone) => {
+                Line::Zone(zone) => {
                     let zone = self.zone_or_default(zone.as_deref());
                     report.timezone = Some(zone.to_owned());
                     match check_zone(zone) {
@@ -268,12 +268,12 @@ impl Crontab {
                         Err(error) => report.refuse(&error, error.hint()),
                     }
                 }
-                LineKind::Variable(name) => {
+                Line::Variable(name) => {
                     report.result = LineResult::Variable;
                     report.variable = Some(name.clone());
                     report.notes = vec![variable_note(name).to_owned()];
                 }
-                LineKind::NoCommand { hint } => report.refuse("it has no command", *hint),
+                Line::NoCommand { hint } => report.refuse("it has no command", *hint),
             }
             reports.push(report);
         }
