@@ -45,7 +45,9 @@ pub struct Entry {
     pub unlogged: bool,
 }
 
-/// Parse a crontab; return its lines with their numbers, from 1. A `system` crontab has a user before each command, as `/etc/crontab`.
+/// Parse a crontab; return its lines with their numbers, from 1.
+///
+/// A `system` crontab has a user before each command, as `/etc/crontab`.
 pub fn read(text: &str, system: bool) -> Vec<(usize, Line)> {
     let mut lines = Vec::new();
     let mut zone = None;
