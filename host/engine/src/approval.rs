@@ -44,12 +44,9 @@ pub fn admission<A>(
     new: &Package<A>,
 ) -> VersionAdmission {
     let active = row.and_then(|row| row.digest.as_ref().map(|digest| (row, digest)));
-    let Some((row, digest)) = active else {
+    let Some((row, _)) = active.filter(|(_, digest)| **digest != new.digest) else {
         return VersionAdmission::Active;
     };
-    if *digest == new.digest {
-        return VersionAdmission::Active;
-    }
     match decision {
         Some(VersionDecision::Approved) => VersionAdmission::Active,
         Some(against) => VersionAdmission::Blocked(against),

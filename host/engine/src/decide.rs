@@ -1,6 +1,7 @@
 //! Transaction 1: the decisions about slots and the moved cursors are recorded together, before anything runs.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,13 +11,13 @@ use crate::clock_keeper::CLOCK_INTERVAL;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
-use crate::plan::{self, EffectiveSpec, Plan};
+use crate::plan::{self, Plan};
 use crate::schedule_admin::{self, Displaced};
 use crate::service::{Next, Service};
 use crate::spec::Spec;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
-use campanile_schedule::policy::{Displacements, OverlapState};
+use campanile_schedule::policy::{Displacements, OverlapState, SlotEvaluator};
 use campanile_store::Tx;
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::overlap::{self, UnfinishedLaunch};
@@ -120,7 +121,8 @@ pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions> {
     let plans = due.iter().zip(&specs).map(|(due, spec)| match &spec.rule {
         Some(rule) => plan::plan(
             due,
-            EffectiveSpec {
+            SlotEvaluator {
+                schedule: due.id,
                 rule,
                 policies: &spec.policies,
                 defaults: &ctx.settings.late,
@@ -135,15 +137,11 @@ pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions> {
     });
     let mut plans: Vec<Plan> = plans.collect();
     let moves: Vec<CursorMove> = plans.iter().map(|plan| plan.advance.clone()).collect();
-    let won: HashSet<ScheduleId> = schedules::advance(&mut tx, &moves)
-        .await?
-        .into_iter()
-        .collect();
+    let won = schedules::advance(&mut tx, &moves).await?;
+    let won: HashSet<ScheduleId> = won.into_iter().collect();
     plans.retain(|plan| won.contains(&plan.advance.id));
-    let decided = plans.iter_mut();
-    let decisions: Vec<NewLaunch> = decided
-        .flat_map(|plan| plan.launches.split_off(0))
-        .collect();
+    let decisions = plans.iter_mut().flat_map(|plan| take(&mut plan.launches));
+    let decisions: Vec<NewLaunch> = decisions.collect();
     launches::insert(&mut tx, &decisions).await?;
     let displaced = plans
         .into_iter()
@@ -152,13 +150,10 @@ pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions> {
     crash::point("before_decide_commit");
     tx.commit().await?;
     crash::point("after_decide_commit");
+    let is_due = |step: &CursorMove| step.next_slot.is_some_and(|next| next <= now);
     Ok(Decisions {
         decisions: decisions.len(),
-        more: resumed > 0
-            || due.len() as i64 == DUE_BATCH_MAX
-            || moves
-                .iter()
-                .any(|step| step.next_slot.is_some_and(|next| next <= now)),
+        more: resumed > 0 || due.len() as i64 == DUE_BATCH_MAX || moves.iter().any(is_due),
     })
 }
 
@@ -174,14 +169,13 @@ async fn unfinished_launches(
     let ids: Vec<ScheduleId> = limited.map(|(due, _)| due.id).collect();
     let mut by_schedule: HashMap<ScheduleId, Vec<UnfinishedLaunch>> = HashMap::new();
     for launch in overlap::unfinished(tx, &ids).await? {
-        by_schedule
-            .entry(launch.schedule_id)
-            .or_default()
-            .push(launch);
+        let of_schedule = by_schedule.entry(launch.schedule_id).or_default();
+        of_schedule.push(launch);
     }
+    let state = |launches: &[_]| OverlapState::new(plan::active(launches, true, now));
     let beside = by_schedule
-        .into_iter()
-        .map(|(id, launches)| (id, OverlapState::new(plan::active(&launches, true, now))));
+        .iter()
+        .map(|(id, launches)| (*id, state(launches)));
     Ok(beside.collect())
 }
 
@@ -192,9 +186,8 @@ pub(crate) async fn displace(
     displaced: impl Iterator<Item = Displaced>,
     now: Timestamp,
 ) -> Result {
-    let displaced: Vec<Displaced> = displaced
-        .filter(|(_, displacements, _)| *displacements != Displacements::default())
-        .collect();
+    let has_any = |(_, displacements, _): &Displaced| *displacements != Displacements::default();
+    let displaced: Vec<Displaced> = displaced.filter(has_any).collect();
     schedule_admin::apply_displacements(tx, &displaced, now).await?;
     let schedules = displaced.iter().map(|(schedule, ..)| *schedule).collect();
     set_next_slots(ctx, tx, &schedules, now).await
@@ -211,10 +204,9 @@ pub(crate) async fn set_next_slots(
     let states = schedules::states(tx, &ids).await?;
     let revisions = states.iter().map(|state| (state.id, state.revision));
     let specs = ctx.specs.get_all(tx, revisions).await?;
-    let defined = states
-        .iter()
-        .zip(&specs)
-        .filter_map(|(state, spec)| Some((state, spec.rule.as_ref()?, &spec.policies)));
+    let defined = states.iter().zip(&specs);
+    let defined =
+        defined.filter_map(|(state, spec)| Some((state, spec.rule.as_ref()?, &spec.policies)));
     let defined: Vec<_> = defined.collect();
     Ok(schedule_admin::set_next_slots(tx, &defined, now).await?)
 }

@@ -47,10 +47,8 @@ impl LeaseTable {
     /// Stop tracking a run, unless it has been claimed again under another fence, after a retry's pause.
     pub(crate) fn untrack(&self, run: RunId, fence: i64) {
         let mut entries = self.lock();
-        if entries
-            .get(&run)
-            .is_some_and(|entry| entry.lease.fence == fence)
-        {
+        let has_fence = |entry: &Entry| entry.lease.fence == fence;
+        if entries.get(&run).is_some_and(has_fence) {
             entries.remove(&run);
         }
     }
@@ -128,11 +126,9 @@ impl LeaseTable {
 
     /// Drop the runs that were asked to end and whose grace is over.
     pub(crate) fn drop_cancelled(&self, now: Timestamp) {
+        let is_over = |deadline| deadline <= now;
         for entry in self.lock().values() {
-            if entry
-                .cancel_deadline
-                .is_some_and(|deadline| deadline <= now)
-            {
+            if entry.cancel_deadline.is_some_and(is_over) {
                 entry.stop.drop_now();
             }
         }

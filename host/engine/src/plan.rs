@@ -6,13 +6,13 @@ use std::time::Duration;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
 use campanile_schedule::policy::{
-    Active, Defaults, Displacements, LastCatchup, LaunchClass, Overlap, OverlapDecision,
-    OverlapState, Policies, SlotAction, SlotDecisions, SlotEvaluator, SlotProgress, Stage,
+    Active, Displacements, LastCatchup, LaunchClass, Overlap, OverlapDecision, OverlapState,
+    Policies, SlotAction, SlotDecisions, SlotEvaluator, SlotProgress, Stage,
 };
 use campanile_schedule::rule::Rule;
 use campanile_store::launches::NewLaunch;
 use campanile_store::overlap::{REASON, UnfinishedLaunch};
-use campanile_store::schedules::{CursorMove, DueSchedule, History};
+use campanile_store::schedules::{CursorMove, DueSchedule};
 use campanile_store::{Decision, LaunchStatus};
 
 /// The reason of a slot that had no package to launch.
@@ -29,14 +29,6 @@ pub struct Plan {
     pub advance: CursorMove,
 }
 
-/// The rule and the policies of a schedule, with the host's defaults for what they leave open.
-#[derive(Debug, Clone, Copy)]
-pub struct EffectiveSpec<'a> {
-    pub rule: &'a Rule,
-    pub policies: &'a Policies,
-    pub defaults: &'a Defaults,
-}
-
 /// Decide every slot after the cursor and up to `now`, at most `slots_max` of them. `overlap` holds the
 /// launches of the schedule that are not over.
 ///
@@ -44,7 +36,7 @@ pub struct EffectiveSpec<'a> {
 /// of its zone's rules. Then the plan only corrects that.
 pub fn plan(
     due: &DueSchedule,
-    spec: EffectiveSpec<'_>,
+    spec: SlotEvaluator<'_>,
     mut overlap: OverlapState,
     host: HostId,
     now: Timestamp,
@@ -53,12 +45,23 @@ pub fn plan(
     let policies = spec.policies;
     let rule = decidable(spec.rule, Some(due.next_slot));
     let evaluator = SlotEvaluator {
-        schedule: due.id,
         rule: &rule,
-        policies,
-        defaults: spec.defaults,
+        ..spec
     };
-    let decided = evaluator.evaluate(&slot_progress(due.cursor_at, &due.history), now, slots_max);
+    let caught_up = due
+        .history
+        .last_catchup_at
+        .zip(due.history.last_catchup_fire_time);
+    let progress = SlotProgress {
+        cursor: due.cursor_at,
+        launches: due.history.launches_made(),
+        caught_up: caught_up.map(|(decided_at, fire_time)| LastCatchup {
+            decided_at,
+            fire_time,
+        }),
+        skips: due.history.skipped_slots(),
+    };
+    let decided = evaluator.evaluate(&progress, now, slots_max);
     let is_missing = due.digest.is_none() || due.missing_since.is_some();
     let overlap_decisions = match is_missing {
         true => vec![None; decided.decisions.len()],
@@ -198,20 +201,6 @@ fn overlap_decisions(
     found
 }
 
-/// Return what the policies need about earlier slots.
-fn slot_progress(cursor: Timestamp, history: &History) -> SlotProgress {
-    let caught_up = history.last_catchup_at.zip(history.last_catchup_fire_time);
-    SlotProgress {
-        cursor,
-        launches: history.launches_made(),
-        caught_up: caught_up.map(|(decided_at, fire_time)| LastCatchup {
-            decided_at,
-            fire_time,
-        }),
-        skips: history.skipped_slots(),
-    }
-}
-
 /// Return the launches of a schedule that count for the overlap policy at `now`, in the order of `unfinished`.
 ///
 /// While the schedule is paused, its queued slots stay queued and do not count.
@@ -274,7 +263,9 @@ fn advance(due: &DueSchedule, to: Timestamp, next_slot: Option<Timestamp>) -> Cu
 mod tests {
     use super::*;
     use campanile_model::ids::ArtifactDigest;
+    use campanile_schedule::policy::Defaults;
     use campanile_schedule::rule::{HashKey, RuleKind, RuleText};
+    use campanile_store::schedules::History;
 
     fn time(text: &str) -> Timestamp {
         text.parse().unwrap()
@@ -284,14 +275,15 @@ mod tests {
         let text = RuleText::new(rule.0, rule.1, "UTC");
         let rule = Rule::parse(&text, HashKey::of(due.id)).unwrap();
         let now = time(now);
-        let spec = EffectiveSpec {
+        let evaluator = SlotEvaluator {
+            schedule: due.id,
             rule: &rule,
             policies: &Policies::default(),
             defaults: &Defaults::default(),
         };
         plan(
             due,
-            spec,
+            evaluator,
             OverlapState::new(Vec::new()),
             HostId::new(now),
             now,

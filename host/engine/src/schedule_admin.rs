@@ -21,7 +21,7 @@ use campanile_model::ids::{BackfillId, LaunchId, LaunchKind, ScheduleId};
 use campanile_package::context;
 use campanile_package::{Manifest, names};
 use campanile_schedule::policy::{Displacements, Overlap, OverlapDecision, OverlapState, Policies};
-use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
+use campanile_schedule::rule::{HashKey, Rule, RuleKind};
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::packages::{self, PackageRow};
@@ -74,12 +74,10 @@ pub async fn add(
     let next = next_slot(tx, id, &rule, &wanted.policies, &History::default(), now).await?;
     let definition = revision(wanted, id, 1, now);
     schedules::insert(tx, &definition, origin, next).await?;
+    let (rule, origin) = (&wanted.rule, origin_is(origin));
     let detail = format!(
-        "{} {} {}, {}",
-        definition.rule.kind,
-        definition.rule.expression,
-        definition.rule.timezone,
-        origin_is(origin)
+        "{} {} {}, {origin}",
+        rule.kind, rule.expression, rule.timezone
     );
     changes::record(tx, now, EventKind::ScheduleAdded, &wanted.name, &detail).await?;
     Ok(id)
@@ -120,9 +118,7 @@ pub async fn revise(
         ..state.clone()
     };
     store_revision(tx, &revision(wanted, state.id, number, now), &revised).await?;
-    let RuleText {
-        kind, expression, ..
-    } = &wanted.rule;
+    let (kind, expression) = (wanted.rule.kind, &wanted.rule.expression);
     let detail = format!("revision {number}: {kind} {expression}");
     changes::record(tx, now, EventKind::ScheduleChanged, &wanted.name, &detail).await?;
     Ok(())
@@ -493,16 +489,15 @@ fn refuse_nothing_ahead(wanted: &ScheduleDefinition, rule: &Rule, now: Timestamp
         Some(_) => policies.allowed_from(now, 0).is_some(),
         None => rule.at_host_start() || policies.next_slot(rule, now, 0).is_some(),
     };
-    if fires {
-        return Ok(());
+    let is_at = wanted.rule.kind == RuleKind::At;
+    match policies.end_at.filter(|end| *end <= now) {
+        _ if fires => Ok(()),
+        Some(end) => Err(ScheduleError::Past(end)),
+        None if is_at => Err(ScheduleError::Past(
+            wanted.rule.expression.parse().unwrap_or(now),
+        )),
+        None => Err(ScheduleError::NothingAhead),
     }
-    if let Some(end) = policies.end_at.filter(|end| *end <= now) {
-        return Err(ScheduleError::Past(end));
-    }
-    Err(match wanted.rule.kind {
-        RuleKind::At => ScheduleError::Past(wanted.rule.expression.parse().unwrap_or(now)),
-        _ => ScheduleError::NothingAhead,
-    })
 }
 
 pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies)> {

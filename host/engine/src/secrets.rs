@@ -76,11 +76,8 @@ impl Vault {
     /// Return the secrets that `sources` have.
     pub fn new(sources: BTreeMap<String, Source>) -> Vault {
         let sources = sources.into_iter();
-        Vault(
-            sources
-                .map(|(name, source)| (name, (source, Mutex::default())))
-                .collect(),
-        )
+        let sources = sources.map(|(name, source)| (name, (source, Mutex::default())));
+        Vault(sources.collect())
     }
 
     /// Return the values of `names`.
@@ -134,21 +131,14 @@ async fn answer(words: &[String], last: &Mutex<Option<Answer>>) -> Result<Secret
         Err(_) => FAILURE_KEPT,
     };
     let until = Instant::now() + kept;
-    *last = Some(Answer {
-        value: value.clone(),
-        until,
-    });
-    value
+    let answer = last.insert(Answer { value, until });
+    answer.value.clone()
 }
 
 async fn in_time(reading: impl Future<Output = Result<Secret, String>>) -> Result<Secret, String> {
+    let limit = humantime::format_duration(WAIT_MAX);
     let read = tokio::time::timeout(WAIT_MAX, reading).await;
-    read.unwrap_or_else(|_| {
-        Err(format!(
-            "it gave no answer within {}",
-            humantime::format_duration(WAIT_MAX)
-        ))
-    })
+    read.unwrap_or_else(|_| Err(format!("it gave no answer within {limit}")))
 }
 
 /// Read a file. Opening a pipe would wait for whoever writes to it.

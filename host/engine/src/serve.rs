@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -126,9 +127,7 @@ fn spawn<S: Service + 'static>(
     stop: &watch::Sender<bool>,
 ) {
     let run = service.run(Arc::clone(ctx), stop.subscribe());
-    services.spawn(async move {
-        run.await;
-    });
+    services.spawn(run.map(drop));
 }
 
 /// Bring the database up to date with this host. Return false when the host was stopped meanwhile.

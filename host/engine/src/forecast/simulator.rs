@@ -9,12 +9,14 @@ use uuid::Uuid;
 use super::launches::LaunchTable;
 use super::{Forecast, ForecastRequest, Outage, ScheduleSnapshot, SystemSnapshot, Totals};
 use crate::decide::SLOTS_MAX;
-use crate::plan::{self, EffectiveSpec, Plan};
+use crate::plan::{self, Plan};
 use crate::recovery_action;
 use crate::schedule_admin::next_slot_after;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, RunId};
-use campanile_schedule::policy::{self, Active, Displaced, Displacements, OverlapState};
+use campanile_schedule::policy::{
+    self, Active, Displaced, Displacements, OverlapState, SlotEvaluator,
+};
 use campanile_store::launches::NewLaunch;
 use campanile_store::overlap::{REASON, UnfinishedLaunch};
 use campanile_store::recovery::{OrphanCause, OrphanedLaunch};
@@ -195,7 +197,8 @@ impl Simulator<'_> {
                 true => OverlapState::new(self.active(schedule)),
                 false => OverlapState::default(),
             };
-            let spec = EffectiveSpec {
+            let spec = SlotEvaluator {
+                schedule: of.due.id,
                 rule: &of.rule,
                 policies: &of.policies,
                 defaults: &self.snapshot.defaults,

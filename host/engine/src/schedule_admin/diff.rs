@@ -49,15 +49,11 @@ impl Diff {
 
     /// Return the names of all schedules in this diff.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let wanted = self
-            .added
-            .iter()
-            .chain(self.held.iter().map(|(wanted, _)| wanted));
-        let wanted = wanted.chain(self.changed.iter().map(|changed| &changed.wanted));
-        let removed = self
-            .removed
-            .iter()
-            .map(|schedule| &schedule.definition.name);
+        let held = self.held.iter().map(|(wanted, _)| wanted);
+        let changed = self.changed.iter().map(|changed| &changed.wanted);
+        let wanted = self.added.iter().chain(held).chain(changed);
+        let removed = self.removed.iter();
+        let removed = removed.map(|schedule| &schedule.definition.name);
         let names = wanted.map(|wanted| &wanted.name).chain(removed);
         names.map(String::as_str)
     }
@@ -72,14 +68,11 @@ pub fn diff(
     origin: Origin,
     is_owned: impl Fn(&Schedule) -> bool,
 ) -> Diff {
-    let current: BTreeMap<&str, &Schedule> = current
-        .iter()
-        .map(|schedule| (schedule.definition.name.as_str(), schedule))
-        .collect();
-    let wanted: BTreeMap<&str, &ScheduleDefinition> = wanted
-        .iter()
-        .map(|wanted| (wanted.name.as_str(), wanted))
-        .collect();
+    let current = current.iter();
+    let current = current.map(|schedule| (&*schedule.definition.name, schedule));
+    let current: BTreeMap<&str, &Schedule> = current.collect();
+    let wanted = wanted.iter().map(|wanted| (&*wanted.name, wanted));
+    let wanted: BTreeMap<&str, &ScheduleDefinition> = wanted.collect();
     let mut diff = Diff::default();
     for (name, wanted) in &wanted {
         let wanted = (*wanted).clone();
@@ -101,11 +94,11 @@ pub fn diff(
             }
         }
     }
-    diff.removed = current
-        .iter()
-        .filter(|(name, schedule)| is_owned(schedule) && !wanted.contains_key(*name))
-        .map(|(_, schedule)| (*schedule).clone())
-        .collect();
+    let others = current
+        .values()
+        .filter(|other| !wanted.contains_key(&*other.definition.name));
+    let removed = others.filter(|other| is_owned(other));
+    diff.removed = removed.map(|schedule| (*schedule).clone()).collect();
     diff
 }
 
