@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -17,7 +16,6 @@ use campanile_model::clock::{InvalidTimestamp, Timestamp};
 use campanile_model::status::Overlap;
 use campanile_model::text::{duration, duration_text};
 use campanile_model::words;
-use campanile_model::words::UnknownWord;
 
 words! {
     /// Which missed slots are launched.
@@ -78,8 +76,6 @@ const DURATION_MAX: Duration = Duration::from_secs(3_650 * 24 * 3_600);
 /// What one policy is: its entry of the table.
 #[derive(Debug)]
 pub struct PolicySpec {
-    /// The key in files and in JSON. The flag is the key with `-` for `_`.
-    pub key: &'static str,
     /// What a value is.
     pub kind: ValueKind,
     /// What applies when the policy is not set.
@@ -118,9 +114,9 @@ pub enum DefaultValue {
 
 /// Declare [`Policies`], [`Policy`] and the table from one entry for each policy.
 ///
-/// An entry is `Variant key: Type, kind, default, needs, decides_slots, meaning;`.
+/// An entry is `Variant key "key": Type, kind, default, needs, decides_slots, meaning;`.
 macro_rules! policies {
-    ($($variant:ident $key:ident: $type:ty, $kind:expr, $default:expr, $needs:expr, $slots:expr, $meaning:literal;)*) => {
+    ($($variant:ident $key:ident $word:literal: $type:ty, $kind:expr, $default:expr, $needs:expr, $slots:expr, $meaning:literal;)*) => {
         /// The policies of a schedule. A policy that is not set is `None`, or the default of its word.
         ///
         /// As JSON: an object of the policies that are set. Durations are text such as `1h 30m`, instants RFC 3339.
@@ -129,25 +125,20 @@ macro_rules! policies {
             $(#[doc = $meaning] pub $key: $type,)*
         }
 
-        /// A policy, by its key.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Policy {
-            $(#[doc = $meaning] $variant,)*
+        words! {
+            /// A policy, by its key in files and in JSON. The flag is the key with `-` for `_`.
+            Policy {
+                $(#[doc = $meaning] $variant => $word,)*
+            }
         }
 
         static TABLE: &[PolicySpec] = &[$(PolicySpec {
-            key: stringify!($key),
             kind: $kind,
             default: $default,
             needs: $needs,
             decides_slots: $slots,
             meaning: $meaning,
         },)*];
-
-        impl Policy {
-            /// Every policy, in the order of the table.
-            pub const ALL: &'static [Policy] = &[$(Policy::$variant),*];
-        }
 
         impl Policies {
             fn set_value(&mut self, policy: Policy, text: &str) -> Result<(), String> {
@@ -185,52 +176,52 @@ const ANY_CATCHUP: &[&str] = &[
 ];
 
 policies! {
-    Catchup catchup: Catchup,
+    Catchup catchup "catchup": Catchup,
         Word(Catchup::WORDS), Fixed(|| Catchup::default().to_string()), None, true,
         "Which missed slots are launched";
-    CatchupWindow catchup_window: Option<Duration>,
+    CatchupWindow catchup_window "catchup_window": Option<Duration>,
         ValueKind::Duration("24h"), Host(|host| host.catchup_window), Some((Policy::Catchup, ANY_CATCHUP)), true,
         "The oldest missed slot that is caught up, as time before now";
-    CatchupMax catchup_max: Option<u32>,
+    CatchupMax catchup_max "catchup_max": Option<u32>,
         Number(CATCHUP_MAX_LIMIT as u64), Fixed(|| CATCHUP_MAX.to_string()), Some((Policy::Catchup, &[Catchup::All.as_str()])), true,
         "The most missed slots that are caught up; the newest are kept";
-    CatchupSpread catchup_spread: Option<Duration>,
+    CatchupSpread catchup_spread "catchup_spread": Option<Duration>,
         ValueKind::Duration("30s"), Nothing("all at once"), Some((Policy::Catchup, ANY_CATCHUP)), true,
         "The time between launches that are caught up";
-    MisfireGrace misfire_grace: Option<Duration>,
+    MisfireGrace misfire_grace "misfire_grace": Option<Duration>,
         ValueKind::Duration("5m"), Host(|host| host.misfire_grace), None, true,
         "The lateness up to which a slot is launched as if on time; a later slot is missed";
-    Overlap overlap: Overlap,
+    Overlap overlap "overlap": Overlap,
         Word(Overlap::WORDS), Fixed(|| Overlap::default().to_string()), None, false,
         "What happens to a launch while another launch of its schedule is active";
-    MaxBuffered max_buffered: Option<u32>,
+    MaxBuffered max_buffered "max_buffered": Option<u32>,
         Number(u32::MAX as u64), Fixed(|| MAX_BUFFERED.to_string()), Some((Policy::Overlap, &[Overlap::BufferAll.as_str()])), false,
         "The most launches in the queue";
-    Keep keep: Option<Keep>,
+    Keep keep "keep": Option<Keep>,
         Word(Keep::WORDS), Fixed(|| Keep::default().to_string()), Some((Policy::Overlap, &[Overlap::BufferOne.as_str()])), false,
         "Which launch stays in the queue";
-    MaxConcurrent max_concurrent: Option<u32>,
+    MaxConcurrent max_concurrent "max_concurrent": Option<u32>,
         Number(u32::MAX as u64), Nothing("no limit"), Some((Policy::Overlap, &[Overlap::Allow.as_str()])), false,
         "The most launches that are active at the same time";
-    CancelGrace cancel_grace: Option<Duration>,
+    CancelGrace cancel_grace "cancel_grace": Option<Duration>,
         ValueKind::Duration("30s"), Fixed(|| duration_text(CANCEL_GRACE)), Some((Policy::Overlap, &[Overlap::CancelOther.as_str()])), false,
         "The time that a launch has to end after it was asked to";
-    Delivery delivery: Delivery,
+    Delivery delivery "delivery": Delivery,
         Word(Delivery::WORDS), Fixed(|| Delivery::default().to_string()), None, false,
         "Whether a lost launch is run again; if not, it ends as unknown, and no task is called again after a failure";
-    Jitter jitter: Option<Duration>,
+    Jitter jitter "jitter": Option<Duration>,
         ValueKind::Duration("30s"), Nothing("none"), None, true,
         "The longest delay of a slot, chosen by hash and ending before the next slot";
-    StartAt start_at: Option<Timestamp>,
+    StartAt start_at "start_at": Option<Timestamp>,
         Instant, Nothing("none"), None, true,
         "No slot before this instant is launched";
-    EndAt end_at: Option<Timestamp>,
+    EndAt end_at "end_at": Option<Timestamp>,
         Instant, Nothing("none"), None, true,
         "No slot after this instant is launched";
-    MaxLaunches max_launches: Option<u64>,
+    MaxLaunches max_launches "max_launches": Option<u64>,
         Number(NUMBER_MAX), Nothing("no limit"), None, true,
         "The number of launches after which the schedule ends; launches by hand are not counted";
-    PauseOnFailure pause_on_failure: Option<u32>,
+    PauseOnFailure pause_on_failure "pause_on_failure": Option<u32>,
         Number(u32::MAX as u64), Nothing("never"), None, false,
         "The number of launches in a row that fail for good, after which the schedule is paused";
 }
@@ -241,18 +232,11 @@ impl Policy {
         &TABLE[self as usize]
     }
 
-    /// Return the key.
-    pub fn as_str(self) -> &'static str {
-        self.spec().key
-    }
-
     /// Return the flag of the command line, without the dashes in front.
     pub fn flag(self) -> &'static str {
         static FLAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
-            TABLE
-                .iter()
-                .map(|spec| spec.key.replace('_', "-"))
-                .collect()
+            let keys = Policy::WORDS.iter();
+            keys.map(|key| key.replace('_', "-")).collect()
         });
         &FLAGS[self as usize]
     }
@@ -263,21 +247,6 @@ impl Policy {
             (Number(_), Ok(number)) => Value::from(number),
             _ => Value::from(text),
         }
-    }
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-impl FromStr for Policy {
-    type Err = UnknownWord;
-
-    fn from_str(text: &str) -> Result<Policy, UnknownWord> {
-        let known = Policy::ALL.iter().find(|policy| policy.as_str() == text);
-        known.copied().ok_or_else(|| UnknownWord(text.to_owned()))
     }
 }
 

@@ -55,7 +55,7 @@ fn option(policy: Policy) -> Arg {
         .needs
         .map(|(other, words)| format!(", with --{} {}", other.flag(), words.join(" or ")));
     let needs = needs.unwrap_or_default();
-    Arg::new(spec.key)
+    Arg::new(policy.as_str())
         .long(policy.flag())
         .value_name(value_name)
         .help(format!("{}{needs}{values}", spec.meaning))

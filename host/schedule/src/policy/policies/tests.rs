@@ -218,7 +218,10 @@ fn a_wrong_value_is_refused_with_a_clause_that_continues_the_key() {
 fn every_entry_of_the_table_is_consistent() {
     for (index, &policy) in Policy::ALL.iter().enumerate() {
         let spec = policy.spec();
-        assert_eq!((policy as usize, spec.key.parse()), (index, Ok(policy)));
+        assert_eq!(
+            (policy as usize, policy.as_str().parse()),
+            (index, Ok(policy))
+        );
         let mut policies = Policies::default();
         match spec.default {
             Fixed(text) => policies.set(policy, &text()).unwrap(),
@@ -257,7 +260,7 @@ impl fmt::Display for DefaultValue {
 /// Return the reference of all policies: a table in Markdown.
 fn reference() -> String {
     let mut table = "| policy | value | default | meaning |\n|---|---|---|---|\n".to_owned();
-    for spec in TABLE {
+    for (key, spec) in Policy::WORDS.iter().zip(TABLE) {
         let value = match spec.kind {
             Word(words) => format!("`{}`", words.join("`, `")),
             ValueKind::Duration(example) => format!("duration, such as `{example}`"),
@@ -268,7 +271,7 @@ fn reference() -> String {
         let needs = spec
             .needs
             .map(|(policy, words)| format!(". Needs `{policy}` = `{}`", words.join("` or `")));
-        let (key, default, meaning) = (spec.key, spec.default, spec.meaning);
+        let (default, meaning) = (spec.default, spec.meaning);
         let needs = needs.unwrap_or_default();
         table += &format!("| `{key}` | {value} | {default} | {meaning}{needs} |\n");
     }
