@@ -247,7 +247,7 @@ fn a_proposal_sets_policies_by_the_keys_of_the_published_schema() {
         .unwrap();
     for policy in Policy::ALL {
         let spec = policy.spec();
-        let property = &keys[spec.key];
+        let property = &keys[policy.as_str()];
         let needs = spec.needs.map(|(other, words)| {
             let words = words.join("` or `");
             format!(" Needs `{other}` = `{words}`.")
