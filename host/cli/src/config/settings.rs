@@ -208,30 +208,20 @@ pub(super) fn check_host_name(name: &str) -> Result<(), String> {
 impl Recovery {
     /// Check the durations against each other.
     pub(super) fn check(&self, section: &Section<'_>) -> Result<(), Error> {
-        for (key, value, other, other_value, is_wrong, advice) in [
-            (
-                "renew",
-                self.renew,
-                "lease",
-                self.lease,
-                self.renew >= self.lease,
-                "renew well within the lease, usually after a third of it, or hosts lose the leases of their runs",
-            ),
-            (
-                "max_age",
-                self.max_age,
-                "lost_threshold",
-                self.lost_threshold,
-                self.max_age <= self.lost_threshold,
-                "it must be longer, or no launch is ever recovered",
-            ),
-        ] {
-            if is_wrong {
-                let (value, other_value) = (duration_text(value), duration_text(other_value));
-                let other = section.path_of(other);
-                let what = format_args!("is {value}, and `{other}` is {other_value}: {advice}");
-                return Err(section.error(key, what));
-            }
+        let wrong = |key, value, other, other_value, advice| {
+            let (value, other_value) = (duration_text(value), duration_text(other_value));
+            let other = section.path_of(other);
+            let what = format_args!("is {value}, and `{other}` is {other_value}: {advice}");
+            Err(section.error(key, what))
+        };
+        if self.renew >= self.lease {
+            let advice = "renew well within the lease, usually after a third of it, or hosts lose the leases of their runs";
+            return wrong("renew", self.renew, "lease", self.lease, advice);
+        }
+        let (age, lost) = (self.max_age, self.lost_threshold);
+        if age <= lost {
+            let advice = "it must be longer, or no launch is ever recovered";
+            return wrong("max_age", age, "lost_threshold", lost, advice);
         }
         Ok(())
     }
