@@ -190,13 +190,10 @@ pub async fn reject(
     let (row, before) = known(tx, name).await?;
     let pending = pending_version(&row, digest)?;
     if row.pending_decision == Some(VersionDecision::Rejected) {
-        return Err(PackageError::refused(
-            format!("the version {pending} of `{name}` is rejected already"),
-            format!(
-                "`{}` activates it all the same",
-                approve_command(name, &pending)
-            ),
-        ));
+        let message = format!("the version {pending} of `{name}` is rejected already");
+        let approve = approve_command(name, &pending);
+        let hint = format!("`{approve}` activates it all the same");
+        return Err(PackageError::refused(message, hint));
     }
     let rejection = attribution.review(VersionDecision::Rejected);
     package_versions::decide(tx, name, &pending, rejection, now).await?;

@@ -48,18 +48,16 @@ pub fn plan(
         rule: &rule,
         ..spec
     };
-    let caught_up = due
-        .history
-        .last_catchup_at
-        .zip(due.history.last_catchup_fire_time);
+    let history = &due.history;
+    let caught_up = history.last_catchup_at.zip(history.last_catchup_fire_time);
     let progress = SlotProgress {
         cursor: due.cursor_at,
-        launches: due.history.launches_made(),
+        launches: history.launches_made(),
         caught_up: caught_up.map(|(decided_at, fire_time)| LastCatchup {
             decided_at,
             fire_time,
         }),
-        skips: due.history.skipped_slots(),
+        skips: history.skipped_slots(),
     };
     let decided = evaluator.evaluate(&progress, now, slots_max);
     let is_missing = due.digest.is_none() || due.missing_since.is_some();

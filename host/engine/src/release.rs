@@ -43,11 +43,8 @@ pub(crate) async fn release(ctx: &Ctx, now: Timestamp) -> Result<usize> {
         let active = plan::active(&unfinished, state.enabled, now);
         let released = policy::release(&spec.policies, active);
         opened.extend(released.open);
-        displaced.push((
-            state.id,
-            released.displacements,
-            spec.policies.cancel_grace(),
-        ));
+        let cancel_grace = spec.policies.cancel_grace();
+        displaced.push((state.id, released.displacements, cancel_grace));
     }
     displace(ctx, &mut tx, displaced.into_iter(), now).await?;
     overlap::open_queued(&mut tx, ctx.host, &opened, now).await?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Changed, Diff, Result, ScheduleDefinition, ScheduleError, add, end, revise};
+use super::{Diff, Result, ScheduleDefinition, ScheduleError, add, end, revise};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
 use campanile_schedule::rule::{HashKey, Rule};
@@ -43,11 +43,9 @@ pub(crate) async fn reconcile(
         let added = add(tx, wanted, origin, now).await.map(drop);
         done.added += done.note(wanted, added)?;
     }
-    for Changed {
-        schedule, wanted, ..
-    } in &diff.changed
-    {
-        let revised = revise(tx, schedule, wanted, origin, now).await;
+    for changed in &diff.changed {
+        let wanted = &changed.wanted;
+        let revised = revise(tx, &changed.schedule, wanted, origin, now).await;
         done.changed += done.note(wanted, revised)?;
     }
     if done.refusals.is_empty() {
@@ -77,8 +75,8 @@ impl Reconciled {
             }
             Err(error @ (ScheduleError::Db(_) | ScheduleError::Raced(_))) => Err(error),
             Err(refused) => {
-                self.refusals
-                    .push((wanted.name.clone(), refused.to_string()));
+                let name = wanted.name.clone();
+                self.refusals.push((name, refused.to_string()));
                 Ok(0)
             }
         }
