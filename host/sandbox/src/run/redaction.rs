@@ -314,6 +314,16 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_found_when_its_first_letter_is_escaped() {
+        let redaction = redaction(&[("db", "\"quoted\"")]);
+        for spelling in [r#"\"quoted\""#, r"\u0022quoted\u0022", "%22quoted%22"] {
+            let mut text = format!("a {spelling} b");
+            redaction.text(&mut text);
+            assert_eq!(text, "a [secret db] b", "{spelling}");
+        }
+    }
+
+    #[test]
     fn keys_that_become_one_keep_their_values() {
         let redaction = redaction(&[("db", "hunter2")]);
         let mut value = json!({"hunter2": 1, "Hunter2": 2, "HUNTER2": 3});
