@@ -98,7 +98,7 @@ CREATE TABLE launch (
     interval_start TIMESTAMP WITH TIME ZONE NOT NULL,
     fire_time TIMESTAMP WITH TIME ZONE NOT NULL,
     decided_by UUID,
-    claimed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    decided_at TIMESTAMP WITH TIME ZONE NOT NULL,
     run_id UUID,
     attempts BIGINT NOT NULL DEFAULT 0,
     recoveries BIGINT NOT NULL DEFAULT 0,
@@ -122,7 +122,7 @@ CREATE TABLE launch (
 ) WITH (fillfactor=70);
 CREATE INDEX launch_backfill ON launch USING btree (backfill_id) WHERE (backfill_id IS NOT NULL);
 CREATE INDEX launch_backfill_slot ON launch USING btree (schedule_id, scheduled_time) WHERE (kind = 'backfill'::text);
-CREATE INDEX launch_claimed ON launch USING btree (claimed_at);
+CREATE INDEX launch_decided ON launch USING btree (decided_at);
 CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE ((run_id IS NULL) AND (decision = 'launched'::text));
 CREATE INDEX launch_queued ON launch USING btree (schedule_id) WHERE (decision = 'queued'::text);
 CREATE INDEX launch_queued_fire ON launch USING btree (fire_time) WHERE ((decision = 'queued'::text) AND (fire_time IS NOT NULL));

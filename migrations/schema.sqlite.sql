@@ -86,7 +86,7 @@ CREATE TABLE launch (
     interval_start TEXT NOT NULL,
     fire_time TEXT NOT NULL,
     decided_by BLOB,
-    claimed_at TEXT NOT NULL,
+    decided_at TEXT NOT NULL,
     run_id BLOB,
     attempts INTEGER NOT NULL DEFAULT 0,
     recoveries INTEGER NOT NULL DEFAULT 0,
@@ -104,7 +104,7 @@ CREATE TABLE launch (
 ) STRICT;
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
 CREATE INDEX launch_backfill_slot ON launch (schedule_id, scheduled_time) WHERE kind = 'backfill';
-CREATE INDEX launch_claimed ON launch (claimed_at);
+CREATE INDEX launch_decided ON launch (decided_at);
 CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched';
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
 CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE decision = 'queued' AND fire_time IS NOT NULL;

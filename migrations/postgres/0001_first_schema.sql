@@ -196,7 +196,7 @@ CREATE TABLE launch (
     interval_start TIMESTAMPTZ NOT NULL,
     fire_time TIMESTAMPTZ NOT NULL,
     decided_by UUID,
-    claimed_at TIMESTAMPTZ NOT NULL,
+    decided_at TIMESTAMPTZ NOT NULL,
     -- The newest run.
     run_id UUID,
     attempts BIGINT NOT NULL DEFAULT 0,
@@ -234,7 +234,7 @@ CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NU
 -- backfills::slots_to_skip
 CREATE INDEX launch_backfill_slot ON launch (schedule_id, scheduled_time) WHERE kind = 'backfill';
 -- launches::list
-CREATE INDEX launch_claimed ON launch (claimed_at);
+CREATE INDEX launch_decided ON launch (decided_at);
 
 -- One attempt to execute a launch. A lost run keeps its row; its launch gets a new run.
 CREATE TABLE run (

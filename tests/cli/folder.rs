@@ -43,7 +43,7 @@ async fn a_package_added_to_the_plugins_folder_launches_on_its_schedule(place: P
         "status",
         "run_id",
         "attempts",
-        "claimed_at",
+        "decided_at",
         "started_at",
         "finished_at",
     ] {
@@ -53,7 +53,7 @@ async fn a_package_added_to_the_plugins_folder_launches_on_its_schedule(place: P
     assert_eq!(launch["decision"], "launched");
     assert_eq!(launch["reason"], Value::Null);
     assert_eq!(launch["attempts"], 1);
-    let in_order = ["scheduled_time", "claimed_at", "started_at", "finished_at"];
+    let in_order = ["scheduled_time", "decided_at", "started_at", "finished_at"];
     for (earlier, later) in in_order.iter().zip(&in_order[1..]) {
         assert!(
             millis(&launch[*earlier]) <= millis(&launch[*later]),

@@ -124,7 +124,7 @@ impl System {
         let mut tx = self.test.read().await;
         let mut rows = launches::list(&mut tx, None, 10_000).await.unwrap();
         rows.retain(|row| row.kind == LaunchKind::Backfill);
-        rows.sort_by_key(|row| (row.scheduled_time, row.claimed_at));
+        rows.sort_by_key(|row| (row.scheduled_time, row.decided_at));
         rows
     }
 
@@ -419,7 +419,7 @@ async fn due_slots_are_launched_before_backfill_launches(test: TestDb) {
     system.begin(&request(1, 200, 1)).await;
     for _ in 0..203 {
         let tick = system.tick().await;
-        assert!(tick.runs <= 1, "one run at a time: {tick:?}");
+        assert!(tick.claimed <= 1, "one run at a time: {tick:?}");
     }
     system.tick_until_finished(id(1), 3).await;
     let rows = system.rows().await;
@@ -497,7 +497,7 @@ async fn a_removal_cancels_the_backfills_of_the_schedule(test: TestDb) {
         .unwrap();
     tx.commit().await.unwrap();
     for _ in 0..3 {
-        assert_eq!(system.tick().await.runs, 0);
+        assert_eq!(system.tick().await.claimed, 0);
     }
     let (backfill, totals) = system.backfill_and_totals(id(1)).await;
     assert_eq!(backfill.status, BackfillStatus::Cancelled);
@@ -519,7 +519,7 @@ async fn a_backfill_waits_for_a_missing_package(test: TestDb) {
         .await;
     system.begin(&request(1, 3, 1)).await;
     for _ in 0..3 {
-        assert_eq!(system.tick().await.filled_back, 0);
+        assert_eq!(system.tick().await.backfill_launches, 0);
     }
     assert_eq!(system.status(id(1)).await, BackfillStatus::Running);
     system

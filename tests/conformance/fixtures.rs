@@ -134,7 +134,7 @@ pub fn launch(schedule: u128, slot: u64) -> NewLaunch {
         interval_start: at(0),
         fire_time: at(slot),
         decided_by: Some(host_id(1)),
-        claimed_at: at(slot),
+        decided_at: at(slot),
     }
 }
 

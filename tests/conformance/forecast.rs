@@ -127,7 +127,7 @@ async fn a_host_recovers_from_an_outage_as_forecast(test: TestDb) {
     while host.engine.decide(clock.now()).await.unwrap().more {}
     for &id in &ids {
         let recorded = recorded(&test, id).await;
-        let recorded = recorded.iter().filter(|row| row.claimed_at == outage.to);
+        let recorded = recorded.iter().filter(|row| row.decided_at == outage.to);
         let recorded: Vec<_> = recorded
             .map(|row| (row.scheduled_time, row.decision))
             .collect();
@@ -319,7 +319,7 @@ fn recorded_text(row: &LaunchRow) -> String {
         row.reason.as_deref(),
         row.overlaps,
         row.fire_time,
-        row.claimed_at,
+        row.decided_at,
         started_at,
         row.finished_at,
         row.recoveries

@@ -74,7 +74,7 @@ async fn launches_are_listed_newest_decision_first(test: TestDb) {
     host_with_schedules(&test, 2).await;
     // The order of the decisions is not the order of the slots.
     let decided = |schedule, slot, second| launches::NewLaunch {
-        claimed_at: at(second),
+        decided_at: at(second),
         ..launch(schedule, slot)
     };
     let mut tx = test.write().await;
@@ -150,7 +150,7 @@ async fn one_row_records_a_range_of_dropped_slots(test: TestDb) {
     assert_eq!(row.reason.as_deref(), Some("catchup_latest"));
     assert_eq!(
         row.finished_at,
-        Some(row.claimed_at),
+        Some(row.decided_at),
         "it is finished when it is decided"
     );
     assert_eq!(row.digest, None);

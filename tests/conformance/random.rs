@@ -268,7 +268,7 @@ async fn decide(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepRe
             package: due.package.clone(),
             digest: due.digest.clone().filter(|_| base.reason.is_none()),
             decided_by: Some(host).filter(|_| !list.one_in(10)),
-            claimed_at: now,
+            decided_at: now,
             ..base
         });
     }
@@ -295,7 +295,7 @@ async fn trigger(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepR
         scheduled_time: now,
         last_scheduled_time: now,
         fire_time: now,
-        claimed_at: now,
+        decided_at: now,
         package: package.name,
         digest: package.digest.clone(),
         ..manual(id.0.as_u128() - 0xB000, 0)

@@ -262,7 +262,7 @@ async fn an_orphaned_launch_has_all_values_for_the_recovery_decision(test: TestD
         kind: LaunchKind::Schedule,
         schedule: "schedule-1".to_owned(),
         scheduled_time: at(10),
-        claimed_at: at(10),
+        claimable_since: at(10),
         recoveries: 0,
         enabled: false,
         deleted_at: None,
@@ -278,7 +278,7 @@ async fn an_orphaned_launch_has_all_values_for_the_recovery_decision(test: TestD
         kind: LaunchKind::Schedule,
         schedule: "schedule-2".to_owned(),
         scheduled_time: at(11),
-        claimed_at: at(11),
+        claimable_since: at(11),
         enabled: true,
         deleted_at: Some(at(14)),
         ..paused.clone()

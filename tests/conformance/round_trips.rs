@@ -320,7 +320,7 @@ async fn a_launch_is_read_back_completely(test: TestDb) {
         context: Some(r#"{"deep":{"er":[]}}"#.to_owned()),
         interval_start: at(3),
         fire_time: Timestamp::from_micros(at(12).micros() + 7),
-        claimed_at: at(11),
+        decided_at: at(11),
         ..launch(1, 10)
     };
     launches::insert(&mut tx, std::slice::from_ref(&full))
@@ -340,8 +340,8 @@ async fn a_launch_is_read_back_completely(test: TestDb) {
     );
     assert_eq!((&row.package, &row.digest), (&full.package, &full.digest));
     assert_eq!(
-        (row.fire_time, row.claimed_at),
-        (full.fire_time, full.claimed_at)
+        (row.fire_time, row.decided_at),
+        (full.fire_time, full.decided_at)
     );
     assert_eq!((row.attempts, row.recoveries, row.run_id), (0, 0, None));
     assert_eq!((row.started_at, row.finished_at), (None, None));

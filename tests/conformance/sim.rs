@@ -586,7 +586,7 @@ impl Simulation {
     async fn has_unfinished(&mut self, deadline: Timestamp) -> bool {
         let rows = model::unfinished(&mut self.test.read().await).await;
         rows.iter()
-            .any(|row| row.claimed_at <= deadline && !self.model.waits_for_resume(row))
+            .any(|row| row.decided_at <= deadline && !self.model.waits_for_resume(row))
     }
 }
 

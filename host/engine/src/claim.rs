@@ -23,16 +23,16 @@ use campanile_model::ids::RunId;
 use campanile_package::Package;
 use campanile_store::runs::{self, ClaimedLaunch, ClaimedRun, Finish, NewRun};
 
-/// The longest sleep while another host may open launches.
+/// The longest sleep of the dispatcher: a launch that another host opens wakes nobody here.
 const DISPATCH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The end of a run, with its permit: released when the end is recorded.
+/// The end of a run, and its permit, which `record_ends` releases after it has recorded the end.
 pub(crate) type Ended = (Finish, Permit);
 
 /// The service that claims launches while there is capacity, and spawns their runs.
 pub(crate) struct Dispatcher {
     pub(crate) executor: Arc<Executor>,
-    /// To the finisher.
+    /// Leads to [`record_ends`](crate::finish::record_ends).
     pub(crate) ended: mpsc::UnboundedSender<Ended>,
 }
 
@@ -66,7 +66,7 @@ impl Dispatcher {
     /// Spawn a tokio task that executes one run, so that a panic ends only this run.
     fn spawn_run(&self, ctx: &SharedCtx, work: Work) {
         let Some(permit) = ctx.capacity.acquire() else {
-            // Only this service takes permits, and it claims no more runs than are free. Should that ever be wrong, the
+            // Only this service takes permits, and it claims no more runs than are free. If a bug breaks that, the
             // lease expires and recovery takes the run.
             tracing::error!(run = %work.run_id, "a bug in Campanile: claimed beyond the host's capacity");
             return;
@@ -78,7 +78,7 @@ impl Dispatcher {
         tokio::spawn(async move {
             let executed = AssertUnwindSafe(executor.execute(&work, &stop)).catch_unwind();
             match executed.await {
-                // The finisher lives as long as a sender does.
+                // Sending cannot fail: `record_ends` runs until the last sender is gone.
                 Ok(Some(finish)) => return drop(ended.send((finish, permit))),
                 Ok(None) => {}
                 // The lease expires, and recovery takes the run.
@@ -92,7 +92,7 @@ impl Dispatcher {
     }
 }
 
-/// Return how long nothing becomes due after `now`, as far as the database knows.
+/// Return how long to sleep after `now`: until the next fire time or retry on record, at most [`DISPATCH_INTERVAL`].
 async fn until_next_launch(ctx: &Ctx, now: Timestamp) -> Duration {
     let next = async {
         let mut tx = ctx.db.read().await?;
@@ -104,7 +104,7 @@ async fn until_next_launch(ctx: &Ctx, now: Timestamp) -> Duration {
     }
 }
 
-/// Claim open launches and due retries, as many as there is capacity for.
+/// Claim due retries first, then open launches, as many as there is capacity for.
 ///
 /// A crash after the commit leaves runs with a lease that nothing renews: they expire, and recovery finds them.
 pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>> {
@@ -113,26 +113,28 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>> {
         return Ok(Vec::new());
     }
     let lease_until = now.plus(ctx.settings.lease);
-    let proven_until = Instant::now() + ctx.settings.lease;
+    let lease_until_monotonic = Instant::now() + ctx.settings.lease;
     let mut tx = ctx.db.write().await?;
-    // Read before the database: a package that is removed meanwhile is removed there first.
+    // Read the packages before the rows. A removal changes the database first, so a package of a claimable launch is
+    // still in this list.
     let packages = ctx.packages.all();
-    let continued = runs::claim_retries(&mut tx, ctx.host, now, lease_until, free).await?;
-    let open = runs::claimable(&mut tx, ctx.host, now, free - continued.len() as i64).await?;
-    if continued.is_empty() && open.is_empty() {
+    let retries = runs::claim_retries(&mut tx, ctx.host, now, lease_until, free).await?;
+    let open = runs::claimable(&mut tx, ctx.host, now, free - retries.len() as i64).await?;
+    if retries.is_empty() && open.is_empty() {
         return Ok(Vec::new());
     }
-    if (continued.len() + open.len()) as i64 == free {
+    // As many rows as permits: the host is full, and there may be more launches.
+    if (retries.len() + open.len()) as i64 == free {
         ctx.capacity.note_full(now);
     }
-    let continued_count = continued.len();
-    let begun = open.into_iter().map(|launch| ClaimedRun {
+    let retry_count = retries.len();
+    let new_runs = open.into_iter().map(|launch| ClaimedRun {
         run_id: RunId::new(now),
         fence: runs::FIRST_FENCE,
         is_recovery: launch.recoveries > 0,
         launch,
     });
-    let claimed: Vec<ClaimedRun> = continued.into_iter().chain(begun).collect();
+    let claimed: Vec<ClaimedRun> = retries.into_iter().chain(new_runs).collect();
     let launches = claimed.iter().map(|run| &run.launch);
     let revisions = launches.map(|launch| (launch.schedule_id, launch.schedule_revision));
     let specs = ctx.specs.get_all(&mut tx, revisions).await?;
@@ -143,17 +145,17 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>> {
         claimed_runs.push(Work {
             run,
             lease_until,
-            proven_until,
+            lease_until_monotonic,
             spec,
             package,
             user,
         });
     }
-    let (continued, begun) = claimed_runs.split_at(continued_count);
-    let hashes = continued.iter().map(|work| (work.run_id, work.hashes()));
+    let (retries, new_runs) = claimed_runs.split_at(retry_count);
+    let hashes = retries.iter().map(|work| (work.run_id, work.hashes()));
     runs::set_run_hashes(&mut tx, &hashes.collect::<Vec<_>>()).await?;
-    let fresh: Vec<NewRun> = begun.iter().map(Work::to_begin).collect();
-    runs::start(&mut tx, ctx.host, &fresh, now, lease_until).await?;
+    let new_runs: Vec<NewRun> = new_runs.iter().map(Work::to_begin).collect();
+    runs::start(&mut tx, ctx.host, &new_runs, now, lease_until).await?;
     tx.commit().await?;
     crash::point("after_claim_commit");
     Ok(claimed_runs)

@@ -72,8 +72,8 @@ async fn pause_if_failing(ctx: &Ctx, tx: &mut Tx, id: ScheduleId, now: Timestamp
         .max(Some(spec.definition.since))
         .unwrap_or(now);
     let ends = launches::recent_outcomes(tx, id, i64::from(most)).await?;
-    let in_a_row = ends.iter().take_while(|(status, claimed_at)| {
-        *status != LaunchStatus::Succeeded && *claimed_at >= since
+    let in_a_row = ends.iter().take_while(|(status, decided_at)| {
+        *status != LaunchStatus::Succeeded && *decided_at >= since
     });
     let in_a_row = u32::try_from(in_a_row.count()).unwrap_or(u32::MAX);
     if !spec.policies.pauses_after(in_a_row) {

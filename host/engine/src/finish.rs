@@ -1,4 +1,5 @@
-//! Transaction 3, the finish: the ends of runs are recorded, if this host still has the runs.
+//! Transaction 3, the finish: record how runs ended, or that they wait for a retry. It counts only under the run's
+//! current fence.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::Ordering;
@@ -16,16 +17,17 @@ use crate::service::RETRY_PAUSE;
 use campanile_model::ids::{RunId, ScheduleId};
 use campanile_store::runs::{self, Finish, RunEnd};
 
-/// Ends of runs recorded in one commit at most.
+/// The most runs that one commit records.
 const FINISH_BATCH_MAX: usize = 256;
 
-/// Record ends until every sender is gone, as many in one commit as have come meanwhile. It ends after the host has
-/// drained.
+/// Record how runs ended, all that ended since the last commit in one commit.
+///
+/// The loop ends when the dispatcher and all its runs have dropped their senders, after the host has drained.
 pub(crate) async fn record_ends(ctx: SharedCtx, mut ends: mpsc::UnboundedReceiver<Ended>) {
     let mut batch: Vec<Ended> = Vec::new();
     while ends.recv_many(&mut batch, FINISH_BATCH_MAX).await > 0 {
-        // Every transaction changes these rows in the order of their ids.
-        batch.sort_unstable_by_key(|(end, _)| end.run_id);
+        // Sorted by id, as in every transaction, so that two transactions cannot deadlock.
+        batch.sort_unstable_by_key(|(finish, _)| finish.run_id);
         let (finishes, permits): (Vec<Finish>, Vec<Permit>) = batch.drain(..).unzip();
         finish_until_recorded(&ctx, &finishes).await;
         for finish in &finishes {
@@ -46,12 +48,12 @@ async fn finish_until_recorded(ctx: &Ctx, finishes: &[Finish]) {
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
             Err(error) => match finishes {
-                // To try it again would fail again. The lease expires, and recovery takes the run.
+                // Trying again would fail again. The lease expires, and recovery takes the run.
                 [one] => {
                     tracing::error!(run = %one.run_id, "the end of a run could not be recorded: {error}");
                     return;
                 }
-                // One of them is the cause: the others are recorded without it.
+                // One row makes the batch fail. Halve the batch until that row is alone.
                 all => {
                     let (first, second) = all.split_at(all.len() / 2);
                     Box::pin(finish_until_recorded(ctx, first)).await;
@@ -64,7 +66,7 @@ async fn finish_until_recorded(ctx: &Ctx, finishes: &[Finish]) {
 
 /// Record ends in one commit. Return how many of the runs were still this host's.
 ///
-/// The end of a run that was lost meanwhile is not applied: its launch belongs to another run.
+/// If this host has lost a run meanwhile, its end is ignored: recovery may have given the launch to another run.
 pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
     if ends.is_empty() {
         return Ok(0);
@@ -72,8 +74,9 @@ pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
     let mut tx = ctx.db.write().await?;
     let won = runs::finish(&mut tx, ends).await?;
     let ended = ends.iter().map(|end| end.schedule_id);
-    let counting = ctx.specs.counting_from_ends(ended);
-    set_next_slots(ctx, &mut tx, &counting, ctx.clock.now()).await?;
+    let counting_from_end = ctx.specs.counting_from_ends(ended);
+    // A rule that counts from ends gets its next slot when a run ends.
+    set_next_slots(ctx, &mut tx, &counting_from_end, ctx.clock.now()).await?;
     crash::point("before_finish_commit");
     tx.commit().await?;
     crash::point("after_finish_commit");
@@ -82,13 +85,13 @@ pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
         .filter(|end| matches!(end.end, RunEnd::Failed { .. }));
     let failed: BTreeSet<ScheduleId> = failed.map(|end| end.schedule_id).collect();
     failing::pause_failing(ctx, failed, ctx.clock.now()).await;
-    if !counting.is_empty() || ctx.backfill_running.load(Ordering::Relaxed) {
+    if !counting_from_end.is_empty() || ctx.backfill_running.load(Ordering::Relaxed) {
         ctx.wake.scheduler.notify_one();
     }
     if won.len() < ends.len() {
         let won: HashSet<RunId> = won.iter().copied().collect();
         for late in ends.iter().filter(|end| !won.contains(&end.run_id)) {
-            tracing::warn!(run = %late.run_id, launch = %late.launch_id, "this end of the run is not applied: it was recorded already, or the run had been lost meanwhile");
+            tracing::warn!(run = %late.run_id, launch = %late.launch_id, "the end of this run is ignored: it is recorded already, or another host has the run now");
         }
     }
     Ok(won.len())

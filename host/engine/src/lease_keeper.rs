@@ -100,7 +100,7 @@ fn patience(ctx: &Ctx) -> Duration {
 pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     let lease = ctx.settings.lease;
     let lease_until = now.plus(lease);
-    let proven_until = std::time::Instant::now() + lease;
+    let lease_until_monotonic = std::time::Instant::now() + lease;
     let asked = ctx.leases.to_renew();
     let mut tx = ctx.db.write().await?;
     let was_marked_dead = !hosts::heartbeat(&mut tx, ctx.host, now).await?;
@@ -118,7 +118,7 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     }
     ctx.heartbeats.note(now, lease);
     ctx.leases
-        .note_renewal(&asked, &held, lease_until, proven_until);
+        .note_renewal(&asked, &held, lease_until, lease_until_monotonic);
     Ok(())
 }
 

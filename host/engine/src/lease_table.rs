@@ -17,7 +17,7 @@ pub(crate) struct Lease {
     pub(crate) until: Timestamp,
     /// The same on the monotonic clock. Both are checked: the one may be set back, the other stands still while the
     /// machine sleeps.
-    pub(crate) proven_until: Instant,
+    pub(crate) lease_until_monotonic: Instant,
 }
 
 struct Entry {
@@ -102,7 +102,7 @@ impl LeaseTable {
         asked: &[(RunId, i64)],
         held: &[(RunId, Option<Timestamp>)],
         until: Timestamp,
-        proven_until: Instant,
+        lease_until_monotonic: Instant,
     ) {
         let held: HashMap<RunId, Option<Timestamp>> = held.iter().copied().collect();
         let mut entries = self.lock();
@@ -116,7 +116,7 @@ impl LeaseTable {
                 continue;
             };
             entry.lease.until = until;
-            entry.lease.proven_until = proven_until;
+            entry.lease.lease_until_monotonic = lease_until_monotonic;
             entry.cancel_deadline = *cancel_deadline;
             if cancel_deadline.is_some() {
                 entry.stop.cancel();
@@ -139,7 +139,9 @@ impl LeaseTable {
         let entries = self.lock();
         entries
             .values()
-            .filter(|entry| entry.lease.until <= now || entry.lease.proven_until <= instant)
+            .filter(|entry| {
+                entry.lease.until <= now || entry.lease.lease_until_monotonic <= instant
+            })
             .filter(|entry| !entry.stop.is_dropped())
             .inspect(|entry| entry.stop.drop_now())
             .count()
@@ -162,12 +164,12 @@ mod tests {
         Timestamp::EPOCH.plus(Duration::from_secs(seconds))
     }
 
-    fn lease(run: RunId, fence: i64, until: Timestamp, proven_until: Instant) -> Lease {
+    fn lease(run: RunId, fence: i64, until: Timestamp, lease_until_monotonic: Instant) -> Lease {
         Lease {
             run,
             fence,
             until,
-            proven_until,
+            lease_until_monotonic,
         }
     }
 

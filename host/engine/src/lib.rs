@@ -1,18 +1,17 @@
-//! The path of a launch, one file per arrow:
+//! The engine of a host. The path of a launch:
 //!
 //! ```text
-//! clock → due → plan → [decide: launch rows + cursor] → [claim: run row + link] → run → [finish]
+//! clock → due → plan → [decide: launch rows + cursor] → release → [claim: run rows, linked to launches] → run → [finish]
 //! ```
 //!
 //! | file             | step                                                                  | service         |
 //! |------------------|-----------------------------------------------------------------------|-----------------|
-//! | `recover`        | orphaned launches are run again, or ended with a reason               | `Recovery`      |
+//! | `recover`        | orphaned launches (host dead, lease lost) run again, or end with a reason | `Recovery`      |
 //! | `decide`         | transaction 1: `plan` (pure) decides; launch rows and cursor together | `Scheduler`     |
 //! | `backfill`       | launches that a person asked for, of past slots                       | `Scheduler`     |
 //! | `release`        | queued launches are opened                                            | `Dispatcher`    |
 //! | `claim`          | transaction 2: open launches become runs with a lease                 | `Dispatcher`    |
-//! | `run`            | the workflow's tasks in order (`workflow`, pure), each a sandbox call | `Executor`      |
-//! | `outcome`        | pure: retry or end                                                    |                 |
+//! | `run`            | the workflow's tasks in order (`workflow`, pure), each a sandbox call | `Dispatcher`    |
 //! | `finish`         | transaction 3: ends are recorded, if the host still has the run       |                |
 //! | `lease_keeper`   | the heartbeat and the leases are renewed                              | `LeaseKeeper`   |
 //! | `audit`          | next slots are corrected, health is watched                           | `Auditor`       |
@@ -21,8 +20,8 @@
 //! | `clock_keeper`   | the database's clock is followed                                      | `ClockKeeper`   |
 //! | `changes`        | changes of other processes are noticed                                | `ChangeWatcher` |
 //!
-//! Every service shares one `ctx` and has the shape of `service`: wait, one step, again. `serve` starts and stops them.
-//! [`Engine::tick`] is the path of a launch once, for reading and for tests. `forecast` and `why` only read.
+//! Every service shares one `ctx` and implements `service::Service`: wait, one step, again. `serve` starts and stops them.
+//! [`Engine::tick`] runs every step once, in order: read it first. `forecast` and `why` only read.
 
 // Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -107,22 +106,24 @@ pub struct Tick {
     /// Launches that recovery opened again.
     pub recovered: usize,
     /// Launches that recovery ended.
-    pub given_up: usize,
+    pub ended_by_recovery: usize,
     pub decisions: usize,
     /// Launches of backfills.
-    pub filled_back: usize,
-    pub runs: usize,
+    pub backfill_launches: usize,
+    pub claimed: usize,
     pub finished: usize,
 }
 
 impl Engine {
-    /// The whole path of a launch once, at `now`, waiting for the runs that it claims.
+    /// Run every step of the path once, with the time `now`, and wait for the runs that it claims.
+    ///
+    /// Each step does one batch, so some work may remain.
     ///
     /// [`Engine::serve`] does the same steps, each in its service.
     pub async fn tick(&self, now: Timestamp) -> Result<Tick> {
         let recovered = self.recover(now).await?;
         let decided = self.decide(now).await?;
-        let filled_back = self.run_backfills(now).await?;
+        let backfills = self.run_backfills(now).await?;
         self.release(now).await?;
         let claimed = self.claim(now).await?;
         let ends = future::join_all(claimed.iter().map(|work| self.execute(work))).await;
@@ -132,16 +133,16 @@ impl Engine {
             self.untrack(work.run_id, work.fence);
         }
         Ok(Tick {
-            recovered: recovered.again,
-            given_up: recovered.ended,
+            recovered: recovered.reopened,
+            ended_by_recovery: recovered.ended,
             decisions: decided.decisions,
-            filled_back: filled_back.launched,
-            runs: claimed.len(),
+            backfill_launches: backfills.launched,
+            claimed: claimed.len(),
             finished,
         })
     }
 
-    /// Start a host: lock its name, mark earlier incarnations of that name as dead, and record this one.
+    /// Start a host: lock its name, mark earlier processes that had this name as dead, and record this one.
     ///
     /// Without `name` the host is named after the machine, with a number if another host on it has that name.
     pub async fn start(
@@ -195,7 +196,7 @@ impl Engine {
         claim::claim(&self.ctx, now).await
     }
 
-    /// Track a claimed run: renew its lease from now on. Return the signal that stops it.
+    /// Register a claimed run, so that its lease is renewed until `untrack`. Return the signal that stops it.
     pub fn track(&self, work: &Work) -> StopSignal {
         self.ctx.leases.track(work.lease())
     }
@@ -240,7 +241,7 @@ impl Engine {
         &self.ctx.clock
     }
 
-    /// This incarnation of the host.
+    /// The id of this process of the host.
     pub fn host(&self) -> HostId {
         self.ctx.host
     }

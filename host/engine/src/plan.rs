@@ -150,7 +150,7 @@ pub fn launch_of_slot(
         interval_start: slot,
         fire_time: slot,
         decided_by: None,
-        claimed_at: now,
+        decided_at: now,
     }
 }
 
@@ -210,7 +210,7 @@ pub fn active(unfinished: &[UnfinishedLaunch], enabled: bool, now: Timestamp) ->
         LaunchStatus::Queued if launch.fire_time > now => Stage::Early,
         // It was early when it was decided. A launch that is caught up or of a backfill is only spread.
         LaunchStatus::Queued
-            if launch.fire_time > launch.claimed_at
+            if launch.fire_time > launch.decided_at
                 && LaunchClass::from(launch.kind) == LaunchClass::OnTime =>
         {
             Stage::Due

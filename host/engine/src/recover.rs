@@ -24,7 +24,7 @@ const ORPHANS_MAX: i64 = 512;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Launches that are open again.
-    pub again: usize,
+    pub reopened: usize,
     /// Launches that ended: abandoned, unknown or cancelled.
     pub ended: usize,
     /// Whether there are more orphaned launches than one transaction recovers.
@@ -43,7 +43,7 @@ impl Service for Recovery {
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         let recovered = recover(ctx, now).await?;
-        if recovered.again > 0 {
+        if recovered.reopened > 0 {
             ctx.wake.dispatcher.notify_one();
         }
         Ok(match recovered.more {
@@ -60,7 +60,7 @@ pub fn recovery_action(
     limits: &RecoveryLimits,
     now: Timestamp,
 ) -> Option<RecoveryDecision> {
-    let is_too_old = now.since(orphan.claimed_at) > limits.age_max;
+    let is_too_old = now.since(orphan.claimable_since) > limits.age_max;
     // The task may have done its work, all of it or a part.
     let was_begun = orphan.run_id.is_some();
     let action = if was_begun && delivery == Delivery::AtMostOnce {
@@ -116,14 +116,14 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
 
     let orphans = [runs, launches].concat();
     let mut done = recover_orphans(ctx, &mut tx, &orphans, now).await?;
-    let found = done.again + done.ended > 0;
+    let found = done.reopened + done.ended > 0;
     if found {
         crash::point("before_recover_commit");
     }
     tx.commit().await?;
     if found {
         crash::point("after_recover_commit");
-        tracing::warn!(again = done.again, ended = done.ended, "recovery");
+        tracing::warn!(again = done.reopened, ended = done.ended, "recovery");
     }
     let failed = orphans.iter().filter(|_| done.ended > 0);
     let failed = failed.map(|orphan| orphan.schedule_id).collect();
@@ -185,7 +185,7 @@ async fn recover_orphans(
             detail,
         });
         match decision.action {
-            RecoveryAction::RunAgain => done.again += 1,
+            RecoveryAction::RunAgain => done.reopened += 1,
             _ => done.ended += 1,
         }
         by_cause.entry(why).or_default().push(decision);
@@ -218,7 +218,7 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
         forget_packages(&mut tx, now).await?;
     }
     tx.commit().await?;
-    Ok(done.again)
+    Ok(done.reopened)
 }
 
 /// Record that hosts were found dead.
@@ -274,7 +274,7 @@ mod tests {
             schedule: "s".to_owned(),
             scheduled_time: Timestamp::EPOCH,
             kind: LaunchKind::Schedule,
-            claimed_at: Timestamp::EPOCH,
+            claimable_since: Timestamp::EPOCH,
             recoveries: 0,
             enabled: true,
             deleted_at: None,

@@ -10,7 +10,7 @@ use crate::buckets::{BucketPermits, RunBuckets};
 use crate::crash;
 use crate::ctx::SharedCtx;
 use crate::secrets::Vault;
-use crate::service::until_dropped;
+use crate::service::retry_while_tracked;
 use crate::versions::{CannotBegin, Version, Versions};
 use crate::work::Work;
 use campanile_model::clock::Timestamp;
@@ -235,7 +235,7 @@ impl Executor {
         work: &Work,
         stop: &StopSignal,
     ) -> Option<(Vec<RecordedCall>, usize)> {
-        until_dropped(&self.ctx, stop, || async {
+        retry_while_tracked(&self.ctx, stop, || async {
             let mut tx = self.ctx.db.read().await?;
             let calls = task_runs::of_launch(&mut tx, work.launch.launch_id).await?;
             let lost = runs::lost_of_launch(&mut tx, work.launch.launch_id).await?;
@@ -251,7 +251,7 @@ impl Executor {
 
     /// Record calls while the run continues. Return whether the run is still this host's.
     async fn record(&self, work: &Work, calls: &mut Vec<TaskRun>, stop: &StopSignal) -> bool {
-        let recorded = until_dropped(&self.ctx, stop, || async {
+        let recorded = retry_while_tracked(&self.ctx, stop, || async {
             let mut tx = self.ctx.db.write().await?;
             let held = runs::record_tasks(&mut tx, work.run_id, work.fence, calls).await?;
             tx.commit().await?;

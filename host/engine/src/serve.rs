@@ -99,7 +99,7 @@ async fn run_services(
     // The finisher works while the host drains, until the last run has ended.
     let finisher = tokio::spawn(finish::record_ends(Arc::clone(ctx), ends));
 
-    let _ = stopping.wait_for(|now| *now).await;
+    let _ = stopping.wait_for(|stop| *stop).await;
     let until = Instant::now() + STOP_WAIT;
     while let Ok(Some(ended)) = timeout_at(until, services.join_next()).await {
         if let Err(panic) = ended {
@@ -142,7 +142,7 @@ async fn prepare(
     expect_files(ctx, &mut followed.folder).await?;
     tokio::select! {
         scanned = scan(ctx, &mut followed.folder) => scanned?,
-        _ = stopping.wait_for(|now| *now) => {
+        _ = stopping.wait_for(|stop| *stop) => {
             tracing::info!("stopped before the plugin folder was scanned");
             return Ok(false);
         }
@@ -174,6 +174,6 @@ async fn drain(ctx: &Ctx) {
 
 /// Set `to` when `from` holds true, or when its sender is gone.
 async fn forward(mut from: watch::Receiver<bool>, to: watch::Sender<bool>) {
-    let _ = from.wait_for(|now| *now).await;
+    let _ = from.wait_for(|stop| *stop).await;
     to.send_replace(true);
 }

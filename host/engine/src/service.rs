@@ -1,4 +1,4 @@
-//! The shape of every service: wait, do one step, report trouble, and again until the host stops.
+//! The loop of every service: wait, do one step, log a failure, until the host stops.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(500);
 pub(crate) enum Next {
     AtOnce,
     After(Duration),
-    /// By the clock of the database.
+    /// At this time of `ctx.clock`, which follows the clock of the database.
     At(Timestamp),
     WhenWoken,
 }
 
 /// One loop of a serving host.
 ///
-/// An error ends no service: it is logged once an outage, and the step is tried again.
+/// An error ends no service. It is logged once for each outage of the database, and the step is tried again.
 pub(crate) trait Service: Sized + Send {
-    /// The step, as the log names it when it fails.
+    /// The name of the step in log lines about failures, such as "claiming launches".
     const STEP: &'static str;
     /// Whether a stop interrupts a step. Otherwise the host waits for the step to end.
     const IS_INTERRUPTIBLE: bool = false;
@@ -49,12 +49,14 @@ pub(crate) trait Service: Sized + Send {
         Next::After(RETRY_PAUSE)
     }
 
-    /// Wait until something wakes the service before its time. Dropped and called again at will.
+    /// Wait until something wakes the service before its time.
+    ///
+    /// The future may be dropped before it is ready, and the function called again: no wake may be lost by that.
     fn woken(&mut self, _ctx: &Ctx) -> impl Future<Output = ()> + Send {
         std::future::pending()
     }
 
-    /// Run until `stop` holds true. Return the service, with what it holds.
+    /// Run until `stop` holds true. Return the service, so that the caller drops what it holds, such as a lock.
     fn run(
         mut self,
         ctx: SharedCtx,
@@ -64,18 +66,18 @@ pub(crate) trait Service: Sized + Send {
             let mut next = Self::first(&ctx);
             loop {
                 tokio::select! {
-                    // A stop is noticed also when there is something to do at once.
+                    // `biased`: a service that is always due must see the stop too.
                     biased;
-                    _ = stop.wait_for(|now| *now) => return self,
-                    () = due(&ctx, next) => {}
+                    _ = stop.wait_for(|stop| *stop) => return self,
+                    () = wait_until_due(&ctx, next) => {}
                     () = self.woken(&ctx) => {}
                 }
-                let done = tokio::select! {
+                let result = tokio::select! {
                     biased;
-                    _ = stop.wait_for(|now| *now), if Self::IS_INTERRUPTIBLE => return self,
-                    done = self.tick(&ctx, ctx.clock.now()) => done,
+                    _ = stop.wait_for(|stop| *stop), if Self::IS_INTERRUPTIBLE => return self,
+                    result = self.tick(&ctx, ctx.clock.now()) => result,
                 };
-                next = done.unwrap_or_else(|error| {
+                next = result.unwrap_or_else(|error| {
                     ctx.trouble.report(Self::STEP, &error);
                     Self::after_error(&error)
                 });
@@ -84,7 +86,7 @@ pub(crate) trait Service: Sized + Send {
     }
 }
 
-async fn due(ctx: &Ctx, next: Next) {
+async fn wait_until_due(ctx: &Ctx, next: Next) {
     match next {
         Next::AtOnce => {}
         Next::After(pause) => tokio::time::sleep(pause).await,
@@ -93,11 +95,11 @@ async fn due(ctx: &Ctx, next: Next) {
     }
 }
 
-/// Try `attempt` again through passing trouble of the database, for as long as the run is this host's.
+/// Retry `attempt` while its errors may pass and this host has the run.
 ///
-/// Return `None` when the run is dropped, and after trouble that does not pass: then the run's lease expires, and
-/// recovery takes it.
-pub(crate) async fn until_dropped<T, F>(
+/// Return `None` when this host has lost the run, and after an error that does not pass. Then the run's lease expires,
+/// and recovery takes the run.
+pub(crate) async fn retry_while_tracked<T, F>(
     ctx: &Ctx,
     stop: &StopSignal,
     attempt: impl Fn() -> F,
@@ -125,6 +127,6 @@ where
 
 /// Give up on a database that does not answer within `limit`.
 pub(crate) async fn within<T>(limit: Duration, step: impl Future<Output = Result<T>>) -> Result<T> {
-    let silent = |_| DbError::Unavailable(format!("no answer in {:.1} s", limit.as_secs_f64()));
-    tokio::time::timeout(limit, step).await.map_err(silent)?
+    let no_answer = |_| DbError::Unavailable(format!("no answer in {:.1} s", limit.as_secs_f64()));
+    tokio::time::timeout(limit, step).await.map_err(no_answer)?
 }

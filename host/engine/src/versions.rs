@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::ctx::Ctx;
-use crate::service::until_dropped;
+use crate::service::retry_while_tracked;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::denial;
 use campanile_package::{Manifest, Package};
@@ -109,7 +109,7 @@ impl Versions {
         name: &str,
         digest: &ArtifactDigest,
     ) -> Result<Compiled, CannotBegin> {
-        let bytes = until_dropped(ctx, stop, || async {
+        let bytes = retry_while_tracked(ctx, stop, || async {
             let mut tx = ctx.db.read().await?;
             Ok(packages::artifact(&mut tx, digest).await?)
         });

@@ -20,7 +20,7 @@ pub struct Work {
     /// When the lease expires, unless it is renewed.
     pub lease_until: Timestamp,
     /// The same on the monotonic clock, which no correction of the other moves.
-    pub proven_until: Instant,
+    pub lease_until_monotonic: Instant,
     /// The schedule's definition when the launch was decided.
     pub spec: Arc<Spec>,
     /// The package whose grants and limits apply; none when it has just left this host's folder.
@@ -43,7 +43,7 @@ impl Work {
             run: self.run_id,
             fence: self.fence,
             until: self.lease_until,
-            proven_until: self.proven_until,
+            lease_until_monotonic: self.lease_until_monotonic,
         }
     }
 

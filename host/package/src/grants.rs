@@ -1,6 +1,7 @@
 //! The kinds of grants: one table with all that this crate knows of each kind.
 //!
-//! A new kind is one entry of [`KINDS`], one field of [`Grants`], and its effect in the sandbox.
+//! A new kind is one entry of [`KINDS`] with its file below, one field of [`Grants`], and its check in the sandbox.
+//! CONTRIBUTING.md lists what else names the kinds.
 
 use std::path::Path;
 
@@ -17,7 +18,8 @@ mod part;
 
 pub(super) use part::Part;
 
-/// Every kind of grant, in the order in which requests are listed. Reading a kind may check the kinds before it.
+/// Every kind of grant, in the order in which requests are listed. They are read in this order, because `secrets` are
+/// checked against `config`.
 pub const KINDS: [&GrantKind; 8] = [
     &directory::DIRECTORY,
     &name::ENV,
@@ -36,28 +38,29 @@ pub struct GrantKind {
     pub name: &'static str,
     /// The key below `[grants]` in a sidecar, and below `requests` in a description.
     pub key: &'static str,
-    /// The keys of a sidecar below `grants`, each a row for [`KeyHelp::read`].
+    /// The documentation of the keys in a sidecar: rows for [`KeyHelp::read`], without the prefix `grants.`.
     keys: &'static [&'static str],
-    /// The lines of an entry that grants a request: a key alone has the value of the request's part. Empty for a kind
-    /// whose grants are one list or one table of texts.
+    /// The template of a `[[grants.KEY]]` entry, as shown to operators: the name of a part stands for the line that gives
+    /// its value, other lines are shown as they are. Empty for a kind whose grants are one list or one table.
     entry: &'static [&'static str],
-    /// Read one entry, or the list or the table.
-    read: fn(&mut Section<'_>, &SidecarPlace<'_>, &mut Grants) -> Result<(), Error>,
-    /// Return what is recorded of each grant: its parts, and then what no request names. Values are not recorded.
+    /// Read one `[[grants.KEY]]` entry or, if `entry` is empty, the key in the table `[grants]`.
+    read: fn(&mut Section<'_>, &SidecarSource<'_>, &mut Grants) -> Result<(), Error>,
+    /// Return the texts that the database stores for each grant: its `parts`, then details that no request mentions, such
+    /// as the host's path. Never the value of a secret.
     pub(super) record: fn(&Grants) -> Vec<Vec<String>>,
     /// The parts of a request; none for a kind that packages cannot request.
     pub(super) parts: &'static [Part],
-    /// What the package needs, such as "the directory".
+    /// The noun after "the package needs", such as "the directory".
     pub(super) need: &'static str,
     /// Another kind whose grants also satisfy a request.
     pub(super) also: Option<&'static GrantKind>,
-    /// Whether the sandbox checks each use: a launch is not denied for a missing grant of this kind.
+    /// Whether a launch starts without the grant, and the sandbox denies each use.
     pub(super) is_checked_at_use: bool,
 }
 
 impl GrantKind {
-    /// A kind that packages cannot request, for the fields that only requests need.
-    const UNREQUESTED: GrantKind = GrantKind {
+    /// The values of the fields that a kind may leave out: it cannot be requested, and is checked before a launch.
+    const DEFAULTS: GrantKind = GrantKind {
         name: "",
         key: "",
         keys: &[],
@@ -87,7 +90,7 @@ impl GrantKind {
         parts.all(|(part, (granted, wanted))| part.covers(granted, wanted))
     }
 
-    /// Return what a request with `parts` names, such as `write /data`.
+    /// Return the thing that a request with `parts` asks for, such as `write /data`.
     pub(super) fn what(&self, parts: &[String]) -> String {
         match (self.parts, parts) {
             ([Part::Scheme, ..], parts) => parts.join("://"),
@@ -137,8 +140,8 @@ impl PartialEq for GrantKind {
 
 impl Eq for GrantKind {}
 
-/// The sidecar that is read, and the host that reads it.
-pub(super) struct SidecarPlace<'s> {
+/// Where a sidecar lies, its package, and the rules of this host.
+pub(super) struct SidecarSource<'s> {
     /// The plugins folder.
     pub(super) folder: &'s Path,
     /// The package that the sidecar belongs to.
@@ -149,8 +152,8 @@ pub(super) struct SidecarPlace<'s> {
 /// Read the table `[grants]`.
 ///
 /// # Errors
-/// The first mistake, which may be a directory or a variable that this host does not have.
-pub(super) fn read(mut section: Section<'_>, place: &SidecarPlace<'_>) -> Result<Grants, Error> {
+/// The first mistake, also a directory or a variable that this host does not have.
+pub(super) fn read(mut section: Section<'_>, place: &SidecarSource<'_>) -> Result<Grants, Error> {
     let mut grants = Grants::default();
     for kind in KINDS {
         if kind.entry.is_empty() {

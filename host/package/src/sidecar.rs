@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::grants::{self, SidecarPlace};
+use super::grants::{self, SidecarSource};
 use super::host_rules::HostRules;
 use super::limits::{LimitChanges, MAX_ATTEMPTS_MOST};
 use super::schedule_reader::{self, read_context};
@@ -61,7 +61,7 @@ impl Sidecar {
             .tables("schedules")?
             .map(schedule_reader::read_sidecar)
             .transpose()?;
-        let place = SidecarPlace {
+        let place = SidecarSource {
             folder: path.parent().unwrap_or(Path::new("")),
             package: &path.file_stem().unwrap_or_default().to_string_lossy(),
             rules,

@@ -6,15 +6,15 @@ use campanile_model::text::{duration_text, size_text};
 use campanile_model::words;
 use serde::{Deserialize, Serialize};
 
-/// The size of one page of a linear memory: no task can have less.
+/// One page of WebAssembly. A task that has any memory has at least one.
 pub const MEMORY_BYTES_LEAST: u64 = 64 << 10;
-/// The host holds these texts and bodies in its memory.
+/// The largest limit of outputs, logs and bodies: the host buffers them in its memory.
 const BUFFER_BYTES_MOST: u64 = 1 << 30;
-/// Each handle costs the host up to 60 KiB, and an open file counts against the process's limit.
+/// Each handle costs the host up to 60 KiB, and each open file uses a file descriptor of the host process.
 const HANDLES_MOST: u64 = 100_000;
-const MILLISECOND: u64 = 1_000_000;
-/// A year. More is a mistake, and far from the end of the calendar.
-const YEAR: u64 = 366 * 24 * 3_600 * 1_000 * MILLISECOND;
+const MILLISECOND_NANOS: u64 = 1_000_000;
+/// A year, in nanoseconds. A longer limit is surely a mistake, and a deadline must fit into a timestamp.
+const YEAR_NANOS: u64 = 366 * 24 * 3_600 * 1_000 * MILLISECOND_NANOS;
 
 /// How the amount of a limit is counted and written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Unit {
     }
 }
 
-/// What may be set for one limit.
+/// One limit: its unit, and the values that an operator may set.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitSpec {
     pub resource: Resource,
@@ -70,7 +70,7 @@ impl LimitSpec {
     }
 }
 
-/// The type of a field of [`Limits`]; none is no limit.
+/// A type that a field of [`Limits`] may have. `None` means no limit.
 trait Amount {
     fn set(&mut self, amount: u64);
     fn get(&self) -> Option<u64>;
@@ -169,21 +169,21 @@ macro_rules! limits {
 }
 
 limits! {
-    "Wall-clock time of the whole call, computing and waiting alike. A package may ask for less; only its sidecar gives more."
-    Timeout "timeout" = timeout: Duration = Duration::from_secs(5 * 60), Time MILLISECOND, YEAR;
-    "Processor time, checked every 10 ms. The default is the time-out."
-    Cpu "cpu" = cpu: Option<Duration> = None, Time MILLISECOND, YEAR;
+    "Wall-clock time of the whole call, computing and waiting alike. A package may lower it; only its sidecar raises it."
+    Timeout "timeout" = timeout: Duration = Duration::from_secs(5 * 60), Time MILLISECOND_NANOS, YEAR_NANOS;
+    "Processor time, checked every 10 ms. By default, only `timeout` bounds it."
+    Cpu "cpu" = cpu: Option<Duration> = None, Time MILLISECOND_NANOS, YEAR_NANOS;
     "All linear memories together."
     Memory "memory" = memory_bytes_max: u64 = 64 << 20, Bytes MEMORY_BYTES_LEAST, u64::MAX;
     "Elements of all tables together."
     TableElements "table_elements" = table_elements_max: u64 = 100_000, Count 0, 100_000_000;
-    "The output, and the returned context, each. More is `invalid_output`."
+    "The output, and the returned context, each. A larger one fails the call with `invalid_output`."
     Output "output" = output_bytes_max: usize = 1 << 20, Bytes 0, BUFFER_BYTES_MOST;
     "All log lines together. The rest is dropped and marked."
     Log "log" = log_bytes_max: usize = 256 << 10, Bytes 0, BUFFER_BYTES_MOST;
     "Stdout and stderr as text, each. The rest is dropped and marked; the stream stays open."
     Stdio "stdio" = stdio_bytes_max: usize = 64 << 10, Bytes 0, BUFFER_BYTES_MOST;
-    "What passes between task and host in one call of either."
+    "The bytes that one call between task and host may pass."
     HostCall "host_call" = host_call_bytes_max: usize = 16 << 20, Bytes 1 << 10, BUFFER_BYTES_MOST;
     "Files, streams, requests and other handles of the task at once."
     Handles "handles" = handles_max: usize = 1_000, Count 1, HANDLES_MOST;
@@ -191,10 +191,10 @@ limits! {
     Random "random" = random_bytes_max: u64 = 16 << 20, Bytes 0, BUFFER_BYTES_MOST;
     "Files, directories and sockets open at once."
     OpenFiles "open_files" = open_files_max: u64 = 256, Count 0, HANDLES_MOST;
-    "HTTP requests over the whole call. The host follows no redirect."
+    "HTTP requests over the whole call. A redirect is not followed; it needs a request of its own."
     HttpRequests "http_requests" = http_requests_max: u64 = 1_000, Count 0, u32::MAX as u64;
-    "Waiting for the head of a response, and between two parts of its body."
-    HttpWait "http_wait" = http_wait: Duration = Duration::from_secs(5 * 60), Time MILLISECOND, YEAR;
+    "The longest wait for the head of a response, and for each part of its body."
+    HttpWait "http_wait" = http_wait: Duration = Duration::from_secs(5 * 60), Time MILLISECOND_NANOS, YEAR_NANOS;
     "The body of one HTTP response."
     HttpResponse "http_response" = http_response_bytes_max: u64 = 16 << 20, Bytes 0, BUFFER_BYTES_MOST;
     "All entries of one bucket: keys, values, and 64 bytes for each entry."
@@ -211,7 +211,7 @@ impl Resource {
 
     /// Return what may be set for this limit.
     pub fn spec(self) -> &'static LimitSpec {
-        // `ALL` and `LIMITS` are made from the same list, in the same order.
+        // `limits!` makes `ALL` and `LIMITS` from one list, in one order.
         &LIMITS[self as usize]
     }
 }
@@ -221,7 +221,7 @@ impl Limits {
     pub(crate) fn share(&self, resource: Resource, used: u64) -> Option<Share> {
         let limit = self.get(resource)?;
         let limit = match resource.spec().unit {
-            Unit::Time => limit / MILLISECOND,
+            Unit::Time => limit / MILLISECOND_NANOS,
             Unit::Bytes | Unit::Count => limit,
         };
         Some(Share {
@@ -241,7 +241,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Whether at least 80 % of the limit was used: time to raise it, or to use less.
+    /// Whether at least 80 % of the limit was used: a warning is due.
     pub fn is_close(&self) -> bool {
         self.used.saturating_mul(5) >= self.limit.saturating_mul(4) && self.used > 0
     }

@@ -56,8 +56,8 @@ statements! {
     const SLOT: &str = decided!("l.schedule_id = $1 AND l.scheduled_time <= $2
         AND l.kind <> 'manual' AND l.kind <> 'backfill' ORDER BY l.scheduled_time DESC LIMIT 1");
     const CONCURRENT: &str = decided!("l.schedule_id = $1 AND l.id <> $2
-        AND (l.claimed_at < $3 OR (l.claimed_at = $3 AND l.scheduled_time < $4)) AND l.decision <> 'skipped'
-        AND (l.finished_at IS NULL OR l.finished_at > $3) ORDER BY l.claimed_at DESC, l.scheduled_time DESC LIMIT $5");
+        AND (l.decided_at < $3 OR (l.decided_at = $3 AND l.scheduled_time < $4)) AND l.decision <> 'skipped'
+        AND (l.finished_at IS NULL OR l.finished_at > $3) ORDER BY l.decided_at DESC, l.scheduled_time DESC LIMIT $5");
 
     /// Return the schedules that have or had the name.
     ///
@@ -79,11 +79,11 @@ statements! {
 
     /// Return the launch of a schedule that was decided last.
     pub async fn newest(schedule: ScheduleId) -> Option<DecidedLaunch> = row
-        decided!("l.schedule_id = $1 ORDER BY l.claimed_at DESC, l.scheduled_time DESC LIMIT 1");
+        decided!("l.schedule_id = $1 ORDER BY l.decided_at DESC, l.scheduled_time DESC LIMIT 1");
 
     /// Return the backfill launches of a slot, in the order in which they were decided.
     pub async fn backfills(schedule: ScheduleId, slot: Timestamp) -> Vec<DecidedLaunch> = rows
-        decided!("l.schedule_id = $1 AND l.scheduled_time = $2 AND l.backfill_id IS NOT NULL ORDER BY l.claimed_at");
+        decided!("l.schedule_id = $1 AND l.scheduled_time = $2 AND l.backfill_id IS NOT NULL ORDER BY l.decided_at");
 
     /// Return the first slot after `slot` that was caught up.
     pub async fn caught_up_after(schedule: ScheduleId, slot: Timestamp) -> Option<DecidedLaunch> = row
@@ -124,7 +124,7 @@ pub async fn concurrent(
         CONCURRENT,
         schedule,
         decided.id,
-        decided.claimed_at,
+        decided.decided_at,
         decided.scheduled_time,
         CONCURRENT_MAX
     )

@@ -41,7 +41,8 @@ pub struct NewLaunch {
     pub interval_start: Timestamp,
     pub fire_time: Timestamp,
     pub decided_by: Option<HostId>,
-    pub claimed_at: Timestamp,
+    /// When this launch was decided. The claim of its run is [`LaunchRow::started_at`].
+    pub decided_at: Timestamp,
 }
 
 /// A launch as commands show it.
@@ -66,8 +67,11 @@ pub struct LaunchRow {
     pub run_id: Option<RunId>,
     pub attempts: i64,
     pub recoveries: i64,
+    /// When the launch may be claimed: the slot, plus jitter or spread.
     pub fire_time: Timestamp,
-    pub claimed_at: Timestamp,
+    /// When the slot was decided.
+    pub decided_at: Timestamp,
+    /// When a host claimed the launch for its run.
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     pub failure: Option<FailureKind>,
@@ -90,7 +94,7 @@ impl LaunchRow {
 macro_rules! launch_columns {
     () => {
         "l.id, s.name AS schedule, l.scheduled_time, l.scheduled_local, l.last_scheduled_time, l.slot_count, l.kind,
-        l.decision, l.reason, l.overlaps_id, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.claimed_at,
+        l.decision, l.reason, l.overlaps_id, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.decided_at,
         l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version"
     };
 }
@@ -106,7 +110,7 @@ statements! {
     const INSERT: Batch = Batch::new(
         "INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, scheduled_local, last_scheduled_time, slot_count,
         decision, reason, overlaps_id, status, package, digest, context, overlap, backfill_id, interval_start, fire_time, decided_by,
-        claimed_at, finished_at)
+        decided_at, finished_at)
         VALUES ",
         22,
         // The first decision about a slot stands.
@@ -124,14 +128,14 @@ statements! {
     /// Return the newest `limit` launches, newest decision first; only those of schedules called `schedule`, when given.
     pub async fn list(schedule: Option<&str>, limit: i64) -> Vec<LaunchRow> = rows
         concat!("SELECT ", launch_columns!(), launch_tables!(),
-        "s.name = $1 OR $1 IS NULL ORDER BY l.claimed_at DESC, l.scheduled_time DESC LIMIT $2");
+        "s.name = $1 OR $1 IS NULL ORDER BY l.decided_at DESC, l.scheduled_time DESC LIMIT $2");
 
     /// Return the status of a schedule's newest `limit` finished launches, newest slot first, and when each was decided.
     ///
     /// Skipped, cancelled, manual and backfill launches do not count.
     // Newest slot first, in whatever order the runs ended.
     pub async fn recent_outcomes(schedule: ScheduleId, limit: i64) -> Vec<(LaunchStatus, Timestamp)> = rows
-        "SELECT status, claimed_at FROM launch
+        "SELECT status, decided_at FROM launch
         WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill'
           AND status IN ('succeeded', 'failed', 'unknown', 'abandoned') ORDER BY scheduled_time DESC LIMIT $2";
 
@@ -147,7 +151,7 @@ impl NewLaunch {
         match self.decision {
             Decision::Launched => (LaunchStatus::Open, None),
             Decision::Queued => (LaunchStatus::Queued, None),
-            Decision::Skipped => (LaunchStatus::Skipped, Some(self.claimed_at)),
+            Decision::Skipped => (LaunchStatus::Skipped, Some(self.decided_at)),
         }
     }
 }
@@ -175,7 +179,7 @@ pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> 
         launch.interval_start,
         launch.fire_time,
         launch.decided_by,
-        launch.claimed_at,
+        launch.decided_at,
         launch.status().1,
     ]);
     Ok(())

@@ -26,7 +26,7 @@ pub struct UnfinishedLaunch {
     pub status: LaunchStatus,
     pub scheduled_time: Timestamp,
     pub fire_time: Timestamp,
-    pub claimed_at: Timestamp,
+    pub decided_at: Timestamp,
     pub recoveries: i64,
     /// The overlap policy that a person gave for this launch.
     pub overlap: Option<Overlap>,
@@ -46,7 +46,7 @@ pub struct QueuedSchedule {
 /// The columns of an [`UnfinishedLaunch`] besides its cancel deadline.
 macro_rules! unfinished_columns {
     () => {
-        "SELECT l.id, l.schedule_id, l.kind, l.status, l.scheduled_time, l.fire_time, l.claimed_at, l.recoveries, l.overlap, "
+        "SELECT l.id, l.schedule_id, l.kind, l.status, l.scheduled_time, l.fire_time, l.decided_at, l.recoveries, l.overlap, "
     };
 }
 /// A list of schedules as the table `v`.
@@ -111,7 +111,7 @@ statements! {
             UNION ALL SELECT (SELECT schedule_id FROM launch WHERE decision = 'queued' AND schedule_id > queue.id
                 ORDER BY schedule_id LIMIT 1) FROM queue WHERE queue.id IS NOT NULL)
         SELECT s.id, s.revision, (SELECT count(*) FROM launch l WHERE l.schedule_id = s.id AND l.decision = 'queued'
-                AND l.kind = 'schedule' AND l.fire_time <= $1 AND l.fire_time > l.claimed_at) AS arriving
+                AND l.kind = 'schedule' AND l.fire_time <= $1 AND l.fire_time > l.decided_at) AS arriving
             FROM queue JOIN schedule s ON s.id = queue.id
         WHERE EXISTS (SELECT 1 FROM launch l WHERE l.schedule_id = s.id AND l.decision = 'queued' AND l.fire_time <= $1
             AND (s.enabled OR l.kind IN ('manual', 'backfill')))";
@@ -170,7 +170,7 @@ pub async fn unfinished(
     // A backfill decides many launches at once, all with one fire time: the oldest slot is first.
     all.sort_unstable_by_key(|launch| {
         (
-            launch.claimed_at,
+            launch.decided_at,
             launch.fire_time,
             launch.scheduled_time,
             launch.id,

@@ -23,7 +23,7 @@ pub struct OrphanedLaunch {
     pub scheduled_time: Timestamp,
     pub kind: LaunchKind,
     /// When it was decided, or left the queue if it was queued.
-    pub claimed_at: Timestamp,
+    pub claimable_since: Timestamp,
     pub recoveries: i64,
     pub enabled: bool,
     pub deleted_at: Option<Timestamp>,
@@ -72,7 +72,7 @@ impl RecoveryAction {
 macro_rules! orphan_columns {
     () => {
         "SELECT l.id AS launch_id, l.schedule_id, l.schedule_revision, s.name AS schedule, l.scheduled_time, l.kind,
-        coalesce(l.opened_at, l.claimed_at) AS claimed_at, l.recoveries, s.enabled, s.deleted_at, p.missing_since, "
+        coalesce(l.opened_at, l.decided_at) AS claimable_since, l.recoveries, s.enabled, s.deleted_at, p.missing_since, "
     };
 }
 
@@ -121,7 +121,7 @@ statements! {
         FROM launch l JOIN schedule s ON s.id = l.schedule_id
             LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
         WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'
-            AND (h.end_reason = 'died' OR (l.fire_time < $2 AND l.claimed_at < $2
+            AND (h.end_reason = 'died' OR (l.fire_time < $2 AND l.decided_at < $2
                 AND (l.recovered_at IS NULL OR l.recovered_at < $2) AND (l.opened_at IS NULL OR l.opened_at < $2)
                 AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $1))))
         ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3"),

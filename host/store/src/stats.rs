@@ -79,13 +79,13 @@ statements! {
             count(*) FILTER (WHERE recoveries > 0 AND status = 'succeeded') AS recovery_successes,
             count(*) FILTER (WHERE recoveries > 0 AND status = 'failed') AS recovery_failures,
             count(*) FILTER (WHERE status = 'abandoned') AS abandoned
-        FROM launch WHERE claimed_at >= $1";
+        FROM launch WHERE decided_at >= $1";
 
     /// Return fire time and start of the newest `limit` on-time launches that were decided since `since` and did not wait
     /// for another launch.
     pub async fn lags(since: Timestamp, limit: i64) -> Vec<(Timestamp, Timestamp)> = rows
         "SELECT fire_time, started_at FROM launch
-        WHERE claimed_at >= $1 AND kind = 'schedule' AND started_at IS NOT NULL AND opened_at IS NULL ORDER BY claimed_at DESC LIMIT $2";
+        WHERE decided_at >= $1 AND kind = 'schedule' AND started_at IS NOT NULL AND opened_at IS NULL ORDER BY decided_at DESC LIMIT $2";
 
     /// Count what is overdue since before `overdue_since`, and the cursors after `ahead_of`.
     pub async fn health_signs(overdue_since: Timestamp, ahead_of: Timestamp) -> HealthSigns = one_row

@@ -131,7 +131,7 @@ mod tests {
             (FailureKind::Lost, false),
         ] {
             let next = retry_at(call(kind, 1), NOW, 0.0);
-            assert_eq!(next != None, retried, "{kind}");
+            assert_eq!(next.is_some(), retried, "{kind}");
         }
         let permanent = FailedCall {
             retryable: false,

@@ -70,7 +70,7 @@ async fn a_cancelled_backfill_skips_launches_that_have_not_started(test: TestDb)
         "one of the launches has succeeded"
     );
     tx.commit().await.unwrap();
-    assert_eq!(system.tick().await.runs, 0);
+    assert_eq!(system.tick().await.claimed, 0);
     assert_eq!(system.backfill_and_totals(id(2)).await.1.cancelled, 19);
     let rows = system.rows().await;
     let skipped = rows.iter().filter(|row| row.decision == Decision::Skipped);

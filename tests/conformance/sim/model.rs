@@ -355,7 +355,7 @@ fn check_overlap(schedule: &ModelSchedule, rows: &[&LaunchRow], case: &str) {
     // A launch that was decided before its fire time overlaps no other until then.
     let is_queued = |row: &&&LaunchRow| {
         row.status == LaunchStatus::Queued
-            && row.fire_time <= row.claimed_at
+            && row.fire_time <= row.decided_at
             && !matches!(row.kind, LaunchKind::Catchup | LaunchKind::Backfill)
     };
     let active: Vec<_> = rows.iter().filter(is_active).collect();
@@ -394,7 +394,7 @@ fn check_lateness(schedule: &ModelSchedule, rows: &[&LaunchRow], case: &str) {
     let mut caught_up: BTreeMap<Timestamp, usize> = BTreeMap::new();
     for row in decided {
         let case = format!("{row:#?} {:?} {case}", schedule.definition());
-        let now = row.claimed_at;
+        let now = row.decided_at;
         let late = now.since(row.scheduled_time);
         let reason = row.reason.as_deref();
         if row.kind == LaunchKind::Catchup {

@@ -349,7 +349,7 @@ async fn why_names_an_edit_of_the_timing_and_a_rename(test: TestDb) {
         interval_start: clock_time("10:00"),
         fire_time: clock_time("10:10"),
         decided_by: None,
-        claimed_at: clock_time("10:12"),
+        decided_at: clock_time("10:12"),
     };
     launches::insert(&mut tx, &[skipped]).await.unwrap();
     let definition = Revision {

@@ -150,7 +150,7 @@ async fn measure_launches(config: &Config, n: u32) -> Result<LaunchesReport> {
     if succeeded != n as usize {
         return Err(failed!("{succeeded} of {} launches succeeded", n));
     }
-    let first = rows.iter().map(|row| row.claimed_at).min();
+    let first = rows.iter().map(|row| row.decided_at).min();
     let ended = rows.iter().filter_map(|row| row.finished_at).max();
     let (Some(first), Some(ended)) = (first, ended) else {
         return Err(Failure::failed("no launch was finished"));

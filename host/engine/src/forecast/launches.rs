@@ -28,7 +28,7 @@ pub(super) struct SimulatedLaunch {
 type Order = (Timestamp, Timestamp, LaunchId);
 
 fn order(launch: &UnfinishedLaunch) -> Order {
-    (launch.claimed_at, launch.fire_time, launch.id)
+    (launch.decided_at, launch.fire_time, launch.id)
 }
 
 #[derive(Default)]
@@ -51,14 +51,14 @@ impl LaunchTable {
             scheduled_time: launch.scheduled_time,
             last_scheduled_time: launch.last_scheduled_time,
             slot_count: launch.slot_count,
-            decided_at: launch.claimed_at,
+            decided_at: launch.decided_at,
             decision: launch.decision,
             fire_time: launch.fire_time,
             status,
             reason: launch.reason,
             overlaps: launch.overlaps,
             started_at: None,
-            finished_at: (status == LaunchStatus::Skipped).then_some(launch.claimed_at),
+            finished_at: (status == LaunchStatus::Skipped).then_some(launch.decided_at),
             recoveries: 0,
         });
         self.rows.len() - 1
@@ -72,9 +72,9 @@ impl LaunchTable {
         let simulated = SimulatedLaunch {
             schedule,
             row,
-            opened_at: launch.claimed_at,
+            opened_at: launch.decided_at,
             ends: 0,
-            ends_at: launch.claimed_at,
+            ends_at: launch.decided_at,
             has_started: false,
             launch,
         };

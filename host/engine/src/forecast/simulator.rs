@@ -244,7 +244,7 @@ impl Simulator<'_> {
             scheduled_time: launch.scheduled_time,
             status,
             fire_time: launch.fire_time,
-            claimed_at: self.now,
+            decided_at: self.now,
             recoveries: 0,
             overlap: launch.overlap,
             cancel_deadline: None,
@@ -282,7 +282,7 @@ impl Simulator<'_> {
         let slot = launch.scheduled_time;
         let lag = match simulated.has_started {
             true => Duration::ZERO,
-            false => now.since(launch.fire_time.max(launch.claimed_at)),
+            false => now.since(launch.fire_time.max(launch.decided_at)),
         };
         simulated.has_started = true;
         if let Some(row) = self.launches.row(id) {
@@ -438,7 +438,7 @@ impl Simulator<'_> {
             schedule: schedule.name.clone(),
             scheduled_time: launch.scheduled_time,
             kind: launch.kind,
-            claimed_at: simulated.opened_at,
+            claimable_since: simulated.opened_at,
             recoveries: launch.recoveries,
             enabled: schedule.enabled,
             deleted_at: None,

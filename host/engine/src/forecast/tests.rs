@@ -351,7 +351,7 @@ fn a_recorded_launch_uses_capacity_for_its_usual_duration() {
         scheduled_time: at("07:55"),
         status: LaunchStatus::Running,
         fire_time: at("07:55"),
-        claimed_at: at("07:55"),
+        decided_at: at("07:55"),
         recoveries: 0,
         overlap: None,
         cancel_deadline: None,

@@ -193,7 +193,7 @@ impl LaunchTrace {
             runs.push((run, calls));
         }
         let until = launch.finished_at.unwrap_or(history.now);
-        let is_during = |event: &&Event| (launch.claimed_at..=until).contains(&event.at);
+        let is_during = |event: &&Event| (launch.decided_at..=until).contains(&event.at);
         let events = history.events.iter().filter(is_during).cloned().collect();
         Ok(LaunchTrace {
             decided,
@@ -244,6 +244,6 @@ pub(super) fn was_queued(decided: &DecidedLaunch) -> bool {
         Decision::Launched => decided.opened_at.is_some(),
         Decision::Queued => true,
         // A launch that was skipped later than it was decided was displaced.
-        Decision::Skipped => launch.finished_at > Some(launch.claimed_at),
+        Decision::Skipped => launch.finished_at > Some(launch.decided_at),
     }
 }

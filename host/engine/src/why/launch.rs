@@ -68,21 +68,21 @@ fn decision(history: &ScheduleHistory, trace: &LaunchTrace, slot: Timestamp) -> 
     findings.push(queued.unwrap_or_else(|| {
         let (by, package) = (trace.decided_by(), &launch.package);
         let text = format!("decided{by}, to run the package `{package}`");
-        Finding::at(FindingKind::Launched, launch.claimed_at, text)
+        Finding::at(FindingKind::Launched, launch.decided_at, text)
     }));
     findings
 }
 
 fn late(trace: &LaunchTrace) -> Option<Finding> {
     let launch = &trace.decided.launch;
-    let late = launch.claimed_at.since(launch.scheduled_time);
+    let late = launch.decided_at.since(launch.scheduled_time);
     let because = match launch.kind {
         LaunchKind::Catchup => format!("; caught up, since `catchup` is `{}`", catchup(trace)),
         LaunchKind::Schedule if late >= NOTICED => ", within the grace".to_owned(),
         _ => return None,
     };
     let text = format!("decided {} after its time{because}", span(late));
-    Some(Finding::at(FindingKind::Late, launch.claimed_at, text))
+    Some(Finding::at(FindingKind::Late, launch.decided_at, text))
 }
 
 fn catchup(trace: &LaunchTrace) -> Catchup {
@@ -99,17 +99,17 @@ fn queued(trace: &LaunchTrace) -> Finding {
     };
     let others: Vec<String> = trace.beside.iter().map(named).collect();
     let wait = match &others[..] {
-        [] if launch.fire_time > launch.claimed_at => "its fire time".to_owned(),
+        [] if launch.fire_time > launch.decided_at => "its fire time".to_owned(),
         [] => "its turn".to_owned(),
         others => format!("its turn behind {}", others.join(" and ")),
     };
     let text = format!("decided{by}, to wait for {wait}");
-    Finding::at(FindingKind::Queued, launch.claimed_at, text)
+    Finding::at(FindingKind::Queued, launch.decided_at, text)
 }
 
 fn skipped(history: &ScheduleHistory, trace: &LaunchTrace, slot: Timestamp) -> Vec<Finding> {
     let launch = &trace.decided.launch;
-    let at = launch.finished_at.unwrap_or(launch.claimed_at);
+    let at = launch.finished_at.unwrap_or(launch.decided_at);
     let reason = launch.reason.as_deref().unwrap_or_default();
     if let Ok(reason) = reason.parse() {
         return vec![dropped(trace, reason, slot)];
@@ -142,7 +142,7 @@ fn skipped(history: &ScheduleHistory, trace: &LaunchTrace, slot: Timestamp) -> V
 }
 
 fn dropped(trace: &LaunchTrace, reason: DropReason, slot: Timestamp) -> Finding {
-    let at = trace.decided.launch.claimed_at;
+    let at = trace.decided.launch.decided_at;
     let by = trace.decided_by();
     let policies = trace.policies();
     let why = match reason {
@@ -204,7 +204,7 @@ fn pause(history: &ScheduleHistory, trace: &LaunchTrace) -> Vec<Finding> {
         EventKind::ScheduleResumed,
         EventKind::ScheduleRemoved,
     ];
-    findings.extend(history.first(&ends, launch.claimed_at).map(|event| {
+    findings.extend(history.first(&ends, launch.decided_at).map(|event| {
         let detail = &event.detail;
         let (kind, text) = match event.kind {
             EventKind::ScheduleRemoved => (
@@ -232,7 +232,7 @@ fn pause(history: &ScheduleHistory, trace: &LaunchTrace) -> Vec<Finding> {
 /// Return the pause that was in effect when the launch ended.
 fn last_pause(history: &ScheduleHistory, trace: &LaunchTrace) -> Option<Finding> {
     let launch = &trace.decided.launch;
-    let until = launch.finished_at.unwrap_or(launch.claimed_at);
+    let until = launch.finished_at.unwrap_or(launch.decided_at);
     let event = history.last(EventKind::SchedulePaused, None, until)?;
     Some(Finding::at(FindingKind::Paused, event.at, &event.detail))
 }

@@ -34,7 +34,7 @@ pub(super) fn path(trace: &LaunchTrace) -> Vec<Finding> {
 fn later_fire_time(trace: &LaunchTrace) -> Option<Finding> {
     let launch = &trace.decided.launch;
     let policies = trace.policies()?;
-    if launch.fire_time <= launch.claimed_at.max(launch.scheduled_time) {
+    if launch.fire_time <= launch.decided_at.max(launch.scheduled_time) {
         return None;
     }
     let later = span(launch.fire_time.since(launch.scheduled_time));
@@ -52,7 +52,7 @@ fn later_fire_time(trace: &LaunchTrace) -> Option<Finding> {
 
 fn opened(trace: &LaunchTrace) -> Option<Finding> {
     let opened_at = trace.decided.opened_at?;
-    let after = span(opened_at.since(trace.decided.launch.claimed_at));
+    let after = span(opened_at.since(trace.decided.launch.decided_at));
     let text = format!("left the queue{} after {after}", trace.decided_by());
     Some(Finding::at(FindingKind::Opened, opened_at, text))
 }
@@ -60,7 +60,7 @@ fn opened(trace: &LaunchTrace) -> Option<Finding> {
 fn waited_for_capacity(trace: &LaunchTrace) -> Option<Finding> {
     let launch = &trace.decided.launch;
     let (first, _) = trace.runs.first()?;
-    let opened_at = trace.decided.opened_at.unwrap_or(launch.claimed_at);
+    let opened_at = trace.decided.opened_at.unwrap_or(launch.decided_at);
     let ready = opened_at.max(launch.fire_time);
     let waited = first.started_at.since(ready);
     let (time, package) = (span(waited), &launch.package);

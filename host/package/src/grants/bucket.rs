@@ -1,7 +1,7 @@
 //! Buckets of `wasi:keyvalue`.
 
 use super::part::{Part, is_writable};
-use super::{GrantKind, SidecarPlace};
+use super::{GrantKind, SidecarSource};
 use crate::names::package_name_fault;
 use crate::toml_reader::{Error, Section};
 use campanile_sandbox::{AccessMode, BucketGrant, Grants};
@@ -31,12 +31,12 @@ pub(super) static KEYVALUE: GrantKind = GrantKind {
     },
     parts: &[Part::Access, Part::Bucket],
     need: "the bucket",
-    ..GrantKind::UNREQUESTED
+    ..GrantKind::DEFAULTS
 };
 
 fn read(
     section: &mut Section<'_>,
-    place: &SidecarPlace<'_>,
+    place: &SidecarSource<'_>,
     grants: &mut Grants,
 ) -> Result<(), Error> {
     let bucket = section.required(

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::part::{Part, check_guest_path, is_writable};
-use super::{GrantKind, SidecarPlace};
+use super::{GrantKind, SidecarSource};
 use crate::toml_reader::{Error, Section};
 use campanile_sandbox::{AccessMode, DirectoryGrant, Grants};
 
@@ -28,12 +28,12 @@ pub(super) static DIRECTORY: GrantKind = GrantKind {
     },
     parts: &[Part::Access, Part::GuestPath],
     need: "the directory",
-    ..GrantKind::UNREQUESTED
+    ..GrantKind::DEFAULTS
 };
 
 fn read(
     section: &mut Section<'_>,
-    place: &SidecarPlace<'_>,
+    place: &SidecarSource<'_>,
     grants: &mut Grants,
 ) -> Result<(), Error> {
     let host = section.required("host", "a directory of this machine")?;
@@ -75,7 +75,7 @@ fn find_directory(path: &Path) -> Result<PathBuf, String> {
 }
 
 /// Refuse to let a task write where it could change what the host does.
-fn check_writable(path: &Path, place: &SidecarPlace<'_>) -> Result<(), String> {
+fn check_writable(path: &Path, place: &SidecarSource<'_>) -> Result<(), String> {
     let shown = path.display();
     if is_within(place.folder, path) {
         return Err(format!(

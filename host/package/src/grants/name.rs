@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::part::Part;
-use super::{GrantKind, SidecarPlace};
+use super::{GrantKind, SidecarSource};
 use crate::toml_reader::{Error, Section};
 use campanile_model::text::nearest;
 use campanile_sandbox::ENV_PREFIX;
@@ -33,7 +33,7 @@ pub(super) static ENV: GrantKind = GrantKind {
     parts: &[Part::Variable],
     need: "the environment variable",
     also: Some(&SECRET_ENV),
-    ..GrantKind::UNREQUESTED
+    ..GrantKind::DEFAULTS
 };
 
 pub(super) static CONFIG: GrantKind = GrantKind {
@@ -48,7 +48,7 @@ pub(super) static CONFIG: GrantKind = GrantKind {
     parts: &[Part::Name],
     need: "the config key",
     also: Some(&SECRET),
-    ..GrantKind::UNREQUESTED
+    ..GrantKind::DEFAULTS
 };
 
 pub(super) static SECRET: GrantKind = GrantKind {
@@ -70,7 +70,7 @@ pub(super) static SECRET: GrantKind = GrantKind {
         Ok(())
     },
     record: |grants| names(&grants.secrets),
-    ..GrantKind::UNREQUESTED
+    ..GrantKind::DEFAULTS
 };
 
 pub(super) static SECRET_ENV: GrantKind = GrantKind {
@@ -95,7 +95,7 @@ pub(super) static SECRET_ENV: GrantKind = GrantKind {
         let parts = |(name, secret): (&String, &String)| vec![name.clone(), secret.clone()];
         grants.secret_env.iter().map(parts).collect()
     },
-    ..GrantKind::UNREQUESTED
+    ..GrantKind::DEFAULTS
 };
 
 fn names<'g>(names: impl IntoIterator<Item = &'g String>) -> Vec<Vec<String>> {
@@ -104,7 +104,7 @@ fn names<'g>(names: impl IntoIterator<Item = &'g String>) -> Vec<Vec<String>> {
 }
 
 /// Return the value of a variable of the host's environment; the error is a clause about `env`.
-fn host_variable(place: &SidecarPlace<'_>, name: &str) -> Result<String, String> {
+fn host_variable(place: &SidecarSource<'_>, name: &str) -> Result<String, String> {
     match (place.rules.env)(name).map(OsString::into_string) {
         Some(Ok(value)) => Ok(value),
         Some(Err(_)) => Err(format!(
@@ -135,7 +135,7 @@ fn check_secret(
     section: &Section<'_>,
     key: &str,
     name: &str,
-    place: &SidecarPlace<'_>,
+    place: &SidecarSource<'_>,
 ) -> Result<(), Error> {
     let known = &place.rules.secrets;
     if known.contains(name) {

@@ -1,7 +1,7 @@
 //! HTTP requests and sockets.
 
 use super::part::{Part, read_port};
-use super::{GrantKind, SidecarPlace};
+use super::{GrantKind, SidecarSource};
 use crate::toml_reader::{Error, Section};
 use campanile_sandbox::{Grants, HttpGrant, Protocol, SocketGrant, method_fault};
 
@@ -34,7 +34,7 @@ pub(super) static HTTP: GrantKind = GrantKind {
     parts: &[Part::Scheme, Part::Host],
     need: "to reach",
     is_checked_at_use: true,
-    ..GrantKind::UNREQUESTED
+    ..GrantKind::DEFAULTS
 };
 
 pub(super) static SOCKET: GrantKind = GrantKind {
@@ -57,12 +57,12 @@ pub(super) static SOCKET: GrantKind = GrantKind {
     parts: &[Part::Protocol, Part::Host, Part::Port],
     need: "to connect to",
     is_checked_at_use: true,
-    ..GrantKind::UNREQUESTED
+    ..GrantKind::DEFAULTS
 };
 
 fn read_http(
     section: &mut Section<'_>,
-    _: &SidecarPlace<'_>,
+    _: &SidecarSource<'_>,
     grants: &mut Grants,
 ) -> Result<(), Error> {
     let scheme = section
@@ -91,7 +91,7 @@ fn read_http(
 
 fn read_socket(
     section: &mut Section<'_>,
-    _: &SidecarPlace<'_>,
+    _: &SidecarSource<'_>,
     grants: &mut Grants,
 ) -> Result<(), Error> {
     let protocol = section

@@ -67,7 +67,7 @@ const CATCHUP_MAX: u32 = 100;
 const MAX_BUFFERED: u32 = 100;
 const CANCEL_GRACE: Duration = Duration::from_secs(30);
 
-/// The spread that `execute_with_delay` sets; the name gives no duration.
+/// The `catchup_spread` that the alias `execute_with_delay` sets. Schedulers that have this policy give no number.
 const EXECUTE_DELAY: Duration = Duration::from_secs(30);
 
 /// The longest duration that a policy takes: ten years.
@@ -80,11 +80,11 @@ pub struct PolicySpec {
     pub kind: ValueKind,
     /// What applies when the policy is not set.
     pub default: DefaultValue,
-    /// The policy that must have one of these words, or this policy has no meaning.
+    /// Another policy, and its values under which this policy has an effect. With other values, this policy is refused.
     pub needs: Option<(Policy, &'static [&'static str])>,
-    /// Whether the policy decides about slots, so that `@reboot` cannot have it.
+    /// Whether the policy decides about slots. Then it is refused for `@reboot`, which has none.
     pub decides_slots: bool,
-    /// One line for help texts and the reference, without a full stop.
+    /// One line for help texts, the reference and `wit/manifest.schema.json`, without a full stop.
     pub meaning: &'static str,
 }
 
@@ -104,7 +104,7 @@ pub enum ValueKind {
 /// What applies when a policy is not set.
 #[derive(Clone, Copy, Debug)]
 pub enum DefaultValue {
-    /// Nothing; this is what that means.
+    /// No default; the text says what happens then, such as "no limit".
     Nothing(&'static str),
     /// A fixed value.
     Fixed(fn() -> String),
@@ -116,7 +116,7 @@ pub enum DefaultValue {
 ///
 /// An entry is `Variant key "key": Type, kind, default, needs, decides_slots, meaning;`.
 macro_rules! policies {
-    ($($variant:ident $key:ident $word:literal: $type:ty, $kind:expr, $default:expr, $needs:expr, $slots:expr, $meaning:literal;)*) => {
+    ($($variant:ident $key:ident $word:literal: $type:ty, kind: $kind:expr, default: $default:expr, needs: $needs:expr, decides_slots: $slots:expr, $meaning:literal;)*) => {
         /// The policies of a schedule. A policy that is not set is `None`, or the default of its word.
         ///
         /// As JSON: an object of the policies that are set. Durations are text such as `1h 30m`, instants RFC 3339.
@@ -144,15 +144,15 @@ macro_rules! policies {
             fn set_value(&mut self, policy: Policy, text: &str) -> Result<(), String> {
                 let kind = policy.spec().kind;
                 match policy {
-                    $(Policy::$variant => self.$key = Setting::read(text, kind)?,)*
+                    $(Policy::$variant => self.$key = PolicyValue::read(text, kind)?,)*
                 }
                 Ok(())
             }
 
-            /// Set or unset one policy as it is in `others`.
-            pub fn copy(&mut self, policy: Policy, others: &Policies) {
+            /// Copy one policy from `other`, also when it is not set there.
+            pub fn copy(&mut self, policy: Policy, other: &Policies) {
                 match policy {
-                    $(Policy::$variant => self.$key = others.$key,)*
+                    $(Policy::$variant => self.$key = other.$key,)*
                 }
             }
 
@@ -177,52 +177,52 @@ const ANY_CATCHUP: &[&str] = &[
 
 policies! {
     Catchup catchup "catchup": Catchup,
-        Word(Catchup::WORDS), Fixed(|| Catchup::default().to_string()), None, true,
+        kind: Word(Catchup::WORDS), default: Fixed(|| Catchup::default().to_string()), needs: None, decides_slots: true,
         "Which missed slots are launched";
     CatchupWindow catchup_window "catchup_window": Option<Duration>,
-        ValueKind::Duration("24h"), Host(|host| host.catchup_window), Some((Policy::Catchup, ANY_CATCHUP)), true,
+        kind: ValueKind::Duration("24h"), default: Host(|host| host.catchup_window), needs: Some((Policy::Catchup, ANY_CATCHUP)), decides_slots: true,
         "The oldest missed slot that is caught up, as time before now";
     CatchupMax catchup_max "catchup_max": Option<u32>,
-        Number(CATCHUP_MAX_LIMIT as u64), Fixed(|| CATCHUP_MAX.to_string()), Some((Policy::Catchup, &[Catchup::All.as_str()])), true,
+        kind: Number(CATCHUP_MAX_LIMIT as u64), default: Fixed(|| CATCHUP_MAX.to_string()), needs: Some((Policy::Catchup, &[Catchup::All.as_str()])), decides_slots: true,
         "The most missed slots that are caught up; the newest are kept";
     CatchupSpread catchup_spread "catchup_spread": Option<Duration>,
-        ValueKind::Duration("30s"), Nothing("all at once"), Some((Policy::Catchup, ANY_CATCHUP)), true,
+        kind: ValueKind::Duration("30s"), default: Nothing("all at once"), needs: Some((Policy::Catchup, ANY_CATCHUP)), decides_slots: true,
         "The time between launches that are caught up";
     MisfireGrace misfire_grace "misfire_grace": Option<Duration>,
-        ValueKind::Duration("5m"), Host(|host| host.misfire_grace), None, true,
+        kind: ValueKind::Duration("5m"), default: Host(|host| host.misfire_grace), needs: None, decides_slots: true,
         "The lateness up to which a slot is launched as if on time; a later slot is missed";
     Overlap overlap "overlap": Overlap,
-        Word(Overlap::WORDS), Fixed(|| Overlap::default().to_string()), None, false,
+        kind: Word(Overlap::WORDS), default: Fixed(|| Overlap::default().to_string()), needs: None, decides_slots: false,
         "What happens to a launch while another launch of its schedule is active";
     MaxBuffered max_buffered "max_buffered": Option<u32>,
-        Number(u32::MAX as u64), Fixed(|| MAX_BUFFERED.to_string()), Some((Policy::Overlap, &[Overlap::BufferAll.as_str()])), false,
+        kind: Number(u32::MAX as u64), default: Fixed(|| MAX_BUFFERED.to_string()), needs: Some((Policy::Overlap, &[Overlap::BufferAll.as_str()])), decides_slots: false,
         "The most launches in the queue";
     Keep keep "keep": Option<Keep>,
-        Word(Keep::WORDS), Fixed(|| Keep::default().to_string()), Some((Policy::Overlap, &[Overlap::BufferOne.as_str()])), false,
+        kind: Word(Keep::WORDS), default: Fixed(|| Keep::default().to_string()), needs: Some((Policy::Overlap, &[Overlap::BufferOne.as_str()])), decides_slots: false,
         "Which launch stays in the queue";
     MaxConcurrent max_concurrent "max_concurrent": Option<u32>,
-        Number(u32::MAX as u64), Nothing("no limit"), Some((Policy::Overlap, &[Overlap::Allow.as_str()])), false,
+        kind: Number(u32::MAX as u64), default: Nothing("no limit"), needs: Some((Policy::Overlap, &[Overlap::Allow.as_str()])), decides_slots: false,
         "The most launches that are active at the same time";
     CancelGrace cancel_grace "cancel_grace": Option<Duration>,
-        ValueKind::Duration("30s"), Fixed(|| duration_text(CANCEL_GRACE)), Some((Policy::Overlap, &[Overlap::CancelOther.as_str()])), false,
+        kind: ValueKind::Duration("30s"), default: Fixed(|| duration_text(CANCEL_GRACE)), needs: Some((Policy::Overlap, &[Overlap::CancelOther.as_str()])), decides_slots: false,
         "The time that a launch has to end after it was asked to";
     Delivery delivery "delivery": Delivery,
-        Word(Delivery::WORDS), Fixed(|| Delivery::default().to_string()), None, false,
+        kind: Word(Delivery::WORDS), default: Fixed(|| Delivery::default().to_string()), needs: None, decides_slots: false,
         "Whether a lost launch is run again; if not, it ends as unknown, and no task is called again after a failure";
     Jitter jitter "jitter": Option<Duration>,
-        ValueKind::Duration("30s"), Nothing("none"), None, true,
+        kind: ValueKind::Duration("30s"), default: Nothing("none"), needs: None, decides_slots: true,
         "The longest delay of a slot, chosen by hash and ending before the next slot";
     StartAt start_at "start_at": Option<Timestamp>,
-        Instant, Nothing("none"), None, true,
+        kind: Instant, default: Nothing("none"), needs: None, decides_slots: true,
         "No slot before this instant is launched";
     EndAt end_at "end_at": Option<Timestamp>,
-        Instant, Nothing("none"), None, true,
+        kind: Instant, default: Nothing("none"), needs: None, decides_slots: true,
         "No slot after this instant is launched";
     MaxLaunches max_launches "max_launches": Option<u64>,
-        Number(NUMBER_MAX), Nothing("no limit"), None, true,
+        kind: Number(NUMBER_MAX), default: Nothing("no limit"), needs: None, decides_slots: true,
         "The number of launches after which the schedule ends; launches by hand are not counted";
     PauseOnFailure pause_on_failure "pause_on_failure": Option<u32>,
-        Number(u32::MAX as u64), Nothing("never"), None, false,
+        kind: Number(u32::MAX as u64), default: Nothing("never"), needs: None, decides_slots: false,
         "The number of launches in a row that fail for good, after which the schedule is paused";
 }
 
@@ -309,7 +309,7 @@ impl Policies {
 
     /// Return every policy with the text that applies: its own, or its default.
     ///
-    /// `None` stands for a policy that has no meaning beside the others, or sets no limit.
+    /// `None` stands for a policy without an effect beside the others, and for one that sets no limit.
     pub fn effective(&self, defaults: &Defaults) -> impl Iterator<Item = (Policy, Option<String>)> {
         let effective = |policy: Policy| {
             let default = || match policy.spec().default {
@@ -326,7 +326,7 @@ impl Policies {
             .map(move |&policy| (policy, effective(policy)))
     }
 
-    /// Return the need of a policy that the others do not meet: the other policy, its word, and the words needed.
+    /// If `needs` of `policy` is not met, return the other policy, its present word, and the words that would do.
     pub(super) fn unmet_need(
         &self,
         policy: Policy,
@@ -361,7 +361,9 @@ impl Policies {
         self.cancel_grace.unwrap_or(CANCEL_GRACE)
     }
 
-    /// Whether slots are launched at the same times as under `other`. A change of timing applies to later slots only.
+    /// Whether slots are launched at the same times as under `other`. If not, an edit moves the cursor to now.
+    ///
+    /// A new policy that moves slots belongs here.
     pub fn same_timing(&self, other: &Policies) -> bool {
         let timing = |policies: &Policies| {
             let ends = (policies.end_at, policies.max_launches);
@@ -370,7 +372,8 @@ impl Policies {
         timing(self) == timing(other)
     }
 
-    /// Return `slot` or `start_at`, whichever is later; `None` when the schedule has ended after `made` launches.
+    /// Return the earliest next slot: `slot`, but not before `start_at`. `None` when `end_at` has passed, or `made` launches
+    /// reach `max_launches`.
     pub fn allowed_from(&self, slot: Timestamp, made: u64) -> Option<Timestamp> {
         let slot = self.start_at.map_or(slot, |start| start.max(slot));
         let ended =
@@ -383,7 +386,7 @@ impl Policies {
         self.max_launches.map(|max| max.saturating_sub(made))
     }
 
-    /// Whether this many launches in a row that failed for good pause the schedule.
+    /// Whether `failures_in_a_row` launches that failed for good reach `pause_on_failure`.
     pub fn pauses_after(&self, failures_in_a_row: u32) -> bool {
         self.pause_on_failure
             .is_some_and(|failures| failures_in_a_row >= failures)
@@ -417,18 +420,18 @@ impl<'de> Deserialize<'de> for Policies {
     }
 }
 
-/// The type of a policy in [`Policies`].
-trait Setting: Sized {
+/// A type that a field of [`Policies`] may have.
+trait PolicyValue: Sized {
     fn read(text: &str, kind: ValueKind) -> Result<Self, String>;
 
     /// Return the text; `None` for a policy that is not set, or has the default of its word.
     fn text(&self) -> Option<String>;
 }
 
-/// Implement [`Setting`] for types, each with the functions that read and print it.
-macro_rules! settings {
+/// Implement [`PolicyValue`] for types, each with the functions that read and print it.
+macro_rules! policy_values {
     ($($type:ty: $read:expr, $print:expr;)*) => {$(
-        impl Setting for $type {
+        impl PolicyValue for $type {
             fn read(text: &str, kind: ValueKind) -> Result<$type, String> {
                 let read: fn(&str, ValueKind) -> Result<$type, String> = $read;
                 read(text, kind)
@@ -442,7 +445,7 @@ macro_rules! settings {
     )*};
 }
 
-settings! {
+policy_values! {
     Catchup: |text, _| Catchup::read(text), word_text;
     Overlap: |text, _| Overlap::read(text), word_text;
     Delivery: |text, _| Delivery::read(text), word_text;
