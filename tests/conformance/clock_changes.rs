@@ -163,7 +163,10 @@ impl ClockChange {
             let now = self.start().plus(Duration::from_secs(minute * 60));
             clock.advance_to(now);
             let tick = engine.tick(now).await.unwrap();
-            assert_eq!((tick.claimed, tick.finished), (tick.decisions, tick.decisions));
+            assert_eq!(
+                (tick.claimed, tick.finished),
+                (tick.decisions, tick.decisions)
+            );
             launched += tick.decisions;
         }
         let mut tx = test.read().await;
