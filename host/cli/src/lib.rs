@@ -1,6 +1,6 @@
 //! The command line: the contract with operators and scripts.
 //!
-//! Data goes to stdout, messages to stderr. [`output::Exit`] lists the exit codes.
+//! Data goes to stdout, messages to stderr. `output::Exit` lists the exit codes.
 
 // Bad input must end with a message and an exit code, never with a panic. Tests may panic (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -11,7 +11,7 @@ use campanile_store::{Origin, Tx};
 /// The name of a refused schedule, and why.
 pub type Refusal = (String, String);
 
-/// What [`reconcile`] changed.
+/// What `reconcile` changed.
 #[derive(Default)]
 pub struct Reconciled {
     pub added: usize,
