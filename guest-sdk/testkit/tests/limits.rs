@@ -190,7 +190,7 @@ fn streams_keep_their_files_open() {
         Outcome::Failed,
         "has 10 files and directories open, its limit",
     );
-    // Listings have a limit of their own, because they are in memory.
+    // Directory listings have a separate limit, because the host buffers them in memory.
     let report = within(open(".", 16, true), limit);
     fits(&report);
     assert_eq!(share(&report, Resource::OpenFiles).used, 2);

@@ -27,7 +27,7 @@ pub(crate) enum Exit {
     /// the command ran, and the thing that it did or checked failed.
     /// [Commands](commands.md) says what that means for each
     Failed,
-    /// wrong usage, or refused before anything was changed. stderr says what is wrong, where, and what to do next
+    /// wrong usage, or input that is refused; the command changed nothing. stderr says what is wrong, where, and what to do next
     Refused,
 }
 

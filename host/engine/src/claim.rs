@@ -23,7 +23,7 @@ use campanile_model::ids::RunId;
 use campanile_package::Package;
 use campanile_store::runs::{self, ClaimedLaunch, ClaimedRun, Finish, NewRun};
 
-/// The longest sleep of the dispatcher: a launch that another host opens wakes nobody here.
+/// The longest sleep of the dispatcher. A launch that another host opens does not wake this host.
 const DISPATCH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The end of a run, and its permit, which `record_ends` releases after it has recorded the end.

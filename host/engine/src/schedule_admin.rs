@@ -482,7 +482,7 @@ async fn check(tx: &mut Tx, wanted: &ScheduleDefinition, id: ScheduleId) -> Resu
     Ok(rule)
 }
 
-/// Refuse a schedule that would never fire. Files may define such schedules: nobody edits a file when one is over.
+/// Refuse a schedule that would never fire. A file may define such a schedule, because it keeps a schedule that has ended.
 fn refuse_nothing_ahead(wanted: &ScheduleDefinition, rule: &Rule, now: Timestamp) -> Result {
     let policies = &wanted.policies;
     let fires = match rule.delay_after_completion() {

@@ -2,8 +2,8 @@
 //!
 //! | the file                | its schedules                                                                     |
 //! |-------------------------|-----------------------------------------------------------------------------------|
-//! | defines them            | are added or revised, and those that it no longer defines are removed             |
-//! | defines a refused one   | follow as above, but none is removed: the refused definition may mean it          |
+//! | has valid definitions   | are added or revised; a schedule without a definition in the file is removed      |
+//! | has a refused definition| are added or revised, but none is removed: the definition may be of that schedule |
 //! | cannot be read          | stay as they are, which is reported                                               |
 //! | is missing              | stay as they are; if there are any, that is reported                              |
 //!

@@ -225,7 +225,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// Do `work` and return what it took.
+    /// Run `work`; return its result with its processor time and its wall time.
     async fn of<T>(work: impl Future<Output = T>) -> (T, Cost) {
         let cpu_time = || {
             let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);

@@ -59,7 +59,7 @@ impl Diff {
     }
 }
 
-/// Return the changes after which the schedules that their definer owns are those that are `wanted`, of that `origin`.
+/// Compare the schedules of one file or package, of that `origin`, with the definitions `wanted`; return what to change.
 ///
 /// `current` holds these schedules, and all with a wanted name. The others do not change and keep their names.
 pub fn diff(

@@ -1,4 +1,4 @@
-//! Make the schedules of a file or a package those that it defines.
+//! Add, revise and remove schedules in the database until they equal the definitions of a file or a package.
 
 use std::collections::BTreeSet;
 
