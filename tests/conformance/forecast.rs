@@ -350,10 +350,11 @@ async fn durations_are_of_the_newest_successful_launches(test: TestDb) {
         .await
         .unwrap();
     let mut durations = async |schedule, limit, launches_max| {
-        let found = stats::durations(&mut tx, schedule_id(schedule), limit, launches_max)
+        let found = stats::successes(&mut tx, schedule_id(schedule), limit, launches_max)
             .await
             .unwrap();
-        found.iter().map(Duration::as_secs).collect::<Vec<_>>()
+        let durations = found.iter().map(|(start, end)| end.since(*start).as_secs());
+        durations.collect::<Vec<_>>()
     };
     assert_eq!(durations(1, 50, 500).await, [1, 7, 5]);
     assert_eq!(durations(1, 2, 500).await, [1, 7]);

@@ -82,7 +82,7 @@ impl RunBuckets {
         let after = apply(&mut tx, namespace, before, changes).await?;
         let bytes = unsigned(after.bytes);
         check_growth(unsigned(before.bytes), bytes, bytes_max)?;
-        buckets::resize(&mut tx, namespace, after).await?;
+        buckets::resize(&mut tx, namespace, after.bytes, after.last_position).await?;
         // This lock is the last statement, because the lease keeper's renewal waits while it is held.
         if !runs::lock_if_current(&mut tx, self.run, self.fence).await? {
             return Err(BucketError::ClaimLost.into());
@@ -102,6 +102,7 @@ async fn apply(
     let keys: BTreeSet<&str> = changes.iter().map(|(key, _)| key.as_str()).collect();
     let keys: Vec<&str> = keys.into_iter().collect();
     let stored = buckets::sizes(tx, namespace, &keys).await?;
+    let stored: HashMap<Vec<u8>, i64> = stored.into_iter().collect();
     let is_stored = |key: &str| stored.contains_key(key.as_bytes());
     let mut row = before;
     let mut sizes: HashMap<&[u8], i64> = HashMap::new();
@@ -166,6 +167,7 @@ impl Buckets for RunBuckets {
             let mut tx = self.db.read().await?;
             let asked: Vec<&str> = keys.iter().map(String::as_str).collect();
             let found = buckets::values(&mut tx, namespace, &asked).await?;
+            let found: HashMap<Vec<u8>, Vec<u8>> = found.into_iter().collect();
             let values = keys.iter().map(|key| found.get(key.as_bytes()).cloned());
             Ok(values.collect())
         })
@@ -215,7 +217,7 @@ impl Buckets for RunBuckets {
         self.permitted(move || async move {
             let mut locked = self.lock(namespace).await?;
             let values = buckets::values(&mut locked.0, namespace, &[key]).await?;
-            let value = values.get(key.as_bytes()).map(Vec::as_slice);
+            let value = values.first().map(|(_, value)| value.as_slice());
             let sum = add(key, value, delta)?;
             let change = (key.to_owned(), Some(sum.to_string().into_bytes()));
             let bytes = self.change(locked, namespace, &[change], bytes_max).await?;

@@ -59,7 +59,10 @@ async fn releasable(ctx: &Ctx, now: Timestamp) -> Result<Vec<ScheduleId>> {
     let mut tx = ctx.db.read().await?;
     let queues = overlap::queued_schedules(&mut tx, now).await?;
     let ids: Vec<ScheduleId> = queues.iter().map(|queue| queue.id).collect();
-    let active = overlap::count_active(&mut tx, &ids).await?;
+    let mut active: HashMap<ScheduleId, usize> = HashMap::new();
+    for schedule in overlap::active(&mut tx, &ids).await? {
+        *active.entry(schedule).or_default() += 1;
+    }
     let revisions = queues.iter().map(|queue| (queue.id, queue.revision));
     let specs = ctx.specs.get_all(&mut tx, revisions).await?;
     let mut candidates = Vec::new();

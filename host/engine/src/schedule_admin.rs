@@ -301,6 +301,7 @@ pub(super) async fn set_next_slots(
         .filter(|(state, ..)| state.next_slot.is_none());
     let ids: Vec<ScheduleId> = without_slot.clone().map(|(state, ..)| state.id).collect();
     let finished = launches::newest_finished_at(tx, &ids).await?;
+    let finished: BTreeMap<ScheduleId, Option<Timestamp>> = finished.into_iter().collect();
     let slots = without_slot.filter_map(|(state, rule, policies)| {
         let (id, cursor_at) = (state.id, state.cursor_at);
         let newest = finished.get(&id).copied();
@@ -369,9 +370,10 @@ pub(super) async fn next_slot(
     cursor_at: Timestamp,
 ) -> Result<Option<Timestamp>, DbError> {
     let newest = match rule.delay_after_completion() {
-        Some(_) => launches::newest_finished_at(tx, &[id]).await?.remove(&id),
+        Some(_) => launches::newest_finished_at(tx, &[id]).await?.pop(),
         None => None,
     };
+    let newest = newest.map(|(_, finished_at)| finished_at);
     Ok(next_slot_after(rule, policies, history, cursor_at, newest))
 }
 

@@ -5,7 +5,7 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{changed, run, statements};
+use super::sql::{run, statements};
 use super::types::{json_text, storable};
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
@@ -93,9 +93,6 @@ statements! {
     const INSERT: &str = "INSERT INTO backfill (id, schedule_id, schedule_revision, status, from_at, to_at, spread_ms, forced, context,
             cursor_at, next_fire, slots, launched, slots_skipped, created_at, created_by, finished_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
-    const ADVANCE: &str = "UPDATE backfill SET cursor_at = $3, next_fire = $4, launched = launched + $5, slots_skipped = slots_skipped + $6
-        WHERE id = $1 AND cursor_at = $2 AND status = 'running'";
-
     /// Count the launches of a backfill by how they ended.
     pub async fn launch_totals(backfill: BackfillId) -> LaunchTotals = one_row
         "SELECT count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
@@ -126,6 +123,12 @@ statements! {
     /// Return the running backfills, oldest first.
     pub async fn running() -> Vec<Backfill> = rows
         select!("WHERE b.status = 'running' ORDER BY b.created_at, b.id");
+
+    /// Move the cursor of a running backfill. False when it was moved or ended meanwhile.
+    pub async fn advance(step: &BackfillStep) -> bool = changed
+        "UPDATE backfill SET cursor_at = $3, next_fire = $4, launched = launched + $5, slots_skipped = slots_skipped + $6
+        WHERE id = $1 AND cursor_at = $2 AND status = 'running'"
+        => [step.id, step.from, step.to, step.next_fire, step.launched, step.slots_skipped];
 
     /// End a running backfill. False when it had ended.
     pub async fn finish(id: BackfillId, status: BackfillStatus, now: Timestamp) -> bool = changed
@@ -182,19 +185,5 @@ pub async fn insert(tx: &mut Tx, backfill: &Backfill) -> Result<(), DbError> {
         backfill.created_at,
         storable(&backfill.created_by),
         backfill.finished_at
-    )
-}
-
-/// Move the cursor of a running backfill. False when it was moved or ended meanwhile.
-pub async fn advance(tx: &mut Tx, step: &BackfillStep) -> Result<bool, DbError> {
-    changed!(
-        tx,
-        ADVANCE,
-        step.id,
-        step.from,
-        step.to,
-        step.next_fire,
-        step.launched,
-        step.slots_skipped
     )
 }

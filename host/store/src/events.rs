@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{Batch, execute_batch, statements};
+use super::sql::{Batch, statements};
 use super::types::storable;
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
@@ -30,11 +30,14 @@ pub struct NewEvent {
 }
 
 statements! {
-    const RECORD: Batch = Batch::new("INSERT INTO event (id, at, kind, subject, detail) VALUES ", 5, "");
-
     /// Return the newest `limit` events, newest first.
     pub async fn list(limit: i64) -> Vec<Event> = rows
         "SELECT at, kind, subject, detail FROM event ORDER BY at DESC, id DESC LIMIT $1";
+
+    /// Record events that happened at the same moment, in this order.
+    pub async fn record_all(at: Timestamp, events: &[NewEvent]) -> () = execute_batch
+        Batch::new("INSERT INTO event (id, at, kind, subject, detail) VALUES ($1, $2, $3, $4, $5)"),
+        events, |event| [uuid_at(at), at, event.kind, storable(&event.subject), storable(&event.detail)];
 }
 
 /// Record one event.
@@ -51,16 +54,4 @@ pub async fn record(
         detail: detail.to_owned(),
     };
     record_all(tx, at, &[event]).await
-}
-
-/// Record events that happened at the same moment, in this order.
-pub async fn record_all(tx: &mut Tx, at: Timestamp, events: &[NewEvent]) -> Result<(), DbError> {
-    execute_batch!(tx, RECORD, events, |event| [
-        uuid_at(at),
-        at,
-        event.kind,
-        storable(&event.subject),
-        storable(&event.detail),
-    ]);
-    Ok(())
 }

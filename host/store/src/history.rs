@@ -8,8 +8,7 @@ use super::events::Event;
 use super::launches::{LaunchRow, launch_columns, launch_tables};
 use super::runs::{RunRow, run_columns};
 use super::schedules::{Revision, revision_columns};
-use super::sql::{row, rows, statements};
-use super::{DbError, Tx};
+use super::sql::statements;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 
@@ -52,13 +51,6 @@ macro_rules! decided {
 }
 
 statements! {
-    // Ranges do not overlap, so only the last range that begins by then can hold the slot.
-    const SLOT: &str = decided!("l.schedule_id = $1 AND l.scheduled_time <= $2
-        AND l.kind <> 'manual' AND l.kind <> 'backfill' ORDER BY l.scheduled_time DESC LIMIT 1");
-    const CONCURRENT: &str = decided!("l.schedule_id = $1 AND l.id <> $2
-        AND (l.decided_at < $3 OR (l.decided_at = $3 AND l.scheduled_time < $4)) AND l.decision <> 'skipped'
-        AND (l.finished_at IS NULL OR l.finished_at > $3) ORDER BY l.decided_at DESC, l.scheduled_time DESC LIMIT $5");
-
     /// Return the schedules that have or had the name.
     ///
     /// The one that has it now comes first, then removed schedules, newest first, then schedules that were renamed.
@@ -93,6 +85,20 @@ statements! {
     pub async fn caught_up_before(schedule: ScheduleId, slot: Timestamp) -> Option<DecidedLaunch> = row
         decided!("l.schedule_id = $1 AND l.scheduled_time < $2 AND l.kind = 'catchup' ORDER BY l.scheduled_time DESC LIMIT 1");
 
+    /// Return the decision about a slot, or about the range that holds the slot.
+    // Ranges do not overlap, so only the last range that begins by then can hold the slot.
+    pub async fn of_slot(schedule: ScheduleId, slot: Timestamp) -> Option<DecidedLaunch> = row
+        decided!("l.id = (SELECT n.id FROM launch n WHERE n.schedule_id = $1 AND n.scheduled_time <= $2
+            AND n.kind <> 'manual' AND n.kind <> 'backfill' ORDER BY n.scheduled_time DESC LIMIT 1)
+        AND l.last_scheduled_time >= $2");
+
+    /// Return the newest launches of the same schedule that were decided before `decided` and unfinished at that moment.
+    pub async fn concurrent(schedule: ScheduleId, decided: &LaunchRow) -> Vec<DecidedLaunch> = rows
+        decided!("l.schedule_id = $1 AND l.id <> $2
+        AND (l.decided_at < $3 OR (l.decided_at = $3 AND l.scheduled_time < $4)) AND l.decision <> 'skipped'
+        AND (l.finished_at IS NULL OR l.finished_at > $3) ORDER BY l.decided_at DESC, l.scheduled_time DESC LIMIT $5")
+        => [schedule, decided.id, decided.decided_at, decided.scheduled_time, CONCURRENT_MAX];
+
     /// Return the runs of a launch, oldest first.
     pub async fn runs(launch: LaunchId) -> Vec<RunRow> = rows
         concat!("SELECT ", run_columns!(), "r.launch_id = $1 ORDER BY r.started_at, r.id");
@@ -101,31 +107,4 @@ statements! {
     pub async fn events(subject: &str, since: Timestamp, until: Timestamp) -> Vec<Event> = rows
         "SELECT at, kind, subject, detail FROM event
         WHERE subject = $1 AND at >= $2 AND at <= $3 ORDER BY at, id";
-}
-
-/// Return the decision about a slot, or about the range that holds the slot.
-pub async fn of_slot(
-    tx: &mut Tx,
-    schedule: ScheduleId,
-    slot: Timestamp,
-) -> Result<Option<DecidedLaunch>, DbError> {
-    let found: Option<DecidedLaunch> = row!(tx, SLOT, schedule, slot)?;
-    Ok(found.filter(|decided| slot <= decided.launch.last_scheduled_time))
-}
-
-/// Return the newest launches of the same schedule that were decided before `decided` and unfinished at that moment.
-pub async fn concurrent(
-    tx: &mut Tx,
-    schedule: ScheduleId,
-    decided: &LaunchRow,
-) -> Result<Vec<DecidedLaunch>, DbError> {
-    rows!(
-        tx,
-        CONCURRENT,
-        schedule,
-        decided.id,
-        decided.decided_at,
-        decided.scheduled_time,
-        CONCURRENT_MAX
-    )
 }

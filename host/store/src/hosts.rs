@@ -3,8 +3,7 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{run, statements};
-use super::{DbError, Tx};
+use super::sql::statements;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::HostId;
 pub use campanile_model::status::EndReason;
@@ -31,8 +30,11 @@ pub struct DeadHost {
 }
 
 statements! {
-    const REGISTER: &str = "INSERT INTO host (id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $6)";
+    /// Insert a host that starts.
+    pub async fn register(host: &Host) -> () = run
+        "INSERT INTO host (id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $6)"
+        => [host.id, &host.name, &host.version, &host.wasmtime_version, &host.tzdata_version, host.started_at];
 
     /// Record a heartbeat. False when another process has marked the host as dead.
     pub async fn heartbeat(id: HostId, now: Timestamp) -> bool = changed
@@ -64,18 +66,4 @@ statements! {
     pub async fn live() -> Vec<Host> = rows
         "SELECT id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, ended_at, end_reason
         FROM host WHERE ended_at IS NULL ORDER BY started_at";
-}
-
-/// Insert a host that starts.
-pub async fn register(tx: &mut Tx, host: &Host) -> Result<(), DbError> {
-    run!(
-        tx,
-        REGISTER,
-        host.id,
-        &host.name,
-        &host.version,
-        &host.wasmtime_version,
-        &host.tzdata_version,
-        host.started_at
-    )
 }

@@ -1,18 +1,15 @@
 //! Launches: the decisions about slots, and how each launch ended.
 
-use std::collections::HashMap;
-
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{Batch, execute_batch, rows_batch, statements};
+use super::sql::{Batch, execute_batch, statements};
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{
     ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId,
 };
-use campanile_model::status::Overlap;
-use campanile_model::status::{Decision, FailureKind, LaunchStatus};
+use campanile_model::status::{Decision, FailureKind, LaunchStatus, Overlap};
 
 /// A decision to insert.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,22 +104,13 @@ macro_rules! launch_tables {
 pub(super) use {launch_columns, launch_tables};
 
 statements! {
+    // The first decision about a slot stands.
     const INSERT: Batch = Batch::new(
         "INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, scheduled_local, last_scheduled_time, slot_count,
         decision, reason, overlaps_id, status, package, digest, context, overlap, backfill_id, interval_start, fire_time, decided_by,
         decided_at, finished_at)
-        VALUES ",
-        22,
-        // The first decision about a slot stands.
-        " ON CONFLICT DO NOTHING",
-    );
-    const NEWEST_FINISHED_AT: Batch = Batch::new(
-        "WITH v AS (SELECT * FROM (VALUES ",
-        1,
-        ") AS listed)
-        SELECT l.schedule_id, l.finished_at FROM v JOIN launch l ON l.schedule_id = v.column1
-        WHERE l.kind <> 'manual' AND l.kind <> 'backfill' AND l.scheduled_time = (SELECT max(n.scheduled_time) FROM launch n
-            WHERE n.schedule_id = v.column1 AND n.kind <> 'manual' AND n.kind <> 'backfill')",
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
+        ON CONFLICT DO NOTHING",
     );
 
     /// Return the newest `limit` launches, newest decision first; only those of schedules called `schedule`, when given.
@@ -143,6 +131,16 @@ statements! {
     pub async fn of_schedule(schedule: ScheduleId, limit: i64) -> Vec<LaunchRow> = rows
         concat!("SELECT ", launch_columns!(), launch_tables!(),
         "l.schedule_id = $1 ORDER BY l.scheduled_time DESC LIMIT $2");
+
+    /// Return when the launch of each schedule's newest slot finished, or none inside while it has not.
+    ///
+    /// A schedule without any slot is left out. Manual and backfill launches do not count.
+    pub async fn newest_finished_at(schedules: &[ScheduleId]) -> Vec<(ScheduleId, Option<Timestamp>)> = rows_batch
+        Batch::new("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed)
+        SELECT l.schedule_id, l.finished_at FROM v JOIN launch l ON l.schedule_id = v.column1
+        WHERE l.kind <> 'manual' AND l.kind <> 'backfill' AND l.scheduled_time = (SELECT max(n.scheduled_time) FROM launch n
+            WHERE n.schedule_id = v.column1 AND n.kind <> 'manual' AND n.kind <> 'backfill')"),
+        schedules, |schedule| [*schedule];
 }
 
 impl NewLaunch {
@@ -181,18 +179,5 @@ pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> 
         launch.decided_by,
         launch.decided_at,
         launch.status().1,
-    ]);
-    Ok(())
-}
-
-/// Return when the launch of each schedule's newest slot finished, or none inside while it has not.
-///
-/// A schedule without any slot is left out. Manual and backfill launches do not count.
-pub async fn newest_finished_at(
-    tx: &mut Tx,
-    schedules: &[ScheduleId],
-) -> Result<HashMap<ScheduleId, Option<Timestamp>>, DbError> {
-    let found: Vec<(ScheduleId, Option<Timestamp>)> =
-        rows_batch!(tx, NEWEST_FINISHED_AT, schedules, |schedule| [*schedule]);
-    Ok(found.into_iter().collect())
+    ])
 }

@@ -3,16 +3,13 @@
 //! A transaction that decides about a launch, or releases one from the queue, has locked its schedule's row. So two
 //! transactions never decide at the same time.
 
-use std::collections::HashMap;
-
 use sqlx::FromRow;
 
-use super::sql::{Batch, execute_batch, one_value, rows, rows_batch, statements, values_batch};
+use super::sql::{Batch, execute_batch, one_value, rows, rows_batch, statements};
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
-use campanile_model::status::LaunchStatus;
-use campanile_model::status::{Displaced, Overlap};
+use campanile_model::status::{Displaced, LaunchStatus, Overlap};
 
 /// The reason of launches that are skipped or cancelled for another launch of their schedule.
 pub const REASON: &str = "overlap";
@@ -49,28 +46,19 @@ macro_rules! unfinished_columns {
         "SELECT l.id, l.schedule_id, l.kind, l.status, l.scheduled_time, l.fire_time, l.decided_at, l.recoveries, l.overlap, "
     };
 }
-/// A list of schedules as the table `v`.
-macro_rules! listed {
-    () => {
-        "WITH v AS (SELECT * FROM (VALUES "
-    };
-}
 /// The end of the launches that displaced launches can have.
 macro_rules! end_displaced {
     ($from:literal) => {
-        Batch::new(
-            // A launch without a run is skipped; only a launch that has started can be cancelled.
+        // A launch without a run is skipped; only a launch that has started can be cancelled.
+        Batch::new(concat!(
             "UPDATE launch SET reason = 'overlap', overlaps_id = v.column2, finished_at = v.column3,
             status = CASE WHEN launch.attempts = 0 THEN 'skipped' ELSE 'cancelled' END,
             decision = CASE WHEN launch.attempts = 0 THEN 'skipped' ELSE launch.decision END,
-            failure = CASE WHEN launch.attempts = 0 THEN NULL ELSE 'cancelled' END FROM (VALUES ",
-            3,
-            concat!(
-                ") AS v WHERE launch.id = v.column1 AND (launch.status IN (",
-                $from,
-                ")) = TRUE RETURNING launch.schedule_id, launch.kind, launch.status"
-            ),
-        )
+            failure = CASE WHEN launch.attempts = 0 THEN NULL ELSE 'cancelled' END
+            FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status IN (",
+            $from,
+            ")) = TRUE RETURNING launch.schedule_id, launch.kind, launch.status"
+        ))
     };
 }
 /// The cancellation of the active runs of displaced launches.
@@ -78,25 +66,20 @@ macro_rules! end_displaced {
 /// The link from the launch finds the run by its id: SQLite would walk all runs for a condition on `launch_id`.
 macro_rules! end_runs {
     ($from:literal) => {
-        Batch::new(
+        Batch::new(concat!(
             "UPDATE run SET status = 'cancelled', finished_at = v.column2, lease_until = NULL, retry_at = NULL,
-            failure = 'cancelled' FROM (VALUES ",
-            2,
-            concat!(
-                ") AS v JOIN launch l ON l.id = v.column1 WHERE run.id = l.run_id AND (run.status IN (",
-                $from,
-                ")) = TRUE"
-            ),
-        )
+            failure = 'cancelled' FROM (VALUES ($1, $2)) AS v JOIN launch l ON l.id = v.column1
+            WHERE run.id = l.run_id AND (run.status IN (",
+            $from,
+            ")) = TRUE"
+        ))
     };
 }
 
 statements! {
     // A partial index on the schedule answers each part, however many launches there are.
     const UNFINISHED: Batch = Batch::new(
-        listed!(),
-        1,
-        concat!(") AS listed) ", unfinished_columns!(), "r.cancel_deadline
+        concat!("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed) ", unfinished_columns!(), "r.cancel_deadline
                 FROM v JOIN run r ON r.schedule_id = v.column1 JOIN launch l ON l.id = r.launch_id
                 WHERE r.status IN ('running', 'waiting')
             UNION ALL ", unfinished_columns!(), "NULL
@@ -116,36 +99,19 @@ statements! {
         WHERE EXISTS (SELECT 1 FROM launch l WHERE l.schedule_id = s.id AND l.decision = 'queued' AND l.fire_time <= $1
             AND (s.enabled OR l.kind IN ('manual', 'backfill')))";
     const ANY_QUEUED: &str = "SELECT count(*) FROM (SELECT 1 FROM launch WHERE decision = 'queued' AND fire_time <= $1 LIMIT 1) AS first";
-    const ACTIVE: Batch = Batch::new(
-        listed!(),
-        1,
-        ") AS listed)
-            SELECT r.schedule_id FROM v JOIN run r ON r.schedule_id = v.column1 WHERE r.status IN ('running', 'waiting')
-            UNION ALL SELECT l.schedule_id FROM v JOIN launch l ON l.schedule_id = v.column1
-                WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'",
-    );
-    const OPEN_QUEUED: Batch = Batch::new(
-        "UPDATE launch SET decision = 'launched', status = 'open', opened_at = v.column2, decided_by = v.column3 FROM (VALUES ",
-        3,
-        ") AS v WHERE launch.id = v.column1 AND (launch.decision = 'queued') = TRUE",
-    );
     const SKIP_QUEUED: Batch = Batch::new(
         "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = 'overlap', overlaps_id = v.column2,
-            finished_at = v.column3 FROM (VALUES ",
-        3,
-        ") AS v WHERE launch.id = v.column1 AND (launch.decision = 'queued') = TRUE
-            RETURNING launch.schedule_id, launch.kind, launch.status",
+            finished_at = v.column3
+        FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.decision = 'queued') = TRUE
+        RETURNING launch.schedule_id, launch.kind, launch.status",
     );
     const ASK_RUN: Batch = Batch::new(
-        "UPDATE run SET cancel_deadline = v.column2 FROM (VALUES ",
-        2,
-        ") AS v JOIN launch l ON l.id = v.column1
-            WHERE run.id = l.run_id AND (run.status = 'running' AND run.cancel_deadline IS NULL) = TRUE",
+        "UPDATE run SET cancel_deadline = v.column2 FROM (VALUES ($1, $2)) AS v JOIN launch l ON l.id = v.column1
+        WHERE run.id = l.run_id AND (run.status = 'running' AND run.cancel_deadline IS NULL) = TRUE",
     );
     const RECORD_OVERLAP: Batch = Batch::new(
-        "UPDATE launch SET overlaps_id = v.column2 FROM (VALUES ",
-        2,
-        ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running'
+        "UPDATE launch SET overlaps_id = v.column2 FROM (VALUES ($1, $2)) AS v
+        WHERE launch.id = v.column1 AND (launch.status = 'running'
             AND EXISTS (SELECT 1 FROM run WHERE run.id = launch.run_id AND run.cancel_deadline IS NOT NULL)) = TRUE",
     );
     const END_ACTIVE_RUN: Batch = end_runs!("'running', 'waiting'");
@@ -158,6 +124,20 @@ statements! {
         "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = $2, finished_at = $3
         WHERE schedule_id = $1 AND (decision = 'queued'
             OR (run_id IS NULL AND decision = 'launched' AND status = 'open' AND attempts = 0))";
+
+    /// Return the schedule of each launch of these schedules that is open, running or waiting.
+    pub async fn active(schedules: &[ScheduleId]) -> Vec<ScheduleId> = values_batch
+        Batch::new("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed)
+            SELECT r.schedule_id FROM v JOIN run r ON r.schedule_id = v.column1 WHERE r.status IN ('running', 'waiting')
+            UNION ALL SELECT l.schedule_id FROM v JOIN launch l ON l.schedule_id = v.column1
+                WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'"),
+        schedules, |schedule| [*schedule];
+
+    /// Open queued launches in the name of `host`.
+    pub async fn open_queued(host: HostId, launches: &[LaunchId], now: Timestamp) -> () = execute_batch
+        Batch::new("UPDATE launch SET decision = 'launched', status = 'open', opened_at = v.column2, decided_by = v.column3
+        FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.decision = 'queued') = TRUE"),
+        launches, |launch| [*launch, now, host];
 }
 
 /// Return the unfinished launches of schedules, in the order in which they were decided.
@@ -166,7 +146,7 @@ pub async fn unfinished(
     schedules: &[ScheduleId],
 ) -> Result<Vec<UnfinishedLaunch>, DbError> {
     let mut all: Vec<UnfinishedLaunch> =
-        rows_batch!(tx, UNFINISHED, schedules, |schedule| [*schedule]);
+        rows_batch!(tx, UNFINISHED, schedules, |schedule| [*schedule])?;
     // A backfill decides many launches at once, all with one fire time: the oldest slot is first.
     all.sort_unstable_by_key(|launch| {
         (
@@ -186,30 +166,6 @@ pub async fn queued_schedules(tx: &mut Tx, now: Timestamp) -> Result<Vec<QueuedS
         return Ok(Vec::new());
     }
     rows!(tx, QUEUED_SCHEDULES, now)
-}
-
-/// Count the open, running and waiting launches of each of these schedules that has any.
-pub async fn count_active(
-    tx: &mut Tx,
-    schedules: &[ScheduleId],
-) -> Result<HashMap<ScheduleId, usize>, DbError> {
-    let active: Vec<ScheduleId> = values_batch!(tx, ACTIVE, schedules, |schedule| [*schedule]);
-    let mut counts = HashMap::new();
-    for schedule in active {
-        *counts.entry(schedule).or_default() += 1;
-    }
-    Ok(counts)
-}
-
-/// Open queued launches in the name of `host`.
-pub async fn open_queued(
-    tx: &mut Tx,
-    host: HostId,
-    launches: &[LaunchId],
-    now: Timestamp,
-) -> Result<(), DbError> {
-    execute_batch!(tx, OPEN_QUEUED, launches, |launch| [*launch, now, host]);
-    Ok(())
 }
 
 /// Skip queued launches that others displace.
@@ -242,7 +198,7 @@ pub async fn cancel(
     execute_batch!(tx, RECORD_OVERLAP, displaced, |(displaced, _)| [
         displaced.launch,
         displaced.by,
-    ]);
+    ])?;
     Ok(skipped)
 }
 
@@ -267,8 +223,7 @@ async fn set_instants(
     batch: &Batch,
     instants: &[(LaunchId, Timestamp)],
 ) -> Result<(), DbError> {
-    execute_batch!(tx, batch, instants, |(launch, instant)| [*launch, *instant]);
-    Ok(())
+    execute_batch!(tx, batch, instants, |(launch, instant)| [*launch, *instant])
 }
 
 /// Run a batch of `(launch, displaced by, now)`; return the schedule of each slot's launch that it skipped.
@@ -284,7 +239,7 @@ async fn end(
             displaced.launch,
             displaced.by,
             now,
-        ]);
+        ])?;
     let skipped = ended
         .into_iter()
         .filter(|(_, kind, status)| kind.is_of_slot() && *status == LaunchStatus::Skipped);

@@ -3,9 +3,8 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{run, statements, value};
+use super::sql::statements;
 use super::types::storable;
-use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 pub use campanile_model::status::VersionDecision;
@@ -45,12 +44,25 @@ macro_rules! set_decision {
 }
 
 statements! {
-    const DECIDE: &str = concat!(set_decision!(), "digest = $2");
-    const BLOCK_NEWER: &str = concat!(set_decision!(), "digest <> $2 AND (decision IS NULL OR decision = 'approved')
+    /// Record a decision about one version, in place of an earlier one.
+    pub async fn decide(package: &str, digest: &ArtifactDigest, review: VersionReview<'_>, now: Timestamp) -> () = run
+        concat!(set_decision!(), "digest = $2")
+        => [package, digest, review.decision, now, storable(review.by), review.note.map(storable)];
+
+    /// Record `review` for the active version, the pending one, and those activated after `digest`; not for `digest`.
+    ///
+    /// A host whose folder still holds one of them must not activate it when it comes back. A rejected version stays
+    /// rejected.
+    pub async fn block_newer(package: &str, digest: &ArtifactDigest, review: VersionReview<'_>, now: Timestamp) -> () = run
+        concat!(set_decision!(), "digest <> $2 AND (decision IS NULL OR decision = 'approved')
           AND (activated_at > (SELECT v.activated_at FROM package_version v WHERE v.package = $1 AND v.digest = $2)
             OR digest IN (SELECT p.pending_digest FROM package p WHERE p.name = $1)
-            OR digest IN (SELECT p.digest FROM package p WHERE p.name = $1))");
-    const DECISION: &str = "SELECT decision FROM package_version WHERE package = $1 AND digest = $2";
+            OR digest IN (SELECT p.digest FROM package p WHERE p.name = $1))")
+        => [package, digest, review.decision, now, storable(review.by), review.note.map(storable)];
+
+    /// Return what a person decided about a version; none when there is no decision or no such version.
+    pub async fn decision(package: &str, digest: &ArtifactDigest) -> Option<VersionDecision> = value
+        "SELECT decision FROM package_version WHERE package = $1 AND digest = $2 AND decision IS NOT NULL";
 
     /// Record a version, if it is new. The package and the artifact must exist.
     pub(super) async fn add(package: &str, digest: &ArtifactDigest, manifest: &str, now: Timestamp) -> () = run
@@ -78,59 +90,4 @@ statements! {
     /// Return when a person last decided about any version.
     pub async fn last_decided_at() -> Option<Timestamp> = one_value
         "SELECT max(decided_at) FROM package_version";
-}
-
-/// Record a decision about one version, in place of an earlier one.
-pub async fn decide(
-    tx: &mut Tx,
-    package: &str,
-    digest: &ArtifactDigest,
-    review: VersionReview<'_>,
-    now: Timestamp,
-) -> Result<(), DbError> {
-    set(tx, DECIDE, package, digest, review, now).await
-}
-
-/// Record `review` for the active version, the pending one, and those activated after `digest`; not for `digest`.
-///
-/// A host whose folder still holds one of them must not activate it when it comes back. A rejected version stays
-/// rejected.
-pub async fn block_newer(
-    tx: &mut Tx,
-    package: &str,
-    digest: &ArtifactDigest,
-    review: VersionReview<'_>,
-    now: Timestamp,
-) -> Result<(), DbError> {
-    set(tx, BLOCK_NEWER, package, digest, review, now).await
-}
-
-async fn set(
-    tx: &mut Tx,
-    sql: &'static str,
-    package: &str,
-    digest: &ArtifactDigest,
-    review: VersionReview<'_>,
-    now: Timestamp,
-) -> Result<(), DbError> {
-    run!(
-        tx,
-        sql,
-        package,
-        digest,
-        review.decision,
-        now,
-        storable(review.by),
-        review.note.map(storable)
-    )
-}
-
-/// Return what a person decided about a version; none when there is no decision or no such version.
-pub async fn decision(
-    tx: &mut Tx,
-    package: &str,
-    digest: &ArtifactDigest,
-) -> Result<Option<VersionDecision>, DbError> {
-    let found: Option<Option<VersionDecision>> = value!(tx, DECISION, package, digest)?;
-    Ok(found.flatten())
 }

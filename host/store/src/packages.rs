@@ -106,10 +106,6 @@ statements! {
         ON CONFLICT (package, host_id) DO UPDATE SET digest = excluded.digest, pin = excluded.pin";
     const FOUND: &str = "UPDATE package SET missing_since = NULL, grants = $2
         WHERE name = $1 AND (missing_since IS NOT NULL OR grants <> $2)";
-    const REJECT: &str = "INSERT INTO package (name, manifest, missing_since, rejection, rejected_at, rejected_by)
-        VALUES ($1, '{}', $3, $2, $3, $4)
-        ON CONFLICT (name) DO UPDATE SET rejection = excluded.rejection, rejected_at = excluded.rejected_at,
-            rejected_by = excluded.rejected_by, pending_digest = NULL, pending_since = NULL";
     const CLEAR_REJECTION: &str = "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
         WHERE name = $1 AND rejected_by = $2";
     const CLEAR_REJECTIONS_OF_ENDED: &str = "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
@@ -132,6 +128,14 @@ statements! {
         "UPDATE package SET pending_digest = NULL, pending_since = NULL,
             rejection = NULL, rejected_at = NULL, rejected_by = NULL
         WHERE name = $1";
+
+    /// Record that a file in the folder of `host` cannot be used. An older version stays active.
+    pub async fn reject(host: HostId, name: &str, rejection: &str, now: Timestamp) -> () = run
+        "INSERT INTO package (name, manifest, missing_since, rejection, rejected_at, rejected_by)
+        VALUES ($1, '{}', $3, $2, $3, $4)
+        ON CONFLICT (name) DO UPDATE SET rejection = excluded.rejection, rejected_at = excluded.rejected_at,
+            rejected_by = excluded.rejected_by, pending_digest = NULL, pending_since = NULL"
+        => [name, storable(rejection), now, host];
 
     /// Delete the records of which packages ended hosts had.
     pub async fn withdraw_ended() -> () = run
@@ -224,17 +228,6 @@ pub async fn publish_host(
     run!(tx, PUBLISH_HOST, name, host, digest, sidecar.pin)?;
     run!(tx, FOUND, name, sidecar.grants)?;
     sidecars::keep(tx, host, name, sidecar).await
-}
-
-/// Record that a file in the folder of `host` cannot be used. An older version stays active.
-pub async fn reject(
-    tx: &mut Tx,
-    host: HostId,
-    name: &str,
-    rejection: &str,
-    now: Timestamp,
-) -> Result<(), DbError> {
-    run!(tx, REJECT, name, storable(rejection), now, host)
 }
 
 /// Record that `host` no longer has a package in its folder.

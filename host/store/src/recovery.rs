@@ -79,22 +79,19 @@ macro_rules! orphan_columns {
 statements! {
     const LOSE_RUN: Batch = Batch::new(
         "UPDATE run SET status = 'lost', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'lost', message = v.column3
-            FROM (VALUES ",
-        3,
-        ") AS v WHERE run.id = v.column1 AND (run.status IN ('running', 'waiting')) = TRUE",
+        FROM (VALUES ($1, $2, $3)) AS v WHERE run.id = v.column1 AND (run.status IN ('running', 'waiting')) = TRUE",
     );
     // The same statement reopens the launch and counts the recovery.
     const REOPEN: Batch = Batch::new(
         "UPDATE launch SET status = 'open', run_id = NULL, recoveries = recoveries + 1, recovered_at = v.column2, decided_by = v.column3
-            FROM (VALUES ",
-        3,
-        ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
+        FROM (VALUES ($1, $2, $3)) AS v
+        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
     );
     const END: Batch = Batch::new(
-        "UPDATE launch SET status = v.column2, reason = v.column3, finished_at = v.column4, failure = 'lost' FROM (VALUES ",
-        4,
-        ") AS v WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE
-            RETURNING launch.schedule_id, launch.scheduled_time, launch.status",
+        "UPDATE launch SET status = v.column2, reason = v.column3, finished_at = v.column4, failure = 'lost'
+        FROM (VALUES ($1, $2, $3, $4)) AS v
+        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE
+        RETURNING launch.schedule_id, launch.scheduled_time, launch.status",
     );
 
     /// Return runs whose lease has expired or whose host has ended, and runs whose retry has been due since `retry_before`;
@@ -148,21 +145,21 @@ pub async fn apply(
         .iter()
         .filter_map(|decision| decision.run_id)
         .collect();
-    execute_batch!(tx, LOSE_RUN, &runs, |run| [*run, now, message]);
+    execute_batch!(tx, LOSE_RUN, &runs, |run| [*run, now, message])?;
     let again = |decision: &&RecoveryDecision| decision.action == RecoveryAction::RunAgain;
     let (again, ended): (Vec<&RecoveryDecision>, Vec<_>) = decisions.iter().partition(again);
     execute_batch!(tx, REOPEN, &again, |decision| [
         decision.launch_id,
         now,
         host
-    ]);
+    ])?;
     let mut ended: Vec<(ScheduleId, Timestamp, LaunchStatus)> =
         rows_batch!(tx, END, &ended, |decision| [
             decision.launch_id,
             decision.action.end().map(|(status, _)| status),
             decision.action.end().and_then(|(_, reason)| reason),
             now,
-        ]);
+        ])?;
     // A launch that was asked to end has not failed.
     ended.retain(|(_, _, status)| *status != LaunchStatus::Cancelled);
     let failures = ended

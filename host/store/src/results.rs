@@ -42,9 +42,8 @@ impl<'a> LastResult<'a> {
 statements! {
     // The result of a later slot stands, in whatever order the runs finish.
     const SUCCESS: Batch = Batch::new(
-        "INSERT INTO schedule_result (schedule_id, success_scheduled_time, result) VALUES ",
-        3,
-        " ON CONFLICT (schedule_id) DO UPDATE SET
+        "INSERT INTO schedule_result (schedule_id, success_scheduled_time, result) VALUES ($1, $2, $3)
+        ON CONFLICT (schedule_id) DO UPDATE SET
             success_scheduled_time = excluded.success_scheduled_time,
             result = excluded.result,
             failure = CASE WHEN schedule_result.failure_scheduled_time > excluded.success_scheduled_time
@@ -55,9 +54,8 @@ statements! {
                OR schedule_result.success_scheduled_time <= excluded.success_scheduled_time",
     );
     const FAILURE: Batch = Batch::new(
-        "INSERT INTO schedule_result (schedule_id, failure_scheduled_time, failure) VALUES ",
-        3,
-        " ON CONFLICT (schedule_id) DO UPDATE SET
+        "INSERT INTO schedule_result (schedule_id, failure_scheduled_time, failure) VALUES ($1, $2, $3)
+        ON CONFLICT (schedule_id) DO UPDATE SET
             failure_scheduled_time = excluded.failure_scheduled_time, failure = excluded.failure
             WHERE (schedule_result.failure_scheduled_time IS NULL
                 OR schedule_result.failure_scheduled_time <= excluded.failure_scheduled_time)
@@ -86,6 +84,5 @@ pub(super) async fn keep<'a>(
         result.schedule_id,
         result.scheduled_time,
         result.json.as_deref(),
-    ]);
-    Ok(())
+    ])
 }

@@ -7,9 +7,7 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::results::{self, LastResult};
-use super::sql::{
-    Batch, Locking, execute_batch, locking, rows, rows_batch, statements, values_batch,
-};
+use super::sql::{Batch, Locking, execute_batch, locking, rows, statements, values_batch};
 use super::task_runs::{self, TaskRun};
 use super::types::storable;
 use super::{DbError, Tx};
@@ -206,14 +204,13 @@ pub(super) use run_columns;
 
 statements! {
     const START: Batch = Batch::new(
-        "INSERT INTO run (id, launch_id, schedule_id, status, is_recovery, digest, grants_hash, context_hash, host_id, fence, lease_until, started_at) VALUES ",
-        12,
-        "",
+        "INSERT INTO run (id, launch_id, schedule_id, status, is_recovery, digest, grants_hash, context_hash, host_id, fence, lease_until,
+            started_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
     );
     const LINK: Batch = Batch::new(
-        "UPDATE launch SET status = 'running', run_id = v.column2, attempts = attempts + 1, started_at = v.column3 FROM (VALUES ",
-        3,
-        ") AS v WHERE launch.id = v.column1 AND (launch.status = 'open') = TRUE",
+        "UPDATE launch SET status = 'running', run_id = v.column2, attempts = attempts + 1, started_at = v.column3
+        FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status = 'open') = TRUE",
     );
     const CLAIMABLE_RETRIES: Locking = locking!(
         concat!("SELECT r.id AS run_id, r.fence + 1 AS fence, r.is_recovery, r.digest, ", claimed_columns!(), "
@@ -223,37 +220,22 @@ statements! {
         "FOR UPDATE OF r SKIP LOCKED"
     );
     const CONTINUE: Batch = Batch::new(
-        "UPDATE run SET status = 'running', retry_at = NULL, host_id = v.column2, fence = v.column3, lease_until = v.column4 FROM (VALUES ",
-        4,
-        ") AS v WHERE run.id = v.column1 AND (run.status = 'waiting') = TRUE",
+        "UPDATE run SET status = 'running', retry_at = NULL, host_id = v.column2, fence = v.column3, lease_until = v.column4
+        FROM (VALUES ($1, $2, $3, $4)) AS v WHERE run.id = v.column1 AND (run.status = 'waiting') = TRUE",
     );
     const CONTINUE_LAUNCH: Batch = Batch::new(
-        "UPDATE launch SET status = 'running', attempts = attempts + 1 FROM (VALUES ",
-        1,
-        ") AS v WHERE launch.id = v.column1 AND (launch.status = 'waiting') = TRUE",
-    );
-    const SET_HASHES: Batch = Batch::new(
-        "UPDATE run SET grants_hash = v.column2, context_hash = v.column3 FROM (VALUES ",
-        3,
-        ") AS v WHERE run.id = v.column1",
-    );
-    const RENEW: Batch = Batch::new(
-        "UPDATE run SET lease_until = v.column3 FROM (VALUES ",
-        3,
-        ") AS v WHERE run.id = v.column1 AND run.fence = v.column2 AND run.status = 'running' RETURNING run.id, run.cancel_deadline",
+        "UPDATE launch SET status = 'running', attempts = attempts + 1
+        FROM (VALUES ($1)) AS v WHERE launch.id = v.column1 AND (launch.status = 'waiting') = TRUE",
     );
     const FINISH: Batch = Batch::new(
         "UPDATE run SET status = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
-            lease_until = NULL FROM (VALUES ",
-        7,
-        ") AS v WHERE run.id = v.column1 AND (run.fence = v.column2 AND run.status = 'running') = TRUE
-            RETURNING run.id",
+            lease_until = NULL
+        FROM (VALUES ($1, $2, $3, $4, $5, $6, $7)) AS v
+        WHERE run.id = v.column1 AND (run.fence = v.column2 AND run.status = 'running') = TRUE RETURNING run.id",
     );
     const FINISH_LAUNCH: Batch = Batch::new(
         "UPDATE launch SET status = v.column2, finished_at = v.column3, failure = v.column4, message = v.column5, reason = v.column6
-            FROM (VALUES ",
-        6,
-        ") AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
+        FROM (VALUES ($1, $2, $3, $4, $5, $6)) AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
     );
 
     /// Return when, after `now`, the next launch fires or the next retry is due, if any is known.
@@ -275,6 +257,22 @@ statements! {
         " ORDER BY l.fire_time LIMIT $3"),
         "FOR UPDATE OF l SKIP LOCKED"
     );
+
+    /// Record the hashes of runs whose retries were claimed.
+    pub async fn set_run_hashes(runs: &[(RunId, RunHashes)]) -> () = execute_batch
+        Batch::new("UPDATE run SET grants_hash = v.column2, context_hash = v.column3
+        FROM (VALUES ($1, $2, $3)) AS v WHERE run.id = v.column1"),
+        runs, |(run, hashes)| [*run, &hashes.grants, &hashes.context];
+
+    /// Renew the leases of runs, each under its fence; return the runs that the host still holds, with their cancel
+    /// deadlines.
+    ///
+    /// The caller names the runs that it executes. When the answer to a claim's commit was lost, the record gives the run
+    /// to a host that does not execute it. That run's lease must expire.
+    pub async fn renew(held: &[(RunId, i64)], lease_until: Timestamp) -> Vec<(RunId, Option<Timestamp>)> = rows_batch
+        Batch::new("UPDATE run SET lease_until = v.column3 FROM (VALUES ($1, $2, $3)) AS v
+        WHERE run.id = v.column1 AND run.fence = v.column2 AND run.status = 'running' RETURNING run.id, run.cancel_deadline"),
+        held, |(run, fence)| [*run, *fence, lease_until];
 
     /// Lock a run until the transaction ends, if it is running under `fence`. No host claims it until then.
     pub async fn lock_if_current(run: RunId, fence: i64) -> bool = changed
@@ -316,9 +314,8 @@ pub async fn start(
         FIRST_FENCE,
         lease_until,
         now,
-    ]);
-    execute_batch!(tx, LINK, runs, |run| [run.launch_id, run.id, now]);
-    Ok(())
+    ])?;
+    execute_batch!(tx, LINK, runs, |run| [run.launch_id, run.id, now])
 }
 
 /// Claim up to `limit` waiting runs whose retry is due.
@@ -335,36 +332,9 @@ pub async fn claim_retries(
         host,
         run.fence,
         lease_until
-    ]);
-    execute_batch!(tx, CONTINUE_LAUNCH, &retries, |run| [run.launch.launch_id]);
+    ])?;
+    execute_batch!(tx, CONTINUE_LAUNCH, &retries, |run| [run.launch.launch_id])?;
     Ok(retries)
-}
-
-/// Record the hashes of runs whose retries were claimed.
-pub async fn set_run_hashes(tx: &mut Tx, runs: &[(RunId, RunHashes)]) -> Result<(), DbError> {
-    execute_batch!(tx, SET_HASHES, runs, |(run, hashes)| [
-        *run,
-        &hashes.grants,
-        &hashes.context,
-    ]);
-    Ok(())
-}
-
-/// Renew the leases of runs, each under its fence; return the runs that the host still holds, with their cancel
-/// deadlines.
-///
-/// The caller names the runs that it executes. When the answer to a claim's commit was lost, the record gives the run
-/// to a host that does not execute it. That run's lease must expire.
-pub async fn renew(
-    tx: &mut Tx,
-    held: &[(RunId, i64)],
-    lease_until: Timestamp,
-) -> Result<Vec<(RunId, Option<Timestamp>)>, DbError> {
-    Ok(rows_batch!(tx, RENEW, held, |(run, fence)| [
-        *run,
-        *fence,
-        lease_until
-    ]))
 }
 
 /// Finish runs; return those whose fence was current. The others were lost, and nothing of them is applied.
@@ -377,7 +347,7 @@ pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbEr
         finish.end.retry_at(),
         finish.end.failure().0,
         finish.end.failure().1,
-    ]);
+    ])?;
     let current: HashSet<RunId> = won.iter().copied().collect();
     let finishes: Vec<&Finish> = finishes
         .iter()
@@ -390,7 +360,7 @@ pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbEr
         finish.end.failure().0,
         finish.end.failure().1,
         finish.end.reason(),
-    ]);
+    ])?;
     let tasks: Vec<(RunId, &TaskRun)> = finishes
         .iter()
         .flat_map(|finish| finish.tasks.iter().map(|task| (finish.run_id, task)))

@@ -6,9 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 use sqlx::FromRow;
 
-use super::sql::{
-    Batch, changed, execute, execute_batch, locking, rows_batch, run, statements, values_batch,
-};
+use super::sql::{Batch, changed, locking, run, statements, values_batch};
 use super::types::{json_text, storable};
 use super::{DbError, Tx};
 use campanile_model::clock::Timestamp;
@@ -179,51 +177,20 @@ macro_rules! current_revision {
 statements! {
     const INSERT: &str = "INSERT INTO schedule
             (id, name, package, origin, revision, enabled, cursor_at, next_slot, created_at, updated_at)
-        VALUES ($1, $2, $3, $4, $5, TRUE, $6, $7, $8, $8)";
+        VALUES ($1, $2, $3, $4, $5, TRUE, $6, $7, $6, $6)";
     const INSERT_REVISION: &str = "INSERT INTO schedule_revision
             (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, day_match, dst_gap, dst_fold, exclude, policies, context, since)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
     const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8, origin = $9
         WHERE id = $1 AND revision = $2 AND enabled = $10 AND deleted_at IS NULL";
-    const PAUSE: &str = "UPDATE schedule SET enabled = FALSE, next_slot = NULL, updated_at = $2,
-            paused_at = $2, paused_by = $3, pause_note = $4, paused_until = $5
-        WHERE id = $1 AND deleted_at IS NULL AND enabled";
-    const DECREMENT_LAUNCHES: Batch = Batch::new(
-        "UPDATE schedule SET launches = launches - v.column2 FROM (VALUES ",
-        2,
-        ") AS v WHERE schedule.id = v.column1",
-    );
-    const LOCK_AVAILABLE: Batch = Batch::new(
-        "SELECT schedule.id FROM schedule JOIN (VALUES ",
-        1,
-        ") AS v ON schedule.id = v.column1 ORDER BY schedule.id",
-    )
-    .locking(" FOR UPDATE OF schedule SKIP LOCKED");
-    const SET_NEXT: Batch = Batch::new(
-        "UPDATE schedule SET next_slot = v.column3, updated_at = v.column4 FROM (VALUES ",
-        4,
-        ") AS v WHERE schedule.id = v.column1 AND (schedule.cursor_at = v.column2
-            AND schedule.deleted_at IS NULL AND schedule.enabled) = TRUE RETURNING schedule.id",
-    );
-    const STATES: Batch = Batch::new(
-        concat!("SELECT ", state_columns!(), " FROM schedule s JOIN (VALUES "),
-        1,
-        ") AS v ON s.id = v.column1 ORDER BY s.id",
-    );
-    const REVISION: Batch = Batch::new(
-        concat!("SELECT ", revision_columns!(), " FROM schedule_revision r JOIN (VALUES "),
-        2,
-        ") AS v ON r.schedule_id = v.column1 AND r.revision = v.column2",
-    );
     const ADVANCE: Batch = Batch::new(
         "UPDATE schedule SET cursor_at = v.column4, next_slot = v.column5, launches = schedule.launches + v.column6,
             last_catchup_at = coalesce(v.column7, schedule.last_catchup_at),
             last_catchup_fire_time = coalesce(v.column8, schedule.last_catchup_fire_time)
-            FROM (VALUES ",
-        8,
-        ") AS v WHERE schedule.id = v.column1 AND (schedule.revision = v.column2
+        FROM (VALUES ($1, $2, $3, $4, $5, $6, $7, $8)) AS v
+        WHERE schedule.id = v.column1 AND (schedule.revision = v.column2
             AND schedule.cursor_at = v.column3 AND schedule.enabled AND schedule.deleted_at IS NULL) = TRUE
-            RETURNING schedule.id",
+        RETURNING schedule.id",
     );
 
     /// Return the earliest next slot or end of a pause over all schedules.
@@ -231,6 +198,13 @@ statements! {
         "SELECT min(at) FROM (
             SELECT min(next_slot) AS at FROM schedule WHERE next_slot IS NOT NULL
             UNION ALL SELECT min(paused_until) FROM schedule WHERE paused_until IS NOT NULL) AS next";
+
+    /// Pause a schedule: no more slots are decided. False when it was paused already.
+    pub async fn pause(id: ScheduleId, pause: Pause<'_>, now: Timestamp) -> bool = changed
+        "UPDATE schedule SET enabled = FALSE, next_slot = NULL, updated_at = $2,
+            paused_at = $2, paused_by = $3, pause_note = $4, paused_until = $5
+        WHERE id = $1 AND deleted_at IS NULL AND enabled"
+        => [id, now, storable(pause.by), pause.note.map(storable), pause.until];
 
     /// Resume a schedule: slots after `cursor_at` are decided again. False when it was not paused.
     pub async fn resume(
@@ -282,6 +256,35 @@ statements! {
     pub async fn waiting(from: Timestamp, until: Timestamp, id: ScheduleId) -> i64 = one_value
         "SELECT count(*) FROM schedule WHERE next_slot >= $1 AND next_slot < $2 AND id <> $3";
 
+    /// Subtract from the launch counts of schedules: these launches were skipped.
+    pub async fn decrement_launches(counts: &[(ScheduleId, i64)]) -> () = execute_batch
+        Batch::new("UPDATE schedule SET launches = launches - v.column2 FROM (VALUES ($1, $2)) AS v WHERE schedule.id = v.column1"),
+        counts, |(id, launches)| [*id, *launches];
+
+    /// Lock those of `ids` that no other transaction has locked, until this transaction ends; return them.
+    pub async fn lock_available(ids: &[ScheduleId]) -> Vec<ScheduleId> = values_batch Batch(locking!(
+        "SELECT schedule.id FROM schedule JOIN (VALUES ($1)) AS v ON schedule.id = v.column1 ORDER BY schedule.id",
+        "FOR UPDATE OF schedule SKIP LOCKED"
+    )), ids, |id| [*id];
+
+    /// Set the next slots of enabled schedules whose cursors have not moved; return the schedules that were changed.
+    pub async fn set_next(slots: &[NextSlot]) -> Vec<ScheduleId> = values_batch
+        Batch::new("UPDATE schedule SET next_slot = v.column3, updated_at = v.column4 FROM (VALUES ($1, $2, $3, $4)) AS v
+        WHERE schedule.id = v.column1 AND (schedule.cursor_at = v.column2
+            AND schedule.deleted_at IS NULL AND schedule.enabled) = TRUE RETURNING schedule.id"),
+        slots, |slot| [slot.id, slot.cursor_at, slot.next_slot, slot.now];
+
+    /// Return the states of schedules, also of removed ones, in the order of ids.
+    pub async fn states(ids: &[ScheduleId]) -> Vec<ScheduleState> = rows_batch
+        Batch::new(concat!("SELECT ", state_columns!(), " FROM schedule s JOIN (VALUES ($1)) AS v ON s.id = v.column1 ORDER BY s.id")),
+        ids, |id| [*id];
+
+    /// Return revisions of schedules, also of removed ones.
+    pub async fn revisions(revisions: &[(ScheduleId, i64)]) -> Vec<Revision> = rows_batch
+        Batch::new(concat!("SELECT ", revision_columns!(), " FROM schedule_revision r JOIN (VALUES ($1, $2)) AS v
+        ON r.schedule_id = v.column1 AND r.revision = v.column2")),
+        revisions, |(id, revision)| [*id, *revision];
+
     /// Return up to `limit` schedules whose next slot has come, earliest first, for this transaction to decide.
     pub async fn due(now: Timestamp, limit: i64) -> Vec<DueSchedule> = rows locking!(
         "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.last_catchup_at, s.last_catchup_fire_time, s.skips,
@@ -303,7 +306,7 @@ pub async fn insert(
     origin: Origin,
     next_slot: Option<Timestamp>,
 ) -> Result<(), DbError> {
-    execute!(
+    run!(
         tx,
         INSERT,
         definition.schedule_id,
@@ -312,8 +315,7 @@ pub async fn insert(
         origin,
         definition.revision,
         definition.since,
-        next_slot,
-        definition.since
+        next_slot
     )?;
     insert_revision(tx, definition).await
 }
@@ -353,7 +355,7 @@ pub async fn revise(
     cursor_at: Timestamp,
     next_slot: Option<Timestamp>,
 ) -> Result<bool, DbError> {
-    let rows = execute!(
+    let revised = changed!(
         tx,
         REVISE,
         definition.schedule_id,
@@ -367,52 +369,10 @@ pub async fn revise(
         origin,
         enabled
     )?;
-    if rows == 1 {
+    if revised {
         insert_revision(tx, definition).await?;
     }
-    Ok(rows == 1)
-}
-
-/// Pause a schedule: no more slots are decided. False when it was paused already.
-pub async fn pause(
-    tx: &mut Tx,
-    id: ScheduleId,
-    pause: Pause<'_>,
-    now: Timestamp,
-) -> Result<bool, DbError> {
-    let (by, note) = (storable(pause.by), pause.note.map(storable));
-    changed!(
-        tx,
-        PAUSE,
-        id,
-        now,
-        by.as_ref(),
-        note.as_deref(),
-        pause.until
-    )
-}
-
-/// Subtract from the launch counts of schedules: these launches were skipped.
-pub async fn decrement_launches(tx: &mut Tx, counts: &[(ScheduleId, i64)]) -> Result<(), DbError> {
-    execute_batch!(tx, DECREMENT_LAUNCHES, counts, |(id, launches)| [
-        *id, *launches
-    ]);
-    Ok(())
-}
-
-/// Lock those of `ids` that no other transaction has locked, until this transaction ends; return them.
-pub async fn lock_available(tx: &mut Tx, ids: &[ScheduleId]) -> Result<Vec<ScheduleId>, DbError> {
-    Ok(values_batch!(tx, LOCK_AVAILABLE, ids, |id| [*id]))
-}
-
-/// Set the next slots of enabled schedules whose cursors have not moved; return the schedules that were changed.
-pub async fn set_next(tx: &mut Tx, slots: &[NextSlot]) -> Result<Vec<ScheduleId>, DbError> {
-    Ok(values_batch!(tx, SET_NEXT, slots, |slot| [
-        slot.id,
-        slot.cursor_at,
-        slot.next_slot,
-        slot.now,
-    ]))
+    Ok(revised)
 }
 
 /// Return the schedule of that name.
@@ -420,24 +380,9 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<Schedule>, DbError> 
     Ok(list(tx, Some(name), None).await?.pop())
 }
 
-/// Return the states of schedules, also of removed ones, in the order of ids.
-pub async fn states(tx: &mut Tx, ids: &[ScheduleId]) -> Result<Vec<ScheduleState>, DbError> {
-    Ok(rows_batch!(tx, STATES, ids, |id| [*id]))
-}
-
 /// Return the state of a schedule, also of a removed one.
 pub async fn state(tx: &mut Tx, id: ScheduleId) -> Result<Option<ScheduleState>, DbError> {
     Ok(states(tx, &[id]).await?.pop())
-}
-
-/// Return revisions of schedules, also of removed ones.
-pub async fn revisions(
-    tx: &mut Tx,
-    revisions: &[(ScheduleId, i64)],
-) -> Result<Vec<Revision>, DbError> {
-    Ok(rows_batch!(tx, REVISION, revisions, |(id, revision)| [
-        *id, *revision
-    ]))
 }
 
 /// Return one revision of a schedule, also of a removed one.
@@ -451,7 +396,7 @@ pub async fn revision(
 
 /// Move cursors; return the schedules whose cursor and revision were still as read.
 pub async fn advance(tx: &mut Tx, moves: &[CursorMove]) -> Result<Vec<ScheduleId>, DbError> {
-    Ok(values_batch!(tx, ADVANCE, moves, |step| [
+    values_batch!(tx, ADVANCE, moves, |step| [
         step.id,
         step.revision,
         step.from,
@@ -460,5 +405,5 @@ pub async fn advance(tx: &mut Tx, moves: &[CursorMove]) -> Result<Vec<ScheduleId
         step.launches,
         step.caught_up.map(|(decided_at, _)| decided_at),
         step.caught_up.map(|(_, fire_time)| fire_time),
-    ]))
+    ])
 }

@@ -4,9 +4,8 @@
 
 use sqlx::FromRow;
 
-use super::sql::{run, statements};
+use super::sql::statements;
 use super::types::storable;
-use super::{DbError, Tx};
 use campanile_model::ids::HostId;
 
 /// What a host publishes about its sidecar of a package.
@@ -30,9 +29,12 @@ pub struct LastSidecar {
 }
 
 statements! {
-    const KEEP: &str = "INSERT INTO package_sidecar (package, host, sidecar, grants)
+    /// Keep the sidecar that `host` uses, in place of the one before.
+    pub(super) async fn keep(host: HostId, package: &str, sidecar: SidecarSummary<'_>) -> () = run
+        "INSERT INTO package_sidecar (package, host, sidecar, grants)
         SELECT $1, h.name, $3, $4 FROM host h WHERE h.id = $2
-        ON CONFLICT (package, host) DO UPDATE SET sidecar = excluded.sidecar, grants = excluded.grants";
+        ON CONFLICT (package, host) DO UPDATE SET sidecar = excluded.sidecar, grants = excluded.grants"
+        => [package, host, sidecar.text.map(storable), sidecar.grants];
 
     /// Return the sidecar that a host of the same name as `host` last used.
     pub async fn find(host: HostId, package: &str) -> Option<LastSidecar> = row
@@ -48,15 +50,4 @@ statements! {
     pub async fn packages(host: HostId) -> Vec<String> = values
         "SELECT s.package FROM package_sidecar s JOIN host h ON h.name = s.host
         WHERE h.id = $1 ORDER BY s.package";
-}
-
-/// Keep the sidecar that `host` uses, in place of the one before.
-pub(super) async fn keep(
-    tx: &mut Tx,
-    host: HostId,
-    package: &str,
-    sidecar: SidecarSummary<'_>,
-) -> Result<(), DbError> {
-    let text = sidecar.text.map(storable);
-    run!(tx, KEEP, package, host, text.as_deref(), sidecar.grants)
 }

@@ -59,80 +59,60 @@ impl Sql for Locking {
     }
 }
 
-/// A statement with a `VALUES` list in its middle.
+/// A statement for many rows. Its text has a `VALUES` list of one row, `VALUES ($1, $2)`, which is repeated.
 ///
 /// Both databases name the columns of such a list `column1`, `column2`, …, so one text serves both.
 ///
 /// In the tail of an `UPDATE`, write conditions other than the id as `(status = 'running') = TRUE`. With a plain
 /// `status = 'running'`, SQLite scans the table or an index on `status`, and searches the list for each row. Postgres
 /// treats both forms alike.
-pub(super) struct Batch {
-    /// The text before the `VALUES` list.
-    head: &'static str,
-    /// The number of values in a row.
-    columns: usize,
-    /// The text after the `VALUES` list.
-    tail: &'static str,
-    /// How Postgres locks the rows that a `SELECT` returns. See [`Locking`].
-    lock: &'static str,
-}
+pub(super) struct Batch(pub Locking);
 
 /// The numbers of rows that a statement can have. Few sizes keep the number of prepared statements small. The largest
 /// size keeps the number of bound values below SQLite's limit of 32 766.
 const SIZES: [usize; 9] = [256, 128, 64, 32, 16, 8, 4, 2, 1];
 
 impl Batch {
-    pub const fn new(head: &'static str, columns: usize, tail: &'static str) -> Batch {
-        Batch {
-            head,
-            columns,
-            tail,
-            lock: "",
-        }
+    /// A batch with one text for both databases.
+    pub const fn new(text: &'static str) -> Batch {
+        Batch(Locking {
+            sqlite: text,
+            postgres: text,
+        })
     }
 
-    /// Lock the selected rows on Postgres.
-    pub const fn locking(self, lock: &'static str) -> Batch {
-        Batch { lock, ..self }
-    }
-
-    /// Return the statement for `rows` rows: the head, `($1,$2), ($3,$4) …`, the tail.
+    /// Return the statement for `rows` rows: `… VALUES ($1,$2), ($3,$4) …`.
     ///
     /// For SQLite the placeholders are `?`. It handles `$1` as a named parameter, and looking up thousands of names takes
     /// longer than writing the rows.
     pub fn sql(&self, tx: &Tx, rows: usize) -> AssertSqlSafe<String> {
-        self.write(rows, matches!(tx, Tx::Postgres(_)))
+        write_rows(self.0.sql(tx), rows, matches!(tx, Tx::Postgres(_)))
     }
+}
 
-    fn write(&self, rows: usize, is_postgres: bool) -> AssertSqlSafe<String> {
-        let mut sql = String::with_capacity(
-            self.head.len() + self.tail.len() + self.lock.len() + rows * (self.columns * 7 + 3),
-        );
-        sql.push_str(self.head);
-        let mut placeholder = 0;
-        for row in 0..rows {
-            sql.push_str(if row == 0 { "(" } else { ", (" });
-            for column in 0..self.columns {
-                placeholder += 1;
-                if column > 0 {
-                    sql.push(',');
-                }
-                if is_postgres {
-                    // Writing to a String cannot fail.
-                    let _ = write!(sql, "${placeholder}");
-                } else {
-                    sql.push('?');
-                }
-            }
-            sql.push(')');
-        }
-        sql.push_str(self.tail);
+fn write_rows(text: &str, rows: usize, is_postgres: bool) -> AssertSqlSafe<String> {
+    let (head, row_and_tail) = text.split_once("($1").unwrap_or((text, ""));
+    let (row, tail) = row_and_tail.split_once(')').unwrap_or_default();
+    let columns = row.matches('$').count() + 1;
+    let mut sql = String::with_capacity(text.len() + rows * (columns * 7 + 3));
+    sql.push_str(head);
+    for placeholder in 0..rows * columns {
+        sql.push_str(match placeholder % columns {
+            0 if placeholder == 0 => "(",
+            0 => "), (",
+            _ => ",",
+        });
         if is_postgres {
-            sql.push_str(self.lock);
+            // Writing to a String cannot fail.
+            let _ = write!(sql, "${}", placeholder + 1);
+        } else {
+            sql.push('?');
         }
-        // The text holds only constants and placeholders.
-        AssertSqlSafe(sql)
     }
+    sql.push(')');
+    sql.push_str(tail);
+    // The text holds only constants and placeholders.
+    AssertSqlSafe(sql)
 }
 
 /// Postgres learns the types of a batch from the values that are bound.
@@ -155,9 +135,9 @@ pub(super) fn pieces<T>(items: &[T]) -> impl Iterator<Item = &[T]> {
 
 /// Declare the statements of a module, and list them in `STATEMENTS`.
 ///
-/// First come constants, for functions written by hand, then statements with their functions. Such a function runs its statement in the
-/// transaction `tx`, its first argument, and binds its other arguments in their order. The word before the statement
-/// is the macro that runs it:
+/// First come constants, for functions written by hand, then statements with their functions. Such a function runs its
+/// statement in the transaction `tx`, its first argument, and binds its other arguments in their order, or the values after
+/// `=>`. A batch binds values for each item of its list. The word before the statement is the macro that runs it:
 ///
 /// ```text
 /// statements! {
@@ -166,6 +146,15 @@ pub(super) fn pieces<T>(items: &[T]) -> impl Iterator<Item = &[T]> {
 ///     /// Record a heartbeat. False when the host has ended.
 ///     pub async fn heartbeat(id: HostId, now: Timestamp) -> bool = changed
 ///         "UPDATE host SET heartbeat_at = $2 WHERE id = $1 AND ended_at IS NULL";
+///
+///     /// Rename a host.
+///     pub async fn rename(id: HostId, name: &str) -> () = run
+///         "UPDATE host SET name = $2 WHERE id = $1" => [id, storable(name)];
+///
+///     /// Rename hosts.
+///     pub async fn rename_all(names: &[(HostId, &str)]) -> () = execute_batch
+///         Batch::new("UPDATE host SET name = v.column2 FROM (VALUES ($1, $2)) AS v WHERE host.id = v.column1"),
+///         names, |(id, name)| [*id, *name];
 /// }
 /// ```
 macro_rules! statements {
@@ -175,7 +164,8 @@ macro_rules! statements {
             $(#[$doc:meta])*
             pub $(($scope:ident))? async fn $function:ident(
                 $($argument:ident: $type:ty),* $(,)?
-            ) -> $output:ty = $run:ident $query:expr;
+            ) -> $output:ty = $run:ident $query:expr
+                $(=> $values:tt)? $(, $items:ident, |$item:pat_param| $row:tt)?;
         )*
     ) => {
         $(pub(super) const $name: $kind = $sql;)*
@@ -185,12 +175,25 @@ macro_rules! statements {
             pub $(($scope))? async fn $function(
                 tx: &mut $crate::Tx, $($argument: $type),*
             ) -> Result<$output, $crate::DbError> {
-                $crate::sql::$run!(tx, $query, $($argument),*)
+                $crate::sql::call!($run, tx, $query, [$($argument),*] $(=> $values)? $(, $items, |$item| $row)?)
             }
         )*
 
         /// Every constant and every query above.
         pub(super) const STATEMENTS: &[&dyn $crate::sql::Statement] = &[$(&$name,)* $(&$query,)*];
+    };
+}
+
+/// Run a declared statement with the arguments of its function or with its values, or a declared batch with its list.
+macro_rules! call {
+    ($run:ident, $tx:expr, $query:expr, [$($argument:expr),*]) => {
+        $crate::sql::$run!($tx, $query, $($argument),*)
+    };
+    ($run:ident, $tx:expr, $query:expr, $arguments:tt => [$($value:expr),*]) => {
+        $crate::sql::$run!($tx, $query, $($value),*)
+    };
+    ($run:ident, $tx:expr, $query:expr, $arguments:tt, $($list:tt)+) => {
+        $crate::sql::$run!($tx, $query, $($list)+)
     };
 }
 
@@ -300,7 +303,7 @@ macro_rules! each_piece {
 
 /// Run a batch over `items`, each bound as the list says.
 macro_rules! execute_batch {
-    ($tx:expr, $batch:expr, $items:expr, |$item:pat_param| $values:tt) => {
+    ($tx:expr, $batch:expr, $items:expr, |$item:pat_param| $values:tt) => {{
         $crate::sql::each_piece!(
             query,
             $tx,
@@ -310,8 +313,9 @@ macro_rules! execute_batch {
             |query, conn| {
                 query.execute(conn).await?;
             }
-        )
-    };
+        );
+        Ok::<_, $crate::DbError>(())
+    }};
 }
 
 /// Run a batch over `items`, each bound as the list says; return all rows as `sqlx::$query` reads them.
@@ -328,7 +332,7 @@ macro_rules! fetch_batch {
                 rows.append(&mut query.fetch_all(conn).await?);
             }
         );
-        rows
+        Ok::<_, $crate::DbError>(rows)
     }};
 }
 
@@ -343,7 +347,7 @@ macro_rules! values_batch {
 }
 
 pub(super) use {
-    changed, each_piece, execute, execute_batch, fetch, fetch_batch, locking, on, one_row,
+    call, changed, each_piece, execute, execute_batch, fetch, fetch_batch, locking, on, one_row,
     one_value, row, rows, rows_batch, run, statements, value, values, values_batch,
 };
 
@@ -351,16 +355,19 @@ pub(super) use {
 mod tests {
     use super::*;
 
-    const BATCH: Batch = Batch::new("INSERT INTO t VALUES ", 2, " RETURNING a").locking(" LOCK");
+    const BATCH: Batch = Batch(locking!(
+        "INSERT INTO t VALUES ($1, $2) RETURNING a",
+        "LOCK"
+    ));
 
     #[test]
     fn placeholders_are_numbered_through_all_rows() {
         assert_eq!(
-            BATCH.write(3, true).0,
+            write_rows(BATCH.0.postgres, 3, true).0,
             "INSERT INTO t VALUES ($1,$2), ($3,$4), ($5,$6) RETURNING a LOCK"
         );
         assert_eq!(
-            BATCH.write(2, false).0,
+            write_rows(BATCH.0.sqlite, 2, false).0,
             "INSERT INTO t VALUES (?,?), (?,?) RETURNING a"
         );
     }

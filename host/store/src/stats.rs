@@ -1,12 +1,9 @@
 //! Counts of launches, and the numbers that decide about health.
 
-use std::time::Duration;
-
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{rows, statements};
-use super::{DbError, Tx};
+use super::sql::statements;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 
@@ -58,12 +55,6 @@ pub struct ActiveRun {
 }
 
 statements! {
-    // The index `launch_slot` yields the newest slots first. $3 bounds the search in a schedule that never succeeds.
-    const SUCCESSES: &str = "SELECT started_at, finished_at FROM
-            (SELECT scheduled_time, status, started_at, finished_at FROM launch
-                WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' ORDER BY scheduled_time DESC LIMIT $3) AS newest
-        WHERE status = 'succeeded' AND started_at IS NOT NULL AND finished_at IS NOT NULL ORDER BY scheduled_time DESC LIMIT $2";
-
     /// Count the launches decided since `since`.
     pub async fn counts(since: Timestamp) -> Counts = one_row
         "SELECT
@@ -110,22 +101,18 @@ statements! {
             + (SELECT count(*) FROM run WHERE status = 'running')
             + (SELECT count(*) FROM run WHERE status = 'waiting')";
 
+    /// Return when launches of a schedule started last, and when they finished.
+    ///
+    /// These are the newest `limit` that succeeded among the schedule's newest `searched` slots. Manual and backfill
+    /// launches do not count: they may have another context.
+    // The index `launch_slot` yields the newest slots first. $3 bounds the search in a schedule that never succeeds.
+    pub async fn successes(schedule: ScheduleId, limit: i64, searched: i64) -> Vec<(Timestamp, Timestamp)> = rows
+        "SELECT started_at, finished_at FROM
+            (SELECT scheduled_time, status, started_at, finished_at FROM launch
+                WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' ORDER BY scheduled_time DESC LIMIT $3) AS newest
+        WHERE status = 'succeeded' AND started_at IS NOT NULL AND finished_at IS NOT NULL ORDER BY scheduled_time DESC LIMIT $2";
+
     /// Return the runs of all schedules that have not ended.
     pub async fn active_runs() -> Vec<ActiveRun> = rows
         "SELECT launch_id, started_at, retry_at FROM run WHERE status IN ('running', 'waiting')";
-}
-
-/// Return how long launches of a schedule took from their last start.
-///
-/// These are the newest `limit` that succeeded among the schedule's newest `searched` slots. Manual and backfill
-/// launches do not count: they may have another context.
-pub async fn durations(
-    tx: &mut Tx,
-    schedule: ScheduleId,
-    limit: i64,
-    searched: i64,
-) -> Result<Vec<Duration>, DbError> {
-    let spans: Vec<(Timestamp, Timestamp)> = rows!(tx, SUCCESSES, schedule, limit, searched)?;
-    let durations = spans.into_iter().map(|(start, end)| end.since(start));
-    Ok(durations.collect())
 }

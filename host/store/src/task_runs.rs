@@ -89,12 +89,12 @@ macro_rules! columns {
 }
 
 statements! {
+    // A commit whose answer was lost is repeated with the same calls.
     const INSERT: Batch = Batch::new(
         "INSERT INTO task_run (run_id, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
-            stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes, usage) VALUES ",
-        18,
-        // A commit whose answer was lost is repeated with the same calls.
-        " ON CONFLICT (run_id, task, attempt) DO NOTHING",
+            stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes, usage)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+        ON CONFLICT (run_id, task, attempt) DO NOTHING",
     );
 
     /// Return all calls of tasks for a launch, over all its runs, in the order in which they started.
@@ -129,6 +129,5 @@ pub(super) async fn insert(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result<(
         task.cpu_ms,
         task.memory_peak_bytes,
         &task.usage,
-    ]);
-    Ok(())
+    ])
 }

@@ -36,7 +36,11 @@ pub async fn estimate_durations(tx: &mut Tx) -> Result<DurationEstimates, DbErro
     let mut estimates = DurationEstimates::new();
     for schedule in schedules::list(tx, None, None).await? {
         let id = schedule.state.id;
-        let durations = stats::durations(tx, id, SAMPLES_MAX, CANDIDATES_MAX).await?;
+        let successes = stats::successes(tx, id, SAMPLES_MAX, CANDIDATES_MAX).await?;
+        let durations = successes
+            .iter()
+            .map(|(start, end)| end.since(*start))
+            .collect();
         estimates.insert(id, DurationEstimate::from_durations(durations));
     }
     Ok(estimates)
