@@ -12,7 +12,7 @@
 
 pub mod diff;
 
-use crate::schedule_admin::did_you_mean;
+use crate::schedule_admin::nearest_package;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::Request;
@@ -20,7 +20,7 @@ use campanile_package::{Manifest, Package, grant_record};
 use campanile_store::events::EventKind;
 use campanile_store::package_versions::{self, Version, VersionDecision, VersionReview};
 use campanile_store::packages::{self, PackageRow};
-use campanile_store::schedules::{self, Schedule};
+use campanile_store::schedules;
 use campanile_store::{DbError, Tx, changes};
 
 /// What a host does with the version in a file of its folder.
@@ -63,10 +63,8 @@ pub fn admission<A>(
 
 /// Return the command that activates this version and no newer one.
 pub fn approve_command(name: &str, digest: &ArtifactDigest) -> String {
-    format!(
-        "campanile package approve {name} --digest {}",
-        digest.short()
-    )
+    let digest = digest.short();
+    format!("campanile package approve {name} --digest {digest}")
 }
 
 /// Who decides something, and why.
@@ -261,21 +259,19 @@ async fn known(tx: &mut Tx, name: &str) -> Result<(PackageRow, ArtifactDigest), 
     let Some(row) = packages::lock(tx, name).await? else {
         return Err(unknown(tx, name).await?);
     };
-    let Some(digest) = row.digest.clone() else {
-        let (name, why) = (row.name, row.rejection);
-        return Err(PackageError::NoActiveVersion { name, why });
-    };
-    Ok((row, digest))
+    match row.digest.clone() {
+        Some(digest) => Ok((row, digest)),
+        None => Err(PackageError::NoActiveVersion {
+            name: row.name,
+            why: row.rejection,
+        }),
+    }
 }
 
 /// Return the error that no package has this name; it suggests the nearest name.
 pub async fn unknown(tx: &mut Tx, name: &str) -> Result<PackageError, DbError> {
-    let all = packages::list(tx, None).await?;
-    let names = all.iter().map(|row| row.name.as_str());
-    let message = format!(
-        "there is no package named `{name}`{}",
-        did_you_mean(name, names)
-    );
+    let hint = nearest_package(tx, name).await?;
+    let message = format!("there is no package named `{name}`{hint}");
     Ok(PackageError::refused(message, ""))
 }
 
@@ -307,11 +303,8 @@ async fn check_is_only(
     if others.is_empty() {
         return Ok(());
     }
-    let (short, others, approve) = (
-        pending.short(),
-        shorts(others),
-        approve_command(name, pending),
-    );
+    let (short, others) = (pending.short(), shorts(others));
+    let approve = approve_command(name, pending);
     Err(PackageError::refused(
         format!(
             "the pending version of `{name}` is {short}; name it, or one of {others}, with --digest"
@@ -344,15 +337,14 @@ fn prefix(wanted: &str) -> Result<String, PackageError> {
     let wanted = wanted.to_ascii_lowercase();
     let is_one = (PREFIX_DIGITS_MIN..=64).contains(&wanted.len())
         && wanted.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match is_one {
-        true => Ok(wanted),
-        false => Err(PackageError::refused(
-            format!(
-                "`{wanted}` cannot be the digest of a version: write its first hexadecimal digits, at least {PREFIX_DIGITS_MIN}"
-            ),
-            "`campanile package show NAME` lists them; their first digits are enough",
-        )),
+    if is_one {
+        return Ok(wanted);
     }
+    let message = format!(
+        "`{wanted}` cannot be the digest of a version: write its first hexadecimal digits, at least {PREFIX_DIGITS_MIN}"
+    );
+    let hint = "`campanile package show NAME` lists them; their first digits are enough";
+    Err(PackageError::refused(message, hint))
 }
 
 /// Return the version whose digest begins with `wanted`.
@@ -404,10 +396,8 @@ async fn check_pins(tx: &mut Tx, name: &str, digest: &ArtifactDigest) -> Result<
     let message = format!(
         "the host {host} accepts no version of `{name}` but {pin}: its {name}.toml says so"
     );
-    Err(PackageError::refused(
-        message,
-        "change or remove its `sha256` first",
-    ))
+    let hint = "change or remove its `sha256` first";
+    Err(PackageError::refused(message, hint))
 }
 
 async fn decided(
@@ -419,10 +409,9 @@ async fn decided(
     let now = packages::find(tx, &row.name).await?;
     let manifest = now.map_or_else(String::new, |now| now.manifest);
     let manifest = Manifest::from_stored(&row.name, &manifest);
-    let schedules = schedules::list(tx, None, Some(&row.name))
-        .await?
-        .into_iter();
-    let tasks = schedules.filter_map(|Schedule { definition, .. }| {
+    let schedules = schedules::list(tx, None, Some(&row.name)).await?;
+    let definitions = schedules.into_iter().map(|schedule| schedule.definition);
+    let tasks = definitions.filter_map(|definition| {
         let task = definition.task.filter(|task| manifest.task(task).is_none());
         Some((definition.name, task?))
     });

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::clock_keeper::SKEW_REPORTED_US;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
-use crate::schedule_admin;
+use crate::schedule_admin::next_slot;
 use crate::service::{Next, Service};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
@@ -225,11 +225,7 @@ pub(crate) async fn reconcile(ctx: &Ctx, now: Timestamp) -> Result<usize> {
                 Some(now.plus(delay).max(soonest))
             }
             (Some(_), Some(next)) => Some(next),
-            _ => {
-                let (id, policies, history) = (state.id, &spec.policies, &state.history);
-                schedule_admin::next_slot(&mut tx, id, rule, policies, history, state.cursor_at)
-                    .await?
-            }
+            _ => next_slot(&mut tx, state, rule, &spec.policies, state.cursor_at).await?,
         };
         if next == state.next_slot {
             continue;

@@ -20,7 +20,8 @@ pub use request::{BackfillPreview, BackfillRequest, begin, cancel, find, find_ea
 use crate::crash;
 use crate::ctx::Ctx;
 use crate::error::Result;
-use crate::schedule_admin::{decide_overlaps, launch_of_slot};
+use crate::plan::{definer, launch_of_slot};
+use crate::schedule_admin::decide_overlaps;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_schedule::policy::Policies;
@@ -109,16 +110,11 @@ async fn fill_locked(
     };
     let unfinished = backfills::unfinished(tx, backfill.schedule_id, backfill.id).await?;
     let capacity = usize::try_from(UNFINISHED_MAX - unfinished).unwrap_or_default();
-    let (_, until) = span(
-        &spec.policies,
-        backfill.from,
-        backfill.to,
-        backfill.created_at,
-    );
+    let (from, to, asked_at) = (backfill.from, backfill.to, backfill.created_at);
+    let (_, until) = span(&spec.policies, from, to, asked_at);
     // The schedule itself may launch its undecided slots.
-    let decided = state
-        .next_slot
-        .map_or(until, |next| until.min(next.minus(MICROSECOND)));
+    let undecided = state.next_slot;
+    let decided = undecided.map_or(until, |next| until.min(next.minus(MICROSECOND)));
     let slots = rule.slots(backfill.cursor_at, decided);
     let slots: Vec<Timestamp> = slots.take((capacity * SLOTS_PER_LAUNCH).max(1)).collect();
     let (Some(&first), Some(&last)) = (slots.first(), slots.last()) else {
@@ -140,6 +136,7 @@ async fn fill_locked(
     if !backfills::advance(tx, &batch.step).await? {
         return Ok(WAITS);
     }
+    let (definer, kind) = (definer(&spec.definition), LaunchKind::Backfill);
     let launch = |&(slot, fire_time): &(Timestamp, Timestamp)| NewLaunch {
         id: LaunchId::of_backfill(backfill.schedule_id, slot, backfill.id),
         digest: Some(digest.clone()),
@@ -148,7 +145,7 @@ async fn fill_locked(
         interval_start: rule.prev(slot).unwrap_or(slot),
         fire_time,
         decided_by: Some(ctx.host),
-        ..launch_of_slot(&spec.definition, rule, LaunchKind::Backfill, slot, now)
+        ..launch_of_slot(definer, rule, kind, slot, now)
     };
     let launches: Vec<NewLaunch> = batch.fire_times.iter().map(launch).collect();
     let launched = launches.len();

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 
 use crate::ctx::Ctx;
 use crate::error::Result;
+use crate::schedule_admin::pause_text;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_store::events::EventKind;
@@ -36,23 +37,19 @@ async fn count_and_pause(ctx: &Ctx, failed: &BTreeSet<ScheduleId>, now: Timestam
     if failed.is_empty() {
         return Ok(());
     }
-    let mut to_count = Vec::new();
     let mut tx = ctx.db.read().await?;
     let failed: Vec<ScheduleId> = failed.iter().copied().collect();
     let states = schedules::states(&mut tx, &failed).await?;
     let revisions = states.iter().map(|state| (state.id, state.revision));
     let specs = ctx.specs.get_all(&mut tx, revisions).await?;
+    drop(tx);
     for (state, spec) in states.iter().zip(specs) {
         if spec.policies.pause_on_failure.is_some() && state.enabled {
-            to_count.push((state.id, spec.definition.name.clone()));
+            let mut tx = ctx.db.write().await?;
+            schedules::lock(&mut tx, Some(&spec.definition.name), None).await?;
+            pause_if_failing(ctx, &mut tx, state.id, now).await?;
+            tx.commit().await?;
         }
-    }
-    drop(tx);
-    for (id, name) in to_count {
-        let mut tx = ctx.db.write().await?;
-        schedules::lock(&mut tx, Some(&name), None).await?;
-        pause_if_failing(ctx, &mut tx, id, now).await?;
-        tx.commit().await?;
     }
     Ok(())
 }
@@ -67,13 +64,10 @@ async fn pause_if_failing(ctx: &Ctx, tx: &mut Tx, id: ScheduleId, now: Timestamp
         return Ok(());
     };
     // Failures from before a person resumed or changed the schedule do not count again.
-    let since = state
-        .resumed_at
-        .max(Some(spec.definition.since))
-        .unwrap_or(now);
+    let since = state.resumed_at.max(Some(spec.definition.since));
     let ends = launches::recent_outcomes(tx, id, i64::from(most)).await?;
     let in_a_row = ends.iter().take_while(|(status, decided_at)| {
-        *status != LaunchStatus::Succeeded && *decided_at >= since
+        *status != LaunchStatus::Succeeded && Some(*decided_at) >= since
     });
     let in_a_row = u32::try_from(in_a_row.count()).unwrap_or(u32::MAX);
     if !spec.policies.pauses_after(in_a_row) {
@@ -88,8 +82,7 @@ async fn pause_if_failing(ctx: &Ctx, tx: &mut Tx, id: ScheduleId, now: Timestamp
     if schedules::pause(tx, id, pause, now).await? {
         let name = &spec.definition.name;
         tracing::error!(schedule = %name, "paused: {note}");
-        let detail = format!("by {PAUSER}: {note}");
-        changes::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
+        changes::record(tx, now, EventKind::SchedulePaused, name, &pause_text(pause)).await?;
     }
     Ok(())
 }

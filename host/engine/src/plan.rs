@@ -12,7 +12,7 @@ use campanile_schedule::policy::{
 use campanile_schedule::rule::Rule;
 use campanile_store::launches::NewLaunch;
 use campanile_store::overlap::{REASON, UnfinishedLaunch};
-use campanile_store::schedules::{CursorMove, DueSchedule};
+use campanile_store::schedules::{CursorMove, DueSchedule, Revision};
 use campanile_store::{Decision, LaunchStatus};
 
 /// The reason of a slot that had no package to launch.
@@ -120,9 +120,13 @@ pub fn plan(
     }
 }
 
+/// Return what [`launch_of_slot`] needs of the revision that defines a launch: the schedule's id, the number of the
+/// revision, and the package.
+pub fn definer(revision: &Revision) -> (ScheduleId, i64, &str) {
+    (revision.schedule_id, revision.revision, &revision.package)
+}
+
 /// Return the launch of one slot. Callers replace the fields in which theirs differs.
-///
-/// A revision of a schedule defines it: the schedule's id, the number of the revision, and the package.
 pub fn launch_of_slot(
     (schedule_id, schedule_revision, package): (ScheduleId, i64, &str),
     rule: &Rule,

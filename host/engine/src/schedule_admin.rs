@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::definition;
-use crate::plan::{self, PACKAGE_MISSING};
+use crate::plan::{self, PACKAGE_MISSING, definer, launch_of_slot};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind, ScheduleId};
 use campanile_package::context;
@@ -33,11 +33,10 @@ use campanile_store::{
 pub use campanile_package::ScheduleDefinition;
 pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
-pub(crate) use error::did_you_mean;
-use error::origin_is;
 pub use error::{Result, ScheduleError};
+use error::{did_you_mean, origin_is};
 use pause::drop_past_slots;
-pub(super) use pause::{OVERDUE, PAUSED, end_pauses};
+pub(super) use pause::{OVERDUE, PAUSED, end_pauses, pause_text};
 pub use pause::{pause, resume};
 pub(super) use reconcile::reconcile;
 pub use reconcile::{Reconciled, Refusal};
@@ -71,14 +70,12 @@ pub async fn add(
     if origin == Origin::Operator {
         refuse_nothing_ahead(wanted, &rule, now)?;
     }
-    let next = next_slot(tx, id, &rule, &wanted.policies, &History::default(), now).await?;
+    let next = next_slot_after(&rule, &wanted.policies, &History::default(), now, None);
     let definition = revision(wanted, id, 1, now);
     schedules::insert(tx, &definition, origin, next).await?;
     let (rule, origin) = (&wanted.rule, origin_is(origin));
-    let detail = format!(
-        "{} {} {}, {origin}",
-        rule.kind, rule.expression, rule.timezone
-    );
+    let (kind, expression, timezone) = (rule.kind, &rule.expression, &rule.timezone);
+    let detail = format!("{kind} {expression} {timezone}, {origin}");
     changes::record(tx, now, EventKind::ScheduleAdded, &wanted.name, &detail).await?;
     Ok(id)
 }
@@ -105,16 +102,15 @@ pub async fn revise(
         drop_past_slots(tx, schedule, "edited", now).await?;
         now.max(state.cursor_at)
     };
-    let policies = &wanted.policies;
-    let next = match state.enabled {
-        true => next_slot(tx, state.id, &rule, policies, &state.history, cursor_at).await?,
+    let next_slot = match state.enabled {
+        true => next_slot(tx, state, &rule, &wanted.policies, cursor_at).await?,
         false => None,
     };
     let number = state.revision + 1;
     let revised = ScheduleState {
         origin,
         cursor_at,
-        next_slot: next,
+        next_slot,
         ..state.clone()
     };
     store_revision(tx, &revision(wanted, state.id, number, now), &revised).await?;
@@ -195,7 +191,7 @@ pub async fn trigger(
     }
     let context = trigger.context;
     let launch = NewLaunch {
-        context: context.map(|own| Value::Object(own.clone()).to_string()),
+        context: context.map(|own| json!(own).to_string()),
         overlap: trigger.overlap,
         ..launch_at_once(&schedule, &rule, Some(package), LaunchKind::Manual, now)
     };
@@ -220,10 +216,8 @@ pub(super) async fn decide_overlaps(
     let unfinished = overlap::unfinished(tx, &[state.id]).await?;
     let mut overlaps = OverlapState::new(plan::active(&unfinished, state.enabled, now));
     let mut decisions = Vec::with_capacity(launches.len());
-    let launched = launches
-        .iter_mut()
-        .filter(|launch| launch.decision == Decision::Launched);
-    for launch in launched {
+    let is_launched = |launch: &&mut NewLaunch| launch.decision == Decision::Launched;
+    for launch in launches.iter_mut().filter(is_launched) {
         let is_early = launch.fire_time > now;
         let decision = overlaps.admit(policies, launch.id, launch.kind.into(), is_early);
         match decision {
@@ -263,23 +257,18 @@ pub(super) async fn apply_displacements(
     displaced: &[Displaced],
     now: Timestamp,
 ) -> Result<(), DbError> {
-    let all = displaced.iter();
-    let skipped = all.clone().flat_map(|(_, other, _)| &other.skipped);
-    let skipped: Vec<_> = skipped.copied().collect();
-    let terminated = all.clone().flat_map(|(_, other, _)| &other.terminated);
-    let terminated: Vec<_> = terminated.copied().collect();
-    let cancelled = all.flat_map(|(_, other, cancel_grace)| {
+    let (mut skipped, mut cancelled, mut terminated) = (Vec::new(), Vec::new(), Vec::new());
+    for (_, others, cancel_grace) in displaced {
         let deadline = now.plus(*cancel_grace);
-        other.cancelled.iter().map(move |other| (*other, deadline))
-    });
-    let cancelled: Vec<_> = cancelled.collect();
+        skipped.extend(&others.skipped);
+        cancelled.extend(others.cancelled.iter().map(|other| (*other, deadline)));
+        terminated.extend(&others.terminated);
+    }
+    let mut ended = overlap::skip(tx, &skipped, now).await?;
+    ended.extend(overlap::cancel(tx, &cancelled, now).await?);
+    ended.extend(overlap::terminate(tx, &terminated, now).await?);
     let mut counts: BTreeMap<ScheduleId, i64> = BTreeMap::new();
-    for schedule in overlap::skip(tx, &skipped, now)
-        .await?
-        .into_iter()
-        .chain(overlap::cancel(tx, &cancelled, now).await?)
-        .chain(overlap::terminate(tx, &terminated, now).await?)
-    {
+    for schedule in ended {
         *counts.entry(schedule).or_default() += 1;
     }
     let counts: Vec<(ScheduleId, i64)> = counts.into_iter().collect();
@@ -296,9 +285,8 @@ pub(super) async fn set_next_slots(
     schedules: &[(&ScheduleState, &Rule, &Policies)],
     now: Timestamp,
 ) -> Result<(), DbError> {
-    let without_slot = schedules
-        .iter()
-        .filter(|(state, ..)| state.next_slot.is_none());
+    let without_slot = schedules.iter();
+    let without_slot = without_slot.filter(|(state, ..)| state.next_slot.is_none());
     let ids: Vec<ScheduleId> = without_slot.clone().map(|(state, ..)| state.id).collect();
     let finished = launches::newest_finished_at(tx, &ids).await?;
     let finished: BTreeMap<ScheduleId, Option<Timestamp>> = finished.into_iter().collect();
@@ -337,24 +325,8 @@ pub(super) fn launch_at_once(
         reason,
         digest,
         interval_start: schedule.state.cursor_at.min(now),
-        ..launch_of_slot(&schedule.definition, rule, kind, now, now)
+        ..launch_of_slot(definer(&schedule.definition), rule, kind, now, now)
     }
-}
-
-/// Return the launch of one slot. Callers replace the fields in which theirs differs.
-pub(super) fn launch_of_slot(
-    definition: &Revision,
-    rule: &Rule,
-    kind: LaunchKind,
-    slot: Timestamp,
-    now: Timestamp,
-) -> NewLaunch {
-    let definer = (
-        definition.schedule_id,
-        definition.revision,
-        &*definition.package,
-    );
-    plan::launch_of_slot(definer, rule, kind, slot, now)
 }
 
 /// Return the next slot of a schedule that is decided up to `cursor_at`.
@@ -363,14 +335,13 @@ pub(super) fn launch_of_slot(
 /// may be due at once after an edit or a resume.
 pub(super) async fn next_slot(
     tx: &mut Tx,
-    id: ScheduleId,
+    ScheduleState { id, history, .. }: &ScheduleState,
     rule: &Rule,
     policies: &Policies,
-    history: &History,
     cursor_at: Timestamp,
 ) -> Result<Option<Timestamp>, DbError> {
     let newest = match rule.delay_after_completion() {
-        Some(_) => launches::newest_finished_at(tx, &[id]).await?.pop(),
+        Some(_) => launches::newest_finished_at(tx, &[*id]).await?.pop(),
         None => None,
     };
     let newest = newest.map(|(_, finished_at)| finished_at);
@@ -455,10 +426,14 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow> {
         }) => return Err(ScheduleError::PackageRejected { name, why }),
         _ => {}
     }
-    let all = packages::list(tx, None).await?;
-    let names = all.iter().map(|package| package.name.as_str());
-    let hint = did_you_mean(name, names);
+    let hint = nearest_package(tx, name).await?;
     Err(ScheduleError::UnknownPackage(name.to_owned(), hint))
+}
+
+/// Return the end of the message that no package has this name: it suggests the nearest name.
+pub(crate) async fn nearest_package(tx: &mut Tx, name: &str) -> Result<String, DbError> {
+    let all = packages::list(tx, None).await?;
+    Ok(did_you_mean(name, all.iter().map(|row| &*row.name)))
 }
 
 async fn check(tx: &mut Tx, wanted: &ScheduleDefinition, id: ScheduleId) -> Result<Rule> {
@@ -521,7 +496,7 @@ fn revision(
         task: wanted.task.clone(),
         rule: wanted.rule.clone(),
         policies: json!(wanted.policies).to_string(),
-        context: Value::Object(wanted.context.clone()).to_string(),
+        context: json!(wanted.context).to_string(),
         since,
     }
 }

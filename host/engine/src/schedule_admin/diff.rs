@@ -52,10 +52,8 @@ impl Diff {
         let held = self.held.iter().map(|(wanted, _)| wanted);
         let changed = self.changed.iter().map(|changed| &changed.wanted);
         let wanted = self.added.iter().chain(held).chain(changed);
-        let removed = self.removed.iter();
-        let removed = removed.map(|schedule| &schedule.definition.name);
-        let names = wanted.map(|wanted| &wanted.name).chain(removed);
-        names.map(String::as_str)
+        let removed = self.removed.iter().map(|gone| &*gone.definition.name);
+        wanted.map(|wanted| &*wanted.name).chain(removed)
     }
 }
 
@@ -70,7 +68,7 @@ pub fn diff(
 ) -> Diff {
     let current = current.iter();
     let current = current.map(|schedule| (&*schedule.definition.name, schedule));
-    let current: BTreeMap<&str, &Schedule> = current.collect();
+    let mut current: BTreeMap<&str, &Schedule> = current.collect();
     let wanted = wanted.iter().map(|wanted| (&*wanted.name, wanted));
     let wanted: BTreeMap<&str, &ScheduleDefinition> = wanted.collect();
     let mut diff = Diff::default();
@@ -78,9 +76,7 @@ pub fn diff(
         let wanted = (*wanted).clone();
         match current.get(name) {
             None => diff.added.push(wanted),
-            Some(other) if !is_owned(other) => {
-                diff.held.push((wanted, other.state.origin));
-            }
+            Some(other) if !is_owned(other) => diff.held.push((wanted, other.state.origin)),
             Some(schedule) => {
                 let before = definition::read(&schedule.definition).ok();
                 if before.as_ref() != Some(&wanted) || schedule.state.origin != origin {
@@ -94,11 +90,8 @@ pub fn diff(
             }
         }
     }
-    let others = current
-        .values()
-        .filter(|other| !wanted.contains_key(&*other.definition.name));
-    let removed = others.filter(|other| is_owned(other));
-    diff.removed = removed.map(|schedule| (*schedule).clone()).collect();
+    current.retain(|name, schedule| is_owned(schedule) && !wanted.contains_key(name));
+    diff.removed = current.into_values().cloned().collect();
     diff
 }
 

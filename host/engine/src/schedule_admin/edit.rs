@@ -1,6 +1,5 @@
 //! Edit and rename an operator's schedule, and skip slots of any schedule.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::json;
@@ -86,12 +85,8 @@ pub async fn skip(tx: &mut Tx, name: &str, skip: Skip<'_>, now: Timestamp) -> Re
     let schedule = lock(tx, name).await?;
     let state = &schedule.state;
     // Decided slots have their rows.
-    let mut skips: BTreeSet<Timestamp> = state
-        .history
-        .skipped_slots()
-        .into_iter()
-        .filter(|slot| *slot > state.cursor_at)
-        .collect();
+    let mut skips = state.history.skipped_slots();
+    skips.retain(|slot| *slot > state.cursor_at);
     let name = || schedule.definition.name.clone();
     if slot <= now {
         return Err(ScheduleError::SlotPast(slot));
@@ -185,13 +180,11 @@ fn refuse_no_slot(
     let begins = policies.start_at.map_or(now, |start| start.max(now));
     let ends = policies.end_at.map_or(slot, |end| end.min(slot));
     let before = rule.prev(ends).filter(|before| *before >= begins);
+    let after = policies.next_slot(rule, slot, made);
+    let near = before.into_iter().chain(after);
     Err(ScheduleError::NoSlot {
         name: schedule.definition.name.clone(),
         slot,
-        near: [before, policies.next_slot(rule, slot, made)]
-            .into_iter()
-            .flatten()
-            .map(|slot| slot.to_string())
-            .collect(),
+        near: near.map(|slot| slot.to_string()).collect(),
     })
 }

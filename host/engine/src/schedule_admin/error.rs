@@ -120,7 +120,7 @@ impl From<ScheduleError> for EngineError {
 }
 
 impl ScheduleError {
-    pub(super) fn unreadable(definition: &Revision, why: String) -> ScheduleError {
+    pub(crate) fn unreadable(definition: &Revision, why: String) -> ScheduleError {
         let name = definition.name.clone();
         ScheduleError::Unreadable { name, why }
     }

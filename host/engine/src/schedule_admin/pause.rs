@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use super::{Result, ScheduleError, launch_of_slot, lock, next_slot};
+use super::{Result, ScheduleError, lock, next_slot};
 use crate::EngineError;
 use crate::definition;
+use crate::plan::{definer, launch_of_slot};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_schedule::policy::DropReason;
@@ -31,15 +32,15 @@ pub async fn pause(tx: &mut Tx, name: &str, pause: Pause<'_>, now: Timestamp) ->
     if !schedules::pause(tx, schedule.state.id, pause, now).await? {
         return Err(ScheduleError::Paused(name.to_owned()));
     }
-    let mut detail = format!("by {}", pause.by);
-    if let Some(until) = pause.until {
-        detail += &format!(", until {until}");
-    }
-    if let Some(note) = pause.note {
-        detail += &format!(": {note}");
-    }
-    changes::record(tx, now, EventKind::SchedulePaused, name, &detail).await?;
+    changes::record(tx, now, EventKind::SchedulePaused, name, &pause_text(pause)).await?;
     Ok(())
+}
+
+/// Say who paused a schedule, until when and why.
+pub(crate) fn pause_text(Pause { by, note, until }: Pause<'_>) -> String {
+    let until = until.map_or_else(String::new, |until| format!(", until {until}"));
+    let note = note.map_or_else(String::new, |note| format!(": {note}"));
+    format!("by {by}{until}{note}")
 }
 
 /// Resume a schedule. Slots of the pause, and slots that were undecided when it began, are recorded as skipped.
@@ -96,7 +97,7 @@ async fn resume_from(
     let next = match definition::parse(&schedule.definition) {
         Ok((rule, policies)) => {
             let after = cursor_at.max(owed_from.max(state.cursor_at));
-            next_slot(tx, state.id, &rule, &policies, &state.history, after).await?
+            next_slot(tx, state, &rule, &policies, after).await?
         }
         Err(_) => None,
     };
@@ -125,7 +126,7 @@ pub(super) async fn drop_past_slots(
     let rule = match rule.delay_after_completion() {
         None => rule,
         // The one slot that it waits for, or would wait for if it were not paused.
-        Some(_) => match next_slot(tx, state.id, &rule, &policies, history, cursor_at).await? {
+        Some(_) => match next_slot(tx, state, &rule, &policies, cursor_at).await? {
             Some(slot) => rule.only(state.next_slot.unwrap_or(slot)),
             None => return Ok(cursor_at),
         },
@@ -154,7 +155,7 @@ pub(super) async fn drop_past_slots(
                 decision: Decision::Skipped,
                 reason,
                 interval_start: last,
-                ..launch_of_slot(definition, &rule, LaunchKind::Schedule, slot, now)
+                ..launch_of_slot(definer(definition), &rule, LaunchKind::Schedule, slot, now)
             }),
         }
         last = slot;

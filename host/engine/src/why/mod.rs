@@ -252,10 +252,8 @@ async fn at_local(
 ) -> Result<Vec<Finding>> {
     let revision = history.revision_at(When::Local(local).roughly());
     let readable = ReadableRevision::new(history, revision);
-    let readable = readable.map_err(|why| ScheduleError::Unreadable {
-        name: revision.definition.name.clone(),
-        why: why.to_owned(),
-    })?;
+    let unreadable = |why: &str| ScheduleError::unreadable(&revision.definition, why.to_owned());
+    let readable = readable.map_err(unreadable)?;
     let rule = readable.rule;
     match rule.occurrences_of(local) {
         LocalOccurrence::Once(instant) => at(tx, history, instant).await,

@@ -6,9 +6,11 @@ use chrono::NaiveDateTime;
 
 use super::history::{ParsedRevision, ScheduleHistory};
 use super::{Finding, FindingKind, explained, rule_of, span};
+use crate::schedule_admin::pause_text;
 use campanile_model::clock::Timestamp;
 use campanile_schedule::policy::{Defaults, Policies, SlotEvaluator};
 use campanile_schedule::rule::{Rule, SlotCheck, clock_text};
+use campanile_store::schedules::Pause;
 
 const UNDECIDED: &str = "its time has come, and no host has decided it yet";
 const OVERDUE: &str = "no host had decided it when the pause began, and it is skipped when that ends, unless `resume --catch-up` ends it";
@@ -26,10 +28,8 @@ pub(super) fn renamed(history: &ScheduleHistory, name: &str) -> Option<Finding> 
     let earlier = history.earlier.iter().map(|revision| &revision.definition);
     let mut later = earlier.skip_while(|earlier| earlier.name != name);
     let next = later.find(|later| later.name != name).unwrap_or(newest);
-    let text = format!(
-        "what was called `{name}` is called `{}` from then on",
-        next.name
-    );
+    let new_name = &next.name;
+    let text = format!("what was called `{name}` is called `{new_name}` from then on");
     Some(Finding::at(FindingKind::Renamed, next.since, text))
 }
 
@@ -281,14 +281,11 @@ impl<'a> ReadableRevision<'a> {
 
 fn paused(history: &ScheduleHistory) -> Option<Finding> {
     let state = &history.state;
-    let by = state.paused_by.as_deref().unwrap_or("an unknown person");
-    let mut text = format!("by {by}");
-    if let Some(until) = state.paused_until {
-        text += &format!(", until {until}");
-    }
-    if let Some(note) = &state.pause_note {
-        text += &format!(": {note}");
-    }
+    let text = pause_text(Pause {
+        by: state.paused_by.as_deref().unwrap_or("an unknown person"),
+        note: state.pause_note.as_deref(),
+        until: state.paused_until,
+    });
     Some(Finding::at(FindingKind::Paused, state.paused_at?, text))
 }
 
