@@ -13,6 +13,7 @@ use crate::capacity::Permit;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
+use crate::lease_table::Lease;
 use crate::release::release;
 use crate::run::Executor;
 use crate::service::{Next, Service};
@@ -74,7 +75,7 @@ impl Dispatcher {
         let ctx = Arc::clone(ctx);
         let executor = Arc::clone(&self.executor);
         let ended = self.ended.clone();
-        let stop = ctx.leases.track(work.lease());
+        let stop = ctx.leases.track(work.lease);
         tokio::spawn(async move {
             let executed = AssertUnwindSafe(executor.execute(&work, &stop)).catch_unwind();
             match executed.await {
@@ -113,7 +114,7 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>> {
         return Ok(Vec::new());
     }
     let lease_until = now.plus(ctx.settings.lease);
-    let lease_until_monotonic = Instant::now() + ctx.settings.lease;
+    let until_monotonic = Instant::now() + ctx.settings.lease;
     let mut tx = ctx.db.write().await?;
     // Read the packages before the rows. A removal changes the database first, so a package of a claimable launch is
     // still in this list.
@@ -138,19 +139,22 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>> {
     let launches = claimed.iter().map(|run| &run.launch);
     let revisions = launches.map(|launch| (launch.schedule_id, launch.schedule_revision));
     let specs = ctx.specs.get_all(&mut tx, revisions).await?;
-    let mut claimed_runs = Vec::new();
-    for (run, spec) in claimed.into_iter().zip(specs) {
+    let claimed_runs = claimed.into_iter().zip(specs).map(|(run, spec)| {
         let package = packages.get(&run.launch.package).cloned();
-        let user = user_keys(package.as_deref(), &spec, &run.launch);
-        claimed_runs.push(Work {
+        Work {
+            lease: Lease {
+                run: run.run_id,
+                fence: run.fence,
+                until: lease_until,
+                until_monotonic,
+            },
+            user: user_keys(package.as_deref(), &spec, &run.launch),
             run,
-            lease_until,
-            lease_until_monotonic,
             spec,
             package,
-            user,
-        });
-    }
+        }
+    });
+    let claimed_runs: Vec<Work> = claimed_runs.collect();
     let (retries, new_runs) = claimed_runs.split_at(retry_count);
     let hashes = retries.iter().map(|work| (work.run_id, work.hashes()));
     runs::set_run_hashes(&mut tx, &hashes.collect::<Vec<_>>()).await?;

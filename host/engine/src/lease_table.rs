@@ -17,7 +17,7 @@ pub(crate) struct Lease {
     pub(crate) until: Timestamp,
     /// The same on the monotonic clock. Both are checked: the one may be set back, the other stands still while the
     /// machine sleeps.
-    pub(crate) lease_until_monotonic: Instant,
+    pub(crate) until_monotonic: Instant,
 }
 
 struct Entry {
@@ -84,11 +84,9 @@ impl LeaseTable {
     /// Return the runs to renew, each with its fence. A dropped run is left out: its lease must expire.
     pub(crate) fn to_renew(&self) -> Vec<(RunId, i64)> {
         let entries = self.lock();
-        let mut leases: Vec<(RunId, i64)> = entries
-            .values()
-            .filter(|entry| !entry.stop.is_dropped())
-            .map(|entry| (entry.lease.run, entry.lease.fence))
-            .collect();
+        let kept = entries.values().filter(|entry| !entry.stop.is_dropped());
+        let leases = kept.map(|entry| (entry.lease.run, entry.lease.fence));
+        let mut leases: Vec<(RunId, i64)> = leases.collect();
         // Every transaction changes these rows in the order of their ids, so that none waits for another in a circle.
         leases.sort_unstable_by_key(|(run, _)| *run);
         leases
@@ -102,7 +100,7 @@ impl LeaseTable {
         asked: &[(RunId, i64)],
         held: &[(RunId, Option<Timestamp>)],
         until: Timestamp,
-        lease_until_monotonic: Instant,
+        until_monotonic: Instant,
     ) {
         let held: HashMap<RunId, Option<Timestamp>> = held.iter().copied().collect();
         let mut entries = self.lock();
@@ -116,7 +114,7 @@ impl LeaseTable {
                 continue;
             };
             entry.lease.until = until;
-            entry.lease.lease_until_monotonic = lease_until_monotonic;
+            entry.lease.until_monotonic = until_monotonic;
             entry.cancel_deadline = *cancel_deadline;
             if cancel_deadline.is_some() {
                 entry.stop.cancel();
@@ -136,15 +134,16 @@ impl LeaseTable {
 
     /// Drop the runs whose lease has expired: another host may have claimed them. Return how many.
     pub(crate) fn drop_expired(&self, now: Timestamp, instant: Instant) -> usize {
+        let has_expired =
+            |Lease {
+                 until,
+                 until_monotonic,
+                 ..
+             }: &Lease| { *until <= now || *until_monotonic <= instant };
         let entries = self.lock();
-        entries
-            .values()
-            .filter(|entry| {
-                entry.lease.until <= now || entry.lease.lease_until_monotonic <= instant
-            })
-            .filter(|entry| !entry.stop.is_dropped())
-            .inspect(|entry| entry.stop.drop_now())
-            .count()
+        let kept = entries.values().filter(|entry| !entry.stop.is_dropped());
+        let expired = kept.filter(|entry| has_expired(&entry.lease));
+        expired.inspect(|entry| entry.stop.drop_now()).count()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Entry>> {
@@ -164,12 +163,12 @@ mod tests {
         Timestamp::EPOCH.plus(Duration::from_secs(seconds))
     }
 
-    fn lease(run: RunId, fence: i64, until: Timestamp, lease_until_monotonic: Instant) -> Lease {
+    fn lease(run: RunId, fence: i64, until: Timestamp, until_monotonic: Instant) -> Lease {
         Lease {
             run,
             fence,
             until,
-            lease_until_monotonic,
+            until_monotonic,
         }
     }
 

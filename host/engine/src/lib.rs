@@ -198,7 +198,7 @@ impl Engine {
 
     /// Register a claimed run, so that its lease is renewed until `untrack`. Return the signal that stops it.
     pub fn track(&self, work: &Work) -> StopSignal {
-        self.ctx.leases.track(work.lease())
+        self.ctx.leases.track(work.lease)
     }
 
     async fn execute(&self, work: &Work) -> Option<Finish> {

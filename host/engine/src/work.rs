@@ -2,7 +2,6 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
@@ -17,10 +16,8 @@ use campanile_workflow::context::{self, Facts};
 /// A run that this host has claimed and is about to execute.
 pub struct Work {
     pub run: ClaimedRun,
-    /// When the lease expires, unless it is renewed.
-    pub lease_until: Timestamp,
-    /// The same on the monotonic clock, which no correction of the other moves.
-    pub lease_until_monotonic: Instant,
+    /// The lease of the claim, as long as it is not renewed.
+    pub(crate) lease: Lease,
     /// The schedule's definition when the launch was decided.
     pub spec: Arc<Spec>,
     /// The package whose grants and limits apply; none when it has just left this host's folder.
@@ -38,15 +35,6 @@ impl Deref for Work {
 }
 
 impl Work {
-    pub(crate) fn lease(&self) -> Lease {
-        Lease {
-            run: self.run_id,
-            fence: self.fence,
-            until: self.lease_until,
-            lease_until_monotonic: self.lease_until_monotonic,
-        }
-    }
-
     pub(crate) fn to_begin(&self) -> NewRun {
         NewRun {
             id: self.run_id,
