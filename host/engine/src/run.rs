@@ -64,14 +64,17 @@ impl Executor {
             ),
         };
         let message = message.to_owned();
-        Some(self.finished(work, RunEnd::Cancelled { message }, tasks))
+        let end = RunEnd::Cancelled { message };
+        Some(work.finished(end, tasks, self.ctx.clock.now()))
     }
 
     /// Call the tasks that are ready until none is, recording each call when it ends.
     async fn run_tasks(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
         let version = match self.version(work, stop).await {
             Ok(version) => version,
-            Err(CannotBegin(end)) => return Some(self.finished(work, end?, Vec::new())),
+            Err(CannotBegin(end)) => {
+                return Some(work.finished(end?, Vec::new(), self.ctx.clock.now()));
+            }
         };
         let mut flow = Workflow::new(version.steps.clone());
         let mut failed = None;
@@ -156,7 +159,7 @@ impl Executor {
                 output: flow.output().map(|output| output.to_string()),
             },
         };
-        Some(self.finished(work, end, unrecorded))
+        Some(work.finished(end, unrecorded, self.ctx.clock.now()))
     }
 
     /// Call one task in the sandbox. Return when the call began and how it ended.
@@ -170,23 +173,22 @@ impl Executor {
         stop: StopSignal,
     ) -> (Timestamp, Report) {
         let started_at = self.ctx.clock.now();
+        let without_call = |outcome, why| (started_at, Report::without_call(outcome, why));
         if let Some(denial) = &version.denial {
-            let report = Report::without_call(Outcome::Denied, denial.clone());
-            return (started_at, report);
+            return without_call(Outcome::Denied, denial.clone());
         }
         crash::point("before_call");
         let grants = version.package.grants();
         let secrets = tokio::select! {
-            secrets = self.vault.values(grants.secret_names()) => {
-                secrets.map_err(|error| (Outcome::HostError, error.to_string()))
-            }
+            secrets = self.vault.values(grants.secret_names()) => secrets,
             () = stop.dropped() => {
-                Err((Outcome::Cancelled, "it was stopped before it was called".to_owned()))
+                let why = "it was stopped before it was called";
+                return without_call(Outcome::Cancelled, why.to_owned());
             }
         };
         let secrets = match secrets {
             Ok(secrets) => Arc::new(secrets),
-            Err((outcome, why)) => return (started_at, Report::without_call(outcome, why)),
+            Err(error) => return without_call(Outcome::HostError, error.to_string()),
         };
         let facts = work.facts(attempt);
         let report = self
@@ -261,10 +263,6 @@ impl Executor {
         calls.clear();
         recorded == Some(true)
     }
-
-    fn finished(&self, work: &Work, end: RunEnd, tasks: Vec<TaskRun>) -> Finish {
-        work.finished(end, tasks, self.ctx.clock.now())
-    }
 }
 
 /// Return the keys that a call passes on, or why it failed and when to call the task again.
@@ -305,20 +303,14 @@ fn task_run(
     finished_at: Timestamp,
     report: &Report,
 ) -> TaskRun {
-    let logs = match report.logs.is_empty() {
-        true => "[]".to_owned(),
-        false => serde_json::to_string(&report.logs).unwrap_or_default(),
-    };
+    let context = report.context.as_ref();
     TaskRun {
         succeeded: report.failure.is_none(),
         output: report.output.as_ref().map(Value::to_string),
-        context: report
-            .context
-            .as_ref()
-            .map(|context| serde_json::to_string(context).unwrap_or_default()),
+        context: context.map(|context| serde_json::to_string(context).unwrap_or_default()),
         stdout: report.stdout.clone(),
         stderr: report.stderr.clone(),
-        logs,
+        logs: serde_json::to_string(&report.logs).unwrap_or_default(),
         wall_ms: report.usage.wall_ms,
         cpu_ms: report.usage.cpu_ms,
         memory_peak_bytes: i64::try_from(report.usage.memory_peak_bytes).unwrap_or(i64::MAX),

@@ -70,8 +70,8 @@ impl Versions {
         {
             return Ok(Arc::clone(version));
         }
-        let artifact = Arc::clone(&package.artifact);
-        let version = Arc::new(version(artifact, &package.manifest, package, only)?);
+        let loaded = (Arc::clone(&package.artifact), Arc::clone(&package.manifest));
+        let version = version(loaded, package, only)?;
         current.insert(key, Arc::clone(&version));
         Ok(version)
     }
@@ -87,28 +87,9 @@ impl Versions {
     ) -> Result<Arc<Version>, CannotBegin> {
         let lock = || self.older.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lock().get(digest).cloned();
-        let (artifact, manifest) = match known {
-            Some(known) => known,
-            None => {
-                let loaded = self.load(ctx, stop, &package.name, digest).await?;
-                let mut older = lock();
-                if older.len() >= OLDER_MAX {
-                    older.clear();
-                }
-                older.insert(digest.clone(), loaded.clone());
-                loaded
-            }
-        };
-        Ok(Arc::new(version(artifact, &manifest, package, only)?))
-    }
-
-    async fn load(
-        &self,
-        ctx: &Ctx,
-        stop: &StopSignal,
-        name: &str,
-        digest: &ArtifactDigest,
-    ) -> Result<Compiled, CannotBegin> {
+        if let Some(known) = known {
+            return version(known, package, only);
+        }
         let bytes = retry_while_tracked(ctx, stop, || async {
             let mut tx = ctx.db.read().await?;
             Ok(packages::artifact(&mut tx, digest).await?)
@@ -118,17 +99,22 @@ impl Versions {
             let message = format!("version {} is not kept any more", digest.short());
             return Err(CannotBegin(Some(RunEnd::Failed { kind, message })));
         };
-        let compiled = campanile_package::compile(&self.sandbox, name, bytes).await;
-        compiled.map_err(CannotBegin::refused)
+        let compiled = campanile_package::compile(&self.sandbox, &package.name, bytes).await;
+        let loaded = compiled.map_err(CannotBegin::refused)?;
+        let mut older = lock();
+        if older.len() >= OLDER_MAX {
+            older.clear();
+        }
+        older.insert(digest.clone(), loaded.clone());
+        version(loaded, package, only)
     }
 }
 
 fn version(
-    artifact: Arc<Artifact>,
-    manifest: &Manifest,
+    (artifact, manifest): Compiled,
     package: &Arc<Package>,
     only: Option<&str>,
-) -> Result<Version, CannotBegin> {
+) -> Result<Arc<Version>, CannotBegin> {
     let Some(tasks) = manifest.order(only) else {
         let known = manifest.tasks.iter().map(|task| format!("`{}`", task.id));
         return Err(CannotBegin::refused(format!(
@@ -139,20 +125,17 @@ fn version(
         )));
     };
     let position = |id: &String| tasks.iter().position(|task| task.id == *id);
-    let steps = tasks
-        .iter()
-        .map(|task| Step {
-            id: task.id.clone(),
-            depends_on: task.depends_on.iter().filter_map(position).collect(),
-            limits: package.limits_of(&task.id),
-            attempts_max: i64::from(package.max_attempts_of(&task.id)),
-        })
-        .collect();
+    let steps = tasks.iter().map(|task| Step {
+        id: task.id.clone(),
+        depends_on: task.depends_on.iter().filter_map(position).collect(),
+        limits: package.limits_of(&task.id),
+        attempts_max: i64::from(package.max_attempts_of(&task.id)),
+    });
     let missing = manifest.missing_grants(&(&*package.sidecar.grants).into());
-    Ok(Version {
+    Ok(Arc::new(Version {
         artifact,
         denial: (!missing.is_empty()).then(|| denial(&package.name, &missing)),
         package: Arc::clone(package),
-        steps,
-    })
+        steps: steps.collect(),
+    }))
 }
