@@ -41,13 +41,6 @@ enum Event {
     Queue(usize),
 }
 
-/// Why a launch waits for capacity. Retries come before starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Waiting {
-    Retry,
-    Start,
-}
-
 pub(super) struct Simulator<'a> {
     snapshot: &'a SystemSnapshot,
     /// The schedules with their simulated cursors.
@@ -56,8 +49,8 @@ pub(super) struct Simulator<'a> {
     now: Timestamp,
     events: BinaryHeap<Reverse<(Timestamp, Event)>>,
     launches: LaunchTable,
-    /// The launches that wait for capacity: retries first, then the earliest.
-    claimable: BTreeSet<(Waiting, Timestamp, u64, LaunchId)>,
+    /// The launches that wait for capacity: retries first, then the earliest. The first value is false for a retry.
+    claimable: BTreeSet<(bool, Timestamp, u64, LaunchId)>,
     /// How many launches have waited for capacity: it orders those with the same fire time.
     opened: u64,
     decided: usize,
@@ -84,7 +77,11 @@ impl SystemSnapshot {
             },
         };
         for (index, schedule) in self.schedules.iter().enumerate() {
-            simulator.add_schedule(index, schedule);
+            simulator.set_next_slot(index, schedule.next_slot.filter(|_| schedule.enabled));
+            for (launch, run) in &schedule.unfinished {
+                simulator.add_current(index, launch, run.as_ref());
+            }
+            simulator.at(self.now, Event::Queue(index));
         }
         simulator.run_events();
         simulator.finish()
@@ -92,14 +89,6 @@ impl SystemSnapshot {
 }
 
 impl Simulator<'_> {
-    fn add_schedule(&mut self, index: usize, schedule: &ScheduleSnapshot) {
-        self.set_next_slot(index, schedule.next_slot.filter(|_| schedule.enabled));
-        for (launch, run) in &schedule.unfinished {
-            self.add_current(index, launch, run.as_ref());
-        }
-        self.at(self.now, Event::Queue(index));
-    }
-
     /// Add a launch that the database holds already.
     fn add_current(&mut self, schedule: usize, launch: &UnfinishedLaunch, run: Option<&ActiveRun>) {
         self.launches.add(schedule, launch.clone(), None);
@@ -231,9 +220,8 @@ impl Simulator<'_> {
             Decision::Queued => LaunchStatus::Queued,
             Decision::Skipped => LaunchStatus::Skipped,
         };
-        let row = self
-            .is_reported()
-            .then(|| self.launches.add_row(schedule, launch, status));
+        let is_reported = self.is_reported();
+        let row = is_reported.then(|| self.launches.add_row(schedule, launch, status));
         if status == LaunchStatus::Skipped {
             return;
         }
@@ -304,10 +292,8 @@ impl Simulator<'_> {
         let deadline = launch.launch.cancel_deadline;
         let estimate = self.schedules[schedule].duration_estimate;
         let ends_at = since.plus(estimate.duration).max(self.now);
-        self.end_at(
-            id,
-            deadline.map_or(ends_at, |deadline| ends_at.min(deadline)),
-        );
+        let ends_at = deadline.map_or(ends_at, |deadline| ends_at.min(deadline));
+        self.end_at(id, ends_at);
         self.launches.set_status(id, LaunchStatus::Running);
         if self.is_reported() {
             self.sample(schedule);
@@ -402,21 +388,18 @@ impl Simulator<'_> {
         if self.schedules[launch.schedule].due.missing_since.is_some() {
             return;
         }
-        let waiting = match launch.launch.status {
-            LaunchStatus::Waiting => Waiting::Retry,
-            _ => Waiting::Start,
-        };
+        let is_start = launch.launch.status != LaunchStatus::Waiting;
         let fire_time = launch.launch.fire_time;
         self.opened += 1;
-        self.claimable.insert((waiting, fire_time, self.opened, id));
+        self.claimable
+            .insert((is_start, fire_time, self.opened, id));
     }
 
     /// Let an outage pass: recover the launches that it interrupted.
     fn pass(&mut self, outage: Outage) {
         self.now = outage.to;
         // No host owns the retries.
-        self.claimable
-            .retain(|(waiting, ..)| *waiting == Waiting::Retry);
+        self.claimable.retain(|(is_start, ..)| !is_start);
         for id in self.launches.open_or_running() {
             self.recover(id);
         }

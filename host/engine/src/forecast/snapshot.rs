@@ -59,9 +59,8 @@ pub async fn read(
     let live = hosts::live(tx).await?;
     let live = live.iter().filter(|host| host.heartbeat_at >= alive_since);
     let packages = packages::list(tx, None).await?.into_iter();
-    let packages: HashMap<String, PackageRow> = packages
-        .map(|package| (package.name.clone(), package))
-        .collect();
+    let packages = packages.map(|package| (package.name.clone(), package));
+    let packages: HashMap<String, PackageRow> = packages.collect();
     let listed = schedules::list(tx, None, None).await?;
     let mut unfinished = unfinished(tx, &listed).await?;
     let mut snapshot = SystemSnapshot {
