@@ -143,10 +143,8 @@ pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions> {
     let decisions = plans.iter_mut().flat_map(|plan| take(&mut plan.launches));
     let decisions: Vec<NewLaunch> = decisions.collect();
     launches::insert(&mut tx, &decisions).await?;
-    let displaced = plans
-        .into_iter()
-        .map(|plan| (plan.advance.id, plan.displacements, plan.cancel_grace));
-    displace(ctx, &mut tx, displaced, now).await?;
+    let displaced = |plan: Plan| (plan.advance.id, plan.displacements, plan.cancel_grace);
+    displace(ctx, &mut tx, plans.into_iter().map(displaced), now).await?;
     crash::point("before_decide_commit");
     tx.commit().await?;
     crash::point("after_decide_commit");
@@ -172,10 +170,10 @@ async fn unfinished_launches(
         let of_schedule = by_schedule.entry(launch.schedule_id).or_default();
         of_schedule.push(launch);
     }
-    let state = |launches: &[_]| OverlapState::new(plan::active(launches, true, now));
-    let beside = by_schedule
-        .iter()
-        .map(|(id, launches)| (*id, state(launches)));
+    let beside = by_schedule.into_iter().map(|(id, launches)| {
+        let active = plan::active(&launches, true, now);
+        (id, OverlapState::new(active))
+    });
     Ok(beside.collect())
 }
 

@@ -20,10 +20,7 @@ pub enum EngineError {
 impl EngineError {
     /// Whether the same step may succeed later without a change to the program.
     pub(crate) fn is_transient(&self) -> bool {
-        match self {
-            EngineError::Db(error) => error.is_transient(),
-            EngineError::NameLost(_) | EngineError::Bug(_) => false,
-        }
+        matches!(self, EngineError::Db(error) if error.is_transient())
     }
 
     /// Whether the database may accept the same step later, for example after an operator restores access.

@@ -1,7 +1,7 @@
 //! Transaction 3, the finish: record how runs ended, or that they wait for a retry. It counts only under the run's
 //! current fence.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use tokio::sync::mpsc;
@@ -14,7 +14,7 @@ use crate::decide::set_next_slots;
 use crate::error::Result;
 use crate::failing;
 use crate::service::RETRY_PAUSE;
-use campanile_model::ids::{RunId, ScheduleId};
+use campanile_model::ids::RunId;
 use campanile_store::runs::{self, Finish, RunEnd};
 
 /// The most runs that one commit records.
@@ -80,11 +80,9 @@ pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
     crash::point("before_finish_commit");
     tx.commit().await?;
     crash::point("after_finish_commit");
-    let failed = ends
-        .iter()
-        .filter(|end| matches!(end.end, RunEnd::Failed { .. }));
-    let failed: BTreeSet<ScheduleId> = failed.map(|end| end.schedule_id).collect();
-    failing::pause_failing(ctx, failed, ctx.clock.now()).await;
+    let has_failed = |end: &&Finish| matches!(end.end, RunEnd::Failed { .. });
+    let failed = ends.iter().filter(has_failed).map(|end| end.schedule_id);
+    failing::pause_failing(ctx, failed.collect(), ctx.clock.now()).await;
     if !counting_from_end.is_empty() || ctx.backfill_running.load(Ordering::Relaxed) {
         ctx.wake.scheduler.notify_one();
     }

@@ -13,9 +13,8 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
 use campanile_schedule::policy::Delivery;
 use campanile_store::events::{self, EventKind, NewEvent};
-use campanile_store::hosts::{self, DeadHost};
 use campanile_store::recovery::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
-use campanile_store::{Tx, packages, schedules};
+use campanile_store::{Tx, hosts, packages, schedules};
 
 /// Orphaned launches recovered in one transaction at most. The rest follows in the next.
 const ORPHANS_MAX: i64 = 512;
@@ -101,7 +100,14 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     let mut tx = ctx.db.write().await?;
     if ctx.heartbeats.may_declare_dead(now, lease) {
         let dead = hosts::mark_silent_dead(&mut tx, now.minus(lease), now).await?;
-        record_deaths(&mut tx, &dead, now).await?;
+        for host in &dead {
+            tracing::warn!(host = %host.name, "a host died; its runs are recovered");
+            let detail = format!("incarnation {} gave no sign of life", host.id);
+            events::record(&mut tx, now, EventKind::HostDied, &host.name, &detail).await?;
+        }
+        if !dead.is_empty() {
+            forget_packages(&mut tx, now).await?;
+        }
     }
     let retry_before = now.minus(limits.age_max);
     let runs = recovery::orphaned_runs(&mut tx, now, retry_before, ORPHANS_MAX).await?;
@@ -143,10 +149,8 @@ async fn recover_orphans(
     let mut done = Recovered::default();
     let mut by_cause: BTreeMap<&str, Vec<RecoveryDecision>> = BTreeMap::new();
     let mut news = Vec::new();
-    let revisions = orphans
-        .iter()
-        .map(|orphan| (orphan.schedule_id, orphan.schedule_revision));
-    let specs = ctx.specs.get_all(tx, revisions).await?;
+    let revision = |orphan: &OrphanedLaunch| (orphan.schedule_id, orphan.schedule_revision);
+    let specs = ctx.specs.get_all(tx, orphans.iter().map(revision)).await?;
     for (orphan, spec) in orphans.iter().zip(&specs) {
         let Some(decision) = recovery_action(orphan, spec.policies.delivery, limits, now) else {
             continue;
@@ -219,19 +223,6 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
     }
     tx.commit().await?;
     Ok(done.reopened)
-}
-
-/// Record that hosts were found dead.
-async fn record_deaths(tx: &mut Tx, dead: &[DeadHost], now: Timestamp) -> Result {
-    if dead.is_empty() {
-        return Ok(());
-    }
-    for host in dead {
-        tracing::warn!(host = %host.name, "a host died; its runs are recovered");
-        let detail = format!("incarnation {} gave no sign of life", host.id);
-        events::record(tx, now, EventKind::HostDied, &host.name, &detail).await?;
-    }
-    forget_packages(tx, now).await
 }
 
 /// Forget which packages ended hosts had in their folders. A package that no live host has is missing.

@@ -10,7 +10,6 @@
 //! Schedules of other origins never change. Where several hosts have a file each, the last change of a file counts, or
 //! the last start of a host. A second attempt at refused schedules undoes nothing that another host's file did.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,9 +45,7 @@ pub struct FollowedFile {
 struct Left {
     /// The digest of the file.
     digest: ArtifactDigest,
-    refusals: Vec<Refusal>,
-    /// The schedules that differ from the file.
-    names: BTreeSet<String>,
+    applied: Reconciled,
 }
 
 impl FollowedFile {
@@ -151,22 +148,15 @@ async fn follow_news(
         tracing::info!("applied {}: {what}", printable_line(&shown));
         ctx.wake.scheduler.notify_one();
     }
-    let reported = before.map_or_else(Vec::new, |left| left.refusals);
-    for (schedule, why) in applied
-        .refusals
-        .iter()
-        .filter(|new| !reported.contains(new))
-    {
+    let reported = before.map_or_else(Vec::new, |left| left.applied.refusals);
+    let refusals = applied.refusals.iter();
+    for (schedule, why) in refusals.filter(|new| !reported.contains(new)) {
         let why = printable_line(why);
         tracing::warn!(schedule = %printable_line(schedule), "the schedules file's schedule is refused: {why}");
     }
     if !applied.refusals.is_empty() {
         followed.again_at = Some(Instant::now() + REFUSED_PAUSE);
-        followed.left = Some(Left {
-            digest,
-            refusals: applied.refusals,
-            names: applied.different,
-        });
+        followed.left = Some(Left { digest, applied });
     }
     Ok(())
 }
@@ -196,12 +186,13 @@ async fn apply(
     now: Timestamp,
 ) -> Result<Reconciled, ScheduleError> {
     let diff = lock_and_compare(tx, wanted).await?;
-    if before.is_some_and(|before| !diff.names().all(|name| before.names.contains(name))) {
+    let was_left = |name: &str| before.is_none_or(|left| left.applied.different.contains(name));
+    if !diff.names().all(was_left) {
         // Another host's file was applied since.
         return Ok(Reconciled::default());
     }
     let applied = schedule_admin::reconcile(tx, &diff, Origin::File, now).await?;
-    let reported = before.map_or(&[][..], |before| &before.refusals);
+    let reported = before.map_or(&[][..], |left| &left.applied.refusals);
     let refusals = applied.refusals.iter();
     for (name, why) in refusals.filter(|new| !reported.contains(new)) {
         events::record(tx, now, EventKind::ScheduleRefused, name, why).await?;
@@ -238,10 +229,6 @@ async fn lock_and_compare(tx: &mut Tx, wanted: &[ScheduleDefinition]) -> Result<
     schedules::lock(tx, None, None).await?;
     let current = schedules::list(tx, None, None).await?;
     let is_owned = |schedule: &Schedule| schedule.state.origin == Origin::File;
-    Ok(schedule_admin::diff(
-        &current,
-        wanted,
-        Origin::File,
-        is_owned,
-    ))
+    let diff = schedule_admin::diff(&current, wanted, Origin::File, is_owned);
+    Ok(diff)
 }

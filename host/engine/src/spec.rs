@@ -42,9 +42,8 @@ impl Specs {
             return Ok(Arc::clone(spec));
         }
         let Some(definition) = schedules::revision(tx, id, revision).await? else {
-            return Err(EngineError::Bug(format!(
-                "schedule {id} has no revision {revision}"
-            )));
+            let bug = format!("schedule {id} has no revision {revision}");
+            return Err(EngineError::Bug(bug));
         };
         Ok(self.add(definition))
     }
@@ -114,13 +113,8 @@ impl Specs {
         schedules: impl IntoIterator<Item = ScheduleId>,
     ) -> BTreeSet<ScheduleId> {
         let counting = lock(&self.counting_from_ends);
-        match counting.is_empty() {
-            true => BTreeSet::new(),
-            false => schedules
-                .into_iter()
-                .filter(|id| counting.contains(id))
-                .collect(),
-        }
+        let schedules = schedules.into_iter();
+        schedules.filter(|id| counting.contains(id)).collect()
     }
 }
 

@@ -33,9 +33,8 @@ impl Trouble {
     /// Log that `step` failed, unless it is logged already or belongs to the same outage.
     pub(crate) fn report(&self, step: &str, error: &EngineError) {
         let mut outages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_first = outages.current.is_none();
         let is_aftermath = outages.over_at.is_some_and(|at| at.elapsed() < AFTERMATH);
-        if is_first && is_aftermath && error.is_transient() {
+        if error.is_transient() && (outages.current.is_some() || is_aftermath) {
             tracing::debug!("{step}: {error}");
             return;
         }
@@ -44,11 +43,7 @@ impl Trouble {
             logged: HashSet::new(),
         });
         if error.is_transient() {
-            if is_first {
-                tracing::error!("{step}: {error}; trying again until it works");
-            } else {
-                tracing::debug!("{step}: {error}");
-            }
+            tracing::error!("{step}: {error}; trying again until it works");
             return;
         }
         if outage.logged.len() >= LOGGED_MAX {
