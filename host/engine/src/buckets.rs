@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 
 use campanile_model::ids::RunId;
 use campanile_sandbox::{
-    BucketError, Buckets, Change, add, async_trait, check_growth, entry_bytes,
+    BucketError, BucketResult, Buckets, Change, add, async_trait, check_growth, entry_bytes,
 };
 use campanile_store::buckets::{self, BucketRow, SetEntry};
 use campanile_store::{Db, DbError, Tx, runs};
@@ -47,7 +47,7 @@ impl RunBuckets {
     /// Run an operation with a permit, again while another transaction collides with it.
     ///
     /// The log has the database's error; the guest does not learn it.
-    async fn permitted<T, F>(&self, operation: impl Fn() -> F) -> Result<T, BucketError>
+    async fn permitted<T, F>(&self, operation: impl Fn() -> F) -> BucketResult<T>
     where
         F: Future<Output = Result<T, Fault>>,
     {
@@ -96,7 +96,7 @@ impl RunBuckets {
 async fn apply(
     tx: &mut Tx,
     namespace: &str,
-    before: BucketRow,
+    mut row: BucketRow,
     changes: &[Change],
 ) -> Result<BucketRow, DbError> {
     let keys: BTreeSet<&str> = changes.iter().map(|(key, _)| key.as_str()).collect();
@@ -104,9 +104,8 @@ async fn apply(
     let stored = buckets::sizes(tx, namespace, &keys).await?;
     let stored: HashMap<Vec<u8>, i64> = stored.into_iter().collect();
     let is_stored = |key: &str| stored.contains_key(key.as_bytes());
-    let mut row = before;
-    let mut sizes: HashMap<&[u8], i64> = HashMap::new();
-    sizes.extend(stored.iter().map(|(key, bytes)| (key.as_slice(), *bytes)));
+    let sizes = stored.iter().map(|(key, bytes)| (key.as_slice(), *bytes));
+    let mut sizes: HashMap<&[u8], i64> = sizes.collect();
     let mut deleted: BTreeSet<&str> = BTreeSet::new();
     let mut set: BTreeMap<&str, SetEntry<'_>> = BTreeMap::new();
     for (key, value) in changes {
@@ -158,11 +157,7 @@ fn signed(bytes: u64) -> i64 {
 
 #[async_trait]
 impl Buckets for RunBuckets {
-    async fn get(
-        &self,
-        namespace: &str,
-        keys: &[String],
-    ) -> Result<Vec<Option<Vec<u8>>>, BucketError> {
+    async fn get(&self, namespace: &str, keys: &[String]) -> BucketResult<Vec<Option<Vec<u8>>>> {
         self.permitted(move || async move {
             let mut tx = self.db.read().await?;
             let asked: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -179,7 +174,7 @@ impl Buckets for RunBuckets {
         namespace: &str,
         after: u64,
         most: usize,
-    ) -> Result<Vec<(u64, String)>, BucketError> {
+    ) -> BucketResult<Vec<(u64, String)>> {
         self.permitted(move || async move {
             let mut tx = self.db.read().await?;
             let most = signed(most as u64);
@@ -199,7 +194,7 @@ impl Buckets for RunBuckets {
         namespace: &str,
         changes: &[Change],
         bytes_max: u64,
-    ) -> Result<u64, BucketError> {
+    ) -> BucketResult<u64> {
         self.permitted(move || async move {
             let locked = self.lock(namespace).await?;
             self.change(locked, namespace, changes, bytes_max).await
@@ -213,7 +208,7 @@ impl Buckets for RunBuckets {
         key: &str,
         delta: u64,
         bytes_max: u64,
-    ) -> Result<(u64, u64), BucketError> {
+    ) -> BucketResult<(u64, u64)> {
         self.permitted(move || async move {
             let mut locked = self.lock(namespace).await?;
             let values = buckets::values(&mut locked.0, namespace, &[key]).await?;

@@ -181,11 +181,9 @@ async fn run(words: &[String]) -> Result<Secret, String> {
 
 async fn read(source: impl AsyncRead + Unpin) -> Result<Secret, String> {
     let mut text = String::new();
-    source
-        .take(VALUE_BYTES_MAX + 1)
-        .read_to_string(&mut text)
-        .await
-        .map_err(|error| error.to_string())?;
+    let mut limited = source.take(VALUE_BYTES_MAX + 1);
+    let read = limited.read_to_string(&mut text).await;
+    read.map_err(|error| error.to_string())?;
     if text.len() as u64 > VALUE_BYTES_MAX {
         return Err(format!("it has more than {VALUE_BYTES_MAX} bytes"));
     }

@@ -53,21 +53,18 @@ pub(crate) async fn register(ctx: &Ctx, now: Timestamp) -> Result {
         events::record(&mut tx, now, EventKind::HostDied, &earlier.name, &detail).await?;
     }
     // The packages of the earlier incarnation are forgotten when this one has scanned its folder.
-    hosts::register(
-        &mut tx,
-        &Host {
-            id: ctx.host,
-            name: ctx.name.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            wasmtime_version: campanile_sandbox::WASMTIME_VERSION.to_owned(),
-            tzdata_version: tzdata_version().to_owned(),
-            started_at: now,
-            heartbeat_at: now,
-            ended_at: None,
-            end_reason: None,
-        },
-    )
-    .await?;
+    let host = Host {
+        id: ctx.host,
+        name: ctx.name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        wasmtime_version: campanile_sandbox::WASMTIME_VERSION.to_owned(),
+        tzdata_version: tzdata_version().to_owned(),
+        started_at: now,
+        heartbeat_at: now,
+        ended_at: None,
+        end_reason: None,
+    };
+    hosts::register(&mut tx, &host).await?;
     let detail = format!("incarnation {}", ctx.host);
     events::record(&mut tx, now, EventKind::HostStarted, &ctx.name, &detail).await?;
     tx.commit().await?;

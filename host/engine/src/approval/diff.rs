@@ -99,16 +99,11 @@ fn lines<const N: usize>(before: [Line; N], after: [Line; N]) -> Vec<Difference>
 
 fn about(from: &Side<'_>, to: &Side<'_>) -> Vec<Difference> {
     let of = |side: &Side<'_>| {
-        let Manifest {
-            name,
-            version,
-            summary,
-            ..
-        } = side.manifest;
+        let manifest = side.manifest;
         [
-            ("name", name.clone()),
-            ("version", version.clone()),
-            ("summary", summary.clone()),
+            ("name", manifest.name.clone()),
+            ("version", manifest.version.clone()),
+            ("summary", manifest.summary.clone()),
             ("form", Some(side.version.form.clone())),
             ("size_bytes", Some(side.version.size_bytes.to_string())),
         ]
@@ -149,37 +144,35 @@ fn changes<T>(
     after: BTreeMap<String, T>,
     differences: impl Fn(&T, &T) -> Vec<Difference>,
 ) -> Changes {
-    let mut all = Changes::default();
-    for (name, before) in &before {
-        match after.get(name) {
-            None => all.removed.push(name.clone()),
-            Some(after) => {
-                let differences = differences(before, after);
-                if !differences.is_empty() {
-                    let name = name.clone();
-                    all.changed.push(Changed { name, differences });
-                }
-            }
-        }
+    let only_in = |these: &BTreeMap<String, T>, others: &BTreeMap<String, T>| {
+        let names = these.keys().filter(|name| !others.contains_key(*name));
+        names.cloned().collect()
+    };
+    let both = before.iter().filter_map(|(name, before)| {
+        let differences = differences(before, after.get(name)?);
+        let name = name.clone();
+        Some(Changed { name, differences })
+    });
+    Changes {
+        added: only_in(&after, &before),
+        removed: only_in(&before, &after),
+        changed: both.filter(|one| !one.differences.is_empty()).collect(),
     }
-    let added = after.into_keys().filter(|name| !before.contains_key(name));
-    all.added.extend(added);
-    all
 }
 
 fn requests(from: &Manifest, to: &Manifest, grants: &RecordedGrants) -> Vec<RequestChange> {
     let before = evaluate_requests(&from.requests, grants);
     let after = evaluate_requests(&to.requests, grants);
     let has = |all: &[Request], one: &Request| all.iter().any(|other| other.key() == one.key());
-    let change = |request: &Request, change| RequestChange {
-        request: request.clone(),
-        change,
-    };
     let requested = after.iter().map(|request| match has(&before, request) {
-        true => change(request, "kept"),
-        false => change(request, "added"),
+        true => (request, "kept"),
+        false => (request, "added"),
     });
     let gone = before.iter().filter(|request| !has(&after, request));
-    let removed = gone.map(|request| change(request, "removed"));
-    requested.chain(removed).collect()
+    let all = requested.chain(gone.map(|request| (request, "removed")));
+    all.map(|(request, change)| RequestChange {
+        request: request.clone(),
+        change,
+    })
+    .collect()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{MICROSECOND, SkippedSlots, span};
 use crate::schedule_admin::{self, Result, ScheduleError};
@@ -165,9 +165,7 @@ pub async fn begin(
         to: asked.to,
         spread_ms: spread_ms(asked),
         forced: asked.forced,
-        context: asked
-            .context
-            .map(|own| Value::Object(own.clone()).to_string()),
+        context: asked.context.map(|own| json!(own).to_string()),
         cursor_at: preview.first.minus(MICROSECOND),
         next_fire: now,
         slots: i64::try_from(preview.slots).unwrap_or(i64::MAX),
@@ -190,15 +188,13 @@ pub async fn begin(
 pub async fn cancel(tx: &mut Tx, id: BackfillId, by: &str, now: Timestamp) -> Result<u64> {
     let name = find(tx, id).await?.schedule;
     schedules::lock(tx, Some(&name), None).await?;
-    let Backfill {
-        schedule, status, ..
-    } = find(tx, id).await?;
-    if schedule != name {
+    let found = find(tx, id).await?;
+    if found.schedule != name {
         // It was renamed before this transaction locked the row, so the wrong row is locked.
         return Err(ScheduleError::Raced(name));
     }
-    if status != BackfillStatus::Running {
-        let message = format!("the backfill {id} is {status} already");
+    if found.status != BackfillStatus::Running {
+        let message = format!("the backfill {id} is {} already", found.status);
         return Err(ScheduleError::Backfill(message));
     }
     let skipped = backfills::skip_unstarted(tx, id, now).await?;
@@ -214,43 +210,34 @@ fn spread_ms(asked: &BackfillRequest<'_>) -> i64 {
 
 /// Return how a backfill differs from a request with the same id: a clause for each argument.
 fn differences(before: &Backfill, name: &str, asked: &BackfillRequest<'_>) -> Vec<String> {
-    let context: Option<Map<String, Value>> = before
-        .context
-        .as_deref()
-        .and_then(|text| serde_json::from_str(text).ok());
+    let context = before.context.as_deref();
+    let context: Option<Map<String, Value>> =
+        context.and_then(|text| serde_json::from_str(text).ok());
     let shown = |context: Option<&Map<String, Value>>| {
-        context.map_or("none".to_owned(), |own| {
-            Value::Object(own.clone()).to_string()
-        })
+        context.map_or("none".to_owned(), |own| json!(own).to_string())
     };
     let spread = |ms: i64| {
         let ms = u64::try_from(ms).unwrap_or_default();
         duration_text(Duration::from_millis(ms))
     };
     let quoted = |name: &str| format!("`{name}`");
+    let (forced, asked_forced) = (before.forced.to_string(), asked.forced.to_string());
+    let (spread_before, spread_asked) = (spread(before.spread_ms), spread(spread_ms(asked)));
     let mut arguments = vec![
         ("the schedule", quoted(&before.schedule), quoted(name)),
         ("--from", before.from.to_string(), asked.from.to_string()),
         ("--to", before.to.to_string(), asked.to.to_string()),
-        (
-            "--spread",
-            spread(before.spread_ms),
-            spread(spread_ms(asked)),
-        ),
-        (
-            "--force",
-            before.forced.to_string(),
-            asked.forced.to_string(),
-        ),
+        ("--spread", spread_before, spread_asked),
+        ("--force", forced, asked_forced),
     ];
     // The order of the keys does not matter.
     if context.as_ref() != asked.context {
         arguments.push(("--context", shown(context.as_ref()), shown(asked.context)));
     }
-    let different = arguments.into_iter().filter(|(_, was, is)| was != is);
-    different
-        .map(|(what, was, is)| format!("{what} {was} instead of {is}"))
-        .collect()
+    arguments.retain(|(_, was, is)| was != is);
+    let clauses = arguments.iter();
+    let clauses = clauses.map(|(what, was, is)| format!("{what} {was} instead of {is}"));
+    clauses.collect()
 }
 
 #[cfg(test)]

@@ -60,17 +60,15 @@ fn decision(history: &ScheduleHistory, trace: &LaunchTrace, slot: Timestamp) -> 
     let launch = &trace.decided.launch;
     let queued = was_queued(&trace.decided).then(|| queued(trace));
     if launch.decision == Decision::Skipped {
-        let mut findings = Vec::from_iter(queued);
-        findings.extend(skipped(history, trace, slot));
-        return findings;
+        let skipped = skipped(history, trace, slot);
+        return queued.into_iter().chain(skipped).collect();
     }
-    let mut findings = Vec::from_iter(late(trace));
-    findings.push(queued.unwrap_or_else(|| {
+    let decided = queued.unwrap_or_else(|| {
         let (by, package) = (trace.decided_by(), &launch.package);
         let text = format!("decided{by}, to run the package `{package}`");
         Finding::at(FindingKind::Launched, launch.decided_at, text)
-    }));
-    findings
+    });
+    late(trace).into_iter().chain([decided]).collect()
 }
 
 fn late(trace: &LaunchTrace) -> Option<Finding> {
@@ -160,10 +158,8 @@ fn dropped(trace: &LaunchTrace, reason: DropReason, slot: Timestamp) -> Finding 
                 Some(other) => format!("the slot {}", other.launch.scheduled_time),
                 None => "another slot".to_owned(),
             };
-            format!(
-                "`catchup` is `{}` and {other} is caught up instead",
-                catchup(trace)
-            )
+            let catchup = catchup(trace);
+            format!("`catchup` is `{catchup}` and {other} is caught up instead")
         }
         DropReason::CatchupMax => {
             let most = policies.map_or(0, Policies::catchup_max);
