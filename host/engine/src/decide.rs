@@ -25,8 +25,6 @@ use campanile_store::schedules::{self, CursorMove, DueSchedule};
 
 /// Schedules decided in one transaction at most.
 const DUE_BATCH_MAX: i64 = 512;
-/// Slots decided for one schedule in one transaction at most. The rest follows in the next.
-pub(crate) const SLOTS_MAX: usize = 1_000;
 /// The longest sleep while a backfill runs: its launches may end on other hosts.
 const BACKFILL_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause when another transaction has locked a due schedule.
@@ -69,8 +67,7 @@ impl Service for Scheduler {
         if filled.launched > 0 {
             ctx.wake.dispatcher.notify_one();
         }
-        let mut tx = ctx.db.read().await?;
-        let due = schedules::next_due(&mut tx).await?;
+        let due = schedules::next_due(&mut ctx.db.read().await?).await?;
         Ok(next_step(due, filled, ctx.clock.now()).map_or(idle, Next::At))
     }
 
@@ -130,7 +127,6 @@ pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions> {
             beside.remove(&due.id).unwrap_or_default(),
             ctx.host,
             now,
-            SLOTS_MAX,
         ),
         // No launch is better than one at a wrong time. The audit restores the next slot when a host can read the rule.
         None => plan::leave_undecided(due),

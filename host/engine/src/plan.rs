@@ -15,6 +15,8 @@ use campanile_store::overlap::{REASON, UnfinishedLaunch};
 use campanile_store::schedules::{CursorMove, DueSchedule, Revision};
 use campanile_store::{Decision, LaunchStatus};
 
+/// Slots decided for one schedule in one transaction at most. The rest follows in the next.
+pub(crate) const SLOTS_MAX: usize = 1_000;
 /// The reason of a slot that had no package to launch.
 pub const PACKAGE_MISSING: &str = "package_missing";
 
@@ -29,7 +31,7 @@ pub struct Plan {
     pub advance: CursorMove,
 }
 
-/// Decide every slot after the cursor and up to `now`, at most `slots_max` of them. `overlap` holds the
+/// Decide every slot after the cursor and up to `now`, at most `SLOTS_MAX` of them. `overlap` holds the
 /// launches of the schedule that are not over.
 ///
 /// The plan may have no launch although the schedule was due: its next slot was wrong, for example from before a change
@@ -40,7 +42,6 @@ pub fn plan(
     mut overlap: OverlapState,
     host: HostId,
     now: Timestamp,
-    slots_max: usize,
 ) -> Plan {
     let policies = spec.policies;
     let rule = decidable(spec.rule, Some(due.next_slot));
@@ -59,7 +60,7 @@ pub fn plan(
         }),
         skips: history.skipped_slots(),
     };
-    let decided = evaluator.evaluate(&progress, now, slots_max);
+    let decided = evaluator.evaluate(&progress, now, SLOTS_MAX);
     let is_missing = due.digest.is_none() || due.missing_since.is_some();
     let overlap_decisions = match is_missing {
         true => vec![None; decided.decisions.len()],
@@ -74,11 +75,7 @@ pub fn plan(
         let (decision, reason, overlaps) = match (slots.action, overlap_decision) {
             (SlotAction::Drop(reason), _) => (Decision::Skipped, Some(reason.as_str()), None),
             _ if is_missing => (Decision::Skipped, Some(PACKAGE_MISSING), None),
-            (_, Some(OverlapDecision::Start)) => (Decision::Launched, None, None),
-            (_, Some(OverlapDecision::Skip(other))) => {
-                (Decision::Skipped, Some(REASON), Some(other))
-            }
-            (_, Some(OverlapDecision::Queue) | None) => (Decision::Queued, None, None),
+            (_, by_policy) => recorded(by_policy.unwrap_or(OverlapDecision::Queue)),
         };
         if decision != Decision::Skipped && kind == LaunchKind::Catchup {
             caught_up = Some((now, fire_time));
@@ -155,6 +152,15 @@ pub fn launch_of_slot(
         fire_time: slot,
         decided_by: None,
         decided_at: now,
+    }
+}
+
+/// Return what is recorded of a decision of the overlap policy: the decision, its reason, and the preferred launch.
+pub fn recorded(decision: OverlapDecision) -> (Decision, Option<&'static str>, Option<LaunchId>) {
+    match decision {
+        OverlapDecision::Start => (Decision::Launched, None, None),
+        OverlapDecision::Queue => (Decision::Queued, None, None),
+        OverlapDecision::Skip(other) => (Decision::Skipped, Some(REASON), Some(other)),
     }
 }
 
@@ -289,7 +295,6 @@ mod tests {
             OverlapState::new(Vec::new()),
             HostId::new(now),
             now,
-            10,
         )
     }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::buckets::{BucketPermits, RunBuckets};
@@ -12,7 +11,7 @@ use crate::ctx::SharedCtx;
 use crate::secrets::Vault;
 use crate::service::retry_while_tracked;
 use crate::versions::{CannotBegin, Version, Versions};
-use crate::work::Work;
+use crate::work::{Work, stored_json};
 use campanile_model::clock::Timestamp;
 use campanile_package::context::{ReservedKey, check};
 use campanile_sandbox::{Call, Outcome, Report, Sandbox, StopSignal, Usage, World};
@@ -37,7 +36,7 @@ impl Executor {
     pub(crate) fn new(ctx: SharedCtx, sandbox: Arc<Sandbox>) -> Executor {
         Executor {
             vault: Vault::new(ctx.settings.secrets.clone()),
-            versions: Versions::new(Arc::clone(&sandbox)),
+            versions: Versions::default(),
             bucket_permits: BucketPermits::default(),
             ctx,
             sandbox,
@@ -221,8 +220,9 @@ impl Executor {
         match &work.package {
             Some(package) if package.digest == *digest => self.versions.current(package, only),
             Some(package) => {
-                let versions = &self.versions;
-                versions.older(&self.ctx, stop, package, digest, only).await
+                let (versions, sandbox) = (&self.versions, &self.sandbox);
+                let older = versions.older(&self.ctx, sandbox, stop, package, digest, only);
+                older.await
             }
             None => Err(CannotBegin::refused(format!(
                 "the package `{name}` has left this host's folder since the launch was claimed"
@@ -321,13 +321,10 @@ fn task_run(
 
 /// Read the result of a stored call.
 fn recorded_call(call: TaskRun, lost_runs_before: usize) -> RecordedCall {
-    fn json<T: DeserializeOwned>(text: Option<&str>) -> Option<T> {
-        serde_json::from_str(text?).ok()
-    }
     let result = match call.retry_at {
         _ if call.succeeded => CallResult::Succeeded {
-            output: json(call.output.as_deref()),
-            context: json(call.context.as_deref()).unwrap_or_default(),
+            output: stored_json(call.output.as_deref()),
+            context: stored_json(call.context.as_deref()).unwrap_or_default(),
         },
         Some(retry_at) => CallResult::Retry { retry_at },
         None => CallResult::Failed {

@@ -33,6 +33,7 @@ use campanile_store::{
 pub use campanile_package::ScheduleDefinition;
 pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
+pub(crate) use error::no_task;
 pub use error::{Result, ScheduleError};
 use error::{did_you_mean, origin_is};
 use pause::drop_past_slots;
@@ -116,8 +117,7 @@ pub async fn revise(
     store_revision(tx, &revision(wanted, state.id, number, now), &revised).await?;
     let (kind, expression) = (wanted.rule.kind, &wanted.rule.expression);
     let detail = format!("revision {number}: {kind} {expression}");
-    changes::record(tx, now, EventKind::ScheduleChanged, &wanted.name, &detail).await?;
-    Ok(())
+    Ok(changes::record(tx, now, EventKind::ScheduleChanged, &wanted.name, &detail).await?)
 }
 
 /// Store the next revision of a schedule, with the cursor and the next slot in `state`.
@@ -154,8 +154,7 @@ pub(super) async fn end(tx: &mut Tx, schedule: &Schedule, now: Timestamp) -> Res
         return Err(ScheduleError::Raced(name.clone()));
     }
     let detail = "its launches stay on the record";
-    changes::record(tx, now, EventKind::ScheduleRemoved, name, detail).await?;
-    Ok(())
+    Ok(changes::record(tx, now, EventKind::ScheduleRemoved, name, detail).await?)
 }
 
 /// Cancel a backfill of the schedule `name`.
@@ -220,15 +219,7 @@ pub(super) async fn decide_overlaps(
     for launch in launches.iter_mut().filter(is_launched) {
         let is_early = launch.fire_time > now;
         let decision = overlaps.admit(policies, launch.id, launch.kind.into(), is_early);
-        match decision {
-            OverlapDecision::Start => {}
-            OverlapDecision::Queue => launch.decision = Decision::Queued,
-            OverlapDecision::Skip(other) => {
-                launch.decision = Decision::Skipped;
-                launch.reason = Some(overlap::REASON);
-                launch.overlaps = Some(other);
-            }
-        }
+        (launch.decision, launch.reason, launch.overlaps) = plan::recorded(decision);
         decisions.push(decision);
     }
     launches::insert(tx, &launches).await?;
@@ -447,12 +438,8 @@ async fn check(tx: &mut Tx, wanted: &ScheduleDefinition, id: ScheduleId) -> Resu
     if let Some(task) = &wanted.task {
         let manifest = Manifest::from_stored(&package.name, &package.manifest);
         if manifest.task(task).is_none() {
-            let ids = manifest.tasks.iter().map(|task| task.id.as_str());
-            let hint = did_you_mean(task, ids.clone());
-            let known: Vec<String> = ids.map(|id| format!("`{id}`")).collect();
-            let (package, known) = (package.name, known.join(", "));
-            let message =
-                format!("the package `{package}` has no task `{task}`; it has {known}{hint}");
+            let hint = did_you_mean(task, manifest.tasks.iter().map(|task| &*task.id));
+            let message = no_task(&package.name, &manifest, task) + &hint;
             return Err(ScheduleError::Refused(message));
         }
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::ctx::Ctx;
+use crate::schedule_admin::no_task;
 use crate::service::retry_while_tracked;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::denial;
@@ -40,8 +41,8 @@ impl CannotBegin {
     }
 }
 
+#[derive(Default)]
 pub(crate) struct Versions {
-    sandbox: Arc<Sandbox>,
     /// The versions in the folder.
     current: Mutex<HashMap<TaskKey, Arc<Version>>>,
     /// Digests that left the folder while launches that were decided with them are open.
@@ -49,14 +50,6 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    pub(crate) fn new(sandbox: Arc<Sandbox>) -> Versions {
-        Versions {
-            sandbox,
-            current: Mutex::default(),
-            older: Mutex::default(),
-        }
-    }
-
     /// Return what a run calls of the package as it is in the folder.
     pub(crate) fn current(
         &self,
@@ -80,6 +73,7 @@ impl Versions {
     pub(crate) async fn older(
         &self,
         ctx: &Ctx,
+        sandbox: &Arc<Sandbox>,
         stop: &StopSignal,
         package: &Arc<Package>,
         digest: &ArtifactDigest,
@@ -91,15 +85,14 @@ impl Versions {
             return version(known, package, only);
         }
         let bytes = retry_while_tracked(ctx, stop, || async {
-            let mut tx = ctx.db.read().await?;
-            Ok(packages::artifact(&mut tx, digest).await?)
+            Ok(packages::artifact(&mut ctx.db.read().await?, digest).await?)
         });
         let Some(bytes) = bytes.await.ok_or(CannotBegin(None))? else {
             let kind = FailureKind::HostError;
             let message = format!("version {} is not kept any more", digest.short());
             return Err(CannotBegin(Some(RunEnd::Failed { kind, message })));
         };
-        let compiled = campanile_package::compile(&self.sandbox, &package.name, bytes).await;
+        let compiled = campanile_package::compile(sandbox, &package.name, bytes).await;
         let loaded = compiled.map_err(CannotBegin::refused)?;
         let mut older = lock();
         if older.len() >= OLDER_MAX {
@@ -116,13 +109,8 @@ fn version(
     only: Option<&str>,
 ) -> Result<Arc<Version>, CannotBegin> {
     let Some(tasks) = manifest.order(only) else {
-        let known = manifest.tasks.iter().map(|task| format!("`{}`", task.id));
-        return Err(CannotBegin::refused(format!(
-            "the package `{}` has no task `{}`; it has {}",
-            package.name,
-            only.unwrap_or_default(),
-            known.collect::<Vec<_>>().join(", ")
-        )));
+        let message = no_task(&package.name, &manifest, only.unwrap_or_default());
+        return Err(CannotBegin::refused(message));
     };
     let position = |id: &String| tasks.iter().position(|task| task.id == *id);
     let steps = tasks.iter().map(|task| Step {

@@ -8,7 +8,6 @@ use uuid::Uuid;
 
 use super::launches::LaunchTable;
 use super::{Forecast, ForecastRequest, Outage, ScheduleSnapshot, SystemSnapshot, Totals};
-use crate::decide::SLOTS_MAX;
 use crate::plan::{self, Plan};
 use crate::recovery_action;
 use crate::schedule_admin::next_slot_after;
@@ -192,7 +191,7 @@ impl Simulator<'_> {
                 policies: &of.policies,
                 defaults: &self.snapshot.defaults,
             };
-            let plan = plan::plan(&of.due, spec, beside, HOST, self.now, SLOTS_MAX);
+            let plan = plan::plan(&of.due, spec, beside, HOST, self.now);
             self.apply(schedule, plan);
         }
     }

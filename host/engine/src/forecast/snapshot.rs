@@ -71,8 +71,7 @@ pub async fn read(
         schedules: Vec::with_capacity(listed.len()),
     };
     let mut left_out = Vec::new();
-    for schedule in listed {
-        let Schedule { state, definition } = &schedule;
+    for Schedule { state, definition } in &listed {
         let parsed = definition::parse(definition);
         let why = match &parsed {
             Ok((rule, _)) => why_omitted(state, rule),
@@ -83,10 +82,20 @@ pub async fn read(
         let Ok((rule, policies)) = parsed else {
             continue;
         };
+        let package = packages.get(&definition.package);
         let estimate = estimates.get(&state.id).copied();
         snapshot.schedules.push(ScheduleSnapshot {
             name: definition.name.clone(),
-            due: due(&schedule, packages.get(&definition.package)),
+            due: DueSchedule {
+                id: state.id,
+                revision: state.revision,
+                cursor_at: state.cursor_at,
+                next_slot: state.next_slot.unwrap_or(state.cursor_at),
+                history: state.history.clone(),
+                package: definition.package.clone(),
+                digest: package.and_then(|package| package.digest.clone()),
+                missing_since: package.and_then(|package| package.missing_since),
+            },
             next_slot: state.next_slot,
             enabled: state.enabled,
             rule,
@@ -128,20 +137,6 @@ async fn unfinished(
         of_schedule.push((launch, run));
     }
     Ok(unfinished)
-}
-
-fn due(schedule: &Schedule, package: Option<&PackageRow>) -> DueSchedule {
-    let state = &schedule.state;
-    DueSchedule {
-        id: state.id,
-        revision: state.revision,
-        cursor_at: state.cursor_at,
-        next_slot: state.next_slot.unwrap_or(state.cursor_at),
-        history: state.history.clone(),
-        package: schedule.definition.package.clone(),
-        digest: package.and_then(|package| package.digest.clone()),
-        missing_since: package.and_then(|package| package.missing_since),
-    }
 }
 
 impl DurationEstimate {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::*;
-use crate::decide::SLOTS_MAX;
+use crate::plan::SLOTS_MAX;
 use campanile_model::ids::{ArtifactDigest, ScheduleId};
 use campanile_schedule::rule::{HashKey, RuleKind, RuleText};
 use campanile_store::schedules::History;

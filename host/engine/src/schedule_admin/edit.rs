@@ -109,30 +109,22 @@ pub async fn skip(tx: &mut Tx, name: &str, skip: Skip<'_>, now: Timestamp) -> Re
     let list = (!skips.is_empty()).then(|| json!(skips).to_string());
     schedules::set_skips(tx, state.id, list.as_deref(), now).await?;
     let detail = format!("by {by}: the slot {slot} {done}");
-    changes::record(tx, now, kind, &schedule.definition.name, &detail).await?;
-    Ok(())
+    Ok(changes::record(tx, now, kind, &schedule.definition.name, &detail).await?)
 }
 
 /// Lock and return the operator's schedule of that name.
 pub(super) async fn own(tx: &mut Tx, name: &str) -> Result<Schedule> {
     let schedule = lock(tx, name).await?;
-    if schedule.state.origin == Origin::Operator {
-        return Ok(schedule);
-    }
     let Revision { name, package, .. } = &schedule.definition;
-    let origin = schedule.state.origin;
-    let (is, place) = (origin_is(origin), origin_file(origin, package));
-    let message = format!("`{name}` is {is}; pause it, or change {place}");
-    Err(ScheduleError::Refused(message))
-}
-
-fn origin_file(origin: Origin, package: &str) -> String {
-    match origin {
-        Origin::Operator => "it".to_owned(),
+    let place = match schedule.state.origin {
+        Origin::Operator => return Ok(schedule),
         Origin::File => "the schedules file".to_owned(),
         Origin::Sidecar => format!("{package}.toml"),
         Origin::Package => format!("`schedules` in {package}.toml, which replaces the proposal"),
-    }
+    };
+    let is = origin_is(schedule.state.origin);
+    let message = format!("`{name}` is {is}; pause it, or change {place}");
+    Err(ScheduleError::Refused(message))
 }
 
 fn read(revision: &Revision) -> Result<ScheduleDefinition> {

@@ -2,6 +2,7 @@
 
 use crate::error::EngineError;
 use campanile_model::clock::Timestamp;
+use campanile_package::Manifest;
 use campanile_package::context::ReservedKey;
 use campanile_schedule::policy::PolicyError;
 use campanile_schedule::rule::RuleError;
@@ -44,16 +45,13 @@ pub enum ScheduleError {
     PauseOver(Timestamp),
     #[error("{0}")]
     Reserved(#[from] ReservedKey),
-    #[error(
-        "`{name}` was changed since revision {revision}, it is at revision {now} now:{}",
-        .lines.concat()
-    )]
+    #[error("`{name}` was changed since revision {revision}, it is at revision {now} now:{lines}")]
     Outdated {
         name: String,
         revision: i64,
         now: i64,
-        /// The lines in which the current definition differs from that of `revision`.
-        lines: Vec<String>,
+        /// The lines in which the current definition differs from that of `revision`, each after a line break.
+        lines: String,
     },
     #[error("{slot} is no future slot of `{name}`{}", nearest_slots(.near))]
     NoSlot {
@@ -91,6 +89,13 @@ pub enum ScheduleError {
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let nearest = campanile_model::text::nearest(name, known).filter(|near| *near != name);
     nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
+/// Say that a package has no such task, and which ones it has.
+pub(crate) fn no_task(package: &str, manifest: &Manifest, task: &str) -> String {
+    let known = manifest.tasks.iter().map(|known| format!("`{}`", known.id));
+    let known = known.collect::<Vec<_>>().join(", ");
+    format!("the package `{package}` has no task `{task}`; it has {known}")
 }
 
 fn nearest_slots(near: &[String]) -> String {

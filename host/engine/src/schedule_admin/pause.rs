@@ -32,8 +32,7 @@ pub async fn pause(tx: &mut Tx, name: &str, pause: Pause<'_>, now: Timestamp) ->
     if !schedules::pause(tx, schedule.state.id, pause, now).await? {
         return Err(ScheduleError::Paused(name.to_owned()));
     }
-    changes::record(tx, now, EventKind::SchedulePaused, name, &pause_text(pause)).await?;
-    Ok(())
+    Ok(changes::record(tx, now, EventKind::SchedulePaused, name, &pause_text(pause)).await?)
 }
 
 /// Say who paused a schedule, until when and why.
@@ -60,26 +59,22 @@ pub async fn resume(tx: &mut Tx, name: &str, by: &str, catch_up: bool, now: Time
         true => format!("by {by}, the slots of the pause are decided like others that were missed"),
         false => format!("by {by}"),
     };
-    changes::record(tx, now, EventKind::ScheduleResumed, name, &detail).await?;
-    Ok(())
+    Ok(changes::record(tx, now, EventKind::ScheduleResumed, name, &detail).await?)
 }
 
 /// Resume the schedules whose pause ends by now; return how many. Slots from that end on are decided.
 pub(crate) async fn end_pauses(tx: &mut Tx, now: Timestamp) -> Result<usize, EngineError> {
     let mut ended = 0;
     for id in schedules::expired_pause(tx, now).await? {
-        let Some(name) = schedules::name(tx, id).await? else {
-            continue;
-        };
-        let Some(schedule) = schedules::find(tx, &name).await? else {
-            continue;
-        };
-        let until = schedule.state.paused_until.unwrap_or(now);
-        let last_of_pause = until.minus(MICROSECOND);
-        resume_from(tx, &schedule, last_of_pause, now).await?;
-        let detail = format!("its pause was to end at {until}");
-        events::record(tx, now, EventKind::ScheduleResumed, &name, &detail).await?;
-        ended += 1;
+        if let Some(name) = schedules::name(tx, id).await?
+            && let Some(schedule) = schedules::find(tx, &name).await?
+        {
+            let until = schedule.state.paused_until.unwrap_or(now);
+            resume_from(tx, &schedule, until.minus(MICROSECOND), now).await?;
+            let detail = format!("its pause was to end at {until}");
+            events::record(tx, now, EventKind::ScheduleResumed, &name, &detail).await?;
+            ended += 1;
+        }
     }
     Ok(ended)
 }
