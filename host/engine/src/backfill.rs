@@ -55,11 +55,9 @@ const WAITS: BackfillProgress = BackfillProgress {
 
 /// Launch the next slots of every running backfill, and end each backfill that is done.
 pub(crate) async fn run_backfills(ctx: &Ctx, now: Timestamp) -> Result<BackfillProgress> {
-    let mut tx = ctx.db.read().await?;
-    let running = backfills::running(&mut tx).await?;
-    drop(tx);
-    ctx.backfill_running
-        .store(!running.is_empty(), Ordering::Relaxed);
+    let running = backfills::running(&mut ctx.db.read().await?).await?;
+    let is_any = !running.is_empty();
+    ctx.backfill_running.store(is_any, Ordering::Relaxed);
     let mut done = BackfillProgress::default();
     for backfill in running {
         let step = fill_one(ctx, &backfill, now).await?;

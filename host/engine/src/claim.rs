@@ -18,7 +18,7 @@ use crate::release::release;
 use crate::run::Executor;
 use crate::service::{Next, Service};
 use crate::spec::Spec;
-use crate::work::Work;
+use crate::work::{Work, stored_json};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
 use campanile_package::Package;
@@ -95,10 +95,7 @@ impl Dispatcher {
 
 /// Return how long to sleep after `now`: until the next fire time or retry on record, at most [`DISPATCH_INTERVAL`].
 async fn until_next_launch(ctx: &Ctx, now: Timestamp) -> Duration {
-    let next = async {
-        let mut tx = ctx.db.read().await?;
-        runs::next_wake(&mut tx, now).await
-    };
+    let next = async { runs::next_wake(&mut ctx.db.read().await?, now).await };
     match next.await {
         Ok(Some(next)) => next.since(ctx.clock.now()).min(DISPATCH_INTERVAL),
         _ => DISPATCH_INTERVAL,
@@ -171,8 +168,7 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>> {
 fn user_keys(package: Option<&Package>, spec: &Spec, launch: &ClaimedLaunch) -> Map<String, Value> {
     let mut context = package.map_or_else(Map::new, |package| package.sidecar.context.clone());
     context.extend(spec.context.clone());
-    if let Some(Ok(Value::Object(trigger))) = launch.context.as_deref().map(serde_json::from_str) {
-        context.extend(trigger);
-    }
+    let trigger: Option<Map<String, Value>> = stored_json(launch.context.as_deref());
+    context.extend(trigger.unwrap_or_default());
     context
 }

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::lease_table::Lease;
@@ -12,6 +13,11 @@ use campanile_package::Package;
 use campanile_store::runs::{ClaimedRun, Finish, NewRun, RunEnd, RunHashes};
 use campanile_store::task_runs::TaskRun;
 use campanile_workflow::context::{self, Facts};
+
+/// Read stored JSON; none where nothing is stored, or what no longer has this type.
+pub(crate) fn stored_json<T: DeserializeOwned>(text: Option<&str>) -> Option<T> {
+    serde_json::from_str(text?).ok()
+}
 
 /// A run that this host has claimed and is about to execute.
 pub struct Work {
@@ -58,11 +64,6 @@ impl Work {
     pub(crate) fn facts(&self, attempt: i64) -> Facts {
         let launch = &self.launch;
         let definition = &self.spec.definition;
-        let stored = |text: &Option<String>| -> Value {
-            text.as_deref()
-                .and_then(|text| serde_json::from_str(text).ok())
-                .unwrap_or(Value::Null)
-        };
         Facts {
             is_recovery: self.is_recovery,
             original_scheduled_time: launch.scheduled_time,
@@ -79,8 +80,8 @@ impl Work {
             }),
             scheduled_local: launch.scheduled_local.clone(),
             interval_start: launch.interval_start,
-            last_result: stored(&launch.last_result),
-            last_failure: stored(&launch.last_failure),
+            last_result: stored_json(launch.last_result.as_deref()).unwrap_or_default(),
+            last_failure: stored_json(launch.last_failure.as_deref()).unwrap_or_default(),
         }
     }
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{MICROSECOND, SkippedSlots, span};
 use crate::schedule_admin::{self, Result, ScheduleError};
+use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
 use campanile_model::text::duration_text;
@@ -210,9 +211,7 @@ fn spread_ms(asked: &BackfillRequest<'_>) -> i64 {
 
 /// Return how a backfill differs from a request with the same id: a clause for each argument.
 fn differences(before: &Backfill, name: &str, asked: &BackfillRequest<'_>) -> Vec<String> {
-    let context = before.context.as_deref();
-    let context: Option<Map<String, Value>> =
-        context.and_then(|text| serde_json::from_str(text).ok());
+    let context: Option<Map<String, Value>> = stored_json(before.context.as_deref());
     let shown = |context: Option<&Map<String, Value>>| {
         context.map_or("none".to_owned(), |own| json!(own).to_string())
     };
