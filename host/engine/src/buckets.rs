@@ -101,11 +101,8 @@ async fn apply(
 ) -> Result<BucketRow, DbError> {
     let keys: BTreeSet<&str> = changes.iter().map(|(key, _)| key.as_str()).collect();
     let keys: Vec<&str> = keys.into_iter().collect();
-    let stored = buckets::sizes(tx, namespace, &keys).await?;
-    let stored: HashMap<Vec<u8>, i64> = stored.into_iter().collect();
-    let is_stored = |key: &str| stored.contains_key(key.as_bytes());
-    let sizes = stored.iter().map(|(key, bytes)| (key.as_slice(), *bytes));
-    let mut sizes: HashMap<&[u8], i64> = sizes.collect();
+    let sizes = buckets::sizes(tx, namespace, &keys).await?;
+    let mut sizes: HashMap<Vec<u8>, i64> = sizes.into_iter().collect();
     let mut deleted: BTreeSet<&str> = BTreeSet::new();
     let mut set: BTreeMap<&str, SetEntry<'_>> = BTreeMap::new();
     for (key, value) in changes {
@@ -116,22 +113,18 @@ async fn apply(
         }
         let Some(value) = value else {
             set.remove(key.as_str());
-            if is_stored(key) {
-                deleted.insert(key);
-            }
+            deleted.insert(key);
             continue;
         };
         let bytes = signed(value.len() as u64);
         row.bytes += without_value + bytes;
-        sizes.insert(key.as_bytes(), bytes);
+        sizes.insert(key.as_bytes().to_vec(), bytes);
         if old.is_none() {
             row.last_position += 1;
         }
         // A key that was set before in this call keeps the position that it got then.
-        let position = match set.get(key.as_str()) {
-            Some(entry) => entry.position,
-            None => row.last_position,
-        };
+        let earlier = set.get(key.as_str());
+        let position = earlier.map_or(row.last_position, |entry| entry.position);
         let entry = SetEntry {
             key,
             position,
