@@ -85,10 +85,10 @@ impl<'a> Attribution<'a> {
 
     /// Return the detail of an event: `what` was decided, by whom and why.
     fn after(self, what: &str) -> String {
-        match self.note {
-            Some(note) => format!("{what}, by {}: {note}", self.by),
-            None => format!("{what}, by {}", self.by),
-        }
+        let note = self
+            .note
+            .map_or_else(String::new, |note| format!(": {note}"));
+        format!("{what}, by {}{note}", self.by)
     }
 }
 

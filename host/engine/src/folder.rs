@@ -79,8 +79,7 @@ pub(crate) async fn scan(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
 
 /// Have the folder report the packages whose files were removed while this host was down.
 pub(crate) async fn expect_files(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
-    let mut tx = ctx.db.read().await?;
-    for name in sidecars::packages(&mut tx, ctx.host).await? {
+    for name in sidecars::packages(&mut ctx.db.read().await?, ctx.host).await? {
         folder.expect_file(name);
     }
     Ok(())
@@ -150,18 +149,14 @@ async fn publish(ctx: &Ctx, folder: &PluginsFolder, new: &Package, change: &Chan
     let Some(bytes) = bytes_of(ctx, new, change).await? else {
         return Ok(());
     };
-    match activate(ctx, new, change, Some(&bytes)).await? {
-        Recorded::Active(_) => {
-            ctx.reported.forget(&new.name);
-            Ok(())
+    if let Recorded::Pending(said) = activate(ctx, new, change, Some(&bytes)).await? {
+        if let Some(said) = said {
+            tracing::warn!("{}: {said}", new.name);
         }
-        Recorded::Pending(said) => {
-            if let Some(said) = said {
-                tracing::warn!("{}: {said}", new.name);
-            }
-            keep_active(ctx, folder, new).await
-        }
+        return keep_active(ctx, folder, new).await;
     }
+    ctx.reported.forget(&new.name);
+    Ok(())
 }
 
 /// Record a change, make it active here, and report that.
@@ -200,8 +195,7 @@ async fn bytes_of(ctx: &Ctx, new: &Package, change: &Change) -> Result<Option<Ve
     match change {
         // Only the sidecar is new, and the file may be broken: the database has the bytes.
         Change::Updated { old, .. } if old.digest == new.digest => {
-            let mut tx = ctx.db.read().await?;
-            Ok(packages::artifact(&mut tx, &new.digest).await?)
+            Ok(packages::artifact(&mut ctx.db.read().await?, &new.digest).await?)
         }
         _ => Ok(new.read_again().await),
     }
@@ -234,9 +228,7 @@ async fn keep_active(ctx: &Ctx, folder: &PluginsFolder, new: &Package) -> Result
 
 /// Replace each loaded version that an operator rejected or rolled back by the active version of its package.
 async fn follow_decisions(ctx: &Ctx, folder: &PluginsFolder) -> Result {
-    let mut tx = ctx.db.read().await?;
-    let decided_against = package_versions::blocked(&mut tx).await?;
-    drop(tx);
+    let decided_against = package_versions::blocked(&mut ctx.db.read().await?).await?;
     for (name, digest) in decided_against {
         let active = ctx.packages.get(&name);
         if active.is_some_and(|active| active.digest == digest) {

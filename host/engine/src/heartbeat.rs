@@ -5,25 +5,19 @@ use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
 
-/// Since when this host's heartbeat has been recorded without a gap.
+/// Since when this host's heartbeat has been recorded without a gap, and when it was recorded last.
 #[derive(Default)]
-pub(crate) struct HeartbeatHistory(Mutex<Option<Streak>>);
-
-#[derive(Clone, Copy)]
-struct Streak {
-    since: Timestamp,
-    last: Timestamp,
-}
+pub(crate) struct HeartbeatHistory(Mutex<Option<(Timestamp, Timestamp)>>);
 
 impl HeartbeatHistory {
     /// Note that a heartbeat was recorded at `now`. A gap of more than `gap_max` begins a new streak.
     pub(crate) fn note(&self, now: Timestamp, gap_max: Duration) {
         let mut streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = match *streak {
-            Some(before) if now.since(before.last) <= gap_max => before.since,
+            Some((since, last)) if now.since(last) <= gap_max => since,
             _ => now,
         };
-        *streak = Some(Streak { since, last: now });
+        *streak = Some((since, now));
     }
 
     /// Whether the database has accepted this host's heartbeats for at least `span` up to `now`.
@@ -32,7 +26,7 @@ impl HeartbeatHistory {
     /// machine, every host looks silent, this one too.
     pub(crate) fn may_declare_dead(&self, now: Timestamp, span: Duration) -> bool {
         let streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        streak.is_some_and(|beats| now.since(beats.since) >= span && now.since(beats.last) <= span)
+        streak.is_some_and(|(since, last)| now.since(since) >= span && now.since(last) <= span)
     }
 }
 

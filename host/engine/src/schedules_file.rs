@@ -162,8 +162,7 @@ async fn follow_news(
 }
 
 async fn has_file_schedules(ctx: &Ctx) -> Result<bool, DbError> {
-    let mut tx = ctx.db.read().await?;
-    let all = schedules::list(&mut tx, None, None).await?;
+    let all = schedules::list(&mut ctx.db.read().await?, None, None).await?;
     Ok(all.iter().any(|row| row.state.origin == Origin::File))
 }
 

@@ -77,9 +77,7 @@ pub(crate) async fn register(ctx: &Ctx, now: Timestamp) -> Result {
 
 /// Correct next slots when the time zone database differs from the last host's.
 pub(crate) async fn follow_tzdata(ctx: &Ctx, now: Timestamp) -> Result {
-    let mut tx = ctx.db.read().await?;
-    let before = hosts::tzdata_before(&mut tx, ctx.host).await?;
-    drop(tx);
+    let before = hosts::tzdata_before(&mut ctx.db.read().await?, ctx.host).await?;
     let current = tzdata_version();
     let Some(before) = before.filter(|before| before != current) else {
         return Ok(());
@@ -89,8 +87,7 @@ pub(crate) async fn follow_tzdata(ctx: &Ctx, now: Timestamp) -> Result {
     tracing::info!("the time zone database changed {detail}");
     let mut tx = ctx.db.write().await?;
     events::record(&mut tx, now, EventKind::TzdataChanged, &ctx.name, &detail).await?;
-    tx.commit().await?;
-    Ok(())
+    Ok(tx.commit().await?)
 }
 
 /// Launch the schedules whose rule is `@reboot`, once in this incarnation. The folder must be recorded before.
@@ -121,8 +118,7 @@ pub(crate) async fn launch_at_start(ctx: &Ctx, now: Timestamp) -> Result {
             launch_now(ctx, &mut tx, &schedule.definition.name, now).await?;
         }
     }
-    tx.commit().await?;
-    Ok(())
+    Ok(tx.commit().await?)
 }
 
 /// Launch a schedule at the start of this host, unless it is paused.
@@ -149,8 +145,7 @@ async fn launch_now(ctx: &Ctx, tx: &mut Tx, name: &str, now: Timestamp) -> Resul
 pub(crate) async fn forget_ended_hosts(ctx: &Ctx, now: Timestamp) -> Result {
     let mut tx = ctx.db.write().await?;
     forget_packages(&mut tx, now).await?;
-    tx.commit().await?;
-    Ok(())
+    Ok(tx.commit().await?)
 }
 
 /// End this incarnation in order. Runs `left` without an end are handed back, for another host to recover.
