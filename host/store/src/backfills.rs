@@ -7,7 +7,7 @@ use sqlx::FromRow;
 
 use super::sql::{run, statements};
 use super::types::{json_text, storable};
-use super::{DbError, Tx};
+use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, ScheduleId};
 use campanile_model::status::BackfillStatus;
@@ -164,7 +164,7 @@ statements! {
 /// # Errors
 ///
 /// `Conflict` when a backfill of that id exists.
-pub async fn insert(tx: &mut Tx, backfill: &Backfill) -> Result<(), DbError> {
+pub async fn insert(tx: &mut Tx, backfill: &Backfill) -> Result {
     run!(
         tx,
         INSERT,

@@ -6,7 +6,7 @@
 use sqlx::FromRow;
 
 use super::sql::{Batch, one_row, statements};
-use super::{DbError, Tx};
+use super::{Result, Tx};
 
 /// The size of a bucket, and the last position that a key got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
@@ -77,7 +77,7 @@ statements! {
 /// # Errors
 ///
 /// `Busy` when another transaction holds the lock for 2 seconds.
-pub async fn lock(tx: &mut Tx, namespace: &str) -> Result<BucketRow, DbError> {
+pub async fn lock(tx: &mut Tx, namespace: &str) -> Result<BucketRow> {
     if let Tx::Postgres(tx) = tx {
         sqlx::query(WAIT_AT_MOST).execute(&mut **tx).await?;
     }

@@ -2,7 +2,7 @@
 
 use super::events::{self, EventKind};
 use super::sql::statements;
-use super::{DbError, Tx};
+use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 
 statements! {
@@ -20,7 +20,7 @@ pub async fn record(
     kind: EventKind,
     subject: &str,
     detail: &str,
-) -> Result<(), DbError> {
+) -> Result {
     events::record(tx, at, kind, subject, detail).await?;
     bump(tx).await
 }

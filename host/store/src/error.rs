@@ -3,6 +3,9 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
+/// The result of a call of the database.
+pub type Result<T = (), E = DbError> = std::result::Result<T, E>;
+
 /// An error of the database.
 #[derive(Debug, thiserror::Error)]
 pub enum DbError {
@@ -39,17 +42,16 @@ impl DbError {
     }
 
     /// Return the same error, with the name of the database before its message.
-    pub(super) fn at(self, place: impl Display) -> DbError {
-        let of = |message: String| format!("{place}: {message}");
-        match self {
-            DbError::Unavailable(message) => DbError::Unavailable(of(message)),
-            DbError::Busy(message) => DbError::Busy(of(message)),
-            DbError::NotWritable(message) => DbError::NotWritable(of(message)),
-            DbError::Conflict(message) => DbError::Conflict(of(message)),
-            DbError::Schema(message) => DbError::Schema(of(message)),
-            DbError::Refused(message) => DbError::Refused(of(message)),
-            DbError::Unexpected(message) => DbError::Unexpected(of(message)),
-        }
+    pub(super) fn at(mut self, place: impl Display) -> DbError {
+        let (DbError::Unavailable(message)
+        | DbError::Busy(message)
+        | DbError::NotWritable(message)
+        | DbError::Conflict(message)
+        | DbError::Schema(message)
+        | DbError::Refused(message)
+        | DbError::Unexpected(message)) = &mut self;
+        *message = format!("{place}: {message}");
+        self
     }
 }
 

@@ -5,7 +5,7 @@ use sqlx::FromRow;
 
 use super::sql::{Batch, statements};
 use super::types::storable;
-use super::{DbError, Tx};
+use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::uuid_at;
 pub use campanile_model::status::EventKind;
@@ -47,7 +47,7 @@ pub async fn record(
     kind: EventKind,
     subject: &str,
     detail: &str,
-) -> Result<(), DbError> {
+) -> Result {
     let event = NewEvent {
         kind,
         subject: subject.to_owned(),

@@ -4,7 +4,7 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::sql::{Batch, execute_batch, statements};
-use super::{DbError, Tx};
+use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{
     ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId,
@@ -155,7 +155,7 @@ impl NewLaunch {
 }
 
 /// Insert decisions. A slot that has a decision keeps it.
-pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result<(), DbError> {
+pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result {
     execute_batch!(tx, INSERT, launches, |launch| [
         launch.id,
         launch.schedule_id,

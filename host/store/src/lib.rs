@@ -54,7 +54,7 @@ use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 pub use campanile_model::status::{
     BackfillStatus, Decision, FailureKind, LaunchStatus, Origin, RunStatus,
 };
-pub use error::DbError;
+pub use error::{DbError, Result};
 pub use lock::HostLock;
 pub use open::MigrationState;
 pub use url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
@@ -102,7 +102,7 @@ impl Db {
     }
 
     /// Begin a read transaction. Everything read through it is of one moment.
-    pub async fn read(&self) -> Result<Tx, DbError> {
+    pub async fn read(&self) -> Result<Tx> {
         match &self.pools {
             Pools::Sqlite { readers, .. } => Ok(Tx::Sqlite(readers.begin().await?)),
             Pools::Postgres(pool) => Ok(Tx::Postgres(
@@ -113,7 +113,7 @@ impl Db {
     }
 
     /// Begin a write transaction. Its first statement locks or changes rows.
-    pub async fn write(&self) -> Result<Tx, DbError> {
+    pub async fn write(&self) -> Result<Tx> {
         match &self.pools {
             Pools::Sqlite { writer, .. } => {
                 Ok(Tx::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?))
@@ -123,7 +123,7 @@ impl Db {
     }
 
     /// Return the time of the database server; none for SQLite, which uses the machine's clock.
-    pub async fn server_time(&self) -> Result<Option<Timestamp>, DbError> {
+    pub async fn server_time(&self) -> Result<Option<Timestamp>> {
         match &self.pools {
             Pools::Sqlite { .. } => Ok(None),
             Pools::Postgres(pool) => {
@@ -138,7 +138,7 @@ impl Db {
     /// Return by how many microseconds the database server's clock is ahead of this machine's; none for SQLite.
     ///
     /// The answer with the shortest round trip is the most exact.
-    pub async fn clock_offset_us(&self, clock: &Clock) -> Result<Option<i64>, DbError> {
+    pub async fn clock_offset_us(&self, clock: &Clock) -> Result<Option<i64>> {
         let mut best: Option<(Duration, i64)> = None;
         for _ in 0..CLOCK_SAMPLES {
             let before = clock.now();
@@ -169,7 +169,7 @@ impl Db {
 
 impl Tx {
     /// Make all changes of the transaction durable together.
-    pub async fn commit(self) -> Result<(), DbError> {
+    pub async fn commit(self) -> Result {
         match self {
             Tx::Sqlite(tx) => tx.commit().await?,
             Tx::Postgres(tx) => tx.commit().await?,

@@ -2,7 +2,6 @@
 //!
 //! The lock ends with the process, however that ends. So a restart knows at once that the earlier process has ended.
 
-use std::ffi::OsString;
 use std::fs::{File, TryLockError};
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -12,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, PgConnection};
 
-use super::{Db, DbError, Pools};
+use super::{Db, DbError, Pools, Result};
 
 /// A lock that one process holds at a time: on SQLite for the whole file, on Postgres for one host name.
 pub struct HostLock(Lock);
@@ -42,16 +41,14 @@ const STILL_HELD: &str = "SELECT 1";
 
 impl Db {
     /// Acquire the lock of the host `name`; none when a running process holds it.
-    pub async fn host_lock(&self, name: &str) -> Result<Option<HostLock>, DbError> {
+    pub async fn host_lock(&self, name: &str) -> Result<Option<HostLock>> {
         match &self.pools {
             Pools::Sqlite { .. } => {
                 let database = self.url.sqlite_path().unwrap_or(Path::new(""));
                 // One file has one lock, whatever link leads to it.
                 let database =
                     std::fs::canonicalize(database).unwrap_or_else(|_| database.to_owned());
-                let mut path = OsString::from(&database);
-                path.push(".lock");
-                let path = PathBuf::from(path);
+                let path = database.with_added_extension("lock");
                 let mut file = File::options()
                     .write(true)
                     .create(true)
@@ -112,7 +109,7 @@ impl HostLock {
     /// Return whether the lock is held. When its connection broke, acquire it again.
     ///
     /// False means that another process has the lock: this host must stop.
-    pub async fn hold(&mut self) -> Result<bool, DbError> {
+    pub async fn hold(&mut self) -> Result<bool> {
         let Lock::Advisory {
             connection,
             options,

@@ -10,7 +10,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
-use super::{DatabaseUrl, Db, DbError, Pools};
+use super::{DatabaseUrl, Db, DbError, Pools, Result};
 
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
@@ -50,12 +50,12 @@ impl Db {
     /// # Errors
     ///
     /// `Refused` when there is no such database or it is not one, `Unavailable` when it does not answer.
-    pub async fn open(url: &DatabaseUrl) -> Result<Db, DbError> {
+    pub async fn open(url: &DatabaseUrl) -> Result<Db> {
         Db::open_or_create(url, false).await
     }
 
     /// Open the database at `url`, create a missing SQLite file, and migrate the tables to this version.
-    pub async fn open_and_migrate(url: &DatabaseUrl) -> Result<Db, DbError> {
+    pub async fn open_and_migrate(url: &DatabaseUrl) -> Result<Db> {
         let db = Db::open_or_create(url, true).await?;
         match db.migrate().await {
             Ok(()) => Ok(db),
@@ -65,7 +65,7 @@ impl Db {
         }
     }
 
-    async fn open_or_create(url: &DatabaseUrl, create: bool) -> Result<Db, DbError> {
+    async fn open_or_create(url: &DatabaseUrl, create: bool) -> Result<Db> {
         let pools = match url {
             DatabaseUrl::Sqlite(path) if !create && !path.exists() => {
                 return Err(DbError::Refused(format!(
@@ -83,7 +83,7 @@ impl Db {
     }
 
     /// Open the database at `url`, whose tables must be of this version.
-    pub async fn open_current(url: &DatabaseUrl) -> Result<Db, DbError> {
+    pub async fn open_current(url: &DatabaseUrl) -> Result<Db> {
         let db = Db::open(url).await?;
         let states = db.migrations().await?;
         if let Some(missing) = states.iter().find(|state| !state.applied) {
@@ -96,12 +96,11 @@ impl Db {
     }
 
     /// Create a separate database beside that of `url`, with empty tables, for benchmarks. [`Db::discard`] deletes it.
-    pub async fn open_scratch(url: &DatabaseUrl, name: &str) -> Result<Db, DbError> {
+    pub async fn open_scratch(url: &DatabaseUrl, name: &str) -> Result<Db> {
         match url {
             DatabaseUrl::Sqlite(path) => {
-                let mut path = path.clone().into_os_string();
-                path.push(format!(".{name}"));
-                Db::open_and_migrate(&DatabaseUrl::Sqlite(path.into())).await
+                let path = path.with_added_extension(name);
+                Db::open_and_migrate(&DatabaseUrl::Sqlite(path)).await
             }
             DatabaseUrl::Postgres(_) => {
                 let db = Db::open(url).await?;
@@ -116,7 +115,7 @@ impl Db {
     }
 
     /// Delete a database that [`Db::open_scratch`] created.
-    pub async fn discard(self) -> Result<(), DbError> {
+    pub async fn discard(self) -> Result {
         match (&self.pools, self.url.sqlite_path()) {
             (Pools::Postgres(pool), _) => {
                 let schema: String = sqlx::query_scalar("SELECT current_schema()")
@@ -140,7 +139,7 @@ impl Db {
     }
 
     /// Migrate the tables to this version. Does nothing when they are of this version.
-    pub async fn migrate(&self) -> Result<(), DbError> {
+    pub async fn migrate(&self) -> Result {
         self.migrations().await?;
         let done = match &self.pools {
             // On Postgres the migrator takes a lock. Here one transaction is the lock: a second
@@ -172,7 +171,7 @@ impl Db {
     /// # Errors
     ///
     /// `Schema` when the database has a migration that this version does not know.
-    pub async fn migrations(&self) -> Result<Vec<MigrationState>, DbError> {
+    pub async fn migrations(&self) -> Result<Vec<MigrationState>> {
         let (known, applied) = match &self.pools {
             Pools::Sqlite { readers, .. } => (
                 &SQLITE_MIGRATIONS,
@@ -213,7 +212,7 @@ fn is_missing_table(error: &sqlx::Error) -> bool {
     })
 }
 
-async fn open_sqlite(path: &Path, create: bool) -> Result<Pools, DbError> {
+async fn open_sqlite(path: &Path, create: bool) -> Result<Pools> {
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(create)
@@ -259,7 +258,7 @@ async fn is_clean(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error
 ///
 /// SQLite does not wait for locks during this change. Of two processes that open a new file at the same moment, the
 /// second tries again.
-async fn turn_on_wal(options: &SqliteConnectOptions) -> Result<(), DbError> {
+async fn turn_on_wal(options: &SqliteConnectOptions) -> Result {
     let until = Instant::now() + Duration::from_secs(BUSY_SECONDS);
     loop {
         match options.connect().await.map_err(DbError::from) {
@@ -272,7 +271,7 @@ async fn turn_on_wal(options: &SqliteConnectOptions) -> Result<(), DbError> {
     }
 }
 
-async fn open_postgres(url: &str) -> Result<Pools, DbError> {
+async fn open_postgres(url: &str) -> Result<Pools> {
     let options = PgConnectOptions::from_str(url)?
         .application_name("campanile")
         .statement_cache_capacity(STATEMENTS_MAX);

@@ -6,7 +6,7 @@
 use sqlx::FromRow;
 
 use super::sql::{Batch, execute_batch, one_value, rows, rows_batch, statements};
-use super::{DbError, Tx};
+use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
 use campanile_model::status::{Displaced, LaunchStatus, Overlap};
@@ -141,10 +141,7 @@ statements! {
 }
 
 /// Return the unfinished launches of schedules, in the order in which they were decided.
-pub async fn unfinished(
-    tx: &mut Tx,
-    schedules: &[ScheduleId],
-) -> Result<Vec<UnfinishedLaunch>, DbError> {
+pub async fn unfinished(tx: &mut Tx, schedules: &[ScheduleId]) -> Result<Vec<UnfinishedLaunch>> {
     let mut all: Vec<UnfinishedLaunch> =
         rows_batch!(tx, UNFINISHED, schedules, |schedule| [*schedule])?;
     // A backfill decides many launches at once, all with one fire time: the oldest slot is first.
@@ -160,7 +157,7 @@ pub async fn unfinished(
 }
 
 /// Return the schedules with a queued launch whose fire time has come. Slots of a paused schedule stay queued.
-pub async fn queued_schedules(tx: &mut Tx, now: Timestamp) -> Result<Vec<QueuedSchedule>, DbError> {
+pub async fn queued_schedules(tx: &mut Tx, now: Timestamp) -> Result<Vec<QueuedSchedule>> {
     let any: i64 = one_value!(tx, ANY_QUEUED, now)?;
     if any == 0 {
         return Ok(Vec::new());
@@ -171,11 +168,7 @@ pub async fn queued_schedules(tx: &mut Tx, now: Timestamp) -> Result<Vec<QueuedS
 /// Skip queued launches that others displace.
 ///
 /// Like [`cancel`] and [`terminate`], it returns the schedule of each slot's launch that it skipped.
-pub async fn skip(
-    tx: &mut Tx,
-    displaced: &[Displaced],
-    now: Timestamp,
-) -> Result<Vec<ScheduleId>, DbError> {
+pub async fn skip(tx: &mut Tx, displaced: &[Displaced], now: Timestamp) -> Result<Vec<ScheduleId>> {
     end(tx, &SKIP_QUEUED, displaced.iter(), now).await
 }
 
@@ -184,7 +177,7 @@ pub async fn cancel(
     tx: &mut Tx,
     displaced: &[(Displaced, Timestamp)],
     now: Timestamp,
-) -> Result<Vec<ScheduleId>, DbError> {
+) -> Result<Vec<ScheduleId>> {
     let ask = |(displaced, deadline): &(Displaced, Timestamp)| (displaced.launch, *deadline);
     let asked: Vec<(LaunchId, Timestamp)> = displaced.iter().map(ask).collect();
     let launches = displaced.iter().map(|(displaced, _)| displaced);
@@ -207,7 +200,7 @@ pub async fn terminate(
     tx: &mut Tx,
     displaced: &[Displaced],
     now: Timestamp,
-) -> Result<Vec<ScheduleId>, DbError> {
+) -> Result<Vec<ScheduleId>> {
     let at_once: Vec<(LaunchId, Timestamp)> =
         displaced.iter().map(|other| (other.launch, now)).collect();
     set_instants(tx, &END_ACTIVE_RUN, &at_once).await?;
@@ -218,11 +211,7 @@ pub async fn terminate(
 }
 
 /// Run a batch of `(launch, instant)`.
-async fn set_instants(
-    tx: &mut Tx,
-    batch: &Batch,
-    instants: &[(LaunchId, Timestamp)],
-) -> Result<(), DbError> {
+async fn set_instants(tx: &mut Tx, batch: &Batch, instants: &[(LaunchId, Timestamp)]) -> Result {
     execute_batch!(tx, batch, instants, |(launch, instant)| [*launch, *instant])
 }
 
@@ -232,7 +221,7 @@ async fn end(
     batch: &Batch,
     displaced: impl Iterator<Item = &Displaced>,
     now: Timestamp,
-) -> Result<Vec<ScheduleId>, DbError> {
+) -> Result<Vec<ScheduleId>> {
     let displaced: Vec<&Displaced> = displaced.collect();
     let ended: Vec<(ScheduleId, LaunchKind, LaunchStatus)> =
         rows_batch!(tx, batch, &displaced, |displaced| [

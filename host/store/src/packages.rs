@@ -7,7 +7,7 @@ use super::package_versions::{self, VersionDecision};
 pub use super::sidecars::SidecarSummary;
 use super::sql::{run, statements};
 use super::types::storable;
-use super::{DbError, Tx, sidecars};
+use super::{Result, Tx, sidecars};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId};
 use campanile_model::words;
@@ -169,7 +169,7 @@ statements! {
 }
 
 /// Lock the package's row until the transaction ends; return the row, if there is one.
-pub async fn lock(tx: &mut Tx, name: &str) -> Result<Option<PackageRow>, DbError> {
+pub async fn lock(tx: &mut Tx, name: &str) -> Result<Option<PackageRow>> {
     run!(tx, LOCK, name)?;
     find(tx, name).await
 }
@@ -180,7 +180,7 @@ pub async fn publish(
     host: HostId,
     package: &LoadedPackage<'_>,
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result {
     let (name, digest) = (package.name, package.digest);
     lock_or_create(tx, name).await?;
     keep(tx, package, now).await?;
@@ -190,16 +190,12 @@ pub async fn publish(
 }
 
 /// Record the newest file of a package as pending, and store its bytes. The active version stays active.
-pub async fn set_pending(
-    tx: &mut Tx,
-    package: &LoadedPackage<'_>,
-    now: Timestamp,
-) -> Result<(), DbError> {
+pub async fn set_pending(tx: &mut Tx, package: &LoadedPackage<'_>, now: Timestamp) -> Result {
     keep(tx, package, now).await?;
     run!(tx, SET_PENDING, package.name, package.digest, now)
 }
 
-async fn keep(tx: &mut Tx, package: &LoadedPackage<'_>, now: Timestamp) -> Result<(), DbError> {
+async fn keep(tx: &mut Tx, package: &LoadedPackage<'_>, now: Timestamp) -> Result {
     let digest = package.digest;
     run!(tx, KEEP_ARTIFACT, digest, package.form, package.bytes, now)?;
     package_versions::add(tx, package.name, digest, package.manifest, now).await
@@ -212,7 +208,7 @@ pub async fn activate(
     digest: &ArtifactDigest,
     pending: Option<&ArtifactDigest>,
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result {
     package_versions::record_activation(tx, name, digest, now).await?;
     run!(tx, ACTIVATE, name, digest, now, pending)
 }
@@ -224,14 +220,14 @@ pub async fn publish_host(
     name: &str,
     digest: &ArtifactDigest,
     sidecar: SidecarSummary<'_>,
-) -> Result<(), DbError> {
+) -> Result {
     run!(tx, PUBLISH_HOST, name, host, digest, sidecar.pin)?;
     run!(tx, FOUND, name, sidecar.grants)?;
     sidecars::keep(tx, host, name, sidecar).await
 }
 
 /// Record that `host` no longer has a package in its folder.
-pub async fn withdraw(tx: &mut Tx, host: HostId, name: &str) -> Result<(), DbError> {
+pub async fn withdraw(tx: &mut Tx, host: HostId, name: &str) -> Result {
     run!(tx, WITHDRAW, name, host)?;
     run!(tx, CLEAR_PENDING_WITHOUT_HOST, name)?;
     forget_file(tx, host, name).await
@@ -240,19 +236,19 @@ pub async fn withdraw(tx: &mut Tx, host: HostId, name: &str) -> Result<(), DbErr
 /// Delete the rejection and the sidecar of a file that has left the folder of `host`.
 ///
 /// A package that never had an active version is deleted.
-pub async fn forget_file(tx: &mut Tx, host: HostId, name: &str) -> Result<(), DbError> {
+pub async fn forget_file(tx: &mut Tx, host: HostId, name: &str) -> Result {
     sidecars::forget(tx, host, name).await?;
     run!(tx, CLEAR_REJECTION, name, host)?;
     run!(tx, DELETE_NEVER_ACTIVE)
 }
 
 /// Delete the rejections that ended hosts recorded.
-pub async fn forget_rejections_of_ended(tx: &mut Tx) -> Result<(), DbError> {
+pub async fn forget_rejections_of_ended(tx: &mut Tx) -> Result {
     run!(tx, CLEAR_REJECTIONS_OF_ENDED)?;
     run!(tx, DELETE_NEVER_ACTIVE)
 }
 
 /// Return the package called `name`.
-pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<PackageRow>, DbError> {
+pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<PackageRow>> {
     Ok(list(tx, Some(name)).await?.pop())
 }

@@ -4,21 +4,20 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::sql::on;
 use super::{
-    DbError, Tx, backfills, buckets, changes, events, history, hosts, launches, overlap,
+    Result, Tx, backfills, buckets, changes, events, history, hosts, launches, overlap,
     package_versions, packages, recovery, results, runs, schedules, sidecars, stats, task_runs,
 };
 
 /// Run any SQL, also several statements.
-pub async fn execute(tx: &mut Tx, sql: &str) -> Result<(), DbError> {
-    on!(tx, |conn| sqlx::raw_sql(AssertSqlSafe(sql))
-        .execute(conn)
-        .await
-        .map(|_| ()))?;
+pub async fn execute(tx: &mut Tx, sql: &str) -> Result {
+    on!(tx, |conn| {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await?;
+    });
     Ok(())
 }
 
 /// Return the rows of a query whose columns are all texts; `~` stands for a missing value.
-pub async fn rows(tx: &mut Tx, sql: &str) -> Result<Vec<Vec<String>>, DbError> {
+pub async fn rows(tx: &mut Tx, sql: &str) -> Result<Vec<Vec<String>>> {
     Ok(on!(tx, |conn| sqlx::query(AssertSqlSafe(sql))
         .fetch_all(conn)
         .await?
@@ -65,16 +64,15 @@ pub fn unfinished(tx: &Tx) -> String {
 }
 
 /// Prepare a statement without running it.
-pub async fn prepare(tx: &mut Tx, sql: String) -> Result<(), DbError> {
-    on!(tx, |conn| conn
-        .prepare(AssertSqlSafe(sql).into_sql_str())
-        .await
-        .map(|_| ()))?;
+pub async fn prepare(tx: &mut Tx, sql: String) -> Result {
+    on!(tx, |conn| {
+        conn.prepare(AssertSqlSafe(sql).into_sql_str()).await?;
+    });
     Ok(())
 }
 
 /// Return how the database would run a statement: the text at the end of each row of its `EXPLAIN`.
-pub async fn plan(tx: &mut Tx, explain: &str) -> Result<Vec<String>, DbError> {
+pub async fn plan(tx: &mut Tx, explain: &str) -> Result<Vec<String>> {
     Ok(on!(tx, |conn| sqlx::query(AssertSqlSafe(explain))
         .fetch_all(conn)
         .await?

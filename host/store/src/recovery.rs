@@ -2,9 +2,9 @@
 
 use sqlx::FromRow;
 
-use super::results::{self, LastResult};
+use super::results;
 use super::sql::{Batch, execute_batch, locking, rows_batch, statements};
-use super::{DbError, Tx, overlap};
+use super::{Result, Tx, overlap};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 pub use campanile_model::status::OrphanCause;
@@ -140,7 +140,7 @@ pub async fn apply(
     decisions: &[RecoveryDecision],
     message: &str,
     now: Timestamp,
-) -> Result<(), DbError> {
+) -> Result {
     let runs: Vec<RunId> = decisions
         .iter()
         .filter_map(|decision| decision.run_id)
@@ -164,6 +164,6 @@ pub async fn apply(
     ended.retain(|(_, _, status)| *status != LaunchStatus::Cancelled);
     let failures = ended
         .into_iter()
-        .map(|(schedule, slot, _)| LastResult::failure(schedule, slot, FailureKind::Lost, message));
+        .map(|(schedule, slot, _)| results::failure(schedule, slot, FailureKind::Lost, message));
     results::keep(tx, &results::FAILURE, failures).await
 }

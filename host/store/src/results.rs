@@ -6,37 +6,23 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::sql::{Batch, execute_batch, statements};
-use super::{DbError, Tx};
+use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_model::status::FailureKind;
 
-/// The result or the failure of a launch that ended.
-pub(super) struct LastResult<'a> {
-    pub schedule_id: ScheduleId,
-    pub scheduled_time: Timestamp,
-    pub json: Option<Cow<'a, str>>,
-}
+/// The result or the failure of a launch that ended: its schedule, its slot, and the JSON.
+pub(super) type LastResult<'a> = (ScheduleId, Timestamp, Option<Cow<'a, str>>);
 
-impl<'a> LastResult<'a> {
-    /// Return a failure, which is stored as a JSON object.
-    pub fn failure(
-        schedule_id: ScheduleId,
-        scheduled_time: Timestamp,
-        kind: FailureKind,
-        message: &str,
-    ) -> LastResult<'a> {
-        let failure = json!({
-            "kind": kind,
-            "message": message,
-            "scheduled_time": scheduled_time,
-        });
-        LastResult {
-            schedule_id,
-            scheduled_time,
-            json: Some(Cow::Owned(failure.to_string())),
-        }
-    }
+/// Return a failure, which is stored as a JSON object.
+pub(super) fn failure(
+    schedule: ScheduleId,
+    slot: Timestamp,
+    kind: FailureKind,
+    message: &str,
+) -> LastResult<'static> {
+    let failure = json!({ "kind": kind, "message": message, "scheduled_time": slot });
+    (schedule, slot, Some(Cow::Owned(failure.to_string())))
 }
 
 statements! {
@@ -69,20 +55,20 @@ pub(super) async fn keep<'a>(
     tx: &mut Tx,
     batch: &Batch,
     results: impl IntoIterator<Item = LastResult<'a>>,
-) -> Result<(), DbError> {
+) -> Result {
     // One row for each schedule and statement, in the order of ids: two hosts that finish launches of the same
     // schedules then wait for each other instead of deadlocking.
     let mut newest: BTreeMap<ScheduleId, LastResult<'a>> = BTreeMap::new();
     for result in results {
-        let is_older = |other: &LastResult| result.scheduled_time < other.scheduled_time;
-        if !newest.get(&result.schedule_id).is_some_and(is_older) {
-            newest.insert(result.schedule_id, result);
+        let (schedule, slot, _) = result;
+        if newest.get(&schedule).is_none_or(|(_, at, _)| *at <= slot) {
+            newest.insert(schedule, result);
         }
     }
     let newest: Vec<LastResult<'a>> = newest.into_values().collect();
-    execute_batch!(tx, batch, &newest, |result| [
-        result.schedule_id,
-        result.scheduled_time,
-        result.json.as_deref(),
+    execute_batch!(tx, batch, &newest, |(schedule, slot, json)| [
+        *schedule,
+        *slot,
+        json.as_deref()
     ])
 }

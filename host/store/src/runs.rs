@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::results::{self, LastResult};
+use super::results;
 use super::sql::{Batch, Locking, execute_batch, locking, rows, statements, values_batch};
 use super::task_runs::{self, TaskRun};
 use super::types::storable;
-use super::{DbError, Tx};
+use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_model::status::{FailureKind, LaunchStatus, RunStatus};
@@ -300,7 +300,7 @@ pub async fn start(
     runs: &[NewRun],
     now: Timestamp,
     lease_until: Timestamp,
-) -> Result<(), DbError> {
+) -> Result {
     execute_batch!(tx, START, runs, |run| [
         run.id,
         run.launch_id,
@@ -325,7 +325,7 @@ pub async fn claim_retries(
     now: Timestamp,
     lease_until: Timestamp,
     limit: i64,
-) -> Result<Vec<ClaimedRun>, DbError> {
+) -> Result<Vec<ClaimedRun>> {
     let retries: Vec<ClaimedRun> = rows!(tx, CLAIMABLE_RETRIES, host, now, limit)?;
     execute_batch!(tx, CONTINUE, &retries, |run| [
         run.run_id,
@@ -338,7 +338,7 @@ pub async fn claim_retries(
 }
 
 /// Finish runs; return those whose fence was current. The others were lost, and nothing of them is applied.
-pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbError> {
+pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>> {
     let won: Vec<RunId> = values_batch!(tx, FINISH, finishes, |finish| [
         finish.run_id,
         finish.fence,
@@ -371,12 +371,7 @@ pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>, DbEr
 }
 
 /// Record calls of tasks of a run that continues. False when the run's fence is not current.
-pub async fn record_tasks(
-    tx: &mut Tx,
-    run: RunId,
-    fence: i64,
-    tasks: &[TaskRun],
-) -> Result<bool, DbError> {
+pub async fn record_tasks(tx: &mut Tx, run: RunId, fence: i64, tasks: &[TaskRun]) -> Result<bool> {
     let is_current = lock_if_current(tx, run, fence).await?;
     if is_current {
         let tasks: Vec<(RunId, &TaskRun)> = tasks.iter().map(|task| (run, task)).collect();
@@ -386,18 +381,18 @@ pub async fn record_tasks(
 }
 
 /// Keep the results and failures that the next launches of these schedules get.
-async fn keep_results(tx: &mut Tx, finishes: &[&Finish]) -> Result<(), DbError> {
+async fn keep_results(tx: &mut Tx, finishes: &[&Finish]) -> Result {
     let successes = finishes.iter().filter_map(|finish| match &finish.end {
-        RunEnd::Succeeded { output } => Some(LastResult {
-            schedule_id: finish.schedule_id,
-            scheduled_time: finish.scheduled_time,
-            json: output.as_deref().map(Cow::Borrowed),
-        }),
+        RunEnd::Succeeded { output } => Some((
+            finish.schedule_id,
+            finish.scheduled_time,
+            output.as_deref().map(Cow::Borrowed),
+        )),
         _ => None,
     });
     results::keep(tx, &results::SUCCESS, successes).await?;
     let failures = finishes.iter().filter_map(|finish| match &finish.end {
-        RunEnd::Failed { kind, message } => Some(LastResult::failure(
+        RunEnd::Failed { kind, message } => Some(results::failure(
             finish.schedule_id,
             finish.scheduled_time,
             *kind,

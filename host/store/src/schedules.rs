@@ -8,7 +8,7 @@ use sqlx::FromRow;
 
 use super::sql::{Batch, changed, locking, run, statements, values_batch};
 use super::types::{json_text, storable};
-use super::{DbError, Tx};
+use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, ScheduleId};
 use campanile_model::rule_text::RuleText;
@@ -305,7 +305,7 @@ pub async fn insert(
     definition: &Revision,
     origin: Origin,
     next_slot: Option<Timestamp>,
-) -> Result<(), DbError> {
+) -> Result {
     run!(
         tx,
         INSERT,
@@ -320,7 +320,7 @@ pub async fn insert(
     insert_revision(tx, definition).await
 }
 
-async fn insert_revision(tx: &mut Tx, definition: &Revision) -> Result<(), DbError> {
+async fn insert_revision(tx: &mut Tx, definition: &Revision) -> Result {
     let rule = &definition.rule;
     run!(
         tx,
@@ -354,7 +354,7 @@ pub async fn revise(
     origin: Origin,
     cursor_at: Timestamp,
     next_slot: Option<Timestamp>,
-) -> Result<bool, DbError> {
+) -> Result<bool> {
     let revised = changed!(
         tx,
         REVISE,
@@ -376,26 +376,22 @@ pub async fn revise(
 }
 
 /// Return the schedule of that name.
-pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<Schedule>, DbError> {
+pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<Schedule>> {
     Ok(list(tx, Some(name), None).await?.pop())
 }
 
 /// Return the state of a schedule, also of a removed one.
-pub async fn state(tx: &mut Tx, id: ScheduleId) -> Result<Option<ScheduleState>, DbError> {
+pub async fn state(tx: &mut Tx, id: ScheduleId) -> Result<Option<ScheduleState>> {
     Ok(states(tx, &[id]).await?.pop())
 }
 
 /// Return one revision of a schedule, also of a removed one.
-pub async fn revision(
-    tx: &mut Tx,
-    id: ScheduleId,
-    revision: i64,
-) -> Result<Option<Revision>, DbError> {
+pub async fn revision(tx: &mut Tx, id: ScheduleId, revision: i64) -> Result<Option<Revision>> {
     Ok(revisions(tx, &[(id, revision)]).await?.pop())
 }
 
 /// Move cursors; return the schedules whose cursor and revision were still as read.
-pub async fn advance(tx: &mut Tx, moves: &[CursorMove]) -> Result<Vec<ScheduleId>, DbError> {
+pub async fn advance(tx: &mut Tx, moves: &[CursorMove]) -> Result<Vec<ScheduleId>> {
     values_batch!(tx, ADVANCE, moves, |step| [
         step.id,
         step.revision,

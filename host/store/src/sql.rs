@@ -174,7 +174,7 @@ macro_rules! statements {
             $(#[$doc])*
             pub $(($scope))? async fn $function(
                 tx: &mut $crate::Tx, $($argument: $type),*
-            ) -> Result<$output, $crate::DbError> {
+            ) -> $crate::Result<$output> {
                 $crate::sql::call!($run, tx, $query, [$($argument),*] $(=> $values)? $(, $items, |$item| $row)?)
             }
         )*

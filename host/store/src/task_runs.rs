@@ -5,7 +5,7 @@ use sqlx::FromRow;
 
 use super::sql::{Batch, execute_batch, statements};
 use super::types::{json_text, storable};
-use super::{DbError, Tx};
+use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_model::status::FailureKind;
@@ -109,7 +109,7 @@ statements! {
 }
 
 /// Insert calls, each with its run.
-pub(super) async fn insert(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result<(), DbError> {
+pub(super) async fn insert(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result {
     execute_batch!(tx, INSERT, tasks, |(run, task)| [
         *run,
         &task.task,

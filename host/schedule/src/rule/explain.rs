@@ -38,8 +38,10 @@ impl Rule {
     pub fn explanation(&self) -> String {
         let mut text = match &self.shape {
             Shape::Cron(cron) => {
-                let text = capitalised(&cron.sentence());
-                format!("{text}, in {}.", self.timezone())
+                let mut text = format!("{}, in {}.", cron.sentence(), self.timezone());
+                // Each sentence begins with an ASCII letter.
+                text[..1].make_ascii_uppercase();
+                text
             }
             Shape::Every(interval) => {
                 let anchor = self.local_text(Timestamp::from_micros(interval.anchor));
@@ -305,12 +307,6 @@ fn joined_by(texts: &[String], word: &str) -> String {
         [one] => one.clone(),
         [start @ .., last] => format!("{} {word} {last}", start.join(", ")),
     }
-}
-
-fn capitalised(text: &str) -> String {
-    let mut letters = text.chars();
-    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
-    first.into_iter().chain(letters).collect()
 }
 
 #[cfg(test)]
