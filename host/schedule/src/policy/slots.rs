@@ -13,6 +13,7 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::iter;
 use std::time::Duration;
 
 use super::jitter;
@@ -253,23 +254,16 @@ impl Evaluation<'_> {
         let start = policies.start_at.unwrap_or(self.progress.cursor);
         let recent = self.now.minus(self.grace);
         let mut before = ends.map_or(recent, |ends| ends.min(recent));
-        let mut oldest = None;
-        let mut wanted = count;
-        while wanted > 0 {
-            let slot = self.evaluator.rule.prev(before);
-            let Some(slot) = slot.filter(|&slot| slot > self.progress.cursor && slot >= start)
-            else {
-                break;
-            };
-            before = slot;
-            // With its jitter the slot may still be within the grace.
-            let was_missed = self.was_missed_at(self.evaluator.fire_time(slot), self.now);
-            if was_missed && !self.progress.skips.contains(&slot) {
-                oldest = Some(slot);
-                wanted -= 1;
-            }
-        }
-        oldest
+        let slots = iter::from_fn(|| {
+            before = self.evaluator.rule.prev(before)?;
+            Some(before)
+        });
+        let slots = slots.take_while(|&slot| slot > self.progress.cursor && slot >= start);
+        // With its jitter the slot may still be within the grace.
+        let missed =
+            slots.filter(|&slot| self.was_missed_at(self.evaluator.fire_time(slot), self.now));
+        let kept = missed.filter(|slot| !self.progress.skips.contains(slot));
+        kept.take(count as usize).last()
     }
 
     fn catch_up(&mut self, fire_time: Timestamp) -> SlotAction {

@@ -95,7 +95,7 @@ impl CronRule {
         if month_days::first_day(0, |month| days.of_month(month)).is_none() {
             return Err(fields.never_fires());
         }
-        let exclude = Exclude::parse(&text.exclude, fields.hour.bits(), fields.minute.bits())?;
+        let exclude = Exclude::parse(&text.exclude, fields.hour.bits, fields.minute.bits)?;
         Ok(CronRule {
             fields,
             day_match: text.day_match,
@@ -104,12 +104,6 @@ impl CronRule {
             times: times(&fields)?,
             exclude,
         })
-    }
-
-    /// Whether the rule fires whenever the clock matches (`*/15 * * * *`), and not at times of day that
-    /// happen once (`30 2 * * *`).
-    pub(super) fn follows_clock(&self) -> bool {
-        self.fields.follow_clock()
     }
 
     /// Return the days of `month` that have a slot, as bits.

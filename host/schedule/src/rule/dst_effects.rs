@@ -106,7 +106,7 @@ impl Rule {
             Shape::Cron(cron) => Some(LocalTimesOf {
                 times: &**cron,
                 dst: cron.dst,
-                follows_clock: cron.follows_clock(),
+                follows_clock: cron.fields.follow_clock(),
             }),
             Shape::Every(interval) if !interval.is_elapsed() => Some(LocalTimesOf {
                 times: &**interval,

@@ -265,8 +265,8 @@ fn cron(text: &str) -> Result<Item, RuleError> {
     }
     Ok(Item::Cron(Box::new(Minutes {
         days: fields.days(DayMatch::Or),
-        hours: fields.hour.bits(),
-        minutes: fields.minute.bits(),
+        hours: fields.hour.bits,
+        minutes: fields.minute.bits,
     })))
 }
 

@@ -60,7 +60,7 @@ impl Rule {
             Shape::HostStart => "Once at every start of a host.".to_owned(),
         };
         let (dst, excluded) = match &self.shape {
-            Shape::Cron(cron) if !cron.follows_clock() => (cron.dst, &cron.exclude.texts),
+            Shape::Cron(cron) if !cron.fields.follow_clock() => (cron.dst, &cron.exclude.texts),
             Shape::Cron(cron) => (DstMapping::default(), &cron.exclude.texts),
             Shape::Every(interval) => (interval.dst, &interval.exclude.texts),
             _ => return text,
@@ -141,7 +141,7 @@ impl Fields {
                 format!("{seconds} of {minutes}")
             }
         };
-        let hours = runs_in(self.hour.bits());
+        let hours = runs_in(self.hour.bits);
         let each_minute = minutes.starts_with("every");
         if every_hour && each_minute {
             return text;
@@ -226,7 +226,7 @@ fn days_of_month(field: Field) -> String {
 /// Return the weekdays of a field: `Monday to Friday`, or `a Monday or a Friday`.
 pub(super) fn days_of_week(field: Field, naming: Naming) -> String {
     // The week begins on Monday here, so that Friday to Sunday is one range.
-    let sunday_last = field.bits() & !1 | (field.bits() & 1) << 7;
+    let sunday_last = field.bits & !1 | (field.bits & 1) << 7;
     let name = |weekday: u8| WEEKDAYS[usize::from(weekday)].to_owned();
     let mut texts = match naming {
         Naming::Together => texts_of(&runs_in(sunday_last), name),
@@ -249,7 +249,7 @@ pub(super) fn days_of_week(field: Field, naming: Naming) -> String {
 
 /// Return the numbers of a field, with ranges for consecutive numbers.
 fn runs(field: Field, name: impl Fn(u8) -> String) -> Vec<String> {
-    texts_of(&runs_in(field.bits()), name)
+    texts_of(&runs_in(field.bits), name)
 }
 
 fn runs_in(bits: u64) -> Vec<(u8, u8)> {

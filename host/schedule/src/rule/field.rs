@@ -6,7 +6,8 @@ use super::hash::{HashKey, Hashed};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
-    bits: u64,
+    /// The allowed numbers, as bits.
+    pub(super) bits: u64,
     /// Quartz days, as bits that [`QuartzDay`](super::quartz_days::QuartzDay) reads.
     pub(super) quartz: u64,
     /// The hashed value as written. `bits` has the numbers that it chose.
@@ -65,10 +66,6 @@ impl Field {
             field.quartz = 0;
         }
         Ok(field)
-    }
-
-    pub(super) fn bits(self) -> u64 {
-        self.bits
     }
 
     pub(super) fn is_hashed(self) -> bool {

@@ -105,7 +105,8 @@ impl Fields {
         !self.day_of_month.star && !self.day_of_week.star
     }
 
-    /// Whether the rule fires whenever the clock matches; see [`rule`](super).
+    /// Whether the rule fires whenever the clock matches (`*/15 * * * *`), and not at times of day that happen once
+    /// (`30 2 * * *`). See [`rule`](super).
     pub(super) fn follow_clock(&self) -> bool {
         self.second.star || self.minute.star || self.hour.star
     }

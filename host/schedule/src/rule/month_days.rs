@@ -110,7 +110,7 @@ impl Days {
 
     fn by_number(&self, month: &Month) -> u32 {
         let field = self.day_of_month;
-        let mut days = field.bits() as u32 & month.all();
+        let mut days = field.bits as u32 & month.all();
         for day in QuartzDay::of_month(field.quartz) {
             days |= match day {
                 QuartzDay::BeforeLast(before) if before < month.length => {
@@ -127,7 +127,7 @@ impl Days {
     fn by_weekday(&self, month: &Month) -> u32 {
         let field = self.day_of_week;
         // Bit 0 becomes the weekday of the first day.
-        let week = (field.bits() >> month.weekday | field.bits() << (7 - month.weekday)) & 0x7f;
+        let week = (field.bits >> month.weekday | field.bits << (7 - month.weekday)) & 0x7f;
         let weeks = (week * (1 | 1 << 7 | 1 << 14 | 1 << 21 | 1 << 28)) << 1;
         let mut days = weeks as u32 & month.all();
         for day in QuartzDay::of_week(field.quartz) {
