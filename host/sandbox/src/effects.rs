@@ -37,12 +37,13 @@ pub(crate) struct Effects {
     crashed: Arc<AtomicBool>,
 }
 
-/// An effect under way. It ends with [`Effects::end`], or when it is dropped because the call no longer waits for it.
+/// An effect under way. It ends with [`EffectUnderWay::end`], or when it is dropped because the call no longer waits for it.
 #[must_use = "an effect that begins also ends"]
 pub(crate) struct EffectUnderWay(Option<(Effects, usize)>);
 
 impl EffectUnderWay {
-    fn finish(&mut self) -> Result<(), Crash> {
+    /// Report that it has happened.
+    pub(crate) fn end(&mut self) -> Result<(), Crash> {
         let Some((effects, number)) = self.0.take() else {
             return Ok(());
         };
@@ -57,7 +58,7 @@ impl EffectUnderWay {
 impl Drop for EffectUnderWay {
     fn drop(&mut self) {
         // A crash is recorded in `crashed`; there is no host call here that it could end.
-        let _ = self.finish();
+        let _ = self.end();
     }
 }
 
@@ -99,14 +100,9 @@ impl Effects {
         describe: impl FnOnce() -> String,
         done: impl Future<Output = T>,
     ) -> Result<T, Crash> {
-        let effect = self.begin(describe)?;
+        let mut effect = self.begin(describe)?;
         let done = done.await;
-        self.end(effect).map(|()| done)
-    }
-
-    /// Report that it has happened.
-    pub(crate) fn end(&self, mut effect: EffectUnderWay) -> Result<(), Crash> {
-        effect.finish()
+        effect.end().map(|()| done)
     }
 }
 
@@ -144,12 +140,12 @@ mod tests {
         let ends = Arc::new(Ends::default());
         let effects = Effects::new(Some(ends.clone()));
         let begin = || effects.begin(String::new).unwrap();
-        let (first, second, third, fourth) = (begin(), begin(), begin(), begin());
-        effects.end(second).unwrap();
+        let (first, mut second, mut third, mut fourth) = (begin(), begin(), begin(), begin());
+        second.end().unwrap();
         drop(first);
         assert!(!effects.have_crashed());
-        assert_eq!(effects.end(third), Err(Crash));
-        assert_eq!(effects.end(fourth), Err(Crash));
+        assert_eq!(third.end(), Err(Crash));
+        assert_eq!(fourth.end(), Err(Crash));
         assert!(effects.begin(String::new).is_err());
         assert_eq!(*ends.ended.lock().unwrap(), [2, 1, 3]);
     }

@@ -221,10 +221,10 @@ macro_rules! report {
                     $(let $name = $value;)?
                     $($of(state).note_denied(&$directory, &$path, AccessMode::Write)?;)*
                     let $files = $of(state).files;
-                    let effects = $files.shared.effects.clone();
-                    let effect = effects.begin(|| format!("wasi:filesystem: {}", $description))?;
+                    let effects = &$files.shared.effects;
+                    let mut effect = effects.begin(|| format!("wasi:filesystem: {}", $description))?;
                     let done = state.filesystem().$method($($argument),*).await;
-                    effects.end(effect)?;
+                    effect.end()?;
                     Ok((as_wasi(done)?,))
                 })
             },

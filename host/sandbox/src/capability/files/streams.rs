@@ -101,8 +101,8 @@ fn trap(crash: Crash) -> StreamError {
 impl Pollable for WritingStream {
     async fn ready(&mut self) {
         self.stream.ready().await;
-        if let Some(effect) = self.under_way.take() {
-            self.crashed = self.effects.end(effect).is_err();
+        if let Some(mut effect) = self.under_way.take() {
+            self.crashed = effect.end().is_err();
         }
     }
 }
@@ -116,9 +116,9 @@ impl OutputStream for WritingStream {
 
     async fn blocking_write_and_flush(&mut self, bytes: Bytes) -> StreamResult<()> {
         self.ready().await;
-        let effect = self.begin(bytes.len())?;
+        let mut effect = self.begin(bytes.len())?;
         let written = self.stream.blocking_write_and_flush(bytes).await;
-        self.effects.end(effect).map_err(trap)?;
+        effect.end().map_err(trap)?;
         written
     }
 

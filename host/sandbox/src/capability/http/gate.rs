@@ -95,11 +95,11 @@ impl WasiHttpHooks for HttpGate {
 /// End `effect` when the answer is there.
 async fn observed(
     answering: Answering,
-    effect: EffectUnderWay,
+    mut effect: EffectUnderWay,
     shared: Arc<Shared>,
 ) -> Result<Exchanged> {
     let answer = answering.await;
-    match shared.effects.end(effect) {
+    match effect.end() {
         Ok(()) => answer,
         Err(Crash) => crashed(shared).await,
     }
