@@ -9,5 +9,5 @@ wasmtime::component::bindgen!({
         "wasi:keyvalue/batch": async | trappable,
     },
     exports: { default: async },
-    with: { "wasi:keyvalue/store.bucket": crate::capability::keyvalue::buckets::Bucket },
+    with: { "wasi:keyvalue/store.bucket": crate::grants::BucketGrant },
 });

@@ -2,16 +2,10 @@
 
 use wasmtime_wasi::async_trait;
 
-use crate::grants::BucketGrant;
 use crate::limits::Resource;
 
 /// The bytes that an entry costs beside its key and its value, so that empty entries are not free.
 pub const ENTRY_OVERHEAD_BYTES: u64 = 64;
-
-/// An open bucket of a guest.
-pub struct Bucket {
-    pub(crate) grant: BucketGrant,
-}
 
 /// One change of a bucket: a key, and its new value. None deletes the entry.
 pub type Change = (String, Option<Vec<u8>>);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wasmtime::component::{HasData, Resource, ResourceTable};
 
 use crate::bindings::wasi::keyvalue::{atomics, batch, store};
-use crate::capability::keyvalue::buckets::{Bucket, BucketError, Buckets, Change};
+use crate::capability::keyvalue::buckets::{BucketError, Buckets, Change};
 use crate::capability::shared::{Shared, to_allow};
 use crate::grants::BucketGrant;
 use crate::limits::Resource as Limit;
@@ -32,6 +32,8 @@ impl HasData for HasKeyValue {
     type Data<'a> = KeyValueView<'a>;
 }
 
+/// A guest's handle of an open bucket.
+type Bucket = Resource<BucketGrant>;
 type Answer<T> = wasmtime::Result<Result<T, store::Error>>;
 
 fn other(error: BucketError) -> store::Error {
@@ -39,8 +41,8 @@ fn other(error: BucketError) -> store::Error {
 }
 
 impl KeyValueView<'_> {
-    fn grant(&self, bucket: &Resource<Bucket>) -> wasmtime::Result<BucketGrant> {
-        Ok(self.table.get(bucket)?.grant.clone())
+    fn grant(&self, bucket: &Bucket) -> wasmtime::Result<BucketGrant> {
+        Ok(self.table.get(bucket)?.clone())
     }
 
     fn buckets(&self) -> &dyn Buckets {
@@ -78,7 +80,7 @@ impl KeyValueView<'_> {
         })
     }
 
-    async fn write(&mut self, bucket: &Resource<Bucket>, changes: Vec<Change>) -> Answer<()> {
+    async fn write(&mut self, bucket: &Bucket, changes: Vec<Change>) -> Answer<()> {
         let grant = self.grant(bucket)?;
         if let Some(error) = self.refusal(&grant, &changes) {
             return Ok(Err(error));
@@ -91,11 +93,7 @@ impl KeyValueView<'_> {
         Ok(written.map(record).map_err(other))
     }
 
-    async fn read(
-        &mut self,
-        bucket: &Resource<Bucket>,
-        keys: &[String],
-    ) -> Answer<Vec<Option<Vec<u8>>>> {
+    async fn read(&mut self, bucket: &Bucket, keys: &[String]) -> Answer<Vec<Option<Vec<u8>>>> {
         let grant = self.grant(bucket)?;
         if let Some(error) = too_many(keys.len()) {
             return Ok(Err(error));
@@ -141,7 +139,7 @@ fn described(grant: &BucketGrant, changes: &[Change]) -> String {
 }
 
 impl store::Host for KeyValueView<'_> {
-    async fn open(&mut self, identifier: String) -> Answer<Resource<Bucket>> {
+    async fn open(&mut self, identifier: String) -> Answer<Bucket> {
         let mut grants = self.shared.call.grants.keyvalue.iter();
         let Some(grant) = grants.find(|grant| grant.bucket == identifier) else {
             // No grant can have a longer name.
@@ -157,33 +155,32 @@ impl store::Host for KeyValueView<'_> {
             }
             return Ok(Err(store::Error::NoSuchStore));
         };
-        let grant = grant.clone();
-        Ok(Ok(self.table.push(Bucket { grant })?))
+        Ok(Ok(self.table.push(grant.clone())?))
     }
 }
 
 impl store::HostBucket for KeyValueView<'_> {
-    async fn get(&mut self, bucket: Resource<Bucket>, key: String) -> Answer<Option<Vec<u8>>> {
+    async fn get(&mut self, bucket: Bucket, key: String) -> Answer<Option<Vec<u8>>> {
         let values = self.read(&bucket, &[key]).await?;
         Ok(values.map(|mut values| values.pop().flatten()))
     }
 
-    async fn set(&mut self, bucket: Resource<Bucket>, key: String, value: Vec<u8>) -> Answer<()> {
+    async fn set(&mut self, bucket: Bucket, key: String, value: Vec<u8>) -> Answer<()> {
         self.write(&bucket, vec![(key, Some(value))]).await
     }
 
-    async fn delete(&mut self, bucket: Resource<Bucket>, key: String) -> Answer<()> {
+    async fn delete(&mut self, bucket: Bucket, key: String) -> Answer<()> {
         self.write(&bucket, vec![(key, None)]).await
     }
 
-    async fn exists(&mut self, bucket: Resource<Bucket>, key: String) -> Answer<bool> {
+    async fn exists(&mut self, bucket: Bucket, key: String) -> Answer<bool> {
         let values = self.read(&bucket, &[key]).await?;
         Ok(values.map(|values| values.iter().any(Option::is_some)))
     }
 
     async fn list_keys(
         &mut self,
-        bucket: Resource<Bucket>,
+        bucket: Bucket,
         cursor: Option<u64>,
     ) -> Answer<store::KeyResponse> {
         let grant = self.grant(&bucket)?;
@@ -203,19 +200,14 @@ impl store::HostBucket for KeyValueView<'_> {
         }))
     }
 
-    async fn drop(&mut self, bucket: Resource<Bucket>) -> wasmtime::Result<()> {
+    async fn drop(&mut self, bucket: Bucket) -> wasmtime::Result<()> {
         self.table.delete(bucket)?;
         Ok(())
     }
 }
 
 impl atomics::Host for KeyValueView<'_> {
-    async fn increment(
-        &mut self,
-        bucket: Resource<Bucket>,
-        key: String,
-        delta: u64,
-    ) -> Answer<u64> {
+    async fn increment(&mut self, bucket: Bucket, key: String, delta: u64) -> Answer<u64> {
         let grant = self.grant(&bucket)?;
         let change = [(key, Some(Vec::new()))];
         if let Some(error) = self.refusal(&grant, &change) {
@@ -239,7 +231,7 @@ impl atomics::Host for KeyValueView<'_> {
 impl batch::Host for KeyValueView<'_> {
     async fn get_many(
         &mut self,
-        bucket: Resource<Bucket>,
+        bucket: Bucket,
         keys: Vec<String>,
     ) -> Answer<Vec<Option<(String, Vec<u8>)>>> {
         let values = self.read(&bucket, &keys).await?;
@@ -251,16 +243,12 @@ impl batch::Host for KeyValueView<'_> {
         }))
     }
 
-    async fn set_many(
-        &mut self,
-        bucket: Resource<Bucket>,
-        pairs: Vec<(String, Vec<u8>)>,
-    ) -> Answer<()> {
+    async fn set_many(&mut self, bucket: Bucket, pairs: Vec<(String, Vec<u8>)>) -> Answer<()> {
         let changes = pairs.into_iter().map(|(key, value)| (key, Some(value)));
         self.write(&bucket, changes.collect()).await
     }
 
-    async fn delete_many(&mut self, bucket: Resource<Bucket>, keys: Vec<String>) -> Answer<()> {
+    async fn delete_many(&mut self, bucket: Bucket, keys: Vec<String>) -> Answer<()> {
         let changes = keys.into_iter().map(|key| (key, None));
         self.write(&bucket, changes.collect()).await
     }
