@@ -32,18 +32,17 @@ const EXIT_WIT: &str = "package wasi:cli@0.2.12;
 
 /// Return the component to run for `module`, which has the outline `outline`.
 pub(crate) fn component_of(module: &[u8], outline: &Outline) -> Result<Vec<u8>, Refusal> {
-    let imports_preview_1 = outline.imports.iter().any(|name| {
-        name.split_once(' ')
-            .is_some_and(|(module, _)| module == PREVIEW_1)
-    });
+    let imports = outline.imports.iter();
+    let of_preview_1 = imports.filter_map(|name| name.strip_prefix(PREVIEW_1)?.strip_prefix(' '));
+    let functions: Vec<&str> = of_preview_1.collect();
     let is_command = outline.exports.iter().any(|name| name == "_start");
-    let adapter = match (is_command, imports_preview_1) {
+    let adapter = match (is_command, functions.is_empty()) {
         (true, _) => Some(COMMAND_ADAPTER),
-        (false, true) => Some(REACTOR_ADAPTER),
-        (false, false) => None,
+        (false, false) => Some(REACTOR_ADAPTER),
+        (false, true) => None,
     };
     if let Some(adapter) = adapter {
-        check_functions(outline, adapter)?;
+        check_functions(&functions, adapter)?;
     }
     encode(module, outline, adapter).or_else(|error| {
         let reason = format!("{error:#}");
@@ -62,21 +61,16 @@ pub(crate) fn component_of(module: &[u8], outline: &Outline) -> Result<Vec<u8>, 
 }
 
 /// Refuse a module that imports additions of another runtime to preview 1.
-fn check_functions(outline: &Outline, adapter: &[u8]) -> Result<(), Refusal> {
+fn check_functions(functions: &[&str], adapter: &[u8]) -> Result<(), Refusal> {
     let known = Outline::of(adapter)?.exports;
-    let wanted = outline.imports.iter().filter_map(|name| {
-        let (module, function) = name.split_once(' ')?;
-        (module == PREVIEW_1).then_some(function)
-    });
-    for function in wanted {
-        if !known.iter().any(|known| known == function) {
-            return refuse(format!(
-                "this module imports `{PREVIEW_1}.{function}`, which is not a function of WASI preview 1 but an addition of another runtime; \
-                 build it without that, for plain wasm32-wasip1 or wasm32-wasip2"
-            ));
-        }
+    let is_unknown = |function: &&&str| !known.iter().any(|known| known == **function);
+    match functions.iter().find(is_unknown) {
+        None => Ok(()),
+        Some(function) => refuse(format!(
+            "this module imports `{PREVIEW_1}.{function}`, which is not a function of WASI preview 1 but an addition of another runtime; \
+             build it without that, for plain wasm32-wasip1 or wasm32-wasip2"
+        )),
     }
-    Ok(())
 }
 
 fn encode(module: &[u8], outline: &Outline, adapter: Option<&[u8]>) -> anyhow::Result<Vec<u8>> {

@@ -10,11 +10,6 @@ const COMMAND_INTERFACE: &str = "wasi:cli/run@";
 const BUILD: &str =
     "build a program with a main function, or a task with campanile-sdk, for wasm32-wasip2";
 
-/// Whether a component exports Campanile's task interface.
-pub(crate) fn exports_task(component: &Outline) -> bool {
-    exported(component, TASK_INTERFACE).is_some()
-}
-
 /// Return the version in which an interface is exported, if it is.
 fn exported<'o>(outline: &'o Outline, prefix: &str) -> Option<&'o str> {
     let mut names = outline.exports.iter();
@@ -89,8 +84,8 @@ fn check_imports(outline: &Outline) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuse a component that is neither a package with tasks nor a command.
-pub(crate) fn check_component(outline: &Outline) -> Result<(), Refusal> {
+/// Whether a component exports Campanile's task interface, rather than that of a command. Refuse one that does neither.
+pub(crate) fn exports_task(outline: &Outline) -> Result<bool, Refusal> {
     let of_wasi_0_3 = |name: &&String| name.starts_with("wasi:") && name.contains("@0.3");
     if let Some(name) = outline.imports.iter().find(of_wasi_0_3) {
         return refuse(format!(
@@ -99,7 +94,7 @@ pub(crate) fn check_component(outline: &Outline) -> Result<(), Refusal> {
     }
     if let Some(version) = exported(outline, TASK_INTERFACE) {
         return match version.starts_with("0.1.") {
-            true => Ok(()),
+            true => Ok(true),
             false => refuse(format!(
                 "this component was built for campanile:task@{version} and this version of Campanile speaks 0.1; \
                  build it with the campanile-sdk of this version"
@@ -109,7 +104,7 @@ pub(crate) fn check_component(outline: &Outline) -> Result<(), Refusal> {
     if let Some(version) = exported(outline, COMMAND_INTERFACE) {
         // A draft of 0.2 is a version for itself, which only that draft matches.
         return match version.starts_with("0.2.") && !version.contains('-') {
-            true => Ok(()),
+            true => Ok(false),
             false => refuse(format!(
                 "this is a command for another WASI (it exports {COMMAND_INTERFACE}{version}), and this version of Campanile runs those of 0.2; \
                  build it for wasm32-wasip2"

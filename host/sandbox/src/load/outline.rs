@@ -26,8 +26,9 @@ pub(crate) struct Labels {
 }
 
 /// The imports, exports and properties of a module or component.
+#[derive(Default)]
 pub(crate) struct Outline {
-    pub(crate) encoding: Encoding,
+    pub(crate) is_component: bool,
     /// Of a core module, `module name`; of a component, the interface.
     pub(crate) imports: Vec<String>,
     pub(crate) exports: Vec<String>,
@@ -59,19 +60,13 @@ impl Outline {
     }
 
     fn read(bytes: &[u8]) -> Result<Outline, BinaryReaderError> {
-        let mut outline = Outline {
-            encoding: Encoding::Module,
-            imports: Vec::new(),
-            exports: Vec::new(),
-            carries_wit: false,
-            shares_memory: false,
-            is_64_bit: false,
-            labels: Labels::default(),
-        };
+        let mut outline = Outline::default();
         let mut depth = 0u32;
         for payload in Parser::new(0).parse_all(bytes) {
             match payload? {
-                Payload::Version { encoding, .. } if depth == 0 => outline.encoding = encoding,
+                Payload::Version { encoding, .. } if depth == 0 => {
+                    outline.is_component = encoding == Encoding::Component;
+                }
                 Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
                 Payload::End(_) => depth = depth.saturating_sub(1),
                 payload => {

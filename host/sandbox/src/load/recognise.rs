@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use campanile_model::words;
-use wasmparser::Encoding;
 use wasmtime::Engine;
 
 use crate::load::outline::{Labels, Outline};
@@ -50,32 +49,25 @@ pub(crate) fn recognise(bytes: &[u8]) -> Result<Recognised<'_>, Refusal> {
     check_file(bytes)?;
     let outline = Outline::of(bytes)?;
     foreign::check_memories(&outline)?;
-    let (form, component) = match outline.encoding {
-        Encoding::Component => (form(&outline)?, Cow::Borrowed(bytes)),
-        Encoding::Module => {
-            foreign::check_core_module(&outline)?;
-            let component = adapt::component_of(bytes, &outline)?;
-            let form = match form(&Outline::of(&component)?)? {
-                Form::CommandComponent => Form::Preview1Command,
-                _ => Form::CoreModuleWithWit,
-            };
-            (form, Cow::Owned(component))
-        }
+    let (form, component) = if outline.is_component {
+        let form = match foreign::exports_task(&outline)? {
+            true => Form::TypedComponent,
+            false => Form::CommandComponent,
+        };
+        (form, Cow::Borrowed(bytes))
+    } else {
+        foreign::check_core_module(&outline)?;
+        let component = adapt::component_of(bytes, &outline)?;
+        let form = match foreign::exports_task(&Outline::of(&component)?)? {
+            true => Form::CoreModuleWithWit,
+            false => Form::Preview1Command,
+        };
+        (form, Cow::Owned(component))
     };
     Ok(Recognised {
         form,
         component,
         labels: outline.labels,
-    })
-}
-
-/// Return the form of a component by its exports.
-fn form(component: &Outline) -> Result<Form, Refusal> {
-    foreign::check_component(component)?;
-    Ok(if foreign::exports_task(component) {
-        Form::TypedComponent
-    } else {
-        Form::CommandComponent
     })
 }
 

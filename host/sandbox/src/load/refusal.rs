@@ -43,15 +43,11 @@ pub(crate) fn cut_short(bytes: usize) -> String {
 /// Return up to four names for a sentence.
 pub(crate) fn listed(names: &[String]) -> String {
     const SHOWN: usize = 4;
-    let shown: Vec<String> = names
-        .iter()
-        .take(SHOWN)
-        .map(|name| format!("`{name}`"))
-        .collect();
+    let shown = names[..names.len().min(SHOWN)].join("`, `");
     match names.len() {
         0 => "nothing".to_owned(),
-        n if n > SHOWN => format!("{} and {} more", shown.join(", "), n - SHOWN),
-        _ => shown.join(", "),
+        n if n > SHOWN => format!("`{shown}` and {} more", n - SHOWN),
+        _ => format!("`{shown}`"),
     }
 }
 
