@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use campanile_model::clock::Timestamp;
 use wasmtime_wasi::{HostWallClock, WasiCtxBuilder};
 
 use crate::world::Time;
@@ -10,7 +9,11 @@ use crate::world::Time;
 /// Set the guest's wall clock to `time`.
 pub(crate) fn set_clock(wasi: &mut WasiCtxBuilder, time: Time) {
     if let Some(start) = time.start() {
-        wasi.wall_clock(ShiftedClock::new(start, time));
+        wasi.wall_clock(ShiftedClock {
+            // WASI has no times before 1970.
+            start: Duration::from_micros(u64::try_from(start.micros()).unwrap_or(0)),
+            started: matches!(time, Time::StartingAt(_)).then(Instant::now),
+        });
     }
 }
 
@@ -19,16 +22,6 @@ struct ShiftedClock {
     start: Duration,
     /// When it was started; none when it stands still.
     started: Option<Instant>,
-}
-
-impl ShiftedClock {
-    fn new(start: Timestamp, time: Time) -> ShiftedClock {
-        ShiftedClock {
-            // WASI has no times before 1970.
-            start: Duration::from_micros(u64::try_from(start.micros()).unwrap_or(0)),
-            started: matches!(time, Time::StartingAt(_)).then(Instant::now),
-        }
-    }
 }
 
 impl HostWallClock for ShiftedClock {

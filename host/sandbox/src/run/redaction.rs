@@ -37,7 +37,8 @@ struct SoughtValue {
 
 impl Redaction {
     pub fn of(secrets: &Secrets) -> Redaction {
-        let mut found = Vec::new();
+        let mut values = Vec::new();
+        let mut beginnings = BTreeSet::new();
         for (name, secret) in secrets {
             let value = secret.reveal().trim();
             // A guest may print a value of many lines, such as a key, line by line.
@@ -45,27 +46,16 @@ impl Redaction {
             let lines = lines.filter(|line| line.len() >= REDACTED_LINE_BYTES_MIN);
             let whole = Some(value).filter(|value| value.len() >= REDACTED_BYTES_MIN);
             for value in whole.into_iter().chain(lines) {
-                found.push(SoughtValue {
+                beginnings.extend(value.bytes().next().map(|byte| byte.to_ascii_lowercase()));
+                values.push(SoughtValue {
                     value: value.chars().collect(),
                     mark: format!("[secret {name}]"),
                 });
             }
         }
         // The longest first, so that a secret that contains another is replaced whole.
-        found.sort_by_key(|sought| std::cmp::Reverse(sought.value.len()));
-        let first = |sought: &SoughtValue| {
-            let mut bytes = [0; 4];
-            let letter = sought.value.first()?.encode_utf8(&mut bytes);
-            letter.bytes().next()
-        };
-        Redaction {
-            beginnings: found
-                .iter()
-                .filter_map(first)
-                .map(|byte| byte.to_ascii_lowercase())
-                .collect(),
-            values: found,
-        }
+        values.sort_by_key(|sought| std::cmp::Reverse(sought.value.len()));
+        Redaction { values, beginnings }
     }
 
     /// Replace the values in `text`, and the beginning of a value before a mark of a cut.

@@ -26,9 +26,8 @@ pub(crate) fn trap_message(error: &wasmtime::Error, stderr: &str) -> String {
 
 /// Return the message and place of the last panic that a Rust guest printed.
 fn panic_message(stderr: &str) -> Option<String> {
-    let mut lines = stderr.lines().rev().peekable();
     let mut after = None;
-    for line in lines.by_ref() {
+    for line in stderr.lines().rev() {
         if let Some((_, place)) = line.split_once(" panicked at ") {
             let place = place.trim_end_matches(':');
             return Some(match after {

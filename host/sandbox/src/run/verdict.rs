@@ -111,12 +111,9 @@ fn completed(completion: types::Completion, limits: &Limits) -> Verdict {
                 return_less()
             )));
         }
-        match serde_json::from_str(&text) {
-            Ok(value) => Ok(Some((value, text.len()))),
-            Err(error) => Err(invalid_output(format!(
-                "the task's {name} is not JSON: {error}"
-            ))),
-        }
+        let value = serde_json::from_str(&text);
+        let not_json = |error| invalid_output(format!("the task's {name} is not JSON: {error}"));
+        Ok(Some((value.map_err(not_json)?, text.len())))
     };
     let output = parse("output", completion.output)?;
     let context = match parse("context", completion.context)? {
@@ -190,7 +187,8 @@ fn broke(error: &wasmtime::Error, state: &HostState) -> Failure {
     if error.is::<wasmtime::PoolConcurrencyLimitError>() {
         return before_call(format!("no slot for an instance was free: {error}"));
     }
-    if is_result_too_large(error) {
+    // The same error is raised when the guest passes too much to an import, but then code of the guest is on the stack.
+    if is_copy_too_large(error) && !error.is::<WasmBacktrace>() {
         return invalid_output(format!(
             "the task's result is far too large: its limit is {} bytes; {}",
             limits.output_bytes_max,
@@ -239,13 +237,6 @@ fn engine_limit(error: &wasmtime::Error, limits: &Limits) -> Option<String> {
             Resource::Handles.raise()
         )
     })
-}
-
-/// Whether the engine refused to copy a result because of its size.
-///
-/// The same error is raised when the guest passes too much to an import, but then code of the guest is on the stack.
-fn is_result_too_large(error: &wasmtime::Error) -> bool {
-    is_copy_too_large(error) && !error.is::<WasmBacktrace>()
 }
 
 fn is_copy_too_large(error: &wasmtime::Error) -> bool {

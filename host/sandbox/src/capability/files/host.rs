@@ -137,14 +137,14 @@ async fn open_at(
     wanted: DescriptorFlags,
 ) -> FsResult<Fd> {
     let borrowed = Resource::new_borrow(directory.rep());
-    if let Ok(found) = files.stat_at(borrowed, follow, path.clone()).await {
-        match found.type_ {
-            // Opening itself refuses a link that is not to be followed.
-            DescriptorType::RegularFile
-            | DescriptorType::Directory
-            | DescriptorType::SymbolicLink => {}
-            _ => return Err(ErrorCode::Unsupported.into()),
-        }
+    let found = files.stat_at(borrowed, follow, path.clone()).await;
+    // Opening itself refuses a link that is not to be followed.
+    let may_open = |kind| {
+        use DescriptorType::{Directory, RegularFile, SymbolicLink};
+        matches!(kind, RegularFile | Directory | SymbolicLink)
+    };
+    if found.is_ok_and(|found| !may_open(found.type_)) {
+        return Err(ErrorCode::Unsupported.into());
     }
     files.open_at(directory, follow, path, how, wanted).await
 }
@@ -160,7 +160,7 @@ fn count_open_files<T: WasiView>(
         move |mut store, handle| {
             Box::new(async move {
                 let state = store.data_mut();
-                of(state).files.untrack(handle);
+                of(state).files.descriptors.remove(&handle);
                 HostDescriptor::drop(&mut state.filesystem(), Resource::new_own(handle))
             })
         },

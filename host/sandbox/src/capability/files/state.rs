@@ -26,7 +26,7 @@ pub(crate) struct Files {
     /// Listings of directories under way.
     pub(super) listings: u64,
     /// The guest's path of each descriptor, by its handle, and its open file. The empty root does not count as one.
-    descriptors: HashMap<u32, (String, Option<OpenFile>)>,
+    pub(super) descriptors: HashMap<u32, (String, Option<OpenFile>)>,
 }
 
 impl Files {
@@ -43,11 +43,6 @@ impl Files {
     /// Track an open descriptor.
     pub(super) fn track(&mut self, fd: &Fd, path: String, file: Option<OpenFile>) {
         self.descriptors.insert(fd.rep(), (path, file));
-    }
-
-    /// Forget the descriptor that the guest closes.
-    pub(super) fn untrack(&mut self, handle: u32) {
-        self.descriptors.remove(&handle);
     }
 
     /// Return the open file of a descriptor, for a stream that may outlive it.
