@@ -25,7 +25,7 @@ pub const RESERVED: [&str; 14] = [
 #[error("the context may not set `{key}`: the host sets it for every run; choose another name")]
 pub struct ReservedKey {
     /// One of [`RESERVED`].
-    pub key: String,
+    pub key: &'static str,
 }
 
 /// Check the context of a schedule, a sidecar, a trigger or a task's answer.
@@ -34,18 +34,14 @@ pub struct ReservedKey {
 pub fn check(context: &Map<String, Value>) -> Result<(), ReservedKey> {
     match RESERVED.iter().find(|key| context.contains_key(**key)) {
         None => Ok(()),
-        Some(key) => Err(ReservedKey {
-            key: (*key).to_owned(),
-        }),
+        Some(key) => Err(ReservedKey { key }),
     }
 }
 
 /// Return `base` with the keys of `over`. A key of both is replaced, not merged.
 pub fn merge(base: &Map<String, Value>, over: &Map<String, Value>) -> Map<String, Value> {
     let mut merged = base.clone();
-    for (key, value) in over {
-        merged.insert(key.clone(), value.clone());
-    }
+    merged.extend(over.clone());
     merged
 }
 

@@ -159,9 +159,10 @@ fn read_policies(section: &mut Section<'_>) -> Result<Policies, Error> {
     for &policy in Policy::ALL {
         let key = policy.as_str();
         let text = match policy.spec().kind {
-            ValueKind::Number(_) => section
-                .number(key, 0, NUMBER_MAX)?
-                .map(|number| number.to_string()),
+            ValueKind::Number(_) => {
+                let number: Option<u64> = section.number(key, 0, NUMBER_MAX)?;
+                number.map(|number| number.to_string())
+            }
             ValueKind::Instant => section.instant(key)?.map(|instant| instant.to_string()),
             _ => section.text(key)?,
         };

@@ -73,7 +73,7 @@ impl Sidecar {
             pin,
             context,
             limits,
-            max_attempts: max_attempts.and_then(|attempts| u32::try_from(attempts).ok()),
+            max_attempts,
             schedules,
             grants: Arc::new(grants),
         })

@@ -85,10 +85,18 @@ impl<'t> Document<'t> {
 
     /// Return the top of the file.
     pub fn section(&self) -> Section<'_> {
+        self.section_at(String::new(), Some(&self.root))
+    }
+
+    fn section_at<'d>(
+        &'d self,
+        path: String,
+        table: Option<&'d Map<String, Value>>,
+    ) -> Section<'d> {
         Section {
             document: self,
-            path: String::new(),
-            table: Some(&self.root),
+            path,
+            table,
             known: Vec::new(),
         }
     }
@@ -151,14 +159,12 @@ impl<'t> Document<'t> {
 
     /// Return the place of `path`, or of the nearest table around it.
     fn offset_of(&self, path: &str) -> usize {
-        let around = |path: &str| {
-            path.rfind(['.', '['])
-                .map_or(0, |end| self.offset_of(&path[..end]))
-        };
-        self.places
-            .get(path)
-            .copied()
-            .unwrap_or_else(|| around(path))
+        let around = path.rfind(['.', '[']).map(|end| &path[..end]);
+        match (self.places.get(path), around) {
+            (Some(offset), _) => *offset,
+            (None, Some(around)) => self.offset_of(around),
+            (None, None) => 0,
+        }
     }
 
     fn error_at(&self, offset: usize, message: String) -> Error {
@@ -203,15 +209,6 @@ pub struct Section<'d> {
 }
 
 impl<'d> Section<'d> {
-    fn child(&self, path: String, table: Option<&'d Map<String, Value>>) -> Section<'d> {
-        Section {
-            document: self.document,
-            path,
-            table,
-            known: Vec::new(),
-        }
-    }
-
     /// Return the full path of `key`, such as `limits.timeout`.
     pub fn path_of(&self, key: &str) -> String {
         child_path(&self.path, key)
@@ -318,18 +315,19 @@ impl<'d> Section<'d> {
         self.typed(key, "true or false", Value::as_bool)
     }
 
-    /// Read a whole number from `least` to `most`.
-    pub fn number(
+    /// Read a whole number from `least` to `most`, which must fit the type.
+    pub fn number<N: TryFrom<u64>>(
         &mut self,
         key: &'static str,
         least: u64,
         most: u64,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Option<N>, Error> {
         let whole = |value: &'d Value| value.as_number().filter(|number| !number.is_f64());
         let Some(number) = self.typed(key, "a whole number", whole)? else {
             return Ok(None);
         };
         let within = number.as_u64().filter(|n| (least..=most).contains(n));
+        let within = within.and_then(|n| N::try_from(n).ok());
         let wrong = format_args!("must be a whole number from {least} to {most}");
         within.map(Some).ok_or_else(|| self.error(key, wrong))
     }
@@ -361,12 +359,8 @@ impl<'d> Section<'d> {
 
     /// Read a list of texts.
     pub fn texts(&mut self, key: &'static str) -> Result<Option<Vec<String>>, Error> {
-        let Some(list) = self.typed(
-            key,
-            "a list of texts, such as [\"A\", \"B\"]",
-            Value::as_array,
-        )?
-        else {
+        let expected = "a list of texts, such as [\"A\", \"B\"]";
+        let Some(list) = self.typed(key, expected, Value::as_array)? else {
             return Ok(None);
         };
         let texts = list.iter().zip(1..).map(|(item, number)| {
@@ -392,12 +386,12 @@ impl<'d> Section<'d> {
     pub fn table(&mut self, key: &'static str) -> Result<Option<Section<'d>>, Error> {
         let path = self.path_of(key);
         let table = self.typed(key, &self.expected_table(&path), Value::as_object)?;
-        Ok(table.map(|table| self.child(path, Some(table))))
+        Ok(table.map(|table| self.document.section_at(path, Some(table))))
     }
 
     /// Return a table within this one, or an empty table in its place.
     pub fn table_or_empty(&mut self, key: &'static str) -> Result<Section<'d>, Error> {
-        let absent = self.child(self.path_of(key), None);
+        let absent = self.document.section_at(self.path_of(key), None);
         Ok(self.table(key)?.unwrap_or(absent))
     }
 
@@ -407,7 +401,7 @@ impl<'d> Section<'d> {
         let tables = outer.table.into_iter().flatten().map(|(name, value)| {
             let path = outer.path_of(name);
             match value.as_object() {
-                Some(table) => Ok((name.clone(), outer.child(path, Some(table)))),
+                Some(table) => Ok((name.clone(), self.document.section_at(path, Some(table)))),
                 None => Err(outer.wrong_type(&path, &outer.expected_table(&path), value)),
             }
         });
@@ -424,13 +418,12 @@ impl<'d> Section<'d> {
         let Some(list) = self.typed(key, &expected, Value::as_array)? else {
             return Ok(None);
         };
-        let sections = list
-            .iter()
-            .enumerate()
-            .map(|(index, item)| match item.as_object() {
-                Some(table) => Ok(self.child(format!("{path}[{index}]"), Some(table))),
-                None => Err(self.wrong_type(&path, &expected, item)),
-            });
+        let sections = list.iter().enumerate().map(|(index, item)| {
+            let table = item.as_object();
+            let table = table.ok_or_else(|| self.wrong_type(&path, &expected, item))?;
+            let path = format!("{path}[{index}]");
+            Ok(self.document.section_at(path, Some(table)))
+        });
         sections.collect::<Result<_, _>>().map(Some)
     }
 
@@ -450,10 +443,8 @@ impl<'d> Section<'d> {
     /// Return a table whose keys and values are free; empty when the key is absent. Dates are texts.
     pub fn json(&mut self, key: &'static str) -> Result<Map<String, Value>, Error> {
         let expected = self.expected_table(&self.path_of(key));
-        Ok(self
-            .typed(key, &expected, Value::as_object)?
-            .cloned()
-            .unwrap_or_default())
+        let table = self.typed(key, &expected, Value::as_object)?;
+        Ok(table.cloned().unwrap_or_default())
     }
 
     fn unknown_keys(&self) -> impl Iterator<Item = &'d String> {
@@ -467,21 +458,16 @@ impl<'d> Section<'d> {
 
     /// Refuse the keys that were not read.
     pub fn finish(self) -> Result<(), Error> {
-        let Some(key) = self
-            .unknown_keys()
-            .min_by_key(|key| self.document.offset_of(&self.path_of(key)))
-        else {
+        let offset_of = |key: &String| self.document.offset_of(&self.path_of(key));
+        let Some(key) = self.unknown_keys().min_by_key(|key| offset_of(key)) else {
             return Ok(());
         };
-        let path = self.path_of(key);
         let hint = match self.nearest_known(key) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("the keys known here are {}", list_of(&self.known)),
+            None => format!("the keys known here are `{}`", self.known.join("`, `")),
         };
-        let message = format!("unknown key `{path}`: {hint}");
-        Err(self
-            .document
-            .error_at(self.document.offset_of(&path), message))
+        let message = format!("unknown key `{}`: {hint}", self.path_of(key));
+        Err(self.document.error_at(offset_of(key), message))
     }
 
     /// Add a warning for each key that was not read: a newer SDK may write keys that this host does not know.
@@ -511,11 +497,6 @@ pub fn toml_key(name: &str) -> String {
         true => name.to_owned(),
         false => toml::Value::from(name).to_string(),
     }
-}
-
-fn list_of(keys: &[&str]) -> String {
-    let quoted: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
-    quoted.join(", ")
 }
 
 #[cfg(test)]

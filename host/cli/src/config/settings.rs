@@ -284,10 +284,7 @@ setting!(
     "number",
     |it| i64::from(*it).into(),
     (u32, u32),
-    |section, key, (least, most), _| {
-        let number = section.number(key, least.into(), most.into())?;
-        Ok(number.and_then(|number| number.try_into().ok()))
-    },
+    |section, key, (least, most), _| section.number(key, least.into(), most.into()),
     |number| number
 );
 setting!(

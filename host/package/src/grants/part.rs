@@ -102,8 +102,7 @@ pub(super) fn is_writable(section: &mut Section<'_>) -> Result<bool, Error> {
 }
 
 pub(super) fn read_port(section: &mut Section<'_>) -> Result<Option<u16>, Error> {
-    let port = section.number("port", 1, u64::from(u16::MAX))?;
-    Ok(port.and_then(|port| u16::try_from(port).ok()))
+    section.number("port", 1, u64::from(u16::MAX))
 }
 
 /// Check a path inside a task; the error is a clause.

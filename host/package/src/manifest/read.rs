@@ -83,12 +83,11 @@ fn task(mut section: Section<'_>, warnings: &mut Vec<String>) -> Read<Task> {
         let what = format_args!("is {id:?}: use 1 to 64 of a-z, 0-9, `_` and `-`");
         return Err(section.error("id", what));
     }
-    let max_attempts = section.number("max_attempts", 1, MAX_ATTEMPTS_MOST)?;
     let task = Task {
+        max_attempts: section.number("max_attempts", 1, MAX_ATTEMPTS_MOST)?,
         summary: section.text("summary")?,
         depends_on: section.texts("depends_on")?.unwrap_or_default(),
         timeout: section.parsed("timeout", limits::timeout)?,
-        max_attempts: max_attempts.and_then(|attempts| u32::try_from(attempts).ok()),
         id,
     };
     section.finish_with_warnings(warnings);
@@ -98,10 +97,8 @@ fn task(mut section: Section<'_>, warnings: &mut Vec<String>) -> Read<Task> {
 /// Check that ids are unique, and that dependencies are known and have no cycle; the error is a clause.
 fn check_tasks(tasks: &[Task]) -> Result<(), String> {
     let mut ids = BTreeSet::new();
-    for task in tasks {
-        if !ids.insert(task.id.as_str()) {
-            return Err(format!("has two tasks with the id `{}`", task.id));
-        }
+    if let Some(task) = tasks.iter().find(|task| !ids.insert(task.id.as_str())) {
+        return Err(format!("has two tasks with the id `{}`", task.id));
     }
     for task in tasks {
         let mut seen = BTreeSet::new();

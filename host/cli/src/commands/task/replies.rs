@@ -127,7 +127,7 @@ fn read_route(mut entry: Section<'_>) -> Result<Route, Error> {
     };
     let status = entry.number("status", 100, 999)?;
     let reply = HttpReply::Response {
-        status: status.map_or(Ok(200), u16::try_from).unwrap_or_default(),
+        status: status.unwrap_or(200),
         headers: headers(&mut entry)?,
         body: match entry.any("body") {
             None => Vec::new(),
