@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_sandbox::{BucketGrant, Sandbox, SandboxSettings, Secret, Time};
-use campanile_trial::{self, Access, Directory, Stage, Subject};
+use campanile_sandbox::{BucketGrant, DirectoryGrant, Sandbox, SandboxSettings, Secret, Time};
+use campanile_trial::{self, Stage, Subject};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -85,10 +85,15 @@ impl TaskTest {
             _ => String::new(),
         };
         Ok(TaskTest {
-            subject: Subject { artifact, manifest },
+            subject: Subject {
+                sandbox,
+                artifact,
+                manifest,
+            },
             stage: Stage {
                 task,
                 attempt: 1,
+                writes_to_copies: true,
                 ..Stage::default()
             },
             routes: Routes::default(),
@@ -155,7 +160,7 @@ impl TaskTest {
 
     /// Grant a directory of this machine for reading. The task sees it at `guest`.
     pub fn directory(self, guest: impl Into<String>, host: impl Into<PathBuf>) -> TaskTest {
-        self.with_directory(guest, host.into(), Access::Read)
+        self.with_directory(guest, host.into(), false)
     }
 
     /// Grant a directory with these files for reading: relative paths and contents. The task sees it at `guest`.
@@ -164,7 +169,7 @@ impl TaskTest {
         guest: impl Into<String>,
         files: impl IntoIterator<Item = (P, C)>,
     ) -> TaskTest {
-        self.with_files(guest, files, Access::Read)
+        self.with_files(guest, files, false)
     }
 
     /// Grant a directory with these files for reading and writing: relative paths and contents. The task sees it at
@@ -174,20 +179,20 @@ impl TaskTest {
         guest: impl Into<String>,
         files: impl IntoIterator<Item = (P, C)>,
     ) -> TaskTest {
-        self.with_files(guest, files, Access::WriteToCopy)
+        self.with_files(guest, files, true)
     }
 
     fn with_files<P: AsRef<Path>, C: AsRef<[u8]>>(
         mut self,
         guest: impl Into<String>,
         files: impl IntoIterator<Item = (P, C)>,
-        access: Access,
+        writable: bool,
     ) -> TaskTest {
         match create_files(files) {
             Ok(folder) => {
                 let host = folder.path().to_path_buf();
                 self.files.push(folder);
-                self.with_directory(guest, host, access)
+                self.with_directory(guest, host, writable)
             }
             Err(error) => {
                 self.error.get_or_insert(error.into());
@@ -200,13 +205,12 @@ impl TaskTest {
         mut self,
         guest: impl Into<String>,
         host: PathBuf,
-        access: Access,
+        writable: bool,
     ) -> TaskTest {
-        let guest = guest.into();
-        self.stage.directories.push(Directory {
-            guest,
+        self.stage.grants.directories.push(DirectoryGrant {
+            guest: guest.into(),
             host,
-            access,
+            writable,
         });
         self
     }
@@ -291,11 +295,7 @@ impl TaskTest {
     /// If the test is invalid or cannot run. A failure of the task is not an error: see [`Report::outcome`].
     pub fn run(&mut self) -> Result<Report, Error> {
         let stage = self.stage()?;
-        let sandbox = sandbox()?;
-        let subject = self.subject.clone();
-        let trial = block_on(async move {
-            campanile_trial::run(&sandbox, &subject, &stage, &Clock::system()).await
-        })??;
+        let trial = block_on(campanile_trial::run(&self.subject, &stage))??;
         Ok(Report::of(trial))
     }
 
@@ -309,12 +309,12 @@ impl TaskTest {
     /// If the test is invalid or cannot run.
     pub fn check_idempotent(&mut self) -> Result<Idempotence, Error> {
         let stage = self.stage()?;
-        let sandbox = sandbox()?;
-        let subject = self.subject.clone();
-        Ok(block_on(async move {
-            let most = campanile_trial::EFFECTS_CRASHED;
-            campanile_trial::check(&sandbox, &subject, &stage, &Clock::system(), most).await
-        })??)
+        let most = campanile_trial::EFFECTS_CRASHED;
+        Ok(block_on(campanile_trial::check(
+            &self.subject,
+            &stage,
+            most,
+        ))??)
     }
 
     /// Return the stage of the call, or the first error of the builder.

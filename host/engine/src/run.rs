@@ -177,7 +177,7 @@ impl Executor {
             return without_call(Outcome::Denied, denial.clone());
         }
         crash::point("before_call");
-        let grants = version.package.grants();
+        let grants = Arc::clone(&version.package.sidecar.grants);
         let secrets = tokio::select! {
             secrets = self.vault.values(grants.secret_names()) => secrets,
             () = stop.dropped() => {
@@ -190,25 +190,22 @@ impl Executor {
             Err(error) => return without_call(Outcome::HostError, error.to_string()),
         };
         let facts = work.facts(attempt);
-        let report = self
-            .sandbox
-            .run(Call {
-                artifact: Arc::clone(&version.artifact),
-                context: context::of_call(user, &facts),
-                facts: facts.of_run(work.launch.fire_time),
-                grants,
-                secrets,
-                limits: step.limits.clone(),
-                world: World::real(Arc::new(RunBuckets {
-                    db: self.ctx.db.clone(),
-                    run: work.run_id,
-                    fence: work.fence,
-                    permits: self.bucket_permits.clone(),
-                })),
-                task: step.id,
-                stop,
-            })
-            .await;
+        let call = Call {
+            context: context::of_call(user, &facts),
+            facts: facts.of_run(work.launch.fire_time),
+            grants,
+            secrets,
+            limits: step.limits.clone(),
+            world: World::real(Arc::new(RunBuckets {
+                db: self.ctx.db.clone(),
+                run: work.run_id,
+                fence: work.fence,
+                permits: self.bucket_permits.clone(),
+            })),
+            task: step.id,
+            stop,
+        };
+        let report = self.sandbox.run(&version.artifact, call).await;
         crash::point("after_call");
         (started_at, report)
     }

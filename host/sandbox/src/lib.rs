@@ -37,6 +37,7 @@ pub use capability::keyvalue::buckets::{
     BucketError, BucketResult, Buckets, Change, add, check_growth, entry_bytes,
 };
 pub use capability::keyvalue::memory::MemoryBuckets;
+pub use capability::shared::Call;
 pub use effects::{Crash, EffectObserver};
 pub use engine::{SandboxError, SandboxSettings};
 pub use grants::{
@@ -48,12 +49,11 @@ pub use load::artifact::Artifact;
 pub use load::recognise::{Form, imports_of};
 pub use load::refusal::Refusal;
 pub use outcome::{Failure, LogLine, Outcome, Report};
-pub use run::call::Call;
 pub use run::redaction::Redaction;
 pub use sandbox::Sandbox;
 pub use stop_signal::StopSignal;
 pub use wasmtime_wasi::async_trait;
-pub use world::{HttpReply, HttpRequest, Network, Replies, RunFacts, Time, World};
+pub use world::{HttpReply, HttpRequest, Replies, RunFacts, Time, World};
 
 /// The version of wasmtime that is built in. A test compares it with `Cargo.lock`.
 pub const WASMTIME_VERSION: &str = "48.0.8";

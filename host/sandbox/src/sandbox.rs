@@ -3,17 +3,18 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use campanile_model::clock::Clock;
+use campanile_model::clock::{Clock, Timestamp};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 
+use crate::capability::shared::Call;
 use crate::engine::{DESCRIBES_MAX, Engines, SandboxError, SandboxSettings};
 use crate::load::artifact::{self, Artifact};
 use crate::load::refusal::{Refusal, refuse};
 use crate::outcome::{Outcome, Report};
-use crate::run::call::{Call, run};
+use crate::run::call::run;
 use crate::run::describe::describe;
 
 /// Threads for host calls that block, such as files.
@@ -91,11 +92,16 @@ impl Sandbox {
             .map_err(Refusal::printable)
     }
 
-    /// Make one call. Every outcome, also an error of the host, is in the report.
+    /// Return the time by which the sandbox dates log lines.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Make one call to `artifact`. Every outcome, also an error of the host, is in the report.
     ///
     /// The future may be awaited on any runtime. It waits while `calls_max` calls are under way, and dropping it drops
     /// the call.
-    pub async fn run(&self, mut call: Call) -> Report {
+    pub async fn run(&self, artifact: &Arc<Artifact>, mut call: Call) -> Report {
         let slot = tokio::select! {
             biased;
             () = call.stop.dropped() => {
@@ -105,21 +111,21 @@ impl Sandbox {
             slot = self.calls.clone().acquire_owned() => slot,
         };
         call.limits.memory_bytes_max = call.limits.memory_bytes_max.min(self.memory_bytes_max);
-        self.spawn_guest(slot, run(call, self.clock.clone()))
+        self.spawn_guest(slot, run(artifact.clone(), call, self.clock.clone()))
             .await
             .unwrap_or_else(|message| Report::without_call(Outcome::HostError, message))
     }
 
     /// Make the same call `times` times in a row on one of the guests' threads, and return the last report. It measures
     /// the least time that a launch can take.
-    pub async fn run_in_a_row(&self, call: Call, times: u32) -> Report {
+    pub async fn run_in_a_row(&self, artifact: &Arc<Artifact>, call: Call, times: u32) -> Report {
         let slot = self.calls.clone().acquire_owned().await;
-        let clock = self.clock.clone();
+        let (artifact, clock) = (artifact.clone(), self.clock.clone());
         let in_a_row = async move {
             let mut report =
                 Report::without_call(Outcome::Cancelled, "no call was made".to_owned());
             for _ in 0..times {
-                report = run(call.clone(), clock.clone()).await;
+                report = run(artifact.clone(), call.clone(), clock.clone()).await;
             }
             report
         };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use campanile_model::clock::Clock;
 use wasmtime::component::ResourceTable;
 use wasmtime::{Engine, Store, UpdateDeadline};
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
@@ -15,7 +16,7 @@ use crate::capability::keyvalue::host::KeyValueView;
 use crate::capability::logs::Logs;
 use crate::capability::random::set_random;
 use crate::capability::run_info::RunInfo;
-use crate::capability::shared::{CallSettings, Shared};
+use crate::capability::shared::{Call, Shared};
 use crate::capability::sockets::Sockets;
 use crate::capability::stdio::Capture;
 use crate::memory::MemoryMeter;
@@ -39,18 +40,20 @@ pub(crate) struct HostState {
     table: ResourceTable,
 }
 
-/// Create the store of one call, with every limit set. Opening its directories takes time and follows later.
+/// Create the store of one call, with every limit set. Opening its directories takes time and follows later. `clock`
+/// dates the log lines and the deadline.
 ///
 /// `input` is the context of a program; a typed task gets its context as an argument.
 pub(crate) fn open(
     engine: &Engine,
-    settings: CallSettings,
+    call: Call,
+    clock: Clock,
     input: Option<String>,
 ) -> Store<HostState> {
-    let limits = settings.limits.clone();
+    let limits = call.limits.clone();
     // A result that is only somewhat too large should be reported as such.
     let output_bytes = limits.output_bytes_max.saturating_mul(4);
-    let mut store = Store::new(engine, HostState::new(settings, input));
+    let mut store = Store::new(engine, HostState::new(call, clock, input));
     store.limiter(|state| &mut state.memory);
     store.set_hostcall_fuel(limits.host_call_bytes_max.max(output_bytes));
     store.set_max_component_handles(limits.handles_max);
@@ -64,9 +67,9 @@ pub(crate) fn open(
 }
 
 impl HostState {
-    fn new(settings: CallSettings, input: Option<String>) -> HostState {
-        let shared = Arc::new(Shared::new(settings));
-        let CallSettings { limits, world, .. } = &shared.call;
+    fn new(call: Call, clock: Clock, input: Option<String>) -> HostState {
+        let shared = Arc::new(Shared::new(call, clock.now()));
+        let Call { limits, world, .. } = &shared.call;
         let stdout = match &input {
             Some(_) => Capture::of_program(limits),
             None => Capture::new(limits.stdio_bytes_max),
@@ -88,7 +91,7 @@ impl HostState {
         http.set_field_size_limit(HEADER_BYTES_MAX);
         HostState {
             run_info: RunInfo {
-                logs: Logs::new(shared.call.clock.clone(), limits.log_bytes_max),
+                logs: Logs::new(clock, limits.log_bytes_max),
                 shared: shared.clone(),
             },
             stdout,

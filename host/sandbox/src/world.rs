@@ -24,8 +24,9 @@ pub struct RunFacts {
 pub struct World {
     /// Where its buckets are stored.
     pub buckets: Arc<dyn Buckets>,
-    /// Where its HTTP requests go.
-    pub network: Network,
+    /// Answers its granted requests in place of the network, for tests. With a script there are no sockets. None is the
+    /// real network.
+    pub replies: Option<Arc<dyn Replies>>,
     /// The time of its wall clock.
     pub time: Time,
     /// Observes its effects.
@@ -37,21 +38,11 @@ impl World {
     pub fn real(buckets: Arc<dyn Buckets>) -> World {
         World {
             buckets,
-            network: Network::Real,
+            replies: None,
             time: Time::Real,
             observer: None,
         }
     }
-}
-
-/// Where the granted requests of a call go.
-#[derive(Clone, Default)]
-pub enum Network {
-    /// To the servers that they name.
-    #[default]
-    Real,
-    /// To a script, for tests. It has no sockets.
-    Scripted(Arc<dyn Replies>),
 }
 
 /// Answers the requests of a call in place of the network.

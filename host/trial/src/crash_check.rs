@@ -19,9 +19,8 @@ use std::time::Duration;
 use super::final_state::FinalState;
 use super::idempotence::{Crashed, Idempotence, Moment, Undisturbed, Unreached};
 use super::prepared::{PreparedStage, facts, recovered};
-use super::{Stage, Subject, Trial};
-use campanile_model::clock::Clock;
-use campanile_sandbox::{Crash, EffectObserver, Redaction, Report, Sandbox, Time};
+use super::{Stage, Subject};
+use campanile_sandbox::{Crash, EffectObserver, Redaction, Time};
 use campanile_workflow::context::Facts;
 
 /// At how many effects a task is crashed by default: each costs four calls.
@@ -38,25 +37,21 @@ const RECOVERED_AFTER: Duration = Duration::from_secs(60);
 /// # Errors
 /// When a directory cannot be copied or read.
 pub async fn check(
-    sandbox: &Sandbox,
     subject: &Subject,
     stage: &Stage,
-    clock: &Clock,
     effects_max: usize,
 ) -> io::Result<Idempotence> {
-    let now = stage.time.start().unwrap_or_else(|| clock.now());
-    let at = |time| Stage {
-        time: Time::Frozen(time),
-        ..stage.clone()
-    };
-    let crashing = at(now);
+    let now = stage.time.start().unwrap_or_else(|| subject.sandbox.now());
     let check = CrashCheck {
-        sandbox,
         subject,
-        facts: facts(&crashing, now),
+        stage: Stage {
+            time: Time::Frozen(now.plus(RECOVERED_AFTER)),
+            writes_to_copies: true,
+            ..stage.clone()
+        },
+        crash_time: Time::Frozen(now),
+        facts: facts(stage, now),
         redaction: Redaction::of(&stage.secrets),
-        crashing,
-        stage: at(now.plus(RECOVERED_AFTER)),
     };
     let (undisturbed, left) = check.undisturbed().await?;
     let numbers = match undisturbed.is_repeatable() {
@@ -92,43 +87,24 @@ pub async fn check(
 
 /// The common part of all calls.
 struct CrashCheck<'a> {
-    sandbox: &'a Sandbox,
     subject: &'a Subject,
     /// For undisturbed and recovering calls.
     stage: Stage,
-    /// For crashing calls.
-    crashing: Stage,
+    /// The time of crashing calls.
+    crash_time: Time,
     facts: Facts,
     redaction: Redaction,
 }
 
 impl CrashCheck<'_> {
-    async fn call(
-        &self,
-        prepared: &PreparedStage,
-        stage: &Stage,
-        facts: &Facts,
-        recorder: Option<Arc<EffectRecorder>>,
-    ) -> Report {
-        let observer = recorder.map(|recorder| recorder as Arc<dyn EffectObserver>);
-        prepared
-            .call(self.sandbox, self.subject, stage, facts, observer)
-            .await
-    }
-
-    async fn undisturbed_call(&self, recorder: Option<Arc<EffectRecorder>>) -> io::Result<Trial> {
-        let prepared = PreparedStage::new(&self.stage, true).await?;
-        let report = self
-            .call(&prepared, &self.stage, &self.facts, recorder)
-            .await;
-        prepared.trial(report).await
-    }
-
     /// Call the task twice and compare; return the final state of the first call, too.
     async fn undisturbed(&self) -> io::Result<(Undisturbed, FinalState)> {
         let recorder = Arc::new(EffectRecorder::default());
-        let first = self.undisturbed_call(Some(Arc::clone(&recorder))).await?;
-        let second = self.undisturbed_call(None).await?;
+        let prepared = PreparedStage::new(self.subject, &self.stage)?;
+        let first = prepared.last_call(&self.facts, Some(recorder.clone()));
+        let first = first.await?;
+        let prepared = PreparedStage::new(self.subject, &self.stage)?;
+        let second = prepared.last_call(&self.facts, None).await?;
         let mut effects = recorder.take().effects;
         for effect in &mut effects {
             self.redaction.text(effect);
@@ -148,18 +124,16 @@ impl CrashCheck<'_> {
         moment: Moment,
         undisturbed: &FinalState,
     ) -> io::Result<Option<Crashed>> {
-        let prepared = PreparedStage::new(&self.stage, true).await?;
+        let mut prepared = PreparedStage::new(self.subject, &self.stage)?;
         let recorder = Arc::new(EffectRecorder::crashing_at(number, moment));
-        let observer = Some(Arc::clone(&recorder));
-        self.call(&prepared, &self.crashing, &self.facts, observer)
-            .await;
+        prepared.stage.time = self.crash_time;
+        prepared.call(&self.facts, Some(recorder.clone())).await;
         let Some(mut effect) = recorder.take().crashed_at else {
             return Ok(None);
         };
         self.redaction.text(&mut effect);
-        let facts = recovered(&self.facts);
-        let report = self.call(&prepared, &self.stage, &facts, None).await;
-        let trial = prepared.trial(report).await?;
+        prepared.stage.time = self.stage.time;
+        let trial = prepared.last_call(&recovered(&self.facts), None).await?;
         Ok(Some(Crashed {
             number,
             effect,

@@ -9,7 +9,7 @@ use std::path::Path;
 use walkdir::WalkDir;
 
 use campanile_model::ids::sha256;
-use campanile_sandbox::{HttpRequest, Redaction};
+use campanile_sandbox::{DirectoryGrant, HttpRequest, Redaction};
 
 /// The limits of the copy of a directory.
 const COPIED_BYTES_MAX: u64 = 1 << 30;
@@ -63,16 +63,15 @@ impl fmt::Display for Difference {
 }
 
 impl FinalState {
-    /// Read the final state. Each directory comes with its path for the guest.
-    pub(super) fn of<'a>(
-        mut buckets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
-        directories: impl Iterator<Item = (&'a str, &'a Path)>,
+    /// Read the final state. Only the writable directories are read.
+    pub(super) fn of(
+        buckets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
+        directories: &[DirectoryGrant],
         requests: &[HttpRequest],
     ) -> io::Result<FinalState> {
-        buckets.retain(|_, entries| !entries.is_empty());
         let mut files = BTreeMap::new();
-        for (guest, host) in directories {
-            read(host, guest.trim_end_matches('/'), &mut files)?;
+        for grant in directories.iter().filter(|grant| grant.writable) {
+            read(&grant.host, grant.guest.trim_end_matches('/'), &mut files)?;
         }
         Ok(FinalState {
             buckets,
@@ -161,10 +160,10 @@ fn shown(bytes: &[u8], plain: impl Fn(&str) -> String) -> String {
 fn outward(requests: &[HttpRequest]) -> BTreeMap<String, usize> {
     let mut times = BTreeMap::new();
     let changes_nothing = |method| matches!(method, "GET" | "HEAD" | "OPTIONS" | "TRACE");
-    for request in requests {
-        if changes_nothing(request.method.as_str()) {
-            continue;
-        }
+    for request in requests
+        .iter()
+        .filter(|it| !changes_nothing(it.method.as_str()))
+    {
         let mut headers = request.headers.iter();
         let key = headers.find(|(name, _)| name.eq_ignore_ascii_case("idempotency-key"));
         let named = format!("{} {}", request.method, request.url);

@@ -13,16 +13,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::clock::Timestamp;
 use campanile_package::Manifest;
 use campanile_package::requests::Request;
 use campanile_sandbox::{
-    Artifact, DirectoryGrant, Grants, HttpRequest, Limits, Replies, Report, Sandbox, Secrets, Time,
+    Artifact, Grants, HttpRequest, Limits, Replies, Report, Sandbox, Secrets, Time,
 };
 use prepared::{PreparedStage, facts};
 
@@ -43,9 +42,9 @@ pub struct Stage {
     pub task: String,
     /// The user's keys, without the reserved ones.
     pub context: Map<String, Value>,
-    /// Its directories do not count; [`Stage::directories`] does.
     pub grants: Grants,
-    pub directories: Vec<Directory>,
+    /// Whether the task writes to copies of the writable directories, which are removed after the call.
+    pub writes_to_copies: bool,
     pub secrets: Secrets,
     pub limits: Limits,
     /// The buckets before the call: namespace, key, value.
@@ -60,39 +59,10 @@ pub struct Stage {
     pub is_recovery: bool,
 }
 
-/// A directory for the task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Directory {
-    /// The path for the task, such as `/source`.
-    pub guest: String,
-    /// The path on this machine.
-    pub host: PathBuf,
-    pub access: Access,
-}
-
-impl Directory {
-    fn grant(&self) -> DirectoryGrant {
-        DirectoryGrant {
-            host: self.host.clone(),
-            guest: self.guest.clone(),
-            writable: self.access != Access::Read,
-        }
-    }
-}
-
-/// The access of a task to a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    Read,
-    /// Write to the directory itself.
-    Write,
-    /// Write to a copy, which is removed after the call.
-    WriteToCopy,
-}
-
-/// The package whose task is called.
+/// The package whose task is called, and the sandbox that calls it.
 #[derive(Clone)]
 pub struct Subject {
+    pub sandbox: Arc<Sandbox>,
     pub artifact: Arc<Artifact>,
     pub manifest: Arc<Manifest>,
 }
@@ -100,10 +70,7 @@ pub struct Subject {
 impl Subject {
     /// Return the requests of the package that the stage does not grant. A host would not call the task.
     pub fn missing(&self, stage: &Stage) -> Vec<Request> {
-        let mut grants = stage.grants.clone();
-        let directories = stage.directories.iter();
-        grants.directories = directories.map(Directory::grant).collect();
-        self.manifest.missing_grants(&(&grants).into())
+        self.manifest.missing_grants(&(&stage.grants).into())
     }
 }
 
@@ -121,29 +88,18 @@ pub struct Trial {
 ///
 /// # Errors
 /// When a directory cannot be copied or read.
-pub async fn run(
-    sandbox: &Sandbox,
-    subject: &Subject,
-    stage: &Stage,
-    clock: &Clock,
-) -> io::Result<Trial> {
-    let prepared = PreparedStage::new(stage, false).await?;
-    let facts = facts(stage, clock.now());
-    let report = prepared.call(sandbox, subject, stage, &facts, None).await;
-    prepared.trial(report).await
+pub async fn run(subject: &Subject, stage: &Stage) -> io::Result<Trial> {
+    let prepared = PreparedStage::new(subject, stage)?;
+    let facts = facts(stage, subject.sandbox.now());
+    prepared.last_call(&facts, None).await
 }
 
 /// Call the task of `stage` without reading the state after it.
 ///
 /// # Errors
 /// When a directory cannot be copied.
-pub async fn call(
-    sandbox: &Sandbox,
-    subject: &Subject,
-    stage: &Stage,
-    clock: &Clock,
-) -> io::Result<Report> {
-    let prepared = PreparedStage::new(stage, false).await?;
-    let facts = facts(stage, clock.now());
-    Ok(prepared.call(sandbox, subject, stage, &facts, None).await)
+pub async fn call(subject: &Subject, stage: &Stage) -> io::Result<Report> {
+    let prepared = PreparedStage::new(subject, stage)?;
+    let facts = facts(stage, subject.sandbox.now());
+    Ok(prepared.call(&facts, None).await)
 }

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 
-use super::{Access, Directory, Stage, Subject, Trial};
+use super::{Stage, Subject, Trial};
 use crate::final_state::{self, FinalState};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
 use campanile_package::context::check;
 use campanile_package::requests::denial;
 use campanile_sandbox::{
-    Call, DirectoryGrant, EffectObserver, HttpReply, HttpRequest, MemoryBuckets, Network, Outcome,
-    Replies, Report, Sandbox, StopSignal, World,
+    Call, DirectoryGrant, EffectObserver, HttpReply, HttpRequest, MemoryBuckets, Outcome, Replies,
+    Report, StopSignal, World,
 };
 use campanile_workflow::context::{self, Facts};
 
@@ -29,102 +29,84 @@ pub(super) fn facts(stage: &Stage, now: Timestamp) -> Facts {
     }
 }
 
-/// The state that one call after the other changes.
-pub(super) struct PreparedStage {
+/// The surroundings that one call after the other changes.
+pub(super) struct PreparedStage<'s> {
+    subject: &'s Subject,
+    /// With the copies in place of the directories that are copied.
+    pub stage: Stage,
     buckets: Arc<MemoryBuckets>,
     script: Option<Arc<Script>>,
-    directories: Vec<DirectoryGrant>,
     /// Holds the copies of directories; dropping it removes them.
     copies: Option<TempDir>,
 }
 
-impl PreparedStage {
-    /// Prepare `stage`. With `copies_only` calls write to copies of directories only.
-    pub async fn new(stage: &Stage, copies_only: bool) -> io::Result<PreparedStage> {
+impl PreparedStage<'_> {
+    /// Prepare `stage` for calls of the task of `subject`.
+    pub fn new<'s>(subject: &'s Subject, stage: &Stage) -> io::Result<PreparedStage<'s>> {
+        let mut stage = stage.clone();
         let buckets = MemoryBuckets::holding(&stage.buckets);
         let script = stage.replies.clone().map(|replies| Script {
             replies,
             seen: Mutex::default(),
         });
-        let is_copied = |directory: &Directory| match directory.access {
-            Access::Read => false,
-            Access::Write => copies_only,
-            Access::WriteToCopy => true,
-        };
-        let has_copies = stage.directories.iter().any(is_copied);
+        let is_copied = |grant: &DirectoryGrant| stage.writes_to_copies && grant.writable;
+        let has_copies = stage.grants.directories.iter().any(is_copied);
         let copies = has_copies.then(TempDir::new).transpose()?;
-        let mut directories = Vec::new();
-        for (number, directory) in stage.directories.iter().enumerate() {
-            let mut grant = directory.grant();
+        for (number, grant) in stage.grants.directories.iter_mut().enumerate() {
             grant.host = grant.host.canonicalize()?;
-            if let Some(copies) = copies.as_ref().filter(|_| is_copied(directory)) {
+            if let Some(copies) = copies.as_ref().filter(|_| grant.writable) {
                 let copy = copies.path().canonicalize()?.join(number.to_string());
                 final_state::copy(&grant.host, &copy)?;
                 grant.host = copy;
             }
-            directories.push(grant);
         }
         Ok(PreparedStage {
+            subject,
+            stage,
             buckets: Arc::new(buckets),
             script: script.map(Arc::new),
-            directories,
             copies,
         })
     }
 
-    pub async fn call(
-        &self,
-        sandbox: &Sandbox,
-        subject: &Subject,
-        stage: &Stage,
-        facts: &Facts,
-        observer: Option<Arc<dyn EffectObserver>>,
-    ) -> Report {
+    pub async fn call(&self, facts: &Facts, observer: Option<Arc<dyn EffectObserver>>) -> Report {
+        let (subject, stage) = (self.subject, &self.stage);
         let missing = subject.missing(stage);
         if !missing.is_empty() {
             let denial = denial(&subject.manifest.package, &missing);
             return Report::without_call(Outcome::Denied, denial);
         }
-        let mut grants = stage.grants.clone();
-        grants.directories.clone_from(&self.directories);
-        let network = match &self.script {
-            Some(script) => Network::Scripted(Arc::clone(script) as Arc<dyn Replies>),
-            None => Network::Real,
-        };
         let scheduled_time = facts.original_scheduled_time;
-        let report = sandbox
-            .run(Call {
-                artifact: Arc::clone(&subject.artifact),
-                task: stage.task.clone(),
-                context: context::of_call(stage.context.clone(), facts),
-                facts: facts.of_run(scheduled_time),
-                grants: Arc::new(grants),
-                secrets: Arc::new(stage.secrets.clone()),
-                limits: stage.limits.clone(),
-                world: World {
-                    buckets: Arc::clone(&self.buckets) as Arc<dyn campanile_sandbox::Buckets>,
-                    network,
-                    time: stage.time,
-                    observer,
-                },
-                stop: StopSignal::default(),
-            })
-            .await;
-        judged(report)
+        let call = Call {
+            task: stage.task.clone(),
+            context: context::of_call(stage.context.clone(), facts),
+            facts: facts.of_run(scheduled_time),
+            grants: Arc::new(stage.grants.clone()),
+            secrets: Arc::new(stage.secrets.clone()),
+            limits: stage.limits.clone(),
+            world: World {
+                buckets: self.buckets.clone(),
+                replies: self.script.clone().map(|script| script as Arc<dyn Replies>),
+                time: stage.time,
+                observer,
+            },
+            stop: StopSignal::default(),
+        };
+        judged(subject.sandbox.run(&subject.artifact, call).await)
     }
 
-    /// Read the state after the last call, which has the given report.
-    pub async fn trial(self, report: Report) -> io::Result<Trial> {
+    /// Make the last call, and read the state after it.
+    pub async fn last_call(
+        self,
+        facts: &Facts,
+        observer: Option<Arc<dyn EffectObserver>>,
+    ) -> io::Result<Trial> {
+        let report = self.call(facts, observer).await;
         let requests = self
             .script
             .map_or_else(Vec::new, |script| script.requests().clone());
-        let directories = self.directories.iter();
-        let writable = directories.filter(|directory| directory.writable);
-        let left = FinalState::of(
-            self.buckets.all(),
-            writable.map(|directory| (directory.guest.as_str(), directory.host.as_path())),
-            &requests,
-        )?;
+        let directories = &self.stage.grants.directories;
+        let left = FinalState::of(self.buckets.all(), directories, &requests)?;
         // Removing copies may take long.
         let copies = self.copies;
         tokio::task::spawn_blocking(move || drop(copies));

@@ -62,16 +62,20 @@ impl Replies for Fine {
     }
 }
 
-async fn subject(sandbox: &Arc<Sandbox>, guest: &Guest) -> Subject {
-    let compiled = campanile_package::compile(sandbox, "test", guest.component()).await;
+async fn subject(guest: &Guest) -> Subject {
+    let sandbox = Arc::new(sandbox());
+    let compiled = campanile_package::compile(&sandbox, "test", guest.component()).await;
     let (artifact, manifest) = compiled.unwrap();
-    Subject { artifact, manifest }
+    Subject {
+        sandbox,
+        artifact,
+        manifest,
+    }
 }
 
 #[tokio::test]
 async fn a_crash_point_names_the_right_one_of_concurrent_effects() {
-    let sandbox = Arc::new(sandbox());
-    let subject = subject(&sandbox, &two_at_once()).await;
+    let subject = subject(&two_at_once()).await;
     let stage = Stage {
         task: "test".to_owned(),
         grants: Grants {
@@ -86,10 +90,7 @@ async fn a_crash_point_names_the_right_one_of_concurrent_effects() {
         replies: Some(Arc::new(Fine)),
         ..Stage::default()
     };
-    let clock = Clock::system();
-    let found = check(&sandbox, &subject, &stage, &clock, EFFECTS_CRASHED)
-        .await
-        .unwrap();
+    let found = check(&subject, &stage, EFFECTS_CRASHED).await.unwrap();
     let name = |number| format!("wasi:http: POST http://a.example/{number}");
     assert_eq!(found.undisturbed.effects, [name(1), name(2)], "{found}");
     assert_eq!(found.unreached, [], "{found}");

@@ -24,7 +24,7 @@ use campanile_package::{self, Manifest, OpenError, Package};
 use campanile_sandbox::{
     Form, Grants, MEMORY_BYTES_LEAST, Outcome, Replies, Report, Sandbox, Secrets, Time,
 };
-use campanile_trial::{self, Access, Directory, Stage, Subject};
+use campanile_trial::{self, Stage, Subject};
 
 pub(crate) mod check;
 mod replies;
@@ -101,9 +101,8 @@ impl Run {
         let report = match secrets(&opened.package, config).await {
             Ok(secrets) => {
                 stage.secrets = secrets;
-                let Opened { sandbox, clock, .. } = &opened;
                 let subject = opened.subject();
-                let call = campanile_trial::call(sandbox, &subject, &stage, clock);
+                let call = campanile_trial::call(&subject, &stage);
                 call.await.map_err(io_failure)?
             }
             Err(error) => Report::without_call(Outcome::HostError, error.to_string()),
@@ -122,13 +121,13 @@ impl Run {
 /// A package, and the sandbox that runs it.
 struct Opened {
     sandbox: Arc<Sandbox>,
-    clock: Clock,
     package: Package,
 }
 
 impl Opened {
     fn subject(&self) -> Subject {
         Subject {
+            sandbox: Arc::clone(&self.sandbox),
             artifact: Arc::clone(&self.package.artifact),
             manifest: Arc::clone(&self.package.manifest),
         }
@@ -150,16 +149,11 @@ impl TaskArgs {
     async fn open(&self, common: &Common, config: &Config) -> Result<Opened> {
         let path = self.file.display();
         std::fs::metadata(&self.file).map_err(|error| refused!("{path}: {error}"))?;
-        let clock = Clock::system();
         let mut config = config.clone();
         config.host.runs_max = 1;
-        let sandbox = serve::sandbox(&config, &clock)?;
+        let sandbox = serve::sandbox(&config, &Clock::system())?;
         match campanile_package::open(&sandbox, &self.file, &serve::rules(&config)).await {
-            Ok(package) => Ok(Opened {
-                sandbox,
-                clock,
-                package,
-            }),
+            Ok(package) => Ok(Opened { sandbox, package }),
             Err(OpenError { digest, message }) => {
                 common.print(&TaskReport {
                     report: Report::without_call(Outcome::Refused, message),
@@ -199,19 +193,9 @@ impl TaskArgs {
             limits.memory_bytes_max = memory;
         }
         let sidecar = &package.sidecar;
-        let directories = sidecar.grants.directories.iter();
-        let directories = directories.map(|granted| Directory {
-            guest: granted.guest.clone(),
-            host: granted.host.clone(),
-            access: match granted.writable {
-                true => Access::Write,
-                false => Access::Read,
-            },
-        });
         Ok(Stage {
             task,
             context: campanile_package::context::merge(&sidecar.context, &own),
-            directories: directories.collect(),
             grants: Grants::clone(&sidecar.grants),
             limits,
             time: self.now.map_or(Time::Real, Time::StartingAt),

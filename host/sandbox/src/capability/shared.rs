@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -24,25 +24,27 @@ pub(crate) const REQUESTS_UNDER_WAY_MAX: usize = 16;
 /// The lookups of names of a call at once, so that a call with unknown names leaves permits for others.
 const LOOKUPS_MAX: usize = 4;
 
-/// The settings of one call.
-pub(crate) struct CallSettings {
-    pub(crate) task: String,
-    pub(crate) facts: RunFacts,
-    pub(crate) grants: Arc<Grants>,
-    pub(crate) secrets: Arc<Secrets>,
-    pub(crate) limits: Limits,
-    pub(crate) world: World,
-    pub(crate) stop: StopSignal,
-    /// Dates the log lines and the deadline.
-    pub(crate) clock: Clock,
+/// One call to make.
+#[derive(Clone)]
+pub struct Call {
+    pub task: String,
+    /// A JSON object, as text.
+    pub context: String,
+    pub facts: RunFacts,
+    pub grants: Arc<Grants>,
+    /// The values of the granted secrets.
+    pub secrets: Arc<Secrets>,
+    pub limits: Limits,
+    pub world: World,
+    pub stop: StopSignal,
 }
 
-impl CallSettings {
-    /// Return the settings of a call without grants, within `limits`.
-    pub(crate) fn ungranted(limits: Limits, clock: Clock) -> CallSettings {
-        let now = clock.now();
-        CallSettings {
+impl Call {
+    /// Return a call at `now` without grants, within `limits`.
+    pub(crate) fn ungranted(limits: Limits, now: Timestamp) -> Call {
+        Call {
             task: String::new(),
+            context: String::new(),
             facts: RunFacts {
                 execution_id: LaunchId(Uuid::nil()),
                 run_id: RunId(Uuid::nil()),
@@ -56,14 +58,13 @@ impl CallSettings {
             limits,
             world: World::real(Arc::new(MemoryBuckets::default())),
             stop: StopSignal::default(),
-            clock,
         }
     }
 }
 
 /// What the capabilities of one call share.
 pub(crate) struct Shared {
-    pub(crate) call: CallSettings,
+    pub(crate) call: Call,
     pub(crate) deadline: Timestamp,
     pub(crate) effects: Effects,
     pub(crate) request_permits: Arc<Semaphore>,
@@ -77,9 +78,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(call: CallSettings) -> Shared {
+    /// Create what the capabilities of `call` share, which begins at `now`.
+    pub(crate) fn new(call: Call, now: Timestamp) -> Shared {
         Shared {
-            deadline: call.clock.now().plus(call.limits.timeout),
+            deadline: now.plus(call.limits.timeout),
             effects: Effects::new(call.world.observer.clone()),
             request_permits: Arc::new(Semaphore::new(REQUESTS_UNDER_WAY_MAX)),
             lookup_permits: Arc::new(Semaphore::new(LOOKUPS_MAX)),

@@ -13,7 +13,7 @@ use crate::engine::{Engines, LinkedEngine};
 use crate::linker::is_provided;
 use crate::load::compile_cost;
 use crate::load::outline::Labels;
-use crate::load::recognise::{Form, recognise};
+use crate::load::recognise::{Form, Recognised, recognise};
 use crate::load::refusal::{Refusal, listed, one_line, refuse};
 use crate::state::HostState;
 
@@ -23,11 +23,7 @@ pub struct Artifact {
     pub digest: ArtifactDigest,
     pub form: Form,
     pub(crate) labels: Labels,
-    pub(crate) linked: Linked,
-}
-
-/// The linked code of an artifact, and its functions.
-pub(crate) struct Linked {
+    /// The linked code.
     pub(crate) instance: InstancePre<HostState>,
     pub(crate) entry: Entry,
     pub(crate) describe: Option<describe::GuestIndices>,
@@ -45,12 +41,7 @@ pub(crate) fn load(engines: &Engines, bytes: &[u8]) -> Result<Artifact, Refusal>
         let recognised = recognise(bytes)?;
         compile_cost::check(&recognised.component)?;
         let (component, engine) = compile(engines, &recognised.component)?;
-        Ok(Artifact {
-            digest: ArtifactDigest::of(bytes),
-            form: recognised.form,
-            labels: recognised.labels,
-            linked: link(engine, &component, recognised.form)?,
-        })
+        link(engine, &component, recognised, ArtifactDigest::of(bytes))
     }));
     // The libraries that read files may panic on a hostile file.
     loaded.unwrap_or_else(|_| {
@@ -76,7 +67,12 @@ fn compile<'e>(
     Ok((component, engine))
 }
 
-fn link(engine: &LinkedEngine, component: &Component, form: Form) -> Result<Linked, Refusal> {
+fn link(
+    engine: &LinkedEngine,
+    component: &Component,
+    Recognised { form, labels, .. }: Recognised<'_>,
+    digest: ArtifactDigest,
+) -> Result<Artifact, Refusal> {
     let missing = missing_imports(engine, component);
     if !missing.is_empty() {
         return refuse(format!(
@@ -102,7 +98,10 @@ fn link(engine: &LinkedEngine, component: &Component, form: Form) -> Result<Link
     check_types(engine, component).map_err(refuse)?;
     // Done now, so that the first call is as fast as the next and the load reports an error.
     component.initialize_copy_on_write_image().map_err(refuse)?;
-    Ok(Linked {
+    Ok(Artifact {
+        digest,
+        form,
+        labels,
         instance,
         entry,
         describe,

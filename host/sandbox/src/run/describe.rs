@@ -4,16 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use wasmtime::Store;
 
-use crate::bindings::exports::campanile::task::describe::GuestIndices;
-use crate::capability::shared::CallSettings;
+use crate::capability::shared::Call;
 use crate::limits::Limits;
-use crate::load::artifact::{Artifact, Linked};
+use crate::load::artifact::Artifact;
 use crate::load::refusal::Refusal;
 use crate::run::time::{Ended, bounded};
 use crate::run::trap::trap_message;
-use crate::state::{self, HostState};
+use crate::state;
 use crate::stop_signal::StopSignal;
 use campanile_model::clock::Clock;
 
@@ -26,7 +24,7 @@ pub(crate) async fn describe(
     artifact: Arc<Artifact>,
     clock: Clock,
 ) -> Result<Option<Value>, Refusal> {
-    let Some(describe) = &artifact.linked.describe else {
+    let Some(describe) = &artifact.describe else {
         let labels = serde_json::to_value(&artifact.labels).ok();
         return Ok(labels.filter(|labels| *labels != json!({})));
     };
@@ -36,10 +34,14 @@ pub(crate) async fn describe(
         memory_bytes_max: MEMORY_BYTES_MAX,
         ..Limits::default()
     };
-    let settings = CallSettings::ungranted(limits, clock);
-    let mut store = state::open(artifact.linked.instance.engine(), settings, None);
+    let call = Call::ungranted(limits, clock.now());
+    let mut store = state::open(artifact.instance.engine(), call, clock, None);
     let stop = StopSignal::default();
-    let calling = call_describe(&mut store, &artifact.linked, describe);
+    let calling = async {
+        let instance = artifact.instance.instantiate_async(&mut store).await?;
+        let guest = describe.load(&mut store, &instance)?;
+        guest.call_describe(&mut store).await
+    };
     let ended = bounded(async { Some(calling.await) }, TIMEOUT, &stop).await;
     let text = match ended {
         Ended::Returned(text) => text,
@@ -58,16 +60,6 @@ pub(crate) async fn describe(
         }
     };
     manifest(&text).map(Some).map_err(refuse)
-}
-
-async fn call_describe(
-    store: &mut Store<HostState>,
-    linked: &Linked,
-    describe: &GuestIndices,
-) -> wasmtime::Result<String> {
-    let instance = linked.instance.instantiate_async(&mut *store).await?;
-    let guest = describe.load(&mut *store, &instance)?;
-    guest.call_describe(store).await
 }
 
 fn manifest(text: &str) -> Result<Value, String> {

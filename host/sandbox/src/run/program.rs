@@ -10,7 +10,7 @@ use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 
 use crate::bindings::campanile::task::types::Failure;
-use crate::capability::shared::{CallSettings, Shared};
+use crate::capability::shared::{Call, Shared};
 use crate::capability::stdio::Capture;
 use crate::grants::ENV_PREFIX;
 use crate::limits::Limits;
@@ -20,7 +20,7 @@ const EXIT_PERMANENT: i32 = 65;
 
 /// Put the context and a line break on stdin, and the facts in variables. The program's name is that of the task.
 pub(crate) fn set_input(wasi: &mut WasiCtxBuilder, mut context: String, shared: &Shared) {
-    let CallSettings { task, facts, .. } = &shared.call;
+    let Call { task, facts, .. } = &shared.call;
     context.push('\n');
     wasi.stdin(MemoryInputPipe::new(context)).arg(task);
     let original_time = &facts.original_scheduled_time;

@@ -102,7 +102,7 @@ async fn http_report(guest: Guest, host: &str, port: u16) -> Report {
         http: vec![HttpGrant::get(host, port)],
         ..Grants::default()
     };
-    sandbox.run(granted(&artifact, grants)).await
+    sandbox.run(&artifact, granted(grants)).await
 }
 
 #[tokio::test]
@@ -120,13 +120,13 @@ async fn a_task_reads_only_granted_configuration() {
         .fails(OTHER_RESULT, &gave_up());
     let sandbox = sandbox();
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
-    let report = sandbox.run(call(&artifact)).await;
+    let report = sandbox.run(&artifact, call()).await;
     failure(&report, Outcome::Failed);
     let grants = Grants {
         config: [("city".to_owned(), "Turin".to_owned())].into(),
         ..Grants::default()
     };
-    let report = sandbox.run(granted(&artifact, grants)).await;
+    let report = sandbox.run(&artifact, granted(grants)).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
 }
 
@@ -148,7 +148,7 @@ async fn a_missing_granted_directory_is_a_host_error() {
     let guest = guest("").completes(None, None);
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
     let report = sandbox
-        .run(granted(&artifact, directory("/no/such/directory", false)))
+        .run(&artifact, granted(directory("/no/such/directory", false)))
         .await;
     let message = &failure(&report, Outcome::HostError).message;
     assert!(
@@ -167,13 +167,13 @@ async fn a_task_sees_only_granted_variables() {
     let sandbox = sandbox();
     let guest = guest(body).completes(None, None);
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
-    let report = sandbox.run(call(&artifact)).await;
+    let report = sandbox.run(&artifact, call()).await;
     failure(&report, Outcome::Trapped);
     let grants = Grants {
         env: [("CITY".to_owned(), "Turin".to_owned())].into(),
         ..Grants::default()
     };
-    let report = sandbox.run(granted(&artifact, grants)).await;
+    let report = sandbox.run(&artifact, granted(grants)).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
 }
 
@@ -196,7 +196,7 @@ async fn a_directory_needs_a_grant_and_a_write_needs_write_access() {
         .fails(OTHER_RESULT, &no);
     let sandbox = sandbox();
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
-    let report = sandbox.run(call(&artifact)).await;
+    let report = sandbox.run(&artifact, call()).await;
     let failed = failure(&report, Outcome::Failed);
     assert_eq!(failed.message, "Operation not permitted");
     assert!(failed.retryable);
@@ -209,8 +209,8 @@ async fn a_directory_needs_a_grant_and_a_write_needs_write_access() {
     );
 
     let host = tempfile::tempdir().unwrap();
-    let with = |writable| granted(&artifact, directory(host.path(), writable));
-    let report = sandbox.run(with(false)).await;
+    let with = |writable| granted(directory(host.path(), writable));
+    let report = sandbox.run(&artifact, with(false)).await;
     let failed = failure(&report, Outcome::Failed);
     let note = failed.note.as_ref().unwrap();
     assert!(
@@ -220,7 +220,7 @@ async fn a_directory_needs_a_grant_and_a_write_needs_write_access() {
         "{note}"
     );
     assert!(!host.path().join("made").exists());
-    let report = sandbox.run(with(true)).await;
+    let report = sandbox.run(&artifact, with(true)).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
     assert!(host.path().join("made").is_dir());
 }
@@ -246,7 +246,7 @@ async fn the_message_of_a_task_never_changes_the_kind_of_its_failure() {
         };
         let guest = guest(body).data(2048, "made").fails(RESULT, &failed);
         let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
-        let report = sandbox.run(call(&artifact)).await;
+        let report = sandbox.run(&artifact, call()).await;
         let failed = failure(&report, Outcome::Failed);
         assert_eq!(failed.message, message);
         assert!(failed.retryable, "{message}");

@@ -42,10 +42,10 @@ async fn check_each(context: Value, change: impl Fn(&mut Call), check: impl Fn(&
     for (name, form) in PROGRAMS {
         let artifact = Arc::new(sandbox.load(&committed(name)).unwrap());
         assert_eq!(artifact.form, form);
-        let mut call = call(&artifact);
+        let mut call = call();
         call.context = context.to_string();
         change(&mut call);
-        check(&sandbox.run(call).await, form);
+        check(&sandbox.run(&artifact, call).await, form);
     }
 }
 
@@ -135,7 +135,7 @@ async fn a_preview_1_program_reports_its_exit_code() {
         assert_eq!(artifact.form, Form::Preview1Command);
         // The digest is the one of the file before its adaptation.
         assert_eq!(artifact.digest, ArtifactDigest::of(&program));
-        let report = sandbox.run(call(&artifact)).await;
+        let report = sandbox.run(&artifact, call()).await;
         if reported == 0 {
             assert_eq!(report.outcome, Outcome::Succeeded, "{code}: {report:#?}");
             continue;
@@ -186,12 +186,12 @@ async fn a_program_without_exit_or_imports_runs() {
     let sandbox = sandbox();
     let body = "(drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 64)))";
     let prints = Arc::new(sandbox.load(&program(body)).unwrap());
-    let report = sandbox.run(call(&prints)).await;
+    let report = sandbox.run(&prints, call()).await;
     assert_eq!(report.output, Some(json!(["a"])), "{report:#?}");
     let silent = "(module (memory (export \"memory\") 1) (func (export \"_start\")))";
     let silent = Arc::new(sandbox.load(&wat::parse_str(silent).unwrap()).unwrap());
     assert_eq!(silent.form, Form::Preview1Command);
-    let report = sandbox.run(call(&silent)).await;
+    let report = sandbox.run(&silent, call()).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
     assert_eq!(report.output, None);
 }
@@ -329,11 +329,14 @@ async fn a_library_for_preview_1_with_wit_metadata_runs_like_a_component() {
     let description = sandbox.describe(&artifact).await.unwrap().unwrap();
     assert_eq!(description["name"], "core-echo");
     let report = sandbox
-        .run(Call {
-            task: "echo".to_owned(),
-            context: json!({"greeting": "ciào"}).to_string(),
-            ..call(&artifact)
-        })
+        .run(
+            &artifact,
+            Call {
+                task: "echo".to_owned(),
+                context: json!({"greeting": "ciào"}).to_string(),
+                ..call()
+            },
+        )
         .await;
     assert_eq!(
         report.output,

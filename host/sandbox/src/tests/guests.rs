@@ -30,10 +30,9 @@ pub fn sandbox_at(clock: Clock) -> Sandbox {
     Sandbox::new(settings, clock).unwrap()
 }
 
-/// Return a call of `artifact` without grants.
-pub fn call(artifact: &Arc<Artifact>) -> Call {
+/// Return a call without grants.
+pub fn call() -> Call {
     Call {
-        artifact: artifact.clone(),
         task: "test".to_owned(),
         context: "{}".to_owned(),
         facts: RunFacts {
@@ -52,11 +51,11 @@ pub fn call(artifact: &Arc<Artifact>) -> Call {
     }
 }
 
-/// Return a call of `artifact` with `grants`.
-pub fn granted(artifact: &Arc<Artifact>, grants: Grants) -> Call {
+/// Return a call with `grants`.
+pub fn granted(grants: Grants) -> Call {
     Call {
         grants: Arc::new(grants),
-        ..call(artifact)
+        ..call()
     }
 }
 
@@ -75,11 +74,8 @@ pub async fn until_free(sandbox: &Sandbox, slots: usize) {
 pub async fn run_within(guest: Guest, limits: Limits) -> Report {
     let sandbox = sandbox();
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
-    let call = Call {
-        limits,
-        ..call(&artifact)
-    };
-    sandbox.run(call).await
+    let call = Call { limits, ..call() };
+    sandbox.run(&artifact, call).await
 }
 
 /// Load `guest` and call it once.

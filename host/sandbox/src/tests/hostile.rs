@@ -85,8 +85,8 @@ fn opens(name: &str) -> Guest {
         .fails(OTHER_RESULT, &GuestFailure::default())
 }
 
-fn with_directory(artifact: &Arc<Artifact>, host: &Path) -> Call {
-    let mut call = call(artifact);
+fn with_directory(host: &Path) -> Call {
+    let mut call = call();
     call.limits.timeout = Duration::from_secs(5);
     call.grants = Arc::new(Grants {
         directories: vec![DirectoryGrant {
@@ -116,7 +116,7 @@ async fn opening_a_pipe_in_a_granted_directory_does_not_block() {
         ("directory", Outcome::Succeeded),
     ] {
         let artifact = Arc::new(sandbox.load(&opens(name).component()).unwrap());
-        let report = sandbox.run(with_directory(&artifact, &root)).await;
+        let report = sandbox.run(&artifact, with_directory(&root)).await;
         assert_eq!(report.outcome, outcome, "{name}: {report:#?}");
     }
 }
@@ -130,12 +130,12 @@ async fn a_link_that_replaces_a_granted_directory_is_not_followed() {
     fs::write(root.join("secret/file"), "").unwrap();
     let sandbox = sandbox();
     let artifact = Arc::new(sandbox.load(&opens("file").component()).unwrap());
-    let call = with_directory(&artifact, &root.join("data/in"));
-    failure(&sandbox.run(call.clone()).await, Outcome::Failed);
+    let call = with_directory(&root.join("data/in"));
+    failure(&sandbox.run(&artifact, call.clone()).await, Outcome::Failed);
 
     fs::remove_dir(root.join("data/in")).unwrap();
     symlink("../secret", root.join("data/in")).unwrap();
-    let report = sandbox.run(call).await;
+    let report = sandbox.run(&artifact, call).await;
     let message = &failure(&report, Outcome::HostError).message;
     assert!(message.contains("has become a link or a file"), "{message}");
 }

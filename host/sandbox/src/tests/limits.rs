@@ -19,10 +19,10 @@ async fn the_timeout_stops_a_loop_and_a_wait() {
         let sandbox = sandbox();
         let guest = guest(body).pages(510);
         let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
-        let mut call = call(&artifact);
+        let mut call = call();
         call.limits.timeout = Duration::from_millis(100);
         let start = Instant::now();
-        let report = sandbox.run(call).await;
+        let report = sandbox.run(&artifact, call).await;
         let elapsed = start.elapsed();
         assert_eq!(
             failure(&report, Outcome::TimedOut).message,
@@ -54,14 +54,14 @@ async fn busy_guests_do_not_block_others() {
         .component();
     let quick = Arc::new(sandbox.load(&quick).unwrap());
     let busy_call = || {
-        let mut call = call(&endless);
+        let mut call = call();
         call.limits.timeout = LONG_WAIT / 2;
-        sandbox.run(call)
+        sandbox.run(&endless, call)
     };
     let (first, second, elapsed) = tokio::join!(busy_call(), busy_call(), async {
         until_free(&sandbox, 1).await;
         let start = Instant::now();
-        let report = sandbox.run(call(&quick)).await;
+        let report = sandbox.run(&quick, call()).await;
         assert_eq!(report.outcome, Outcome::Succeeded);
         start.elapsed()
     });
@@ -296,7 +296,7 @@ async fn memory_of_a_call_is_zeroed_for_the_next_call() {
     let guest = guest(body).completes(None, None);
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
     for _ in 0..20 {
-        let report = sandbox.run(call(&artifact)).await;
+        let report = sandbox.run(&artifact, call()).await;
         assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
     }
 }

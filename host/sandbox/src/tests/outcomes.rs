@@ -129,7 +129,7 @@ async fn deep_recursion_is_a_trap_and_the_host_survives() {
     let guest = guest("(drop (call $deep (i64.const 0)))").with(deep);
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
     for _ in 0..3 {
-        let report = sandbox.run(call(&artifact)).await;
+        let report = sandbox.run(&artifact, call()).await;
         assert_eq!(
             failure(&report, Outcome::Trapped).message,
             "the task's code trapped: call stack exhausted (in deep)"
@@ -181,9 +181,9 @@ async fn a_task_sees_a_request_to_stop() {
     );
     let sandbox = sandbox();
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
-    let call = call(&artifact);
+    let call = call();
     let stop = call.stop.clone();
-    let (report, ()) = tokio::join!(sandbox.run(call), async {
+    let (report, ()) = tokio::join!(sandbox.run(&artifact, call), async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         stop.request();
     });
@@ -198,10 +198,10 @@ async fn a_dropped_call_ends_at_once_while_it_computes_or_waits() {
     ] {
         let sandbox = sandbox();
         let artifact = Arc::new(sandbox.load(&guest(body).component()).unwrap());
-        let call = call(&artifact);
+        let call = call();
         let stop = call.stop.clone();
         let stop_time = Arc::new(Mutex::new(Instant::now()));
-        let (report, ()) = tokio::join!(sandbox.run(call), async {
+        let (report, ()) = tokio::join!(sandbox.run(&artifact, call), async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             *stop_time.lock().unwrap() = Instant::now();
             stop.drop_now();
@@ -216,9 +216,9 @@ async fn a_dropped_call_ends_at_once_while_it_computes_or_waits() {
 async fn a_call_dropped_before_its_start_never_runs() {
     let sandbox = sandbox();
     let artifact = Arc::new(sandbox.load(&guest("unreachable").component()).unwrap());
-    let call = call(&artifact);
+    let call = call();
     call.stop.drop_now();
-    let report = sandbox.run(call).await;
+    let report = sandbox.run(&artifact, call).await;
     failure(&report, Outcome::Cancelled);
 }
 
@@ -229,8 +229,8 @@ async fn a_dropped_call_frees_its_slot() {
     let endless = Arc::new(sandbox.load(&endless).unwrap());
     for _ in 0..4 {
         tokio::select! {
-            _ = sandbox.run(call(&endless)) => panic!("it does not end"),
-            _ = sandbox.run(call(&endless)) => panic!("it does not end"),
+            _ = sandbox.run(&endless, call()) => panic!("it does not end"),
+            _ = sandbox.run(&endless, call()) => panic!("it does not end"),
             () = until_free(&sandbox, 0) => {}
         }
         until_free(&sandbox, 2).await;
@@ -240,7 +240,7 @@ async fn a_dropped_call_frees_its_slot() {
             .load(&guest("").completes(None, None).component())
             .unwrap(),
     );
-    let report = sandbox.run(call(&quick)).await;
+    let report = sandbox.run(&quick, call()).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
 }
 
@@ -256,7 +256,7 @@ async fn a_host_panic_fails_only_its_call() {
             .await;
         assert_eq!(ended.unwrap_err(), "the host panicked: a bug of number 7");
     }
-    let report = sandbox.run(call(&quick)).await;
+    let report = sandbox.run(&quick, call()).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
 }
 
@@ -269,10 +269,10 @@ async fn calls_beyond_the_slots_wait() {
     let artifact = Arc::new(sandbox.load(&sleeping).unwrap());
     let start = Instant::now();
     let reports = tokio::join!(
-        sandbox.run(call(&artifact)),
-        sandbox.run(call(&artifact)),
-        sandbox.run(call(&artifact)),
-        sandbox.run(call(&artifact)),
+        sandbox.run(&artifact, call()),
+        sandbox.run(&artifact, call()),
+        sandbox.run(&artifact, call()),
+        sandbox.run(&artifact, call()),
     );
     for report in [reports.0, reports.1, reports.2, reports.3] {
         assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
@@ -297,10 +297,10 @@ async fn a_task_reads_its_run_info() {
     let sandbox = sandbox_at(Clock::simulated(Timestamp::from_micros(1_000_500_000)));
     let guest = guest(body).completes(None, None);
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
-    let mut call = call(&artifact);
+    let mut call = call();
     call.limits.timeout = Duration::from_secs(7);
     // 1000.5 s + 7 s
-    let report = sandbox.run(call).await;
+    let report = sandbox.run(&artifact, call).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
 }
 
@@ -313,7 +313,7 @@ async fn logs_and_progress_have_times_of_the_given_clock() {
     let sandbox = sandbox_at(Clock::simulated(now));
     let guest = guest(body).data(2048, "dbhello").completes(None, None);
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
-    let report = sandbox.run(call(&artifact)).await;
+    let report = sandbox.run(&artifact, call()).await;
     let line = |level: &str, context: &str, message: &str| LogLine {
         at: now,
         level: level.to_owned(),

@@ -20,7 +20,7 @@ async fn a_core_module_with_wit_metadata_runs_like_a_component() {
     assert_eq!(artifact.form, Form::CoreModuleWithWit);
     // The digest is the one of the file before its adaptation.
     assert_eq!(artifact.digest, ArtifactDigest::of(&module));
-    let report = sandbox.run(call(&artifact)).await;
+    let report = sandbox.run(&artifact, call()).await;
     assert_eq!(report.output, Some(json!(7)));
     let component = sandbox.load(&guest.component()).unwrap();
     assert_eq!(component.form, Form::TypedComponent);
@@ -157,10 +157,12 @@ async fn a_package_can_be_described_while_every_slot_is_taken() {
     let sleeping = Arc::new(sandbox.load(&sleeping.component()).unwrap());
     let talking = guest("").describes("", "{}");
     let talking = Arc::new(sandbox.load(&talking.component()).unwrap());
-    let calls = [call(&sleeping), call(&sleeping)];
+    let calls = [call(), call()];
     let stops = [calls[0].stop.clone(), calls[1].stop.clone()];
     let [first, second] = calls;
-    tokio::join!(sandbox.run(first), sandbox.run(second), async {
+    let first = sandbox.run(&sleeping, first);
+    let second = sandbox.run(&sleeping, second);
+    tokio::join!(first, second, async {
         until_free(&sandbox, 0).await;
         assert_eq!(sandbox.describe(&talking).await, Ok(Some(json!({}))));
         for stop in stops {

@@ -76,9 +76,9 @@ impl Guests {
         let call = Call {
             task: task.to_owned(),
             context: json!({"address": address, "line": "ding"}).to_string(),
-            ..granted(&self.artifact, grants)
+            ..granted(grants)
         };
-        self.sandbox.run(call).await
+        self.sandbox.run(&self.artifact, call).await
     }
 }
 
@@ -180,11 +180,11 @@ async fn scripted_replies_allow_no_sockets() {
         sockets: vec![grant(Protocol::Tcp, "127.0.0.1", port)],
         ..Grants::default()
     };
-    let mut call = granted(&guests.artifact, grants);
+    let mut call = granted(grants);
     call.task = "tcp_echo".to_owned();
     call.context = json!({"address": format!("127.0.0.1:{port}")}).to_string();
-    call.world.network = Network::Scripted(Arc::new(Nothing));
-    let report = guests.sandbox.run(call).await;
+    call.world.replies = Some(Arc::new(Nothing));
+    let report = guests.sandbox.run(&guests.artifact, call).await;
     let failed = failure(&report, Outcome::Denied);
     let expected = "a script answers in place of the network";
     assert!(failed.message.contains(expected), "{}", failed.message);

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::replies::Script;
-use super::{Opened, PackageInfo, TaskArgs, io_failure, print_unanswered, secrets};
+use super::{PackageInfo, TaskArgs, io_failure, print_unanswered, secrets};
 use crate::Common;
 use crate::config::Config;
 use crate::output::{self, Failure, Record, Result, failed, optional};
@@ -136,8 +136,7 @@ impl Check {
         let imports = imports(&self.task.file)?;
         let mut idempotence = None;
         if !self.no_call && missing.is_empty() {
-            let Opened { sandbox, clock, .. } = &opened;
-            let check = campanile_trial::check(sandbox, &subject, &stage, clock, self.effects);
+            let check = campanile_trial::check(&subject, &stage, self.effects);
             idempotence = Some(IdempotenceReport::from(check.await.map_err(io_failure)?));
         }
         let package = &opened.package;

@@ -15,7 +15,6 @@ use crate::capability::network::reach::Reach;
 use crate::capability::shared::Shared;
 use crate::effects::{Crash, EffectUnderWay};
 use crate::limits::Resource;
-use crate::world::Network;
 
 /// The longest time to resolve, connect and shake hands. A guest may ask for less.
 const CONNECT_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -77,12 +76,12 @@ impl WasiHttpHooks for HttpGate {
             Err(Crash) => return Box::new(crashed(Arc::clone(&self.0))),
         };
         let shared = Arc::clone(&self.0);
-        let answering: Answering = match &self.0.call.world.network {
-            Network::Real => {
+        let answering: Answering = match &self.0.call.world.replies {
+            None => {
                 let waits = self.waits(options.unwrap_or_default());
                 Box::pin(exchange(request, destination, reach, waits, shared))
             }
-            Network::Scripted(script) => Box::pin(answer(Arc::clone(script), request, shared)),
+            Some(script) => Box::pin(answer(Arc::clone(script), request, shared)),
         };
         Box::new(observed(answering, effect, Arc::clone(&self.0)))
     }
@@ -121,7 +120,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::capability::shared::{CallSettings, REQUESTS_UNDER_WAY_MAX};
+    use crate::capability::shared::{Call, REQUESTS_UNDER_WAY_MAX};
     use crate::grants::{Grants, HttpGrant};
     use crate::limits::Limits;
 
@@ -140,10 +139,12 @@ mod tests {
             http: vec![grant],
             ..Grants::default()
         };
-        HttpGate(Arc::new(Shared::new(CallSettings {
+        let now = Clock::system().now();
+        let call = Call {
             grants: Arc::new(grants),
-            ..CallSettings::ungranted(limits.clone(), Clock::system())
-        })))
+            ..Call::ungranted(limits.clone(), now)
+        };
+        HttpGate(Arc::new(Shared::new(call, now)))
     }
 
     async fn send(gate: &mut HttpGate, method: &str, uri: &str) -> Result<Response<WasiBody>> {
