@@ -12,7 +12,7 @@ use crate::sidecar::Sidecar;
 use crate::spec::{self, ScheduleDefinition};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::printable_line;
-use campanile_sandbox::{Artifact, Grants, Limits, Resource};
+use campanile_sandbox::{Artifact, Limits, Resource};
 
 /// Compiled code with its manifest.
 pub(crate) type Compiled<A> = (Arc<A>, Arc<Manifest>);
@@ -70,11 +70,6 @@ impl<A> Package<A> {
             schedule.context = context::merge(&self.sidecar.context, &schedule.context);
         }
         schedules
-    }
-
-    /// Return the grants of a call.
-    pub fn grants(&self) -> Arc<Grants> {
-        Arc::clone(&self.sidecar.grants)
     }
 }
 
@@ -186,6 +181,7 @@ mod tests {
     use super::*;
     use crate::limits::LimitChanges;
     use crate::toml_reader::Document;
+    use campanile_sandbox::Grants;
     use serde_json::json;
     use std::time::Duration;
 

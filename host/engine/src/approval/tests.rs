@@ -196,7 +196,7 @@ fn a_diff_lists_added_removed_and_changed_items() {
         manifest,
         imports,
     };
-    let grants = file("", &json!({}), &["C"]).grants();
+    let grants = file("", &json!({}), &["C"]).sidecar.grants.clone();
     let found = diff(
         "chimes",
         &side(&old, &before, &names(&["wasi:a", "wasi:b"])),

@@ -296,7 +296,7 @@ async fn a_revoked_grant_is_gone_even_while_the_newest_file_cannot_be_used() {
     let mut scene = Scene::new();
     let granted = |scene: &Scene| {
         let package = scene.active.get("a").unwrap();
-        (package.digest.clone(), package.grants().env.len())
+        (package.digest.clone(), package.sidecar.grants.env.len())
     };
     let good = ArtifactDigest::of(b"good");
     let update = format!("applied the new settings of a@{}", good.short());
@@ -324,7 +324,7 @@ async fn a_revoked_grant_is_gone_even_while_the_newest_file_cannot_be_used() {
         "{changes:?}"
     );
     let package = scene.active.get("a").unwrap();
-    assert!(package.grants().env.is_empty() && package.sidecar_hash.is_none());
+    assert!(package.sidecar.grants.env.is_empty() && package.sidecar_hash.is_none());
 
     // A pin of other bytes does not change the active version, which has no grants.
     scene.write(
@@ -349,7 +349,7 @@ async fn a_sidecar_for_other_bytes_revokes_grants_and_adds_none() {
     );
     assert_eq!(scene.scan().await.len(), 2, "taken back, and rejected");
     let active = scene.active.get("a").unwrap();
-    let env = active.grants().env.clone();
+    let env = active.sidecar.grants.env.clone();
     assert_eq!(env, [("A".to_owned(), "1".to_owned())].into());
     assert_eq!(scene.scan().await, Vec::<String>::new());
     assert!(scene.folder.pins_another_version("a", &active.digest));
@@ -413,7 +413,17 @@ async fn a_missing_directory_is_looked_up_again_though_no_file_changed() {
     assert_eq!(scene.scan().await, Vec::<String>::new());
     fs::create_dir(scene.at("data")).unwrap();
     assert_eq!(scene.scan().await, [format!("added a@{}", short("good"))]);
-    assert_eq!(scene.active.get("a").unwrap().grants().directories.len(), 1);
+    assert_eq!(
+        scene
+            .active
+            .get("a")
+            .unwrap()
+            .sidecar
+            .grants
+            .directories
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]

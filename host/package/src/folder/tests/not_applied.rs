@@ -39,7 +39,7 @@ async fn the_active_version_gets_the_sidecar_of_a_version_that_is_not_activated(
     );
     assert!(scene.folder.with_current_sidecar(&same).is_none());
     let former = scene.folder.restore("a", b"good 0", None).await.unwrap();
-    assert_eq!(former.grants().env.len(), 1);
+    assert_eq!(former.sidecar.grants.env.len(), 1);
     // A pin of the new file refuses every other version.
     let pin = ArtifactDigest::of(b"good 2");
     scene.write("a.toml", &format!("sha256 = '{pin}'"));
