@@ -72,10 +72,8 @@ pub fn inspect(path: &Path) -> Option<FileState> {
         Ok(found) if found.is_file() => Some(Ok(Stamp::of(&found))),
         Ok(_) => unusable("it is not a regular file"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            match fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
-                true => unusable("it is a link to nothing"),
-                false => None,
-            }
+            let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+            is_link.then(|| Err("it is a link to nothing".to_owned()))
         }
         Err(error) => unusable(&format!("it cannot be inspected: {error}")),
     }

@@ -211,8 +211,8 @@ impl<L: Loader> PluginsFolder<L> {
                 scan.found.push_back(change_to(active, new));
             }
             Ok(None) => {
-                let offered = known.offered.take();
-                let other = offered.is_some_and(|digest| known.holds(&digest) == Some(false));
+                let offered = known.offered.take().zip(known.bytes.as_ref());
+                let other = offered.is_some_and(|(offered, (_, held))| offered != *held);
                 if known.rejected.take().is_some() || other {
                     scan.found.extend(active.map(Change::Restored));
                 }

@@ -14,6 +14,7 @@ use campanile_model::ids::ArtifactDigest;
 
 /// What is remembered of the files of one name.
 pub(super) struct KnownFiles<A> {
+    /// The digest of the `.wasm` file; `None` when it could not be read.
     pub(super) bytes: Option<(Stamp, ArtifactDigest)>,
     /// The last attempt to compile, which is not repeated for the same digest.
     compiled: Option<(ArtifactDigest, Result<Compiled<A>, String>)>,
@@ -22,13 +23,6 @@ pub(super) struct KnownFiles<A> {
     pub(super) rejected: Option<Rejection>,
     /// The version that the last scan found to differ from the active version.
     pub(super) offered: Option<ArtifactDigest>,
-}
-
-impl<A> KnownFiles<A> {
-    /// Whether the file has that digest; `None` when it could not be read.
-    pub(super) fn holds(&self, digest: &ArtifactDigest) -> Option<bool> {
-        self.bytes.as_ref().map(|(_, held)| held == digest)
-    }
 }
 
 #[derive(PartialEq)]
