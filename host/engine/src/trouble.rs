@@ -18,15 +18,12 @@ pub(crate) struct Trouble(Mutex<Outages>);
 
 #[derive(Default)]
 struct Outages {
-    current: Option<Outage>,
+    /// When the current outage began, if there is one.
+    since: Option<Instant>,
+    /// Its errors that do not pass by themselves: each is logged once.
+    logged: HashSet<String>,
     /// When the last outage was over.
     over_at: Option<Instant>,
-}
-
-struct Outage {
-    since: Instant,
-    /// Errors that do not pass by themselves: each is logged once.
-    logged: HashSet<String>,
 }
 
 impl Trouble {
@@ -34,22 +31,19 @@ impl Trouble {
     pub(crate) fn report(&self, step: &str, error: &EngineError) {
         let mut outages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_aftermath = outages.over_at.is_some_and(|at| at.elapsed() < AFTERMATH);
-        if error.is_transient() && (outages.current.is_some() || is_aftermath) {
+        if error.is_transient() && (outages.since.is_some() || is_aftermath) {
             tracing::debug!("{step}: {error}");
             return;
         }
-        let outage = outages.current.get_or_insert_with(|| Outage {
-            since: Instant::now(),
-            logged: HashSet::new(),
-        });
+        outages.since.get_or_insert_with(Instant::now);
         if error.is_transient() {
             tracing::error!("{step}: {error}; trying again until it works");
             return;
         }
-        if outage.logged.len() >= LOGGED_MAX {
-            outage.logged.clear();
+        if outages.logged.len() >= LOGGED_MAX {
+            outages.logged.clear();
         }
-        if outage.logged.insert(format!("{step}: {error}")) {
+        if outages.logged.insert(format!("{step}: {error}")) {
             tracing::error!("{step}: {error}; trying again");
         }
     }
@@ -57,9 +51,10 @@ impl Trouble {
     /// Log the end of the outage, if there was one.
     pub(crate) fn end(&self) {
         let mut outages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(outage) = outages.current.take() {
+        if let Some(since) = outages.since.take() {
             outages.over_at = Some(Instant::now());
-            let seconds = outage.since.elapsed().as_secs_f64();
+            outages.logged.clear();
+            let seconds = since.elapsed().as_secs_f64();
             tracing::info!("the database answers again, after {seconds:.1} s");
         }
     }

@@ -41,18 +41,14 @@ pub struct Watch {
     mode: Mode,
     rescan: Duration,
     hints: Arc<Notify>,
-    watcher: Option<Armed>,
+    /// The operating system's watch, and its directory, which it follows when that is renamed.
+    watcher: Option<(Option<Identity>, RecommendedWatcher)>,
     burst: Option<Burst>,
     rescan_at: Instant,
     look_at: Instant,
 }
 
-/// The operating system's watch, and its directory, which it follows when that is renamed.
-struct Armed {
-    identity: Option<Identity>,
-    _watcher: RecommendedWatcher,
-}
-
+/// The device and the number of a directory.
 type Identity = (u64, u64);
 
 struct Burst {
@@ -136,7 +132,7 @@ impl Watch {
             return true;
         }
         let identity = identity(tokio::fs::metadata(&self.folder).await);
-        if identity != self.watcher.as_ref().and_then(|armed| armed.identity) {
+        if identity != self.watcher.as_ref().and_then(|(watched, _)| *watched) {
             // Another directory has this name now, or none has it.
             self.watcher = None;
             if identity.is_some() {
@@ -168,10 +164,7 @@ impl Watch {
             tracing::warn!(folder = %self.folder.display(), %error, "the operating system gives no file events, so the plugins folder is polled every 2 s");
             self.mode = Mode::Poll;
         }
-        self.watcher = armed.ok().map(|watcher| Armed {
-            identity,
-            _watcher: watcher,
-        });
+        self.watcher = armed.ok().map(|watcher| (identity, watcher));
     }
 }
 
