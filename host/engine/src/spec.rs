@@ -38,14 +38,8 @@ const SPECS_MAX: usize = 100_000;
 impl Specs {
     /// Return a revision, which `tx` reads the first time.
     pub async fn get(&self, tx: &mut Tx, id: ScheduleId, revision: i64) -> Result<Arc<Spec>> {
-        if let Some(spec) = lock(&self.revisions).get(&(id, revision)) {
-            return Ok(Arc::clone(spec));
-        }
-        let Some(definition) = schedules::revision(tx, id, revision).await? else {
-            let bug = format!("schedule {id} has no revision {revision}");
-            return Err(EngineError::Bug(bug));
-        };
-        Ok(self.add(definition))
+        let mut specs = self.get_all(tx, [(id, revision)]).await?;
+        Ok(specs.swap_remove(0))
     }
 
     /// Parse a revision and keep it.
@@ -86,20 +80,23 @@ impl Specs {
         revisions: impl IntoIterator<Item = (ScheduleId, i64)>,
     ) -> Result<Vec<Arc<Spec>>> {
         let revisions: Vec<(ScheduleId, i64)> = revisions.into_iter().collect();
-        let unknown: BTreeSet<(ScheduleId, i64)> = {
+        let mut specs: HashMap<(ScheduleId, i64), Arc<Spec>> = {
             let known = lock(&self.revisions);
-            let is_unknown = |revision: &(ScheduleId, i64)| !known.contains_key(revision);
-            revisions.iter().copied().filter(is_unknown).collect()
+            let known = revisions.iter().map(|key| (*key, known.get(key).cloned()));
+            known.filter_map(|(key, spec)| Some((key, spec?))).collect()
         };
+        let unknown = revisions.iter().filter(|key| !specs.contains_key(key));
+        let unknown: BTreeSet<(ScheduleId, i64)> = unknown.copied().collect();
         let unknown: Vec<(ScheduleId, i64)> = unknown.into_iter().collect();
         for definition in schedules::revisions(tx, &unknown).await? {
-            self.add(definition);
+            let key = (definition.schedule_id, definition.revision);
+            specs.insert(key, self.add(definition));
         }
-        let mut specs = Vec::with_capacity(revisions.len());
-        for (id, revision) in revisions {
-            specs.push(self.get(tx, id, revision).await?);
-        }
-        Ok(specs)
+        let found = revisions.into_iter().map(|(id, revision)| {
+            let bug = || EngineError::Bug(format!("schedule {id} has no revision {revision}"));
+            specs.get(&(id, revision)).cloned().ok_or_else(bug)
+        });
+        found.collect()
     }
 
     /// Note schedules whose rule counts from the end of the last launch.
