@@ -229,12 +229,11 @@ pub async fn roll_back(
         return Err(PackageError::refused(message, ""));
     }
     if former.activated_at.is_none() {
-        return Err(PackageError::refused(
-            format!("the version {digest} of `{name}` was never active"),
-            format!(
-                "copy its file into the folder; if it is then pending, `campanile package approve {name}`"
-            ),
-        ));
+        let message = format!("the version {digest} of `{name}` was never active");
+        let hint = format!(
+            "copy its file into the folder; if it is then pending, `campanile package approve {name}`"
+        );
+        return Err(PackageError::refused(message, hint));
     }
     check_pins(tx, &name, &digest).await?;
     let against = attribution.review(VersionDecision::RolledBack);

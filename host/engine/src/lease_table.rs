@@ -134,12 +134,7 @@ impl LeaseTable {
 
     /// Drop the runs whose lease has expired: another host may have claimed them. Return how many.
     pub(crate) fn drop_expired(&self, now: Timestamp, instant: Instant) -> usize {
-        let has_expired =
-            |Lease {
-                 until,
-                 until_monotonic,
-                 ..
-             }: &Lease| { *until <= now || *until_monotonic <= instant };
+        let has_expired = |lease: &Lease| lease.until <= now || lease.until_monotonic <= instant;
         let entries = self.lock();
         let kept = entries.values().filter(|entry| !entry.stop.is_dropped());
         let expired = kept.filter(|entry| has_expired(&entry.lease));

@@ -237,9 +237,7 @@ pub fn active(unfinished: &[UnfinishedLaunch], enabled: bool, now: Timestamp) ->
         launch: launch.id,
         class: LaunchClass::from(launch.kind),
         stage: stage(launch),
-        alone: launch
-            .overlap
-            .is_some_and(|overlap| overlap != Overlap::Allow),
+        alone: matches!(launch.overlap, Some(overlap) if overlap != Overlap::Allow),
     });
     active.collect()
 }

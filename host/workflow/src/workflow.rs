@@ -262,10 +262,8 @@ impl Workflow {
 
     /// Whether `later` depends on `earlier`, directly or not.
     fn is_before(&self, earlier: usize, later: usize) -> bool {
-        self.steps[later]
-            .depends_on
-            .iter()
-            .any(|place| *place == earlier || self.is_before(earlier, *place))
+        let mut before = self.steps[later].depends_on.iter();
+        before.any(|place| *place == earlier || self.is_before(earlier, *place))
     }
 
     /// Return the result of the run: the output of its only last task, or an object with the outputs of its last tasks.

@@ -37,11 +37,9 @@ pub async fn estimate_durations(tx: &mut Tx) -> Result<DurationEstimates, DbErro
     for schedule in schedules::list(tx, None, None).await? {
         let id = schedule.state.id;
         let successes = stats::successes(tx, id, SAMPLES_MAX, CANDIDATES_MAX).await?;
-        let durations = successes
-            .iter()
-            .map(|(start, end)| end.since(*start))
-            .collect();
-        estimates.insert(id, DurationEstimate::from_durations(durations));
+        let durations = successes.iter().map(|(start, end)| end.since(*start));
+        let estimate = DurationEstimate::from_durations(durations.collect());
+        estimates.insert(id, estimate);
     }
     Ok(estimates)
 }

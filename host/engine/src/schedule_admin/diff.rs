@@ -103,9 +103,8 @@ pub fn differences(before: &ScheduleDefinition, after: &ScheduleDefinition) -> V
         lines.find_map(|(_, value)| value.clone())
     };
     let of_before = before.iter().filter(|(_, value)| value.is_some());
-    let only_after = after
-        .iter()
-        .filter(|(key, _)| value(&before, key).is_none());
+    let is_new = |(key, _): &&Line| value(&before, key).is_none();
+    let only_after = after.iter().filter(is_new);
     let keys = of_before.chain(only_after).map(|(key, _)| *key);
     keys.map(|key| Difference {
         key,

@@ -54,8 +54,7 @@ pub(crate) async fn reconcile(
         }
         done.removed = diff.removed.len();
     } else {
-        let removed = diff.removed.iter();
-        let kept = removed.map(|schedule| &schedule.definition.name);
+        let kept = diff.removed.iter().map(|kept| &kept.definition.name);
         let refused = done.refusals.iter().map(|(name, _)| name);
         done.different = refused.chain(kept).cloned().collect();
     }

@@ -78,12 +78,9 @@ pub(super) fn standing(history: &ScheduleHistory) -> Vec<Finding> {
         Err(why) => return vec![unreadable(&history.newest, why)],
     };
     let mut findings = Vec::from_iter(paused(history));
+    let no_slot = || Some(readable.no_next_slot());
     findings.extend(match (state.enabled, state.paused_until) {
-        (true, _) => Some(
-            readable
-                .next_slot()
-                .unwrap_or_else(|| readable.no_next_slot()),
-        ),
+        (true, _) => readable.next_slot().or_else(no_slot),
         (false, None) => None,
         (false, Some(until)) => {
             let made = state.history.launches_made();
