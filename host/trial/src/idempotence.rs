@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::final_state::Difference;
 use campanile_model::text::printable_line;
@@ -10,38 +10,49 @@ use campanile_model::words;
 use campanile_sandbox::{Outcome, Report};
 
 /// The result of a crash check, without the values of secrets. Its text names each effect with a difference.
-#[derive(Debug)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Idempotence {
-    pub undisturbed: Undisturbed,
-    /// The crashes that made a difference, in the order of the effects.
-    pub broken: Vec<Crashed>,
-    /// The crashes that did not happen, in the order of the effects.
-    pub unreached: Vec<Unreached>,
-    /// At how many effects the task was to crash.
+    /// The number of effects at which the task was to crash.
     pub tried: usize,
+    /// The number of crashes.
     pub crashes: usize,
+    #[serde(flatten)]
+    pub undisturbed: Undisturbed,
+    /// The crashes after which a second run did not restore the expected result, in the order of the effects.
+    pub broken: Vec<Crashed>,
+    /// The crashes that did not happen, because the run had other effects, in the order of the effects.
+    pub unreached: Vec<Unreached>,
 }
 
 /// The undisturbed call.
-#[derive(Debug)]
+#[derive(Debug, Serialize, schemars::JsonSchema)]
 pub struct Undisturbed {
+    #[serde(skip)]
     pub report: Report,
-    /// Its effects, in order.
+    /// The effects of a call without a crash, in order.
     pub effects: Vec<String>,
-    /// The differences between two undisturbed calls: with any, crashes prove nothing.
+    /// The differences between two calls without a crash. If there are any, the check is inconclusive.
     pub unlike: Vec<Difference>,
 }
 
-/// A crash that made a difference.
-#[derive(Debug)]
+/// A crash after which a second run did not restore the expected result.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "BrokenCrash")]
 pub struct Crashed {
+    pub effect: String,
     /// The number of the effect, from 1.
     pub number: usize,
-    pub effect: String,
     pub moment: Moment,
-    /// The report of the recovering run.
+    /// The outcome of the second run.
+    #[serde(rename = "outcome", serialize_with = "outcome")]
+    #[schemars(with = "Outcome")]
     pub report: Report,
     pub differences: Vec<Difference>,
+}
+
+/// Write only the outcome of a report.
+fn outcome<S: Serializer>(report: &Report, serializer: S) -> Result<S::Ok, S::Error> {
+    report.outcome.serialize(serializer)
 }
 
 /// A crash that did not happen: unlike the undisturbed run, the run ended before the effect. The check is undecided.

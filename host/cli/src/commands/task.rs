@@ -22,7 +22,7 @@ use campanile_model::text::{printable_line, printable_lines};
 use campanile_package::limits;
 use campanile_package::{self, Manifest, OpenError, Package};
 use campanile_sandbox::{
-    Form, Grants, MEMORY_BYTES_LEAST, Outcome, Replies, Report, Sandbox, Secrets, Time,
+    Form, Grants, MEMORY_BYTES_LEAST, Outcome, Replies, Report, Secrets, Time,
 };
 use campanile_trial::{self, Stage, Subject};
 
@@ -95,13 +95,12 @@ impl Run {
     async fn run(self, common: &Common, config: &Config) -> Result {
         let script = self.replies.as_deref().map(Script::read).transpose()?;
         let script = script.map(Arc::new);
-        let opened = self.task.open(common, config).await?;
-        let mut stage = self.task.stage(&opened.package, config)?;
+        let (subject, package) = self.task.open(common, config).await?;
+        let mut stage = self.task.stage(&package, config)?;
         stage.replies = script.clone().map(|script| script as Arc<dyn Replies>);
-        let report = match secrets(&opened.package, config).await {
+        let report = match secrets(&package, config).await {
             Ok(secrets) => {
                 stage.secrets = secrets;
-                let subject = opened.subject();
                 let call = campanile_trial::call(&subject, &stage);
                 call.await.map_err(io_failure)?
             }
@@ -110,27 +109,11 @@ impl Run {
         let unanswered = script.map(|script| script.unanswered(&stage.secrets));
         let report = TaskReport {
             report,
-            package: PackageInfo::from(&opened.package),
+            package: PackageInfo::from(&package),
             unanswered: unanswered.unwrap_or_default(),
         };
         common.print(&report)?;
         output::check(report.report.outcome == Outcome::Succeeded)
-    }
-}
-
-/// A package, and the sandbox that runs it.
-struct Opened {
-    sandbox: Arc<Sandbox>,
-    package: Package,
-}
-
-impl Opened {
-    fn subject(&self) -> Subject {
-        Subject {
-            sandbox: Arc::clone(&self.sandbox),
-            artifact: Arc::clone(&self.package.artifact),
-            manifest: Arc::clone(&self.package.manifest),
-        }
     }
 }
 
@@ -145,15 +128,22 @@ async fn secrets(package: &Package, config: &Config) -> Result<Secrets, SecretEr
 }
 
 impl TaskArgs {
-    /// Open the package as a host does. Print the report of a file that is not a valid package.
-    async fn open(&self, common: &Common, config: &Config) -> Result<Opened> {
+    /// Open the package as a host does, and return it with what a trial needs of it. Print the report of a file that is not a valid package.
+    async fn open(&self, common: &Common, config: &Config) -> Result<(Subject, Package)> {
         let path = self.file.display();
         std::fs::metadata(&self.file).map_err(|error| refused!("{path}: {error}"))?;
         let mut config = config.clone();
         config.host.runs_max = 1;
         let sandbox = serve::sandbox(&config, &Clock::system())?;
         match campanile_package::open(&sandbox, &self.file, &serve::rules(&config)).await {
-            Ok(package) => Ok(Opened { sandbox, package }),
+            Ok(package) => {
+                let subject = Subject {
+                    sandbox,
+                    artifact: Arc::clone(&package.artifact),
+                    manifest: Arc::clone(&package.manifest),
+                };
+                Ok((subject, package))
+            }
             Err(OpenError { digest, message }) => {
                 common.print(&TaskReport {
                     report: Report::without_call(Outcome::Refused, message),
@@ -268,13 +258,11 @@ fn print_unanswered(unanswered: &[String]) {
 
 impl Record for TaskReport {
     fn print(&self) -> Result {
-        let TaskReport {
-            report, unanswered, ..
-        } = self;
+        let report = &self.report;
         for line in log_lines(&report.logs, &report.stdout, &report.stderr) {
             output::print_message(&line);
         }
-        print_unanswered(unanswered);
+        print_unanswered(&self.unanswered);
         if let Some(failure) = &report.failure {
             let message = printable_lines(&failure.text());
             output::print_message!("{}: {message}", failure.kind);

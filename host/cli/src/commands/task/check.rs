@@ -16,7 +16,7 @@ use campanile_model::ids::ArtifactDigest;
 use campanile_package::grant_record::{self, GrantRecord};
 use campanile_package::requests::{Request, denial};
 use campanile_sandbox::{self, Outcome};
-use campanile_trial::{self, Difference, EFFECTS_CRASHED, Idempotence, Moment, Unreached};
+use campanile_trial::{self, EFFECTS_CRASHED, Idempotence};
 
 #[derive(Args)]
 pub(crate) struct Check {
@@ -66,58 +66,21 @@ pub(crate) struct CheckReport {
 struct IdempotenceReport {
     /// Whether the task is idempotent, as far as it was tried.
     holds: bool,
-    /// The number of effects at which the task was crashed.
-    tried: usize,
-    /// The number of crashes.
-    crashes: usize,
-    /// The effects of a call without a crash, in order.
-    effects: Vec<String>,
     /// The outcome of a call without a crash.
     outcome: Outcome,
     failure: Option<campanile_sandbox::Failure>,
-    /// The differences between two calls without a crash. If there are any, the check is inconclusive.
-    unlike: Vec<Difference>,
-    /// The crashes after which a second run did not restore the expected result.
-    broken: Vec<BrokenCrash>,
-    /// The crashes that did not happen, because the run had other effects.
-    unreached: Vec<Unreached>,
-    #[serde(skip)]
-    text: String,
-}
-
-/// A crash after which a second run did not restore the expected result.
-#[derive(Serialize, schemars::JsonSchema)]
-struct BrokenCrash {
-    effect: String,
-    /// The number of the effect, from 1.
-    number: usize,
-    moment: Moment,
-    /// The outcome of the second run.
-    outcome: Outcome,
-    differences: Vec<Difference>,
+    #[serde(flatten)]
+    found: Idempotence,
 }
 
 impl From<Idempotence> for IdempotenceReport {
     fn from(found: Idempotence) -> IdempotenceReport {
-        let (holds, text) = (found.holds(), found.to_string());
-        let broken = found.broken.into_iter().map(|crashed| BrokenCrash {
-            effect: crashed.effect,
-            number: crashed.number,
-            moment: crashed.moment,
-            outcome: crashed.report.outcome,
-            differences: crashed.differences,
-        });
+        let report = &found.undisturbed.report;
         IdempotenceReport {
-            holds,
-            text,
-            broken: broken.collect(),
-            tried: found.tried,
-            crashes: found.crashes,
-            effects: found.undisturbed.effects,
-            outcome: found.undisturbed.report.outcome,
-            failure: found.undisturbed.report.failure,
-            unlike: found.undisturbed.unlike,
-            unreached: found.unreached,
+            holds: found.holds(),
+            outcome: report.outcome,
+            failure: report.failure.clone(),
+            found,
         }
     }
 }
@@ -126,12 +89,11 @@ impl Check {
     pub(crate) async fn run(self, common: &Common, config: &Config) -> Result {
         let replies = self.replies.as_deref().map(Script::read).transpose()?;
         let replies = Arc::new(replies.unwrap_or_default());
-        let opened = self.task.open(common, config).await?;
-        let mut stage = self.task.stage(&opened.package, config)?;
+        let (subject, package) = self.task.open(common, config).await?;
+        let mut stage = self.task.stage(&package, config)?;
         stage.replies = Some(Arc::clone(&replies) as Arc<dyn campanile_sandbox::Replies>);
-        let secrets = secrets(&opened.package, config).await;
+        let secrets = secrets(&package, config).await;
         stage.secrets = secrets.map_err(Failure::failed)?;
-        let subject = opened.subject();
         let missing = subject.missing(&stage);
         let imports = imports(&self.task.file)?;
         let mut idempotence = None;
@@ -139,12 +101,11 @@ impl Check {
             let check = campanile_trial::check(&subject, &stage, self.effects);
             idempotence = Some(IdempotenceReport::from(check.await.map_err(io_failure)?));
         }
-        let package = &opened.package;
         let name = package.name.as_str();
         let granted = GrantRecord::of(&package.sidecar.grants);
         let denials = missing.iter().map(|one| denial(name, slice::from_ref(one)));
         let report = CheckReport {
-            package: PackageInfo::from(package),
+            package: PackageInfo::from(&package),
             imports,
             granted: granted.text.lines().map(grant_record::shown).collect(),
             denials: denials.collect(),
@@ -179,11 +140,10 @@ fn imports(file: &Path) -> Result<Vec<String>> {
 impl Record for CheckReport {
     fn print(&self) -> Result {
         if self.shows_grants {
-            let PackageInfo {
-                name, form, digest, ..
-            } = &self.package;
-            let digest = digest.as_ref().map_or("", ArtifactDigest::short);
-            output::print_line!("package   {name} {digest} ({})", optional(form))?;
+            let (name, form) = (&self.package.name, optional(&self.package.form));
+            let digest = self.package.digest.as_ref();
+            let digest = digest.map_or("", ArtifactDigest::short);
+            output::print_line!("package   {name} {digest} ({form})")?;
             print_section("imports", &self.imports)?;
             print_section("granted", &self.granted)?;
             let needs: Vec<String> = self.missing.iter().map(Request::need).collect();
@@ -191,7 +151,7 @@ impl Record for CheckReport {
             output::print_sidecar_lines(name, &self.missing)?;
         }
         print_unanswered(&self.unanswered);
-        let Some(found) = &self.idempotence else {
+        let Some(IdempotenceReport { found, .. }) = &self.idempotence else {
             if self.is_called {
                 output::print_message(
                     "the task was not called: it would be denied what is missing",
@@ -199,14 +159,14 @@ impl Record for CheckReport {
             }
             return Ok(());
         };
-        let all = found.effects.len();
+        let all = found.undisturbed.effects.len();
         if (1..all).contains(&found.tried) {
             output::print_message!(
                 "the task was not crashed at {} effects; `--effects {all}` crashes it at all of them",
                 all - found.tried
             );
         }
-        output::print_line(&found.text)
+        output::print_line!("{found}")
     }
 }
 
