@@ -147,7 +147,7 @@ pub fn main() -> ExitCode {
             done
         });
     match done {
-        Ok(()) => Exit::Success.into(),
+        Ok(()) => ExitCode::from(Exit::Success as u8),
         Err(failure) => failure.report(json),
     }
 }
@@ -230,6 +230,12 @@ impl Common {
     async fn read_with_time(&self) -> Result<(Tx, Timestamp)> {
         let (db, clock) = self.open_with_clock().await?;
         Ok((db.read().await?, clock.now()))
+    }
+
+    /// Open the database and begin a write transaction; return it with the time of the database's clock.
+    async fn write_with_time(&self) -> Result<(Tx, Timestamp)> {
+        let (db, clock) = self.open_with_clock().await?;
+        Ok((db.write().await?, clock.now()))
     }
 
     /// Open the database and run `change` at the time of its clock, in a transaction that is then committed.

@@ -31,12 +31,6 @@ pub(crate) enum Exit {
     Refused,
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> ExitCode {
-        ExitCode::from(exit as u8)
-    }
-}
-
 /// The error of a command: one sentence, perhaps a hint, and the exit code. With `--json` it is also on stdout.
 #[derive(Debug, Serialize, schemars::JsonSchema)]
 #[schemars(rename = "ErrorReport")]
@@ -86,7 +80,7 @@ impl Failure {
                 let _ = print_json(self);
             }
         }
-        self.exit.into()
+        ExitCode::from(self.exit as u8)
     }
 }
 

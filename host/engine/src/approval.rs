@@ -93,17 +93,19 @@ impl<'a> Attribution<'a> {
 }
 
 /// The result of a person's decision.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, schemars::JsonSchema)]
 pub struct VersionChange {
-    /// The version that was decided about.
+    /// The version that the decision is about.
     pub digest: ArtifactDigest,
-    /// The active version before.
+    /// The version that was active before.
     pub before: ArtifactDigest,
-    /// The requests of the active version that are not granted.
-    pub denied: Vec<Request>,
     /// Whether no live host has the package, so that no host follows yet.
+    #[serde(rename = "missing")]
     pub is_missing: bool,
+    /// What the active version requests and is not granted.
+    pub denied: Vec<Request>,
     /// Schedules with a task that the active version does not have, each with that task.
+    #[serde(skip)]
     pub tasks_missing: Vec<(String, String)>,
 }
 

@@ -11,9 +11,8 @@ use serde::Serialize;
 use super::schedule::By;
 use crate::Common;
 use crate::output::{self, Record, Result};
-use campanile_engine::approval::{self, Attribution};
-use campanile_model::ids::ArtifactDigest;
-use campanile_package::requests::{Request, list_requests};
+use campanile_engine::approval::{self, Attribution, VersionChange};
+use campanile_package::requests::list_requests;
 use campanile_store::Tx;
 use campanile_store::packages::{self, PackageRow};
 
@@ -71,14 +70,8 @@ pub(crate) struct DecisionReport {
     package: String,
     /// `approved`, `rejected` or `rolled_back`.
     done: &'static str,
-    /// The version that the decision is about.
-    digest: ArtifactDigest,
-    /// The version that was active before.
-    before: ArtifactDigest,
-    /// Whether no live host has the package.
-    missing: bool,
-    /// What the active version requests and is not granted.
-    denied: Vec<Request>,
+    #[serde(flatten)]
+    decided: VersionChange,
     warnings: Vec<String>,
 }
 
@@ -122,8 +115,7 @@ impl OfPending {
             by: &self.note.by.by,
             note: self.note.note.as_deref(),
         };
-        let (db, clock) = common.open_with_clock().await?;
-        let (mut tx, now) = (db.write().await?, clock.now());
+        let (mut tx, now) = common.write_with_time().await?;
         let decided = match done {
             "approved" => approval::approve(&mut tx, name, digest, by, now).await?,
             "rejected" => approval::reject(&mut tx, name, digest, by, now).await?,
@@ -137,31 +129,28 @@ impl OfPending {
             package: name.to_owned(),
             done,
             warnings: warnings.collect(),
-            digest: decided.digest,
-            before: decided.before,
-            missing: decided.is_missing,
-            denied: decided.denied,
+            decided,
         })
     }
 }
 
 impl Record for DecisionReport {
     fn print(&self) -> Result {
-        let name = &self.package;
-        let (digest, before) = (self.digest.short(), self.before.short());
+        let (name, decided) = (&self.package, &self.decided);
+        let (digest, before) = (decided.digest.short(), decided.before.short());
         output::print_line(&match self.done {
             "approved" => format!("approved {name} {digest}, which replaces {before}"),
             "rejected" => format!("rejected {name} {digest}, {before} stays active"),
             _ => format!("rolled {name} back to {digest}, {before} is not active any more"),
         })?;
-        if !self.denied.is_empty() {
-            output::print_line!("not granted: {}", list_requests(&self.denied))?;
-            output::print_sidecar_lines(name, &self.denied)?;
+        if !decided.denied.is_empty() {
+            output::print_line!("not granted: {}", list_requests(&decided.denied))?;
+            output::print_sidecar_lines(name, &decided.denied)?;
         }
         for warning in &self.warnings {
             output::print_message!("warning: {warning}");
         }
-        if self.missing {
+        if decided.is_missing {
             output::print_message!(
                 "note: no live host has `{name}`; the decision applies when its file is back"
             );
