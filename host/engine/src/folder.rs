@@ -11,6 +11,7 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::error::{EngineError, Result};
 use crate::record_package::{Recorded, record_package};
 use crate::recover::mark_missing;
+use crate::schedule_admin::Refusal;
 use crate::service::{Next, RETRY_PAUSE, Service};
 use crate::watch::Watch;
 use campanile_model::clock::Timestamp;
@@ -176,8 +177,8 @@ async fn activate(
         (Ok(Recorded::Active(refusals)), _) => {
             ctx.packages.apply(change);
             tracing::info!("{change}");
-            for (schedule, why) in refusals {
-                let why = printable_line(why);
+            for Refusal { schedule, error } in refusals {
+                let why = printable_line(error);
                 tracing::warn!(%schedule, "the package's schedule is refused: {why}");
             }
             ctx.wake.scheduler.notify_one();

@@ -149,22 +149,29 @@ impl Row {
 }
 
 /// The totals of a forecast, for one schedule or for all.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Totals {
-    /// How many decisions to launch were not skipped later.
+    /// The number of decisions to launch that were not skipped later.
     pub launches: u64,
-    /// How many slots are skipped, by reason; each slot of a range counts.
+    /// The number of slots that are not launched, by reason. Each slot of a range counts.
     pub skipped: BTreeMap<&'static str, u64>,
+    /// The first slot that is launched.
     pub first: Option<Timestamp>,
-    /// The next slot when the forecast ends.
+    /// The next slot after the forecast.
+    #[serde(rename = "next_slot")]
     pub next: Option<Timestamp>,
+    #[serde(skip)]
     pub starts: BTreeMap<Timestamp, u64>,
-    /// The most runs at the same time, and when that was first.
+    /// The most runs at one time.
     pub peak: usize,
+    /// When there were so many first.
+    #[serde(skip)]
     pub peak_at: Option<Timestamp>,
     /// The longest wait of a launch in the queue and for capacity.
+    #[serde(skip)]
     pub lag: Duration,
     /// The slot of that launch.
+    #[serde(skip)]
     pub lag_of: Option<Timestamp>,
 }
 

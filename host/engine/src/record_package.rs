@@ -174,8 +174,8 @@ async fn follow_schedules(
     };
     let diff = schedule_admin::diff(&current, &wanted, origin, is_owned);
     let reconciled = schedule_admin::reconcile(tx, &diff, origin, now).await?;
-    for (name, why) in &reconciled.refusals {
-        events::record(tx, now, EventKind::ScheduleRefused, name, why).await?;
+    for Refusal { schedule, error } in &reconciled.refusals {
+        events::record(tx, now, EventKind::ScheduleRefused, schedule, error).await?;
     }
     Ok(reconciled.refusals)
 }

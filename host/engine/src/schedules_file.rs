@@ -150,8 +150,8 @@ async fn follow_news(
     }
     let reported = before.map_or_else(Vec::new, |left| left.applied.refusals);
     let refusals = applied.refusals.iter();
-    for (schedule, why) in refusals.filter(|new| !reported.contains(new)) {
-        let why = printable_line(why);
+    for Refusal { schedule, error } in refusals.filter(|new| !reported.contains(new)) {
+        let why = printable_line(error);
         tracing::warn!(schedule = %printable_line(schedule), "the schedules file's schedule is refused: {why}");
     }
     if !applied.refusals.is_empty() {
@@ -193,7 +193,8 @@ async fn apply(
     let applied = schedule_admin::reconcile(tx, &diff, Origin::File, now).await?;
     let reported = before.map_or(&[][..], |left| &left.applied.refusals);
     let refusals = applied.refusals.iter();
-    for (name, why) in refusals.filter(|new| !reported.contains(new)) {
+    for new in refusals.filter(|new| !reported.contains(new)) {
+        let (name, why) = (&new.schedule, &new.error);
         events::record(tx, now, EventKind::ScheduleRefused, name, why).await?;
     }
     if let Some(what) = applied.text() {
@@ -213,7 +214,7 @@ pub async fn rehearse(
     let mut diff = lock_and_compare(tx, wanted).await?;
     let reconciled = schedule_admin::reconcile(tx, &diff, Origin::File, now).await?;
     let refusals = reconciled.refusals;
-    let is_accepted = |name: &str| refusals.iter().all(|(refused, _)| refused != name);
+    let is_accepted = |name: &str| refusals.iter().all(|refused| refused.schedule != name);
     diff.added.retain(|wanted| is_accepted(&wanted.name));
     diff.changed
         .retain(|changed| is_accepted(&changed.wanted.name));

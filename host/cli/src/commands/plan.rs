@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::schedule::check::{self, RefusedSchedule};
+use super::schedule::check;
 use super::serve;
 use crate::Common;
 use crate::output::{self, Result, refused};
@@ -82,10 +82,10 @@ impl Plan {
             schedules::lock(&mut tx, None, None).await?;
         }
         let (mut snapshot, mut omitted) = snapshot::read(&mut tx, &settings, &learned, now).await?;
-        let (mut present, mut refusals) = (None, Vec::new());
+        let (mut present, mut refused) = (None, Vec::new());
         if let Some(wanted) = &wanted {
             let diff;
-            (diff, refusals) = rehearse(&mut tx, wanted, now).await?;
+            (diff, refused) = rehearse(&mut tx, wanted, now).await?;
             present = Some(snapshot);
             (snapshot, omitted) = snapshot::read(&mut tx, &settings, &learned, now).await?;
             omitted.extend(diff.removed.into_iter().map(|removed| OmittedSchedule {
@@ -99,7 +99,6 @@ impl Plan {
             schedule_admin::find(&mut tx, name).await?;
         }
         drop(tx);
-        let refused = refusals.into_iter().map(RefusedSchedule::from).collect();
         let report = PlanReport::new(
             &self,
             question,

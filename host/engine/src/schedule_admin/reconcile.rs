@@ -8,8 +8,13 @@ use campanile_model::text::printable_line;
 use campanile_schedule::rule::{HashKey, Rule};
 use campanile_store::{Origin, Tx};
 
-/// The name of a refused schedule, and why.
-pub type Refusal = (String, String);
+/// A schedule that Campanile would refuse, and why.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
+#[schemars(rename = "RefusedSchedule")]
+pub struct Refusal {
+    pub schedule: String,
+    pub error: String,
+}
 
 /// What `reconcile` changed.
 #[derive(Default)]
@@ -55,7 +60,7 @@ pub(crate) async fn reconcile(
         done.removed = diff.removed.len();
     } else {
         let kept = diff.removed.iter().map(|kept| &kept.definition.name);
-        let refused = done.refusals.iter().map(|(name, _)| name);
+        let refused = done.refusals.iter().map(|refusal| &refusal.schedule);
         done.different = refused.chain(kept).cloned().collect();
     }
     Ok(done)
@@ -74,8 +79,8 @@ impl Reconciled {
             }
             Err(error @ (ScheduleError::Db(_) | ScheduleError::Raced(_))) => Err(error),
             Err(refused) => {
-                let name = wanted.name.clone();
-                self.refusals.push((name, refused.to_string()));
+                let (schedule, error) = (wanted.name.clone(), refused.to_string());
+                self.refusals.push(Refusal { schedule, error });
                 Ok(0)
             }
         }

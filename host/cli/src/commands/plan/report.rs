@@ -6,12 +6,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::{Plan, ROWS_MAX, chart};
-use crate::commands::schedule::check::RefusedSchedule;
 use crate::output::{self, Record, Result, optional};
 use campanile_engine::forecast::snapshot::OmittedSchedule;
 use campanile_engine::forecast::{
     Changes, ForecastRequest, Outage, Row, ScheduleSnapshot, SystemSnapshot, Totals, compare,
 };
+use campanile_engine::schedule_admin::Refusal;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::duration_text;
 use campanile_store::Decision;
@@ -22,7 +22,7 @@ pub(crate) struct PlanReport {
     /// The differences from the present schedules. Null without `--diff`.
     changes: Option<Vec<ScheduleChanges>>,
     /// The schedules of the `--diff` file that would be refused.
-    pub refused: Vec<RefusedSchedule>,
+    pub refused: Vec<Refusal>,
     from: Timestamp,
     to: Timestamp,
     outages: Vec<Outage>,
@@ -68,18 +68,11 @@ struct Starts {
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct ScheduleForecast {
     schedule: String,
-    launches: u64,
-    /// The number of slots that are not launched, by reason.
-    skipped: BTreeMap<&'static str, u64>,
-    /// The first slot that is launched.
-    first: Option<Timestamp>,
-    /// The next slot after the forecast.
-    next_slot: Option<Timestamp>,
+    #[serde(flatten)]
+    totals: Totals,
     duration_ms: u64,
     /// The number of launches from which the duration is learned. It is a guess when this is 0.
     duration_from: usize,
-    /// The most runs at one time.
-    peak: usize,
     lag_ms_max: u64,
 }
 
@@ -141,7 +134,7 @@ impl Record for ScheduleForecast {
 
     fn text(&self, key: &str) -> Option<String> {
         match key {
-            "skipped" => Some(self.skipped.values().sum::<u64>().to_string()),
+            "skipped" => Some(self.totals.skipped.values().sum::<u64>().to_string()),
             "duration" => {
                 let guess = if self.duration_from == 0 { "~" } else { "" };
                 Some(format!("{guess}{}", span_text(self.duration_ms)))
@@ -200,7 +193,7 @@ impl PlanReport {
         snapshot: &SystemSnapshot,
         present: Option<&SystemSnapshot>,
         mut omitted: Vec<OmittedSchedule>,
-        refused: Vec<RefusedSchedule>,
+        refused: Vec<Refusal>,
     ) -> PlanReport {
         let name = plan.schedule.as_deref();
         let is_requested = |schedule: &str| name.is_none_or(|name| name == schedule);
@@ -212,17 +205,16 @@ impl PlanReport {
             let changes = changes.filter(|changes| is_requested(changes.schedule));
             changes.map(ScheduleChanges::from).collect()
         });
-        let schedules = snapshot.schedules.iter().zip(&forecast.schedules);
-        let schedules: Vec<(&ScheduleSnapshot, &Totals)> = schedules
-            .filter(|(scheduled, _)| match name {
-                Some(name) => scheduled.name == name,
-                None => scheduled.enabled,
-            })
-            .collect();
+        let schedules = snapshot.schedules.iter().zip(forecast.schedules);
+        let schedules = schedules.filter(|(scheduled, _)| match name {
+            Some(name) => scheduled.name == name,
+            None => scheduled.enabled,
+        });
+        let schedules: Vec<_> = schedules.map(ScheduleForecast::from).collect();
         // A schedule that is left out has no totals.
         let none = Totals::default();
         let totals = match name {
-            Some(_) => schedules.first().map_or(&none, |(_, totals)| totals),
+            Some(_) => schedules.first().map_or(&none, |first| &first.totals),
             None => &forecast.all,
         };
         let starts = totals.starts.iter();
@@ -249,7 +241,7 @@ impl PlanReport {
             recovered: forecast.recovered,
             cut_at: forecast.cut_at,
             starts: starts.map(|(&at, &count)| Starts { at, count }).collect(),
-            schedules: schedules.into_iter().map(ScheduleForecast::from).collect(),
+            schedules,
             omitted,
             rows: rows.filter(|row| is_requested(&row.schedule)).collect(),
             with_rows: plan.rows,
@@ -336,11 +328,12 @@ impl PlanReport {
         for OmittedSchedule { name, why } in &self.omitted {
             output::print_message!("`{name}` is left out: {why}");
         }
-        for RefusedSchedule { schedule, error } in &self.refused {
+        for Refusal { schedule, error } in &self.refused {
             output::print_message!("`{schedule}` would be refused: {error}");
         }
-        let is_guess =
-            |forecast: &ScheduleForecast| forecast.duration_from == 0 && forecast.launches > 0;
+        let is_guess = |forecast: &ScheduleForecast| {
+            forecast.duration_from == 0 && forecast.totals.launches > 0
+        };
         if self.schedules.iter().any(is_guess) {
             output::print_message(
                 "~ marks a guessed duration: no launch of that schedule has succeeded yet",
@@ -360,18 +353,14 @@ impl PlanReport {
     }
 }
 
-impl From<(&ScheduleSnapshot, &Totals)> for ScheduleForecast {
-    fn from((scheduled, totals): (&ScheduleSnapshot, &Totals)) -> ScheduleForecast {
+impl From<(&ScheduleSnapshot, Totals)> for ScheduleForecast {
+    fn from((scheduled, totals): (&ScheduleSnapshot, Totals)) -> ScheduleForecast {
         ScheduleForecast {
             schedule: scheduled.name.clone(),
-            launches: totals.launches,
-            skipped: totals.skipped.clone(),
-            first: totals.first,
-            next_slot: totals.next,
             duration_ms: millis(scheduled.duration_estimate.duration),
             duration_from: scheduled.duration_estimate.samples,
-            peak: totals.peak,
             lag_ms_max: millis(totals.lag),
+            totals,
         }
     }
 }

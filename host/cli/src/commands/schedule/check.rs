@@ -27,7 +27,7 @@ pub(crate) struct FileReport<'a> {
     changed: Vec<ChangedSchedule<'a>>,
     /// Names of schedules.
     removed: Vec<&'a str>,
-    refused: Vec<RefusedSchedule>,
+    refused: Vec<Refusal>,
     #[serde(skip)]
     diff: &'a Diff,
 }
@@ -38,19 +38,6 @@ struct ChangedSchedule<'a> {
     differences: &'a [Difference],
 }
 
-/// A schedule that Campanile would refuse, and why.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct RefusedSchedule {
-    pub schedule: String,
-    pub error: String,
-}
-
-impl From<Refusal> for RefusedSchedule {
-    fn from((schedule, error): Refusal) -> RefusedSchedule {
-        RefusedSchedule { schedule, error }
-    }
-}
-
 impl Check {
     pub(crate) async fn run(self, common: &Common) -> Result {
         let file = match self.file {
@@ -58,10 +45,9 @@ impl Check {
             None => common.config()?.files.schedules,
         };
         let wanted = read(&file)?;
-        let (db, clock) = common.open_with_clock().await?;
         // The transaction is not committed, so nothing changes.
-        let mut tx = db.write().await?;
-        let (diff, refusals) = rehearse(&mut tx, &wanted, clock.now()).await?;
+        let (mut tx, now) = common.write_with_time().await?;
+        let (diff, refused) = rehearse(&mut tx, &wanted, now).await?;
         drop(tx);
         let added = diff.added.iter().map(|wanted| wanted.name.as_str());
         let changed = diff.changed.iter().map(|changed| ChangedSchedule {
@@ -74,7 +60,7 @@ impl Check {
             added: added.collect(),
             changed: changed.collect(),
             removed: removed.collect(),
-            refused: refusals.into_iter().map(RefusedSchedule::from).collect(),
+            refused,
             diff: &diff,
         };
         common.print(&report)?;
@@ -96,14 +82,8 @@ pub(crate) fn read(file: &Path) -> Result<Vec<ScheduleDefinition>> {
 
 impl Record for FileReport<'_> {
     fn print(&self) -> Result {
-        let Diff { added, .. } = self.diff;
-        for ScheduleDefinition {
-            name,
-            rule,
-            package,
-            ..
-        } in added
-        {
+        for wanted in &self.diff.added {
+            let (name, package, rule) = (&wanted.name, &wanted.package, &wanted.rule);
             let (kind, expression, timezone) = (rule.kind, &rule.expression, &rule.timezone);
             output::print_line!("added {name}: {kind} {expression} {timezone}, of {package}")?;
         }
@@ -116,14 +96,14 @@ impl Record for FileReport<'_> {
         for name in &self.removed {
             output::print_line!("removed {name}")?;
         }
-        for RefusedSchedule { schedule, error } in &self.refused {
+        for Refusal { schedule, error } in &self.refused {
             output::print_line!("refused {schedule}: {error}")?;
         }
         if !self.refused.is_empty() {
             output::print_message(
                 "while one schedule is refused, the others are added and changed, and none is removed",
             );
-        } else if added.is_empty() && self.changed.is_empty() && self.removed.is_empty() {
+        } else if self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty() {
             output::print_message("the file would change nothing");
         }
         Ok(())
