@@ -8,10 +8,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Args;
+
 use self::settings::{Entry, YEAR, check_host_name};
 use crate::environment;
 use campanile_engine::secrets::Source;
-use campanile_model::text::size_text;
+use campanile_model::text::{self, size_text};
 use campanile_package::files;
 use campanile_package::limits::{self, LimitChanges};
 use campanile_package::toml_reader::{self, Document, Section};
@@ -66,13 +68,21 @@ pub struct Config {
 }
 
 /// The flags of the command line. `None` leaves the choice to the environment, the file and the defaults.
-#[derive(Clone, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Flags {
-    /// Must exist when given.
+    /// Must exist when given. Every command has this flag and the next one.
+    #[arg(skip)]
     pub config: Option<PathBuf>,
+    #[arg(skip)]
     pub database: Option<String>,
+    /// The folder with the packages' .wasm files [default: plugins]
+    #[arg(long, value_name = "DIR")]
     pub plugins: Option<PathBuf>,
+    /// The name of this host; it must stay the same after a restart [default: the machine's name]
+    #[arg(long)]
     pub name: Option<String>,
+    /// How long to wait for the database at the start; 0 tries once, for at most 5 s [default: 60s]
+    #[arg(long, value_name = "SPAN", value_parser = text::duration)]
     pub wait: Option<Duration>,
 }
 
@@ -101,28 +111,30 @@ impl Config {
 
     /// Return the text of a first `campanile.toml`: each key with its default and a comment.
     pub fn default_text() -> String {
-        let mut text = DEFAULT_HEAD.to_owned();
-        for (table, entries) in Config::default().entries() {
+        let tables = Config::default().tables_text(true);
+        format!("{DEFAULT_HEAD}\n{tables}{DEFAULT_SECRETS}")
+    }
+
+    /// Return the keys of all tables as TOML. With `comments`, each has its meaning, and an example stands for a value that
+    /// is not the same everywhere.
+    fn tables_text(&self, comments: bool) -> String {
+        let mut text = String::new();
+        for (table, entries) in self.entries() {
             if !table.is_empty() {
-                text += &format!("\n[{table}]");
+                text += &format!("\n[{table}]\n");
             }
-            for Entry {
-                help,
-                value,
-                example,
-            } in entries
-            {
-                for line in help.meaning.lines() {
-                    text += &format!("\n# {line}");
-                }
-                text += &match example {
-                    Some(example) => format!("\n# {} = {example}", help.key),
-                    None => format!("\n{} = {}", help.key, value.unwrap_or_default()),
+            for entry in entries {
+                let key = entry.help.key;
+                let meaning = entry.help.meaning.lines().filter(|_| comments);
+                text.extend(meaning.map(|line| format!("# {line}\n")));
+                text += &match (entry.example.filter(|_| comments), entry.value) {
+                    (Some(example), _) => format!("# {key} = {example}\n"),
+                    (None, Some(value)) => format!("{key} = {value}\n"),
+                    (None, None) => String::new(),
                 };
             }
-            text.push('\n');
         }
-        text + DEFAULT_SECRETS
+        text
     }
 
     /// List the keys of the configuration, for the generated reference.
@@ -304,23 +316,10 @@ impl fmt::Display for Config {
             Some(file) => writeln!(f, "# from {}", file.display())?,
             None => writeln!(f, "# no file")?,
         }
-        for (table, entries) in self.entries() {
-            if !table.is_empty() {
-                writeln!(f, "\n[{table}]")?;
-            }
-            for Entry { help, value, .. } in entries {
-                if let Some(value) = value {
-                    writeln!(f, "{} = {value}", help.key)?;
-                }
-            }
-        }
+        f.write_str(&self.tables_text(false))?;
         for (name, source) in &self.secrets {
-            writeln!(
-                f,
-                "\n[secrets.{}]\n{}",
-                toml_reader::toml_key(name),
-                secrets::toml(source)
-            )?;
+            let (name, source) = (toml_reader::toml_key(name), secrets::toml(source));
+            writeln!(f, "\n[secrets.{name}]\n{source}")?;
         }
         Ok(())
     }

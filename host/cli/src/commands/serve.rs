@@ -1,6 +1,5 @@
 //! `campanile serve`: start a host, and serve until a signal stops it.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,6 @@ use crate::telemetry::{self, LogFormat};
 use campanile_engine::watch::Watch;
 use campanile_engine::{Engine, Followed, FollowedFile, RecoveryLimits, Settings};
 use campanile_model::clock::Clock;
-use campanile_model::text;
 use campanile_package::{HostRules, Packages, PluginsFolder};
 use campanile_sandbox::Sandbox;
 use campanile_store::{Db, DbError};
@@ -26,15 +24,8 @@ const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 pub(crate) struct Serve {
-    /// The folder with the packages' .wasm files [default: plugins]
-    #[arg(long, value_name = "DIR")]
-    plugins: Option<PathBuf>,
-    /// The name of this host; it must stay the same after a restart [default: the machine's name]
-    #[arg(long)]
-    name: Option<String>,
-    /// How long to wait for the database at the start; 0 tries once, for at most 5 s [default: 60s]
-    #[arg(long, value_name = "SPAN", value_parser = text::duration)]
-    wait: Option<Duration>,
+    #[command(flatten)]
+    flags: Flags,
     /// The format of log lines on stderr
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
@@ -43,12 +34,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub async fn run(self, common: &Common) -> Result {
         telemetry::init(self.log_format).map_err(Failure::refused)?;
-        let config = common.config_with(Flags {
-            plugins: self.plugins,
-            name: self.name,
-            wait: self.wait,
-            ..Flags::default()
-        })?;
+        let config = common.config_with(self.flags)?;
         let mut stopping = stop_signal()?;
         let clock = Clock::system();
         // Refuse a wrong configuration before the database is opened.

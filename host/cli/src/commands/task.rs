@@ -128,7 +128,8 @@ async fn secrets(package: &Package, config: &Config) -> Result<Secrets, SecretEr
 }
 
 impl TaskArgs {
-    /// Open the package as a host does, and return it with what a trial needs of it. Print the report of a file that is not a valid package.
+    /// Open the package as a host does, and return it with what a trial needs of it. Print the report of a file that is
+    /// not a valid package.
     async fn open(&self, common: &Common, config: &Config) -> Result<(Subject, Package)> {
         let path = self.file.display();
         std::fs::metadata(&self.file).map_err(|error| refused!("{path}: {error}"))?;

@@ -4,6 +4,7 @@
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
 use std::time::Duration;
 
 use campanile_engine::watch::Mode;
@@ -16,31 +17,22 @@ use campanile_store::DatabaseUrl;
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 pub(super) const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
-/// The bounds of the durations in `[recovery]`.
-const RECOVERY: (Duration, Duration) = (Duration::from_millis(100), YEAR);
+/// The least value of the durations in `[recovery]`.
+const RECOVERY_LEAST: Duration = Duration::from_millis(100);
 
-/// The type of a key's value.
-trait Setting: Sized {
-    /// The least and the greatest value.
-    type Bounds;
+/// How the value of a key is read and written.
+struct Kind<T> {
     /// The type and the unit, as the reference names them.
-    const KIND: &'static str;
-
-    /// Read `key`, or return `None` when the file does not set it. A relative path starts at `home`.
-    fn read(
-        section: &mut Section<'_>,
-        key: &'static str,
-        bounds: Self::Bounds,
-        home: &Path,
-    ) -> Result<Option<Self>, Error>;
-
-    /// Return the value as TOML writes it; `None` for a value that is not set.
-    fn toml(&self) -> Option<String>;
-
-    fn bounds_text(_: Self::Bounds) -> Option<String> {
-        None
-    }
+    name: &'static str,
+    /// The least and the greatest value.
+    bounds: Option<String>,
+    read: Read<T>,
+    /// Returns `None` for a value that is not set.
+    toml: fn(&T) -> Option<toml::Value>,
 }
+
+/// Reads a key, or returns `None` when the file does not set it. A relative path starts at the given folder.
+type Read<T> = Box<dyn Fn(&mut Section<'_>, &'static str, &Path) -> Result<Option<T>, Error>>;
 
 /// One key with its value.
 pub(super) struct Entry {
@@ -55,7 +47,7 @@ pub(super) struct Entry {
 /// Declare a table: a struct with its defaults, and how it is read and listed.
 macro_rules! table {
     ($(#[doc = $doc:literal])+ $name:ident {
-        $($(#[doc = $meaning:literal])+ $field:ident $key:literal: $type:ty = $default:expr, $bounds:expr $(, example $example:literal)?;)*
+        $($(#[doc = $meaning:literal])+ $field:ident $key:literal: $type:ty = $default:expr, $kind:expr $(, example $example:literal)?;)*
     }) => {
         $(#[doc = $doc])+
         #[derive(Clone, Debug, PartialEq)]
@@ -74,22 +66,25 @@ macro_rules! table {
             pub(super) fn read(section: &mut Section<'_>, home: &Path) -> Result<$name, Error> {
                 let default = $name::default();
                 Ok($name {
-                    $($field: Setting::read(section, $key, $bounds, home)?.unwrap_or(default.$field),)*
+                    $($field: ($kind.read)(section, $key, home)?.unwrap_or(default.$field),)*
                 })
             }
 
             /// List the keys with their values.
             pub(super) fn entries(&self) -> Vec<Entry> {
-                vec![$(Entry {
-                    help: KeyHelp {
-                        key: $key.to_owned(),
-                        kind: <$type>::KIND.to_owned(),
-                        default: None,
-                        bounds: <$type>::bounds_text($bounds),
-                        meaning: [$($meaning.trim()),+].join("\n"),
-                    },
-                    value: self.$field.toml(),
-                    example: None $(.or(Some($example)))?,
+                vec![$({
+                    let kind: Kind<$type> = $kind;
+                    Entry {
+                        help: KeyHelp {
+                            key: $key.to_owned(),
+                            kind: kind.name.to_owned(),
+                            default: None,
+                            bounds: kind.bounds,
+                            meaning: [$($meaning.trim()),+].join("\n"),
+                        },
+                        value: (kind.toml)(&self.$field).map(|value| value.to_string()),
+                        example: None $(.or(Some($example)))?,
+                    }
                 },)*]
             }
         }
@@ -101,11 +96,11 @@ table! {
     Files {
         /// The database of schedules, launches and runs: "sqlite:PATH" or "postgres://user:password@host/name".
         /// The variable CAMPANILE_DATABASE_URL overrides it and keeps the password out of this file.
-        database "database": DatabaseUrl = DatabaseUrl::Sqlite("campanile.db".into()), ();
+        database "database": DatabaseUrl = DatabaseUrl::Sqlite("campanile.db".into()), database();
         /// The plugins folder: each .wasm file in it is a package. The variable CAMPANILE_PLUGINS overrides it.
-        plugins "plugins": PathBuf = "plugins".into(), ();
+        plugins "plugins": PathBuf = "plugins".into(), path();
         /// The schedules file. The host applies each change of it by the schedules' names. The file may be absent.
-        schedules "schedules": PathBuf = super::SCHEDULES_NAME.into(), ();
+        schedules "schedules": PathBuf = super::SCHEDULES_NAME.into(), path();
     }
 }
 
@@ -113,15 +108,15 @@ table! {
     /// `[host]`: this process.
     Host {
         /// The name that identifies this host after a restart. Without it, the machine's name.
-        name "name": Option<String> = None, (), example "\"host-1\"";
+        name "name": Option<String> = None, optional_text(), example "\"host-1\"";
         /// The most runs at once on this host.
-        runs_max "runs_max": u32 = 256, (1, 10_000);
+        runs_max "runs_max": u32 = 256, number(1, 10_000);
         /// The threads that call tasks. Without it, one for each processor.
-        guest_threads "guest_threads": u32 = processors(), (1, 1024), example "4";
+        guest_threads "guest_threads": u32 = processors(), number(1, 1024), example "4";
         /// How long to wait for the database at the start. "0s" tries once.
-        wait "wait": Duration = 60 * SECOND, (Duration::ZERO, YEAR);
+        wait "wait": Duration = 60 * SECOND, duration(Duration::ZERO, YEAR);
         /// How long runs may continue after the host is told to stop.
-        drain "drain": Duration = 30 * SECOND, (Duration::ZERO, YEAR);
+        drain "drain": Duration = 30 * SECOND, duration(Duration::ZERO, YEAR);
     }
 }
 
@@ -130,9 +125,9 @@ table! {
     Watch {
         /// "auto" uses events of the operating system, "poll" looks every 2 s (for network file systems and shared
         /// folders of containers), "off" relies on the rescan.
-        mode "mode": Mode = Mode::Auto, ();
+        mode "mode": Mode = Mode::Auto, mode();
         /// How often to scan the folder in every mode.
-        rescan "rescan": Duration = 30 * SECOND, (SECOND, DAY);
+        rescan "rescan": Duration = 30 * SECOND, duration(SECOND, DAY);
     }
 }
 
@@ -140,17 +135,17 @@ table! {
     /// `[recovery]`: launches whose host died or lost its lease.
     Recovery {
         /// How long a lease is valid without being renewed.
-        lease "lease": Duration = 30 * SECOND, RECOVERY;
+        lease "lease": Duration = 30 * SECOND, duration(RECOVERY_LEAST, YEAR);
         /// How often a host renews its leases. It must be shorter than `lease`.
-        renew "renew": Duration = 10 * SECOND, RECOVERY;
+        renew "renew": Duration = 10 * SECOND, duration(RECOVERY_LEAST, YEAR);
         /// When a launch that no host claimed, although there was capacity, counts as lost.
-        lost_threshold "lost_threshold": Duration = 300 * SECOND, RECOVERY;
+        lost_threshold "lost_threshold": Duration = 300 * SECOND, duration(RECOVERY_LEAST, YEAR);
         /// The age after which a launch is not recovered. It must be longer than `lost_threshold`.
-        max_age "max_age": Duration = DAY, RECOVERY;
+        max_age "max_age": Duration = DAY, duration(RECOVERY_LEAST, YEAR);
         /// How often one launch is recovered. 0 recovers none.
-        max_attempts "max_attempts": u32 = 3, (0, 1000);
+        max_attempts "max_attempts": u32 = 3, number(0, 1000);
         /// How often to look for lost launches.
-        interval "interval": Duration = 5 * SECOND, RECOVERY;
+        interval "interval": Duration = 5 * SECOND, duration(RECOVERY_LEAST, YEAR);
     }
 }
 
@@ -158,7 +153,7 @@ table! {
     /// `[audit]`: the regular check of all schedules.
     Audit {
         /// How often to repair next slots, compute statistics and judge health.
-        interval "interval": Duration = 60 * SECOND, (SECOND, DAY);
+        interval "interval": Duration = 60 * SECOND, duration(SECOND, DAY);
     }
 }
 
@@ -166,9 +161,9 @@ table! {
     /// `[late]`: the defaults of schedules for late and missed slots.
     Late {
         /// A slot that is later than this counts as missed.
-        misfire_grace "misfire_grace": Duration = 300 * SECOND, (Duration::ZERO, YEAR);
+        misfire_grace "misfire_grace": Duration = 300 * SECOND, duration(Duration::ZERO, YEAR);
         /// A missed slot that is older than this is not caught up. It may not be shorter than `misfire_grace`.
-        catchup_window "catchup_window": Duration = DAY, (Duration::ZERO, YEAR);
+        catchup_window "catchup_window": Duration = DAY, duration(Duration::ZERO, YEAR);
     }
 }
 
@@ -176,22 +171,19 @@ table! {
     /// `[sandbox]`: the engine that calls tasks.
     Sandbox {
         /// The largest memory limit of a task. A 32-bit memory has at most 4GiB.
-        memory_bytes_max "memory_max": u64 = 1 << 30, (64 << 10, 4 << 30);
+        memory_bytes_max "memory_max": u64 = 1 << 30, size(64 << 10, 4 << 30);
         /// The stack of a task, which bounds how deep it may recurse.
-        stack_bytes_max "stack": u64 = 1 << 20, (64 << 10, 64 << 20);
+        stack_bytes_max "stack": u64 = 1 << 20, size(64 << 10, 64 << 20);
         /// Whether the host stores compiled code between starts.
-        cache "cache": bool = true, ();
+        cache "cache": bool = true, boolean();
         /// The folder of the compiled code. Without it, a folder `campanile` in the user's cache folder.
-        cache_dir "cache_dir": Option<PathBuf> = None, (), example "\"/var/cache/campanile\"";
+        cache_dir "cache_dir": Option<PathBuf> = None, optional_path(), example "\"/var/cache/campanile\"";
     }
 }
 
 fn processors() -> u32 {
-    let count = std::thread::available_parallelism().map(NonZero::get);
-    count
-        .ok()
-        .and_then(|count| u32::try_from(count).ok())
-        .unwrap_or(1)
+    let count = std::thread::available_parallelism().map_or(1, NonZero::get);
+    u32::try_from(count).unwrap_or(1)
 }
 
 /// Refuse a name that a host cannot have; the error is a clause.
@@ -237,113 +229,92 @@ impl Late {
     }
 }
 
-macro_rules! setting {
-    ($type:ty, $kind:literal, $toml:expr, $bounds:ty, $read:expr $(, $bounds_text:expr)?) => {
-        impl Setting for $type {
-            type Bounds = $bounds;
-            const KIND: &'static str = $kind;
-
-            fn read(section: &mut Section<'_>, key: &'static str, bounds: $bounds, home: &Path) -> Result<Option<$type>, Error> {
-                let read: fn(&mut Section<'_>, &'static str, $bounds, &Path) -> _ = $read;
-                read(section, key, bounds, home)
-            }
-
-            fn toml(&self) -> Option<String> {
-                let toml: fn(&$type) -> toml::Value = $toml;
-                Some(toml(self).to_string())
-            }
-
-            $(fn bounds_text(bounds: $bounds) -> Option<String> {
-                let [least, most] = <[_; 2]>::from(bounds).map($bounds_text);
-                Some(format!("{least} to {most}"))
-            })?
-        }
-    };
+fn duration(least: Duration, most: Duration) -> Kind<Duration> {
+    Kind {
+        name: "duration",
+        bounds: Some(format!(
+            "{} to {}",
+            duration_text(least),
+            duration_text(most)
+        )),
+        read: Box::new(move |section, key, _| section.duration(key, least, most)),
+        toml: |it| Some(duration_text(*it).into()),
+    }
 }
 
-type Durations = (Duration, Duration);
-setting!(
-    Duration,
-    "duration",
-    |it| duration_text(*it).into(),
-    Durations,
-    |section, key, (least, most), _| { section.duration(key, least, most) },
-    duration_text
-);
-// A number of bytes; other numbers are `u32`.
-setting!(
-    u64,
-    "size",
-    |it| size_text(*it).into(),
-    (u64, u64),
-    |section, key, (least, most), _| { section.size(key, least, most) },
-    size_text
-);
-setting!(
-    u32,
-    "number",
-    |it| i64::from(*it).into(),
-    (u32, u32),
-    |section, key, (least, most), _| section.number(key, least.into(), most.into()),
-    |number| number
-);
-setting!(
-    bool,
-    "true or false",
-    |it| (*it).into(),
-    (),
-    |section, key, (), _| section.boolean(key)
-);
-setting!(
-    String,
-    "text",
-    |it| it.as_str().into(),
-    (),
-    |section, key, (), _| section.text(key)
-);
-setting!(
-    Mode,
-    "\"auto\", \"poll\" or \"off\"",
-    |it| it.as_str().into(),
-    (),
-    |section, key, (), _| { section.parsed(key, Mode::read) }
-);
-setting!(
-    PathBuf,
-    "path",
-    |it| it.to_string_lossy().as_ref().into(),
-    (),
-    |section, key, (), home| { Ok(section.path(key)?.map(|path| home.join(path))) }
-);
-// Shown without the password.
-setting!(
-    DatabaseUrl,
-    "text",
-    |it| it.to_string().into(),
-    (),
-    |section, key, (), home| {
-        let parse = |url: &str| {
-            url.parse::<DatabaseUrl>()
-                .map_err(|error| error.to_string())
-        };
-        Ok(section.parsed(key, parse)?.map(|url| url.within(home)))
+/// A number of bytes.
+fn size(least: u64, most: u64) -> Kind<u64> {
+    Kind {
+        name: "size",
+        bounds: Some(format!("{} to {}", size_text(least), size_text(most))),
+        read: Box::new(move |section, key, _| section.size(key, least, most)),
+        toml: |it| Some(size_text(*it).into()),
     }
-);
+}
 
-impl<T: Setting> Setting for Option<T> {
-    type Bounds = T::Bounds;
-    const KIND: &'static str = T::KIND;
-
-    fn read(
-        section: &mut Section<'_>,
-        key: &'static str,
-        bounds: T::Bounds,
-        home: &Path,
-    ) -> Result<Option<Option<T>>, Error> {
-        Ok(T::read(section, key, bounds, home)?.map(Some))
+fn number(least: u32, most: u32) -> Kind<u32> {
+    Kind {
+        name: "number",
+        bounds: Some(format!("{least} to {most}")),
+        read: Box::new(move |section, key, _| section.number(key, least.into(), most.into())),
+        toml: |it| Some(i64::from(*it).into()),
     }
+}
 
-    fn toml(&self) -> Option<String> {
-        self.as_ref().and_then(T::toml)
+fn boolean() -> Kind<bool> {
+    Kind {
+        name: "true or false",
+        bounds: None,
+        read: Box::new(|section, key, _| section.boolean(key)),
+        toml: |it| Some((*it).into()),
+    }
+}
+
+fn optional_text() -> Kind<Option<String>> {
+    Kind {
+        name: "text",
+        bounds: None,
+        read: Box::new(|section, key, _| Ok(section.text(key)?.map(Some))),
+        toml: |it| it.as_deref().map(toml::Value::from),
+    }
+}
+
+fn mode() -> Kind<Mode> {
+    Kind {
+        name: "\"auto\", \"poll\" or \"off\"",
+        bounds: None,
+        read: Box::new(|section, key, _| section.parsed(key, Mode::read)),
+        toml: |it| Some(it.as_str().into()),
+    }
+}
+
+fn path() -> Kind<PathBuf> {
+    Kind {
+        name: "path",
+        bounds: None,
+        read: Box::new(|section, key, home| Ok(section.path(key)?.map(|path| home.join(path)))),
+        toml: |it| Some(it.to_string_lossy().as_ref().into()),
+    }
+}
+
+fn optional_path() -> Kind<Option<PathBuf>> {
+    Kind {
+        name: path().name,
+        bounds: None,
+        read: Box::new(|section, key, home| Ok((path().read)(section, key, home)?.map(Some))),
+        toml: |it| it.as_ref().and_then(path().toml),
+    }
+}
+
+/// A database, which is shown without its password.
+fn database() -> Kind<DatabaseUrl> {
+    Kind {
+        name: "text",
+        bounds: None,
+        read: Box::new(|section, key, home| {
+            let parse = |url: &str| DatabaseUrl::from_str(url).map_err(|error| error.to_string());
+            Ok(section.parsed(key, parse)?.map(|url| url.within(home)))
+        }),
+        toml: |it| Some(it.to_string().into()),
     }
 }
