@@ -85,25 +85,6 @@ impl Language {
             Language::Go => vec![template::go(name)],
         }
     }
-
-    /// Return the commands that test and build a project, to run in its folder.
-    pub fn build_steps(self, name: &str) -> Vec<String> {
-        const TARGET: &str = "rustup target add wasm32-wasip2";
-        const BUILD: &str = "./build  # runs the tests first";
-        let steps: &[&str] = match self {
-            Language::Rust => &[
-                TARGET,
-                template::GET_SDK,
-                "cargo test",
-                "cargo build --release --target wasm32-wasip2",
-                &template::rename_module(name),
-            ],
-            Language::RustMain | Language::RustWit => &[TARGET, BUILD],
-            Language::Go => &[],
-            _ => &[BUILD],
-        };
-        steps.iter().map(|step| (*step).to_owned()).collect()
-    }
 }
 
 impl New {
@@ -187,8 +168,22 @@ fn write(folder: &Path, file: &File) -> io::Result<()> {
 
 /// Return the next commands: enter the folder, test, build, run once, deploy.
 fn next_steps(folder: &Path, lang: Language, name: &str) -> Vec<String> {
+    const TARGET: &str = "rustup target add wasm32-wasip2";
+    const BUILD: &str = "./build  # runs the tests first";
+    let build: &[&str] = match lang {
+        Language::Rust => &[
+            TARGET,
+            template::GET_SDK,
+            "cargo test",
+            "cargo build --release --target wasm32-wasip2",
+            &template::rename_module(name),
+        ],
+        Language::RustMain | Language::RustWit => &[TARGET, BUILD],
+        Language::Go => &[],
+        _ => &[BUILD],
+    };
     let mut steps = vec![format!("cd {}", folder.display())];
-    steps.extend(lang.build_steps(name));
+    steps.extend(build.iter().map(|step| (*step).to_owned()));
     if lang != Language::Go {
         let built = format!("target/{name}.wasm");
         let context = match lang {

@@ -30,27 +30,38 @@ pub(crate) struct Example {
 ///
 /// The link to a `Cargo.toml` has another name: cargo leaves a folder with its own `Cargo.toml` out of a package.
 macro_rules! files {
-    (@text $folder:literal $path:literal) => {
+    (@text $folder:expr; $path:literal) => {
         include_str!(concat!("../../../assets/", $folder, "/", $path))
     };
-    (@text $folder:literal $path:literal $link:literal) => {
-        files!(@text $folder $link)
+    (@text $folder:expr; $path:literal $link:literal) => {
+        files!(@text $folder; $link)
     };
-    ($folder:literal: $($path:literal $(= $link:literal)?)*) => {
-        &[$(($path, files!(@text $folder $path $($link)?))),*]
+    ($folder:expr; $($path:literal $(= $link:literal)?)*) => {
+        &[$(($path, files!(@text $folder; $path $($link)?))),*]
+    };
+}
+
+/// Include an example: its name, the folders that it has as links, and its own files.
+macro_rules! example {
+    ($name:literal, $linked:expr; $($file:tt)*) => {
+        Example {
+            name: $name,
+            files: files!(concat!("examples/", $name); $($file)*),
+            linked: $linked,
+        }
     };
 }
 
 const CAMPANILE: Files =
-    files!("wit": "describe.wit" "run-info.wit" "task.wit" "types.wit" "world.wit");
-const CONFIG: Files = files!("wit/deps/config": "store.wit" "world.wit");
+    files!("wit"; "describe.wit" "run-info.wit" "task.wit" "types.wit" "world.wit");
+const CONFIG: Files = files!("wit/deps/config"; "store.wit" "world.wit");
 const KEYVALUE: Files =
-    files!("wit/deps/keyvalue": "atomics.wit" "batch.wit" "store.wit" "world.wit");
-const LOGGING: Files = files!("wit/deps/logging": "logging.wit");
-const CLOCKS: Files = files!("wasi/clocks": "clocks.wit");
-const FILESYSTEM: Files = files!("wasi/filesystem": "filesystem.wit");
-const HTTP: Files = files!("wasi/http": "http.wit");
-const IO: Files = files!("wasi/io": "io.wit");
+    files!("wit/deps/keyvalue"; "atomics.wit" "batch.wit" "store.wit" "world.wit");
+const LOGGING: Files = files!("wit/deps/logging"; "logging.wit");
+const CLOCKS: Files = files!("wasi/clocks"; "clocks.wit");
+const FILESYSTEM: Files = files!("wasi/filesystem"; "filesystem.wit");
+const HTTP: Files = files!("wasi/http"; "http.wit");
+const IO: Files = files!("wasi/io"; "io.wit");
 
 /// The WIT packages of a world that imports files.
 const WITH_FILES: &[(&str, Files)] = &[
@@ -82,73 +93,38 @@ const WORLD: &[(&str, Files)] = &[
     ("wit/deps/logging", LOGGING),
 ];
 
-pub(crate) const RUST: Example = Example {
-    name: "rust-task",
-    files: files!("examples/rust-task": "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "src/lib.rs"),
-    linked: &[],
-};
+pub(crate) const RUST: Example = example!("rust-task", &[];
+    "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "src/lib.rs");
 
-pub(crate) const RUST_MAIN: Example = Example {
-    name: "rust-main-task",
-    files: files!("examples/rust-main-task":
-        "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/main.rs" "src/primes.rs"),
-    linked: &[],
-};
+pub(crate) const RUST_MAIN: Example = example!("rust-main-task", &[];
+    "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/main.rs" "src/primes.rs");
 
-pub(crate) const RUST_WIT: Example = Example {
-    name: "rust-wit-task",
-    files: files!("examples/rust-wit-task":
-        "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/lib.rs" "src/primes.rs" "src/task.rs"
-        "src/webhook.rs"),
-    linked: WORLD,
-};
+pub(crate) const RUST_WIT: Example = example!("rust-wit-task", WORLD;
+    "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/lib.rs" "src/primes.rs" "src/task.rs"
+    "src/webhook.rs");
 
-pub(crate) const PYTHON: Example = Example {
-    name: "python-task",
-    files: files!("examples/python-task":
-        "README.md" "app.py" "build" "primes.py" "requirements.txt" "test_primes.py" "webhook.py"
-        "wit/world.wit"),
-    linked: WITH_HTTP,
-};
+pub(crate) const PYTHON: Example = example!("python-task", WITH_HTTP;
+    "README.md" "app.py" "build" "primes.py" "requirements.txt" "test_primes.py" "webhook.py"
+    "wit/world.wit");
 
-pub(crate) const JAVASCRIPT: Example = Example {
-    name: "javascript-task",
-    files: files!("examples/javascript-task":
-        "README.md" "build" "package-lock.json" "package.json" "src/files.js" "src/primes.js"
-        "src/primes.test.js" "src/task.js" "wit/world.wit"),
-    linked: WITH_FILES,
-};
+pub(crate) const JAVASCRIPT: Example = example!("javascript-task", WITH_FILES;
+    "README.md" "build" "package-lock.json" "package.json" "src/files.js" "src/primes.js"
+    "src/primes.test.js" "src/task.js" "wit/world.wit");
 
-pub(crate) const TYPESCRIPT: Example = Example {
-    name: "typescript-task",
-    files: files!("examples/typescript-task":
-        "README.md" "build" "package-lock.json" "package.json" "src/files.ts" "src/primes.test.ts"
-        "src/primes.ts" "src/task.ts" "tsconfig.json" "wit/world.wit"),
-    linked: WITH_FILES,
-};
+pub(crate) const TYPESCRIPT: Example = example!("typescript-task", WITH_FILES;
+    "README.md" "build" "package-lock.json" "package.json" "src/files.ts" "src/primes.test.ts"
+    "src/primes.ts" "src/task.ts" "tsconfig.json" "wit/world.wit");
 
-pub(crate) const C: Example = Example {
-    name: "c-task",
-    files: files!("examples/c-task":
-        "README.md" "build" "requirements.txt" "src/json.c" "src/json.h" "src/main.c" "src/primes.c"
-        "src/primes.h" "src/test.c"),
-    linked: &[],
-};
+pub(crate) const C: Example = example!("c-task", &[];
+    "README.md" "build" "requirements.txt" "src/json.c" "src/json.h" "src/main.c" "src/primes.c"
+    "src/primes.h" "src/test.c");
 
-pub(crate) const CPP: Example = Example {
-    name: "cpp-task",
-    files: files!("examples/cpp-task":
-        "README.md" "build" "requirements.txt" "src/json.hpp" "src/main.cpp" "src/primes.cpp"
-        "src/primes.hpp" "src/test.cpp"),
-    linked: &[],
-};
+pub(crate) const CPP: Example = example!("cpp-task", &[];
+    "README.md" "build" "requirements.txt" "src/json.hpp" "src/main.cpp" "src/primes.cpp"
+    "src/primes.hpp" "src/test.cpp");
 
-pub(crate) const ZIG: Example = Example {
-    name: "zig-task",
-    files: files!("examples/zig-task":
-        "README.md" "build" "requirements.txt" "src/main.zig" "src/primes.zig"),
-    linked: &[],
-};
+pub(crate) const ZIG: Example = example!("zig-task", &[];
+    "README.md" "build" "requirements.txt" "src/main.zig" "src/primes.zig");
 
 /// The dependency of the example on the SDK of this repository.
 const SDK_HERE: &str = "campanile-sdk = { path = \"../../guest-sdk\" }\n";
