@@ -22,10 +22,9 @@ pub enum Line {
     /// An environment variable of the commands below.
     Variable(String),
     /// A line that has no command, which cron would not accept.
-    NoCommand {
-        /// What to write instead.
-        hint: &'static str,
-    },
+    ///
+    /// The text says what to write instead.
+    NoCommand(&'static str),
 }
 
 /// A command and when to run it.
@@ -108,7 +107,7 @@ fn entry(line: &str, zone: Option<String>, system: bool) -> Line {
                 "write minute, hour, day-of-month, month, day-of-week and a command; or @daily and a command"
             }
         };
-        return Line::NoCommand { hint };
+        return Line::NoCommand(hint);
     }
     let (command, has_input) = up_to_percent(rest);
     Line::Entry(Entry {

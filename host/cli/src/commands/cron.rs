@@ -14,7 +14,7 @@ use crate::output::{self, Result};
 #[derive(Subcommand)]
 pub(crate) enum Cron {
     /// List the next slots of a rule
-    #[command(override_usage = standalone_rule_usage!("next"))]
+    #[command(override_usage = standalone_rule_usage("next"))]
     Next {
         #[command(flatten)]
         rule: StandaloneRule,
@@ -22,7 +22,7 @@ pub(crate) enum Cron {
         count: SlotCount,
     },
     /// Explain a rule in plain English: what it means, its slots, and the effect of clock changes
-    #[command(override_usage = standalone_rule_usage!("explain"))]
+    #[command(override_usage = standalone_rule_usage("explain"))]
     Explain {
         #[command(flatten)]
         rule: StandaloneRule,
@@ -30,7 +30,7 @@ pub(crate) enum Cron {
         count: SlotCount,
     },
     /// Show the slots of a rule in a calendar of months
-    #[command(override_usage = standalone_rule_usage!("calendar"))]
+    #[command(override_usage = standalone_rule_usage("calendar"))]
     Calendar {
         #[command(flatten)]
         rule: StandaloneRule,

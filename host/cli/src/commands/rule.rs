@@ -1,13 +1,14 @@
 //! The options that describe a rule. Every command that takes a rule has the same ones.
 
+use std::time::Duration;
+
 use clap::{ArgGroup, Args};
 
+use super::slots::floor;
 use crate::output::{self, Result};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
-
-const SECOND_US: i64 = 1_000_000;
 
 /// The options of a rule, except its cron expression.
 #[derive(Args)]
@@ -42,15 +43,6 @@ pub(crate) struct RuleOptions {
 }
 
 impl RuleOptions {
-    /// Return the rule; it is `cron` if that is given.
-    pub(crate) fn rule(&self, cron: Option<&str>) -> RuleText {
-        let given = self.expression(cron);
-        let (kind, expression) = given.unwrap_or((RuleKind::Cron, ""));
-        let mut text = RuleText::new(kind, expression, TIMEZONE_DEFAULT);
-        self.apply_to(&mut text);
-        text
-    }
-
     /// Return the kind and the text of the rule, if one is given.
     pub(crate) fn expression<'a>(&'a self, cron: Option<&'a str>) -> Option<(RuleKind, &'a str)> {
         let rules = [
@@ -101,19 +93,13 @@ pub(crate) struct StandaloneRule {
     from: Option<Timestamp>,
 }
 
-/// The usage line of a command with a [`StandaloneRule`].
-macro_rules! standalone_rule_usage {
-    ($command:literal) => {
-        concat!(
-            "campanile cron ",
-            $command,
-            " [OPTIONS] <EXPRESSION>\n       campanile cron ",
-            $command,
-            " [OPTIONS] <--every <PERIOD>|--at <TIME>|--after-completion <PERIOD>>"
-        )
-    };
+/// Return the usage lines of a command with a [`StandaloneRule`].
+pub(crate) fn standalone_rule_usage(command: &str) -> String {
+    format!(
+        "campanile cron {command} [OPTIONS] <EXPRESSION>\n       \
+         campanile cron {command} [OPTIONS] <--every <PERIOD>|--at <TIME>|--after-completion <PERIOD>>"
+    )
 }
-pub(crate) use standalone_rule_usage;
 
 /// A rule with the text that it was parsed from.
 pub(crate) struct ParsedRule {
@@ -126,7 +112,10 @@ pub(crate) struct ParsedRule {
 impl StandaloneRule {
     /// Parse the rule; print a note when it has hashed values, which differ for each schedule.
     pub(crate) fn parse(self) -> Result<ParsedRule> {
-        let text = self.options.rule(self.expression.as_deref());
+        let given = self.options.expression(self.expression.as_deref());
+        let (kind, expression) = given.unwrap_or((RuleKind::Cron, ""));
+        let mut text = RuleText::new(kind, expression, TIMEZONE_DEFAULT);
+        self.options.apply_to(&mut text);
         let rule = Rule::parse(&text, HashKey::NONE)?;
         if is_hashed(&rule) {
             output::print_message(
@@ -134,10 +123,7 @@ impl StandaloneRule {
             );
         }
         // Slots are on whole seconds, so none is between this second and now.
-        let this_second = || {
-            let now = Clock::system().now().micros();
-            Timestamp::from_micros(now - now.rem_euclid(SECOND_US))
-        };
+        let this_second = || floor(Clock::system().now(), Duration::from_secs(1));
         Ok(ParsedRule {
             text,
             rule,

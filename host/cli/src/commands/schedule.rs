@@ -10,8 +10,6 @@ pub(crate) mod import;
 pub(crate) mod record;
 mod why;
 
-use std::path::Path;
-
 use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -21,6 +19,7 @@ use super::slots::{self, SlotCount};
 use crate::Common;
 use crate::environment;
 use crate::output::{self, Result, refused};
+use campanile_engine::definition::policies;
 use campanile_engine::schedule_admin::{
     self, ScheduleDefinition, ScheduleError, Trigger, Triggered,
 };
@@ -33,6 +32,7 @@ use campanile_store::launches;
 use campanile_store::schedules::{self, Pause};
 use campanile_store::{Decision, Origin, Tx};
 use definition::DefinitionOptions;
+use import::Import;
 use record::{NewSchedule, ScheduleDetail, ScheduleRecord};
 
 /// The number of launches that are shown with a schedule.
@@ -91,16 +91,7 @@ pub(crate) enum Schedule {
         name: String,
     },
     /// Launch a schedule now, in addition to its slots
-    Trigger {
-        /// The schedule's name
-        name: String,
-        /// Context merged over the schedule's: a JSON object, or @FILE
-        #[arg(long, value_name = "JSON|@FILE")]
-        context: Option<String>,
-        /// The overlap policy of this launch [default: the schedule's]
-        #[arg(long, value_name = "POLICY", value_parser = Overlap::read)]
-        overlap: Option<Overlap>,
-    },
+    Trigger(TriggerOptions),
     /// Launch the slots of a past time span, and follow the progress until all have ended
     Backfill(Box<backfill::Request>),
     /// Explain why a slot was launched or not, and how it ended
@@ -109,7 +100,7 @@ pub(crate) enum Schedule {
     Check(check::Check),
     /// Import schedules from a crontab
     #[command(subcommand)]
-    Import(import::Import),
+    Import(Import),
 }
 
 /// The person who gives a command.
@@ -148,6 +139,18 @@ pub(crate) struct Add {
     definition: DefinitionOptions,
 }
 
+#[derive(Args)]
+pub(crate) struct TriggerOptions {
+    /// The schedule's name
+    name: String,
+    /// Context merged over the schedule's: a JSON object, or @FILE
+    #[arg(long, value_name = "JSON|@FILE")]
+    context: Option<String>,
+    /// The overlap policy of this launch [default: the schedule's]
+    #[arg(long, value_name = "POLICY", value_parser = Overlap::read)]
+    overlap: Option<Overlap>,
+}
+
 /// The result of a command that changes a schedule.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct ChangeReport<'a> {
@@ -172,11 +175,11 @@ pub(crate) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Valu
     let Some(text) = text else { return Ok(None) };
     let (text, place) = match text.strip_prefix('@') {
         Some(path) => {
-            let read = std::fs::read_to_string(Path::new(path))
-                .map_err(|error| refused!("--context {path}: {error}"))?;
-            (read, path.to_owned())
+            let read = std::fs::read_to_string(path);
+            let read = read.map_err(|error| refused!("--context {path}: {error}"))?;
+            (read, path)
         }
-        None => (text.to_owned(), "--context".to_owned()),
+        None => (text.to_owned(), "--context"),
     };
     match serde_json::from_str(&text) {
         Ok(Value::Object(context)) => Ok(Some(context)),
@@ -196,12 +199,8 @@ impl Schedule {
             Schedule::Skip(skip) => self::edit::skip(common, &skip).await,
             Schedule::List => {
                 let rows = schedules::list(&mut common.read().await?, None, None).await?;
-                common.print_list(
-                    &rows
-                        .into_iter()
-                        .map(ScheduleRecord::new)
-                        .collect::<Vec<_>>(),
-                )
+                let records = rows.into_iter().map(ScheduleRecord::new);
+                common.print_list(&Vec::from_iter(records))
             }
             Schedule::Show { name } => show(common, &name).await,
             Schedule::Next(command) => next(common, &command).await,
@@ -227,15 +226,11 @@ impl Schedule {
                 let remove = async |tx: &mut Tx, now| schedule_admin::remove(tx, &name, now).await;
                 change(common, &name, "removed", remove).await
             }
-            Schedule::Trigger {
-                name,
-                context,
-                overlap,
-            } => trigger(common, &name, context, overlap).await,
+            Schedule::Trigger(options) => trigger(common, &options).await,
             Schedule::Backfill(request) => request.run(common).await,
             Schedule::Why(command) => command.run(common).await,
             Schedule::Check(command) => command.run(common).await,
-            Schedule::Import(command) => command.run(common).await,
+            Schedule::Import(Import::Crontab(crontab)) => crontab.run(common).await,
         }
     }
 }
@@ -276,13 +271,9 @@ async fn change(
     common.print_report(&report, &format!("{done} {schedule}"))
 }
 
-async fn trigger(
-    common: &Common,
-    name: &str,
-    context: Option<String>,
-    overlap: Option<Overlap>,
-) -> Result {
-    let own = read_context(context.as_deref())?;
+async fn trigger(common: &Common, options: &TriggerOptions) -> Result {
+    let (name, overlap) = (options.name.as_str(), options.overlap);
+    let own = read_context(options.context.as_deref())?;
     let context = own.as_ref();
     let trigger = async |tx: &mut Tx, now| {
         let trigger = Trigger { context, overlap };
@@ -324,7 +315,7 @@ async fn show(common: &Common, name: &str) -> Result {
     let row = schedule_admin::find(&mut tx, name).await?;
     // A rule that this version cannot read is shown as it is stored.
     let rule = record::rule(&row).ok();
-    let policies = record::policies(&row).ok();
+    let policies = policies(&row.definition).ok();
     let defaults = common.config()?.late.defaults();
     let json = |(policy, text): (Policy, Option<String>)| {
         let value = text.map_or(Value::Null, |text| policy.json(text));
@@ -345,7 +336,7 @@ async fn next(common: &Common, command: &Next) -> Result {
     let (mut tx, now) = common.read_with_time().await?;
     let row = schedule_admin::find(&mut tx, name).await?;
     let rule = record::rule(&row)?;
-    let policies = record::policies(&row).unwrap_or_default();
+    let policies = policies(&row.definition).unwrap_or_default();
     let skips = record::skips(&row);
     let after = row.state.cursor_at.max(now);
     let slots = record::slots(&row, &rule, &policies, after);

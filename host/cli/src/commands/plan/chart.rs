@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::commands::slots::floor;
 use campanile_model::clock::Timestamp;
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -13,36 +14,6 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// The spans that one block and one line show.
-struct Scale {
-    block: Duration,
-    per_line: u32,
-    word: &'static str,
-    /// The longest forecast for which this scale is chosen.
-    most: Duration,
-}
-
-const SCALES: [Scale; 3] = [
-    Scale {
-        block: MINUTE,
-        per_line: 60,
-        word: "minute",
-        most: Duration::from_secs(36 * 3_600),
-    },
-    Scale {
-        block: HOUR,
-        per_line: 24,
-        word: "hour",
-        most: Duration::from_secs(40 * 24 * 3_600),
-    },
-    Scale {
-        block: DAY,
-        per_line: 28,
-        word: "day",
-        most: Duration::MAX,
-    },
-];
-
 /// Return the lines of a chart of `starts`, the number of starts by minute, from `from` and before `to`.
 /// No line is longer than 100 characters.
 pub(crate) fn lines(
@@ -50,29 +21,30 @@ pub(crate) fn lines(
     from: Timestamp,
     to: Timestamp,
 ) -> Vec<String> {
-    let span = to.since(from);
-    let [minutes, hours, days] = &SCALES;
-    let mut scales = [minutes, hours].into_iter();
-    let scale = scales.find(|scale| span <= scale.most).unwrap_or(days);
+    // The span and the word of one block, and the number of blocks on a line.
+    let (step, word, per_line) = match to.since(from) {
+        span if span <= HOUR * 36 => (MINUTE, "minute", 60),
+        span if span <= DAY * 40 => (HOUR, "hour", 24),
+        _ => (DAY, "day", 28),
+    };
     let mut counts: BTreeMap<Timestamp, u64> = BTreeMap::new();
     for (minute, starts) in starts {
-        *counts.entry(floor(minute, scale.block)).or_default() += starts;
+        *counts.entry(floor(minute, step)).or_default() += starts;
     }
     let most = counts.values().copied().max().unwrap_or_default();
-    let word = scale.word;
     let mut lines = vec![format!("starts per {word}, at most {most}, in UTC:")];
-    let line = scale.block * scale.per_line;
+    let line = step * per_line;
     // A chart of days starts at the first day, the others at a whole hour or day.
     let mut begin = floor(from, line.min(DAY));
     while begin < to {
         let label = begin.to_string()[..16].replace('T', " ");
         let mut text = String::new();
         let mut sum = 0;
-        for number in 0..scale.per_line {
-            let at = begin.plus(scale.block * number);
+        for number in 0..per_line {
+            let at = begin.plus(step * number);
             let count = counts.get(&at).copied().unwrap_or_default();
             sum += count;
-            let is_inside = at < to && at.plus(scale.block) > from;
+            let is_inside = at < to && at.plus(step) > from;
             text.push(if is_inside { block(count, most) } else { ' ' });
         }
         lines.push(format!("{label}  {text}  {sum}"));
@@ -89,12 +61,6 @@ fn block(count: u64, most: u64) -> char {
     let height = (count * BLOCKS.len() as u64).div_ceil(most.max(1));
     let height = usize::try_from(height).unwrap_or(BLOCKS.len());
     BLOCKS[height.clamp(1, BLOCKS.len()) - 1]
-}
-
-/// Return the last multiple of `step` since the epoch that is not after `at`.
-fn floor(at: Timestamp, step: Duration) -> Timestamp {
-    let step = i64::try_from(step.as_micros()).unwrap_or(i64::MAX);
-    Timestamp::from_micros(at.micros() - at.micros().rem_euclid(step))
 }
 
 #[cfg(test)]

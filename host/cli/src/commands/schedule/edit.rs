@@ -81,13 +81,8 @@ pub(crate) struct SkipReport<'a> {
 }
 
 pub(crate) async fn edit(common: &Common, edit: Edit) -> Result {
-    let Edit {
-        name,
-        definition,
-        clear: cleared,
-        revision: expected,
-    } = edit;
-    let changes = definition.parse()?;
+    let (name, cleared) = (&edit.name, &edit.clear);
+    let changes = edit.definition.parse()?;
     if let Some(key) = cleared.iter().find(|key| changes.sets(key)) {
         let flag = key.replace('_', "-");
         return Err(
@@ -104,8 +99,8 @@ pub(crate) async fn edit(common: &Common, edit: Edit) -> Result {
     };
     let (revision, row) = common
         .change(async |tx, now| {
-            let revision = schedule_admin::edit(tx, &name, expected, change, now).await?;
-            Ok((revision, schedule_admin::find(tx, &name).await?))
+            let revision = schedule_admin::edit(tx, name, edit.revision, change, now).await?;
+            Ok((revision, schedule_admin::find(tx, name).await?))
         })
         .await?;
     let schedule = ScheduleRecord::new(row);

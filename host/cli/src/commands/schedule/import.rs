@@ -112,10 +112,8 @@ impl Record for ImportReport {
             self.exist,
             self.refused
         );
-        let mut before_zone = self
-            .lines
-            .iter()
-            .take_while(|line| line.result != LineResult::Zone);
+        let lines = self.lines.iter();
+        let mut before_zone = lines.take_while(|line| line.result != LineResult::Zone);
         let is_imported =
             |line: &LineReport| matches!(line.result, LineResult::Added | LineResult::Exists);
         if !self.has_zone && before_zone.any(is_imported) {
@@ -160,15 +158,8 @@ impl LineReport {
     }
 }
 
-impl Import {
-    pub async fn run(self, common: &Common) -> Result {
-        let Import::Crontab(crontab) = self;
-        crontab.run(common).await
-    }
-}
-
 impl Crontab {
-    async fn run(self, common: &Common) -> Result {
+    pub async fn run(self, common: &Common) -> Result {
         let file = self.file.display();
         let text = self.read().map_err(|error| refused!("{file}: {error}"))?;
         let lines = crontab::read(&text, self.system);
@@ -184,10 +175,9 @@ impl Crontab {
         }
         let lines = match self.dry_run {
             true => {
-                let (db, clock) = common.open_with_clock().await?;
                 // The transaction is not committed, so nothing changes.
-                self.lines(&mut db.write().await?, &lines, clock.now())
-                    .await?
+                let (mut tx, now) = common.write_with_time().await?;
+                self.lines(&mut tx, &lines, now).await?
             }
             false => {
                 let import = async |tx: &mut Tx, now| self.lines(tx, &lines, now).await;
@@ -273,7 +263,7 @@ impl Crontab {
                     report.variable = Some(name.clone());
                     report.notes = vec![variable_note(name).to_owned()];
                 }
-                Line::NoCommand { hint } => report.refuse("it has no command", *hint),
+                Line::NoCommand(hint) => report.refuse("it has no command", *hint),
             }
             reports.push(report);
         }

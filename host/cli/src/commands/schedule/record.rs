@@ -1,17 +1,19 @@
 //! A schedule as a record, and what commands compute from its row.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::commands::rule::is_hashed;
-use crate::commands::slots::without_slots;
+use crate::commands::slots::{floor, without_slots};
 use crate::output::{self, Record, Result};
+use campanile_engine::definition;
 use campanile_engine::schedule_admin::ScheduleError;
 use campanile_model::clock::Timestamp;
 use campanile_schedule::policy::Policies;
-use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleText, Warning};
+use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, Warning};
 use campanile_store::launches::LaunchRow;
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{DbError, Tx};
@@ -19,7 +21,7 @@ use campanile_store::{DbError, Tx};
 /// The number of other schedules in the minute of its next slot from which a new schedule is warned.
 const HERD_MIN: i64 = 10;
 
-const MINUTE_US: i64 = 60_000_000;
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// A schedule.
 #[derive(Serialize, schemars::JsonSchema)]
@@ -104,12 +106,14 @@ impl Record for ScheduleRecord {
             "dst_gap" if rule.dst_gap == DstGap::default() => Some(String::new()),
             "dst_fold" if rule.dst_fold == DstFold::default() => Some(String::new()),
             "exclude" => Some(rule.exclude.join("\n")),
-            "policies" => policies(&self.row).ok().map(|policies| {
-                let lines = policies
-                    .entries()
-                    .map(|(policy, text)| format!("{policy} {text}"));
-                lines.collect::<Vec<_>>().join("\n")
-            }),
+            "policies" => definition::policies(&self.row.definition)
+                .ok()
+                .map(|policies| {
+                    let lines = policies
+                        .entries()
+                        .map(|(policy, text)| format!("{policy} {text}"));
+                    lines.collect::<Vec<_>>().join("\n")
+                }),
             "paused" => Some(self.pause_text()),
             _ => None,
         }
@@ -137,10 +141,8 @@ impl Record for ScheduleDetail {
 impl ScheduleRecord {
     pub fn new(row: Schedule) -> ScheduleRecord {
         let rule = rule(&row).ok();
-        let RuleText {
-            kind, expression, ..
-        } = &row.definition.rule;
-        let written = format!("{kind} {expression}");
+        let text = &row.definition.rule;
+        let written = format!("{} {}", text.kind, text.expression);
         ScheduleRecord {
             resolved: rule.as_ref().map(Rule::resolved_form),
             rule_text: match rule.filter(is_hashed) {
@@ -184,11 +186,6 @@ pub(crate) fn rule(row: &Schedule) -> Result<Rule, ScheduleError> {
     )?)
 }
 
-/// Parse the policies of a schedule.
-pub(crate) fn policies(row: &Schedule) -> Result<Policies, serde_json::Error> {
-    serde_json::from_str(&row.definition.policies)
-}
-
 /// Return the future slots of a schedule that `schedule skip` skips.
 pub(crate) fn skips(row: &Schedule) -> BTreeSet<Timestamp> {
     let mut skips = row.state.history.skipped_slots();
@@ -204,7 +201,7 @@ pub(crate) fn slots<'a>(
     after: Timestamp,
 ) -> impl Iterator<Item = Timestamp> + 'a {
     let skips = skips(row);
-    let mut made = u64::try_from(row.state.history.launches).unwrap_or_default();
+    let mut made = row.state.history.launches_made();
     let mut after = after;
     std::iter::from_fn(move || {
         after = policies.next_slot(rule, after, made)?;
@@ -225,10 +222,10 @@ fn state(row: &Schedule) -> &'static str {
 /// Return whether a schedule without a next slot waits for a host's start or for the end of a launch.
 fn waits_for_event(row: &Schedule) -> bool {
     // Another version may be able to read what this one cannot.
-    let (Ok(rule), Ok(policies)) = (rule(row), policies(row)) else {
+    let Ok((rule, policies)) = definition::parse(&row.definition) else {
         return true;
     };
-    let made = u64::try_from(row.state.history.launches).unwrap_or_default();
+    let made = row.state.history.launches_made();
     let may_launch = || policies.allowed_from(row.state.cursor_at, made).is_some();
     rule.at_host_start() || (rule.delay_after_completion().is_some() && may_launch())
 }
@@ -238,9 +235,8 @@ pub(crate) async fn herd_warning(tx: &mut Tx, row: &Schedule) -> Result<Option<W
     let Some(slot) = row.state.next_slot else {
         return Ok(None);
     };
-    let minute = slot.micros() - slot.micros().rem_euclid(MINUTE_US);
-    let [from, until] = [minute, minute + MINUTE_US].map(Timestamp::from_micros);
-    let others = schedules::waiting(tx, from, until, row.state.id).await?;
+    let minute = floor(slot, MINUTE);
+    let others = schedules::waiting(tx, minute, minute.plus(MINUTE), row.state.id).await?;
     // Another command reports a rule that cannot be read.
     let rule = rule(row).ok().filter(|_| others >= HERD_MIN);
     Ok(rule.map(|rule| rule.crowded(others)))
