@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::Map;
 use tempfile::TempDir;
@@ -57,19 +57,22 @@ pub(crate) enum Bench {
         n: u32,
     },
     /// Measure how late launches are when many schedules are due at once, and count missed and doubled slots
-    Burst {
-        /// The number of schedules
-        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-        schedules: u32,
-        /// The period of the schedules
-        #[arg(long, default_value = "1s", value_name = "PERIOD")]
-        every: String,
-        /// The duration in seconds
-        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-        seconds: u64,
-    },
+    Burst(Burst),
     /// Measure how fast packages load, and how much compiling a large one delays launches
     Load(load::Load),
+}
+
+#[derive(Args)]
+pub(crate) struct Burst {
+    /// The number of schedules
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    schedules: u32,
+    /// The period of the schedules
+    #[arg(long, default_value = "1s", value_name = "PERIOD")]
+    every: String,
+    /// The duration in seconds
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    seconds: u64,
 }
 
 /// The result of `bench launches`.
@@ -118,13 +121,8 @@ impl Bench {
         let config = common.config()?;
         match self {
             Bench::Launches { n } => common.print(&measure_launches(&config, n).await?),
-            Bench::Burst {
-                schedules,
-                every,
-                seconds,
-            } => {
-                let rule = RuleText::new(RuleKind::Every, every, "UTC");
-                let report = measure_burst(&config, schedules, rule, seconds).await?;
+            Bench::Burst(burst) => {
+                let report = burst.measure(&config).await?;
                 common.print(&report)?;
                 output::check(report.missed + report.doubled == 0)
             }
@@ -138,8 +136,8 @@ async fn measure_launches(config: &Config, n: u32) -> Result<LaunchesReport> {
     let database = bare_database(config, n).await?;
 
     let host = BenchHost::start(config, Mode::Off).await?;
-    let now = host.clock().now();
-    add_backlog(host.db(), n, now).await?;
+    let now = host.engine.clock().now();
+    add_backlog(host.engine.db(), n, now).await?;
     // Adding schedules and reading the rows are not parts of a launch.
     let (idle, cost) = Cost::of(host.until_idle()).await;
     idle?;
@@ -150,11 +148,10 @@ async fn measure_launches(config: &Config, n: u32) -> Result<LaunchesReport> {
     if succeeded != n as usize {
         return Err(failed!("{succeeded} of {} launches succeeded", n));
     }
-    let first = rows.iter().map(|row| row.decided_at).min();
+    // There is at least one launch, and every launch has ended.
+    let first = rows.iter().map(|row| row.decided_at).min().unwrap_or(now);
     let ended = rows.iter().filter_map(|row| row.finished_at).max();
-    let (Some(first), Some(ended)) = (first, ended) else {
-        return Err(Failure::failed("no launch was finished"));
-    };
+    let ended = ended.unwrap_or(now);
     let per_s = f64::from(n) / ended.since(first).as_secs_f64();
     let cpu_us = micros(cost.cpu) / f64::from(n);
     let starts = rows.iter().filter_map(|row| row.started_at);
@@ -172,39 +169,37 @@ async fn measure_launches(config: &Config, n: u32) -> Result<LaunchesReport> {
     })
 }
 
-async fn measure_burst(
-    config: &Config,
-    schedules: u32,
-    rule: RuleText,
-    seconds: u64,
-) -> Result<BurstReport> {
-    const MARGIN: Duration = Duration::from_secs(2);
-    let host = BenchHost::start(config, Mode::Off).await?;
-    // All schedules must be added before the first slot.
-    let from = host.clock().now().plus(MARGIN);
-    let until = from.plus(Duration::from_secs(seconds));
-    add_schedules(host.db(), 0..schedules, &rule, from).await?;
-    let ((), cost) = Cost::of(host.clock().sleep_until(until.plus(MARGIN))).await;
-    let rows = host.launches(from, until).await?;
-    host.stop().await?;
+impl Burst {
+    async fn measure(self, config: &Config) -> Result<BurstReport> {
+        const MARGIN: Duration = Duration::from_secs(2);
+        let rule = RuleText::new(RuleKind::Every, self.every, "UTC");
+        let host = BenchHost::start(config, Mode::Off).await?;
+        // All schedules must be added before the first slot.
+        let from = host.engine.clock().now().plus(MARGIN);
+        let until = from.plus(Duration::from_secs(self.seconds));
+        add_schedules(host.engine.db(), 0..self.schedules, &rule, from).await?;
+        let ((), cost) = Cost::of(host.engine.clock().sleep_until(until.plus(MARGIN))).await;
+        let rows = host.launches(from, until).await?;
+        host.stop().await?;
 
-    let rule = Rule::parse(&rule, HashKey::NONE)?;
-    let slots = rule.slots(from, until).count() * schedules as usize;
-    let slot = |row: &LaunchRow| (row.schedule.clone(), row.scheduled_time);
-    let launched: HashSet<_> = rows.iter().map(slot).collect();
-    let succeeded: HashSet<_> = rows.iter().filter(has_succeeded).map(slot).collect();
-    let run_again = rows.iter().filter(|row| row.attempts > 1).count();
-    Ok(BurstReport {
-        backend: config.files.database.backend(),
-        schedules,
-        seconds,
-        slots,
-        succeeded: succeeded.len(),
-        missed: slots - succeeded.len().min(slots),
-        doubled: rows.len() - launched.len() + run_again,
-        lag_ms: lag(&rows),
-        cpu_us_per_launch: micros(cost.cpu) / rows.len().max(1) as f64,
-    })
+        let rule = Rule::parse(&rule, HashKey::NONE)?;
+        let slots = rule.slots(from, until).count() * self.schedules as usize;
+        let slot = |row: &LaunchRow| (row.schedule.clone(), row.scheduled_time);
+        let launched: HashSet<_> = rows.iter().map(slot).collect();
+        let succeeded: HashSet<_> = rows.iter().filter(has_succeeded).map(slot).collect();
+        let run_again = rows.iter().filter(|row| row.attempts > 1).count();
+        Ok(BurstReport {
+            backend: config.files.database.backend(),
+            schedules: self.schedules,
+            seconds: self.seconds,
+            slots,
+            succeeded: succeeded.len(),
+            missed: slots - succeeded.len().min(slots),
+            doubled: rows.len() - launched.len() + run_again,
+            lag_ms: lag(&rows),
+            cpu_us_per_launch: micros(cost.cpu) / rows.len().max(1) as f64,
+        })
+    }
 }
 
 fn has_succeeded(row: &&LaunchRow) -> bool {
@@ -305,14 +300,6 @@ impl BenchHost {
         Ok(host)
     }
 
-    fn db(&self) -> &Db {
-        self.engine.db()
-    }
-
-    fn clock(&self) -> &Clock {
-        self.engine.clock()
-    }
-
     /// Ask `is_done` every `pause` until it is; fail with `message` when the host ends or it takes too long.
     async fn until(
         &self,
@@ -335,7 +322,7 @@ impl BenchHost {
         let digest = ArtifactDigest::of(bytes);
         let message = format!("the host did not load the package `{name}`");
         let is_active = async || {
-            let row = packages::find(&mut self.db().read().await?, name).await?;
+            let row = packages::find(&mut self.engine.db().read().await?, name).await?;
             let row = row.filter(|row| row.missing_since.is_none());
             Ok(row.is_some_and(|row| row.digest.as_ref() == Some(&digest)))
         };
@@ -346,9 +333,9 @@ impl BenchHost {
     async fn until_idle(&self) -> Result {
         let message = "the launches did not end in time";
         let is_idle = async || {
-            let mut tx = self.db().read().await?;
+            let mut tx = self.engine.db().read().await?;
             let next = schedules::next_due(&mut tx).await?;
-            let is_decided = next.is_none_or(|next| next > self.clock().now());
+            let is_decided = next.is_none_or(|next| next > self.engine.clock().now());
             Ok(is_decided && stats::unfinished(&mut tx).await? == 0)
         };
         self.until(Duration::from_millis(100), message, is_idle)
@@ -357,7 +344,7 @@ impl BenchHost {
 
     /// Return the launches of the no-op package with slots after `from` and until `until`.
     async fn launches(&self, from: Timestamp, until: Timestamp) -> Result<Vec<LaunchRow>> {
-        let mut rows = launches::list(&mut self.db().read().await?, None, i64::MAX).await?;
+        let mut rows = launches::list(&mut self.engine.db().read().await?, None, i64::MAX).await?;
         let is_in = |row: &LaunchRow| from < row.scheduled_time && row.scheduled_time <= until;
         rows.retain(|row| row.package == NAME && is_in(row));
         Ok(rows)
@@ -402,7 +389,7 @@ async fn add_schedules(
         max_concurrent: Some(u32::MAX),
         ..Policies::default()
     };
-    schedule_admin::change(db, async |tx| {
+    let adding = schedule_admin::change(db, async |tx| {
         for number in numbers.clone() {
             let wanted = ScheduleDefinition {
                 name: format!("bench-{number}"),
@@ -415,9 +402,8 @@ async fn add_schedules(
             schedule_admin::add(tx, &wanted, Origin::Package, since).await?;
         }
         Ok(())
-    })
-    .await
-    .map_err(Failure::from)
+    });
+    Ok(adding.await?)
 }
 
 /// Measure what one call takes in the bare sandbox, on one guest thread.

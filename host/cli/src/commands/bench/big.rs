@@ -11,21 +11,15 @@ const PAGE_BYTES: u32 = 1 << 16;
 pub(crate) fn component() -> Vec<u8> {
     // The types of `proc_exit`, of `_start`, and of the functions that take time to compile.
     let types = vec![3, 0x60, 1, 0x7f, 0, 0x60, 0, 0, 0x60, 1, 0x7f, 1, 0x7f];
-    let mut imports = vec![1];
-    name(&mut imports, "wasi_snapshot_preview1");
-    name(&mut imports, "proc_exit");
-    imports.extend([0, 0]);
+    // The length of a name comes before it.
+    let imports = b"\x01\x16wasi_snapshot_preview1\x09proc_exit\0\0".to_vec();
     let mut functions = Vec::new();
     number(&mut functions, FUNCTIONS + 1);
     functions.push(1);
     functions.extend(std::iter::repeat_n(2, FUNCTIONS as usize));
     let mut memory = vec![1, 0];
     number(&mut memory, DATA_BYTES / PAGE_BYTES + 1);
-    let mut exports = vec![2];
-    name(&mut exports, "memory");
-    exports.extend([2, 0]);
-    name(&mut exports, "_start");
-    exports.extend([0, 1]);
+    let exports = b"\x02\x06memory\x02\0\x06_start\0\x01".to_vec();
     let mut data = vec![1, 0, 0x41, 0, 0x0b];
     number(&mut data, DATA_BYTES);
     data.extend((0..DATA_BYTES).map(|at| (at / 7) as u8));
@@ -65,11 +59,6 @@ fn code() -> Vec<u8> {
         code.extend(body);
     }
     code
-}
-
-fn name(into: &mut Vec<u8>, name: &str) {
-    number(into, name.len() as u32);
-    into.extend_from_slice(name.as_bytes());
 }
 
 /// Append an unsigned LEB128 number.

@@ -97,20 +97,20 @@ impl Load {
         let host = BenchHost::start(&config, Mode::Auto).await?;
         let mut drops = Vec::new();
         for n in 0..DROPS {
-            let bytes = version(SMALL, host.clock());
+            let bytes = version(SMALL, host.engine.clock());
             drops.push(host.add_package(&format!("small-{n}"), &bytes).await?);
         }
-        let now = host.clock().now();
+        let now = host.engine.clock().now();
         for number in 0..SCHEDULES {
             let rule = RuleText {
                 anchor: Some(now.plus(Duration::from_secs(1) * number / SCHEDULES)),
                 ..RuleText::new(RuleKind::Every, "1s", "UTC")
             };
-            add_schedules(host.db(), number..number + 1, &rule, now).await?;
+            add_schedules(host.engine.db(), number..number + 1, &rule, now).await?;
         }
-        let alone = host.clock().now();
+        let alone = host.engine.clock().now();
         tokio::time::sleep(Duration::from_secs(self.seconds)).await;
-        let compiling = host.clock().now();
+        let compiling = host.engine.clock().now();
         let (dropped_at, active_at) = host.add_package("large", &component).await?;
         // The last launches need time to start.
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -143,9 +143,9 @@ impl BenchHost {
         let partial = self.dir.path().join(format!("{name}.part"));
         std::fs::write(&partial, bytes).map_err(Failure::failed)?;
         std::fs::rename(&partial, partial.with_extension("wasm")).map_err(Failure::failed)?;
-        let dropped_at = self.clock().now().plus(QUIET + SETTLE);
+        let dropped_at = self.engine.clock().now().plus(QUIET + SETTLE);
         self.until_active(name, bytes, POLL_INTERVAL).await?;
-        Ok((dropped_at, self.clock().now()))
+        Ok((dropped_at, self.engine.clock().now()))
     }
 }
 
@@ -223,11 +223,8 @@ fn load_again(config: &Config, component: &[u8]) -> Result<Duration> {
 
 /// Return a new version of a file: a custom section changes the bytes and not the code.
 fn version(bytes: &[u8], clock: &Clock) -> Vec<u8> {
-    let mut version = bytes.to_vec();
-    version.extend_from_slice(&[0, 20, 3]);
-    version.extend_from_slice(b"own");
-    version.extend_from_slice(RunId::new(clock.now()).0.as_bytes());
-    version
+    let id = RunId::new(clock.now()).0;
+    [bytes, b"\x00\x14\x03own", id.as_bytes()].concat()
 }
 
 fn millis(span: Duration) -> f64 {
