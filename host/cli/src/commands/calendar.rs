@@ -54,7 +54,23 @@ impl Months {
         after: Timestamp,
         as_json: bool,
     ) -> Result {
-        let calendar = Calendar::of(rule, slots, after, self.number)?;
+        let date = rule.local(after).date();
+        let mut calendar = Calendar {
+            begin: date.with_day(1).unwrap_or(date),
+            months: self.number,
+            counts: BTreeMap::new(),
+        };
+        let end = calendar.month(self.number);
+        let dates = slots.map(|slot| rule.local(slot).date());
+        for (number, date) in dates.take_while(|&date| date < end).enumerate() {
+            if number == SLOTS_MAX {
+                return Err(
+                    refused!("the rule has more than {SLOTS_MAX} slots in these months")
+                        .hint("ask for fewer with --months"),
+                );
+            }
+            *calendar.counts.entry(date).or_default() += 1;
+        }
         if as_json {
             let days = calendar.counts.iter().map(|(date, &count)| Day {
                 date: date.to_string(),
@@ -76,33 +92,6 @@ impl Months {
 }
 
 impl Calendar {
-    fn of(
-        rule: &Rule,
-        slots: impl Iterator<Item = Timestamp>,
-        after: Timestamp,
-        months: u32,
-    ) -> Result<Calendar> {
-        let date = rule.local(after).date();
-        let begin = date.with_day(1).unwrap_or(date);
-        let mut calendar = Calendar {
-            begin,
-            months,
-            counts: BTreeMap::new(),
-        };
-        let end = calendar.month(months);
-        let dates = slots.map(|slot| rule.local(slot).date());
-        for (number, date) in dates.take_while(|&date| date < end).enumerate() {
-            if number == SLOTS_MAX {
-                return Err(
-                    refused!("the rule has more than {SLOTS_MAX} slots in these months")
-                        .hint("ask for fewer with --months"),
-                );
-            }
-            *calendar.counts.entry(date).or_default() += 1;
-        }
-        Ok(calendar)
-    }
-
     /// Return the first day of a month; the first month is 0.
     fn month(&self, number: u32) -> NaiveDate {
         let begin = self.begin.checked_add_months(Later::new(number));

@@ -174,16 +174,12 @@ pub(crate) fn close_to_limit(share: &Share) -> String {
 
 /// Return `memory: 60 MiB of 64 MiB (94 %)`.
 fn used_of_limit(share: &Share) -> String {
-    let Share {
-        resource,
-        used,
-        limit,
-    } = *share;
-    let percent = match limit {
+    let resource = share.resource;
+    let percent = match share.limit {
         0 => "all".to_owned(),
-        limit => format!("{} %", u128::from(used) * 100 / u128::from(limit)),
+        limit => format!("{} %", u128::from(share.used) * 100 / u128::from(limit)),
     };
-    let (used, limit) = (amount(resource, used), amount(resource, limit));
+    let [used, limit] = [share.used, share.limit].map(|value| amount(resource, value));
     format!("{resource}: {used} of {limit} ({percent})")
 }
 

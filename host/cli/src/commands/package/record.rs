@@ -171,18 +171,14 @@ pub(crate) fn list(common: &Common, rows: Vec<PackageRow>) -> Result {
 pub(crate) async fn show(common: &Common, tx: &mut Tx, row: PackageRow) -> Result {
     let schedules = schedules::list(tx, None, Some(&row.name)).await?;
     let versions = package_versions::of_package(tx, &row.name).await?;
-    let bytes = versions
-        .iter()
-        .map(|version| version.size_bytes.unsigned_abs());
+    let schedules = schedules.into_iter();
+    let sizes = versions.iter().map(|version| version.size_bytes);
     let grants = row.grants.lines().map(serde_json::from_str);
     let detail = PackageDetail {
         manifest: serde_json::from_str(&row.manifest).unwrap_or_default(),
-        schedules: schedules
-            .into_iter()
-            .map(|schedule| schedule.definition.name)
-            .collect(),
+        schedules: schedules.map(|row| row.definition.name).collect(),
         grants: grants.filter_map(Result::ok).collect(),
-        bytes_kept: bytes.sum(),
+        bytes_kept: sizes.map(i64::unsigned_abs).sum(),
         versions: versions
             .into_iter()
             .map(|version| VersionRecord::new(&row, version))
