@@ -65,7 +65,15 @@ impl BackfillCommand {
                 common.print(&BackfillRecord::read(&mut common.read().await?, id).await?)
             }
             BackfillCommand::Show { id, follow: true } => follow(common, id).await,
-            BackfillCommand::Cancel { id, by: By { by } } => cancel(common, id, &by).await,
+            BackfillCommand::Cancel { id, by: By { by } } => {
+                let cancel = async |tx: &mut Tx, now| {
+                    let skipped = backfill::cancel(tx, id, &by, now).await?;
+                    Ok((skipped, BackfillRecord::read(tx, id).await?))
+                };
+                let (skipped, record) = common.change(cancel).await?;
+                let text = format!("cancelled backfill {id}: {skipped} launches had not started");
+                common.print_report(&record, &text)
+            }
         }
     }
 }
@@ -225,15 +233,4 @@ async fn obstacle(
         )
     };
     Ok(is_missing.then(why))
-}
-
-async fn cancel(common: &Common, id: BackfillId, by: &str) -> Result {
-    let (skipped, record) = common
-        .change(async |tx, now| {
-            let skipped = backfill::cancel(tx, id, by, now).await?;
-            Ok((skipped, BackfillRecord::read(tx, id).await?))
-        })
-        .await?;
-    let text = format!("cancelled backfill {id}: {skipped} launches had not started");
-    common.print_report(&record, &text)
 }

@@ -99,14 +99,8 @@ impl Plan {
             schedule_admin::find(&mut tx, name).await?;
         }
         drop(tx);
-        let report = PlanReport::new(
-            &self,
-            question,
-            &snapshot,
-            present.as_ref(),
-            omitted,
-            refused,
-        );
+        let present = present.as_ref();
+        let report = PlanReport::new(&self, question, &snapshot, present, omitted, refused);
         common.print(&report)?;
         output::check(report.refused.is_empty())
     }

@@ -136,21 +136,18 @@ impl Run {
             stdout: row.stdout,
             stderr: row.stderr,
         });
-        print_logs(common, &Vec::from_iter(tasks))
-    }
-}
-
-fn print_logs(common: &Common, tasks: &[TaskLogs]) -> Result {
-    if common.json {
-        return output::print_json(tasks);
-    }
-    for task in tasks {
-        output::print_line!("== {} (attempt {})", task.task, task.attempt)?;
-        for line in log_lines(&task.logs, &task.stdout, &task.stderr) {
-            output::print_line(&line)?;
+        let tasks = Vec::from_iter(tasks);
+        if common.json {
+            return output::print_json(&tasks);
         }
+        for task in &tasks {
+            output::print_line!("== {} (attempt {})", task.task, task.attempt)?;
+            for line in log_lines(&task.logs, &task.stdout, &task.stderr) {
+                output::print_line(&line)?;
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Parse the stored usage of a call: `{"memory":[used, limit], …}`.

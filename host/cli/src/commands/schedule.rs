@@ -15,6 +15,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::calendar::Months;
+use super::serve;
 use super::slots::{self, SlotCount};
 use crate::Common;
 use crate::environment;
@@ -316,7 +317,7 @@ async fn show(common: &Common, name: &str) -> Result {
     // A rule that this version cannot read is shown as it is stored.
     let rule = record::rule(&row).ok();
     let policies = policies(&row.definition).ok();
-    let defaults = common.config()?.late.defaults();
+    let defaults = serve::settings(&common.config()?).late;
     let json = |(policy, text): (Policy, Option<String>)| {
         let value = text.map_or(Value::Null, |text| policy.json(text));
         (policy.to_string(), value)

@@ -16,6 +16,7 @@ use campanile_engine::{Engine, Followed, FollowedFile, RecoveryLimits, Settings}
 use campanile_model::clock::Clock;
 use campanile_package::{HostRules, Packages, PluginsFolder};
 use campanile_sandbox::Sandbox;
+use campanile_schedule::policy::Defaults;
 use campanile_store::{Db, DbError};
 
 /// The first and the longest pause between two attempts to open the database.
@@ -88,7 +89,10 @@ pub(crate) fn settings(config: &Config) -> Settings {
         runs_max: config.host.runs_max as usize,
         lease: config.recovery.lease,
         renew: config.recovery.renew,
-        late: config.late.defaults(),
+        late: Defaults {
+            misfire_grace: config.late.misfire_grace,
+            catchup_window: config.late.catchup_window,
+        },
         recovery: RecoveryLimits {
             lost_threshold: config.recovery.lost_threshold,
             age_max: config.recovery.max_age,

@@ -11,7 +11,6 @@ use campanile_engine::watch::Mode;
 use campanile_model::text::{duration_text, size_text};
 use campanile_package::reference::KeyHelp;
 use campanile_package::toml_reader::{Error, Section};
-use campanile_schedule::policy::Defaults;
 use campanile_store::DatabaseUrl;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -216,16 +215,6 @@ impl Recovery {
             return wrong("max_age", age, "lost_threshold", lost, advice);
         }
         Ok(())
-    }
-}
-
-impl Late {
-    /// Return the defaults of schedules that do not set these policies.
-    pub fn defaults(&self) -> Defaults {
-        Defaults {
-            misfire_grace: self.misfire_grace,
-            catchup_window: self.catchup_window,
-        }
     }
 }
 

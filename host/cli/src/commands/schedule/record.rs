@@ -180,10 +180,8 @@ impl ScheduleRecord {
 
 /// Parse the rule of a schedule.
 pub(crate) fn rule(row: &Schedule) -> Result<Rule, ScheduleError> {
-    Ok(Rule::parse(
-        &row.definition.rule,
-        HashKey::of(row.state.id),
-    )?)
+    let key = HashKey::of(row.state.id);
+    Ok(Rule::parse(&row.definition.rule, key)?)
 }
 
 /// Return the future slots of a schedule that `schedule skip` skips.
