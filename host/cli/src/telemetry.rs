@@ -6,7 +6,10 @@ use std::io::IsTerminal as _;
 
 use crate::environment;
 use campanile_model::text::printable;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Return the filter that applies without `CAMPANILE_LOG`.
 ///
@@ -34,30 +37,31 @@ pub enum LogFormat {
 /// When `CAMPANILE_LOG` is not a valid filter, or the log of this process was set up before.
 pub fn init(format: LogFormat) -> Result<(), String> {
     let filter = filter(std::env::var_os(environment::LOG).as_deref())?;
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = fmt::layer()
         // Reporting a closed stderr on stderr would panic. A host must survive the reader of its log.
         .log_internal_errors(false)
         .with_writer(std::io::stderr);
+    let log = tracing_subscriber::registry().with(filter);
     let done = match format {
         LogFormat::Human => {
             let colours = colours(
                 std::io::stderr().is_terminal(),
                 std::env::var_os(environment::NO_COLOR).as_deref(),
             );
-            lines.with_target(false).with_ansi(colours).try_init()
+            let lines = lines.with_target(false).with_ansi(colours);
+            log.with(lines).try_init()
         }
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+        LogFormat::Json => log.with(lines.json().flatten_event(true)).try_init(),
     };
     done.map_err(|_| "logging is already set up in this process".to_owned())
 }
 
-fn filter(text: Option<&OsStr>) -> Result<EnvFilter, String> {
+fn filter(text: Option<&OsStr>) -> Result<Targets, String> {
     let text = match text {
         Some(text) if !text.is_empty() => text.to_string_lossy(),
         _ => Cow::Owned(filter_default()),
     };
-    EnvFilter::try_new(&text).map_err(|error| {
+    text.parse().map_err(|error: ParseError| {
         let text = printable(&text);
         format!(
             "CAMPANILE_LOG=`{text}` is not a log filter ({error}): write a level such as `debug`, or `info,campanile=trace`"
