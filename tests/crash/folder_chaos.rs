@@ -164,8 +164,9 @@ impl FolderChaos {
 
     fn expected_of(&self, name: &str, path: &Path) -> Expected {
         let sidecar = fs::read_to_string(path.with_extension("toml")).unwrap_or_default();
+        // Reading a pipe would wait for a writer.
         let is_file = fs::metadata(path).is_ok_and(|found| found.is_file());
-        let bytes = fs::read(path).ok().filter(|_| is_file);
+        let bytes = is_file.then(|| fs::read(path).ok()).flatten();
         let digest = bytes.map(|bytes| ArtifactDigest::of(&bytes).as_str().to_owned());
         let program_of = |digest: &String| self.versions.get(digest).copied();
         let known = digest.filter(|digest| program_of(digest).is_some());
