@@ -56,11 +56,15 @@ CREATE TABLE package (
     rejected_at TEXT,
     -- The host that has that file in its folder.
     rejected_by BLOB REFERENCES host (id),
+    -- Set while a host loads the newest file, once that has taken a second.
+    loading_since TEXT,
+    loading_by BLOB REFERENCES host (id),
     CHECK ((digest IS NULL) = (loaded_at IS NULL)),
     CHECK ((pending_digest IS NULL) = (pending_since IS NULL)),
     CHECK (pending_digest IS NULL OR (digest IS NOT NULL AND digest <> pending_digest AND rejection IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_at IS NULL)),
-    CHECK ((rejection IS NULL) = (rejected_by IS NULL))
+    CHECK ((rejection IS NULL) = (rejected_by IS NULL)),
+    CHECK ((loading_since IS NULL) = (loading_by IS NULL))
 ) STRICT;
 
 -- The versions of a package that a host has seen, and a person's decision about each. It holds for every host.

@@ -7,6 +7,7 @@ mod docs;
 mod edit;
 mod folder;
 mod guest;
+mod hostile_files;
 mod https;
 mod import;
 mod languages;

@@ -46,7 +46,7 @@ impl TestHost {
         next: Timestamp,
     ) -> TestHost {
         let clock = Clock::simulated(at(0));
-        let live_host = host::start(&test, &clock, &host::sandbox(&clock), "host-1").await;
+        let live_host = host::start(&test, &clock, &host::loader(&clock), "host-1").await;
         let definition = Revision {
             rule,
             policies: serde_json::to_string(&policies).unwrap(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use campanile_engine::{Engine, RecoveryLimits, Settings};
 use campanile_model::clock::Clock;
-use campanile_package::{HostRules, Packages, PluginsFolder};
+use campanile_package::{HostRules, PackageLoader, Packages, PluginsFolder};
 use campanile_sandbox::{Limits, Sandbox, SandboxSettings};
 use campanile_schedule::policy::Defaults;
 use campanile_store::HostLock;
@@ -35,6 +35,7 @@ pub async fn start(
         stack_bytes_max: 1 << 20,
     };
     let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
+    let loader = Arc::new(PackageLoader::in_this_process(sandbox));
     let plugins = test.place.folder.path().join("plugins");
     std::fs::create_dir_all(&plugins).unwrap();
     std::fs::write(plugins.join(format!("{name}.wasm")), bytes).unwrap();
@@ -45,14 +46,14 @@ pub async fn start(
         own_paths: Vec::new(),
         secrets: Default::default(),
     };
-    let mut folder = PluginsFolder::open(&plugins, Arc::clone(&sandbox), rules).unwrap();
+    let mut folder = PluginsFolder::open(&plugins, Arc::clone(&loader), rules).unwrap();
     let (engine, lock) = Engine::start(
         test.db.clone(),
         clock.clone(),
         Some("host-1"),
         settings,
         Packages::default(),
-        sandbox,
+        loader,
     )
     .await
     .unwrap();

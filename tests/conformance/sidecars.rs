@@ -179,10 +179,10 @@ async fn rejections_of_a_host_are_deleted_when_the_host_ends(test: TestDb) {
     packages::reject(&mut tx, second, "living", "not wasm", at(2))
         .await
         .unwrap();
-    packages::forget_rejections_of_ended(&mut tx).await.unwrap();
+    packages::forget_files_of_ended(&mut tx).await.unwrap();
     assert_eq!(packages::list(&mut tx, None).await.unwrap().len(), 3);
     hosts::end(&mut tx, first, at(3)).await.unwrap();
-    packages::forget_rejections_of_ended(&mut tx).await.unwrap();
+    packages::forget_files_of_ended(&mut tx).await.unwrap();
     let all = packages::list(&mut tx, None).await.unwrap();
     let all: Vec<_> = all
         .iter()

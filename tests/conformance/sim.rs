@@ -19,7 +19,7 @@ use campanile_engine::backfill::{self, BackfillRequest};
 use campanile_engine::schedule_admin::{self, ScheduleError, Skip, Trigger};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
-use campanile_sandbox::Sandbox;
+use campanile_package::PackageLoader;
 use campanile_schedule::policy::{Delivery, Overlap};
 use campanile_store::runs::RunEnd;
 use campanile_store::schedules::Pause;
@@ -83,7 +83,7 @@ async fn check_sequences(test: TestDb) {
 
 struct Simulation {
     test: TestDb,
-    sandbox: Arc<Sandbox>,
+    loader: Arc<PackageLoader>,
     clock: Clock,
     random: StdRng,
     seed: u64,
@@ -101,7 +101,7 @@ impl Simulation {
         let clock = Clock::simulated(at(0));
         Simulation {
             test,
-            sandbox: host::sandbox(&clock),
+            loader: host::loader(&clock),
             clock,
             random: StdRng::seed_from_u64(0),
             seed: 0,
@@ -478,7 +478,7 @@ impl Simulation {
             Backend::Sqlite => format!("host-{}", self.hosts_started % 2),
             Backend::Postgres => format!("host-{}", self.hosts_started),
         };
-        let host = host::start(&self.test, &self.clock, &self.sandbox, &name).await;
+        let host = host::start(&self.test, &self.clock, &self.loader, &name).await;
         self.hosts.push(host);
     }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use campanile_model::clock::{Clock, Timestamp};
+use campanile_package::{Attempt, PackageLoader, load};
 use campanile_sandbox::{BucketGrant, DirectoryGrant, Sandbox, SandboxSettings, Secret, Time};
 use campanile_trial::{self, Stage, Subject};
 use serde_json::Value;
@@ -76,8 +77,8 @@ impl TaskTest {
             .map_err(|error| Error::Test(format!("{}: {error}", path.display())))?;
         let name = campanile_package::name_of(path);
         let sandbox = sandbox()?;
-        let compiled =
-            block_on(async { campanile_package::compile(&sandbox, &name, bytes).await })?;
+        let loader = PackageLoader::in_this_process(sandbox);
+        let compiled = block_on(async { load(&loader, &name, bytes, Attempt::First).await })?;
         let (artifact, manifest) =
             compiled.map_err(|why| Error::Refused(format!("{}: {why}", path.display())))?;
         let task = match manifest.tasks.as_slice() {

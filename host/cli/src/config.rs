@@ -14,6 +14,7 @@ use self::settings::{Entry, YEAR, check_host_name};
 use crate::environment;
 use campanile_engine::secrets::Source;
 use campanile_model::text::{self, size_text};
+use campanile_package::LoadLimits;
 use campanile_package::files;
 use campanile_package::limits::{self, LimitChanges};
 use campanile_package::toml_reader::{self, Document, Section};
@@ -23,7 +24,7 @@ use campanile_store::InvalidDatabaseUrl;
 mod secrets;
 mod settings;
 
-pub use settings::{Audit, Files, Host, Late, Recovery, Sandbox, Watch};
+pub use settings::{Audit, Files, Host, Late, Packages, Recovery, Sandbox, Watch};
 
 /// The file in the working directory that is read when no file is named.
 pub const FILE_NAME: &str = "campanile.toml";
@@ -62,6 +63,7 @@ pub struct Config {
     pub recovery: Recovery,
     pub audit: Audit,
     pub late: Late,
+    pub packages: Packages,
     pub sandbox: Sandbox,
     /// The source of each secret, by its name.
     pub secrets: BTreeMap<String, Source>,
@@ -181,6 +183,14 @@ impl Config {
         }
     }
 
+    /// Return what one load of a package may take.
+    pub fn load_limits(&self) -> LoadLimits {
+        LoadLimits {
+            memory_bytes: self.packages.load_memory_bytes,
+            time: self.packages.load_time,
+        }
+    }
+
     /// Return the paths that no task may be granted to write: the configuration, the schedules file, the database, the
     /// compiled code, and the files of secrets.
     pub fn own_paths(&self) -> Vec<PathBuf> {
@@ -253,6 +263,7 @@ impl Config {
                 }
                 Ok(late)
             })?,
+            packages: read_table(&mut top, "packages", |table| Packages::read(table, home))?,
             sandbox,
             secrets: secrets::read(top.named_tables("secrets")?, home, env)?,
         };
@@ -287,7 +298,7 @@ impl Config {
     }
 
     /// List the keys of each table.
-    fn entries(&self) -> [(&'static str, Vec<Entry>); 8] {
+    fn entries(&self) -> [(&'static str, Vec<Entry>); 9] {
         let limits = LIMITS.iter().zip(limits::keys()).map(|(spec, help)| {
             let amount = self.limits.get(spec.resource);
             Entry {
@@ -304,6 +315,7 @@ impl Config {
             ("recovery", self.recovery.entries()),
             ("audit", self.audit.entries()),
             ("late", self.late.entries()),
+            ("packages", self.packages.entries()),
             ("sandbox", self.sandbox.entries()),
         ]
     }

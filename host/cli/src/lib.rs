@@ -132,11 +132,21 @@ enum Command {
     /// Measure the speed of launches on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Load one file: a process that `serve` and `task` start for each file
+    #[command(name = LOAD_COMMAND, hide = true)]
+    LoadPackage { settings: String },
 }
+
+/// The command of the process that loads one file.
+const LOAD_COMMAND: &str = "load-package";
 
 /// Parse the arguments, run the command, and return the exit code.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Command::LoadPackage { settings } = &cli.command {
+        // Before this process has a second thread, which would not be confined.
+        return campanile_package::load_in_this_process(settings);
+    }
     let json = cli.common.json;
     let done = tokio::runtime::Runtime::new()
         .map_err(|error| failed!("threads cannot be started: {error}"))
@@ -172,6 +182,8 @@ impl Cli {
             Command::Db(command) => command.run(&common).await,
             Command::Config(command) => command.run(&common),
             Command::Bench(command) => command.run(&common).await,
+            // `main` runs it without threads.
+            Command::LoadPackage { .. } => Ok(()),
         };
         if let Some(db) = common.opened.get() {
             close(db).await;

@@ -144,8 +144,10 @@ pub async fn health(tx: &mut Tx, now: Timestamp, offset_us: i64) -> Result<Healt
         let why = printable_line(&why);
         format!("the package `{name}` has a file that cannot be used: {why}")
     });
+    let loads = stats::loads(tx).await?.into_iter();
+    let loads = loads.map(|(name, since)| format!("the package `{name}` is loading since {since}"));
     Ok(Health {
-        notes: notes.collect(),
+        notes: notes.chain(loads).collect(),
         ..judge(signs, offset_us)
     })
 }

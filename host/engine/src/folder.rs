@@ -4,7 +4,9 @@
 //! gone. A scan finds such a file again each time, because it differs from the active version. That costs one query,
 //! which also notices when an operator decides, or when the sidecar grants what the version requests.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::approval::{self, VersionAdmission};
 use crate::ctx::{Ctx, SharedCtx};
@@ -24,7 +26,12 @@ use campanile_store::{DbError, package_versions, packages, sidecars};
 pub(crate) struct FolderSync {
     pub(crate) folder: PluginsFolder,
     pub(crate) watcher: Watch,
+    /// The packages that are recorded as being loaded.
+    pub(crate) recorded_loads: BTreeSet<String>,
 }
+
+/// A load that takes longer is recorded, so that `package list` and `health` show it.
+const LONG_LOAD: Duration = Duration::from_secs(1);
 
 impl Service for FolderSync {
     const STEP: &'static str = "following the plugin folder";
@@ -32,12 +39,16 @@ impl Service for FolderSync {
     const IS_INTERRUPTIBLE: bool = true;
 
     fn first(_: &Ctx) -> Next {
-        Next::WhenWoken
+        Next::After(LONG_LOAD)
     }
 
     async fn tick(&mut self, ctx: &SharedCtx, _: Timestamp) -> Result<Next> {
         scan(ctx, &mut self.folder).await?;
-        Ok(Next::WhenWoken)
+        self.record_loads(ctx).await?;
+        Ok(match self.folder.is_loading() {
+            true => Next::After(LONG_LOAD),
+            false => Next::WhenWoken,
+        })
     }
 
     fn after_error(error: &EngineError) -> Next {
@@ -51,8 +62,74 @@ impl Service for FolderSync {
     async fn woken(&mut self, ctx: &Ctx) {
         tokio::select! {
             () = self.watcher.changed() => {}
+            () = self.folder.load_ended() => {}
             () = ctx.wake.folder_sync.notified() => {}
         }
+    }
+}
+
+impl FolderSync {
+    /// Record which files are being loaded, and since when.
+    async fn record_loads(&mut self, ctx: &Ctx) -> Result {
+        let now = ctx.clock.now();
+        let long: BTreeMap<String, Timestamp> = (self.folder.loading())
+            .map(|(name, since)| (name.to_owned(), since.elapsed()))
+            .filter(|(_, elapsed)| *elapsed >= LONG_LOAD)
+            .map(|(name, elapsed)| (name, now.minus(elapsed)))
+            .collect();
+        let ended: Vec<&String> = (self.recorded_loads.iter())
+            .filter(|name| !long.contains_key(*name))
+            .collect();
+        let begun = long
+            .iter()
+            .filter(|(name, _)| !self.recorded_loads.contains(*name));
+        let begun: Vec<_> = begun.collect();
+        if ended.is_empty() && begun.is_empty() {
+            return Ok(());
+        }
+        let mut tx = ctx.db.write().await?;
+        for name in ended {
+            packages::set_loading(&mut tx, ctx.host, name, None).await?;
+        }
+        for (name, since) in begun {
+            packages::set_loading(&mut tx, ctx.host, name, Some(*since)).await?;
+        }
+        tx.commit().await?;
+        self.recorded_loads = long.into_keys().collect();
+        Ok(())
+    }
+}
+
+/// How long the start of a host waits for files that are being loaded.
+const START_WAIT: Duration = Duration::from_secs(10);
+
+/// Scan the folder, and load its files as far as they can be loaded within [`START_WAIT`].
+///
+/// Of a package whose newest file takes longer, the active version is restored.
+pub(crate) async fn scan_at_start(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
+    match tokio::time::timeout(START_WAIT, scan_and_load(ctx, folder)).await {
+        Ok(scanned) => scanned,
+        Err(_) => {
+            let slow: Vec<String> = (folder.loading())
+                .map(|(name, _)| name.to_owned())
+                .collect();
+            for name in slow {
+                tracing::warn!(package = %name, "the file is still being loaded; the host starts without it");
+                restore_from_db(ctx, folder, &name).await?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Scan the folder until every file is loaded.
+pub(crate) async fn scan_and_load(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
+    loop {
+        scan(ctx, folder).await?;
+        if !folder.is_loading() {
+            return Ok(());
+        }
+        folder.load_ended().await;
     }
 }
 

@@ -86,8 +86,8 @@ pub use work::Work;
 use backfill::BackfillProgress;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{HostId, RunId};
-use campanile_package::{Packages, PluginsFolder};
-use campanile_sandbox::{Sandbox, StopSignal};
+use campanile_package::{PackageLoader, Packages, PluginsFolder};
+use campanile_sandbox::StopSignal;
 use campanile_store::runs::Finish;
 use campanile_store::{Db, HostLock};
 use ctx::{Ctx, SharedCtx};
@@ -151,13 +151,13 @@ impl Engine {
         name: Option<&str>,
         settings: Settings,
         packages: Packages,
-        sandbox: Arc<Sandbox>,
+        loader: Arc<PackageLoader>,
     ) -> Result<(Arc<Engine>, HostLock), StartError> {
         let (name, lock) = start::lock_name(&db, name).await?;
         let ctx = Arc::new(Ctx::new(db, clock, name, settings, packages));
         clock_keeper::measure_clock(&ctx).await?;
         start::register(&ctx, ctx.clock.now()).await?;
-        let executor = Arc::new(Executor::new(Arc::clone(&ctx), sandbox));
+        let executor = Arc::new(Executor::new(Arc::clone(&ctx), loader));
         Ok((Arc::new(Engine { ctx, executor }), lock))
     }
 
@@ -226,9 +226,9 @@ impl Engine {
         lease_keeper::drop_expired(&self.ctx, now);
     }
 
-    /// Scan the plugin folder once, and record and apply what changed.
+    /// Scan the plugin folder until every file is loaded, and record and apply what changed.
     pub async fn scan(&self, folder: &mut PluginsFolder) -> Result {
-        folder::scan(&self.ctx, folder).await
+        folder::scan_and_load(&self.ctx, folder).await
     }
 
     /// The database of this engine.

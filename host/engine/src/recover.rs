@@ -228,7 +228,7 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
 /// Forget which packages ended hosts had in their folders. A package that no live host has is missing.
 pub(crate) async fn forget_packages(tx: &mut Tx, now: Timestamp) -> Result {
     packages::withdraw_ended(tx).await?;
-    packages::forget_rejections_of_ended(tx).await?;
+    packages::forget_files_of_ended(tx).await?;
     mark_missing(tx, now).await
 }
 

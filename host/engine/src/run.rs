@@ -13,8 +13,9 @@ use crate::service::retry_while_tracked;
 use crate::versions::{CannotBegin, Version, Versions};
 use crate::work::{Work, stored_json};
 use campanile_model::clock::Timestamp;
+use campanile_package::PackageLoader;
 use campanile_package::context::{ReservedKey, check};
-use campanile_sandbox::{Call, Outcome, Report, Sandbox, StopSignal, Usage, World};
+use campanile_sandbox::{Call, Outcome, Report, StopSignal, Usage, World};
 use campanile_schedule::policy::Delivery;
 use campanile_store::FailureKind;
 use campanile_store::runs::{self, Finish, RunEnd};
@@ -26,20 +27,20 @@ use campanile_workflow::workflow::{CallResult, RecordedCall, Step, Workflow};
 /// What executes the runs of a host.
 pub(crate) struct Executor {
     ctx: SharedCtx,
-    sandbox: Arc<Sandbox>,
+    loader: Arc<PackageLoader>,
     vault: Vault,
     versions: Versions,
     bucket_permits: BucketPermits,
 }
 
 impl Executor {
-    pub(crate) fn new(ctx: SharedCtx, sandbox: Arc<Sandbox>) -> Executor {
+    pub(crate) fn new(ctx: SharedCtx, loader: Arc<PackageLoader>) -> Executor {
         Executor {
             vault: Vault::new(ctx.settings.secrets.clone()),
             versions: Versions::default(),
             bucket_permits: BucketPermits::default(),
             ctx,
-            sandbox,
+            loader,
         }
     }
 
@@ -205,7 +206,7 @@ impl Executor {
             task: step.id,
             stop,
         };
-        let report = self.sandbox.run(&version.artifact, call).await;
+        let report = self.loader.sandbox().run(&version.artifact, call).await;
         crash::point("after_call");
         (started_at, report)
     }
@@ -217,8 +218,8 @@ impl Executor {
         match &work.package {
             Some(package) if package.digest == *digest => self.versions.current(package, only),
             Some(package) => {
-                let (versions, sandbox) = (&self.versions, &self.sandbox);
-                let older = versions.older(&self.ctx, sandbox, stop, package, digest, only);
+                let (versions, loader) = (&self.versions, &*self.loader);
+                let older = versions.older(&self.ctx, loader, stop, package, digest, only);
                 older.await
             }
             None => Err(CannotBegin::refused(format!(

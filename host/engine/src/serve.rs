@@ -1,5 +1,6 @@
 //! Serving: the services of a host, from the start to the drained stop.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
@@ -15,7 +16,7 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::Scheduler;
 use crate::error::{EngineError, Result};
 use crate::finish;
-use crate::folder::{FolderSync, expect_files, scan};
+use crate::folder::{FolderSync, expect_files, scan_at_start};
 use crate::lease_keeper::LeaseKeeper;
 use crate::recover::{Recovery, recover};
 use crate::run::Executor;
@@ -90,8 +91,12 @@ async fn run_services(
     spawn(&mut services, ctx, Recovery, stop);
     spawn(&mut services, ctx, Auditor::default(), stop);
     spawn(&mut services, ctx, ChangeWatcher::default(), stop);
-    let (folder, watcher) = (followed.folder, followed.watcher);
-    spawn(&mut services, ctx, FolderSync { folder, watcher }, stop);
+    let folder = FolderSync {
+        folder: followed.folder,
+        watcher: followed.watcher,
+        recorded_loads: BTreeSet::new(),
+    };
+    spawn(&mut services, ctx, folder, stop);
     if let Some(file) = followed.schedules {
         spawn(&mut services, ctx, file, stop);
     }
@@ -141,7 +146,7 @@ async fn prepare(
 ) -> Result<bool> {
     expect_files(ctx, &mut followed.folder).await?;
     tokio::select! {
-        scanned = scan(ctx, &mut followed.folder) => scanned?,
+        scanned = scan_at_start(ctx, &mut followed.folder) => scanned?,
         _ = stopping.wait_for(|stop| *stop) => {
             tracing::info!("stopped before the plugin folder was scanned");
             return Ok(false);

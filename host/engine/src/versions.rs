@@ -8,8 +8,8 @@ use crate::schedule_admin::no_task;
 use crate::service::retry_while_tracked;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::denial;
-use campanile_package::{Manifest, Package};
-use campanile_sandbox::{Artifact, Sandbox, StopSignal};
+use campanile_package::{Attempt, Manifest, Package, PackageLoader};
+use campanile_sandbox::{Artifact, StopSignal};
 use campanile_store::runs::RunEnd;
 use campanile_store::{FailureKind, packages};
 use campanile_workflow::workflow::Step;
@@ -73,7 +73,7 @@ impl Versions {
     pub(crate) async fn older(
         &self,
         ctx: &Ctx,
-        sandbox: &Arc<Sandbox>,
+        loader: &PackageLoader,
         stop: &StopSignal,
         package: &Arc<Package>,
         digest: &ArtifactDigest,
@@ -92,8 +92,8 @@ impl Versions {
             let message = format!("version {} is not kept any more", digest.short());
             return Err(CannotBegin(Some(RunEnd::Failed { kind, message })));
         };
-        let compiled = campanile_package::compile(sandbox, &package.name, bytes).await;
-        let loaded = compiled.map_err(CannotBegin::refused)?;
+        let loaded = campanile_package::load(loader, &package.name, bytes, Attempt::First).await;
+        let loaded = loaded.map_err(CannotBegin::refused)?;
         let mut older = lock();
         if older.len() >= OLDER_MAX {
             older.clear();

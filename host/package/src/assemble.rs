@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::files::{self, FileState, Stamp, off_thread};
 use super::grant_record::GrantRecord;
 use super::host_rules::HostRules;
-use super::loader::{Loader, compile};
+use super::loader::{Attempt, Loader, load};
 use super::manifest::Manifest;
 use super::package::{Compiled, Package};
 use super::sidecar::{SIDECAR_BYTES_MAX, Sidecar};
@@ -45,7 +45,7 @@ pub struct OpenError {
 ///
 /// The name is not checked: outside the plugins folder it identifies nothing.
 pub async fn open<L: Loader>(
-    loader: &Arc<L>,
+    loader: &L,
     path: &Path,
     rules: &HostRules,
 ) -> Result<Package<L::Artifact>, OpenError> {
@@ -64,7 +64,8 @@ pub async fn open<L: Loader>(
         let sidecar = usable(sidecar.as_ref())?;
         let name = name_of(path);
         check_pin(&name, &sidecar, &digest)?;
-        let loaded = compile(loader, &name, bytes).await?;
+        // A person who asks for one file wants another attempt.
+        let loaded = load(loader, &name, bytes, Attempt::Again).await?;
         assemble(path.to_owned(), digest, loaded, sidecar, rules)
     }
     .await;

@@ -7,16 +7,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use self::loads::Loads;
 use self::resolve::{KnownFiles, Rejection, Unresolved};
 use super::files::{self, Listing, off_thread};
 use super::host_rules::HostRules;
-use super::loader::Loader;
+use super::loader::{Loader, PackageLoader};
 use super::package::{Change, Package, Packages};
 use campanile_model::text::printable_line;
-use campanile_sandbox::{Artifact, Sandbox};
+use campanile_sandbox::Artifact;
 
+mod loads;
 mod resolve;
 
 /// How long a file must stay unchanged before it is read.
@@ -26,7 +28,7 @@ pub const SETTLE: Duration = Duration::from_millis(200);
 const SETTLE_ROUNDS: usize = 10;
 
 /// The plugins folder, and what is remembered of it between scans.
-pub struct PluginsFolder<L: Loader = Sandbox> {
+pub struct PluginsFolder<L: Loader = PackageLoader> {
     path: PathBuf,
     loader: Arc<L>,
     rules: HostRules,
@@ -34,6 +36,8 @@ pub struct PluginsFolder<L: Loader = Sandbox> {
     /// The files that stayed unchanged.
     settled: Listing,
     files: BTreeMap<String, KnownFiles<L::Artifact>>,
+    /// The loads that run now, also between scans.
+    loads: Loads<L::Artifact>,
     /// The sidecars without a package that the log has a warning of.
     orphans: BTreeSet<String>,
     /// Whether the last scan could not read the folder.
@@ -45,8 +49,8 @@ pub struct Scan<A = Artifact> {
     listing: Listing,
     /// In alphabetical order.
     names: VecDeque<String>,
-    /// The names whose code must be compiled, which may take long; compared last.
-    to_compile: VecDeque<String>,
+    /// The names whose code must be loaded first, which may take long.
+    to_load: VecDeque<String>,
     found: VecDeque<Change<A>>,
 }
 
@@ -73,6 +77,7 @@ impl<L: Loader> PluginsFolder<L> {
             settle: SETTLE,
             settled: Listing::new(),
             files: BTreeMap::new(),
+            loads: Loads::new(),
             orphans: BTreeSet::new(),
             unreadable: false,
         })
@@ -110,16 +115,18 @@ impl<L: Loader> PluginsFolder<L> {
         Some(Scan {
             listing,
             names,
-            to_compile: VecDeque::new(),
+            to_load: VecDeque::new(),
             found: VecDeque::new(),
         })
     }
 
-    /// Return the next difference between the folder and the `active` packages; `None` after the last.
+    /// Return the next difference between the folder and the `active` packages; `None` when no further one is known.
     ///
-    /// Changes that need no compiling come first, so that new settings and removals do not wait for other packages.
+    /// Files that must be loaded are loaded beside the caller, two at a time. While [`PluginsFolder::is_loading`], more
+    /// differences follow: scan again after [`PluginsFolder::load_ended`]. One slow file therefore delays no other.
+    ///
     /// Activates nothing. The next scan finds an addition, an update or a removal again if it was not applied, without
-    /// compiling again. A rejection is returned once, unless [`PluginsFolder::report_again`] is called.
+    /// loading again. A rejection is returned once, unless [`PluginsFolder::report_again`] is called.
     pub async fn next_change(
         &mut self,
         scan: &mut Scan<L::Artifact>,
@@ -129,12 +136,36 @@ impl<L: Loader> PluginsFolder<L> {
             if let Some(change) = scan.found.pop_front() {
                 return Some(change);
             }
-            let (name, may_compile) = match scan.names.pop_front() {
+            let (name, may_load) = match scan.names.pop_front() {
                 Some(name) => (name, false),
-                None => (scan.to_compile.pop_front()?, true),
+                None if self.loads.has_room() => (scan.to_load.pop_front()?, true),
+                None => return None,
             };
-            self.reconcile(name, scan, active, may_compile).await;
+            self.reconcile(name, scan, active, may_load).await;
         }
+    }
+
+    /// Whether files are being loaded, or wait for it.
+    pub fn is_loading(&self) -> bool {
+        !self.loads.is_empty()
+    }
+
+    /// Wait until a load ends, if one runs; forever, if none does. Then scan again.
+    ///
+    /// The future may be dropped before it is ready.
+    pub async fn load_ended(&mut self) {
+        match self.loads.next().await {
+            Some((name, digest, result)) => {
+                let known = self.files.entry(name).or_default();
+                known.loaded = Some((digest, result));
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// List the packages whose files are being loaded, and since when.
+    pub fn loading(&self) -> impl Iterator<Item = (&str, Instant)> {
+        self.loads.list()
     }
 
     /// Let the next scan return the rejection of `name` again, because it could not be recorded.
@@ -188,11 +219,12 @@ impl<L: Loader> PluginsFolder<L> {
         name: String,
         scan: &mut Scan<L::Artifact>,
         active: &Packages<L::Artifact>,
-        may_compile: bool,
+        may_load: bool,
     ) {
         let active = active.get(&name);
         let [wasm_name, sidecar_name] = [".wasm", ".toml"].map(|end| format!("{name}{end}"));
         let Some(wasm) = scan.listing.get(&wasm_name) else {
+            self.loads.stop(&name);
             let known = self.files.remove(&name);
             scan.found.extend(match active {
                 Some(old) => Some(Change::Removed(old)),
@@ -203,7 +235,7 @@ impl<L: Loader> PluginsFolder<L> {
         let files = (wasm, scan.listing.get(&sidecar_name));
         // If this future is dropped meanwhile, the file counts as new.
         let mut known = self.files.remove(&name).unwrap_or_default();
-        let resolved = self.resolve(&name, files, &mut known, active.as_ref(), may_compile);
+        let resolved = self.resolve(&name, files, &mut known, active.as_ref(), may_load);
         match resolved.await {
             Ok(Some(new)) => {
                 known.rejected = None;
@@ -217,7 +249,8 @@ impl<L: Loader> PluginsFolder<L> {
                     scan.found.extend(active.map(Change::Restored));
                 }
             }
-            Err(Unresolved::NotCompiled) => scan.to_compile.push_back(name.clone()),
+            Err(Unresolved::NotLoaded) => scan.to_load.push_back(name.clone()),
+            Err(Unresolved::Loading) => {}
             Err(Unresolved::Unstable) => {
                 self.settled.remove(&wasm_name);
                 self.settled.remove(&sidecar_name);

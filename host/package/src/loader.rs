@@ -1,4 +1,9 @@
-//! Compiling packages and reading their descriptions. Tests of the folder replace the compiler.
+//! Loading a package: checking and compiling its file, and reading its description.
+//!
+//! A file in the plugins folder needs no grant to do harm while it is read and compiled. A host therefore loads each
+//! file in a process of its own first (`process`), which the kernel confines (`confine`). Only a file that this process
+//! has loaded is read by the host, which finds the compiled code in the cache. What a process has found is kept
+//! (`verdicts`), so that the next start of the host needs no process for the same file.
 
 use std::sync::Arc;
 
@@ -6,58 +11,139 @@ use serde_json::Value;
 
 use super::Manifest;
 use super::files::off_thread;
+use super::package::Compiled;
 use campanile_model::text::printable_line;
-use campanile_sandbox::{Artifact, Refusal, Sandbox};
+use campanile_sandbox::{Artifact, Sandbox, SandboxSettings};
 
-/// Compiles packages. [`Sandbox`] implements it.
+mod child;
+#[cfg(target_os = "linux")]
+mod confine;
+mod process;
+mod verdicts;
+
+pub use child::load_in_this_process;
+use process::LoadProcesses;
+pub use process::{LOADS_MAX, LoadLimits};
+
+/// Whether a failure that is on record counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// A file whose load failed before is not loaded again.
+    First,
+    /// A person asked for another attempt by touching the file.
+    Again,
+}
+
+/// Compiled code, and the description that the package gives of itself, if it has one.
+pub type Loaded<A> = (Arc<A>, Option<Value>);
+
+/// Loads packages. [`PackageLoader`] implements it; tests of the folder replace it.
 pub trait Loader: Send + Sync + 'static {
     /// Compiled code.
     type Artifact: Send + Sync + 'static;
 
-    /// Check and compile `bytes`. Called off the async threads, one file at a time.
-    fn load(&self, bytes: &[u8]) -> Result<Self::Artifact, Refusal>;
-
-    /// Return the package's description, or `None` when it has none.
-    fn describe(
+    /// Check and compile `bytes`, the file of the package `name`, and read its description. The error is one sentence.
+    fn load(
         &self,
-        artifact: &Arc<Self::Artifact>,
-    ) -> impl Future<Output = Result<Option<Value>, Refusal>> + Send;
+        name: &str,
+        bytes: Vec<u8>,
+        attempt: Attempt,
+    ) -> impl Future<Output = Result<Loaded<Self::Artifact>, String>> + Send;
 }
 
-impl Loader for Sandbox {
+/// The loader of a host.
+pub struct PackageLoader {
+    sandbox: Arc<Sandbox>,
+    /// `None` where the files are trusted.
+    processes: Option<LoadProcesses>,
+}
+
+impl PackageLoader {
+    /// Return a loader that loads each file in a process of its own before this process reads it.
+    ///
+    /// The process is this program with the arguments `args` and, as the last one, the settings of the load. It must
+    /// hand that one to [`load_in_this_process`].
+    ///
+    /// # Errors
+    /// A sentence, when the sandbox cannot start or there is no folder for compiled code.
+    pub fn isolated(
+        mut settings: SandboxSettings,
+        limits: LoadLimits,
+        args: Vec<String>,
+        clock: campanile_model::clock::Clock,
+    ) -> Result<PackageLoader, String> {
+        let processes = LoadProcesses::new(&mut settings, limits, args)?;
+        let sandbox = Sandbox::new(settings, clock).map_err(|error| error.to_string())?;
+        Ok(PackageLoader {
+            sandbox: Arc::new(sandbox),
+            processes: Some(processes),
+        })
+    }
+
+    /// Return a loader that loads files in this process: for tests, whose files are trusted.
+    pub fn in_this_process(sandbox: Arc<Sandbox>) -> PackageLoader {
+        PackageLoader {
+            sandbox,
+            processes: None,
+        }
+    }
+
+    /// Return the sandbox that calls the loaded packages.
+    pub fn sandbox(&self) -> &Arc<Sandbox> {
+        &self.sandbox
+    }
+
+    async fn compile(&self, bytes: Arc<Vec<u8>>) -> Result<Arc<Artifact>, String> {
+        let sandbox = Arc::clone(&self.sandbox);
+        let loaded = off_thread(move || sandbox.load(&bytes)).await?;
+        loaded.map(Arc::new).map_err(|refusal| refusal.to_string())
+    }
+}
+
+impl Loader for PackageLoader {
     type Artifact = Artifact;
 
-    fn load(&self, bytes: &[u8]) -> Result<Artifact, Refusal> {
-        Sandbox::load(self, bytes)
-    }
-
-    async fn describe(&self, artifact: &Arc<Artifact>) -> Result<Option<Value>, Refusal> {
-        Sandbox::describe(self, artifact).await
+    async fn load(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        attempt: Attempt,
+    ) -> Result<Loaded<Artifact>, String> {
+        let bytes = Arc::new(bytes);
+        let Some(processes) = &self.processes else {
+            let artifact = self.compile(bytes).await?;
+            let description = self.sandbox.describe(&artifact).await;
+            return Ok((
+                artifact,
+                description.map_err(|refusal| refusal.to_string())?,
+            ));
+        };
+        let description = processes.load(name, &bytes, attempt).await?;
+        Ok((self.compile(bytes).await?, description))
     }
 }
 
-/// Compile `bytes` off the async threads and read the package's description; the error is one sentence.
-pub async fn compile<L: Loader>(
-    loader: &Arc<L>,
+/// Load `bytes` and check the package's description; the error is one sentence.
+pub async fn load<L: Loader>(
+    loader: &L,
     name: &str,
     bytes: Vec<u8>,
-) -> Result<(Arc<L::Artifact>, Arc<Manifest>), String> {
-    let artifact = {
-        let loader = Arc::clone(loader);
-        let loaded = off_thread(move || loader.load(&bytes)).await?;
-        loaded.map_err(|refusal| refusal.to_string())?
-    };
-    let artifact = Arc::new(artifact);
-    let description = loader.describe(&artifact).await;
-    let manifest = match description.map_err(|refusal| refusal.to_string())? {
-        Some(description) => {
-            Manifest::from_json(name, &description).map_err(|error| printable_line(&error))?
-        }
-        None => Manifest::undescribed(name),
-    };
+    attempt: Attempt,
+) -> Result<Compiled<L::Artifact>, String> {
+    let (artifact, description) = loader.load(name, bytes, attempt).await?;
+    let manifest = manifest_of(name, description.as_ref())?;
     for warning in &manifest.warnings {
         let warning = printable_line(warning);
         tracing::warn!(package = name, "in the package's description: {warning}");
     }
     Ok((artifact, Arc::new(manifest)))
+}
+
+fn manifest_of(name: &str, description: Option<&Value>) -> Result<Manifest, String> {
+    match description {
+        Some(description) => {
+            Manifest::from_json(name, description).map_err(|error| printable_line(&error))
+        }
+        None => Ok(Manifest::undescribed(name)),
+    }
 }

@@ -40,6 +40,8 @@ pub struct PackageRow {
     /// Why the newest file, or its sidecar, cannot be used.
     pub rejection: Option<String>,
     pub rejected_at: Option<Timestamp>,
+    /// Since when a host loads the newest file; set once that has taken a second.
+    pub loading_since: Option<Timestamp>,
 }
 
 words! {
@@ -55,6 +57,8 @@ words! {
         Rejected => "rejected",
         /// No live host has the package.
         Missing => "missing",
+        /// A host loads the first version.
+        Loading => "loading",
     }
 }
 
@@ -63,6 +67,7 @@ impl PackageRow {
     pub fn state(&self) -> PackageState {
         let is_pending = self.pending_digest.is_some();
         match self.pending_decision {
+            _ if self.digest.is_none() && self.loading_since.is_some() => PackageState::Loading,
             _ if self.digest.is_none() => PackageState::Rejected,
             _ if self.missing_since.is_some() => PackageState::Missing,
             Some(VersionDecision::RolledBack) => PackageState::RolledBack,
@@ -108,10 +113,17 @@ statements! {
         WHERE name = $1 AND (missing_since IS NOT NULL OR grants <> $2)";
     const CLEAR_REJECTION: &str = "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
         WHERE name = $1 AND rejected_by = $2";
+    const SET_LOADING: &str = "INSERT INTO package (name, manifest, missing_since, loading_since, loading_by)
+        VALUES ($1, '{}', $2, $2, $3)
+        ON CONFLICT (name) DO UPDATE SET loading_since = excluded.loading_since, loading_by = excluded.loading_by";
+    const CLEAR_LOADING: &str = "UPDATE package SET loading_since = NULL, loading_by = NULL WHERE name = $1 AND loading_by = $2";
+    const CLEAR_LOADS_OF_ENDED: &str = "UPDATE package SET loading_since = NULL, loading_by = NULL
+        WHERE loading_by IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
     const CLEAR_REJECTIONS_OF_ENDED: &str = "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
         WHERE rejected_by IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
-    // A package without any version has its row only for the rejection.
-    const DELETE_NEVER_ACTIVE: &str = "DELETE FROM package WHERE digest IS NULL AND rejection IS NULL";
+    // A package without any version has its row only for the rejection or the load.
+    const DELETE_NEVER_ACTIVE: &str =
+        "DELETE FROM package WHERE digest IS NULL AND rejection IS NULL AND loading_since IS NULL";
     const WITHDRAW: &str = "DELETE FROM package_host WHERE package = $1 AND host_id = $2";
     const CLEAR_PENDING_WITHOUT_HOST: &str = "UPDATE package SET pending_digest = NULL, pending_since = NULL
         WHERE name = $1 AND pending_digest IS NOT NULL
@@ -153,7 +165,7 @@ statements! {
     pub async fn list(name: Option<&str>) -> Vec<PackageRow> = rows
         "SELECT p.name, p.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, p.manifest,
             p.loaded_at, p.grants, p.pending_digest, p.pending_since, v.decision AS pending_decision, p.missing_since,
-            p.rejection, p.rejected_at
+            p.rejection, p.rejected_at, p.loading_since
         FROM package p LEFT JOIN artifact a ON a.digest = p.digest
         LEFT JOIN package_version v ON v.package = p.name AND v.digest = p.pending_digest
         WHERE p.name = $1 OR $1 IS NULL ORDER BY p.name";
@@ -242,9 +254,26 @@ pub async fn forget_file(tx: &mut Tx, host: HostId, name: &str) -> Result {
     run!(tx, DELETE_NEVER_ACTIVE)
 }
 
-/// Delete the rejections that ended hosts recorded.
-pub async fn forget_rejections_of_ended(tx: &mut Tx) -> Result {
+/// Record since when `host` loads the newest file of a package; `None` when the load has ended.
+pub async fn set_loading(
+    tx: &mut Tx,
+    host: HostId,
+    name: &str,
+    since: Option<Timestamp>,
+) -> Result {
+    match since {
+        Some(since) => run!(tx, SET_LOADING, name, since, host),
+        None => {
+            run!(tx, CLEAR_LOADING, name, host)?;
+            run!(tx, DELETE_NEVER_ACTIVE)
+        }
+    }
+}
+
+/// Delete the rejections and the loads that ended hosts recorded.
+pub async fn forget_files_of_ended(tx: &mut Tx) -> Result {
     run!(tx, CLEAR_REJECTIONS_OF_ENDED)?;
+    run!(tx, CLEAR_LOADS_OF_ENDED)?;
     run!(tx, DELETE_NEVER_ACTIVE)
 }
 

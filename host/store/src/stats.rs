@@ -89,6 +89,10 @@ statements! {
             (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $1) AS live_hosts,
             (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND enabled) AS schedules";
 
+    /// Return the packages whose newest file a host is loading, and since when.
+    pub async fn loads() -> Vec<(String, Timestamp)> = rows
+        "SELECT name, loading_since FROM package WHERE loading_since IS NOT NULL ORDER BY name";
+
     /// Return the packages whose newest file cannot be used, each with the reason.
     pub async fn rejections() -> Vec<(String, String)> = rows
         "SELECT name, rejection FROM package WHERE rejection IS NOT NULL ORDER BY name";

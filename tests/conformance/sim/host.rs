@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use campanile_engine::{Engine, RecoveryLimits, Settings, Work};
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_package::Packages;
+use campanile_package::{PackageLoader, Packages};
 use campanile_sandbox::{Limits, Sandbox, SandboxSettings, StopSignal};
 use campanile_schedule::policy::Defaults;
 use campanile_store::HostLock;
@@ -22,8 +22,8 @@ pub struct LiveHost {
     pub claimed: Vec<(Work, StopSignal)>,
 }
 
-/// Return a sandbox that calls no task: the test decides how runs end.
-pub fn sandbox(clock: &Clock) -> Arc<Sandbox> {
+/// Return a loader whose sandbox calls no task: the test decides how runs end.
+pub fn loader(clock: &Clock) -> Arc<PackageLoader> {
     let settings = SandboxSettings {
         calls_max: 1,
         guest_threads: 1,
@@ -31,18 +31,24 @@ pub fn sandbox(clock: &Clock) -> Arc<Sandbox> {
         memory_bytes_max: Limits::default().memory_bytes_max,
         stack_bytes_max: 1 << 20,
     };
-    Arc::new(Sandbox::new(settings, clock.clone()).unwrap())
+    let sandbox = Arc::new(Sandbox::new(settings, clock.clone()).unwrap());
+    Arc::new(PackageLoader::in_this_process(sandbox))
 }
 
 /// Start a host with the name `name` that has loaded the package.
-pub async fn start(test: &TestDb, clock: &Clock, sandbox: &Arc<Sandbox>, name: &str) -> LiveHost {
+pub async fn start(
+    test: &TestDb,
+    clock: &Clock,
+    loader: &Arc<PackageLoader>,
+    name: &str,
+) -> LiveHost {
     let (engine, lock) = Engine::start(
         test.db.clone(),
         clock.clone(),
         Some(name),
         settings(),
         Packages::default(),
-        Arc::clone(sandbox),
+        Arc::clone(loader),
     )
     .await
     .unwrap();

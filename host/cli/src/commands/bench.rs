@@ -248,14 +248,14 @@ impl Scratch {
         let db = scratch_db(config, &clock).await?;
         let dir = tempfile::tempdir().map_err(Failure::failed)?;
         std::fs::write(dir.path().join("noop.wasm"), NOOP).map_err(Failure::failed)?;
-        let sandbox = serve::sandbox(config, &clock)?;
-        let plugins = PluginsFolder::open(dir.path(), Arc::clone(&sandbox), serve::rules(config))
+        let loader = serve::loader(config, &clock)?;
+        let plugins = PluginsFolder::open(dir.path(), Arc::clone(&loader), serve::rules(config))
             .map_err(Failure::failed)?;
         let mut settings = serve::settings(config);
         // The slots of the backlog must count as late, not as missed.
         settings.late.misfire_grace = Duration::from_secs(366 * 24 * 3_600);
         let (name, packages) = (Some("bench"), Packages::default());
-        let (engine, lock) = Engine::start(db, clock, name, settings, packages, sandbox).await?;
+        let (engine, lock) = Engine::start(db, clock, name, settings, packages, loader).await?;
         Ok(Scratch {
             engine,
             lock,
@@ -409,7 +409,8 @@ async fn add_schedules(
 /// Measure what one call takes in the bare sandbox, on one guest thread.
 async fn bare_sandbox(config: &Config) -> Result<Cost> {
     let clock = Clock::system();
-    let sandbox = serve::sandbox(config, &clock)?;
+    let loader = serve::loader(config, &clock)?;
+    let sandbox = loader.sandbox();
     let artifact = Arc::new(sandbox.load(NOOP).map_err(Failure::failed)?);
     let now = clock.now();
     let facts = Facts::by_hand(now);

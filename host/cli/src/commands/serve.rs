@@ -7,15 +7,14 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::Common;
 use crate::config::{Config, Flags};
 use crate::output::{Failure, Result, failed};
 use crate::telemetry::{self, LogFormat};
+use crate::{Common, LOAD_COMMAND};
 use campanile_engine::watch::Watch;
 use campanile_engine::{Engine, Followed, FollowedFile, RecoveryLimits, Settings};
 use campanile_model::clock::Clock;
-use campanile_package::{HostRules, Packages, PluginsFolder};
-use campanile_sandbox::Sandbox;
+use campanile_package::{HostRules, PackageLoader, Packages, PluginsFolder};
 use campanile_schedule::policy::Defaults;
 use campanile_store::{Db, DbError};
 
@@ -39,9 +38,9 @@ impl Serve {
         let mut stopping = stop_signal()?;
         let clock = Clock::system();
         // Refuse a wrong configuration before the database is opened.
-        let sandbox = sandbox(&config, &clock)?;
+        let loader = loader(&config, &clock)?;
         let Config { files, watch, .. } = &config;
-        let folder = PluginsFolder::open(&files.plugins, Arc::clone(&sandbox), rules(&config));
+        let folder = PluginsFolder::open(&files.plugins, Arc::clone(&loader), rules(&config));
         let schedules = FollowedFile::new(files.schedules.clone(), watch.mode, watch.rescan);
         let followed = Followed {
             folder: folder.map_err(Failure::refused)?,
@@ -57,7 +56,7 @@ impl Serve {
         };
         let (name, settings) = (config.host.name.as_deref(), settings(&config));
         let packages = Packages::default();
-        let started = Engine::start(db.clone(), clock, name, settings, packages, sandbox);
+        let started = Engine::start(db.clone(), clock, name, settings, packages, loader);
         let (engine, lock) = started.await?;
         let served = engine.serve(lock, followed, stopping).await;
         crate::close(&db).await;
@@ -65,9 +64,11 @@ impl Serve {
     }
 }
 
-/// Create the sandbox of this host.
-pub(crate) fn sandbox(config: &Config, clock: &Clock) -> Result<Arc<Sandbox>> {
-    Sandbox::new(config.sandbox_settings(), clock.clone())
+/// Create the loader of this host, with its sandbox.
+pub(crate) fn loader(config: &Config, clock: &Clock) -> Result<Arc<PackageLoader>> {
+    let (settings, limits) = (config.sandbox_settings(), config.load_limits());
+    let args = vec![LOAD_COMMAND.to_owned()];
+    PackageLoader::isolated(settings, limits, args, clock.clone())
         .map(Arc::new)
         .map_err(Failure::failed)
 }

@@ -135,11 +135,11 @@ impl TaskArgs {
         std::fs::metadata(&self.file).map_err(|error| refused!("{path}: {error}"))?;
         let mut config = config.clone();
         config.host.runs_max = 1;
-        let sandbox = serve::sandbox(&config, &Clock::system())?;
-        match campanile_package::open(&sandbox, &self.file, &serve::rules(&config)).await {
+        let loader = serve::loader(&config, &Clock::system())?;
+        match campanile_package::open(&*loader, &self.file, &serve::rules(&config)).await {
             Ok(package) => {
                 let subject = Subject {
-                    sandbox,
+                    sandbox: Arc::clone(loader.sandbox()),
                     artifact: Arc::clone(&package.artifact),
                     manifest: Arc::clone(&package.manifest),
                 };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::PluginsFolder;
 use crate::assemble::{self, RecordedSidecar, SidecarFile, assemble, check_pin, usable};
 use crate::files::{self, FileState, Stamp, off_thread};
-use crate::loader::{Loader, compile};
+use crate::loader::{Attempt, Loader, load};
 use crate::names::package_name_fault;
 use crate::package::{Compiled, Package};
 use crate::sidecar::Sidecar;
@@ -16,8 +16,10 @@ use campanile_model::ids::ArtifactDigest;
 pub(super) struct KnownFiles<A> {
     /// The digest of the `.wasm` file; `None` when it could not be read.
     pub(super) bytes: Option<(Stamp, ArtifactDigest)>,
-    /// The last attempt to compile, which is not repeated for the same digest.
-    compiled: Option<(ArtifactDigest, Result<Compiled<A>, String>)>,
+    /// The last load, which is not repeated for the same digest.
+    pub(super) loaded: Option<(ArtifactDigest, Result<Compiled<A>, String>)>,
+    /// Whether the file was touched after a load had failed.
+    load_again: bool,
     pub(super) sidecar: Option<SidecarFile>,
     /// The last rejection, which is reported once.
     pub(super) rejected: Option<Rejection>,
@@ -36,8 +38,10 @@ pub(super) struct Rejection {
 pub(super) enum Unresolved {
     /// A file changed meanwhile; the next scan reads it.
     Unstable,
-    /// The code must be compiled, and the caller did not allow it.
-    NotCompiled,
+    /// The file must be loaded, and the caller did not allow it.
+    NotLoaded,
+    /// The file is being loaded.
+    Loading,
     /// A sentence that says why the files cannot be used.
     Rejected(String),
 }
@@ -51,12 +55,12 @@ impl From<String> for Unresolved {
 impl<L: Loader> PluginsFolder<L> {
     /// Return the package that the `.wasm` file and the sidecar of `name` make; `None` when it is the active version.
     pub(super) async fn resolve(
-        &self,
+        &mut self,
         name: &str,
         (wasm, sidecar): (&FileState, Option<&FileState>),
         known: &mut KnownFiles<L::Artifact>,
         active: Option<&Arc<Package<L::Artifact>>>,
-        may_compile: bool,
+        may_load: bool,
     ) -> Result<Option<Package<L::Artifact>>, Unresolved> {
         if let Some(fault) = package_name_fault(name) {
             return Err(fault.into());
@@ -74,18 +78,24 @@ impl<L: Loader> PluginsFolder<L> {
         let sidecar = usable(known.sidecar.as_ref())?;
         check_pin(name, &sidecar, &digest)?;
 
-        let loaded = match (active, &known.compiled) {
+        let loaded = match (active, &known.loaded) {
             (Some(active), _) if active.digest == digest => active.compiled(),
             (_, Some((of, loaded))) if *of == digest => loaded.clone()?,
-            _ if !may_compile => return Err(Unresolved::NotCompiled),
+            _ if self.loads.is_running(name, &digest) => return Err(Unresolved::Loading),
+            _ if !may_load => return Err(Unresolved::NotLoaded),
             _ => {
                 let (bytes, now) = self.read(&path, stamp).await?;
                 if now != digest {
                     return Err(Unresolved::Unstable);
                 }
-                let loaded = compile(&self.loader, name, bytes).await;
-                known.compiled = Some((digest.clone(), loaded.clone()));
-                loaded?
+                let attempt = match std::mem::take(&mut known.load_again) {
+                    true => Attempt::Again,
+                    false => Attempt::First,
+                };
+                let (loader, package) = (Arc::clone(&self.loader), name.to_owned());
+                let load = async move { load(&*loader, &package, bytes, attempt).await };
+                self.loads.start(name, digest, load);
+                return Err(Unresolved::Loading);
             }
         };
         Ok(Some(assemble(path, digest, loaded, sidecar, &self.rules)?))
@@ -156,7 +166,7 @@ impl<L: Loader> PluginsFolder<L> {
             // A pin of other bytes is the operator's decision, not an error to fall back from.
             check_pin(name, sidecar, &digest)?;
         }
-        let loaded = compile(&self.loader, name, bytes.to_vec()).await?;
+        let loaded = load(&*self.loader, name, bytes.to_vec(), Attempt::First).await?;
         let path = self.path.join(format!("{name}.wasm"));
         let made = |sidecar| {
             let (path, digest, loaded) = (path.clone(), digest.clone(), loaded.clone());
@@ -194,7 +204,8 @@ impl<L: Loader> PluginsFolder<L> {
         let stamp = state.clone()?;
         assemble::check_size(stamp)?;
         // An operator touches a file to ask for another try.
-        known.compiled.take_if(|(_, loaded)| loaded.is_err());
+        let failed = known.loaded.take_if(|(_, loaded)| loaded.is_err());
+        known.load_again |= failed.is_some();
         let (_, digest) = self.read(path, stamp).await?;
         known.bytes = Some((stamp, digest.clone()));
         Ok((stamp, digest))
@@ -245,7 +256,8 @@ impl<A> Default for KnownFiles<A> {
     fn default() -> KnownFiles<A> {
         KnownFiles {
             bytes: None,
-            compiled: None,
+            loaded: None,
+            load_again: false,
             sidecar: None,
             rejected: None,
             offered: None,

@@ -5,38 +5,48 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
 use super::*;
 use crate::FILE_BYTES_MAX;
+use crate::loader::{Attempt, Loaded};
 use campanile_model::ids::ArtifactDigest;
-use campanile_sandbox::{Limits, Refusal};
+use campanile_sandbox::Limits;
 
 mod not_applied;
 mod random;
 
 /// A compiler that accepts bytes that begin with `good`. A JSON object in them is the description.
-#[derive(Default)]
 struct Fake {
     loads: AtomicUsize,
+    /// Ends the loads of bytes that contain `slow`.
+    slow_ends: Semaphore,
+}
+
+impl Fake {
+    fn new() -> Fake {
+        Fake {
+            loads: AtomicUsize::new(0),
+            slow_ends: Semaphore::new(0),
+        }
+    }
 }
 
 impl Loader for Fake {
     type Artifact = Vec<u8>;
 
-    fn load(&self, bytes: &[u8]) -> Result<Vec<u8>, Refusal> {
+    async fn load(&self, _: &str, bytes: Vec<u8>, _: Attempt) -> Result<Loaded<Vec<u8>>, String> {
         self.loads.fetch_add(1, Ordering::Relaxed);
         assert!(!bytes.starts_with(b"panic"), "the loader panics");
-        match bytes.starts_with(b"good") {
-            true => Ok(bytes.to_vec()),
-            false => Err(Refusal {
-                message: "not good".to_owned(),
-            }),
+        if bytes.ends_with(b"slow") {
+            self.slow_ends.acquire().await.unwrap().forget();
         }
-    }
-
-    async fn describe(&self, artifact: &Arc<Vec<u8>>) -> Result<Option<Value>, Refusal> {
-        let start = artifact.iter().position(|byte| *byte == b'{');
-        Ok(start.map(|start| serde_json::from_slice(&artifact[start..]).unwrap()))
+        if !bytes.starts_with(b"good") {
+            return Err("not good".to_owned());
+        }
+        let start = bytes.iter().position(|byte| *byte == b'{');
+        let description = start.map(|start| serde_json::from_slice(&bytes[start..]).unwrap());
+        Ok((Arc::new(bytes), description))
     }
 }
 
@@ -52,7 +62,7 @@ impl Scene {
     fn new() -> Scene {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("plugins")).unwrap();
-        let fake = Arc::new(Fake::default());
+        let fake = Arc::new(Fake::new());
         let rules = HostRules {
             limits: Limits::default(),
             memory_bytes_most: 1 << 30,
@@ -79,8 +89,18 @@ impl Scene {
         fs::write(self.at(name), content).unwrap();
     }
 
-    /// Scan and apply; return the sentence of each change.
+    /// Scan and apply until every file is loaded; return the sentence of each change.
     async fn scan(&mut self) -> Vec<String> {
+        let mut changes = self.scan_once().await;
+        while self.folder.is_loading() {
+            self.folder.load_ended().await;
+            changes.extend(self.scan_once().await);
+        }
+        changes
+    }
+
+    /// Scan and apply once; return the sentence of each change.
+    async fn scan_once(&mut self) -> Vec<String> {
         let mut changes = Vec::new();
         let Some(mut scan) = self.folder.scan(&self.active).await else {
             return changes;
@@ -94,17 +114,22 @@ impl Scene {
 
     /// Scan without applying; return the number of changes.
     async fn find(&mut self) -> usize {
-        let mut scan = self.folder.scan(&self.active).await.unwrap();
-        let mut found = 0;
-        while self
-            .folder
-            .next_change(&mut scan, &self.active)
-            .await
-            .is_some()
-        {
-            found += 1;
+        loop {
+            let mut scan = self.folder.scan(&self.active).await.unwrap();
+            let mut found = 0;
+            while self
+                .folder
+                .next_change(&mut scan, &self.active)
+                .await
+                .is_some()
+            {
+                found += 1;
+            }
+            if !self.folder.is_loading() {
+                return found;
+            }
+            self.folder.load_ended().await;
         }
-        found
     }
 
     fn loads(&self) -> usize {
@@ -273,11 +298,48 @@ async fn changes_without_compiling_come_first_and_each_when_it_is_found() {
         assert!(line.starts_with(expected), "{line}");
     }
     assert_eq!(scene.loads(), before, "found before anything is compiled");
-    let change = scene.folder.next_change(&mut scan, &scene.active).await;
-    assert!(change.unwrap().to_string().starts_with("rejected a"));
     let none = scene.folder.next_change(&mut scan, &scene.active).await;
-    assert!(none.is_none());
+    assert!(none.is_none() && scene.folder.is_loading());
+    let last = scene.scan().await.pop().unwrap();
+    assert!(last.starts_with("rejected a"), "{last}");
     assert_eq!(scene.loads(), before + 1);
+}
+
+#[tokio::test]
+async fn a_slow_load_delays_no_other_and_is_not_started_twice() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good and slow");
+    scene.write("b.wasm", "good");
+    assert_eq!(scene.scan_once().await, Vec::<String>::new());
+    scene.folder.load_ended().await;
+    assert_eq!(
+        scene.scan_once().await,
+        [format!("added b@{}", short("good"))]
+    );
+    assert_eq!(scene.scan_once().await, Vec::<String>::new());
+    let loading: Vec<&str> = scene.folder.loading().map(|(name, _)| name).collect();
+    assert_eq!(loading, ["a"]);
+    scene.fake.slow_ends.add_permits(1);
+    assert_eq!(
+        scene.scan().await,
+        [format!("added a@{}", short("good and slow"))]
+    );
+    assert_eq!(scene.loads(), 2);
+}
+
+#[tokio::test]
+async fn a_load_is_stopped_when_its_file_changes_or_is_removed() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good and slow");
+    scene.write("b.wasm", "good but slow");
+    scene.scan_once().await;
+    assert_eq!(scene.folder.loading().count(), 2);
+    scene.write("a.wasm", "good");
+    fs::remove_file(scene.at("b.wasm")).unwrap();
+    let changes = scene.scan().await;
+    let added = format!("added a@{}", short("good"));
+    assert_eq!(changes, ["the file of b is gone", &added]);
+    assert!(!scene.folder.is_loading());
 }
 
 #[tokio::test]
@@ -391,13 +453,9 @@ async fn a_description_cannot_forge_a_line() {
     let mut scene = Scene::new();
     let tasks = json!({"tasks": [{"id": "x", "depends_on": ["y\nINFO all is well"]}]});
     scene.write("a.wasm", &format!("good {tasks}"));
-    let mut scan = scene.folder.scan(&scene.active).await.unwrap();
-    match scene.folder.next_change(&mut scan, &scene.active).await {
-        Some(Change::Rejected { error, .. }) => {
-            assert!(error.contains("`y\\nINFO all is well`"), "{error}");
-        }
-        _ => panic!("not rejected"),
-    }
+    let changes = scene.scan().await;
+    assert!(changes[0].starts_with("rejected a"), "{changes:?}");
+    assert!(changes[0].contains("`y\\nINFO all is well`"), "{changes:?}");
 }
 
 #[tokio::test]
@@ -581,7 +639,7 @@ fn a_missing_folder_is_an_error_with_a_hint() {
     let open = |name: &str| {
         PluginsFolder::open(
             &root.path().join(name),
-            Arc::new(Fake::default()),
+            Arc::new(Fake::new()),
             rules.clone(),
         )
         .err()

@@ -60,7 +60,8 @@ impl From<PackageRow> for PackageRecord {
 }
 
 impl Record for PackageRecord {
-    const LIST: &'static str = "name state digest pending_digest form size loaded_at rejection";
+    const LIST: &'static str =
+        "name state digest pending_digest form size loaded_at loading_since rejection";
 
     fn text(&self, key: &str) -> Option<String> {
         let short =
@@ -76,7 +77,7 @@ impl Record for PackageRecord {
 
 impl Record for PackageDetail {
     const DETAIL: &'static str = "name state digest pending_digest pending_since form size loaded_at missing_since \
-        rejection rejected_at grants schedules kept";
+        rejection rejected_at loading_since grants schedules kept";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {

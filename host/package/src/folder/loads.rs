@@ -1,0 +1,98 @@
+//! The loads that run beside the scans of a folder.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::loader::LOADS_MAX;
+use crate::package::Compiled;
+use campanile_model::ids::ArtifactDigest;
+
+/// The result of a load; the error is one sentence.
+type LoadResult<A> = Result<Compiled<A>, String>;
+
+/// The running loads, by the package's name.
+pub(super) struct Loads<A> {
+    tasks: JoinSet<LoadResult<A>>,
+    running: BTreeMap<String, Running>,
+}
+
+struct Running {
+    digest: ArtifactDigest,
+    since: Instant,
+    task: AbortHandle,
+}
+
+impl<A: Send + Sync + 'static> Loads<A> {
+    pub(super) fn new() -> Loads<A> {
+        Loads {
+            tasks: JoinSet::new(),
+            running: BTreeMap::new(),
+        }
+    }
+
+    /// Whether another load may start now.
+    pub(super) fn has_room(&self) -> bool {
+        self.running.len() < LOADS_MAX
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    pub(super) fn is_running(&self, name: &str, digest: &ArtifactDigest) -> bool {
+        self.running
+            .get(name)
+            .is_some_and(|running| running.digest == *digest)
+    }
+
+    /// Start to load a file of `name`, in place of the file that is loaded for it now.
+    pub(super) fn start(
+        &mut self,
+        name: &str,
+        digest: ArtifactDigest,
+        load: impl Future<Output = LoadResult<A>> + Send + 'static,
+    ) {
+        self.stop(name);
+        let running = Running {
+            digest,
+            since: Instant::now(),
+            task: self.tasks.spawn(load),
+        };
+        self.running.insert(name.to_owned(), running);
+    }
+
+    /// Stop the load for `name`, if one runs.
+    pub(super) fn stop(&mut self, name: &str) {
+        if let Some(running) = self.running.remove(name) {
+            running.task.abort();
+        }
+    }
+
+    /// Wait for the next load that ends; `None` when none runs. The future may be dropped before it is ready.
+    pub(super) async fn next(&mut self) -> Option<(String, ArtifactDigest, LoadResult<A>)> {
+        loop {
+            let (id, result) = match self.tasks.join_next_with_id().await? {
+                Ok((id, result)) => (id, result),
+                Err(error) => {
+                    let why = format!("the host failed while it loaded the file: {error}");
+                    (error.id(), Err(why))
+                }
+            };
+            let ended = self
+                .running
+                .extract_if(.., |_, running| running.task.id() == id);
+            // A load that was stopped has no entry.
+            if let Some((name, running)) = { ended }.next() {
+                return Some((name, running.digest, result));
+            }
+        }
+    }
+
+    /// List the running loads: the package's name, and when the load began.
+    pub(super) fn list(&self) -> impl Iterator<Item = (&str, Instant)> {
+        let running = self.running.iter();
+        running.map(|(name, running)| (name.as_str(), running.since))
+    }
+}

@@ -1,0 +1,121 @@
+//! The process that loads one file: it reads the file from stdin and writes a [`Verdict`] to stdout.
+//!
+//! It confines itself before it reads the first byte. Its compiled code is left in the cache of compiled code, where
+//! the host finds it.
+
+use std::io::{self, Read as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+
+use campanile_model::clock::Clock;
+use campanile_sandbox::{Refusal, Sandbox, SandboxSettings};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::manifest_of;
+use super::process::LoadLimits;
+use crate::assemble::FILE_BYTES_MAX;
+
+/// The stack of the thread that reads the file. The host reads it again with twice as much, so that a file that is
+/// nested too deeply ends this process and never the host.
+const STACK_BYTES: usize = 1 << 20;
+
+/// What the process is told by its parent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ChildSettings {
+    pub(super) package: String,
+    pub(super) cache_dir: PathBuf,
+    pub(super) memory_bytes_max: u64,
+    pub(super) stack_bytes_max: usize,
+    pub(super) limits: LoadLimits,
+}
+
+/// What the process found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    /// The file is a package. The description is what it says about itself.
+    Loaded { description: Option<Value> },
+    /// The file is not a package that can run: one sentence.
+    Refused { message: String },
+}
+
+/// Load the file on stdin, and write what was found to stdout. Call it before this process has a second thread.
+pub fn load_in_this_process(settings: &str) -> ExitCode {
+    let settings: ChildSettings = match serde_json::from_str(settings) {
+        Ok(settings) => settings,
+        Err(error) => return fail(&format!("the settings of the load are wrong: {error}")),
+    };
+    #[cfg(target_os = "linux")]
+    if let Err(error) = super::confine::confine(&settings) {
+        return fail(&format!("the process cannot be confined: {error}"));
+    }
+    let loading = thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(move || verdict(&settings));
+    let verdict = match loading.map(thread::JoinHandle::join) {
+        Ok(Ok(Ok(verdict))) => verdict,
+        Ok(Ok(Err(error))) => return fail(&error),
+        Ok(Err(_)) => return fail("the reader of the file panicked"),
+        Err(error) => return fail(&format!("its thread did not start: {error}")),
+    };
+    let written = serde_json::to_vec(&verdict)
+        .map_err(io::Error::other)
+        .and_then(|text| io::stdout().write_all(&text));
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("the result cannot be written: {error}")),
+    }
+}
+
+fn fail(message: &str) -> ExitCode {
+    // The parent reads stderr. Nothing else can be done when it is closed.
+    let _ = writeln!(io::stderr(), "{message}");
+    ExitCode::FAILURE
+}
+
+/// Load the file. An error is trouble of this process, not of the file.
+fn verdict(settings: &ChildSettings) -> Result<Verdict, String> {
+    let trouble = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
+    let mut bytes = Vec::new();
+    io::stdin()
+        .take(FILE_BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(trouble("the file cannot be read"))?;
+    let sandbox = SandboxSettings {
+        calls_max: 1,
+        guest_threads: 1,
+        cache_dir: Some(settings.cache_dir.clone()),
+        memory_bytes_max: settings.memory_bytes_max,
+        stack_bytes_max: settings.stack_bytes_max,
+    };
+    let sandbox = Sandbox::new(sandbox, Clock::system()).map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(trouble("the runtime did not start"))?;
+    let described = sandbox
+        .load(&bytes)
+        .and_then(|artifact| runtime.block_on(sandbox.describe(&Arc::new(artifact))));
+    Ok(match described {
+        Ok(description) => match manifest_of(&settings.package, description.as_ref()) {
+            Ok(_) => Verdict::Loaded { description },
+            Err(message) => Verdict::Refused { message },
+        },
+        Err(Refusal { message }) if is_out_of_memory(&message) => return Err(message),
+        Err(Refusal { message }) => Verdict::Refused { message },
+    })
+}
+
+/// Whether a message, of a refusal or on stderr, says that the process had no more memory.
+pub(super) fn is_out_of_memory(message: &str) -> bool {
+    [
+        "memory allocation of",
+        "Cannot allocate memory",
+        "os error 12",
+    ]
+    .iter()
+    .any(|sign| message.contains(sign))
+}

@@ -1,0 +1,147 @@
+//! What the kernel keeps from a process that loads a file.
+//!
+//! * Resource limits: memory, processor time, the size of a file, open files, no core dump.
+//! * Landlock, where the kernel has it: of the file system, only the folder of compiled code; no network.
+//! * seccomp, where the kernel has it: no other program, no new process, no socket, no view of other processes.
+//!
+//! Calls of the kernel are denied by a list rather than allowed by one, because libraries and kernels change which
+//! calls they use. A denied call returns an error.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, PathBeneath, PathFd,
+    Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
+};
+use rustix::process::{Resource, Rlimit, nice, setrlimit};
+use seccompiler::{
+    SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
+
+use super::child::ChildSettings;
+
+/// The largest file that the process may write: compiled code, in the cache.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+const OPEN_FILES_MAX: u64 = 64;
+/// How much the process steps back behind the host and its tasks.
+const NICENESS: i32 = 10;
+
+/// Calls of the kernel that reach beyond the process.
+const DENIED: [i64; 29] = [
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_socket,
+    libc::SYS_connect,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_accept4,
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_kill,
+    libc::SYS_rt_sigqueueinfo,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_chroot,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_shmget,
+    libc::SYS_init_module,
+    libc::SYS_open_by_handle_at,
+];
+
+/// Confine this process, for good. It must have one thread.
+///
+/// # Errors
+/// When the kernel refuses a limit. Where it has no Landlock or seccomp, the process goes on without.
+pub(super) fn confine(settings: &ChildSettings) -> Result<(), String> {
+    limit(settings)?;
+    // The priority is a matter of speed, not of safety.
+    let _ = nice(NICENESS);
+    restrict_files(&settings.cache_dir).map_err(|error| format!("Landlock: {error}"))?;
+    for filter in filters()? {
+        match seccompiler::apply_filter(&filter) {
+            Ok(()) => {}
+            // A kernel without seccomp.
+            Err(seccompiler::Error::Prctl(_) | seccompiler::Error::Seccomp(_)) => break,
+            Err(error) => return Err(format!("seccomp: {error}")),
+        }
+    }
+    Ok(())
+}
+
+fn limit(settings: &ChildSettings) -> Result<(), String> {
+    let limits = [
+        // Reserved addresses do not count here, only memory that can be written.
+        (Resource::Data, settings.limits.memory_bytes),
+        (Resource::Cpu, settings.limits.cpu_seconds()),
+        (Resource::Fsize, FILE_BYTES_MAX),
+        (Resource::Nofile, OPEN_FILES_MAX),
+        (Resource::Core, 0),
+    ];
+    for (resource, most) in limits {
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(most),
+        };
+        setrlimit(resource, limit).map_err(|error| format!("{resource:?}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Leave the process only the folder of compiled code, as far as the kernel can.
+fn restrict_files(cache_dir: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let abi = ABI::V5;
+    let folder = PathFd::new(cache_dir)?;
+    Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(abi))?
+        .handle_access(AccessNet::from_all(abi))?
+        .create()?
+        .add_rule(PathBeneath::new(folder, AccessFs::from_all(abi)))?
+        .restrict_self()?;
+    Ok(())
+}
+
+/// Return the filters for seccomp.
+fn filters() -> Result<[seccompiler::BpfProgram; 2], String> {
+    let arch = std::env::consts::ARCH;
+    let program = |rules: BTreeMap<i64, Vec<SeccompRule>>, error: i32| {
+        let arch = arch.try_into()?;
+        let deny = SeccompAction::Errno(error.unsigned_abs());
+        SeccompFilter::new(rules, SeccompAction::Allow, deny, arch)?.try_into()
+    };
+    let mut denied: BTreeMap<i64, Vec<SeccompRule>> =
+        DENIED.into_iter().map(|call| (call, Vec::new())).collect();
+    let thread = u64::from(libc::CLONE_THREAD.unsigned_abs());
+    let new_process = SeccompCondition::new(
+        0,
+        SeccompCmpArgLen::Qword,
+        SeccompCmpOp::MaskedEq(thread),
+        0,
+    );
+    let built = new_process
+        .and_then(|condition| SeccompRule::new(vec![condition]))
+        .and_then(|rule| {
+            denied.insert(libc::SYS_clone, vec![rule]);
+            #[cfg(target_arch = "x86_64")]
+            denied.extend([libc::SYS_fork, libc::SYS_vfork].map(|call| (call, Vec::new())));
+            // The flags of clone3 lie in memory, where no filter sees them. The C library then uses clone.
+            let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+            Ok([
+                program(denied, libc::EPERM)?,
+                program(clone3, libc::ENOSYS)?,
+            ])
+        });
+    built.map_err(|error: seccompiler::BackendError| format!("seccomp: {error}"))
+}

@@ -1,0 +1,251 @@
+//! The host's side of a process that loads one file: start it, hand it the file, read what it found, name its end.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use campanile_model::ids::ArtifactDigest;
+use campanile_model::text::{printable_line, size_text};
+use campanile_sandbox::SandboxSettings;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, Command};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::Attempt;
+use super::child::{ChildSettings, Verdict, is_out_of_memory};
+use super::verdicts::Verdicts;
+use crate::files::off_thread;
+
+/// Loads that run at the same time. With two, one slow file does not stop the others.
+pub const LOADS_MAX: usize = 2;
+/// The longest verdict. A description has at most 256 KiB, which JSON may escape.
+const VERDICT_BYTES_MAX: u64 = 2 << 20;
+/// How much of what the process writes to stderr is read.
+const STDERR_BYTES_MAX: u64 = 16 << 10;
+
+/// What one load may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadLimits {
+    /// Memory of the process that can be written, its stacks included.
+    pub memory_bytes: u64,
+    /// Time on the clock, and as much processor time on each of two cores.
+    pub time: Duration,
+}
+
+impl LoadLimits {
+    pub(super) fn cpu_seconds(&self) -> u64 {
+        self.time.as_secs().max(1) * 2
+    }
+}
+
+/// Starts the processes that load files.
+pub(super) struct LoadProcesses {
+    args: Vec<String>,
+    settings: ChildSettings,
+    slots: Semaphore,
+    verdicts: Arc<Verdicts>,
+    /// Where compiled code lies when the host keeps none. Dropping it removes the folder.
+    _temporary_cache: Option<TempDir>,
+}
+
+/// How a load failed.
+enum LoadError {
+    /// Because of the file, as far as one can tell.
+    Failed(String),
+    /// Because of the machine: the next attempt may succeed.
+    Trouble(String),
+}
+
+impl LoadProcesses {
+    /// Prepare loads with the sandbox's `settings`, which get a temporary folder for compiled code if they have none.
+    pub(super) fn new(
+        settings: &mut SandboxSettings,
+        limits: LoadLimits,
+        args: Vec<String>,
+    ) -> Result<LoadProcesses, String> {
+        let mut temporary = None;
+        let cache_dir = match &settings.cache_dir {
+            Some(dir) => dir.clone(),
+            None => {
+                let made = TempDir::with_prefix("campanile-");
+                let made = made.map_err(|error| {
+                    format!("there is no temporary folder for compiled code: {error}")
+                })?;
+                temporary.insert(made).path().to_owned()
+            }
+        };
+        settings.cache_dir = Some(cache_dir.clone());
+        let settings = ChildSettings {
+            package: String::new(),
+            cache_dir,
+            memory_bytes_max: settings.memory_bytes_max,
+            stack_bytes_max: settings.stack_bytes_max,
+            limits,
+        };
+        Ok(LoadProcesses {
+            verdicts: Arc::new(Verdicts::new(&settings)),
+            args,
+            settings,
+            slots: Semaphore::new(LOADS_MAX),
+            _temporary_cache: temporary,
+        })
+    }
+
+    /// Load a file, or find the verdict about it; return the package's description. The error is one sentence.
+    pub(super) async fn load(
+        &self,
+        package: &str,
+        bytes: &Arc<Vec<u8>>,
+        attempt: Attempt,
+    ) -> Result<Option<Value>, String> {
+        let known = {
+            let (verdicts, bytes) = (Arc::clone(&self.verdicts), Arc::clone(bytes));
+            off_thread(move || {
+                let digest = ArtifactDigest::of(&bytes);
+                (verdicts.find(&digest), digest)
+            })
+        };
+        let (known, digest) = known.await?;
+        let verdict = match known {
+            Some(Verdict::Refused { .. }) if attempt == Attempt::Again => None,
+            known => known,
+        };
+        let verdict = match verdict {
+            Some(verdict) => verdict,
+            None => {
+                let verdict = match self.run(package, bytes).await {
+                    Ok(verdict) => verdict,
+                    Err(LoadError::Failed(why)) => Verdict::Refused {
+                        message: format!("load failed: {why}"),
+                    },
+                    Err(LoadError::Trouble(why)) => return Err(format!("load failed: {why}")),
+                };
+                let (verdicts, found) = (Arc::clone(&self.verdicts), verdict.clone());
+                off_thread(move || verdicts.keep(&digest, &found)).await?;
+                verdict
+            }
+        };
+        match verdict {
+            Verdict::Loaded { description } => Ok(description),
+            // The process may have been taken over by the file.
+            Verdict::Refused { message } => Err(printable_line(&message)),
+        }
+    }
+
+    /// Run one process for one file.
+    async fn run(&self, package: &str, bytes: &[u8]) -> Result<Verdict, LoadError> {
+        let trouble = |error: std::io::Error| {
+            LoadError::Trouble(format!("the loading process cannot be used: {error}"))
+        };
+        // The semaphore is never closed.
+        let _slot = self.slots.acquire().await;
+        let size = size_text(bytes.len() as u64);
+        tracing::info!("loading {} ({size})", printable_line(package));
+        let mut child = self.spawn(package).map_err(trouble)?;
+        let ended = timeout(self.settings.limits.time, exchange(&mut child, bytes)).await;
+        let Ok(ended) = ended else {
+            // Dropping the child kills it too; waiting for its end frees the slot only when its memory is free.
+            child.kill().await.map_err(trouble)?;
+            return Err(LoadError::Failed(self.too_slow()));
+        };
+        let (status, verdict, talk) = ended.map_err(trouble)?;
+        match serde_json::from_slice(&verdict) {
+            Ok(verdict) if status.success() => Ok(verdict),
+            _ => Err(self.error_of(status, &String::from_utf8_lossy(&talk))),
+        }
+    }
+
+    fn spawn(&self, package: &str) -> std::io::Result<Child> {
+        let settings = ChildSettings {
+            package: package.to_owned(),
+            ..self.settings.clone()
+        };
+        Command::new(own_program()?)
+            .args(&self.args)
+            .arg(serde_json::to_string(&settings)?)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+    }
+
+    /// Say why a process ended without a verdict.
+    fn error_of(&self, status: ExitStatus, talk: &str) -> LoadError {
+        const SIGXCPU: i32 = 24;
+        const SIGXFSZ: i32 = 25;
+        let memory = size_text(self.settings.limits.memory_bytes);
+        let line = printable_line(talk.trim_start().lines().next().unwrap_or_default());
+        LoadError::Failed(match status.signal() {
+            _ if is_out_of_memory(talk) => format!(
+                "out of memory at {memory}; build a smaller package, or raise `packages.load_memory`"
+            ),
+            _ if talk.contains("overflowed its stack") => {
+                "the file is nested too deeply; build it with a current toolchain".to_owned()
+            }
+            Some(SIGXCPU) => self.too_slow(),
+            Some(SIGXFSZ) => "its compiled code is too large; build a smaller package".to_owned(),
+            Some(signal) => format!(
+                "the loading process was ended by signal {signal} ({line}); touch the file to try again"
+            ),
+            None if line.is_empty() => {
+                return LoadError::Trouble(format!("the loading process ended with {status}"));
+            }
+            None => return LoadError::Trouble(line),
+        })
+    }
+
+    fn too_slow(&self) -> String {
+        format!(
+            "it was not compiled within {}; build a smaller package, or raise `packages.load_time`",
+            humantime::format_duration(self.settings.limits.time)
+        )
+    }
+}
+
+/// Hand the process the file, and wait for its end. Return its status, its verdict, and what it wrote to stderr.
+async fn exchange(
+    child: &mut Child,
+    bytes: &[u8],
+) -> std::io::Result<(ExitStatus, Vec<u8>, Vec<u8>)> {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let write = async {
+        if let Some(mut stdin) = stdin {
+            // A process that ended early is judged by its end.
+            let _ = stdin.write_all(bytes).await;
+        }
+    };
+    let ((), verdict, talk) = tokio::join!(
+        write,
+        read(stdout, VERDICT_BYTES_MAX),
+        read(stderr, STDERR_BYTES_MAX)
+    );
+    Ok((child.wait().await?, verdict, talk))
+}
+
+/// Read at most `most` bytes of `from`. The rest is read too, so that the process does not wait, and thrown away.
+async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
+    let mut read = Vec::new();
+    if let Some(mut from) = from {
+        // What was read before an error counts.
+        let _ = (&mut from).take(most).read_to_end(&mut read).await;
+        let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
+    }
+    read
+}
+
+/// Return the path of the program that runs, even if its file was replaced since.
+fn own_program() -> std::io::Result<PathBuf> {
+    match cfg!(target_os = "linux") {
+        true => Ok(PathBuf::from("/proc/self/exe")),
+        false => std::env::current_exe(),
+    }
+}
