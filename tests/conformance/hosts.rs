@@ -166,6 +166,7 @@ async fn the_newest_version_of_a_package_is_active(test: TestDb) {
         missing_since: None,
         rejection: None,
         rejected_at: None,
+        loading_since: None,
     };
     assert_eq!(row, expected);
     // The older bytes stay for launches that were decided with them.

@@ -77,7 +77,7 @@ impl TaskTest {
             .map_err(|error| Error::Test(format!("{}: {error}", path.display())))?;
         let name = campanile_package::name_of(path);
         let sandbox = sandbox()?;
-        let loader = PackageLoader::in_this_process(sandbox);
+        let loader = PackageLoader::in_this_process(Arc::clone(&sandbox));
         let compiled = block_on(async { load(&loader, &name, bytes, Attempt::First).await })?;
         let (artifact, manifest) =
             compiled.map_err(|why| Error::Refused(format!("{}: {why}", path.display())))?;

@@ -93,9 +93,14 @@ impl PackageLoader {
         &self.sandbox
     }
 
-    async fn compile(&self, bytes: Arc<Vec<u8>>) -> Result<Arc<Artifact>, String> {
-        let sandbox = Arc::clone(&self.sandbox);
-        let loaded = off_thread(move || sandbox.load(&bytes)).await?;
+    /// Load `bytes` in this process, with the compiled code of the cache if another process has loaded them.
+    async fn load_here(&self, bytes: Arc<Vec<u8>>) -> Result<Arc<Artifact>, String> {
+        let (sandbox, is_known) = (Arc::clone(&self.sandbox), self.processes.is_some());
+        let load = move || match is_known {
+            true => sandbox.load_known(&bytes),
+            false => sandbox.load(&bytes),
+        };
+        let loaded = off_thread(load).await?;
         loaded.map(Arc::new).map_err(|refusal| refusal.to_string())
     }
 }
@@ -111,7 +116,7 @@ impl Loader for PackageLoader {
     ) -> Result<Loaded<Artifact>, String> {
         let bytes = Arc::new(bytes);
         let Some(processes) = &self.processes else {
-            let artifact = self.compile(bytes).await?;
+            let artifact = self.load_here(bytes).await?;
             let description = self.sandbox.describe(&artifact).await;
             return Ok((
                 artifact,
@@ -119,7 +124,7 @@ impl Loader for PackageLoader {
             ));
         };
         let description = processes.load(name, &bytes, attempt).await?;
-        Ok((self.compile(bytes).await?, description))
+        Ok((self.load_here(bytes).await?, description))
     }
 }
 

@@ -69,11 +69,25 @@ impl Sandbox {
     ///
     /// One sentence that says what the file is and what to do, when it is not a package that can run.
     pub fn load(&self, bytes: &[u8]) -> Result<Artifact, Refusal> {
+        self.load_unless_known(bytes, false)
+    }
+
+    /// Load `bytes` as [`Sandbox::load`], which has accepted them before, in this or another process with the same cache.
+    /// This takes milliseconds while the cache has the compiled code.
+    ///
+    /// # Errors
+    ///
+    /// One sentence.
+    pub fn load_known(&self, bytes: &[u8]) -> Result<Artifact, Refusal> {
+        self.load_unless_known(bytes, true)
+    }
+
+    fn load_unless_known(&self, bytes: &[u8], is_known: bool) -> Result<Artifact, Refusal> {
         let _only_load = self
             .compiling
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        artifact::load(&self.engines, bytes).map_err(Refusal::printable)
+        artifact::load(&self.engines, bytes, is_known).map_err(Refusal::printable)
     }
 
     /// Return the package's manifest, or none when it has none.

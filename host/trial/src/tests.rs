@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use campanile_model::clock::Clock;
+use campanile_package::{Attempt, PackageLoader, load};
 use campanile_sandbox::{HttpGrant, HttpReply, HttpRequest, Replies, Sandbox, SandboxSettings};
 use guest_text::{Guest, guest};
 
@@ -64,7 +65,8 @@ impl Replies for Fine {
 
 async fn subject(guest: &Guest) -> Subject {
     let sandbox = Arc::new(sandbox());
-    let compiled = campanile_package::compile(&sandbox, "test", guest.component()).await;
+    let loader = PackageLoader::in_this_process(Arc::clone(&sandbox));
+    let compiled = load(&loader, "test", guest.component(), Attempt::First).await;
     let (artifact, manifest) = compiled.unwrap();
     Subject {
         sandbox,

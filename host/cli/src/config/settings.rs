@@ -170,9 +170,9 @@ table! {
     /// `[packages]`: how files of the plugins folder are loaded, each in a process of its own.
     Packages {
         /// The most memory of the process. A file that needs more is refused.
-        load_memory_bytes "load_memory": u64 = 512 << 20, (64 << 20, 64 << 30);
+        load_memory_bytes "load_memory": u64 = 512 << 20, size(64 << 20, 64 << 30);
         /// The longest time that a load may take.
-        load_time "load_time": Duration = 120 * SECOND, (SECOND, DAY);
+        load_time "load_time": Duration = 120 * SECOND, duration(SECOND, DAY);
     }
 }
 

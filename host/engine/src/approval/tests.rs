@@ -54,6 +54,7 @@ fn row(active: Option<&str>, description: &Value) -> PackageRow {
         missing_since: None,
         rejection: None,
         rejected_at: None,
+        loading_since: None,
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread;
 
 use campanile_model::clock::Clock;
+use campanile_model::text::printable_line;
 use campanile_sandbox::{Refusal, Sandbox, SandboxSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -40,6 +41,17 @@ pub(super) enum Verdict {
     Loaded { description: Option<Value> },
     /// The file is not a package that can run: one sentence.
     Refused { message: String },
+}
+
+impl Verdict {
+    /// Return the description of a package; the error is one sentence.
+    pub(super) fn description(self) -> Result<Option<Value>, String> {
+        match self {
+            Verdict::Loaded { description } => Ok(description),
+            // A file may have taken over the process that wrote this.
+            Verdict::Refused { message } => Err(printable_line(&message)),
+        }
+    }
 }
 
 /// Load the file on stdin, and write what was found to stdout. Call it before this process has a second thread.

@@ -16,7 +16,8 @@ use landlock::{
 };
 use rustix::process::{Resource, Rlimit, nice, setrlimit};
 use seccompiler::{
-    SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
 };
 
 use super::child::ChildSettings;
@@ -113,11 +114,12 @@ fn restrict_files(cache_dir: &Path) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Return the filters for seccomp.
-fn filters() -> Result<[seccompiler::BpfProgram; 2], String> {
-    let arch = std::env::consts::ARCH;
+/// Return the filters for seccomp; none on a processor that the crate does not know.
+fn filters() -> Result<Vec<BpfProgram>, String> {
+    let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
+        return Ok(Vec::new());
+    };
     let program = |rules: BTreeMap<i64, Vec<SeccompRule>>, error: i32| {
-        let arch = arch.try_into()?;
         let deny = SeccompAction::Errno(error.unsigned_abs());
         SeccompFilter::new(rules, SeccompAction::Allow, deny, arch)?.try_into()
     };
@@ -138,7 +140,7 @@ fn filters() -> Result<[seccompiler::BpfProgram; 2], String> {
             denied.extend([libc::SYS_fork, libc::SYS_vfork].map(|call| (call, Vec::new())));
             // The flags of clone3 lie in memory, where no filter sees them. The C library then uses clone.
             let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-            Ok([
+            Ok(vec![
                 program(denied, libc::EPERM)?,
                 program(clone3, libc::ENOSYS)?,
             ])

@@ -104,38 +104,41 @@ impl LoadProcesses {
         bytes: &Arc<Vec<u8>>,
         attempt: Attempt,
     ) -> Result<Option<Value>, String> {
-        let known = {
-            let (verdicts, bytes) = (Arc::clone(&self.verdicts), Arc::clone(bytes));
-            off_thread(move || {
-                let digest = ArtifactDigest::of(&bytes);
-                (verdicts.find(&digest), digest)
-            })
-        };
-        let (known, digest) = known.await?;
-        let verdict = match known {
-            Some(Verdict::Refused { .. }) if attempt == Attempt::Again => None,
-            known => known,
-        };
-        let verdict = match verdict {
-            Some(verdict) => verdict,
-            None => {
-                let verdict = match self.run(package, bytes).await {
-                    Ok(verdict) => verdict,
-                    Err(LoadError::Failed(why)) => Verdict::Refused {
-                        message: format!("load failed: {why}"),
-                    },
-                    Err(LoadError::Trouble(why)) => return Err(format!("load failed: {why}")),
-                };
-                let (verdicts, found) = (Arc::clone(&self.verdicts), verdict.clone());
-                off_thread(move || verdicts.keep(&digest, &found)).await?;
-                verdict
-            }
-        };
-        match verdict {
-            Verdict::Loaded { description } => Ok(description),
-            // The process may have been taken over by the file.
-            Verdict::Refused { message } => Err(printable_line(&message)),
+        let hashed = Arc::clone(bytes);
+        let digest = off_thread(move || ArtifactDigest::of(&hashed)).await?;
+        if let Some(verdict) = self.known(&digest, attempt).await? {
+            return verdict.description();
         }
+        // The semaphore is never closed.
+        let _slot = self.slots.acquire().await;
+        // Another load of the same bytes may have ended meanwhile.
+        if let Some(verdict) = self.known(&digest, attempt).await? {
+            return verdict.description();
+        }
+        let verdict = match self.run(package, bytes).await {
+            Ok(verdict) => verdict,
+            Err(LoadError::Failed(why)) => Verdict::Refused {
+                message: format!("load failed: {why}"),
+            },
+            Err(LoadError::Trouble(why)) => return Err(format!("load failed: {why}")),
+        };
+        let (verdicts, found) = (Arc::clone(&self.verdicts), verdict.clone());
+        off_thread(move || verdicts.keep(&digest, &found)).await?;
+        verdict.description()
+    }
+
+    /// Return the verdict on record that counts for this attempt.
+    async fn known(
+        &self,
+        digest: &ArtifactDigest,
+        attempt: Attempt,
+    ) -> Result<Option<Verdict>, String> {
+        let (verdicts, digest) = (Arc::clone(&self.verdicts), digest.clone());
+        let known = off_thread(move || verdicts.find(&digest)).await?;
+        let counts = |verdict: &Verdict| {
+            attempt == Attempt::First || matches!(verdict, Verdict::Loaded { .. })
+        };
+        Ok(known.filter(counts))
     }
 
     /// Run one process for one file.
@@ -143,14 +146,12 @@ impl LoadProcesses {
         let trouble = |error: std::io::Error| {
             LoadError::Trouble(format!("the loading process cannot be used: {error}"))
         };
-        // The semaphore is never closed.
-        let _slot = self.slots.acquire().await;
         let size = size_text(bytes.len() as u64);
         tracing::info!("loading {} ({size})", printable_line(package));
         let mut child = self.spawn(package).map_err(trouble)?;
         let ended = timeout(self.settings.limits.time, exchange(&mut child, bytes)).await;
         let Ok(ended) = ended else {
-            // Dropping the child kills it too; waiting for its end frees the slot only when its memory is free.
+            // The slot is free only when the memory of the process is.
             child.kill().await.map_err(trouble)?;
             return Err(LoadError::Failed(self.too_slow()));
         };

@@ -35,11 +35,13 @@ pub(crate) enum Entry {
     Command(command::GuestIndices),
 }
 
-/// Check, compile and link `bytes`.
-pub(crate) fn load(engines: &Engines, bytes: &[u8]) -> Result<Artifact, Refusal> {
+/// Check, compile and link `bytes`. The cost of compiling is not estimated again if it `is_known` to be acceptable.
+pub(crate) fn load(engines: &Engines, bytes: &[u8], is_known: bool) -> Result<Artifact, Refusal> {
     let loaded = catch_unwind(AssertUnwindSafe(|| {
         let recognised = recognise(bytes)?;
-        compile_cost::check(&recognised.component)?;
+        if !is_known {
+            compile_cost::check(&recognised.component)?;
+        }
         let (component, engine) = compile(engines, &recognised.component)?;
         link(engine, &component, recognised, ArtifactDigest::of(bytes))
     }));
