@@ -1,14 +1,16 @@
 //! Events, the change counter, statistics, and the isolation of transactions.
 
 use campanile_store::events::{self, EventKind};
+use campanile_store::launches::NewLaunch;
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
-use campanile_store::runs::{self, RunEnd};
+use campanile_store::runs::{self, Finish, RunEnd};
 use campanile_store::stats::{self, Counts, HealthSigns};
-use campanile_store::{Db, changes, hosts, launches, schedules};
+use campanile_store::{Db, Tx, changes, hosts, launches, schedules};
 use campanile_tests::{Backend, TestDb, on_both};
 
 use crate::fixtures::{
-    PAUSE, at, host_with_schedules, insert_and_claim, launch, manual, schedule_id, skipped,
+    ClaimedRun, PAUSE, at, host_with_schedules, insert_and_claim, launch, manual, publish,
+    schedule_id, skipped,
 };
 
 on_both!(
@@ -17,6 +19,7 @@ on_both!(
     launches_are_counted_by_status,
     lag_counts_only_on_time_launches_that_have_started,
     health_signs_are_counted,
+    a_failing_schedule_a_starved_package_and_a_silent_host_are_named,
     a_dropped_transaction_changes_nothing,
     a_read_transaction_sees_one_snapshot,
     only_a_database_server_has_a_clock,
@@ -172,7 +175,9 @@ async fn health_signs_are_counted(test: TestDb) {
         ..HealthSigns::default()
     };
     assert_eq!(
-        stats::health_signs(&mut tx, at(0), at(3600)).await.unwrap(),
+        stats::health_signs(&mut tx, at(0), at(0), at(3600))
+            .await
+            .unwrap(),
         healthy
     );
     // 1 is overdue, 2 is far ahead, 3 is paused, 4 is removed; one launch is unclaimed, one run's lease has expired.
@@ -204,19 +209,56 @@ async fn health_signs_are_counted(test: TestDb) {
         schedules: 2,
     };
     assert_eq!(
-        stats::health_signs(&mut tx, at(41), at(3600))
+        stats::health_signs(&mut tx, at(41), at(41), at(3600))
             .await
             .unwrap(),
         expected
     );
     hosts::heartbeat(&mut tx, host, at(41)).await.unwrap();
     assert_eq!(
-        stats::health_signs(&mut tx, at(41), at(3600))
+        stats::health_signs(&mut tx, at(41), at(41), at(3600))
             .await
             .unwrap()
             .live_hosts,
         1
     );
+}
+
+async fn a_failing_schedule_a_starved_package_and_a_silent_host_are_named(test: TestDb) {
+    let host = host_with_schedules(&test, 2).await;
+    let mut tx = test.write().await;
+    let slots = [launch(1, 10), launch(1, 20), launch(1, 30), launch(2, 10)];
+    let runs = insert_and_claim(&mut tx, host, &slots, 1, at(31)).await;
+    let fail = |run: ClaimedRun| run.failed(&format!("of {}", run.scheduled_time), at(32));
+    let ends: Vec<Finish> = runs.into_iter().map(fail).collect();
+    assert_eq!(runs::finish(&mut tx, &ends).await.unwrap().len(), 4);
+    let failing = async |tx: &mut Tx, failures| {
+        let failing = stats::failing_schedules(tx, failures, 9).await.unwrap();
+        let last = |(_, failure): &(String, String)| failure.contains(&format!("of {}", at(30)));
+        (failing.len(), failing.iter().any(last))
+    };
+    assert_eq!(failing(&mut tx, 1).await, (2, true));
+    assert_eq!(failing(&mut tx, 3).await, (1, true));
+    assert_eq!(failing(&mut tx, 4).await, (0, false));
+
+    let silent = stats::silent_hosts(&mut tx, at(0)).await.unwrap();
+    assert_eq!(silent, []);
+    let silent = stats::silent_hosts(&mut tx, at(40)).await.unwrap();
+    assert_eq!(silent.len(), 1);
+
+    let starved = async |tx: &mut Tx, since| stats::starved_packages(tx, since, 9).await.unwrap();
+    let waiting = NewLaunch {
+        package: "other".to_owned(),
+        ..launch(2, 40)
+    };
+    launches::insert(&mut tx, &[waiting]).await.unwrap();
+    insert_and_claim(&mut tx, host, &[launch(1, 60)], 9, at(60)).await;
+    assert_eq!(starved(&mut tx, at(50)).await, [], "no host has it");
+    publish(&mut tx, host, "other", b"other", at(41)).await;
+    let named = [("other".to_owned(), 1, at(40))];
+    assert_eq!(starved(&mut tx, at(50)).await, named);
+    assert_eq!(starved(&mut tx, at(61)).await, [], "nothing else began");
+    assert_eq!(starved(&mut tx, at(40)).await, [], "it is not overdue");
 }
 
 async fn a_dropped_transaction_changes_nothing(test: TestDb) {

@@ -505,7 +505,7 @@ async fn read_everything(tx: &mut Tx, now: Timestamp) -> StepResult {
     let since = now.minus(Duration::from_secs(1_200));
     let results = [
         text(&stats::counts(tx, since).await),
-        text(&stats::health_signs(tx, now, now).await),
+        text(&stats::health_signs(tx, now, now, now).await),
         text(&launches::list(tx, Some("schedule-3"), 50).await),
         text(&runs::list(tx, None, 20).await),
         text(&schedules::list(tx, None, None).await),

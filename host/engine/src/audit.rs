@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::clock_keeper::SKEW_REPORTED_US;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::schedule_admin::next_slot;
 use crate::service::{Next, Service};
+use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
 use campanile_schedule::rule::tzdata_version;
@@ -28,6 +30,16 @@ const STALLED_MAX: i64 = 5;
 const CURSOR_AHEAD: Duration = Duration::from_secs(3_600);
 /// The lag is measured on so many launches.
 const LAGS_MAX: i64 = 10_000;
+/// A schedule is failing when so many of its newest launches failed.
+const FAILURES: i64 = 3;
+/// So many schedules, and so many packages, are named in one report.
+const NAMED_MAX: i64 = 20;
+/// A load that takes longer is a sign that its host hangs: a host ends its loads before.
+const LOAD_STUCK: Duration = Duration::from_secs(15 * 60);
+/// On-time launches that start later are a sign that hosts are overloaded.
+const LAG_MAX_MS: f64 = 10_000.0;
+/// The lag is judged on the launches of this span.
+const LAG_SPAN: Duration = Duration::from_secs(600);
 
 /// Numbers about a span of time up to now.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
@@ -39,6 +51,8 @@ pub struct Statistics {
     pub success_rate: Option<f64>,
     /// The time from fire time to start of the newest on-time launches.
     pub lag_ms: Lag,
+    /// The same time of the newest launches that waited in a queue, were caught up, or were requested.
+    pub wait_ms: Lag,
 }
 
 /// How late launches started, in milliseconds.
@@ -133,23 +147,69 @@ pub async fn statistics(tx: &mut Tx, since: Timestamp) -> Result<Statistics, DbE
         counts,
         success_rate: (ended > 0).then(|| counts.succeeded as f64 / ended as f64),
         lag_ms: Lag::of(stats::lags(tx, since, LAGS_MAX).await?),
+        wait_ms: Lag::of(stats::waits(tx, since, LAGS_MAX).await?),
     })
 }
 
-/// Return the health of the system at `now`.
-pub async fn health(tx: &mut Tx, now: Timestamp, offset_us: i64) -> Result<Health, DbError> {
-    let signs = stats::health_signs(tx, now.minus(OVERDUE), now.plus(CURSOR_AHEAD)).await?;
-    let rejections = stats::rejections(tx).await?.into_iter();
-    let notes = rejections.map(|(name, why)| {
+/// Return the health of the system at `now`. A host whose last heartbeat is older than `lease` is not live.
+pub async fn health(
+    tx: &mut Tx,
+    now: Timestamp,
+    lease: Duration,
+    offset_us: i64,
+) -> Result<Health, DbError> {
+    let (overdue_since, live_since) = (now.minus(OVERDUE), now.minus(lease));
+    let signs = stats::health_signs(tx, overdue_since, live_since, now.plus(CURSOR_AHEAD)).await?;
+    let mut health = judge(signs, offset_us);
+    for (name, heartbeat_at) in stats::silent_hosts(tx, live_since).await? {
+        health.issues.push(format!(
+            "the host `{name}` is silent since {heartbeat_at}: it died, or it lost its connection to the database"
+        ));
+    }
+    for (name, failure) in stats::failing_schedules(tx, FAILURES, NAMED_MAX).await? {
+        health.issues.push(format!(
+            "the last {FAILURES} launches of the schedule `{name}` all failed: {}",
+            message_of(&failure)
+        ));
+    }
+    for (name, launches, oldest) in stats::starved_packages(tx, overdue_since, NAMED_MAX).await? {
+        health.issues.push(format!(
+            "{launches} launches of the package `{name}` wait for a host since {oldest}, while other packages run"
+        ));
+    }
+    let lags = stats::lags(tx, now.minus(LAG_SPAN), LAGS_MAX).await?;
+    let lag_p99 = Lag::of(lags).p99;
+    if lag_p99 > LAG_MAX_MS {
+        health.issues.push(format!(
+            "launches start late: one in a hundred of the last {} minutes started {:.1} s after its time",
+            LAG_SPAN.as_secs() / 60,
+            lag_p99 / 1e3
+        ));
+    }
+    for (name, since) in stats::loads(tx).await? {
+        let line = format!("the package `{name}` is loading since {since}");
+        match since < now.minus(LOAD_STUCK) {
+            true => health.issues.push(line),
+            false => health.notes.push(line),
+        }
+    }
+    for (name, why) in stats::rejections(tx).await? {
         let why = printable_line(&why);
-        format!("the package `{name}` has a file that cannot be used: {why}")
-    });
-    let loads = stats::loads(tx).await?.into_iter();
-    let loads = loads.map(|(name, since)| format!("the package `{name}` is loading since {since}"));
-    Ok(Health {
-        notes: notes.chain(loads).collect(),
-        ..judge(signs, offset_us)
-    })
+        health.notes.push(format!(
+            "the package `{name}` has a file that cannot be used: {why}"
+        ));
+    }
+    health.healthy = health.issues.is_empty();
+    Ok(health)
+}
+
+/// Return the message of a recorded failure.
+fn message_of(failure: &str) -> String {
+    let failure: Option<Value> = stored_json(Some(failure));
+    let message = failure
+        .as_ref()
+        .and_then(|failure| failure["message"].as_str());
+    printable_line(message.unwrap_or_default())
 }
 
 /// The service that corrects next slots, computes statistics and reports changes of health.
@@ -171,7 +231,8 @@ impl Service for Auditor {
         let mut tx = ctx.db.read().await?;
         let since = now.minus(ctx.settings.audit_interval);
         let statistics = statistics(&mut tx, since).await?;
-        let health = health(&mut tx, now, ctx.clock.offset_us()).await?;
+        let (lease, offset_us) = (ctx.settings.lease, ctx.clock.offset_us());
+        let health = health(&mut tx, now, lease, offset_us).await?;
         drop(tx);
         tracing::info!(
             launches = statistics.counts.launches,

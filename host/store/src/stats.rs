@@ -78,16 +78,49 @@ statements! {
         "SELECT fire_time, started_at FROM launch
         WHERE decided_at >= $1 AND kind = 'schedule' AND started_at IS NOT NULL AND opened_at IS NULL ORDER BY decided_at DESC LIMIT $2";
 
-    /// Count what is overdue since before `overdue_since`, and the cursors after `ahead_of`.
-    pub async fn health_signs(overdue_since: Timestamp, ahead_of: Timestamp) -> HealthSigns = one_row
+    /// Return fire time and start of the newest `limit` launches that were decided since `since` and had to wait for
+    /// something besides a host: for another launch, or for an operator's request.
+    pub async fn waits(since: Timestamp, limit: i64) -> Vec<(Timestamp, Timestamp)> = rows
+        "SELECT fire_time, started_at FROM launch
+        WHERE decided_at >= $1 AND (kind <> 'schedule' OR opened_at IS NOT NULL) AND started_at IS NOT NULL ORDER BY decided_at DESC LIMIT $2";
+
+    /// Count what is overdue since before `overdue_since`, the hosts with a heartbeat since `live_since`, and the cursors
+    /// after `ahead_of`.
+    pub async fn health_signs(overdue_since: Timestamp, live_since: Timestamp, ahead_of: Timestamp) -> HealthSigns = one_row
         "SELECT
             (SELECT count(*) FROM schedule WHERE next_slot < $1) AS overdue_schedules,
             (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time < $1
                     AND (opened_at IS NULL OR opened_at < $1))
                 + (SELECT count(*) FROM run WHERE status = 'running' AND lease_until < $1) AS stalled,
-            (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND cursor_at > $2) AS cursors_ahead,
-            (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $1) AS live_hosts,
+            (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND cursor_at > $3) AS cursors_ahead,
+            (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $2) AS live_hosts,
             (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND enabled) AS schedules";
+
+    /// Return the hosts that did not stop and have given no heartbeat since `live_since`, each with the last one.
+    pub async fn silent_hosts(live_since: Timestamp) -> Vec<(String, Timestamp)> = rows
+        "SELECT name, heartbeat_at FROM host WHERE ended_at IS NULL AND heartbeat_at < $1 ORDER BY name";
+
+    /// Return up to `limit` enabled schedules whose newest `failures` launches all failed for good, each with the last
+    /// failure as JSON. Manual and backfill launches do not count.
+    // Only schedules with a failure newer than their last success are looked at, and `launch_slot` yields their launches.
+    pub async fn failing_schedules(failures: i64, limit: i64) -> Vec<(String, String)> = rows
+        "SELECT s.name, m.failure FROM schedule_result m JOIN schedule s ON s.id = m.schedule_id
+        WHERE m.failure IS NOT NULL AND s.deleted_at IS NULL AND s.enabled AND $1 =
+            (SELECT count(*) FROM
+                (SELECT status FROM launch WHERE schedule_id = s.id AND kind <> 'manual' AND kind <> 'backfill'
+                    AND decision = 'launched' AND finished_at IS NOT NULL ORDER BY scheduled_time DESC LIMIT $1) AS newest
+            WHERE status IN ('failed', 'unknown', 'abandoned'))
+        ORDER BY s.name LIMIT $2";
+
+    /// Return up to `limit` packages with launches that no host has claimed since `overdue_since`, although a live host
+    /// has the package and launches of other packages began meanwhile; each with their number and the oldest fire time.
+    pub async fn starved_packages(overdue_since: Timestamp, limit: i64) -> Vec<(String, i64, Timestamp)> = rows
+        "SELECT l.package, count(*), min(l.fire_time) FROM launch l
+        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time < $1
+            AND (l.opened_at IS NULL OR l.opened_at < $1)
+            AND EXISTS (SELECT 1 FROM package_host p JOIN host h ON h.id = p.host_id WHERE p.package = l.package AND h.ended_at IS NULL)
+            AND EXISTS (SELECT 1 FROM launch o WHERE o.decided_at >= $1 AND o.started_at IS NOT NULL AND o.package <> l.package)
+        GROUP BY l.package ORDER BY l.package LIMIT $2";
 
     /// Return the packages whose newest file a host is loading, and since when.
     pub async fn loads() -> Vec<(String, Timestamp)> = rows

@@ -49,7 +49,8 @@ impl Record for Health {
 pub(crate) async fn health(common: &Common) -> Result {
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read().await?;
-    let health = audit::health(&mut tx, clock.now(), clock.offset_us()).await?;
+    let lease = common.config()?.recovery.lease;
+    let health = audit::health(&mut tx, clock.now(), lease, clock.offset_us()).await?;
     common.print(&health)?;
     output::check(health.healthy)
 }
