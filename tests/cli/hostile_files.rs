@@ -1,7 +1,6 @@
 //! Files that do harm while they are read or compiled: the host goes on, says what happened, and does not try again.
 
-use std::iter::repeat_n;
-
+use campanile_tests::hostile::{many_functions, many_types, nested_components, nested_types};
 use campanile_tests::{Place, on_both_empty};
 use serde_json::Value;
 
@@ -14,55 +13,6 @@ on_both_empty!(
 
 /// What the loader may use in these tests: far less than by default, so that files fail soon.
 const LIMITS: &str = "[packages]\nload_memory = '128MiB'\nload_time = '30s'\n";
-
-/// A section of a module or a component.
-fn section(id: u8, content: &[u8]) -> Vec<u8> {
-    [&[id][..], &leb(content.len()), content].concat()
-}
-
-/// A number as WebAssembly writes it.
-fn leb(mut number: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    loop {
-        let low = (number & 0x7f) as u8;
-        number >>= 7;
-        if number == 0 {
-            bytes.push(low);
-            return bytes;
-        }
-        bytes.push(low | 0x80);
-    }
-}
-
-/// A program with `count` empty functions: a few bytes each, and a kilobyte each in the compiler.
-fn many_functions(count: usize) -> Vec<u8> {
-    let exports = b"\x02\x06_start\x00\x00\x06memory\x02\x00";
-    let body = [2, 0, 0x0b];
-    let bodies = repeat_n(body, count).flatten();
-    [
-        b"\0asm\x01\0\0\0".to_vec(),
-        section(1, b"\x01\x60\x00\x00"),
-        section(3, &[leb(count), vec![0; count]].concat()),
-        section(5, b"\x01\x00\x01"),
-        section(7, exports),
-        section(
-            10,
-            &leb(count).into_iter().chain(bodies).collect::<Vec<u8>>(),
-        ),
-    ]
-    .concat()
-}
-
-/// A valid package, followed by components that are nested `depth` deep.
-fn nested_components(depth: usize) -> Vec<u8> {
-    const HEAD: &[u8] = b"\0asm\x0d\0\x01\0";
-    let mut nested = HEAD.to_vec();
-    for _ in 0..depth {
-        nested = [HEAD, &section(4, &nested)].concat();
-    }
-    let hello = std::fs::read(package("hello")).unwrap();
-    [hello, section(4, &nested)].concat()
-}
 
 fn site(place: Place) -> Site {
     let site = Site::new(place);
@@ -88,9 +38,12 @@ async fn files_that_exhaust_their_loader_are_refused_and_a_neighbour_launches_on
     site.copy_package("noop");
     site.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
     let mut host = site.serve();
+    let hello = std::fs::read(package("hello")).unwrap();
     for (name, bytes) in [
         ("functions", many_functions(900_000)),
-        ("nested", nested_components(4_000)),
+        ("types", many_types(900_000)),
+        ("nested", nested_components(&hello, 4_000)),
+        ("nested-types", nested_types(4_000)),
         ("cut", many_functions(10)[..40].to_vec()),
     ] {
         std::fs::write(site.plugin(&format!("{name}.wasm")), bytes).unwrap();
@@ -101,7 +54,9 @@ async fn files_that_exhaust_their_loader_are_refused_and_a_neighbour_launches_on
         assert!(why.contains(part), "{name}: {why}");
     };
     refused("functions", "load failed: out of memory at 128MiB");
+    refused("types", "load failed: out of memory at 128MiB");
     refused("nested", "load failed: ");
+    refused("nested-types", "load failed: ");
     refused("cut", "the file is cut short");
     let before = succeeded(&site);
     eventually(|| match succeeded(&site) > before {

@@ -12,6 +12,7 @@
 pub mod cluster;
 pub mod dump;
 mod host_process;
+pub mod hostile;
 pub mod rule_texts;
 
 use campanile_store::{DatabaseUrl, Db, Tx, probe};

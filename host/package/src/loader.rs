@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::Manifest;
 use super::files::off_thread;
 use super::package::Compiled;
+use campanile_model::clock::Clock;
 use campanile_model::text::printable_line;
 use campanile_sandbox::{Artifact, Sandbox, SandboxSettings};
 
@@ -70,7 +71,7 @@ impl PackageLoader {
         mut settings: SandboxSettings,
         limits: LoadLimits,
         args: Vec<String>,
-        clock: campanile_model::clock::Clock,
+        clock: Clock,
     ) -> Result<PackageLoader, String> {
         let processes = LoadProcesses::new(&mut settings, limits, args)?;
         let sandbox = Sandbox::new(settings, clock).map_err(|error| error.to_string())?;

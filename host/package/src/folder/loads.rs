@@ -80,12 +80,13 @@ impl<A: Send + Sync + 'static> Loads<A> {
                     (error.id(), Err(why))
                 }
             };
-            let ended = self
-                .running
-                .extract_if(.., |_, running| running.task.id() == id);
+            let mut running = self.running.iter();
+            let ended = running.find(|(_, running)| running.task.id() == id);
             // A load that was stopped has no entry.
-            if let Some((name, running)) = { ended }.next() {
-                return Some((name, running.digest, result));
+            if let Some((name, running)) = ended {
+                let ended = (name.clone(), running.digest.clone(), result);
+                self.running.remove(&ended.0);
+                return Some(ended);
             }
         }
     }
