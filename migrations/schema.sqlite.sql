@@ -122,11 +122,14 @@ CREATE TABLE package (
     rejection TEXT,
     rejected_at TEXT,
     rejected_by BLOB REFERENCES host (id),
+    loading_since TEXT,
+    loading_by BLOB REFERENCES host (id),
     CHECK ((digest IS NULL) = (loaded_at IS NULL)),
     CHECK ((pending_digest IS NULL) = (pending_since IS NULL)),
     CHECK (pending_digest IS NULL OR (digest IS NOT NULL AND digest <> pending_digest AND rejection IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_at IS NULL)),
-    CHECK ((rejection IS NULL) = (rejected_by IS NULL))
+    CHECK ((rejection IS NULL) = (rejected_by IS NULL)),
+    CHECK ((loading_since IS NULL) = (loading_by IS NULL))
 ) STRICT;
 CREATE TABLE package_host (
     package TEXT NOT NULL REFERENCES package (name),

@@ -305,15 +305,21 @@ async fn a_host_stops_while_a_package_compiles(place: Place) {
     site.sidecar("noop", "[[schedules]]\nevery = '1h'\n");
     host.wait_for_line("applied the new settings of noop");
     host.terminate();
-    assert!(host.wait_exit_within(Duration::from_secs(10)).success());
-    assert!(!host.stderr_lines().join("\n").contains("slow"));
+    let status = host.wait_exit_within(Duration::from_secs(10));
+    let log = host.stderr_lines().join("\n");
+    assert!(status.success(), "{status}: {log}");
+    assert!(
+        !log.contains("rejected slow") && !log.contains("added slow"),
+        "{log}"
+    );
 
     // A stop during the first scan does not wait for the compilation either.
     let mut host = site.start(&[]);
     host.wait_for_line("added noop");
     host.terminate();
-    assert!(host.wait_exit_within(Duration::from_secs(10)).success());
+    let status = host.wait_exit_within(Duration::from_secs(10));
     let log = host.stderr_lines().join("\n");
+    assert!(status.success(), "{status}: {log}");
     assert!(
         log.contains("stopped before the plugin folder was scanned"),
         "{log}"

@@ -239,7 +239,7 @@ fn commands_text() -> String {
 }
 
 fn describe(command: &Command, parent: &str, text: &mut String) {
-    if command.get_name() == "help" {
+    if command.get_name() == "help" || command.is_hide_set() {
         return;
     }
     let path = format!("{parent} {}", command.get_name());
