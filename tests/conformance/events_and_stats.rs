@@ -21,6 +21,7 @@ on_both!(
     health_signs_are_counted,
     a_failing_schedule_a_starved_package_and_a_silent_host_are_named,
     a_dropped_transaction_changes_nothing,
+    a_transaction_that_nobody_waits_for_leaves_its_connection_free,
     a_read_transaction_sees_one_snapshot,
     only_a_database_server_has_a_clock,
     a_read_transaction_cannot_write,
@@ -271,6 +272,24 @@ async fn a_dropped_transaction_changes_nothing(test: TestDb) {
     changes::bump(&mut tx).await.unwrap();
     drop(tx);
     assert_eq!(campanile_tests::dump::dump(&test).await, before);
+}
+
+async fn a_transaction_that_nobody_waits_for_leaves_its_connection_free(test: TestDb) {
+    for _ in 0..50 {
+        // The first poll sends the statement, and the second one never comes.
+        let mut reading = Box::pin(test.db.read());
+        let mut writing = Box::pin(test.db.write());
+        let both = futures_util::future::join(&mut reading, &mut writing);
+        tokio::select! {
+            biased;
+            _ = both => {}
+            () = tokio::task::yield_now() => {}
+        }
+        drop((reading, writing));
+        let mut tx = test.write().await;
+        changes::bump(&mut tx).await.unwrap();
+        tx.commit().await.unwrap();
+    }
 }
 
 async fn a_read_transaction_sees_one_snapshot(test: TestDb) {

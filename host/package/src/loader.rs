@@ -19,12 +19,14 @@ use campanile_sandbox::{Artifact, Sandbox, SandboxSettings};
 mod child;
 #[cfg(target_os = "linux")]
 mod confine;
+mod exchange;
 mod process;
 mod verdicts;
 
 pub use child::load_in_this_process;
+pub use exchange::LoadLimits;
+pub use process::LOADS_MAX;
 use process::LoadProcesses;
-pub use process::{LOADS_MAX, LoadLimits};
 
 /// Whether a failure that is on record counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

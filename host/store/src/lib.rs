@@ -105,10 +105,9 @@ impl Db {
     pub async fn read(&self) -> Result<Tx> {
         match &self.pools {
             Pools::Sqlite { readers, .. } => Ok(Tx::Sqlite(readers.begin().await?)),
-            Pools::Postgres(pool) => Ok(Tx::Postgres(
-                pool.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                    .await?,
-            )),
+            Pools::Postgres(pool) => {
+                begin(pool, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
+            }
         }
     }
 
@@ -118,7 +117,7 @@ impl Db {
             Pools::Sqlite { writer, .. } => {
                 Ok(Tx::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?))
             }
-            Pools::Postgres(pool) => Ok(Tx::Postgres(pool.begin().await?)),
+            Pools::Postgres(pool) => begin(pool, "BEGIN").await,
         }
     }
 
@@ -164,6 +163,20 @@ impl Db {
             }
             Pools::Postgres(pool) => pool.close().await,
         }
+    }
+}
+
+/// Begin a transaction on Postgres, to the end even if the caller stops waiting.
+///
+/// When a future of sqlx 0.9 is dropped while it begins a transaction, its connection returns to the pool inside that
+/// transaction, and the next user of the connection works in it: a writer, in one that is read-only. A task is not dropped
+/// with the future that waits for it.
+async fn begin(pool: &PgPool, statement: &'static str) -> Result<Tx> {
+    let pool = pool.clone();
+    let begun = tokio::spawn(async move { pool.begin_with(statement).await }).await;
+    match begun {
+        Ok(begun) => Ok(Tx::Postgres(begun?)),
+        Err(_) => Err(DbError::Unavailable("this process is ending".to_owned())),
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use campanile_model::clock::Timestamp;
+use campanile_model::clock::{Clock, Timestamp};
 use campanile_tests::{HostProcess, campanile_binary, hostile};
 use serde_json::Value;
 
@@ -125,7 +125,7 @@ fn cost(attack: &Attack) -> Cost {
     std::thread::sleep(Duration::from_secs(3));
     let before = record_bytes(folder.path());
     let memory = MemoryPeak::watch(host.id());
-    let began = Timestamp::from_micros(now_micros());
+    let began = Clock::system().now();
     for (name, bytes) in &attack.files {
         fs::write(plugins.join(name), bytes).expect("a file");
     }
@@ -217,14 +217,6 @@ fn record_bytes(folder: &Path) -> u64 {
     let files = ["campanile.db", "campanile.db-wal"];
     let size = |name: &str| fs::metadata(folder.join(name)).map_or(0, |file| file.len());
     files.into_iter().map(size).sum()
-}
-
-fn now_micros() -> i64 {
-    let now = std::time::SystemTime::now();
-    let since = now
-        .duration_since(std::time::UNIX_EPOCH)
-        .expect("after 1970");
-    i64::try_from(since.as_micros()).expect("a time of this age")
 }
 
 /// Reads the memory of a process and of its children again and again.

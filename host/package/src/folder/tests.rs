@@ -13,6 +13,7 @@ use crate::loader::{Attempt, Loaded};
 use campanile_model::ids::ArtifactDigest;
 use campanile_sandbox::Limits;
 
+mod loading;
 mod not_applied;
 mod random;
 
@@ -277,69 +278,6 @@ async fn an_invalid_sidecar_keeps_the_previous_version_of_both() {
         scene.active.get("a").unwrap().limits_of("a").timeout,
         Duration::from_secs(8)
     );
-}
-
-#[tokio::test]
-async fn changes_without_compiling_come_first_and_each_when_it_is_found() {
-    let mut scene = Scene::new();
-    for name in ["b", "c"] {
-        scene.write(&format!("{name}.wasm"), "good");
-    }
-    scene.scan().await;
-    scene.write("a.wasm", "panic");
-    scene.write("b.toml", "[limits]\ntimeout = '9s'");
-    fs::remove_file(scene.at("c.wasm")).unwrap();
-    scene.write("d e.wasm", "good");
-    let before = scene.loads();
-    let mut scan = scene.folder.scan(&scene.active).await.unwrap();
-    for expected in ["applied the new settings of b", "removed c", "rejected d e"] {
-        let change = scene.folder.next_change(&mut scan, &scene.active).await;
-        let line = change.unwrap().to_string();
-        assert!(line.starts_with(expected), "{line}");
-    }
-    assert_eq!(scene.loads(), before, "found before anything is compiled");
-    let none = scene.folder.next_change(&mut scan, &scene.active).await;
-    assert!(none.is_none() && scene.folder.is_loading());
-    let last = scene.scan().await.pop().unwrap();
-    assert!(last.starts_with("rejected a"), "{last}");
-    assert_eq!(scene.loads(), before + 1);
-}
-
-#[tokio::test]
-async fn a_slow_load_delays_no_other_and_is_not_started_twice() {
-    let mut scene = Scene::new();
-    scene.write("a.wasm", "good and slow");
-    scene.write("b.wasm", "good");
-    assert_eq!(scene.scan_once().await, Vec::<String>::new());
-    scene.folder.load_ended().await;
-    assert_eq!(
-        scene.scan_once().await,
-        [format!("added b@{}", short("good"))]
-    );
-    assert_eq!(scene.scan_once().await, Vec::<String>::new());
-    let loading: Vec<&str> = scene.folder.loading().map(|(name, _)| name).collect();
-    assert_eq!(loading, ["a"]);
-    scene.fake.slow_ends.add_permits(1);
-    assert_eq!(
-        scene.scan().await,
-        [format!("added a@{}", short("good and slow"))]
-    );
-    assert_eq!(scene.loads(), 2);
-}
-
-#[tokio::test]
-async fn a_load_is_stopped_when_its_file_changes_or_is_removed() {
-    let mut scene = Scene::new();
-    scene.write("a.wasm", "good and slow");
-    scene.write("b.wasm", "good but slow");
-    scene.scan_once().await;
-    assert_eq!(scene.folder.loading().count(), 2);
-    scene.write("a.wasm", "good");
-    fs::remove_file(scene.at("b.wasm")).unwrap();
-    let changes = scene.scan().await;
-    let added = format!("added a@{}", short("good"));
-    assert_eq!(changes, ["the file of b is gone", &added]);
-    assert!(!scene.folder.is_loading());
 }
 
 #[tokio::test]

@@ -4,55 +4,20 @@
 //! the host finds it.
 
 use std::io::{self, Read as _, Write as _};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 
 use campanile_model::clock::Clock;
-use campanile_model::text::printable_line;
 use campanile_sandbox::{Refusal, Sandbox, SandboxSettings};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+use super::exchange::{ChildSettings, Verdict, is_out_of_memory};
 use super::manifest_of;
-use super::process::LoadLimits;
 use crate::assemble::FILE_BYTES_MAX;
 
 /// The stack of the thread that reads the file. The host reads it again with twice as much, so that a file that is
 /// nested too deeply ends this process and never the host.
 const STACK_BYTES: usize = 1 << 20;
-
-/// What the process is told by its parent.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct ChildSettings {
-    pub(super) package: String,
-    pub(super) cache_dir: PathBuf,
-    pub(super) memory_bytes_max: u64,
-    pub(super) stack_bytes_max: usize,
-    pub(super) limits: LoadLimits,
-}
-
-/// What the process found.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
-    /// The file is a package. The description is what it says about itself.
-    Loaded { description: Option<Value> },
-    /// The file is not a package that can run: one sentence.
-    Refused { message: String },
-}
-
-impl Verdict {
-    /// Return the description of a package; the error is one sentence.
-    pub(super) fn description(self) -> Result<Option<Value>, String> {
-        match self {
-            Verdict::Loaded { description } => Ok(description),
-            // A file may have taken over the process that wrote this.
-            Verdict::Refused { message } => Err(printable_line(&message)),
-        }
-    }
-}
 
 /// Load the file on stdin, and write what was found to stdout. Call it before this process has a second thread.
 pub fn load_in_this_process(settings: &str) -> ExitCode {
@@ -119,15 +84,4 @@ fn verdict(settings: &ChildSettings) -> Result<Verdict, String> {
         Err(Refusal { message }) if is_out_of_memory(&message) => return Err(message),
         Err(Refusal { message }) => Verdict::Refused { message },
     })
-}
-
-/// Whether a message, of a refusal or on stderr, says that the process had no more memory.
-pub(super) fn is_out_of_memory(message: &str) -> bool {
-    [
-        "memory allocation of",
-        "Cannot allocate memory",
-        "os error 12",
-    ]
-    .iter()
-    .any(|sign| message.contains(sign))
 }

@@ -20,7 +20,7 @@ use seccompiler::{
     SeccompRule, TargetArch,
 };
 
-use super::child::ChildSettings;
+use super::exchange::ChildSettings;
 
 /// The largest file that the process may write: compiled code, in the cache.
 const FILE_BYTES_MAX: u64 = 1 << 30;

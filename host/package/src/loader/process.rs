@@ -4,12 +4,10 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::{printable_line, size_text};
 use campanile_sandbox::SandboxSettings;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
@@ -18,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::Attempt;
-use super::child::{ChildSettings, Verdict, is_out_of_memory};
+use super::exchange::{ChildSettings, LoadLimits, Verdict, is_out_of_memory};
 use super::verdicts::Verdicts;
 use crate::files::off_thread;
 
@@ -28,21 +26,6 @@ pub const LOADS_MAX: usize = 2;
 const VERDICT_BYTES_MAX: u64 = 2 << 20;
 /// How much of what the process writes to stderr is read.
 const STDERR_BYTES_MAX: u64 = 16 << 10;
-
-/// What one load may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoadLimits {
-    /// Memory of the process that can be written, its stacks included.
-    pub memory_bytes: u64,
-    /// Time on the clock, and as much processor time on each of two cores.
-    pub time: Duration,
-}
-
-impl LoadLimits {
-    pub(super) fn cpu_seconds(&self) -> u64 {
-        self.time.as_secs().max(1) * 2
-    }
-}
 
 /// Starts the processes that load files.
 pub(super) struct LoadProcesses {

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use campanile_model::ids::{ArtifactDigest, sha256};
 
-use super::child::{ChildSettings, Verdict};
+use super::exchange::{ChildSettings, Verdict};
 
 /// The most verdicts that are kept. The oldest half is removed when there are more.
 const VERDICTS_MAX: usize = 1024;

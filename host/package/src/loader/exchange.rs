@@ -1,0 +1,65 @@
+//! What a host and the process that loads a file for it tell each other.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use campanile_model::text::printable_line;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What one load may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoadLimits {
+    /// Memory of the process that can be written, its stacks included.
+    pub memory_bytes: u64,
+    /// Time on the clock, and as much processor time on each of two cores.
+    pub time: Duration,
+}
+
+impl LoadLimits {
+    pub(super) fn cpu_seconds(&self) -> u64 {
+        self.time.as_secs().max(1) * 2
+    }
+}
+
+/// What the process is told by its parent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ChildSettings {
+    pub(super) package: String,
+    pub(super) cache_dir: PathBuf,
+    pub(super) memory_bytes_max: u64,
+    pub(super) stack_bytes_max: usize,
+    pub(super) limits: LoadLimits,
+}
+
+/// What the process found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    /// The file is a package. The description is what it says about itself.
+    Loaded { description: Option<Value> },
+    /// The file is not a package that can run: one sentence.
+    Refused { message: String },
+}
+
+impl Verdict {
+    /// Return the description of a package; the error is one sentence.
+    pub(super) fn description(self) -> Result<Option<Value>, String> {
+        match self {
+            Verdict::Loaded { description } => Ok(description),
+            // A file may have taken over the process that wrote this.
+            Verdict::Refused { message } => Err(printable_line(&message)),
+        }
+    }
+}
+
+/// Whether a message, of a refusal or on stderr, says that the process had no more memory.
+pub(super) fn is_out_of_memory(message: &str) -> bool {
+    [
+        "memory allocation of",
+        "Cannot allocate memory",
+        "os error 12",
+    ]
+    .iter()
+    .any(|sign| message.contains(sign))
+}
