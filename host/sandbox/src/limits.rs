@@ -250,9 +250,9 @@ impl Share {
 /// What a call used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Usage {
-    /// From the start of instantiation to the end of the call, in milliseconds.
+    /// From the start of instantiation to the end of the call, with the removal of secrets, in milliseconds.
     pub wall_ms: f64,
-    /// Processor time inside the guest or a host call, in milliseconds.
+    /// Processor time inside the guest or a host call, and that to remove secrets, in milliseconds.
     pub cpu_ms: f64,
     /// The greatest sum of the guest's linear memories, in bytes.
     pub memory_peak_bytes: u64,

@@ -37,7 +37,7 @@ pub(crate) async fn run(artifact: Arc<Artifact>, mut call: Call, clock: Clock) -
         true => Err(Failure::new(Outcome::Cancelled, Crash.to_string())),
         false => verdict(ended, &state),
     };
-    report(verdict, state, wall, cpu)
+    report(verdict, state, wall, cpu).await
 }
 
 async fn call_entry(

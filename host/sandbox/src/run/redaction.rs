@@ -1,13 +1,29 @@
 //! Removing the values of secrets from the texts that a call leaves behind.
+//!
+//! An automaton (Aho-Corasick) finds all values in one pass, so that the time grows with the text and not with the
+//! number of values. Each letter of a text may be spelled in several ways, and a spelling may itself be text: `\n` is two
+//! letters or one. The pass therefore follows every way to read the text. It runs from the end to the beginning, over
+//! reversed values, because it then ends where a value begins: the first value of a text is the one to replace.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::mem;
 use std::ops::Range;
 
+use aho_corasick::Anchored;
+use aho_corasick::automaton::{Automaton as _, StateID};
+use aho_corasick::nfa::contiguous::NFA;
 use serde_json::{Map, Value};
 
 use crate::capability::stdio::STREAM_CUT;
 use crate::grants::Secrets;
 use crate::outcome::MESSAGE_CUT;
+
+mod spelling;
+#[cfg(test)]
+mod tests;
+
+use spelling::{SPELLING_BYTES_MAX, is_broken_off, readings};
 
 /// Shorter values are not replaced: many texts contain them by chance.
 const REDACTED_BYTES_MIN: usize = 4;
@@ -15,30 +31,43 @@ const REDACTED_BYTES_MIN: usize = 4;
 /// A shorter line of a value of many lines may be no secret at all, such as `{` or `-----END`.
 const REDACTED_LINE_BYTES_MIN: usize = 16;
 
-/// The longest spelling of one letter: two surrogates, or four percent-encoded bytes.
-const SPELLING_BYTES_MAX: usize = 12;
+/// The places that a pass remembers: the place of a letter, and every place behind one of its spellings.
+const PLACES_KEPT: usize = (SPELLING_BYTES_MAX + 1).next_power_of_two();
 
 /// Where a message or a stream was cut.
 const CUT_MARKS: [&str; 2] = [MESSAGE_CUT, STREAM_CUT];
 
+/// Replaces a text in which values cannot be looked for.
+const WITHHELD: &str = "[withheld: the secrets are too large to look for]";
+
 /// Replaces the values of secrets in what a call leaves behind. It finds them in either case of their letters, in the
 /// escapes of JSON, and in percent-encoding.
 pub struct Redaction {
+    /// The longest first, so that a secret that contains another is replaced whole.
     values: Vec<SoughtValue>,
-    /// The first bytes of the values, in lower case.
-    beginnings: BTreeSet<u8>,
+    /// The places of the values in `values`, sorted by their letters: values that begin alike are neighbours.
+    by_letters: Vec<usize>,
+    /// None when the values are too large for an automaton, which takes gigabytes of them.
+    automaton: Option<Automaton>,
 }
 
 /// A value to look for, and the text that replaces it.
 struct SoughtValue {
-    value: Vec<char>,
+    /// In lower case, as far as they are ASCII.
+    letters: Vec<char>,
     mark: String,
+}
+
+/// Finds the values, reversed.
+struct Automaton {
+    nfa: NFA,
+    start: StateID,
 }
 
 impl Redaction {
     pub fn of(secrets: &Secrets) -> Redaction {
-        let mut values = Vec::new();
-        let mut beginnings = BTreeSet::new();
+        // Each value once: a key of many lines has equal ones.
+        let mut marks: BTreeMap<Vec<char>, &str> = BTreeMap::new();
         for (name, secret) in secrets {
             let value = secret.reveal().trim();
             // A guest may print a value of many lines, such as a key, line by line.
@@ -46,16 +75,23 @@ impl Redaction {
             let lines = lines.filter(|line| line.len() >= REDACTED_LINE_BYTES_MIN);
             let whole = Some(value).filter(|value| value.len() >= REDACTED_BYTES_MIN);
             for value in whole.into_iter().chain(lines) {
-                beginnings.extend(value.bytes().next().map(|byte| byte.to_ascii_lowercase()));
-                values.push(SoughtValue {
-                    value: value.chars().collect(),
-                    mark: format!("[secret {name}]"),
-                });
+                let letters = value.chars().map(|letter| letter.to_ascii_lowercase());
+                marks.entry(letters.collect()).or_insert(name);
             }
         }
-        // The longest first, so that a secret that contains another is replaced whole.
-        values.sort_by_key(|sought| std::cmp::Reverse(sought.value.len()));
-        Redaction { values, beginnings }
+        let values = marks.into_iter().map(|(letters, name)| SoughtValue {
+            letters,
+            mark: format!("[secret {name}]"),
+        });
+        let mut values: Vec<SoughtValue> = values.collect();
+        values.sort_by_key(|sought| Reverse(sought.letters.len()));
+        let mut by_letters: Vec<usize> = (0..values.len()).collect();
+        by_letters.sort_by(|a, b| values[*a].letters.cmp(&values[*b].letters));
+        Redaction {
+            automaton: Automaton::of(&values),
+            values,
+            by_letters,
+        }
     }
 
     /// Replace the values in `text`, and the beginning of a value before a mark of a cut.
@@ -63,12 +99,22 @@ impl Redaction {
         if self.values.is_empty() {
             return;
         }
+        let Some(automaton) = &self.automaton else {
+            WITHHELD.clone_into(text);
+            return;
+        };
         let mut redacted = String::new();
         let mut from = 0;
-        while let Some((place, mark)) = self.find(text, from) {
-            redacted.push_str(&text[from..place.start]);
-            redacted.push_str(mark);
-            from = place.end;
+        for (place, value) in automaton.find(text).into_iter().rev() {
+            let sought = &self.values[value];
+            // A value inside one that is replaced already is not looked at.
+            if place >= from
+                && let Some(end) = sought.end(text, place)
+            {
+                redacted.push_str(&text[from..place]);
+                redacted.push_str(&sought.mark);
+                from = end;
+            }
         }
         if from > 0 {
             redacted.push_str(&text[from..]);
@@ -84,38 +130,56 @@ impl Redaction {
         self.before(text, text.len());
     }
 
-    /// Return the place of the first value in `text` after `from`, and its replacement.
-    fn find(&self, text: &str, from: usize) -> Option<(Range<usize>, &str)> {
-        let places = text[from..].char_indices();
-        let places = places.map(|(place, _)| from + place);
-        let mut places = places.filter(|place| self.may_begin(text.as_bytes()[*place]));
-        places.find_map(|place| {
-            self.values.iter().find_map(|sought| {
-                let end = spelled(text, place, &sought.value, false)?;
-                Some((place..end, sought.mark.as_str()))
-            })
-        })
-    }
-
-    /// Whether a value may begin with this byte, in one of its spellings.
-    fn may_begin(&self, byte: u8) -> bool {
-        matches!(byte, b'\\' | b'%' | b'+') || self.beginnings.contains(&byte.to_ascii_lowercase())
-    }
-
-    /// Replace the beginning of a value that ends at `end`, if it is long enough to be looked for.
+    /// Replace the longest text before `end` that is the beginning of a value, if it is long enough to be looked for.
     fn before(&self, text: &mut String, end: usize) {
         let kept = &text[..end];
-        let begun = self.values.iter().filter_map(|sought| {
-            let longest = sought.value.len() * SPELLING_BYTES_MAX;
-            let places = kept.char_indices().map(|(place, _)| place);
-            let mut places = places.skip_while(|place| place + longest < end);
-            let begin =
-                places.find(|place| spelled(kept, *place, &sought.value, true) == Some(end))?;
-            Some((begin, sought.mark.as_str()))
-        });
-        if let Some((begin, mark)) = begun.min_by_key(|(begin, _)| *begin) {
-            text.replace_range(begin..end, mark);
+        let letters_max = self.values.first().map_or(0, |sought| sought.letters.len());
+        let from = end.saturating_sub(letters_max * SPELLING_BYTES_MAX);
+        let from = kept.floor_char_boundary(from);
+        let mut places = kept[from..].char_indices().map(|(place, _)| from + place);
+        let begun = places.find_map(|place| Some((place, self.begun(kept, place)?)));
+        if let Some((begin, value)) = begun {
+            text.replace_range(begin..end, &self.values[value].mark);
         }
+    }
+
+    /// Return the longest value whose beginning is the end of `text` from `place` on.
+    fn begun(&self, text: &str, place: usize) -> Option<usize> {
+        // Where a way to read the text has come to, and the values that begin with its letters.
+        let mut ways = vec![(place, 0..self.by_letters.len())];
+        let mut longest: Option<usize> = None;
+        for letters in 0.. {
+            if ways.is_empty() {
+                break;
+            }
+            let cut = ways.iter().filter(|(end, _)| is_broken_off(&text[*end..]));
+            let begun = cut.flat_map(|(end, values)| {
+                let is_whole = *end == text.len();
+                let values = self.by_letters[values.clone()].iter().copied();
+                values.filter(move |value| self.values[*value].is_begun(letters, is_whole))
+            });
+            longest = longest.into_iter().chain(begun).min();
+            let mut next = Vec::new();
+            for (end, values) in ways {
+                for (letter, bytes) in readings(&text[end..]) {
+                    let way = (end + bytes, self.narrowed(values.clone(), letters, letter));
+                    if !way.1.is_empty() && !next.contains(&way) {
+                        next.push(way);
+                    }
+                }
+            }
+            ways = next;
+        }
+        longest
+    }
+
+    /// Return which of `values`, places in `by_letters` whose first `letters` letters are equal, continue with `letter`.
+    fn narrowed(&self, values: Range<usize>, letters: usize, letter: char) -> Range<usize> {
+        let among = &self.by_letters[values.clone()];
+        let next = |value: &usize| self.values[*value].letters.get(letters).copied();
+        let less = among.partition_point(|value| next(value) < Some(letter));
+        let equal = among[less..].partition_point(|value| next(value) == Some(letter));
+        values.start + less..values.start + less + equal
     }
 
     /// Replace the values in every text in `value`, keys included.
@@ -128,9 +192,10 @@ impl Redaction {
             Value::Array(items) => items.iter_mut().for_each(|item| self.json(item)),
             Value::Object(entries) => self.object(entries),
             Value::Number(number) => {
-                let mut text = number.to_string();
+                let shown = number.to_string();
+                let mut text = shown.clone();
                 self.text(&mut text);
-                if text != number.to_string() {
+                if text != shown {
                     *value = Value::String(text);
                 }
             }
@@ -142,7 +207,7 @@ impl Redaction {
     pub(crate) fn object(&self, entries: &mut Map<String, Value>) {
         // How often each key occurred: two keys may become one.
         let mut times: BTreeMap<String, usize> = BTreeMap::new();
-        for (mut key, mut value) in std::mem::take(entries) {
+        for (mut key, mut value) in mem::take(entries) {
             self.json(&mut value);
             self.text(&mut key);
             let times = times.entry(key.clone()).or_default();
@@ -155,218 +220,83 @@ impl Redaction {
     }
 }
 
-/// Return where `value` ends if it stands in `text` at `place`; each letter may have its own spelling.
-///
-/// When the text was `cut`, a beginning of the value also counts if it is long enough and ends with the text.
-fn spelled(text: &str, place: usize, value: &[char], cut: bool) -> Option<usize> {
-    // At most places the first letter differs already.
-    letter_ends(&text[place..], *value.first()?).next()?;
-    let mut ends = vec![place];
-    let mut bytes = 0;
-    for letter in value {
-        let next: BTreeSet<usize> = ends
-            .iter()
-            .flat_map(|end| letter_ends(&text[*end..], *letter).map(move |bytes| end + bytes))
-            .collect();
-        if next.is_empty() {
-            let broken_off = ends.iter().any(|end| is_broken_off(&text[*end..]));
-            return (cut && bytes >= REDACTED_BYTES_MIN && broken_off).then_some(text.len());
+impl SoughtValue {
+    /// Return where the value ends if it stands in `text` at `place`; each letter may have its own spelling.
+    fn end(&self, text: &str, place: usize) -> Option<usize> {
+        let mut ends = vec![place];
+        let mut next = Vec::new();
+        for letter in &self.letters {
+            for end in ends.drain(..) {
+                for (found, bytes) in readings(&text[end..]) {
+                    if found == *letter && !next.contains(&(end + bytes)) {
+                        next.push(end + bytes);
+                    }
+                }
+            }
+            mem::swap(&mut ends, &mut next);
         }
-        bytes += letter.len_utf8();
-        ends = next.into_iter().collect();
+        ends.into_iter().max()
     }
-    ends.into_iter().max()
+
+    /// Whether the first `letters` letters are enough to be looked for, and more of the value follows unless the text
+    /// `is_whole` up to its end.
+    fn is_begun(&self, letters: usize, is_whole: bool) -> bool {
+        let bytes: usize = self.letters[..letters].iter().map(|it| it.len_utf8()).sum();
+        bytes >= REDACTED_BYTES_MIN && (is_whole || letters < self.letters.len())
+    }
 }
 
-/// Return the length in bytes of each spelling of `letter` that `text` begins with.
-fn letter_ends(text: &str, letter: char) -> impl Iterator<Item = usize> {
-    let is_it = |found: &char| found.eq_ignore_ascii_case(&letter);
-    let as_it_is = text.chars().next().filter(is_it).map(char::len_utf8);
-    let in_json = unescaped(text).filter(|(found, _)| is_it(found));
-    let in_address = percent_decoded(text, letter);
-    [as_it_is, in_json.map(|(_, bytes)| bytes), in_address]
-        .into_iter()
-        .flatten()
-}
+impl Automaton {
+    fn of(values: &[SoughtValue]) -> Option<Automaton> {
+        let reversed = values.iter().map(|sought| {
+            let mut bytes = String::from_iter(&sought.letters).into_bytes();
+            bytes.reverse();
+            bytes
+        });
+        let nfa = NFA::builder().prefilter(false).build(reversed).ok()?;
+        let start = nfa.start_state(Anchored::No).ok()?;
+        Some(Automaton { nfa, start })
+    }
 
-/// Return the letter whose JSON escape `text` begins with, and the bytes of the escape.
-fn unescaped(text: &str) -> Option<(char, usize)> {
-    let escape = text.strip_prefix('\\')?;
-    let letter = match escape.chars().next()? {
-        'b' => '\u{8}',
-        'f' => '\u{c}',
-        'n' => '\n',
-        'r' => '\r',
-        't' => '\t',
-        'u' => {
-            let units = [text.get(2..6), text.get(8..12)];
-            let has_two = text.get(6..8) == Some("\\u");
-            let unit = |digits: Option<&str>| u16::from_str_radix(digits?, 16).ok();
-            let units = unit(units[0])
-                .into_iter()
-                .chain(unit(units[1]).filter(|_| has_two));
-            let letter = char::decode_utf16(units).next()?.ok()?;
-            return Some((letter, 6 * letter.len_utf16()));
+    /// Return each place of `text` where a value begins, with the longest such value, from the last place to the first.
+    fn find(&self, text: &str) -> Vec<(usize, usize)> {
+        let mut found = Vec::new();
+        // The states that are reached at a place, one for each way to read the text behind it, unless they are equal.
+        let mut states_at: [Vec<StateID>; PLACES_KEPT] = Default::default();
+        states_at[text.len() % PLACES_KEPT].push(self.start);
+        let mut states = Vec::new();
+        for (place, _) in text.char_indices().rev() {
+            for (letter, bytes) in readings(&text[place..]) {
+                for behind in &states_at[(place + bytes) % PLACES_KEPT] {
+                    let state = self.step(*behind, letter);
+                    if !states.contains(&state) {
+                        states.push(state);
+                    }
+                }
+            }
+            let values = states.iter().flat_map(|state| self.matches(*state));
+            found.extend(values.min().map(|value| (place, value)));
+            mem::swap(&mut states_at[place % PLACES_KEPT], &mut states);
+            states.clear();
         }
-        plain @ ('"' | '\\' | '/') => plain,
-        _ => return None,
-    };
-    Some((letter, 2))
-}
-
-/// Return the bytes of `letter` in percent-encoding, or in that of forms, if `text` begins with it.
-fn percent_decoded(text: &str, letter: char) -> Option<usize> {
-    if letter == ' ' && text.starts_with('+') {
-        return Some(1);
-    }
-    let mut buffer = [0; 4];
-    let bytes = letter.encode_utf8(&mut buffer).as_bytes();
-    let mut triples = text.as_bytes().chunks_exact(3);
-    let is_byte = |byte: &u8| {
-        let triple = triples.next().and_then(|triple| triple.strip_prefix(b"%"));
-        let digits = triple.and_then(|digits| std::str::from_utf8(digits).ok());
-        let found = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        found.is_some_and(|found| found.eq_ignore_ascii_case(byte))
-    };
-    bytes.iter().all(is_byte).then_some(3 * bytes.len())
-}
-
-/// Whether `rest` is empty, or the part of an escape that a cut left.
-fn is_broken_off(rest: &str) -> bool {
-    let escapes = |letter: char| letter.is_ascii_hexdigit() || matches!(letter, '\\' | 'u' | '%');
-    rest.is_empty()
-        || (rest.len() < SPELLING_BYTES_MAX
-            && rest.starts_with(['\\', '%'])
-            && rest.chars().all(escapes))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::grants::Secret;
-
-    fn redaction(values: &[(&str, &str)]) -> Redaction {
-        let secrets = values
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), Secret::new(*value)));
-        Redaction::of(&secrets.collect())
+        found
     }
 
-    #[test]
-    fn a_value_is_replaced_wherever_it_stands() {
-        let redaction = redaction(&[("db", "hunter2"), ("long", "hunter2-and-more")]);
-        let mut text = "a hunter2 b hunter2-and-more c".to_owned();
-        redaction.text(&mut text);
-        assert_eq!(text, "a [secret db] b [secret long] c");
-        let mut value = json!({"hunter2": ["x hunter2", 1, null]});
-        redaction.json(&mut value);
-        assert_eq!(value, json!({"[secret db]": ["x [secret db]", 1, null]}));
+    /// Return the state at the place before `letter`, when `behind` is the state at the place behind it.
+    fn step(&self, behind: StateID, letter: char) -> StateID {
+        let mut buffer = [0; 4];
+        let bytes = letter.encode_utf8(&mut buffer).bytes().rev();
+        bytes.fold(behind, |state, byte| {
+            self.nfa.next_state(Anchored::No, state, byte)
+        })
     }
 
-    #[test]
-    fn a_key_of_many_lines_is_found_whole_and_by_its_long_lines() {
-        let redaction = redaction(&[("key", "{\n  \"private\": \"MIIEvQIBADANBg\"\n}")]);
-        let redacted = |text: &str| {
-            let mut text = text.to_owned();
-            redaction.text(&mut text);
-            text
+    /// Return the values that begin where `state` is reached.
+    fn matches(&self, state: StateID) -> impl Iterator<Item = usize> {
+        let count = match self.nfa.is_match(state) {
+            true => self.nfa.match_len(state),
+            false => 0,
         };
-        let whole = r#"{"k":"{\n  \"private\": \"MIIEvQIBADANBg\"\n}"}"#;
-        assert_eq!(redacted(whole), r#"{"k":"[secret key]"}"#);
-        assert_eq!(
-            redacted("it is \"private\": \"MIIEvQIBADANBg\" {"),
-            "it is [secret key] {"
-        );
-    }
-
-    #[test]
-    fn a_value_is_found_in_every_spelling() {
-        let redaction = redaction(&[("db", "pä/ss <wörd>\"\\🔔+%")]);
-        for spelling in [
-            "pä/ss <wörd>\"\\🔔+%",
-            "PäSS",
-            r#"pä/ss <wörd>\"\\🔔+%"#,
-            r#"p\u00e4\/ss \u003cw\u00F6rd\u003e\"\\\ud83d\udd14+%"#,
-            "p%C3%A4%2Fss%20%3Cw%c3%b6rd%3E%22%5C%F0%9F%94%94%2B%25",
-            "p%C3%A4/ss+<w%c3%b6rd>%22%5C%F0%9F%94%94%2B%25",
-            "pä/SS <WörD>\"\\🔔+%",
-        ] {
-            let mut text = format!("a {spelling} b {spelling}");
-            redaction.text(&mut text);
-            let expected = match spelling {
-                "PäSS" => "a PäSS b PäSS",
-                _ => "a [secret db] b [secret db]",
-            };
-            assert_eq!(text, expected, "{spelling}");
-        }
-    }
-
-    #[test]
-    fn a_value_is_found_when_its_first_letter_is_escaped() {
-        let redaction = redaction(&[("db", "\"quoted\"")]);
-        for spelling in [r#"\"quoted\""#, r"\u0022quoted\u0022", "%22quoted%22"] {
-            let mut text = format!("a {spelling} b");
-            redaction.text(&mut text);
-            assert_eq!(text, "a [secret db] b", "{spelling}");
-        }
-    }
-
-    #[test]
-    fn keys_that_become_one_keep_their_values() {
-        let redaction = redaction(&[("db", "hunter2")]);
-        let mut value = json!({"hunter2": 1, "Hunter2": 2, "HUNTER2": 3});
-        redaction.json(&mut value);
-        let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
-        assert_eq!(keys, ["[secret db]", "[secret db] (2)", "[secret db] (3)"]);
-    }
-
-    #[test]
-    fn the_beginning_of_a_value_is_taken_from_where_a_text_was_cut() {
-        let redaction = redaction(&[("db", "hunter2-and-more"), ("other", "r2-and-other")]);
-        let cut = |text: &str| {
-            let mut text = text.to_owned();
-            redaction.text(&mut text);
-            text
-        };
-        assert_eq!(
-            cut("a hunter2-an [the rest was dropped]"),
-            "a [secret db] [the rest was dropped]"
-        );
-        assert_eq!(
-            cut("a hunt\n[campanile: 12 more bytes were dropped"),
-            "a [secret db]\n[campanile: 12 more bytes were dropped"
-        );
-        let json = "a hunter2\\u002dan\\u0";
-        assert_eq!(
-            cut(&format!("{json} [the rest was dropped]")),
-            "a [secret db] [the rest was dropped]"
-        );
-        // Too little of it to know, and what was not cut.
-        assert_eq!(
-            cut("a hun [the rest was dropped]"),
-            "a hun [the rest was dropped]"
-        );
-        assert_eq!(cut("a hunter2"), "a hunter2");
-        let mut line = "a hunter2-and-mor".to_owned();
-        redaction.end_of(&mut line);
-        assert_eq!(line, "a [secret db]");
-    }
-
-    #[test]
-    fn a_value_of_digits_is_found_in_numbers() {
-        let redaction = redaction(&[("pin", "8421973")]);
-        let mut value = json!({"n": 8_421_973, "m": 842_197, "f": 1.5});
-        redaction.json(&mut value);
-        assert_eq!(value, json!({"n": "[secret pin]", "m": 842_197, "f": 1.5}));
-    }
-
-    #[test]
-    fn a_value_of_a_few_letters_is_not_looked_for() {
-        let redaction = redaction(&[("pin", "abc")]);
-        let mut text = "abc".to_owned();
-        redaction.text(&mut text);
-        assert_eq!(text, "abc");
+        (0..count).map(move |index| self.nfa.match_pattern(state, index).as_usize())
     }
 }

@@ -1,22 +1,65 @@
 //! The report of a call: its result, what it printed and logged, and what it used.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::capability::logs::HOST_CONTEXT;
+use crate::capability::shared::Call;
+use crate::grants::Secrets;
 use crate::limits::{Resource, Usage};
 use crate::outcome::{Outcome, Report};
 use crate::run::redaction::Redaction;
+use crate::run::time::thread_time;
 use crate::run::verdict::{Success, Verdict};
 use crate::state::HostState;
 
-/// Create the report of a call that took `wall`, and `cpu` of processor time.
-pub(crate) fn report(verdict: Verdict, state: HostState, wall: Duration, cpu: Duration) -> Report {
-    let usage = usage(&verdict, &state, wall, cpu);
+/// Texts and secrets of more bytes are redacted apart from the guests' threads: it takes longer than a guest may compute
+/// before it yields.
+const REDACTED_AT_ONCE_BYTES_MAX: usize = 64 << 10;
+
+/// Create the report of a call that took `wall`, and `cpu` of processor time. The time to remove secrets is added.
+pub(crate) async fn report(
+    verdict: Verdict,
+    state: HostState,
+    wall: Duration,
+    cpu: Duration,
+) -> Report {
+    let started = Instant::now();
+    let shared = Arc::clone(&state.shared);
+    let Call {
+        limits, secrets, ..
+    } = &shared.call;
+    let mut usage = usage(&verdict, &state);
+    let bytes = match secrets.is_empty() {
+        true => 0,
+        false => text_bytes(&verdict, &state),
+    };
+    let report = collected(verdict, state);
+    let (report, redacting) = match bytes {
+        0 => (report, Duration::ZERO),
+        bytes => redacted(report, bytes, Arc::clone(secrets)).await,
+    };
+    let (wall, cpu) = (wall + started.elapsed(), cpu + redacting);
+    usage.wall_ms = wall.as_secs_f64() * 1e3;
+    usage.cpu_ms = cpu.as_secs_f64() * 1e3;
+    let shares = [(Resource::Timeout, wall), (Resource::Cpu, cpu)].into_iter();
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let shares = shares.filter_map(|(resource, time)| limits.share(resource, millis(time)));
+    usage
+        .shares
+        .splice(0..0, shares.filter(|share| share.used > 0));
+    Report { usage, ..report }
+}
+
+/// Return what the call left behind, without its usage.
+fn collected(verdict: Verdict, state: HostState) -> Report {
     let (outcome, success, failure) = match verdict {
         Ok(success) => (Outcome::Succeeded, success, None),
         Err(failure) => (failure.kind, Success::default(), Some(failure)),
     };
-    let report = Report {
+    Report {
         outcome,
         output: success.output.map(|(output, _)| output),
         context: success.context.map(|(context, _)| context),
@@ -24,45 +67,82 @@ pub(crate) fn report(verdict: Verdict, state: HostState, wall: Duration, cpu: Du
         stdout: state.stdout.text(),
         stderr: state.stderr.text(),
         logs: state.run_info.logs.into_lines(),
-        usage,
-    };
-    match &*state.shared.call.secrets {
-        none if none.is_empty() => report,
-        secrets => redacted(report, &Redaction::of(secrets)),
+        usage: Usage::default(),
     }
 }
 
-fn usage(verdict: &Verdict, state: &HostState, wall: Duration, cpu: Duration) -> Usage {
-    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let output = verdict.as_ref().map_or(0, |success| {
-        let output = success.output.as_ref().map_or(0, |(_, bytes)| *bytes);
-        let context = success.context.as_ref().map_or(0, |(_, bytes)| *bytes);
-        output.max(context) as u64
-    });
+/// Return what the call used, apart from time.
+fn usage(verdict: &Verdict, state: &HostState) -> Usage {
+    let (output, context) = returned_bytes(verdict);
     let stdio = state.stdout.written_bytes();
     let shares = [
-        (Resource::Timeout, millis(wall)),
-        (Resource::Cpu, millis(cpu)),
-        (Resource::Output, output),
+        (Resource::Output, output.max(context) as u64),
         (Resource::Log, state.run_info.logs.bytes()),
         (Resource::Stdio, stdio.max(state.stderr.written_bytes())),
     ]
     .into_iter()
     .filter_map(|(resource, used)| state.shared.call.limits.share(resource, used));
     Usage {
-        wall_ms: wall.as_secs_f64() * 1e3,
-        cpu_ms: cpu.as_secs_f64() * 1e3,
         memory_peak_bytes: state.memory.memory_peak_bytes(),
         shares: shares
             .chain(state.memory.shares())
             .chain(state.shared.shares())
             .filter(|share| share.used > 0)
             .collect(),
+        ..Usage::default()
     }
 }
 
+/// Return the bytes of the output and of the context that the task returned.
+fn returned_bytes(verdict: &Verdict) -> (usize, usize) {
+    let bytes = |success: &Success| {
+        let output = success.output.as_ref().map_or(0, |(_, bytes)| *bytes);
+        let context = success.context.as_ref().map_or(0, |(_, bytes)| *bytes);
+        (output, context)
+    };
+    verdict.as_ref().map_or((0, 0), bytes)
+}
+
+/// Return the bytes of the texts that may hold secrets, roughly.
+fn text_bytes(verdict: &Verdict, state: &HostState) -> usize {
+    let (output, context) = returned_bytes(verdict);
+    let failure = verdict.as_ref().err().map_or(0, |failure| {
+        let details = failure.details.as_ref().map(Value::to_string);
+        failure.text().len() + details.map_or(0, |details| details.len())
+    });
+    let printed = state.stdout.written_bytes() + state.stderr.written_bytes();
+    let written = usize::try_from(printed + state.run_info.logs.bytes()).unwrap_or(usize::MAX);
+    output
+        .saturating_add(context)
+        .saturating_add(failure)
+        .saturating_add(written)
+}
+
+/// Remove the values of `secrets` from `report`, whose texts have `bytes`. Return it with the processor time that this
+/// took.
+async fn redacted(report: Report, bytes: usize, secrets: Arc<Secrets>) -> (Report, Duration) {
+    let sought = secrets.values().map(|secret| secret.reveal().len());
+    if sought.sum::<usize>().saturating_add(bytes) <= REDACTED_AT_ONCE_BYTES_MAX {
+        return redacted_here(report, &secrets);
+    }
+    let redacting = tokio::task::spawn_blocking(move || redacted_here(report, &secrets));
+    redacting.await.unwrap_or_else(|error| {
+        let message = format!("the host could not remove secrets from what the task left: {error}");
+        (
+            Report::without_call(Outcome::HostError, message),
+            Duration::ZERO,
+        )
+    })
+}
+
+fn redacted_here(mut report: Report, secrets: &Secrets) -> (Report, Duration) {
+    let before = thread_time();
+    redact(&mut report, &Redaction::of(secrets));
+    (report, thread_time().saturating_sub(before))
+}
+
 /// Remove the values of secrets, wherever the task put them.
-fn redacted(mut report: Report, redaction: &Redaction) -> Report {
+fn redact(report: &mut Report, redaction: &Redaction) {
     if let Some(output) = &mut report.output {
         redaction.json(output);
     }
@@ -90,5 +170,46 @@ fn redacted(mut report: Report, redaction: &Redaction) -> Report {
         redaction.text(&mut line.context);
         redaction.text(&mut line.message);
     }
-    report
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::grants::Secret;
+
+    fn left(stdout: String) -> Report {
+        let report = Report::without_call(Outcome::Failed, String::new());
+        Report { stdout, ..report }
+    }
+
+    #[test]
+    fn a_long_text_is_redacted_apart_from_the_guests_threads() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .max_blocking_threads(1)
+            .build()
+            .unwrap();
+        let secret = ("db".to_owned(), Secret::new("hunter2"));
+        let secrets: Arc<Secrets> = Arc::new([secret].into());
+        runtime.block_on(async {
+            let (release, released) = mpsc::channel::<()>();
+            let blocked = tokio::task::spawn_blocking(move || released.recv());
+            let few = redacted(left("hunter2".to_owned()), 7, Arc::clone(&secrets)).await;
+            assert_eq!(few.0.stdout, "[secret db]");
+            let many = "hunter2 ".repeat(REDACTED_AT_ONCE_BYTES_MAX / 8);
+            let bytes = many.len();
+            let mut redacting = std::pin::pin!(redacted(left(many), bytes, secrets));
+            tokio::select! {
+                biased;
+                _ = &mut redacting => panic!("a guest's thread redacted {bytes} bytes"),
+                () = tokio::task::yield_now() => {}
+            }
+            drop(release);
+            assert!(blocked.await.unwrap().is_err());
+            let (report, spent) = redacting.await;
+            assert!(!report.stdout.contains("hunter2"));
+            assert!(spent > Duration::ZERO);
+        });
+    }
 }

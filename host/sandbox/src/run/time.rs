@@ -68,7 +68,8 @@ pub(crate) async fn metered<F: Future>(
     .await
 }
 
-fn thread_time() -> Duration {
+/// Return the processor time that this thread has used.
+pub(crate) fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),

@@ -1,0 +1,328 @@
+//! What is replaced, compared with a search place by place.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::json;
+
+use super::*;
+use crate::grants::Secret;
+use crate::run::time::thread_time;
+
+fn redaction(values: &[(&str, &str)]) -> Redaction {
+    let secrets = values
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), Secret::new(*value)));
+    Redaction::of(&secrets.collect())
+}
+
+#[test]
+fn a_value_is_replaced_wherever_it_stands() {
+    let redaction = redaction(&[("db", "hunter2"), ("long", "hunter2-and-more")]);
+    let mut text = "a hunter2 b hunter2-and-more c".to_owned();
+    redaction.text(&mut text);
+    assert_eq!(text, "a [secret db] b [secret long] c");
+    let mut value = json!({"hunter2": ["x hunter2", 1, null]});
+    redaction.json(&mut value);
+    assert_eq!(value, json!({"[secret db]": ["x [secret db]", 1, null]}));
+}
+
+#[test]
+fn a_key_of_many_lines_is_found_whole_and_by_its_long_lines() {
+    let redaction = redaction(&[("key", "{\n  \"private\": \"MIIEvQIBADANBg\"\n}")]);
+    let redacted = |text: &str| {
+        let mut text = text.to_owned();
+        redaction.text(&mut text);
+        text
+    };
+    let whole = r#"{"k":"{\n  \"private\": \"MIIEvQIBADANBg\"\n}"}"#;
+    assert_eq!(redacted(whole), r#"{"k":"[secret key]"}"#);
+    assert_eq!(
+        redacted("it is \"private\": \"MIIEvQIBADANBg\" {"),
+        "it is [secret key] {"
+    );
+}
+
+#[test]
+fn a_value_is_found_in_every_spelling() {
+    let redaction = redaction(&[("db", "pä/ss <wörd>\"\\🔔+%")]);
+    for spelling in [
+        "pä/ss <wörd>\"\\🔔+%",
+        "PäSS",
+        r#"pä/ss <wörd>\"\\🔔+%"#,
+        r#"p\u00e4\/ss \u003cw\u00F6rd\u003e\"\\\ud83d\udd14+%"#,
+        "p%C3%A4%2Fss%20%3Cw%c3%b6rd%3E%22%5C%F0%9F%94%94%2B%25",
+        "p%C3%A4/ss+<w%c3%b6rd>%22%5C%F0%9F%94%94%2B%25",
+        "pä/SS <WörD>\"\\🔔+%",
+    ] {
+        let mut text = format!("a {spelling} b {spelling}");
+        redaction.text(&mut text);
+        let expected = match spelling {
+            "PäSS" => "a PäSS b PäSS",
+            _ => "a [secret db] b [secret db]",
+        };
+        assert_eq!(text, expected, "{spelling}");
+    }
+}
+
+#[test]
+fn a_value_is_found_when_its_first_letter_is_escaped() {
+    let redaction = redaction(&[("db", "\"quoted\"")]);
+    for spelling in [r#"\"quoted\""#, r"\u0022quoted\u0022", "%22quoted%22"] {
+        let mut text = format!("a {spelling} b");
+        redaction.text(&mut text);
+        assert_eq!(text, "a [secret db] b", "{spelling}");
+    }
+}
+
+#[test]
+fn keys_that_become_one_keep_their_values() {
+    let redaction = redaction(&[("db", "hunter2")]);
+    let mut value = json!({"hunter2": 1, "Hunter2": 2, "HUNTER2": 3});
+    redaction.json(&mut value);
+    let keys: Vec<&String> = value.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["[secret db]", "[secret db] (2)", "[secret db] (3)"]);
+}
+
+#[test]
+fn the_beginning_of_a_value_is_taken_from_where_a_text_was_cut() {
+    let redaction = redaction(&[("db", "hunter2-and-more"), ("other", "r2-and-other")]);
+    let cut = |text: &str| {
+        let mut text = text.to_owned();
+        redaction.text(&mut text);
+        text
+    };
+    assert_eq!(
+        cut("a hunter2-an [the rest was dropped]"),
+        "a [secret db] [the rest was dropped]"
+    );
+    assert_eq!(
+        cut("a hunt\n[campanile: 12 more bytes were dropped"),
+        "a [secret db]\n[campanile: 12 more bytes were dropped"
+    );
+    let json = "a hunter2\\u002dan\\u0";
+    assert_eq!(
+        cut(&format!("{json} [the rest was dropped]")),
+        "a [secret db] [the rest was dropped]"
+    );
+    // Too little of it to know, and what was not cut.
+    assert_eq!(
+        cut("a hun [the rest was dropped]"),
+        "a hun [the rest was dropped]"
+    );
+    assert_eq!(cut("a hunter2"), "a hunter2");
+    let mut line = "a hunter2-and-mor".to_owned();
+    redaction.end_of(&mut line);
+    assert_eq!(line, "a [secret db]");
+}
+
+#[test]
+fn a_value_of_digits_is_found_in_numbers() {
+    let redaction = redaction(&[("pin", "8421973")]);
+    let mut value = json!({"n": 8_421_973, "m": 842_197, "f": 1.5});
+    redaction.json(&mut value);
+    assert_eq!(value, json!({"n": "[secret pin]", "m": 842_197, "f": 1.5}));
+}
+
+#[test]
+fn a_value_of_a_few_letters_is_not_looked_for() {
+    let redaction = redaction(&[("pin", "abc")]);
+    let mut text = "abc".to_owned();
+    redaction.text(&mut text);
+    assert_eq!(text, "abc");
+}
+
+#[test]
+fn a_long_secret_of_many_lines_costs_milliseconds() {
+    let mut random = StdRng::seed_from_u64(12);
+    let mut line = || {
+        (0..64)
+            .map(|_| random.random_range('A'..='Z'))
+            .collect::<String>()
+    };
+    let lines: Vec<String> = (0..60 * 16).map(|_| line()).collect();
+    let noise: Vec<String> = (0..60 * 16).map(|_| line()).collect();
+    let before = thread_time();
+    let redaction = redaction(&[("key", &lines.join("\n"))]);
+    let mut text = [&noise[..], &lines[..], &noise[..]].concat().join("\n");
+    text.push_str(&lines[7][..40]);
+    text.push_str(MESSAGE_CUT);
+    redaction.text(&mut text);
+    let spent = thread_time() - before;
+    let noise = noise.join("\n");
+    let expected = format!("{noise}\n[secret key]\n{noise}[secret key]{MESSAGE_CUT}");
+    assert!(text == expected, "{}", text.len());
+    assert!(spent < Duration::from_secs(1), "{spent:?}");
+}
+
+/// Whether `part` is one of the spellings of `letter`.
+fn spells(part: &str, letter: char) -> bool {
+    let is_it = |text: &str| {
+        let mut letters = text.chars();
+        let found = letters.next().filter(|_| letters.next().is_none());
+        found.is_some_and(|found| found.eq_ignore_ascii_case(&letter))
+    };
+    let triples: Option<Vec<u8>> = part
+        .split('%')
+        .skip(1)
+        .map(|digits| hex::decode(digits).ok().filter(|bytes| bytes.len() == 1))
+        .map(|byte| byte.map(|byte| byte[0]))
+        .collect();
+    let is_encoded = part.starts_with('%')
+        && triples.is_some_and(|bytes| String::from_utf8(bytes).is_ok_and(|text| is_it(&text)));
+    let is_escaped = part.starts_with('\\')
+        && serde_json::from_str::<String>(&format!("\"{part}\"")).is_ok_and(|text| is_it(&text));
+    is_it(part) || is_escaped || is_encoded || (part == "+" && letter == ' ')
+}
+
+/// Return every place where `letters` end that stand in `text` at `place`.
+fn ends(text: &str, place: usize, letters: &[char]) -> BTreeSet<usize> {
+    letters
+        .iter()
+        .fold(BTreeSet::from([place]), |ends, letter| {
+            let parts = ends
+                .iter()
+                .flat_map(|from| (1..=12).map(move |bytes| (*from, from + bytes)));
+            let spelled = parts.filter(|(from, to)| {
+                text.get(*from..*to)
+                    .is_some_and(|part| spells(part, *letter))
+            });
+            spelled.map(|(_, to)| to).collect()
+        })
+}
+
+/// Redact `text` place by place and value by value.
+fn redacted_slowly(redaction: &Redaction, text: &str) -> String {
+    let values = &redaction.values;
+    let mut redacted = String::new();
+    let mut place = 0;
+    while let Some(letter) = text[place..].chars().next() {
+        let end_of = |sought: &SoughtValue| ends(text, place, &sought.letters).last().copied();
+        let found = values
+            .iter()
+            .find_map(|sought| Some((end_of(sought)?, &sought.mark)));
+        match found {
+            Some((end, mark)) => {
+                redacted.push_str(mark);
+                place = end;
+            }
+            None => {
+                redacted.push(letter);
+                place += letter.len_utf8();
+            }
+        }
+    }
+    match CUT_MARKS
+        .iter()
+        .filter_map(|mark| redacted.rfind(mark))
+        .max()
+    {
+        Some(end) => redacted_slowly_before(values, &redacted, end),
+        None => redacted,
+    }
+}
+
+fn redacted_slowly_before(values: &[SoughtValue], text: &str, end: usize) -> String {
+    let kept = &text[..end];
+    let is_begun = |place: usize, letters: &[char]| {
+        (1..=letters.len()).any(|count| {
+            let begun = &letters[..count];
+            let is_cut =
+                |at: &usize| *at == end || (count < letters.len() && is_broken_off(&kept[*at..]));
+            String::from_iter(begun).len() >= REDACTED_BYTES_MIN
+                && ends(kept, place, begun).iter().any(is_cut)
+        })
+    };
+    for (place, _) in kept.char_indices() {
+        let mut begun = values
+            .iter()
+            .filter(|sought| is_begun(place, &sought.letters));
+        if let Some(sought) = begun.next() {
+            return format!("{}{}{}", &text[..place], sought.mark, &text[end..]);
+        }
+    }
+    text.to_owned()
+}
+
+/// Few letters, so that values and texts overlap and spellings can be read in several ways.
+const LETTERS: [char; 16] = [
+    'a', 'B', 'n', 'u', '0', '6', '1', '2', '5', '\\', '%', '+', ' ', '"', 'ä', '🔔',
+];
+
+fn letters(random: &mut StdRng, count: usize) -> String {
+    let letter = |_| LETTERS.choose(random).copied().unwrap_or('a');
+    (0..count).map(letter).collect()
+}
+
+fn spelling(random: &mut StdRng, letter: char) -> String {
+    let mut buffer = [0; 4];
+    match random.random_range(0..6) {
+        0 => {
+            let units = letter.encode_utf16(&mut [0; 2]).to_vec();
+            units.iter().map(|unit| format!("\\u{unit:04x}")).collect()
+        }
+        1 => {
+            let bytes = letter.encode_utf8(&mut buffer).bytes();
+            bytes.map(|byte| format!("%{byte:02X}")).collect()
+        }
+        2 => serde_json::to_string(&letter)
+            .unwrap()
+            .trim_matches('"')
+            .to_owned(),
+        3 => letter.to_uppercase().collect(),
+        _ => letter.to_string(),
+    }
+}
+
+#[test]
+fn the_automaton_replaces_what_a_slow_search_replaces() {
+    let seed = match std::env::var("CAMPANILE_TEST_SEED") {
+        Ok(text) => text.parse().expect("CAMPANILE_TEST_SEED is a number"),
+        Err(_) => rand::random(),
+    };
+    println!("CAMPANILE_TEST_SEED={seed}");
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut replaced = 0;
+    for _ in 0..2_000 {
+        let values: Vec<String> = (0..random.random_range(1..4))
+            .map(|_| match random.random_range(0..4) {
+                0 => format!("{}\n{}", letters(&mut random, 17), letters(&mut random, 16)),
+                1 => "aBaBaBaBa\\\\\\"[..random.random_range(4..12)].to_owned(),
+                _ => {
+                    let count = random.random_range(2..9);
+                    letters(&mut random, count)
+                }
+            })
+            .collect();
+        let secrets: Vec<(&str, &str)> = ["a", "b", "c"]
+            .into_iter()
+            .zip(values.iter().map(String::as_str))
+            .collect();
+        let redaction = redaction(&secrets);
+        let mut text = String::new();
+        for _ in 0..random.random_range(1..6) {
+            let count = random.random_range(0..4);
+            text += &letters(&mut random, count);
+            let value: Vec<char> = values.choose(&mut random).unwrap().chars().collect();
+            let most = random.random_range(0..=value.len());
+            for letter in &value[..most.max(value.len() / 2)] {
+                text += &spelling(&mut random, *letter);
+            }
+            if random.random_range(0..5) == 0 {
+                text += CUT_MARKS.choose(&mut random).unwrap();
+            }
+        }
+        let mut found = text.clone();
+        redaction.text(&mut found);
+        assert_eq!(
+            found,
+            redacted_slowly(&redaction, &text),
+            "{values:?} in {text:?}"
+        );
+        replaced += usize::from(found != text);
+    }
+    assert!(replaced > 500, "only {replaced} texts had a value");
+}
