@@ -16,6 +16,7 @@ mod launches;
 mod migrations;
 mod open_errors;
 mod overlap;
+mod postgres_tls;
 mod query_plans;
 mod random;
 mod recovery;

@@ -9,11 +9,12 @@
 //!
 //! 1. `lib.rs`: `BEGIN IMMEDIATE` for writes on SQLite; one snapshot for reads, and a server clock, on Postgres;
 //! 2. `sql.rs`: `FOR UPDATE` on Postgres; places without numbers on SQLite;
-//! 3. `open.rs`: connect options, pragmas, the migrations folder, scratch databases;
-//! 4. `lock.rs`: a file lock on SQLite, an advisory lock on Postgres;
-//! 5. `error.rs`: what error codes mean;
-//! 6. `buckets.rs`: how long a statement waits for a locked bucket;
-//! 7. `url.rs`: the two kinds of address.
+//! 3. `open.rs`: pragmas, the migrations folder, scratch databases;
+//! 4. `postgres.rs`: connect options, and the check of the server;
+//! 5. `lock.rs`: a file lock on SQLite, an advisory lock on Postgres;
+//! 6. `error.rs`: what error codes mean;
+//! 7. `buckets.rs`: how long a statement waits for a locked bucket;
+//! 8. `url.rs`: the two kinds of address.
 
 // Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -23,6 +24,7 @@
 mod error;
 mod lock;
 mod open;
+mod postgres;
 mod results;
 mod sql;
 mod types;
@@ -51,18 +53,24 @@ use std::time::Duration;
 
 use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
+pub use self::url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
 pub use campanile_model::status::{
     BackfillStatus, Decision, FailureKind, LaunchStatus, Origin, RunStatus,
 };
 pub use error::{DbError, Result};
 pub use lock::HostLock;
 pub use open::MigrationState;
-pub use url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
 
 use campanile_model::clock::{Clock, Timestamp};
 
 /// The log filter for the database driver, where no other one is given.
 pub const LOG_FILTER: &str = "sqlx=warn,sqlx::postgres::notice=error,sqlx_core::pool=error";
+
+/// The prepared statements of a connection: every batch in each of its sizes, and all other statements.
+const STATEMENTS_MAX: usize = 256;
+
+/// How long a caller waits for a free connection, in seconds.
+const ACQUIRE_SECONDS: u64 = 5;
 
 /// How often [`retry`] runs a transaction.
 const TRIES_MAX: usize = 3;

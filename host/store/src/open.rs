@@ -1,22 +1,18 @@
 //! Open a database, and migrate its tables to this version.
 
 use std::path::Path;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use sqlx::AssertSqlSafe;
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
-use super::{DatabaseUrl, Db, DbError, Pools, Result};
+use super::{ACQUIRE_SECONDS, DatabaseUrl, Db, DbError, Pools, Result, STATEMENTS_MAX, postgres};
 
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 
-/// The most connections of a host to Postgres: it decides, claims, finishes, renews and reads at the same time.
-const POSTGRES_CONNECTIONS_MAX: u32 = 8;
 /// The most readers of a SQLite file at the same time.
 const SQLITE_READERS_MAX: u32 = 4;
 /// The page cache of a connection, in KiB. The indexes of a day's launches fit.
@@ -27,10 +23,6 @@ const SQLITE_ROWS_AHEAD: usize = 512;
 /// The length of the write-ahead log, in pages of 4 KiB, at which SQLite moves it into the file. The same index pages
 /// are written again and again, so a longer log saves most of the second writes.
 const SQLITE_WAL_PAGES: u32 = 8_192;
-/// The prepared statements of a connection: every batch in each of its sizes, and all other statements.
-const STATEMENTS_MAX: usize = 256;
-/// How long a caller waits for a free connection, in seconds.
-const ACQUIRE_SECONDS: u64 = 5;
 /// How long a SQLite statement waits for another process's write, in seconds.
 const BUSY_SECONDS: u64 = 10;
 
@@ -74,7 +66,7 @@ impl Db {
                 )));
             }
             DatabaseUrl::Sqlite(path) => open_sqlite(path, create).await,
-            DatabaseUrl::Postgres(url) => open_postgres(url.expose()).await,
+            DatabaseUrl::Postgres(url) => postgres::open(url).await.map(Pools::Postgres),
         };
         Ok(Db {
             pools: pools.map_err(|error| error.at(url))?,
@@ -269,30 +261,4 @@ async fn turn_on_wal(options: &SqliteConnectOptions) -> Result {
             Err(error) => return Err(error),
         }
     }
-}
-
-async fn open_postgres(url: &str) -> Result<Pools> {
-    let options = PgConnectOptions::from_str(url)?
-        .application_name("campanile")
-        .statement_cache_capacity(STATEMENTS_MAX);
-    // A pool tries again silently until its time-out. A single connection reports the error at once.
-    let answer = tokio::time::timeout(Duration::from_secs(ACQUIRE_SECONDS), options.connect());
-    match answer.await {
-        Ok(Ok(connection)) => connection.close().await?,
-        Ok(Err(sqlx::Error::Io(error))) => {
-            return Err(DbError::Unavailable(error.to_string()));
-        }
-        Ok(Err(error)) => return Err(error.into()),
-        Err(_) => {
-            return Err(DbError::Unavailable(format!(
-                "no answer in {ACQUIRE_SECONDS} seconds"
-            )));
-        }
-    }
-    let pool = PgPoolOptions::new()
-        .max_connections(POSTGRES_CONNECTIONS_MAX)
-        .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
-        .connect_with(options)
-        .await?;
-    Ok(Pools::Postgres(pool))
 }
