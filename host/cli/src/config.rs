@@ -321,7 +321,7 @@ impl Config {
     }
 }
 
-/// The configuration as TOML, without the database's password and without the values of secrets.
+/// The configuration as TOML, without the database's password, the values of secrets and the arguments of their commands.
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.file {

@@ -48,12 +48,19 @@ pub(super) fn read(
     Ok(sources)
 }
 
-/// Return the key of `source` as TOML, without the secret's value.
+/// Stands for an argument of a command, which may hold a secret.
+const ARGUMENT: &str = "***";
+
+/// Return the key of `source` as TOML, without the secret's value and without the arguments of a command.
 pub(super) fn toml(source: &Source) -> String {
     let entry = match source {
         Source::Env { variable, .. } => ("env", toml::Value::from(variable.as_str())),
         Source::File(path) => ("file", toml::Value::from(path.to_string_lossy().as_ref())),
-        Source::Command(words) => ("command", toml::Value::from(words.clone())),
+        Source::Command(words) => {
+            let arguments = words.iter().skip(1).map(|_| ARGUMENT);
+            let shown = words.iter().take(1).map(String::as_str).chain(arguments);
+            ("command", toml::Value::from(Vec::from_iter(shown)))
+        }
     };
     format!("{} = {}", entry.0, entry.1)
 }

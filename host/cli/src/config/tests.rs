@@ -287,7 +287,7 @@ fn flags_and_variables_are_checked_as_the_file_is() {
 
 #[test]
 fn printed_settings_read_back_the_same_and_hold_no_password() {
-    let text = "database = 'sqlite:/d/x.db'\nplugins = '/p'\n[host]\nname = 'n'\nwait = '0s'\n[watch]\nmode = 'off'\n[limits]\nlog = '7B'\ncpu = '3s'\n[sandbox]\ncache_dir = '/c'\nstack = '2MiB'\n[secrets.'a b']\nfile = '/s'\n[secrets.c]\ncommand = ['x', 'y z']\n[secrets.e]\nenv = 'E'";
+    let text = "database = 'sqlite:/d/x.db'\nplugins = '/p'\n[host]\nname = 'n'\nwait = '0s'\n[watch]\nmode = 'off'\n[limits]\nlog = '7B'\ncpu = '3s'\n[sandbox]\ncache_dir = '/c'\nstack = '2MiB'\n[secrets.'a b']\nfile = '/s'\n[secrets.c]\ncommand = ['x']\n[secrets.e]\nenv = 'E'";
     let config = read(text).unwrap();
     let again = Config::read("again", &config.to_string(), Path::new(""), &no_env).unwrap();
     assert_eq!(
@@ -299,6 +299,12 @@ fn printed_settings_read_back_the_same_and_hold_no_password() {
     );
     let secret = read("database = 'postgres://u:hunter2@h/db'").unwrap();
     assert!(!format!("{secret} {secret:?}").contains("hunter2"));
+    let command = "[secrets.db]\ncommand = ['vault', '--token=hunter2', 'read']";
+    let shown = read(command).unwrap().to_string();
+    assert!(
+        shown.contains(r#"command = ["vault", "***", "***"]"#),
+        "{shown}"
+    );
 }
 
 #[test]
