@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use campanile_engine::StartError;
 use campanile_engine::approval::PackageError;
 use campanile_engine::schedule_admin::ScheduleError;
-use campanile_model::text::printable;
+use campanile_model::text::{printable, printable_json, printable_line};
 use campanile_package::requests::{Request, sidecar_lines};
 use campanile_schedule::rule::RuleError;
 use campanile_store::DbError;
@@ -233,9 +233,10 @@ fn not_json(error: serde_json::Error) -> Failure {
     failed!("the answer cannot be written as JSON: {error}")
 }
 
-/// Print `value` as JSON on stdout.
+/// Print `value` as JSON on stdout, with escapes for all that [`print_line`] escapes.
 pub(crate) fn print_json(value: &(impl Serialize + ?Sized)) -> Result {
-    write_line(&serde_json::to_string_pretty(value).map_err(not_json)?)
+    let json = serde_json::to_string_pretty(value).map_err(not_json)?;
+    write_line(&printable_json(&json))
 }
 
 /// Print text on stdout; control characters, which a guest may have written, are escaped.
@@ -273,6 +274,7 @@ pub(crate) fn print_message(text: &str) {
 pub(crate) fn redraw(text: &str) {
     let mut stderr = io::stderr().lock();
     // Return to the first column, clear the line, and cut a long line off instead of wrapping it.
+    let text = printable_line(text);
     let _ = write!(stderr, "\r\x1b[K\x1b[?7l{text}\x1b[?7h").and_then(|()| stderr.flush());
 }
 

@@ -2,12 +2,16 @@
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
-use std::io::IsTerminal as _;
+use std::fmt::{Debug, Result as FmtResult};
+use std::io::{self, IsTerminal as _};
 
 use crate::environment;
-use campanile_model::text::printable;
+use campanile_model::text::{printable, printable_json, printable_line};
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -48,12 +52,41 @@ pub fn init(format: LogFormat) -> Result<(), String> {
                 std::io::stderr().is_terminal(),
                 std::env::var_os(environment::NO_COLOR).as_deref(),
             );
+            let fields = debug_fn(write_field).delimited(" ");
             let lines = lines.with_target(false).with_ansi(colours);
-            log.with(lines).try_init()
+            log.with(lines.fmt_fields(fields)).try_init()
         }
-        LogFormat::Json => log.with(lines.json().flatten_event(true)).try_init(),
+        LogFormat::Json => {
+            let lines = lines.with_writer(|| JsonWriter(io::stderr()));
+            log.with(lines.json().flatten_event(true)).try_init()
+        }
     };
     done.map_err(|_| "logging is already set up in this process".to_owned())
+}
+
+/// Write the message or another field of a log line. A file's name in a field, for example, must not change the terminal.
+/// A message of the host may have several lines.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> FmtResult {
+    let text = format!("{value:?}");
+    match field.name() {
+        "message" => writer.write_str(&printable(&text)),
+        name => write!(writer, "{name}={}", printable_line(&text)),
+    }
+}
+
+/// Writes lines of JSON with the escapes of [`printable_json`]. Each write is whole lines.
+struct JsonWriter<W>(W);
+
+impl<W: io::Write> io::Write for JsonWriter<W> {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        let lines_text = String::from_utf8_lossy(lines);
+        self.0.write_all(printable_json(&lines_text).as_bytes())?;
+        Ok(lines.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 fn filter(text: Option<&OsStr>) -> Result<Targets, String> {
@@ -83,6 +116,57 @@ mod tests {
         assert!(colours(true, Some(OsStr::new(""))));
         assert!(!colours(true, Some(OsStr::new("1"))));
         assert!(!colours(false, None));
+    }
+
+    #[test]
+    fn no_field_of_a_log_line_reaches_the_terminal_with_control_characters() {
+        use std::sync::{Arc, Mutex};
+
+        #[derive(Clone, Default)]
+        struct Written(Arc<Mutex<Vec<u8>>>);
+        impl io::Write for Written {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.lock().unwrap().extend(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let name = "a\u{1b}[2J\u{9b}\u{202e}b";
+        let log = |written: &Written, format: LogFormat| {
+            let lines = fmt::layer()
+                .without_time()
+                .with_target(false)
+                .with_ansi(false);
+            let to = written.clone();
+            let log = tracing_subscriber::registry();
+            let _guard = match format {
+                LogFormat::Human => {
+                    let fields = debug_fn(write_field).delimited(" ");
+                    let lines = lines.with_writer(move || to.clone()).fmt_fields(fields);
+                    log.with(lines).set_default()
+                }
+                LogFormat::Json => {
+                    let lines = lines.with_writer(move || JsonWriter(to.clone()));
+                    log.with(lines.json().flatten_event(true)).set_default()
+                }
+            };
+            tracing::warn!(package = %name, count = 1, "rejected {name}");
+        };
+        let [human, json] = [LogFormat::Human, LogFormat::Json].map(|format| {
+            let written = Written::default();
+            log(&written, format);
+            let bytes = written.0.lock().unwrap().clone();
+            String::from_utf8(bytes).unwrap()
+        });
+        assert_eq!(
+            human,
+            " WARN rejected a\\u{1b}[2J\\u{9b}\\u{202e}b package=a\\u{1b}[2J\\u{9b}\\u{202e}b count=1\n"
+        );
+        assert!(!json.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{json}");
+        let line: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(line["package"], name);
     }
 
     #[test]

@@ -194,7 +194,7 @@ pub async fn health(
         }
     }
     for (name, why) in stats::rejections(tx).await? {
-        let why = printable_line(&why);
+        let (name, why) = (printable_line(&name), printable_line(&why));
         health.notes.push(format!(
             "the package `{name}` has a file that cannot be used: {why}"
         ));

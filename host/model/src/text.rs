@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -76,18 +77,36 @@ pub fn size_text(bytes: u64) -> String {
 ///
 /// A task writes its log lines and failures; printed raw, they could clear the operator's terminal,
 /// set its title or show one thing while meaning another. Characters that turn the direction of
-/// writing are treated as controls for the same reason.
+/// writing, and those that nobody sees, are treated as controls for the same reason.
 pub fn printable(text: &str) -> Cow<'_, str> {
+    escaped(text, |character, safe| {
+        // Writing to a String cannot fail.
+        let _ = write!(safe, "{}", character.escape_unicode());
+    })
+}
+
+/// The JSON text `json` with the characters that [`printable`] writes out as escapes of JSON, such as `\u009b`.
+///
+/// They can stand only in strings, and a reader of JSON gets them back.
+pub fn printable_json(json: &str) -> Cow<'_, str> {
+    escaped(json, |character, safe| {
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            // Writing to a String cannot fail.
+            let _ = write!(safe, "\\u{unit:04x}");
+        }
+    })
+}
+
+/// `text` with every hostile character as `escape` writes it.
+fn escaped(text: &str, escape: impl Fn(char, &mut String)) -> Cow<'_, str> {
     if !text.contains(hostile) {
         return Cow::Borrowed(text);
     }
     let mut safe = String::with_capacity(text.len() + 16);
     for character in text.chars() {
-        if hostile(character) {
-            // Writing to a String cannot fail.
-            let _ = write!(safe, "{}", character.escape_unicode());
-        } else {
-            safe.push(character);
+        match hostile(character) {
+            true => escape(character, &mut safe),
+            false => safe.push(character),
         }
     }
     Cow::Owned(safe)
@@ -103,15 +122,34 @@ pub fn printable_lines(text: &str) -> String {
     printable(text).trim_end().replace('\n', "\n    | ")
 }
 
+/// The characters that nobody sees although they stand in a text: Unicode's property `Default_Ignorable_Code_Point`,
+/// with the marks of direction, and the marks of annotations.
+///
+/// The selectors of a symbol's or an emoji's form, U+FE00 to U+FE0F, are left out: they are common in harmless texts.
+const INVISIBLE: [RangeInclusive<char>; 16] = [
+    '\u{ad}'..='\u{ad}',
+    '\u{34f}'..='\u{34f}',
+    '\u{61c}'..='\u{61c}',
+    '\u{115f}'..='\u{1160}',
+    '\u{17b4}'..='\u{17b5}',
+    '\u{180b}'..='\u{180f}',
+    '\u{200b}'..='\u{200f}',
+    // Ends of lines, to some, and then directions.
+    '\u{2028}'..='\u{202e}',
+    '\u{2060}'..='\u{206f}',
+    '\u{3164}'..='\u{3164}',
+    '\u{feff}'..='\u{feff}',
+    '\u{ffa0}'..='\u{ffa0}',
+    '\u{fff0}'..='\u{fffb}',
+    '\u{1bca0}'..='\u{1bca3}',
+    '\u{1d173}'..='\u{1d17a}',
+    '\u{e0000}'..='\u{e0fff}',
+];
+
 fn hostile(character: char) -> bool {
     match character {
-        '\n' | '\t' => false,
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{61c}' => {
-            true
-        }
-        // Ends of lines, to some.
-        '\u{2028}' | '\u{2029}' => true,
-        other => other.is_control(),
+        '\n' | '\t' | ' '..='~' => false,
+        other => other.is_control() || INVISIBLE.iter().any(|range| range.contains(&other)),
     }
 }
 
@@ -128,10 +166,50 @@ mod tests {
             "\\u{1b}[2Jgone\\u{d}\\u{9b}31m\\u{7}\\u{0}"
         );
         assert_eq!(printable("a\u{202e}b"), "a\\u{202e}b");
+        for invisible in [
+            '\u{7f}',
+            '\u{85}',
+            '\u{9b}',
+            '\u{ad}',
+            '\u{61c}',
+            '\u{180e}',
+            '\u{200b}',
+            '\u{200d}',
+            '\u{200f}',
+            '\u{2028}',
+            '\u{202a}',
+            '\u{2060}',
+            '\u{2069}',
+            '\u{3164}',
+            '\u{feff}',
+            '\u{fffb}',
+            '\u{1d173}',
+            '\u{e0041}',
+        ] {
+            let expected = format!("a{}b", invisible.escape_unicode());
+            assert_eq!(printable(&format!("a{invisible}b")), expected);
+        }
+        assert_eq!(
+            printable("✔\u{fe0f} ä 日本 שלום 👍🏽"),
+            "✔\u{fe0f} ä 日本 שלום 👍🏽"
+        );
         assert_eq!(printable_line("a\nb\r"), "a\\nb\\u{d}");
         assert_eq!(
             printable_lines("a\n2026-11-21T02:00:00Z error b\r\u{2028}c\n"),
             "a\n    | 2026-11-21T02:00:00Z error b\\u{d}\\u{2028}c"
         );
+    }
+
+    #[test]
+    fn json_is_printed_with_escapes_that_mean_the_same() {
+        let text = "a\u{1b}\u{7f}\u{9b}2J\u{202e}\u{feff}\u{e0041}\n\té🔔\"\\";
+        let json = serde_json::to_string_pretty(&[text]).unwrap();
+        let shown = printable_json(&json);
+        assert_eq!(
+            shown,
+            "[\n  \"a\\u001b\\u007f\\u009b2J\\u202e\\ufeff\\udb40\\udc41\\n\\té🔔\\\"\\\\\"\n]"
+        );
+        assert_eq!(serde_json::from_str::<Vec<String>>(&shown).unwrap(), [text]);
+        assert!(matches!(printable_json("[\n  1\n]"), Cow::Borrowed(_)));
     }
 }

@@ -280,7 +280,7 @@ impl Record for TaskReport {
             bytesize::ByteSize::b(usage.memory_peak_bytes)
         );
         match &report.output {
-            Some(value) => output::print_line!("{value:#}"),
+            Some(value) => output::print_json(value),
             None => Ok(()),
         }
     }
