@@ -101,6 +101,8 @@ pub(crate) fn grant(address: &str) -> Result<HttpGrant, String> {
         host: host.trim_matches(['[', ']']).to_ascii_lowercase(),
         port,
         methods: Vec::new(),
+        // Scripts reply, and no name is looked up.
+        private: false,
     })
 }
 

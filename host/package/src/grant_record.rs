@@ -6,11 +6,11 @@
 //! ["config","bucket"]
 //! ["directory","read","/source","/srv/photos"]
 //! ["env","TOKEN"]
-//! ["http","https","example.com","443","GET,HEAD"]
+//! ["http","https","example.com","","443","GET,HEAD"]
 //! ["keyvalue","write","default","backup/default"]
 //! ["secret","db_password"]
 //! ["secret_env","PGPASSWORD","db_password"]
-//! ["socket","tcp","db.example.com","5432"]
+//! ["socket","tcp","db.internal","5432","private"]
 //! ```
 //!
 //! The lines are sorted as bytes, without duplicates, and joined by line feeds; without grants the text is empty.
@@ -99,6 +99,7 @@ mod tests {
             host: host.to_owned(),
             port,
             methods: methods.iter().map(|method| (*method).to_owned()).collect(),
+            private: false,
         };
         Grants {
             directories: vec![DirectoryGrant {
@@ -123,6 +124,7 @@ mod tests {
                 protocol: Protocol::Tcp,
                 host: "DB.example.com".to_owned(),
                 port: 5432,
+                private: true,
             }],
         }
     }
@@ -136,12 +138,12 @@ mod tests {
                 r#"["config","a\nb"]"#,
                 r#"["directory","write","/source","/srv/a b"]"#,
                 r#"["env","TOKEN"]"#,
-                r#"["http","https","*","",""]"#,
-                r#"["http","https","example.com","8443","GET,HEAD"]"#,
+                r#"["http","https","*","","",""]"#,
+                r#"["http","https","example.com","","8443","GET,HEAD"]"#,
                 r#"["keyvalue","write","default","p/default"]"#,
                 r#"["secret","db"]"#,
                 r#"["secret_env","PGPASSWORD","db"]"#,
-                r#"["socket","tcp","db.example.com","5432"]"#,
+                r#"["socket","tcp","db.example.com","5432","private"]"#,
             ]
         );
         // The value is part of the contract with databases already written.
@@ -158,6 +160,9 @@ mod tests {
         assert_eq!(GrantRecord::of(&other), GrantRecord::of(&some()));
         other.directories[0].writable = false;
         assert_ne!(GrantRecord::of(&other).hash, GrantRecord::of(&some()).hash);
+        let mut public = some();
+        public.sockets[0].private = false;
+        assert_ne!(GrantRecord::of(&public).hash, GrantRecord::of(&some()).hash);
     }
 
     #[test]
@@ -169,6 +174,6 @@ mod tests {
         assert!(known.0.remove(&vec!["later".to_owned(), "x".to_owned()]));
         assert_eq!(known, RecordedGrants::from(&some()));
         assert_eq!(read(""), RecordedGrants::default());
-        assert_eq!(shown(r#"["http","https","*","",""]"#), "http https *");
+        assert_eq!(shown(r#"["http","https","*","","",""]"#), "http https *");
     }
 }

@@ -92,10 +92,18 @@ impl GrantKind {
 
     /// Return the thing that a request with `parts` asks for, such as `write /data`.
     pub(super) fn what(&self, parts: &[String]) -> String {
-        match (self.parts, parts) {
-            ([Part::Scheme, ..], parts) => parts.join("://"),
-            (_, [protocol, host, port]) => format!("{protocol} {host}:{port}"),
+        let what = match (self.parts, parts) {
+            ([Part::Scheme, ..], [scheme, host, ..]) => format!("{scheme}://{host}"),
+            ([Part::Protocol, ..], [protocol, host, port, ..]) => {
+                format!("{protocol} {host}:{port}")
+            }
             (_, parts) => parts.join(" "),
+        };
+        match (self.parts, parts) {
+            ([.., Part::Private], [.., private]) if !private.is_empty() => {
+                format!("{what} ({private})")
+            }
+            _ => what,
         }
     }
 
@@ -124,6 +132,8 @@ impl GrantKind {
             let mut parts = self.parts.iter().zip(parts);
             lines += &match parts.find(|(part, _)| part.key() == *line) {
                 Some((Part::Port, port)) => format!("\n{line} = {port}"),
+                Some((Part::Private, text)) if text.is_empty() => String::new(),
+                Some((Part::Private, _)) => format!("\n{line} = true"),
                 Some((_, text)) => format!("\n{line} = {}", quote(text)),
                 None => format!("\n{line}"),
             };

@@ -186,7 +186,7 @@ mod tests {
         let asks = json!({
             "directories": [{"guest": "/a", "access": "write"}, {"guest": "/b"}], "env": ["A", "B\""],
             "config": ["c", "d.e"], "http": [{"host": "a.test"}, {"host": "b.test"}],
-            "keyvalue": [{"bucket": "f"}], "sockets": [{"host": "db.test", "port": 53, "protocol": "udp"}],
+            "keyvalue": [{"bucket": "f"}], "sockets": [{"host": "db.test", "port": 53, "protocol": "udp", "private": true}],
         });
         let manifest = asking(asks);
         let all = manifest.ungranted_requests(&RecordedGrants::default());
@@ -203,6 +203,8 @@ mod tests {
         ] {
             assert_eq!(grants[kind].as_array().unwrap().len(), entries, "{lines}");
         }
+        assert_eq!(grants["sockets"][0]["private"].as_bool(), Some(true));
+        assert_eq!(grants["http"][0].get("private"), None);
         for request in &all {
             assert_eq!(sidecar_lines([request]), request.lines);
         }
@@ -225,6 +227,7 @@ mod tests {
                 host: host.to_owned(),
                 port: None,
                 methods: Vec::new(),
+                private: false,
             }],
             ..Grants::default()
         };
@@ -244,6 +247,21 @@ mod tests {
             let beyond = beyond(asked(host), json!({}), &granted(grant));
             assert_eq!(beyond.is_empty(), covered, "{host} under {grant}");
         }
+        // A grant of a name does not cover a request for private addresses, and an address is what it is.
+        let private = |host: &str| json!({"http": [{"host": host, "private": true}]});
+        let mut grants = granted("db.test");
+        assert_eq!(
+            beyond(private("db.test"), json!({}), &grants),
+            ["http https://db.test (private)"]
+        );
+        grants.http[0].private = true;
+        for wanted in [private("db.test"), asked("db.test")] {
+            assert_eq!(beyond(wanted, json!({}), &grants).len(), 0);
+        }
+        assert_eq!(
+            beyond(private("10.0.0.1"), json!({}), &granted("10.0.0.1")).len(),
+            0
+        );
         let plain = json!({"http": [{"host": "a.test", "scheme": "http"}]});
         assert_eq!(
             beyond(plain, json!({}), &granted("a.test")),

@@ -48,6 +48,8 @@ pub struct HttpGrant {
     pub port: Option<u16>,
     /// Compared with their case, as in RFC 9110; empty means every method.
     pub methods: Vec<String>,
+    /// Whether a name may also lead to loopback, private and other addresses that are not public.
+    pub private: bool,
 }
 
 words! {
@@ -65,6 +67,8 @@ pub struct SocketGrant {
     /// An exact host name or address, or `*.example.com` for every name below a domain, or `*` for every public host.
     pub host: String,
     pub port: u16,
+    /// Whether a name may also lead to loopback, private and other addresses that are not public.
+    pub private: bool,
 }
 
 /// A bucket of `wasi:keyvalue` that a task may open.
@@ -161,6 +165,7 @@ impl HttpGrant {
             host: host.to_owned(),
             port: Some(port),
             methods: vec!["GET".to_owned()],
+            private: false,
         }
     }
 }

@@ -37,6 +37,7 @@ pub use capability::keyvalue::buckets::{
     BucketError, BucketResult, Buckets, Change, add, check_growth, entry_bytes,
 };
 pub use capability::keyvalue::memory::MemoryBuckets;
+pub use capability::network::reach::has_private_addresses;
 pub use capability::shared::Call;
 pub use effects::{Crash, EffectObserver};
 pub use engine::{SandboxError, SandboxSettings};

@@ -86,6 +86,7 @@ async fn a_crash_point_names_the_right_one_of_concurrent_effects() {
                 host: "a.example".to_owned(),
                 port: None,
                 methods: vec!["POST".to_owned()],
+                private: false,
             }],
             ..Grants::default()
         },

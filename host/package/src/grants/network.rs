@@ -1,6 +1,6 @@
 //! HTTP requests and sockets.
 
-use super::part::{Part, read_port};
+use super::part::{Part, private_text, read_port, read_private};
 use super::{GrantKind, SidecarSource};
 use crate::toml_reader::{Error, Section};
 use campanile_sandbox::{Grants, HttpGrant, Protocol, SocketGrant, method_fault};
@@ -11,10 +11,11 @@ pub(super) static HTTP: GrantKind = GrantKind {
     keys: &[
         "http[].scheme | \"https\" or \"http\" | \"https\" | | The scheme of the requests.",
         "http[].host | text | | | A host name or an address, `*.example.com` for every name below a domain, or `*` for every public host.",
+        "http[].private | true or false | false | | Whether the name may also lead to addresses that are not public: loopback, link-local, private and carrier-grade NAT. An address and `localhost` need no `true`. A metadata service of a cloud is reached only by a grant of its address.",
         "http[].port | number | | 1 to 65535 | The port; without it, the scheme's own port.",
         "http[].methods | list of texts | | | The methods that the task may use; without it, every method.",
     ],
-    entry: &["scheme", "host"],
+    entry: &["scheme", "host", "private"],
     read: read_http,
     record: |grants| {
         let parts = |grant: &HttpGrant| {
@@ -25,13 +26,14 @@ pub(super) static HTTP: GrantKind = GrantKind {
             vec![
                 grant.scheme.clone(),
                 grant.host.to_ascii_lowercase(),
+                private_text(grant.private),
                 port,
                 methods.join(","),
             ]
         };
         grants.http.iter().map(parts).collect()
     },
-    parts: &[Part::Scheme, Part::Host],
+    parts: &[Part::Scheme, Part::Host, Part::Private],
     need: "to reach",
     is_checked_at_use: true,
     ..GrantKind::DEFAULTS
@@ -43,18 +45,23 @@ pub(super) static SOCKET: GrantKind = GrantKind {
     keys: &[
         "sockets[].protocol | \"tcp\" or \"udp\" | \"tcp\" | | The protocol of the socket.",
         "sockets[].host | text | | | A host name or an address, `*.example.com` for every name below a domain, or `*` for every public host.",
+        "sockets[].private | true or false | false | | Whether the name may also lead to addresses that are not public, as for `http[].private`.",
         "sockets[].port | number | | 1 to 65535 | The port that the task may connect to.",
     ],
-    entry: &["protocol", "host", "port"],
+    entry: &["protocol", "host", "port", "private"],
     read: read_socket,
     record: |grants| {
         let parts = |grant: &SocketGrant| {
-            let host = grant.host.to_ascii_lowercase();
-            vec![grant.protocol.to_string(), host, grant.port.to_string()]
+            vec![
+                grant.protocol.to_string(),
+                grant.host.to_ascii_lowercase(),
+                grant.port.to_string(),
+                private_text(grant.private),
+            ]
         };
         grants.sockets.iter().map(parts).collect()
     },
-    parts: &[Part::Protocol, Part::Host, Part::Port],
+    parts: &[Part::Protocol, Part::Host, Part::Port, Part::Private],
     need: "to connect to",
     is_checked_at_use: true,
     ..GrantKind::DEFAULTS
@@ -73,6 +80,7 @@ fn read_http(
         return Err(section.error("scheme", what));
     }
     let host = read_host(section, "api.example.com")?;
+    let private = read_private(section, &host)?;
     let port = read_port(section)?;
     let methods = section.texts("methods")?.unwrap_or_default();
     for method in &methods {
@@ -85,6 +93,7 @@ fn read_http(
         host,
         port,
         methods,
+        private,
     });
     Ok(())
 }
@@ -100,10 +109,12 @@ fn read_socket(
     let host = read_host(section, "db.example.com")?;
     let port = read_port(section)?;
     let port = port.ok_or_else(|| section.error_of_table("needs `port`, such as 5432"))?;
+    let private = read_private(section, &host)?;
     grants.sockets.push(SocketGrant {
         protocol,
         host,
         port,
+        private,
     });
     Ok(())
 }

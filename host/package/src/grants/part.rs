@@ -1,7 +1,9 @@
 //! The parts of requests: how each is read, and how it compares with the same part of a grant.
 
 use crate::toml_reader::{Error, Section};
-use campanile_sandbox::{AccessMode, ENV_PREFIX, Protocol};
+use campanile_sandbox::{AccessMode, ENV_PREFIX, Protocol, has_private_addresses};
+
+const PRIVATE: &str = "private";
 
 /// One part of a request.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +14,8 @@ pub(crate) enum Part {
     Scheme,
     Protocol,
     Host,
+    /// Whether the host may have private addresses: `private`, or empty.
+    Private,
     Port,
     /// The name of an environment variable.
     Variable,
@@ -29,6 +33,7 @@ impl Part {
             Part::Scheme => "scheme",
             Part::Protocol => "protocol",
             Part::Host => "host",
+            Part::Private => PRIVATE,
             Part::Port => "port",
             Part::Variable | Part::Name => "",
         }
@@ -39,6 +44,10 @@ impl Part {
         let key = self.key();
         let text = match self {
             Part::Port => read_port(section)?.map(|port| port.to_string()),
+            Part::Private => {
+                let host = section.text(Part::Host.key())?.unwrap_or_default();
+                Some(private_text(read_private(section, &host)?))
+            }
             _ => section.text(key)?,
         };
         let default = match self {
@@ -76,6 +85,7 @@ impl Part {
             Part::Access => granted == AccessMode::Write.as_str() || granted == wanted,
             Part::Scheme => granted.eq_ignore_ascii_case(wanted),
             Part::Host => covers_host(granted, wanted),
+            Part::Private => wanted.is_empty() || granted == wanted,
             _ => granted == wanted,
         }
     }
@@ -99,6 +109,24 @@ pub(super) fn is_writable(section: &mut Section<'_>) -> Result<bool, Error> {
     let access =
         access.ok_or_else(|| section.error_of_table("needs `access`: \"read\" or \"write\""))?;
     Ok(access == AccessMode::Write)
+}
+
+/// Read the key `private` of a grant or of a request for `host`.
+pub(super) fn read_private(section: &mut Section<'_>, host: &str) -> Result<bool, Error> {
+    let private = section.boolean(PRIVATE)?.unwrap_or(false);
+    if private && host == "*" {
+        let what = "is true, but `*` is every public host: name the hosts that are not public";
+        return Err(section.error(PRIVATE, what));
+    }
+    Ok(private && has_private_addresses(host))
+}
+
+/// Return [`Part::Private`] of a grant.
+pub(super) fn private_text(is_private: bool) -> String {
+    match is_private {
+        true => PRIVATE.to_owned(),
+        false => String::new(),
+    }
 }
 
 pub(super) fn read_port(section: &mut Section<'_>) -> Result<Option<u16>, Error> {

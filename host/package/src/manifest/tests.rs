@@ -63,7 +63,7 @@ fn a_whole_description_is_read() {
     assert_eq!(manifest.schedules[1].rule.kind, RuleKind::Every);
     assert_eq!(manifest.schedules[1].rule.timezone, "UTC");
     assert_eq!(manifest.schedules[2].rule.kind, RuleKind::At);
-    assert_eq!(manifest.requests[3].parts, ["https", "*.example.com"]);
+    assert_eq!(manifest.requests[3].parts, ["https", "*.example.com", ""]);
     assert_eq!(manifest.context_schema, Some(json!({"type": "object"})));
 }
 

@@ -73,6 +73,7 @@ fn a_whole_sidecar_is_read() {
         host = "*.Example.com"
         port = 8443
         methods = ["GET"]
+        private = true
         [[grants.http]]
         host = "10.0.0.1"
         [grants]
@@ -96,6 +97,7 @@ fn a_whole_sidecar_is_read() {
         host = "::1"
         port = 8125
         protocol = "udp"
+        private = true
     "#;
     let sidecar = read_in(root.path(), text).unwrap();
     assert_eq!(sidecar.pin, Some("a".repeat(64)));
@@ -129,6 +131,7 @@ fn a_whole_sidecar_is_read() {
             host: "*.example.com".to_owned(),
             port: Some(8443),
             methods: vec!["GET".to_owned()],
+            private: true,
         }
     );
     assert_eq!(grants.http[1].scheme, "https");
@@ -154,6 +157,8 @@ fn a_whole_sidecar_is_read() {
         protocol,
         host: host.to_owned(),
         port,
+        // An address is what it says.
+        private: false,
     };
     assert_eq!(
         grants.sockets,
@@ -166,6 +171,8 @@ fn a_whole_sidecar_is_read() {
     let line = r#"grants.http = [{ scheme = "http", host = "example.com", port = 8080 }]"#;
     let inline = read_in(root.path(), line).unwrap();
     assert_eq!(inline.grants.http[0].port, Some(8080));
+    let line = r#"grants.sockets = [{ host = "db.internal", port = 5432, private = true }]"#;
+    assert!(read_in(root.path(), line).unwrap().grants.sockets[0].private);
 }
 
 #[test]
@@ -190,6 +197,10 @@ fn mistakes_about_sockets_are_named() {
         (
             "[[grants.sockets]]\nhost = 'db'\nport = 53\nprotocol = 'upd'",
             "must be `tcp` or `udp`",
+        ),
+        (
+            "[[grants.sockets]]\nhost = '*'\nport = 53\nprivate = true",
+            "`grants.sockets[0].private` is true, but `*` is every public host: name the hosts that are not public",
         ),
     ] {
         let error = read(text).unwrap_err().to_string();

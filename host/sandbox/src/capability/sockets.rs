@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::vec;
 
+use serde_json::Value;
 use wasmtime::StoreContextMut;
 use wasmtime::component::{Linker, Resource, ResourceType};
 use wasmtime_wasi::p2::bindings::sockets::network::{
@@ -22,7 +23,9 @@ use wasmtime_wasi::sockets::{SocketAddrUse, WasiSocketsView as _};
 use wasmtime_wasi::{WasiCtxBuilder, WasiView, async_trait};
 
 use crate::capability::network::lookup::look_up;
-use crate::capability::network::reach::{host_reach, plain_host, shown_host};
+use crate::capability::network::reach::{
+    Reach, host_reach, plain_host, refused_address, shown_host,
+};
 use crate::capability::shared::{OpenFile, Shared, as_wasi, grant_line, to_allow};
 use crate::grants::{Protocol, SocketGrant};
 
@@ -133,9 +136,8 @@ impl SocketGate {
             return Err(ErrorCode::AccessDenied);
         }
         let mut grants = self.shared.call.grants.sockets.iter();
-        if !grants.any(|grant| host_reach(&grant.host, &host, None).is_some()) {
-            let what = format!("looking up {host}");
-            self.shared.deny(refusal(&what, Protocol::Tcp, &host, None));
+        if !grants.any(|grant| host_reach(&grant.host, grant.private, &host, None).is_some()) {
+            self.shared.deny(lookup_refusal(&host));
             return Err(ErrorCode::AccessDenied);
         }
         let permits = &self.shared.lookup_permits;
@@ -184,49 +186,76 @@ impl SocketGate {
         let resolved = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
         let names = resolved.iter().filter(|(resolved, _)| *resolved == ip);
         let names: Vec<&str> = names.map(|(_, name)| name.as_str()).collect();
-        let reaches = |grant: &SocketGrant| {
-            let by_name = names.iter().map(|name| host_reach(&grant.host, name, None));
-            let by_address = host_reach(&grant.host, &ip.to_string(), Some(ip));
-            let mut reaches = by_name.chain([by_address]).flatten();
-            reaches.any(|reach| reach.includes(ip))
+        let reach = |grant: &SocketGrant| {
+            let reach = |host: &str, ip| host_reach(&grant.host, grant.private, host, ip);
+            let by_name = names.iter().filter_map(|name| reach(name, None)).max();
+            by_name.max(reach(&ip.to_string(), Some(ip)))
         };
-        let port = address.port();
         let is_real = self.shared.call.world.replies.is_none();
-        let mut grants = self.grants_of(protocol);
-        if is_real && grants.any(|grant| grant.port == port && reaches(grant)) {
+        let grants = self
+            .grants_of(protocol)
+            .filter(|grant| is_real && grant.port == address.port());
+        let reach: Option<Reach> = grants.filter_map(reach).max();
+        if reach.is_some_and(|reach| reach.includes(ip)) {
             return true;
         }
         if is_recorded {
-            let (host, what) = match names.first() {
-                None => (ip.to_string(), format!("{protocol} to {address}")),
-                Some(name) => (
-                    (*name).to_owned(),
-                    format!("{protocol} to {name} port {port} at {ip}"),
-                ),
-            };
-            self.shared
-                .deny(refusal(&what, protocol, &host, Some(port)));
+            let name = names.first().copied();
+            self.shared.deny(match reach {
+                None => refusal(protocol, address, name),
+                Some(_) => address_refusal(protocol, address, name),
+            });
         }
         false
     }
 }
 
-/// Return the sentence that refuses `what`, with the grant that would allow it.
-fn refusal(what: &str, protocol: Protocol, host: &str, port: Option<u16>) -> String {
-    let mut grant = vec![
-        ("host", shown_host(host).into()),
-        ("port", port.unwrap_or(0).into()),
-    ];
+/// Return the sentence that refuses to connect to `address`, which `name` led to, with the grant that would allow it.
+fn refusal(protocol: Protocol, address: SocketAddr, name: Option<&str>) -> String {
+    let (ip, port) = (address.ip().to_canonical(), address.port());
+    let (what, host) = match name {
+        None => (format!("{protocol} to {address}"), ip.to_string()),
+        Some(name) => (
+            format!("{protocol} to {name} port {port} at {ip}"),
+            name.to_owned(),
+        ),
+    };
+    let grant = grant_of(protocol, &host, port, false);
+    format!("{what} is not granted; {}", to_allow("sockets", grant))
+}
+
+/// Return the sentence that refuses to connect to `address`, which the granted `name` led to.
+fn address_refusal(protocol: Protocol, address: SocketAddr, name: Option<&str>) -> String {
+    let (ip, port) = (address.ip().to_canonical(), address.port());
+    let host = name.map_or_else(|| ip.to_string(), str::to_owned);
+    let (why, granted, is_private) = refused_address(&host, ip);
+    let grant = grant_of(protocol, &granted, port, is_private);
+    let to_allow = to_allow("sockets", grant);
+    format!("{protocol} to {host} port {port} {why}; {to_allow}")
+}
+
+/// Return the sentence that refuses to look up `host`, with the grant that would allow it.
+fn lookup_refusal(host: &str) -> String {
+    let line = grant_line("sockets", grant_of(Protocol::Tcp, host, 0, false));
+    format!(
+        "looking up {host} is not granted; to allow it, add `{line}`, with its port in place of 0, at the top of the package's sidecar file"
+    )
+}
+
+fn grant_of(
+    protocol: Protocol,
+    host: &str,
+    port: u16,
+    is_private: bool,
+) -> Vec<(&'static str, Value)> {
+    let mut grant = vec![("host", shown_host(host).into()), ("port", port.into())];
     if protocol != Protocol::Tcp {
         grant.push(("protocol", protocol.as_str().into()));
     }
-    match port {
-        Some(_) => format!("{what} is not granted; {}", to_allow("sockets", grant)),
-        None => format!(
-            "{what} is not granted; to allow it, add `{}`, with its port in place of 0, at the top of the package's sidecar file",
-            grant_line("sockets", grant)
-        ),
+    if is_private {
+        grant.push(("private", true.into()));
     }
+    grant
 }
 
 /// The addresses of a name that the guest has not read yet.

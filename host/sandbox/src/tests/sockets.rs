@@ -50,6 +50,7 @@ fn grant(protocol: Protocol, host: &str, port: u16) -> SocketGrant {
         protocol,
         host: host.to_owned(),
         port,
+        private: false,
     }
 }
 
@@ -154,6 +155,39 @@ async fn another_port_protocol_or_name_is_refused_with_the_line_to_add() {
     let failed = failure(&report, Outcome::Denied);
     let expected = format!("host = \"localhost\", port = {port}, protocol = \"udp\"");
     assert!(failed.message.contains(&expected), "{}", failed.message);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_leads_to_private_addresses_only_when_its_grant_says_so() {
+    let guests = Guests::load();
+    let port = tcp_server().await;
+    // Every resolver reads 127.1 as 127.0.0.1. For a grant it is a name.
+    let to = format!("127.1:{port}");
+    let public = grant(Protocol::Tcp, "127.1", port);
+    let report = guests.run("tcp_echo", &to, vec![public.clone()]).await;
+    let failed = failure(&report, Outcome::Denied);
+    let expected = format!(
+        "tcp to 127.1 port {port} leads to 127.0.0.1, which is not a public address (loopback); to allow it, add \
+         `grants.sockets = [{{ host = \"127.1\", port = {port}, private = true }}]` at the top of the package's sidecar file"
+    );
+    assert!(failed.message.contains(&expected), "{}", failed.message);
+    let private = SocketGrant {
+        private: true,
+        ..public
+    };
+    answered(&guests.run("tcp_echo", &to, vec![private]).await);
+    // Also a private name does not lead to the service that has the machine's credentials: 169.254.169.254.
+    let metadata = SocketGrant {
+        private: true,
+        ..grant(Protocol::Tcp, "169.254.43518", 80)
+    };
+    let report = guests
+        .run("tcp_echo", "169.254.43518:80", vec![metadata])
+        .await;
+    let failed = failure(&report, Outcome::Denied);
+    let expected = "leads to 169.254.169.254, which is not a public address (metadata service), and no name reaches such a service: \
+                    let the task use the address; to allow it, add `grants.sockets = [{ host = \"169.254.169.254\", port = 80 }]`";
+    assert!(failed.message.contains(expected), "{}", failed.message);
 }
 
 #[tokio::test(flavor = "multi_thread")]

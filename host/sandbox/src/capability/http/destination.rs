@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use hyper::http::uri::Scheme;
 use hyper::{Method, Request};
 
-use crate::capability::network::reach::{Reach, host_reach, plain_host, shown_host};
+use crate::capability::network::reach::{
+    Reach, host_reach, plain_host, refused_address, shown_host,
+};
 use crate::capability::shared::to_allow;
 use crate::grants::HttpGrant;
 
@@ -67,8 +69,7 @@ impl Destination {
 
     /// Return how far `grants` reach for this request, or none when no grant covers it.
     pub(crate) fn reach(&self, grants: &[HttpGrant]) -> Option<Reach> {
-        let reaches = grants.iter().filter_map(|grant| self.reach_of(grant));
-        reaches.max_by_key(|reach| *reach == Reach::Anywhere)
+        grants.iter().filter_map(|grant| self.reach_of(grant)).max()
     }
 
     fn reach_of(&self, grant: &HttpGrant) -> Option<Reach> {
@@ -77,30 +78,35 @@ impl Destination {
         if !grant.scheme.eq_ignore_ascii_case(self.scheme) || port != self.port || !allows_method {
             return None;
         }
-        host_reach(&grant.host, &self.host, self.ip())
+        host_reach(&grant.host, grant.private, &self.host, self.ip())
     }
 
     /// Return the sentence that refuses this request.
     pub(crate) fn refusal(&self) -> String {
-        format!("{self} is not granted; {}", self.to_allow())
+        format!(
+            "{self} is not granted; {}",
+            self.to_allow(&self.host, false)
+        )
     }
 
     /// Return the sentence that refuses this request because its name leads to `address`.
     pub(crate) fn refusal_of_address(&self, address: IpAddr) -> String {
-        format!(
-            "{self} leads to {address}, which is not a public address, and only a grant of that exact host reaches it; {}",
-            self.to_allow()
-        )
+        let (why, host, is_private) = refused_address(&self.host, address);
+        let to_allow = self.to_allow(&host, is_private);
+        format!("{self} {why}; {to_allow}")
     }
 
-    /// Propose the grant that allows this request and little more.
-    fn to_allow(&self) -> String {
+    /// Propose the grant that allows this request to `host` and little more.
+    fn to_allow(&self, host: &str, is_private: bool) -> String {
         let mut grant = vec![
             ("scheme", self.scheme.into()),
-            ("host", shown_host(&self.host).into()),
+            ("host", shown_host(host).into()),
         ];
         if self.port != default_port(self.scheme) {
             grant.push(("port", self.port.into()));
+        }
+        if is_private {
+            grant.push(("private", true.into()));
         }
         to_allow("http", grant)
     }
@@ -142,6 +148,7 @@ mod tests {
             host: host.to_owned(),
             port: None,
             methods: Vec::new(),
+            private: false,
         }
     }
 
@@ -163,7 +170,7 @@ mod tests {
             "https://example.com./",
             "https://example.com:443/",
         ] {
-            assert_eq!(reaches(&granted, same), Some(Reach::Anywhere), "{same}");
+            assert_eq!(reaches(&granted, same), Some(Reach::Public), "{same}");
         }
         for other in [
             "http://example.com/",
@@ -181,7 +188,7 @@ mod tests {
     fn a_wildcard_is_every_name_below_the_domain_and_only_in_public() {
         let granted = grant("https", "*.Example.com");
         for below in ["https://a.example.com/", "https://a.b.example.com./"] {
-            assert_eq!(reaches(&granted, below), Some(Reach::PublicOnly), "{below}");
+            assert_eq!(reaches(&granted, below), Some(Reach::Public), "{below}");
         }
         for other in [
             "https://example.com/",
@@ -200,12 +207,9 @@ mod tests {
         let granted = grant("https", "*");
         assert_eq!(
             reaches(&granted, "https://anything.test/"),
-            Some(Reach::PublicOnly)
+            Some(Reach::Public)
         );
-        assert_eq!(
-            reaches(&granted, "https://127.0.0.1/"),
-            Some(Reach::PublicOnly)
-        );
+        assert_eq!(reaches(&granted, "https://127.0.0.1/"), Some(Reach::Public));
         assert_eq!(reaches(&granted, "http://anything.test/"), None);
     }
 
@@ -213,7 +217,7 @@ mod tests {
     fn an_exact_grant_beats_a_wildcard() {
         let grants = [grant("http", "*"), grant("http", "localhost")];
         let destination = to("GET", "http://localhost/").unwrap();
-        assert_eq!(destination.reach(&grants), Some(Reach::Anywhere));
+        assert_eq!(destination.reach(&grants), Some(Reach::Private));
     }
 
     #[test]
@@ -251,6 +255,31 @@ mod tests {
     fn an_address_that_deceives_or_names_nothing_is_not_a_destination() {
         assert_eq!(to("GET", "https://example.com@evil.test/"), None);
         assert_eq!(to("GET", "/just/a/path"), None);
+    }
+
+    #[test]
+    fn a_refused_address_is_named_with_the_grant_that_reaches_it() {
+        let refusal = |uri, address: &str| {
+            let destination = to("GET", uri).unwrap();
+            destination.refusal_of_address(address.parse().unwrap())
+        };
+        assert_eq!(
+            refusal("https://db.example.com:8443/a", "10.0.0.5"),
+            "GET https://db.example.com:8443 leads to 10.0.0.5, which is not a public address (private); to allow it, add \
+             `grants.http = [{ scheme = \"https\", host = \"db.example.com\", port = 8443, private = true }]` at the top of the package's sidecar file"
+        );
+        // An address and `localhost` mean what they say.
+        assert_eq!(
+            refusal("http://localhost/", "127.0.0.1"),
+            "GET http://localhost leads to 127.0.0.1, which is not a public address (loopback); to allow it, add \
+             `grants.http = [{ scheme = \"http\", host = \"localhost\" }]` at the top of the package's sidecar file"
+        );
+        assert_eq!(
+            refusal("http://api.example.com/", "169.254.169.254"),
+            "GET http://api.example.com leads to 169.254.169.254, which is not a public address (metadata service), \
+             and no name reaches such a service: let the task use the address; to allow it, add \
+             `grants.http = [{ scheme = \"http\", host = \"169.254.169.254\" }]` at the top of the package's sidecar file"
+        );
     }
 
     #[test]

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_host_granted_by_name_is_reached_even_at_home() {
+    async fn localhost_is_reached_when_it_is_granted() {
         let (port, served) = server(answer(3, 3)).await;
         let mut gate = gate("localhost", port);
         let uri = format!("http://localhost:{port}/a/b?c=d");
@@ -270,6 +270,46 @@ mod tests {
             );
         }
         served.abort();
+    }
+
+    #[tokio::test]
+    async fn a_granted_name_leads_to_private_addresses_only_when_its_grant_says_so() {
+        let (port, served) = server(answer(3, 3)).await;
+        // Every resolver reads 127.1 as 127.0.0.1. For a grant it is a name.
+        let uri = format!("http://127.1:{port}/");
+        let public = HttpGrant::get("127.1", port);
+        let mut gate = gate_to(public.clone(), &Limits::default());
+        let error = send(&mut gate, "GET", &uri).await.unwrap_err();
+        assert!(matches!(error, Error::DestinationIpProhibited), "{error:?}");
+        assert_eq!(
+            gate.0.denied().unwrap(),
+            format!(
+                "GET http://127.1:{port} leads to 127.0.0.1, which is not a public address (loopback); to allow it, add \
+                 `grants.http = [{{ scheme = \"http\", host = \"127.1\", port = {port}, private = true }}]` at the top of the package's sidecar file"
+            )
+        );
+        let private = HttpGrant {
+            private: true,
+            ..public
+        };
+        let mut gate = gate_to(private, &Limits::default());
+        assert_eq!(send(&mut gate, "GET", &uri).await.unwrap().status(), 200);
+        served.abort();
+        // Also a private name does not lead to the service that has the machine's credentials: 169.254.169.254.
+        let metadata = HttpGrant {
+            private: true,
+            ..HttpGrant::get("169.254.43518", 80)
+        };
+        let mut gate = gate_to(metadata, &Limits::default());
+        let error = send(&mut gate, "GET", "http://169.254.43518/")
+            .await
+            .unwrap_err();
+        assert!(matches!(error, Error::DestinationIpProhibited), "{error:?}");
+        let denial = gate.0.denied().unwrap();
+        assert!(
+            denial.contains("no name reaches such a service"),
+            "{denial}"
+        );
     }
 
     #[tokio::test]

@@ -1,48 +1,94 @@
 //! How far a grant of a host or of a pattern of hosts reaches.
 //!
-//! A guest may choose a name that points anywhere. A pattern of names therefore reaches the public network only; the
-//! machine itself and private networks must be granted by an exact name or address.
+//! Whoever controls a name decides where it leads, and a guest may choose a name below a pattern. A grant of a name
+//! therefore reaches the public network only, unless the operator grants the private one too. A service that gives the
+//! credentials of a machine to every process on it is reached only by a grant of its address.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
+
+use crate::capability::network::addresses::AddressKind;
 
 /// The longest host name in a message. A guest may ask for a longer name.
 const SHOWN_HOST_BYTES_MAX: usize = 253;
 
-/// How far a grant reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The name of this machine on every machine.
+const LOCALHOST: &str = "localhost";
+
+/// How far a grant reaches, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reach {
-    /// The grant names this exact host, wherever it is.
+    /// Public addresses.
+    Public,
+    /// Also loopback, private and all other addresses, but no metadata service: a grant of `localhost`, or of a name
+    /// with `private = true`.
+    Private,
+    /// The address that the grant names, whatever it is.
     Anywhere,
-    /// The grant is a pattern: it reaches public addresses only.
-    PublicOnly,
 }
 
 impl Reach {
     pub(crate) fn includes(self, address: IpAddr) -> bool {
-        self == Reach::Anywhere || is_public(address)
+        let needed = match AddressKind::of(address) {
+            AddressKind::Public => Reach::Public,
+            AddressKind::Metadata => Reach::Anywhere,
+            _ => Reach::Private,
+        };
+        self >= needed
     }
 }
 
-/// Return how far a grant of `granted`, a host or a pattern of hosts, reaches for `host`. `ip` is the host's address, if
-/// the host is one.
-pub(crate) fn host_reach(granted: &str, host: &str, ip: Option<IpAddr>) -> Option<Reach> {
+/// Return how far a grant of `granted`, a host or a pattern of hosts, reaches for `host`. `is_private` is what the grant
+/// says about private addresses. `ip` is the host's address, if the host is one.
+pub(crate) fn host_reach(
+    granted: &str,
+    is_private: bool,
+    host: &str,
+    ip: Option<IpAddr>,
+) -> Option<Reach> {
     if granted == "*" {
-        return Some(Reach::PublicOnly);
+        return Some(Reach::Public);
     }
+    let by_name = match is_private {
+        true => Reach::Private,
+        false => Reach::Public,
+    };
     if let Some(domain) = granted.strip_prefix("*.") {
         let below = host
             .strip_suffix(&plain_host(domain))
             .and_then(|name| name.strip_suffix('.'))
             .is_some_and(|name| !name.is_empty());
         // An address is not below any domain, whatever its digits are.
-        return (below && ip.is_none()).then_some(Reach::PublicOnly);
+        return (below && ip.is_none()).then_some(by_name);
     }
     let granted = plain_host(granted);
-    let same = match (granted.parse::<IpAddr>(), ip) {
-        (Ok(granted), Some(asked)) => granted.to_canonical() == asked.to_canonical(),
-        _ => granted == host,
-    };
-    same.then_some(Reach::Anywhere)
+    match (granted.parse::<IpAddr>(), ip) {
+        (Ok(granted), Some(asked)) => {
+            (granted.to_canonical() == asked.to_canonical()).then_some(Reach::Anywhere)
+        }
+        _ if granted != host => None,
+        _ if granted == LOCALHOST => Some(Reach::Private),
+        _ => Some(by_name),
+    }
+}
+
+/// Whether `private = true` has a meaning for a grant of `host`: an address and `localhost` mean what they say, and `*`
+/// is every public host.
+pub fn has_private_addresses(host: &str) -> bool {
+    let host = plain_host(host);
+    host != "*" && host != LOCALHOST && host.parse::<IpAddr>().is_err()
+}
+
+/// Return why a grant of `host` does not reach `address`, as the end of a sentence, with the host to grant instead, and
+/// whether as a private one.
+pub(crate) fn refused_address(host: &str, address: IpAddr) -> (String, String, bool) {
+    let kind = AddressKind::of(address);
+    let why = format!("leads to {address}, which is not a public address ({kind})");
+    if kind == AddressKind::Metadata {
+        let why =
+            format!("{why}, and no name reaches such a service: let the task use the address");
+        return (why, address.to_canonical().to_string(), false);
+    }
+    (why, host.to_owned(), has_private_addresses(host))
 }
 
 /// Return `host` in lower case, without the brackets of an IPv6 address and without a final dot.
@@ -59,132 +105,43 @@ pub(crate) fn shown_host(host: &str) -> &str {
     &host[..host.floor_char_boundary(SHOWN_HOST_BYTES_MAX)]
 }
 
-/// Whether `address` is on the public network. This machine, private and local networks, multicast groups and reserved
-/// ranges are not, nor are their IPv4 addresses inside an IPv6 address.
-fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => is_public_v4(address),
-        IpAddr::V6(address) => is_public_v6(address),
-    }
-}
-
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [a, b, c, _] = address.octets();
-    let refused = a == 0 // "this network"; for Linux 0.0.0.0 is this machine
-        || address.is_loopback()
-        || address.is_private()
-        || address.is_link_local() // also the metadata services of clouds
-        || (a == 100 && b & 0b1100_0000 == 64) // shared by carriers, 100.64.0.0/10
-        || (a == 192 && b == 0 && c == 0) // protocol assignments
-        || (a == 198 && b & 0b1111_1110 == 18) // benchmarks, 198.18.0.0/15
-        || address.is_documentation()
-        || a >= 224; // multicast, reserved, broadcast
-    !refused
-}
-
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    let segments = address.segments();
-    let embedded = |high: u16, low: u16| {
-        let [a, b] = high.to_be_bytes();
-        let [c, d] = low.to_be_bytes();
-        is_public_v4(Ipv4Addr::new(a, b, c, d))
-    };
-    match segments {
-        // Unspecified, loopback, IPv4-compatible (::a.b.c.d, long abolished).
-        [0, 0, 0, 0, 0, 0, _, _] => false,
-        // IPv4-mapped.
-        [0, 0, 0, 0, 0, 0xffff, high, low] => embedded(high, low),
-        // IPv4-translated.
-        [0, 0, 0, 0, 0xffff, 0, high, low] => embedded(high, low),
-        // NAT64: the well-known prefix carries an IPv4 address, the local one anything.
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => embedded(high, low),
-        [0x64, 0xff9b, ..] => false,
-        // Discard-only.
-        [0x100, ..] => false,
-        // Teredo, benchmarks, documentation and the rest of the protocol assignments, 2001::/23.
-        [0x2001, second, ..] if second < 0x200 || second == 0xdb8 => false,
-        // 6to4.
-        [0x2002, high, low, ..] => embedded(high, low),
-        // Documentation, 3fff::/20.
-        [0x3fff, second, ..] if second < 0x1000 => false,
-        // Global unicast is 2000::/3; the rest is local, multicast or not assigned.
-        [first, ..] => first & 0xe000 == 0x2000,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_public_network_is_public() {
-        for address in [
-            "1.1.1.1",
-            "93.184.216.34",
-            "172.15.0.1",
-            "172.32.0.1",
-            "100.63.255.255",
-            "100.128.0.1",
-            "192.0.1.1",
-            "198.17.0.1",
-            "198.20.0.1",
-            "223.255.255.255",
-            "2606:4700:4700::1111",
-            "2001:4860:4860::8888",
-            "::ffff:1.1.1.1",
-            "64:ff9b::1.1.1.1",
-            "2002:0101:0101::1",
+    fn a_name_reaches_public_addresses_and_others_only_when_granted() {
+        let reaches = |granted: &str, is_private, host: &str, address: &str| {
+            let reach = host_reach(granted, is_private, host, host.parse().ok());
+            reach.is_some_and(|reach| reach.includes(address.parse().unwrap()))
+        };
+        let (public, loopback, private, metadata) =
+            ("1.1.1.1", "127.0.0.1", "10.0.0.1", "169.254.169.254");
+        for (granted, is_private, host, reached) in [
+            ("api.test", false, "api.test", &[public][..]),
+            ("api.test", true, "api.test", &[public, loopback, private]),
+            ("*.test", false, "api.test", &[public]),
+            ("*.test", true, "api.test", &[public, loopback, private]),
+            ("*", true, "api.test", &[public]),
+            (
+                "localhost",
+                false,
+                "localhost",
+                &[public, loopback, private],
+            ),
+            (
+                "127.0.0.1",
+                false,
+                "127.0.0.1",
+                &[public, loopback, private, metadata],
+            ),
+            ("other.test", true, "api.test", &[]),
         ] {
-            assert!(is_public(address.parse().unwrap()), "{address}");
-        }
-    }
-
-    #[test]
-    fn everything_inside_is_not() {
-        for address in [
-            "0.0.0.0",
-            "0.1.2.3",
-            "127.0.0.1",
-            "127.255.255.254",
-            "10.0.0.1",
-            "172.16.0.1",
-            "172.31.255.255",
-            "192.168.1.1",
-            "169.254.169.254",
-            "100.64.0.1",
-            "100.127.255.255",
-            "192.0.0.8",
-            "192.0.2.1",
-            "198.18.0.1",
-            "198.19.255.255",
-            "198.51.100.7",
-            "203.0.113.9",
-            "224.0.0.1",
-            "239.255.255.255",
-            "240.0.0.1",
-            "255.255.255.255",
-            "::",
-            "::1",
-            "::127.0.0.1",
-            "::ffff:127.0.0.1",
-            "::ffff:169.254.169.254",
-            "::ffff:0:10.0.0.1",
-            "64:ff9b::10.0.0.1",
-            "64:ff9b:1::1",
-            "100::1",
-            "2001::1",
-            "2001:db8::1",
-            "2002:7f00:0001::1",
-            "2002:c0a8:0101::",
-            "3fff:0fff::1",
-            "fc00::1",
-            "fd12:3456::1",
-            "fe80::1",
-            "fec0::1",
-            "ff02::1",
-            "4000::1",
-        ] {
-            assert!(!is_public(address.parse().unwrap()), "{address}");
+            for address in [public, loopback, private, metadata] {
+                let expected = reached.contains(&address);
+                let found = reaches(granted, is_private, host, address);
+                assert_eq!(found, expected, "{granted} {is_private} {host} {address}");
+            }
         }
     }
 }
