@@ -3,13 +3,14 @@
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
-use crate::site::{Site, millis, text};
+use crate::site::{Site, millis, package, text};
 
 on_both_empty!(
     tasks_run_in_order_and_independent_tasks_run_concurrently,
     only_the_failed_task_is_retried_and_each_attempt_is_recorded,
     a_permanent_failure_ends_the_launch_with_its_message,
     task_output_cannot_imitate_lines_of_the_log,
+    large_contexts_of_many_tasks_end_their_run_within_bounded_memory,
 );
 
 /// Return a site with a host and a schedule `dag` of the package, which launches only when it is triggered.
@@ -171,4 +172,50 @@ async fn task_output_cannot_imitate_lines_of_the_log(place: Place) {
         .map(|line| line.split("forged").next().unwrap_or_default())
         .collect();
     assert_eq!(prefixes, ["    | ", "stdout: ", "stderr: "], "{logs}");
+}
+
+/// The most memory that a host may need, in bytes. When contexts were kept parsed, these runs needed more than 10 GB.
+const PEAK_MAX: u64 = 1 << 30;
+
+/// 254 tasks pass on 1 MiB each, and so do 60 tasks under a lower limit. In the third run, 60 MiB are within the limit of
+/// the run, but beyond the memory of the task that gets them.
+async fn large_contexts_of_many_tasks_end_their_run_within_bounded_memory(place: Place) {
+    let site = Site::new(place);
+    site.copy_package("wide");
+    std::fs::copy(package("wide"), site.plugin("lower.wasm")).expect("a copy");
+    site.sidecar("lower", "[limits]\nrun_context = '16MiB'\n");
+    let host = site.serve();
+    for (package, task, failure, part) in [
+        ("wide", "all", "invalid_output", "their limit is 64MiB"),
+        ("lower", "few", "invalid_output", "their limit is 16MiB"),
+        ("wide", "few", "memory_exceeded", "`limits.memory`"),
+    ] {
+        let schedule = format!("{package}-{task}");
+        let never = ["--at", "2099-01-01T00:00:00Z"];
+        let fixed = [
+            "schedule",
+            "add",
+            &schedule,
+            "--package",
+            package,
+            "--task",
+            task,
+        ];
+        site.ok(fixed.into_iter().chain(never));
+        let launch = site.trigger_and_wait(&schedule);
+        assert_eq!(launch["failure"], failure, "{launch:#}");
+        let message = text(&launch["message"]);
+        assert!(message.contains(part), "{message}");
+    }
+    let peak = peak_memory(host.id());
+    println!("the host needed {} MiB", peak >> 20);
+    assert!(peak < PEAK_MAX, "the host needed {} MiB", peak >> 20);
+}
+
+/// Return the greatest resident memory of a process until now, in bytes; 0 where the system does not tell.
+fn peak_memory(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or_default() * 1024
 }

@@ -20,12 +20,12 @@ on_both!(
 
 const DIAMOND: Guest = ("diamond", include_bytes!("../guests/diamond.wasm"));
 
-fn clock_time(text: &str) -> Timestamp {
+pub fn clock_time(text: &str) -> Timestamp {
     format!("2026-05-04T{text}Z").parse().unwrap()
 }
 
 /// Add the schedule `report` of `package`, which is due every hour.
-async fn add(test: &TestDb, package: &str, task: Option<&str>, policies: &Policies) {
+pub async fn add(test: &TestDb, package: &str, task: Option<&str>, policies: &Policies) {
     let rule = RuleText::new(RuleKind::Cron, "0 * * * *", "UTC");
     let id = schedule_id(1);
     let now = clock_time("10:30:00");
@@ -49,7 +49,7 @@ async fn add(test: &TestDb, package: &str, task: Option<&str>, policies: &Polici
     tx.commit().await.unwrap();
 }
 
-async fn claim_one(engine: &Engine, clock: &Clock, at: &str) -> Work {
+pub async fn claim_one(engine: &Engine, clock: &Clock, at: &str) -> Work {
     clock.advance_to(clock_time(at));
     assert_eq!(engine.decide(clock_time(at)).await.unwrap().decisions, 1);
     let mut claimed = engine.claim(clock_time(at)).await.unwrap();
@@ -80,7 +80,7 @@ async fn a_lost_run_counts_only_for_the_tasks_that_it_may_have_called(test: Test
         .await
         .unwrap()
         .into_iter()
-        .map(|call| (call.call.task, call.call.attempt))
+        .map(|call| (call.task, call.attempt))
         .collect();
     attempts.sort();
     // The lost run may have called `b` and `c`.

@@ -22,6 +22,7 @@ mod random;
 mod recovery;
 mod round_trips;
 mod rule_texts;
+mod run_context;
 mod runs;
 mod schedules;
 mod serving;

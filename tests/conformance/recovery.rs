@@ -350,11 +350,12 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
         (run.failure, run.message.as_deref()),
         (Some(FailureKind::Lost), Some("its host died"))
     );
+    let calls = task_runs::of_run(&mut tx, first.run_id).await.unwrap();
+    assert_eq!(calls, [call]);
     let calls = task_runs::of_launch(&mut tx, first.launch_id)
         .await
         .unwrap();
-    let calls: Vec<_> = calls.into_iter().map(|recorded| recorded.call).collect();
-    assert_eq!(calls, [call]);
+    assert_eq!((calls.len(), calls[0].run_id), (1, first.run_id));
     let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
     assert_eq!(row.run_id, Some(run_id(13)));
     assert_eq!(runs::list(&mut tx, None, 9).await.unwrap().len(), 4);

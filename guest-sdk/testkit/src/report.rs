@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use campanile_sandbox::{Failure, LogLine, Outcome, Usage};
+use campanile_sandbox::{Failure, JsonText, LogLine, Outcome, Usage};
 use campanile_trial::{Entry, Trial};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -12,16 +12,30 @@ use crate::Request;
 
 /// The result of a call. Its `Display` is a message for failed assertions.
 #[derive(Debug)]
-pub struct Report(Trial);
+pub struct Report {
+    trial: Trial,
+    output: Option<Value>,
+    context: Option<Map<String, Value>>,
+}
 
 impl Report {
     pub(crate) fn of(trial: Trial) -> Report {
-        Report(trial)
+        let context = trial.report.context.as_ref().map(|context| {
+            let entries = context.iter();
+            entries
+                .map(|(key, value)| (key.clone(), value.value()))
+                .collect()
+        });
+        Report {
+            output: trial.report.output.as_ref().map(JsonText::value),
+            context,
+            trial,
+        }
     }
 
     /// Return the outcome of the call.
     pub fn outcome(&self) -> Outcome {
-        self.0.report.outcome
+        self.trial.report.outcome
     }
 
     /// Return whether the task succeeded.
@@ -31,7 +45,7 @@ impl Report {
 
     /// Return the failure, or `None` if the task succeeded.
     pub fn failure(&self) -> Option<&Failure> {
-        self.0.report.failure.as_ref()
+        self.trial.report.failure.as_ref()
     }
 
     /// Return the message of the failure, or an empty string if the task succeeded.
@@ -41,7 +55,7 @@ impl Report {
 
     /// Return the task's output, if there is one.
     pub fn output(&self) -> Option<&Value> {
-        self.0.report.output.as_ref()
+        self.output.as_ref()
     }
 
     /// Return the task's output as a `T`.
@@ -55,38 +69,43 @@ impl Report {
 
     /// Return the values that the task passes to the tasks that depend on it.
     pub fn context(&self) -> Option<&Map<String, Value>> {
-        self.0.report.context.as_ref()
+        self.context.as_ref()
     }
 
     /// Return the task's log lines, including progress.
     pub fn logs(&self) -> &[LogLine] {
-        &self.0.report.logs
+        &self.trial.report.logs
     }
 
     /// Return the text that the task printed to stdout.
     pub fn stdout(&self) -> &str {
-        &self.0.report.stdout
+        &self.trial.report.stdout
     }
 
     /// Return the text that the task printed to stderr.
     pub fn stderr(&self) -> &str {
-        &self.0.report.stderr
+        &self.trial.report.stderr
     }
 
     /// Return the HTTP requests that the test replied to, in order.
     pub fn requests(&self) -> &[Request] {
-        &self.0.requests
+        &self.trial.requests
     }
 
     /// Return the entries of a bucket after the call.
     pub fn bucket(&self, name: &str) -> BTreeMap<String, Vec<u8>> {
-        self.0.left.buckets.get(name).cloned().unwrap_or_default()
+        self.trial
+            .left
+            .buckets
+            .get(name)
+            .cloned()
+            .unwrap_or_default()
     }
 
     /// Return the contents of the file at `path` in the sandbox after the call. Only writable directories are
     /// searched.
     pub fn file(&self, path: &str) -> Option<&[u8]> {
-        match self.0.left.files.get(path) {
+        match self.trial.left.files.get(path) {
             Some(Entry::File(bytes)) => Some(bytes),
             _ => None,
         }
@@ -94,7 +113,7 @@ impl Report {
 
     /// Return the sandbox paths of all files in writable directories after the call.
     pub fn files(&self) -> Vec<&str> {
-        let entries = self.0.left.files.iter();
+        let entries = self.trial.left.files.iter();
         entries
             .filter(|(_, entry)| matches!(entry, Entry::File(_)))
             .map(|(path, _)| path.as_str())
@@ -103,13 +122,13 @@ impl Report {
 
     /// Return the resources that the call used, each with its limit.
     pub fn usage(&self) -> &Usage {
-        &self.0.report.usage
+        &self.trial.report.usage
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let report = &self.0.report;
+        let report = &self.trial.report;
         write!(f, "{}", report.outcome)?;
         if let Some(failure) = &report.failure {
             write!(f, ": {}", failure.text())?;

@@ -42,6 +42,7 @@ pub mod secrets;
 pub mod watch;
 pub mod why;
 
+mod call;
 mod capacity;
 mod changes;
 mod claim;

@@ -3,42 +3,41 @@
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use serde_json::{Map, Value};
 
-use crate::buckets::{BucketPermits, RunBuckets};
-use crate::crash;
+use crate::call::{CallFailure, Caller, TaskCall, judge, on_json, usage_text};
 use crate::ctx::SharedCtx;
-use crate::secrets::Vault;
 use crate::service::retry_while_tracked;
 use crate::versions::{CannotBegin, Version, Versions};
-use crate::work::{Work, stored_json};
+use crate::work::{LastEnds, Work, stored_json};
 use campanile_model::clock::Timestamp;
+use campanile_model::ids::RunId;
+use campanile_model::text::size_text;
 use campanile_package::PackageLoader;
-use campanile_package::context::{ReservedKey, check};
-use campanile_sandbox::{Call, Outcome, Report, StopSignal, Usage, World};
+use campanile_sandbox::{Report, Resource, StopSignal, object_of};
 use campanile_schedule::policy::Delivery;
 use campanile_store::FailureKind;
 use campanile_store::runs::{self, Finish, RunEnd};
-use campanile_store::task_runs::{self, TaskRun};
-use campanile_workflow::context;
-use campanile_workflow::outcome::{self, FailedCall};
-use campanile_workflow::workflow::{CallResult, RecordedCall, Step, Workflow};
+use campanile_store::task_runs::{self, LaunchCall, TaskRun};
+use campanile_workflow::graph::Step;
+use campanile_workflow::workflow::{CallNumber, CallResult, RecordedCall, Workflow};
+
+/// The most tasks that one run calls at once. The host keeps the results of ended calls until they are recorded one after
+/// the other.
+const CALLS_MAX: usize = 32;
 
 /// What executes the runs of a host.
 pub(crate) struct Executor {
     ctx: SharedCtx,
     loader: Arc<PackageLoader>,
-    vault: Vault,
+    caller: Caller,
     versions: Versions,
-    bucket_permits: BucketPermits,
 }
 
 impl Executor {
     pub(crate) fn new(ctx: SharedCtx, loader: Arc<PackageLoader>) -> Executor {
         Executor {
-            vault: Vault::new(ctx.settings.secrets.clone()),
+            caller: Caller::new(Arc::clone(&ctx), Arc::clone(loader.sandbox())),
             versions: Versions::default(),
-            bucket_permits: BucketPermits::default(),
             ctx,
             loader,
         }
@@ -76,139 +75,83 @@ impl Executor {
                 return Some(work.finished(end?, Vec::new(), self.ctx.clock.now()));
             }
         };
-        let mut flow = Workflow::new(version.steps.clone());
+        let last = last_ends(work).await?;
+        let user = Arc::new(object_of(&work.user));
+        let mut flow = Workflow::new(Arc::clone(&version.graph), user);
         let mut failed = None;
         if work.launch.attempts > 0 {
-            let (calls, lost_runs) = self.earlier_calls(work, stop).await?;
-            failed = flow.replay(calls, lost_runs);
+            (flow, failed) = self.replayed(work, flow, &version, stop).await?;
         }
+        let mut progress = Progress {
+            flow,
+            failed,
+            unrecorded: Vec::new(),
+        };
         let delivery = work.spec.policies.delivery;
+        let limit = version.graph.run_context_bytes_max();
         let mut calls = FuturesUnordered::new();
-        let mut unrecorded = Vec::new();
+        // The bytes of the contexts of these calls.
+        let mut context_bytes = 0;
         loop {
-            // A run that was asked to end calls nothing more.
-            let ready = match stop.is_cancelled() {
-                true => Vec::new(),
-                false => flow.ready(self.ctx.clock.now()),
-            };
-            for place in ready {
-                match flow.context_for(place, work.user.clone()) {
-                    Ok(user) => {
-                        let number = flow.start(place);
-                        let step = flow.step(place).clone();
-                        let call =
-                            self.call(work, &version, step, number.attempt, user, stop.clone());
-                        calls.push(async move { (place, number, call.await) });
-                    }
-                    Err(conflict) => {
-                        flow.fail(place);
-                        failed = Some((FailureKind::InvalidOutput, conflict.to_string()));
-                    }
+            let now = self.ctx.clock.now();
+            for place in progress.ready(now, stop) {
+                let inheritance = progress.flow.inheritance(place);
+                let bytes = inheritance.bytes() + last.bytes();
+                let is_full = calls.len() >= CALLS_MAX || context_bytes + bytes > limit;
+                // The rest is called when calls have ended. A single call is never too large.
+                if is_full && !calls.is_empty() {
+                    break;
                 }
+                context_bytes += bytes;
+                let number = progress.flow.start(place);
+                let call = TaskCall {
+                    work,
+                    version: &version,
+                    step: &version.graph.steps()[place],
+                    attempt: number.attempt,
+                    inheritance,
+                    last: &last,
+                    stop,
+                };
+                calls.push(async move { (place, number, bytes, self.caller.call(call).await) });
             }
-            let retry = flow
-                .next_retry()
-                .filter(|_| !calls.is_empty() && !flow.has_failed() && !stop.is_cancelled());
+            // A retry that is due already waits for the end of a call.
+            let retry = progress
+                .next_retry(stop)
+                .filter(|at| *at > now && !calls.is_empty());
             let ended = match retry {
-                // A retry does not wait for the tasks that run beside it.
+                // A later retry does not wait for the tasks that run beside it.
                 Some(at) => tokio::select! {
                     ended = calls.next() => ended,
                     () = self.ctx.clock.sleep_until(at) => continue,
                 },
                 None => calls.next().await,
             };
-            let Some((place, number, (started_at, report))) = ended else {
+            let Some((place, number, bytes, ended)) = ended else {
                 break;
             };
+            context_bytes -= bytes;
             if stop.is_dropped() {
                 return None;
             }
-            let now = self.ctx.clock.now();
-            let step = flow.step(place);
-            let mut call = task_run(&step.id, number.attempt, started_at, now, &report);
-            match judge(&report, step, delivery, number.tries, now) {
-                Ok(gives) => flow.succeed(place, report.output, gives),
-                Err((kind, message, retry_at)) => {
-                    call.succeeded = false;
-                    call.failure = Some(kind);
-                    call.retry_at = retry_at;
-                    match retry_at {
-                        Some(at) => flow.wait(place, at),
-                        None => {
-                            failed.get_or_insert((kind, flow.failure_message(&step.id, &message)));
-                            flow.fail(place);
-                        }
-                    }
-                    call.message = Some(message);
-                }
-            }
-            unrecorded.push(call);
+            let (call, report) = ended?;
+            let now = call.finished_at;
+            progress.end_call(
+                &version.graph.steps()[place],
+                place,
+                number,
+                delivery,
+                call,
+                report,
+            );
             // The last call is recorded with the end of the run, in one transaction.
-            let is_last = calls.is_empty() && (stop.is_cancelled() || flow.ready(now).is_empty());
-            if !is_last && !self.record(work, &mut unrecorded, stop).await {
+            let is_last = calls.is_empty() && progress.ready(now, stop).is_empty();
+            if !is_last && !self.record(work, &mut progress.unrecorded, stop).await {
                 return None;
             }
         }
-        let end = match (failed, flow.next_retry()) {
-            (Some((kind, message)), _) => RunEnd::Failed { kind, message },
-            (None, Some(retry_at)) => RunEnd::Waiting { retry_at },
-            (None, None) if !flow.is_done() => RunEnd::Cancelled {
-                message: "it ended when it was asked to, before its last task".to_owned(),
-            },
-            (None, None) => RunEnd::Succeeded {
-                output: flow.output().map(|output| output.to_string()),
-            },
-        };
+        let (end, unrecorded) = progress.end().await?;
         Some(work.finished(end, unrecorded, self.ctx.clock.now()))
-    }
-
-    /// Call one task in the sandbox. Return when the call began and how it ended.
-    async fn call(
-        &self,
-        work: &Work,
-        version: &Version,
-        step: Step,
-        attempt: i64,
-        user: Map<String, Value>,
-        stop: StopSignal,
-    ) -> (Timestamp, Report) {
-        let started_at = self.ctx.clock.now();
-        let without_call = |outcome, why| (started_at, Report::without_call(outcome, why));
-        if let Some(denial) = &version.denial {
-            return without_call(Outcome::Denied, denial.clone());
-        }
-        crash::point("before_call");
-        let grants = Arc::clone(&version.package.sidecar.grants);
-        let secrets = tokio::select! {
-            secrets = self.vault.values(grants.secret_names()) => secrets,
-            () = stop.dropped() => {
-                let why = "it was stopped before it was called";
-                return without_call(Outcome::Cancelled, why.to_owned());
-            }
-        };
-        let secrets = match secrets {
-            Ok(secrets) => Arc::new(secrets),
-            Err(error) => return without_call(Outcome::HostError, error.to_string()),
-        };
-        let facts = work.facts(attempt);
-        let call = Call {
-            context: context::of_call(user, &facts),
-            facts: facts.of_run(work.launch.fire_time),
-            grants,
-            secrets,
-            limits: step.limits.clone(),
-            world: World::real(Arc::new(RunBuckets {
-                db: self.ctx.db.clone(),
-                run: work.run_id,
-                fence: work.fence,
-                permits: self.bucket_permits.clone(),
-            })),
-            task: step.id,
-            stop,
-        };
-        let report = self.loader.sandbox().run(&version.artifact, call).await;
-        crash::point("after_call");
-        (started_at, report)
     }
 
     /// Return the version of the package with which the launch was decided.
@@ -228,25 +171,45 @@ impl Executor {
         }
     }
 
-    /// Read the recorded calls of a launch that has run before, and count its lost runs. Return `None` when the run was
-    /// dropped.
-    async fn earlier_calls(
+    /// Continue `flow` after the recorded calls of a launch that has run before. Return it with its first final failure,
+    /// or `None` when the run was dropped.
+    async fn replayed(
         &self,
         work: &Work,
+        mut flow: Workflow,
+        version: &Version,
         stop: &StopSignal,
-    ) -> Option<(Vec<RecordedCall>, usize)> {
-        retry_while_tracked(&self.ctx, stop, || async {
+    ) -> Option<(Workflow, Option<(FailureKind, String)>)> {
+        let launch = work.launch.launch_id;
+        let limit = version.graph.run_context_bytes_max();
+        let read = retry_while_tracked(&self.ctx, stop, || async {
             let mut tx = self.ctx.db.read().await?;
-            let calls = task_runs::of_launch(&mut tx, work.launch.launch_id).await?;
-            let lost = runs::lost_of_launch(&mut tx, work.launch.launch_id).await?;
-            let recorded = calls.into_iter().map(|call| {
-                let run = lost.iter().position(|run| *run == call.run_id);
-                // A call of the run that continues now comes after all lost ones.
-                recorded_call(call.call, run.unwrap_or(lost.len()))
-            });
-            Ok((recorded.collect(), lost.len()))
-        })
-        .await
+            let bytes = task_runs::bytes_of_launch(&mut tx, launch).await?;
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            if bytes > limit {
+                return Ok(Err(bytes));
+            }
+            let calls = task_runs::of_launch(&mut tx, launch).await?;
+            let lost = runs::lost_of_launch(&mut tx, launch).await?;
+            Ok(Ok((bytes, calls, lost)))
+        });
+        match read.await? {
+            Ok((bytes, calls, lost)) => {
+                let replay = move || {
+                    let failure = flow.replay(recorded_calls(calls, &lost), lost.len());
+                    (flow, failure)
+                };
+                on_json(bytes, replay).await
+            }
+            Err(bytes) => {
+                let message = format!(
+                    "the contexts and outputs that earlier runs of this launch recorded have {bytes} bytes; their limit is {}; {}",
+                    size_text(limit as u64),
+                    Resource::RunContext.raise()
+                );
+                Some((flow, Some((FailureKind::InvalidOutput, message))))
+            }
+        }
     }
 
     /// Record calls while the run continues. Return whether the run is still this host's.
@@ -263,62 +226,124 @@ impl Executor {
     }
 }
 
-/// Return the keys that a call passes on, or why it failed and when to call the task again.
-fn judge(
-    report: &Report,
-    step: &Step,
-    delivery: Delivery,
-    tries: i64,
-    now: Timestamp,
-) -> Result<Map<String, Value>, (FailureKind, String, Option<Timestamp>)> {
-    let Some(kind) = outcome::failure_kind(report.outcome) else {
-        let gives = report.context.clone().unwrap_or_default();
-        let refused = |refusal: ReservedKey| {
-            let kind = FailureKind::InvalidOutput;
-            (kind, refusal.to_string(), None)
-        };
-        return check(&gives).map(|()| gives).map_err(refused);
-    };
-    let failure = report.failure.as_ref();
-    let message = failure.map_or_else(String::new, |failure| failure.text());
-    let call = FailedCall {
-        kind,
-        retryable: failure.is_some_and(|failure| failure.retryable),
-        retry_after: failure.and_then(|failure| failure.retry_after),
-        may_repeat: delivery == Delivery::AtLeastOnce
-            || failure.is_some_and(|failure| failure.precedes_call),
-        tries,
-        attempts_max: step.attempts_max,
-    };
-    let retry_at = outcome::retry_at(call, now, rand::random_range(-1.0..=1.0));
-    Err((kind, message, retry_at))
+/// What a run has done until now.
+struct Progress {
+    flow: Workflow,
+    /// The first final failure.
+    failed: Option<(FailureKind, String)>,
+    /// Calls that have ended and are not on record.
+    unrecorded: Vec<TaskRun>,
 }
 
-fn task_run(
-    task: &str,
-    attempt: i64,
-    started_at: Timestamp,
-    finished_at: Timestamp,
-    report: &Report,
-) -> TaskRun {
-    let context = report.context.as_ref();
-    TaskRun {
-        succeeded: report.failure.is_none(),
-        output: report.output.as_ref().map(Value::to_string),
-        context: context.map(|context| serde_json::to_string(context).unwrap_or_default()),
-        stdout: report.stdout.clone(),
-        stderr: report.stderr.clone(),
-        logs: serde_json::to_string(&report.logs).unwrap_or_default(),
-        wall_ms: report.usage.wall_ms,
-        cpu_ms: report.usage.cpu_ms,
-        memory_peak_bytes: i64::try_from(report.usage.memory_peak_bytes).unwrap_or(i64::MAX),
-        usage: usage_text(&report.usage),
-        ..TaskRun::succeeded(task, attempt, started_at, finished_at)
+impl Progress {
+    /// Return the steps to call at `now`. A run that was asked to end, or that has failed, calls nothing more.
+    fn ready(&self, now: Timestamp, stop: &StopSignal) -> Vec<usize> {
+        match self.has_ended(stop) {
+            true => Vec::new(),
+            false => self.flow.ready(now),
+        }
+    }
+
+    fn next_retry(&self, stop: &StopSignal) -> Option<Timestamp> {
+        self.flow.next_retry().filter(|_| !self.has_ended(stop))
+    }
+
+    fn has_ended(&self, stop: &StopSignal) -> bool {
+        stop.is_cancelled() || self.failed.is_some()
+    }
+
+    /// Apply the end of a call of `step`.
+    fn end_call(
+        &mut self,
+        step: &Step,
+        place: usize,
+        number: CallNumber,
+        delivery: Delivery,
+        mut call: TaskRun,
+        mut report: Report,
+    ) {
+        let judged = judge(&mut report, step, delivery, number.tries, call.finished_at);
+        let output = report.output.take();
+        let result = judged.and_then(|gives| {
+            self.flow.succeed(place, output, gives).map_err(|exceeded| {
+                // The call keeps nothing, so that a recovery comes to the same end.
+                (call.output, call.context) = (None, None);
+                (FailureKind::InvalidOutput, exceeded.to_string(), None)
+            })
+        });
+        let held = self.flow.held_bytes() as u64;
+        let held = step.limits.share(Resource::RunContext, held);
+        let usage = &mut report.usage;
+        usage.shares.extend(held.filter(|held| held.used > 0));
+        call.usage = usage_text(usage);
+        if let Err(failure) = result {
+            self.fail_call(step, place, failure, &mut call);
+        }
+        self.unrecorded.push(call);
+    }
+
+    fn fail_call(
+        &mut self,
+        step: &Step,
+        place: usize,
+        (kind, message, retry_at): CallFailure,
+        call: &mut TaskRun,
+    ) {
+        call.succeeded = false;
+        call.failure = Some(kind);
+        call.retry_at = retry_at;
+        match retry_at {
+            Some(at) => self.flow.wait(place, at),
+            None => {
+                let message = self.flow.failure_message(&step.id, &message);
+                self.failed.get_or_insert((kind, message));
+                self.flow.fail(place);
+            }
+        }
+        call.message = Some(message);
+    }
+
+    /// Return the end of a run that calls nothing more, and the calls to record with it; none when the host is shutting
+    /// down.
+    async fn end(self) -> Option<(RunEnd, Vec<TaskRun>)> {
+        let Progress {
+            flow,
+            failed,
+            unrecorded,
+        } = self;
+        let end = match (failed, flow.next_retry()) {
+            (Some((kind, message)), _) => RunEnd::Failed { kind, message },
+            (None, Some(retry_at)) => RunEnd::Waiting { retry_at },
+            (None, None) if !flow.is_done() => RunEnd::Cancelled {
+                message: "it ended when it was asked to, before its last task".to_owned(),
+            },
+            (None, None) => RunEnd::Succeeded {
+                output: on_json(flow.held_bytes(), move || flow.output()).await?,
+            },
+        };
+        Some((end, unrecorded))
     }
 }
 
-/// Read the result of a stored call.
-fn recorded_call(call: TaskRun, lost_runs_before: usize) -> RecordedCall {
+/// Read how earlier runs of the schedule ended; none when the host is shutting down.
+async fn last_ends(work: &Work) -> Option<LastEnds> {
+    let (result, failure) = (&work.launch.last_result, &work.launch.last_failure);
+    let bytes = [result, failure].map(|text| text.as_ref().map_or(0, String::len));
+    let (result, failure) = (result.clone(), failure.clone());
+    on_json(bytes.iter().sum(), move || LastEnds::of(result, failure)).await
+}
+
+/// Read the results of stored calls. `lost` are the lost runs of the launch, the earliest first.
+fn recorded_calls(calls: Vec<LaunchCall>, lost: &[RunId]) -> Vec<RecordedCall> {
+    let recorded = calls.into_iter().map(|call| {
+        let run = lost.iter().position(|run| *run == call.run_id);
+        // A call of the run that continues now comes after all lost ones.
+        recorded_call(call, run.unwrap_or(lost.len()))
+    });
+    recorded.collect()
+}
+
+fn recorded_call(call: LaunchCall, lost_runs_before: usize) -> RecordedCall {
     let result = match call.retry_at {
         _ if call.succeeded => CallResult::Succeeded {
             output: stored_json(call.output.as_deref()),
@@ -335,13 +360,4 @@ fn recorded_call(call: TaskRun, lost_runs_before: usize) -> RecordedCall {
         result,
         lost_runs_before,
     }
-}
-
-/// What a call used, as it is kept: `{"memory":[used, limit], …}`.
-fn usage_text(usage: &Usage) -> String {
-    let shares = usage.shares.iter().map(|share| {
-        let of = vec![share.used.into(), share.limit.into()];
-        (share.resource.as_str().to_owned(), Value::Array(of))
-    });
-    Value::Object(shares.collect()).to_string()
 }

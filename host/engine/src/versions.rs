@@ -12,7 +12,7 @@ use campanile_package::{Attempt, Manifest, Package, PackageLoader};
 use campanile_sandbox::{Artifact, StopSignal};
 use campanile_store::runs::RunEnd;
 use campanile_store::{FailureKind, packages};
-use campanile_workflow::workflow::Step;
+use campanile_workflow::graph::{Graph, Step};
 
 /// Older versions kept compiled at most. Past it the cache is cleared.
 const OLDER_MAX: usize = 16;
@@ -26,7 +26,7 @@ type Compiled = (Arc<Artifact>, Arc<Manifest>);
 pub(crate) struct Version {
     pub(crate) artifact: Arc<Artifact>,
     pub(crate) package: Arc<Package>,
-    pub(crate) steps: Vec<Step>,
+    pub(crate) graph: Arc<Graph>,
     /// Why no task is called, while the sidecar does not grant what the package requests.
     pub(crate) denial: Option<String>,
 }
@@ -112,7 +112,9 @@ fn version(
         let message = no_task(&package.name, &manifest, only.unwrap_or_default());
         return Err(CannotBegin::refused(message));
     };
-    let position = |id: &String| tasks.iter().position(|task| task.id == *id);
+    let ids = tasks.iter().enumerate();
+    let places: HashMap<&str, usize> = ids.map(|(place, task)| (&*task.id, place)).collect();
+    let position = |id: &String| places.get(id.as_str()).copied();
     let steps = tasks.iter().map(|task| Step {
         id: task.id.clone(),
         depends_on: task.depends_on.iter().filter_map(position).collect(),
@@ -124,6 +126,6 @@ fn version(
         artifact,
         denial: (!missing.is_empty()).then(|| denial(&package.name, &missing)),
         package: Arc::clone(package),
-        steps: steps.collect(),
+        graph: Arc::new(Graph::new(steps.collect())),
     }))
 }

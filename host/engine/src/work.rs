@@ -10,6 +10,7 @@ use crate::lease_table::Lease;
 use crate::spec::Spec;
 use campanile_model::clock::Timestamp;
 use campanile_package::Package;
+use campanile_sandbox::JsonText;
 use campanile_store::runs::{ClaimedRun, Finish, NewRun, RunEnd, RunHashes};
 use campanile_store::task_runs::TaskRun;
 use campanile_workflow::context::{self, Facts};
@@ -17,6 +18,28 @@ use campanile_workflow::context::{self, Facts};
 /// Read stored JSON; none where nothing is stored, or what no longer has this type.
 pub(crate) fn stored_json<T: DeserializeOwned>(text: Option<&str>) -> Option<T> {
     serde_json::from_str(text?).ok()
+}
+
+/// How earlier runs of the schedule ended, as JSON; null where there was none.
+#[derive(Clone)]
+pub(crate) struct LastEnds {
+    pub(crate) result: JsonText,
+    pub(crate) failure: JsonText,
+}
+
+impl LastEnds {
+    /// Read both from the database's texts.
+    pub(crate) fn of(result: Option<String>, failure: Option<String>) -> LastEnds {
+        let read = |text: Option<String>| stored_json(text.as_deref());
+        LastEnds {
+            result: read(result).unwrap_or_else(JsonText::null),
+            failure: read(failure).unwrap_or_else(JsonText::null),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.result.as_str().len() + self.failure.as_str().len()
+    }
 }
 
 /// A run that this host has claimed and is about to execute.
@@ -61,7 +84,7 @@ impl Work {
     }
 
     /// Return the reserved keys for one call of a task, the `attempt`-th for its launch.
-    pub(crate) fn facts(&self, attempt: i64) -> Facts {
+    pub(crate) fn facts(&self, attempt: i64, last: &LastEnds) -> Facts {
         let launch = &self.launch;
         let definition = &self.spec.definition;
         Facts {
@@ -80,8 +103,8 @@ impl Work {
             }),
             scheduled_local: launch.scheduled_local.clone(),
             interval_start: launch.interval_start,
-            last_result: stored_json(launch.last_result.as_deref()).unwrap_or_default(),
-            last_failure: stored_json(launch.last_failure.as_deref()).unwrap_or_default(),
+            last_result: last.result.clone(),
+            last_failure: last.failure.clone(),
         }
     }
 

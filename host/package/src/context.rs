@@ -28,11 +28,16 @@ pub struct ReservedKey {
     pub key: &'static str,
 }
 
-/// Check the context of a schedule, a sidecar, a trigger or a task's answer.
+/// Check the context of a schedule, a sidecar or a trigger.
 ///
 /// Only the top level is reserved; below it every name is allowed.
 pub fn check(context: &Map<String, Value>) -> Result<(), ReservedKey> {
-    match RESERVED.iter().find(|key| context.contains_key(**key)) {
+    check_keys(|key| context.contains_key(key))
+}
+
+/// Check the keys of a context, whatever holds them; `is_set` says whether the context sets a key.
+pub fn check_keys(is_set: impl Fn(&str) -> bool) -> Result<(), ReservedKey> {
+    match RESERVED.iter().find(|key| is_set(key)) {
         None => Ok(()),
         Some(key) => Err(ReservedKey { key }),
     }

@@ -2,7 +2,6 @@
 //!
 //! A manifest grants nothing, and the operator's sidecar overrides its proposals.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -11,13 +10,17 @@ use super::grant_record::RecordedGrants;
 use super::requests::{Request, Requested, evaluate_requests};
 use super::spec::ScheduleSpec;
 use campanile_model::text::nearest;
+use graph::TaskGraph;
 
+mod graph;
 mod read;
 
 /// The attempts of a task when neither the package nor the sidecar sets a number.
 pub const MAX_ATTEMPTS_DEFAULT: u32 = 3;
 /// The most tasks in a package, and the most schedules it may propose.
 pub const ENTRIES_MAX: usize = 256;
+/// The most dependencies of all tasks of a package together.
+pub const DEPENDENCIES_MAX: usize = 4_096;
 
 /// A checked description: ids are unique, and dependencies are known and have no cycle.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -100,26 +103,21 @@ impl Manifest {
     ///
     /// With `only`, return that task and all its direct and indirect dependencies; `None` when there is no such task.
     pub fn order(&self, only: Option<&str>) -> Option<Vec<&Task>> {
-        let mut done = BTreeSet::new();
-        let mut order = Vec::with_capacity(self.tasks.len());
-        while order.len() < self.tasks.len() {
-            let next = self.tasks.iter().find(|task| {
-                let mut before = task.depends_on.iter();
-                !done.contains(task.id.as_str()) && before.all(|id| done.contains(id.as_str()))
-            })?;
-            done.insert(next.id.as_str());
-            order.push(next);
-        }
+        let graph = TaskGraph::of(&self.tasks);
+        let mut order = graph.order();
         if let Some(id) = only {
-            let mut needed = BTreeSet::from([self.task(id)?.id.as_str()]);
-            for task in order.iter().rev() {
-                if needed.contains(task.id.as_str()) {
-                    needed.extend(task.depends_on.iter().map(String::as_str));
+            let mut is_needed = vec![false; self.tasks.len()];
+            is_needed[*graph.places.get(id)?] = true;
+            for &place in order.iter().rev() {
+                if is_needed[place] {
+                    graph.before[place]
+                        .iter()
+                        .for_each(|&before| is_needed[before] = true);
                 }
             }
-            order.retain(|task| needed.contains(task.id.as_str()));
+            order.retain(|&place| is_needed[place]);
         }
-        Some(order)
+        Some(order.into_iter().map(|place| &self.tasks[place]).collect())
     }
 
     /// Return the requests that `grants` do not cover.

@@ -4,7 +4,7 @@
 //!
 //! The files, from the bottom to the top; none names one that stands above it:
 //!
-//! 1. Vocabulary: [`outcome`](Outcome), [`limits`](Limits), [`grants`](Grants), `world`, `effects`.
+//! 1. Vocabulary: [`json`](JsonText), [`outcome`](Outcome), [`limits`](Limits), [`grants`](Grants), `world`, `effects`.
 //! 2. `capability/`: what a guest can import, one file or folder each, with its state, limits and host functions.
 //! 3. `state` composes the state of one call, `linker` the functions, and `engine` compiles and runs.
 //! 4. `load/`: from the bytes of a file to an [`Artifact`].
@@ -21,6 +21,7 @@ mod capability;
 mod effects;
 mod engine;
 mod grants;
+mod json;
 mod limits;
 mod linker;
 mod load;
@@ -45,6 +46,7 @@ pub use grants::{
     AccessMode, BucketGrant, DirectoryGrant, ENV_PREFIX, Grants, HttpGrant, Protocol, Secret,
     Secrets, SocketGrant,
 };
+pub use json::{JsonObject, JsonText, object_of, object_text};
 pub use limits::{LIMITS, LimitSpec, Limits, MEMORY_BYTES_LEAST, Resource, Share, Unit, Usage};
 pub use load::artifact::Artifact;
 pub use load::recognise::{Form, imports_of};

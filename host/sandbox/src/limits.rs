@@ -1,4 +1,4 @@
-//! The limits of a call: one table that the sidecar reader, the configuration, messages, reports and the reference read.
+//! The limits of a call and of its run: one table that the sidecar reader, the configuration, messages, reports and the reference read.
 
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ macro_rules! limits {
             }
         }
 
-        /// The limits of one call. The operator can set each of them.
+        /// The limits of one call and of its run. The operator can set each of them.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Limits {
             $(#[doc = $help] pub $field: $type,)*
@@ -179,6 +179,8 @@ limits! {
     TableElements "table_elements" = table_elements_max: u64 = 100_000, Count 0, 100_000_000;
     "The output, and the returned context, each. A larger one fails the call with `invalid_output`."
     Output "output" = output_bytes_max: usize = 1 << 20, Bytes 0, BUFFER_BYTES_MOST;
+    "The contexts and outputs of all tasks of one run together, with the context of its schedule: keys, values, and 64 bytes for each key. The result that exceeds it fails the run with `invalid_output`."
+    RunContext "run_context" = run_context_bytes_max: usize = 64 << 20, Bytes 0, BUFFER_BYTES_MOST;
     "All log lines together. The rest is dropped and marked."
     Log "log" = log_bytes_max: usize = 256 << 10, Bytes 0, BUFFER_BYTES_MOST;
     "Stdout and stderr as text, each. The rest is dropped and marked; the stream stays open."
@@ -218,7 +220,7 @@ impl Resource {
 
 impl Limits {
     /// Return how much of `resource` was used, or none when it has no limit. Time is in milliseconds.
-    pub(crate) fn share(&self, resource: Resource, used: u64) -> Option<Share> {
+    pub fn share(&self, resource: Resource, used: u64) -> Option<Share> {
         let limit = self.get(resource)?;
         let limit = match resource.spec().unit {
             Unit::Time => limit / MILLISECOND_NANOS,
@@ -257,7 +259,7 @@ pub struct Usage {
     /// The greatest sum of the guest's linear memories, in bytes.
     pub memory_peak_bytes: u64,
     /// Each measured resource of which the call used anything. `host_call`, `handles`, `http_wait` and
-    /// `keyvalue_value` are not measured.
+    /// `keyvalue_value` are not measured, and `run_context` only in a run of a host.
     pub shares: Vec<Share>,
 }
 

@@ -7,6 +7,7 @@ use campanile_model::words;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::json::{JsonObject, JsonText};
 use crate::limits::Usage;
 
 /// The longest message of a failure on the record.
@@ -115,9 +116,11 @@ pub struct LogLine {
 pub struct Report {
     pub outcome: Outcome,
     /// The task's result, when it succeeded and returned one.
-    pub output: Option<Value>,
+    #[schemars(with = "Option<Value>")]
+    pub output: Option<JsonText>,
     /// Keys to merge into the context of dependent tasks, when the task succeeded and returned some.
-    pub context: Option<Map<String, Value>>,
+    #[schemars(with = "Option<Map<String, Value>>")]
+    pub context: Option<JsonObject>,
     pub failure: Option<Failure>,
     pub stdout: String,
     pub stderr: String,

@@ -43,12 +43,21 @@ pub struct TaskRun {
     pub usage: String,
 }
 
-/// A call with the run that made it.
+/// What a recovery needs of a recorded call: neither what it printed nor what it used.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct LaunchCall {
     pub run_id: RunId,
-    #[sqlx(flatten)]
-    pub call: TaskRun,
+    pub task: String,
+    pub attempt: i64,
+    pub succeeded: bool,
+    pub retry_at: Option<Timestamp>,
+    /// JSON; only of a call that succeeded.
+    pub output: Option<String>,
+    /// JSON object; only of a call that succeeded.
+    pub context: Option<String>,
+    pub failure: Option<FailureKind>,
+    /// Only of a final failure.
+    pub message: Option<String>,
 }
 
 impl TaskRun {
@@ -81,13 +90,6 @@ impl TaskRun {
     }
 }
 
-macro_rules! columns {
-    () => {
-        "t.task, t.attempt, t.succeeded, t.started_at, t.finished_at, t.retry_at, t.output, t.context, t.failure, t.message,
-        t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes, t.usage"
-    };
-}
-
 statements! {
     // A commit whose answer was lost is repeated with the same calls.
     const INSERT: Batch = Batch::new(
@@ -99,13 +101,22 @@ statements! {
 
     /// Return all calls of tasks for a launch, over all its runs, in the order in which they started.
     pub async fn of_launch(launch: LaunchId) -> Vec<LaunchCall> = rows
-        concat!("SELECT t.run_id, ", columns!(), " FROM task_run t JOIN run r ON r.id = t.run_id
-        WHERE r.launch_id = $1 ORDER BY t.started_at, t.task, t.attempt");
+        "SELECT t.run_id, t.task, t.attempt, t.succeeded, t.retry_at, t.failure,
+            CASE WHEN t.succeeded THEN t.output END AS output, CASE WHEN t.succeeded THEN t.context END AS context,
+            CASE WHEN t.retry_at IS NULL THEN t.message END AS message
+        FROM task_run t JOIN run r ON r.id = t.run_id
+        WHERE r.launch_id = $1 ORDER BY t.started_at, t.task, t.attempt";
+
+    /// Return the bytes of all contexts and outputs that [`of_launch`] returns.
+    pub async fn bytes_of_launch(launch: LaunchId) -> i64 = one_value
+        "SELECT CAST(coalesce(sum(coalesce(octet_length(t.output), 0) + coalesce(octet_length(t.context), 0)), 0) AS BIGINT)
+        FROM task_run t JOIN run r ON r.id = t.run_id WHERE r.launch_id = $1 AND t.succeeded";
 
     /// Return all calls of tasks in one run, in the order in which they started.
     pub async fn of_run(run: RunId) -> Vec<TaskRun> = rows
-        concat!("SELECT ", columns!(), " FROM task_run t
-        WHERE t.run_id = $1 ORDER BY t.started_at, t.task, t.attempt");
+        "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message, stdout,
+            stderr, logs, wall_ms, cpu_ms, memory_peak_bytes, usage
+        FROM task_run WHERE run_id = $1 ORDER BY started_at, task, attempt";
 }
 
 /// Insert calls, each with its run.

@@ -9,11 +9,11 @@ use super::{Stage, Subject, Trial};
 use crate::final_state::{self, FinalState};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
-use campanile_package::context::check;
+use campanile_package::context::check_keys;
 use campanile_package::requests::denial;
 use campanile_sandbox::{
     Call, DirectoryGrant, EffectObserver, HttpReply, HttpRequest, MemoryBuckets, Outcome, Replies,
-    Report, StopSignal, World,
+    Report, StopSignal, World, object_of,
 };
 use campanile_workflow::context::{self, Facts};
 
@@ -77,9 +77,11 @@ impl PreparedStage<'_> {
             return Report::without_call(Outcome::Denied, denial);
         }
         let scheduled_time = facts.original_scheduled_time;
+        let user = object_of(&stage.context);
+        let user = user.iter().map(|(key, value)| (key.as_str(), value));
         let call = Call {
             task: stage.task.clone(),
-            context: context::of_call(stage.context.clone(), facts),
+            context: context::of_call(user, facts),
             facts: facts.of_run(scheduled_time),
             grants: Arc::new(stage.grants.clone()),
             secrets: Arc::new(stage.secrets.clone()),
@@ -120,7 +122,8 @@ impl PreparedStage<'_> {
 
 /// Return the report as a host judges it: a context with reserved keys is invalid output.
 fn judged(report: Report) -> Report {
-    match report.context.as_ref().map(check) {
+    let context = report.context.as_ref();
+    match context.map(|context| check_keys(|key| context.contains_key(key))) {
         Some(Err(refusal)) => Report {
             outcome: Outcome::InvalidOutput,
             output: None,

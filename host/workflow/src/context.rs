@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, RunId, ScheduleId, sha256};
-use campanile_sandbox::RunFacts;
+use campanile_package::context::RESERVED;
+use campanile_sandbox::{JsonText, RunFacts, object_text};
 
 /// The values of the reserved keys, by their names.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -26,9 +27,11 @@ pub struct Facts {
     /// The previous slot: the launch covers the time after it, up to its own slot.
     pub interval_start: Timestamp,
     /// The output of the last successful run, or null.
-    pub last_result: Value,
+    #[serde(skip)]
+    pub last_result: JsonText,
     /// The failure since then, or null.
-    pub last_failure: Value,
+    #[serde(skip)]
+    pub last_failure: JsonText,
 }
 
 impl Facts {
@@ -45,9 +48,24 @@ impl Facts {
             schedule: Value::Null,
             scheduled_local: now.to_string(),
             interval_start: now,
-            last_result: Value::Null,
-            last_failure: Value::Null,
+            last_result: JsonText::null(),
+            last_failure: JsonText::null(),
         }
+    }
+
+    /// Return the reserved keys with their values as JSON.
+    fn reserved(&self) -> Vec<(String, JsonText)> {
+        let slot = JsonText::from(json!(self.original_scheduled_time));
+        let slots = ["scheduled_time", "interval_end"].map(|key| (key.to_owned(), slot.clone()));
+        let mut reserved = Vec::from(slots);
+        if let Value::Object(facts) = json!(self) {
+            let facts = facts.into_iter();
+            reserved.extend(facts.map(|(key, value)| (key, value.into())));
+        }
+        // These may be as large as the result of a run, and are never parsed.
+        reserved.push(("last_result".to_owned(), self.last_result.clone()));
+        reserved.push(("last_failure".to_owned(), self.last_failure.clone()));
+        reserved
     }
 
     /// Return what `run-info` tells the task about a run that was to begin at `scheduled_time`.
@@ -72,15 +90,16 @@ pub fn hash(user: &Map<String, Value>) -> String {
     sha256(user.to_string().as_bytes())
 }
 
-/// Return the context of one call as text: `user` with the reserved keys.
-pub fn of_call(mut user: Map<String, Value>, facts: &Facts) -> String {
-    for key in ["scheduled_time", "interval_end"] {
-        user.insert(key.to_owned(), json!(facts.original_scheduled_time));
-    }
-    if let Value::Object(reserved) = json!(facts) {
-        user.extend(reserved);
-    }
-    Value::Object(user).to_string()
+/// Return the context of one call as text: the keys of `user`, which may not be reserved, and the reserved keys.
+pub fn of_call<'c>(
+    user: impl IntoIterator<Item = (&'c str, &'c JsonText)>,
+    facts: &Facts,
+) -> String {
+    let reserved = facts.reserved();
+    let user = user.into_iter().filter(|(key, _)| !RESERVED.contains(key));
+    let user = user.map(|(key, value)| (key, value.as_str()));
+    let reserved = reserved.iter();
+    object_text(user.chain(reserved.map(|(key, value)| (key.as_str(), value.as_str()))))
 }
 
 #[cfg(test)]
@@ -88,7 +107,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use campanile_package::context::RESERVED;
+    use campanile_sandbox::object_of;
 
     #[test]
     fn the_order_of_keys_does_not_change_the_hash_and_a_value_does() {
@@ -122,13 +141,16 @@ mod tests {
             schedule: Value::Null,
             scheduled_local: "local".to_owned(),
             interval_start: Timestamp::EPOCH,
-            last_result: json!({"n": 1}),
-            last_failure: Value::Null,
+            last_result: json!({"n": 1}).into(),
+            last_failure: JsonText::null(),
         };
         let mut user = Map::new();
         user.insert("name".to_owned(), "world".into());
         user.insert("attempt".to_owned(), "mine".into());
+        let user = object_of(&user);
+        let user = user.iter().map(|(key, value)| (key.as_str(), value));
         let context: Value = serde_json::from_str(&of_call(user, &facts)).unwrap();
+        assert_eq!(context["last_result"]["n"], 1);
         for key in RESERVED {
             assert!(context.get(key).is_some(), "{key}");
         }

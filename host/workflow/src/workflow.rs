@@ -3,23 +3,14 @@
 //! A task is called when all tasks that it depends on have succeeded. Tasks that do not depend on each other run at the
 //! same time. After a final failure no task is called.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
+use crate::graph::Graph;
+use crate::inheritance::{Inheritance, context_bytes};
 use campanile_model::clock::Timestamp;
 use campanile_model::status::FailureKind;
-use campanile_sandbox::Limits;
-
-/// A task of the package, as a run sees it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Step {
-    pub id: String,
-    /// The indexes of earlier steps.
-    pub depends_on: Vec<usize>,
-    pub limits: Limits,
-    pub attempts_max: i64,
-}
+use campanile_model::text::size_text;
+use campanile_sandbox::{JsonObject, JsonText, Resource, object_text};
 
 /// A call of a task that an earlier run of the launch recorded.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,9 +25,9 @@ pub struct RecordedCall {
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallResult {
     Succeeded {
-        output: Option<Value>,
+        output: Option<JsonText>,
         /// The keys for the steps that depend on this one.
-        context: Map<String, Value>,
+        context: JsonObject,
     },
     Retry {
         retry_at: Timestamp,
@@ -48,28 +39,33 @@ pub enum CallResult {
 }
 
 /// The state of a step.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 enum State {
     Pending,
     Running,
     /// Its output, and the keys that it passes to the steps that depend on it.
     Done {
-        output: Option<Value>,
-        gives: Map<String, Value>,
+        output: Option<JsonText>,
+        gives: Arc<JsonObject>,
     },
     Waiting(Timestamp),
     Failed,
 }
 
 /// The steps of one run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Workflow {
-    steps: Vec<Step>,
+    graph: Arc<Graph>,
+    /// The keys of the run, which every step gets.
+    user: Arc<JsonObject>,
     states: Vec<State>,
+    /// How many dependencies of each step have not succeeded.
+    missing: Vec<usize>,
     /// How many calls of each step are recorded or active.
     tries: Vec<i64>,
     /// How many calls of each step a lost run may have begun and not recorded.
     lost_calls: Vec<i64>,
+    held_bytes: usize,
 }
 
 /// The number of a call of a step, from 1.
@@ -81,26 +77,32 @@ pub struct CallNumber {
     pub tries: i64,
 }
 
-/// Two tasks that do not depend on each other passed on different values of one key.
+/// With the result of a task, the run holds more contexts and outputs than its limit allows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "tasks `{first}` and `{second}` set the context key `{key}` to different values, and `{reader}` depends on both; let only one of them set it"
+    "the task returned {bytes} bytes, and with them the contexts and outputs of this run have {held}; their limit is {}; put large values in a file or a database and pass on where they are, or {}",
+    size_text(*limit as u64), Resource::RunContext.raise()
 )]
-pub struct ContextConflict {
-    key: String,
-    first: String,
-    second: String,
-    reader: String,
+pub struct RunContextExceeded {
+    /// What the result counts.
+    bytes: usize,
+    /// What the run would hold.
+    held: usize,
+    limit: usize,
 }
 
 impl Workflow {
-    /// Return a run of `steps`. Each step comes after all steps that it depends on.
-    pub fn new(steps: Vec<Step>) -> Workflow {
+    /// Return a run of `graph` with the keys `user`, before its first call.
+    pub fn new(graph: Arc<Graph>, user: Arc<JsonObject>) -> Workflow {
+        let steps = graph.steps();
         Workflow {
             states: vec![State::Pending; steps.len()],
+            missing: steps.iter().map(|step| step.depends_on.len()).collect(),
             tries: vec![0; steps.len()],
             lost_calls: vec![0; steps.len()],
-            steps,
+            held_bytes: context_bytes(&user),
+            graph,
+            user,
         }
     }
 
@@ -114,17 +116,21 @@ impl Workflow {
         calls: Vec<RecordedCall>,
         lost_runs: usize,
     ) -> Option<(FailureKind, String)> {
+        let graph = Arc::clone(&self.graph);
         let mut failure = None;
-        let mut done_before: Vec<Option<usize>> = vec![None; self.steps.len()];
+        let mut done_before: Vec<Option<usize>> = vec![None; self.states.len()];
         for call in calls {
-            let Some(place) = self.steps.iter().position(|step| step.id == call.task) else {
+            let Some(place) = graph.place(&call.task) else {
                 continue;
             };
             self.tries[place] += 1;
             match call.result {
                 CallResult::Succeeded { output, context } => {
                     done_before[place] = Some(call.lost_runs_before);
-                    self.succeed(place, output, context);
+                    if let Err(exceeded) = self.succeed(place, output, context) {
+                        let message = self.failure_message(&call.task, &exceeded.to_string());
+                        failure.get_or_insert((FailureKind::InvalidOutput, message));
+                    }
                 }
                 CallResult::Retry { retry_at } => self.wait(place, retry_at),
                 CallResult::Failed { kind, message } => {
@@ -133,7 +139,7 @@ impl Workflow {
                 }
             }
         }
-        for (place, step) in self.steps.iter().enumerate() {
+        for (place, step) in graph.steps().iter().enumerate() {
             // Count the runs lost since the last dependency was done; none while one is not done.
             let mut done = step.depends_on.iter().map(|before| done_before[*before]);
             let begun_after = done.try_fold(0, |newest, done| Some(newest.max(done?)));
@@ -145,7 +151,7 @@ impl Workflow {
 
     /// Whether every step has succeeded.
     pub fn is_done(&self) -> bool {
-        (0..self.steps.len()).all(|place| self.has_succeeded(place))
+        (0..self.states.len()).all(|place| self.has_succeeded(place))
     }
 
     fn has_succeeded(&self, place: usize) -> bool {
@@ -158,27 +164,19 @@ impl Workflow {
             return Vec::new();
         }
         let is_ready = |place: &usize| match self.states[*place] {
-            State::Pending => {
-                let mut before = self.steps[*place].depends_on.iter();
-                before.all(|before| self.has_succeeded(*before))
-            }
+            State::Pending => self.missing[*place] == 0,
             State::Waiting(at) => at <= now,
             _ => false,
         };
-        (0..self.steps.len()).filter(is_ready).collect()
+        (0..self.states.len()).filter(is_ready).collect()
     }
 
     /// Return the message of a run whose task failed; it names the task if there are several.
     pub fn failure_message(&self, task: &str, message: &str) -> String {
-        match self.steps.len() {
+        match self.states.len() {
             1 => message.to_owned(),
             _ => format!("task `{task}`: {message}"),
         }
-    }
-
-    /// Return the step at an index.
-    pub fn step(&self, place: usize) -> &Step {
-        &self.steps[place]
     }
 
     /// Record that a step is called. Return the number of the call.
@@ -192,8 +190,37 @@ impl Workflow {
     }
 
     /// Record that a step has succeeded.
-    pub fn succeed(&mut self, place: usize, output: Option<Value>, gives: Map<String, Value>) {
+    ///
+    /// # Errors
+    ///
+    /// When the run would hold more than its limit. Then the step has finally failed, and nothing of its result is kept.
+    pub fn succeed(
+        &mut self,
+        place: usize,
+        output: Option<JsonText>,
+        gives: JsonObject,
+    ) -> Result<(), RunContextExceeded> {
+        let output_bytes = output.as_ref().map_or(0, |output| output.as_str().len());
+        let bytes = output_bytes + context_bytes(&gives);
+        let (held, limit) = (self.held_bytes + bytes, self.graph.run_context_bytes_max());
+        if held > limit {
+            self.fail(place);
+            return Err(RunContextExceeded { bytes, held, limit });
+        }
+        self.held_bytes = held;
+        if !self.has_succeeded(place) {
+            for &dependent in self.graph.dependents(place) {
+                self.missing[dependent] -= 1;
+            }
+        }
+        let gives = Arc::new(gives);
         self.states[place] = State::Done { output, gives };
+        Ok(())
+    }
+
+    /// Return how many bytes of contexts and outputs the run holds, as `limits.run_context` counts them.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 
     /// Record that a step is to be called again at `at`.
@@ -208,7 +235,8 @@ impl Workflow {
 
     /// Whether a step has finally failed: then no step is called.
     pub fn has_failed(&self) -> bool {
-        self.states.contains(&State::Failed)
+        let mut states = self.states.iter();
+        states.any(|state| matches!(state, State::Failed))
     }
 
     /// Return the earliest time at which a waiting step is to be called.
@@ -220,67 +248,37 @@ impl Workflow {
         waiting.min()
     }
 
-    /// Return `context` with the keys that the steps before `place` pass on.
-    ///
-    /// A step's own keys override those of the steps that it depends on.
-    pub fn context_for(
-        &self,
-        place: usize,
-        mut context: Map<String, Value>,
-    ) -> Result<Map<String, Value>, ContextConflict> {
-        let inherited = self.inherited(place)?.into_iter();
-        context.extend(inherited.map(|(key, (value, _))| (key.to_owned(), value.clone())));
-        Ok(context)
-    }
-
-    /// Return the keys that a step receives: the value of each key, and the step that set it.
-    fn inherited(&self, place: usize) -> Result<BTreeMap<&str, (&Value, usize)>, ContextConflict> {
-        let mut merged: BTreeMap<&str, (&Value, usize)> = BTreeMap::new();
-        for before in &self.steps[place].depends_on {
-            let mut passed = self.inherited(*before)?;
-            if let State::Done { gives, .. } = &self.states[*before] {
-                let gives = gives.iter();
-                passed.extend(gives.map(|(key, value)| (key.as_str(), (value, *before))));
-            }
-            for (key, (value, by)) in passed {
-                match merged.get(key).copied() {
-                    Some((other, setter)) if other == value || self.is_before(by, setter) => {}
-                    Some((_, setter)) if !self.is_before(setter, by) => {
-                        return Err(ContextConflict {
-                            key: key.to_owned(),
-                            first: self.steps[setter].id.clone(),
-                            second: self.steps[by].id.clone(),
-                            reader: self.steps[place].id.clone(),
-                        });
-                    }
-                    _ => _ = merged.insert(key, (value, by)),
-                }
-            }
+    /// Return the contexts from which that of `place` is merged.
+    pub fn inheritance(&self, place: usize) -> Inheritance {
+        let passed = self.graph.ancestors(place);
+        let passed = passed.filter_map(|before| match &self.states[before] {
+            State::Done { gives, .. } => Some((before, Arc::clone(gives))),
+            _ => None,
+        });
+        Inheritance {
+            passed: passed.collect(),
+            graph: Arc::clone(&self.graph),
+            place,
+            user: Arc::clone(&self.user),
         }
-        Ok(merged)
     }
 
-    /// Whether `later` depends on `earlier`, directly or not.
-    fn is_before(&self, earlier: usize, later: usize) -> bool {
-        let mut before = self.steps[later].depends_on.iter();
-        before.any(|place| *place == earlier || self.is_before(earlier, *place))
-    }
-
-    /// Return the result of the run: the output of its only last task, or an object with the outputs of its last tasks.
-    pub fn output(&self) -> Option<Value> {
-        let inner = self.steps.iter().flat_map(|step| &step.depends_on);
-        let is_last = |place: &usize| !inner.clone().any(|before| before == place);
-        let last: Vec<usize> = (0..self.steps.len()).filter(is_last).collect();
+    /// Return the result of the run as JSON: the output of its only last task, or an object with the outputs of its last
+    /// tasks.
+    pub fn output(&self) -> Option<String> {
+        let is_last = |place: &usize| self.graph.dependents(*place).is_empty();
+        let last: Vec<usize> = (0..self.states.len()).filter(is_last).collect();
         let output = |place: usize| match &self.states[place] {
-            State::Done { output, .. } => output.clone(),
+            State::Done { output, .. } => output.as_ref().map(JsonText::as_str),
             _ => None,
         };
         if let [only] = last[..] {
-            return output(only);
+            return output(only).map(str::to_owned);
         }
-        let named = |place: usize| Some((self.steps[place].id.clone(), output(place)?));
-        let outputs: Map<String, Value> = last.into_iter().filter_map(named).collect();
-        (!outputs.is_empty()).then_some(Value::Object(outputs))
+        let steps = self.graph.steps();
+        let named = |place: usize| Some((steps[place].id.as_str(), output(place)?));
+        let mut outputs = last.into_iter().filter_map(named).peekable();
+        outputs.peek().is_some().then(|| object_text(outputs))
     }
 }
 
@@ -288,11 +286,19 @@ impl Workflow {
 mod tests {
     use std::time::Duration;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::context::Facts;
+    use crate::graph::Step;
+    use campanile_sandbox::{Limits, object_of};
 
     const NOW: Timestamp = Timestamp::EPOCH;
+
+    fn flow(steps: Vec<Step>) -> Workflow {
+        let user = keys(json!({"mine": 0}));
+        Workflow::new(Arc::new(Graph::new(steps)), Arc::new(user))
+    }
 
     /// `a`, then `b` and `c` beside each other, then `d`.
     fn diamond() -> Workflow {
@@ -302,7 +308,7 @@ mod tests {
             limits: Limits::default(),
             attempts_max: 3,
         };
-        Workflow::new(vec![
+        flow(vec![
             step("a", &[]),
             step("b", &[0]),
             step("c", &[0]),
@@ -310,8 +316,22 @@ mod tests {
         ])
     }
 
-    fn keys(value: Value) -> Map<String, Value> {
-        value.as_object().cloned().unwrap()
+    fn keys(value: Value) -> JsonObject {
+        object_of(value.as_object().unwrap())
+    }
+
+    /// Return the context of a step, without the reserved keys, or the conflict.
+    fn context(flow: &Workflow, place: usize) -> Result<Value, String> {
+        let facts = Facts::by_hand(NOW);
+        let inheritance = flow.inheritance(place);
+        let text = inheritance
+            .context(&facts)
+            .map_err(|error| error.to_string())?;
+        let mut context: Value = serde_json::from_str(&text).unwrap();
+        let reserved = campanile_package::context::RESERVED;
+        let object = context.as_object_mut().unwrap();
+        object.retain(|key, _| !reserved.contains(&key.as_str()));
+        Ok(context)
     }
 
     /// A call of the first run.
@@ -338,7 +358,7 @@ mod tests {
         flow.replay(vec![succeeded("a"), succeeded("c")], 1);
         assert_eq!(flow.ready(NOW), [1]);
         assert_eq!(flow.start(1).attempt, 2);
-        flow.succeed(1, None, Map::new());
+        flow.succeed(1, None, JsonObject::new()).unwrap();
         assert_eq!(flow.start(3).attempt, 1);
         // The second run was lost during `d`.
         let mut flow = diamond();
@@ -361,25 +381,26 @@ mod tests {
         assert_eq!(flow.ready(NOW), [0]);
         flow.start(0);
         assert!(flow.ready(NOW).is_empty());
-        flow.succeed(0, None, Map::new());
+        flow.succeed(0, None, JsonObject::new()).unwrap();
         assert_eq!(flow.ready(NOW), [1, 2]);
         flow.start(1);
         flow.start(2);
-        flow.succeed(2, None, Map::new());
+        flow.succeed(2, None, JsonObject::new()).unwrap();
         assert!(flow.ready(NOW).is_empty());
-        flow.succeed(1, None, Map::new());
+        flow.succeed(1, None, JsonObject::new()).unwrap();
         assert_eq!(flow.ready(NOW), [3]);
         flow.start(3);
-        flow.succeed(3, Some(json!(7)), Map::new());
+        flow.succeed(3, Some(json!(7).into()), JsonObject::new())
+            .unwrap();
         assert!(flow.ready(NOW).is_empty());
-        assert_eq!(flow.output(), Some(json!(7)));
+        assert_eq!(flow.output().as_deref(), Some("7"));
     }
 
     #[test]
     fn nothing_new_is_called_after_a_failure_for_good() {
         let mut flow = diamond();
         flow.start(0);
-        flow.succeed(0, None, Map::new());
+        flow.succeed(0, None, JsonObject::new()).unwrap();
         flow.start(1);
         flow.fail(1);
         assert!(flow.ready(NOW).is_empty());
@@ -426,23 +447,20 @@ mod tests {
             tries: 2,
         };
         assert_eq!(flow.start(1), second);
-        let context = flow.context_for(2, keys(json!({"mine": 0})));
-        assert_eq!(context, Ok(keys(json!({"mine": 0, "x": 1}))));
+        assert_eq!(context(&flow, 2), Ok(json!({"mine": 0, "x": 1})));
     }
 
     #[test]
     fn contexts_merge_and_a_conflict_names_both_tasks() {
         let mut flow = diamond();
-        flow.succeed(0, None, keys(json!({"x": 1})));
-        flow.succeed(1, None, keys(json!({"y": 1})));
-        flow.succeed(2, None, keys(json!({"y": 1})));
-        let merged = flow.context_for(3, Map::new());
-        assert_eq!(merged, Ok(keys(json!({"x": 1, "y": 1}))));
+        flow.succeed(0, None, keys(json!({"x": 1}))).unwrap();
+        flow.succeed(1, None, keys(json!({"y": 1}))).unwrap();
+        flow.succeed(2, None, keys(json!({"y": 1}))).unwrap();
+        assert_eq!(context(&flow, 3), Ok(json!({"mine": 0, "x": 1, "y": 1})));
 
-        flow.succeed(2, None, keys(json!({"y": 2})));
-        let conflict = flow.context_for(3, Map::new()).unwrap_err();
+        flow.succeed(2, None, keys(json!({"y": 2}))).unwrap();
         assert_eq!(
-            conflict.to_string(),
+            context(&flow, 3).unwrap_err(),
             "tasks `b` and `c` set the context key `y` to different values, and `d` depends on both; let only one of them set it"
         );
     }
@@ -450,11 +468,10 @@ mod tests {
     #[test]
     fn a_task_may_cover_a_key_of_the_task_it_depends_on() {
         let mut flow = diamond();
-        flow.succeed(0, None, keys(json!({"x": 1})));
-        flow.succeed(1, None, keys(json!({"x": 2})));
-        flow.succeed(2, None, Map::new());
-        let merged = flow.context_for(3, Map::new());
-        assert_eq!(merged, Ok(keys(json!({"x": 2}))));
+        flow.succeed(0, None, keys(json!({"x": 1}))).unwrap();
+        flow.succeed(1, None, keys(json!({"x": 2}))).unwrap();
+        flow.succeed(2, None, JsonObject::new()).unwrap();
+        assert_eq!(context(&flow, 3), Ok(json!({"mine": 0, "x": 2})));
     }
 
     #[test]
@@ -465,9 +482,10 @@ mod tests {
             limits: Limits::default(),
             attempts_max: 1,
         };
-        let mut flow = Workflow::new(vec![step("a"), step("b")]);
-        flow.succeed(0, Some(json!(1)), Map::new());
-        flow.succeed(1, None, Map::new());
-        assert_eq!(flow.output(), Some(json!({"a": 1})));
+        let mut flow = flow(vec![step("a"), step("b")]);
+        flow.succeed(0, Some(json!(1).into()), JsonObject::new())
+            .unwrap();
+        flow.succeed(1, None, JsonObject::new()).unwrap();
+        assert_eq!(flow.output().as_deref(), Some(r#"{"a":1}"#));
     }
 }

@@ -416,7 +416,7 @@ async fn bare_sandbox(config: &Config) -> Result<Cost> {
     let facts = Facts::by_hand(now);
     let call = Call {
         task: NAME.to_owned(),
-        context: context::of_call(Map::new(), &facts),
+        context: context::of_call([], &facts),
         facts: facts.of_run(now),
         grants: Arc::new(Grants::default()),
         secrets: Arc::default(),

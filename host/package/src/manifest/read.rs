@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{ENTRIES_MAX, Manifest, Task};
+use super::graph::TaskGraph;
+use super::{DEPENDENCIES_MAX, ENTRIES_MAX, Manifest, Task};
 use crate::grants::{GrantKind, KINDS};
 use crate::limits::{self, MAX_ATTEMPTS_MOST};
 use crate::requests::Requested;
@@ -94,8 +95,14 @@ fn task(mut section: Section<'_>, warnings: &mut Vec<String>) -> Read<Task> {
     Ok(task)
 }
 
-/// Check that ids are unique, and that dependencies are known and have no cycle; the error is a clause.
+/// Check that ids are unique, and that dependencies are known, not too many, and have no cycle; the error is a clause.
 fn check_tasks(tasks: &[Task]) -> Result<(), String> {
+    let dependencies: usize = tasks.iter().map(|task| task.depends_on.len()).sum();
+    if dependencies > DEPENDENCIES_MAX {
+        return Err(format!(
+            "has {dependencies} dependencies over all its tasks, and {DEPENDENCIES_MAX} are allowed: put a task between the many and those that depend on all of them"
+        ));
+    }
     let mut ids = BTreeSet::new();
     if let Some(task) = tasks.iter().find(|task| !ids.insert(task.id.as_str())) {
         return Err(format!("has two tasks with the id `{}`", task.id));
@@ -121,34 +128,12 @@ fn check_tasks(tasks: &[Task]) -> Result<(), String> {
             }
         }
     }
-    let mut checked = BTreeSet::new();
-    for task in tasks {
-        if let Some(cycle) = find_cycle(tasks, &[], &task.id, &mut checked) {
-            let cycle = cycle.join(" → ");
-            return Err(format!("has tasks that depend on each other: {cycle}"));
-        }
+    if let Some(cycle) = TaskGraph::of(tasks).cycle() {
+        let ids: Vec<&str> = cycle.into_iter().map(|place| &*tasks[place].id).collect();
+        let cycle = ids.join(" → ");
+        return Err(format!("has tasks that depend on each other: {cycle}"));
     }
     Ok(())
-}
-
-/// Return the first cycle of dependencies that `path`, a chain of dependencies, reaches through `id`. Its first task is
-/// repeated at the end. `checked` holds the tasks from which no cycle is reached.
-fn find_cycle<'t>(
-    tasks: &'t [Task],
-    path: &[&'t str],
-    id: &'t str,
-    checked: &mut BTreeSet<&'t str>,
-) -> Option<Vec<&'t str>> {
-    let longer = [path, &[id]].concat();
-    if let Some(start) = path.iter().position(|earlier| *earlier == id) {
-        return Some(longer[start..].to_vec());
-    }
-    if !checked.insert(id) {
-        return None;
-    }
-    let task = tasks.iter().find(|task| task.id == id)?;
-    let mut next = task.depends_on.iter();
-    next.find_map(|id| find_cycle(tasks, &longer, id, checked))
 }
 
 fn schedule(

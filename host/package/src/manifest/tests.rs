@@ -1,5 +1,8 @@
 use std::slice;
 
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
+use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 
 use super::*;
@@ -173,6 +176,95 @@ fn order_puts_dependencies_first_and_otherwise_keeps_the_declared_order() {
     );
     assert_eq!(manifest.order(Some("nothing")), None);
     assert_eq!(manifest.nearest_task("uplod"), Some("upload"));
+}
+
+/// Return a description of tasks called `t0`, `t1` and so on, each with the numbers of those that it depends on.
+fn graph(depends_on: &[Vec<usize>]) -> Value {
+    let tasks = depends_on.iter().enumerate().map(|(place, depends_on)| {
+        let ids: Vec<String> = depends_on
+            .iter()
+            .map(|before| format!("t{before}"))
+            .collect();
+        json!({"id": format!("t{place}"), "depends_on": ids})
+    });
+    json!({"tasks": tasks.collect::<Vec<_>>()})
+}
+
+/// The former definition of the order: again and again the first task whose dependencies are done.
+fn former_order(depends_on: &[Vec<usize>]) -> Vec<usize> {
+    let mut order: Vec<usize> = Vec::new();
+    while order.len() < depends_on.len() {
+        let is_next = |place: &usize| {
+            let mut before = depends_on[*place].iter();
+            !order.contains(place) && before.all(|before| order.contains(before))
+        };
+        let next = (0..depends_on.len()).find(is_next).unwrap();
+        order.push(next);
+    }
+    order
+}
+
+#[test]
+fn the_order_equals_its_former_definition() {
+    for seed in 0..300 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut tasks: Vec<usize> = (0..random.random_range(1..12)).collect();
+        tasks.shuffle(&mut random);
+        let mut depends_on = vec![Vec::new(); tasks.len()];
+        for (rank, &place) in tasks.iter().enumerate() {
+            let earlier = tasks[..rank].iter().copied();
+            depends_on[place] = earlier.filter(|_| random.random_bool(0.3)).collect();
+        }
+        let expected = former_order(&depends_on);
+        let expected: Vec<String> = expected.iter().map(|place| format!("t{place}")).collect();
+        let manifest = read(graph(&depends_on));
+        assert_eq!(ids(manifest.order(None)), expected, "seed {seed}");
+    }
+}
+
+#[test]
+fn many_layers_are_read_and_ordered_at_once() {
+    for layers in [40, 128] {
+        // The last layer comes first in the description, so that each task stands before those that it depends on.
+        let last = 2 * layers - 1;
+        let after = |place: usize| match place / 2 + 1 {
+            layer if layer == layers => Vec::new(),
+            layer => vec![2 * layer, 2 * layer + 1],
+        };
+        let depends_on: Vec<Vec<usize>> = (0..=last).map(after).collect();
+        let manifest = read(graph(&depends_on));
+        let order = ids(manifest.order(None));
+        assert_eq!(
+            (order.len(), order[0]),
+            (2 * layers, &*format!("t{}", last - 1))
+        );
+        assert_eq!(ids(manifest.order(Some("t0"))).len(), 2 * layers - 1);
+        // The search for a cycle follows each dependency once, too.
+        let mut with_cycle = depends_on;
+        with_cycle[last] = vec![last - 1];
+        with_cycle[last - 1] = vec![last];
+        let cycle = format!("t{} → t{last} → t{}", last - 1, last - 1);
+        let expected = format!("`tasks` has tasks that depend on each other: {cycle}");
+        assert_eq!(fault(graph(&with_cycle)), expected);
+    }
+}
+
+#[test]
+fn a_package_has_at_most_so_many_dependencies() {
+    let depends_on = |last: usize| -> Vec<Vec<usize>> {
+        let full = (0..256).map(|place: usize| match place {
+            // 32 tasks that depend on 128 others.
+            128..160 => (0..128).collect(),
+            160 => (0..last).collect(),
+            _ => Vec::new(),
+        });
+        full.collect()
+    };
+    assert_eq!(read(graph(&depends_on(0))).tasks.len(), 256);
+    assert_eq!(
+        fault(graph(&depends_on(1))),
+        "`tasks` has 4097 dependencies over all its tasks, and 4096 are allowed: put a task between the many and those that depend on all of them"
+    );
 }
 
 #[test]

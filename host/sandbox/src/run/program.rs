@@ -5,7 +5,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 
@@ -13,6 +13,7 @@ use crate::bindings::campanile::task::types::Failure;
 use crate::capability::shared::{Call, Shared};
 use crate::capability::stdio::Capture;
 use crate::grants::ENV_PREFIX;
+use crate::json::JsonText;
 use crate::limits::Limits;
 
 /// The exit code of a program that must not be called again with the same context: `EX_DATAERR` of `sysexits.h`.
@@ -44,13 +45,13 @@ pub(crate) fn set_input(wasi: &mut WasiCtxBuilder, mut context: String, shared: 
 pub(crate) struct TooLong(pub(crate) u64);
 
 /// Take the output from `stdout`; none when it holds anything but one JSON value. A text that was cut is never taken.
-pub(crate) fn take_output(stdout: &Capture, limits: &Limits) -> Result<Option<Value>, TooLong> {
+pub(crate) fn take_output(stdout: &Capture, limits: &Limits) -> Result<Option<JsonText>, TooLong> {
     let (bytes, dropped) = stdout.bytes();
     let value = bytes.trim_ascii();
     if value.is_empty() {
         return Ok(None);
     }
-    let parsed: Result<Value, _> = serde_json::from_slice(value);
+    let parsed: Result<JsonText, _> = serde_json::from_slice(value);
     let length = value.len() as u64 + dropped;
     match parsed {
         Ok(_) if length > limits.output_bytes_max as u64 => Err(TooLong(length)),
@@ -97,7 +98,7 @@ mod tests {
         text: &str,
         stdio_bytes_max: usize,
         output_bytes_max: usize,
-    ) -> Result<Option<Value>, TooLong> {
+    ) -> Result<Option<JsonText>, TooLong> {
         let limits = Limits {
             stdio_bytes_max,
             output_bytes_max,
@@ -108,10 +109,13 @@ mod tests {
 
     #[test]
     fn what_is_one_json_value_is_the_output() {
-        assert_eq!(of(" {\"n\": 1}\n\n", 64, 64), Ok(Some(json!({"n": 1}))));
-        assert_eq!(of("null", 64, 64), Ok(Some(Value::Null)));
+        assert_eq!(
+            of(" {\"n\": 1}\n\n", 64, 64),
+            Ok(Some(json!({"n": 1}).into()))
+        );
+        assert_eq!(of("null", 64, 64), Ok(Some(JsonText::null())));
         // Beyond what is kept as text, and within what an output may have.
-        assert_eq!(of("[1,2,3]\n", 2, 8), Ok(Some(json!([1, 2, 3]))));
+        assert_eq!(of("[1,2,3]\n", 2, 8), Ok(Some(json!([1, 2, 3]).into())));
         for text in [
             "",
             " \n",
@@ -132,7 +136,7 @@ mod tests {
         assert_eq!(of("ding dong", 4, 6), Ok(None));
         assert_eq!(of("{}\n{}\n{}\n", 4, 6), Ok(None));
         // A last blank counts for nothing.
-        assert_eq!(of("[1,2,3]\n", 64, 7), Ok(Some(json!([1, 2, 3]))));
+        assert_eq!(of("[1,2,3]\n", 64, 7), Ok(Some(json!([1, 2, 3]).into())));
     }
 
     #[test]

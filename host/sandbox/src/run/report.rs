@@ -1,5 +1,6 @@
 //! The report of a call: its result, what it printed and logged, and what it used.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use serde_json::Value;
 use crate::capability::logs::HOST_CONTEXT;
 use crate::capability::shared::Call;
 use crate::grants::Secrets;
+use crate::json::object_of;
 use crate::limits::{Resource, Usage};
 use crate::outcome::{Outcome, Report};
 use crate::run::redaction::Redaction;
@@ -144,10 +146,15 @@ fn redacted_here(mut report: Report, secrets: &Secrets) -> (Report, Duration) {
 /// Remove the values of secrets, wherever the task put them.
 fn redact(report: &mut Report, redaction: &Redaction) {
     if let Some(output) = &mut report.output {
-        redaction.json(output);
+        let mut value = output.value();
+        redaction.json(&mut value);
+        *output = value.into();
     }
     if let Some(context) = &mut report.context {
-        redaction.object(context);
+        let entries = mem::take(context).into_iter();
+        let mut entries = entries.map(|(key, value)| (key, value.value())).collect();
+        redaction.object(&mut entries);
+        *context = object_of(&entries);
     }
     if let Some(failure) = &mut report.failure {
         redaction.text(&mut failure.message);

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use campanile_model::text::duration_text;
-use serde_json::{Map, Value};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use wasmtime::WasmBacktrace;
 use wasmtime::component::ResourceTableError;
 
 use crate::bindings::campanile::task::types;
 use crate::capability::files::directories::Unopened;
+use crate::json::{JsonObject, JsonText};
 use crate::limits::{Limits, Resource};
 use crate::outcome::{Failure, Outcome};
 use crate::run::program::{self, TooLong};
@@ -35,8 +37,8 @@ pub(crate) type Verdict = Result<Success, Failure>;
 /// The values that a task returned, each with its length in bytes as the task wrote it.
 #[derive(Default)]
 pub(crate) struct Success {
-    pub(crate) output: Option<(Value, usize)>,
-    pub(crate) context: Option<(Map<String, Value>, usize)>,
+    pub(crate) output: Option<(JsonText, usize)>,
+    pub(crate) context: Option<(JsonObject, usize)>,
 }
 
 /// Decide the result of a call.
@@ -101,32 +103,42 @@ fn printed(state: &HostState) -> Verdict {
 }
 
 fn completed(completion: types::Completion, limits: &Limits) -> Verdict {
-    let parse = |name: &str, text: Option<String>| -> Result<Option<(Value, usize)>, Failure> {
-        let Some(text) = text else { return Ok(None) };
-        if text.len() > limits.output_bytes_max {
-            return Err(invalid_output(format!(
-                "the task's {name} has {} bytes and its limit is {}; {}",
-                text.len(),
-                limits.output_bytes_max,
-                return_less()
-            )));
-        }
-        let value = serde_json::from_str(&text);
-        let not_json = |error| invalid_output(format!("the task's {name} is not JSON: {error}"));
-        Ok(Some((value.map_err(not_json)?, text.len())))
-    };
-    let output = parse("output", completion.output)?;
-    let context = match parse("context", completion.context)? {
-        None => None,
-        Some((Value::Object(keys), bytes)) => Some((keys, bytes)),
-        Some(_) => {
-            return Err(invalid_output(
-                "the task's context is not a JSON object: return one, with the keys for dependent tasks"
+    let output = completion.output.as_deref();
+    let output = output.map(|text| {
+        parsed("output", text, limits)?
+            .map_err(|error| invalid_output(format!("the task's output is not JSON: {error}")))
+    });
+    let context = completion.context.as_deref();
+    let context = context.map(|text| {
+        parsed("context", text, limits)?.map_err(|error| {
+            invalid_output(match error.is_data() {
+                true => "the task's context is not a JSON object: return one, with the keys for dependent tasks"
                     .to_owned(),
-            ));
-        }
-    };
-    Ok(Success { output, context })
+                false => format!("the task's context is not JSON: {error}"),
+            })
+        })
+    });
+    Ok(Success {
+        output: output.transpose()?,
+        context: context.transpose()?,
+    })
+}
+
+/// Read a JSON text that the task returned, if it is within its limit. Return it with its length in bytes.
+fn parsed<T: DeserializeOwned>(
+    name: &str,
+    text: &str,
+    limits: &Limits,
+) -> Result<Result<(T, usize), serde_json::Error>, Failure> {
+    if text.len() > limits.output_bytes_max {
+        return Err(invalid_output(format!(
+            "the task's {name} has {} bytes and its limit is {}; {}",
+            text.len(),
+            limits.output_bytes_max,
+            return_less()
+        )));
+    }
+    Ok(serde_json::from_str(text).map(|value| (value, text.len())))
 }
 
 /// The task returned a failure.

@@ -63,7 +63,7 @@ async fn a_program_receives_its_context_its_run_info_and_its_name() {
     };
     check_each(context.clone(), recovered, |report, _| {
         assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
-        let output = report.output.as_ref().unwrap();
+        let output = report.output.as_ref().unwrap().value();
         assert_eq!(output["context"], context);
         assert_eq!(output["arguments"], json!(["test"]));
         let mut variables = output["env"].as_object().unwrap().clone();
@@ -187,7 +187,7 @@ async fn a_program_without_exit_or_imports_runs() {
     let body = "(drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 64)))";
     let prints = Arc::new(sandbox.load(&program(body)).unwrap());
     let report = sandbox.run(&prints, call()).await;
-    assert_eq!(report.output, Some(json!(["a"])), "{report:#?}");
+    assert_eq!(report.output, Some(json!(["a"]).into()), "{report:#?}");
     let silent = "(module (memory (export \"memory\") 1) (func (export \"_start\")))";
     let silent = Arc::new(sandbox.load(&wat::parse_str(silent).unwrap()).unwrap());
     assert_eq!(silent.form, Form::Preview1Command);
@@ -231,7 +231,11 @@ async fn a_program_reads_only_files_of_granted_directories() {
         });
     };
     check_each(context.clone(), granted, |report, _| {
-        assert_eq!(report.output, Some(json!("granted text")), "{report:#?}");
+        assert_eq!(
+            report.output,
+            Some(json!("granted text").into()),
+            "{report:#?}"
+        );
     })
     .await;
     check_each(
@@ -340,7 +344,7 @@ async fn a_library_for_preview_1_with_wit_metadata_runs_like_a_component() {
         .await;
     assert_eq!(
         report.output,
-        Some(json!({"greeting": "ciào"})),
+        Some(json!({"greeting": "ciào"}).into()),
         "{report:#?}"
     );
 }

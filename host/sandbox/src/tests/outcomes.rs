@@ -14,8 +14,8 @@ async fn a_completion_returns_output_and_context() {
     let guest = guest("").completes(Some(r#"{"rows":[1,2]}"#), Some(r#"{"next":"b"}"#));
     let report = run(guest).await;
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
-    assert_eq!(report.output, Some(json!({"rows": [1, 2]})));
-    assert_eq!(report.context.unwrap()["next"], "b");
+    assert_eq!(report.output, Some(json!({"rows": [1, 2]}).into()));
+    assert_eq!(report.context.unwrap()["next"].value(), "b");
     assert_eq!(report.failure, None);
     assert_eq!(report.usage.memory_peak_bytes, 2 * 65_536);
     assert!(report.usage.cpu_ms > 0.0);

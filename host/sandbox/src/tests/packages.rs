@@ -21,7 +21,7 @@ async fn a_core_module_with_wit_metadata_runs_like_a_component() {
     // The digest is the one of the file before its adaptation.
     assert_eq!(artifact.digest, ArtifactDigest::of(&module));
     let report = sandbox.run(&artifact, call()).await;
-    assert_eq!(report.output, Some(json!(7)));
+    assert_eq!(report.output, Some(json!(7).into()));
     let component = sandbox.load(&guest.component()).unwrap();
     assert_eq!(component.form, Form::TypedComponent);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, UdpSocket};
 
@@ -85,8 +85,8 @@ impl Guests {
 
 fn answered(report: &Report) {
     assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
-    let line = report.output.as_ref().map(|output| &output["line"]);
-    assert_eq!(line, Some(&Value::from("DING")));
+    let output = report.output.as_ref().unwrap().value();
+    assert_eq!(output["line"], "DING");
 }
 
 #[tokio::test(flavor = "multi_thread")]

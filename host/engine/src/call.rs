@@ -1,0 +1,214 @@
+//! One call of a task: its context, its record, and what its result means for the run.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::buckets::{BucketPermits, RunBuckets};
+use crate::crash;
+use crate::ctx::SharedCtx;
+use crate::secrets::Vault;
+use crate::versions::Version;
+use crate::work::{LastEnds, Work};
+use campanile_model::clock::Timestamp;
+use campanile_package::context::{ReservedKey, check_keys};
+use campanile_sandbox::{
+    Call, JsonObject, JsonText, Outcome, Report, Sandbox, StopSignal, Usage, World, object_text,
+};
+use campanile_schedule::policy::Delivery;
+use campanile_store::FailureKind;
+use campanile_store::task_runs::TaskRun;
+use campanile_workflow::graph::Step;
+use campanile_workflow::inheritance::{Inheritance, context_bytes};
+use campanile_workflow::outcome::{self, FailedCall};
+
+/// The most bytes of JSON that are read or merged on the host's own threads. It takes about a millisecond.
+const INLINE_BYTES_MAX: usize = 256 << 10;
+
+/// What calls the tasks of a host's runs.
+pub(crate) struct Caller {
+    ctx: SharedCtx,
+    sandbox: Arc<Sandbox>,
+    vault: Vault,
+    bucket_permits: BucketPermits,
+}
+
+/// One call of a task that is about to be made.
+pub(crate) struct TaskCall<'r> {
+    pub(crate) work: &'r Work,
+    pub(crate) version: &'r Version,
+    pub(crate) step: &'r Step,
+    pub(crate) attempt: i64,
+    pub(crate) inheritance: Inheritance,
+    pub(crate) last: &'r LastEnds,
+    pub(crate) stop: &'r StopSignal,
+}
+
+/// Why a call failed, and when to call the task again; never when the failure is final.
+pub(crate) type CallFailure = (FailureKind, String, Option<Timestamp>);
+
+impl Caller {
+    pub(crate) fn new(ctx: SharedCtx, sandbox: Arc<Sandbox>) -> Caller {
+        Caller {
+            vault: Vault::new(ctx.settings.secrets.clone()),
+            bucket_permits: BucketPermits::default(),
+            ctx,
+            sandbox,
+        }
+    }
+
+    /// Call one task in the sandbox. Return its record and its report; none when the host is shutting down.
+    pub(crate) async fn call(&self, call: TaskCall<'_>) -> Option<(TaskRun, Report)> {
+        let started_at = self.ctx.clock.now();
+        let (step, attempt) = (call.step.id.clone(), call.attempt);
+        let report = self.report(call).await?;
+        let finished_at = self.ctx.clock.now();
+        let output_bytes = report.output.as_ref().map_or(0, |json| json.as_str().len());
+        let bytes = output_bytes + report.context.as_ref().map_or(0, context_bytes);
+        // The record copies the output and the context.
+        on_json(bytes, move || {
+            let record = task_run(&step, attempt, started_at, finished_at, &report);
+            (record, report)
+        })
+        .await
+    }
+
+    /// Call one task in the sandbox, and return how the call ended.
+    async fn report(&self, call: TaskCall<'_>) -> Option<Report> {
+        let TaskCall {
+            work,
+            version,
+            step,
+            ..
+        } = call;
+        let without_call = |outcome, why| Some(Report::without_call(outcome, why));
+        if let Some(denial) = &version.denial {
+            return without_call(Outcome::Denied, denial.clone());
+        }
+        crash::point("before_call");
+        let grants = Arc::clone(&version.package.sidecar.grants);
+        let secrets = tokio::select! {
+            secrets = self.vault.values(grants.secret_names()) => secrets,
+            () = call.stop.dropped() => {
+                let why = "it was stopped before it was called";
+                return without_call(Outcome::Cancelled, why.to_owned());
+            }
+        };
+        let secrets = match secrets {
+            Ok(secrets) => Arc::new(secrets),
+            Err(error) => return without_call(Outcome::HostError, error.to_string()),
+        };
+        let facts = work.facts(call.attempt, call.last);
+        let run_facts = facts.of_run(work.launch.fire_time);
+        let bytes = call.inheritance.bytes() + call.last.bytes();
+        let inheritance = call.inheritance;
+        let context = match on_json(bytes, move || inheritance.context(&facts)).await? {
+            Ok(context) => context,
+            Err(conflict) => return without_call(Outcome::InvalidOutput, conflict.to_string()),
+        };
+        let call = Call {
+            context,
+            facts: run_facts,
+            grants,
+            secrets,
+            limits: step.limits.clone(),
+            world: World::real(Arc::new(RunBuckets {
+                db: self.ctx.db.clone(),
+                run: work.run_id,
+                fence: work.fence,
+                permits: self.bucket_permits.clone(),
+            })),
+            task: step.id.clone(),
+            stop: call.stop.clone(),
+        };
+        let report = self.sandbox.run(&version.artifact, call).await;
+        crash::point("after_call");
+        Some(report)
+    }
+}
+
+/// Do `work` on `bytes` bytes of JSON: here when they are few, else on a thread for work that blocks, so that a large
+/// context does not delay other runs, slots and leases. Return none when the host is shutting down.
+pub(crate) async fn on_json<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    if bytes <= INLINE_BYTES_MAX {
+        return Some(work());
+    }
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => Some(done),
+        Err(error) => match error.try_into_panic() {
+            // The panic ends this run, as it would have here.
+            Ok(panic) => resume_unwind(panic),
+            Err(_) => None,
+        },
+    }
+}
+
+/// Return the keys that a call passes on, or why it failed and when to call the task again.
+pub(crate) fn judge(
+    report: &mut Report,
+    step: &Step,
+    delivery: Delivery,
+    tries: i64,
+    now: Timestamp,
+) -> Result<JsonObject, CallFailure> {
+    let Some(kind) = outcome::failure_kind(report.outcome) else {
+        let gives = report.context.take().unwrap_or_default();
+        let refused = |refusal: ReservedKey| {
+            let kind = FailureKind::InvalidOutput;
+            (kind, refusal.to_string(), None)
+        };
+        let checked = check_keys(|key| gives.contains_key(key));
+        return checked.map(|()| gives).map_err(refused);
+    };
+    let failure = report.failure.as_ref();
+    let message = failure.map_or_else(String::new, |failure| failure.text());
+    let call = FailedCall {
+        kind,
+        retryable: failure.is_some_and(|failure| failure.retryable),
+        retry_after: failure.and_then(|failure| failure.retry_after),
+        may_repeat: delivery == Delivery::AtLeastOnce
+            || failure.is_some_and(|failure| failure.precedes_call),
+        tries,
+        attempts_max: step.attempts_max,
+    };
+    let retry_at = outcome::retry_at(call, now, rand::random_range(-1.0..=1.0));
+    Err((kind, message, retry_at))
+}
+
+fn task_run(
+    task: &str,
+    attempt: i64,
+    started_at: Timestamp,
+    finished_at: Timestamp,
+    report: &Report,
+) -> TaskRun {
+    let context = report.context.as_ref().map(|context| {
+        let entries = context.iter();
+        object_text(entries.map(|(key, value)| (key.as_str(), value.as_str())))
+    });
+    TaskRun {
+        succeeded: report.failure.is_none(),
+        output: report.output.as_ref().map(JsonText::to_string),
+        context,
+        stdout: report.stdout.clone(),
+        stderr: report.stderr.clone(),
+        logs: serde_json::to_string(&report.logs).unwrap_or_default(),
+        wall_ms: report.usage.wall_ms,
+        cpu_ms: report.usage.cpu_ms,
+        memory_peak_bytes: i64::try_from(report.usage.memory_peak_bytes).unwrap_or(i64::MAX),
+        ..TaskRun::succeeded(task, attempt, started_at, finished_at)
+    }
+}
+
+/// What a call used, as it is kept: `{"memory":[used, limit], …}`.
+pub(crate) fn usage_text(usage: &Usage) -> String {
+    let shares = usage.shares.iter().map(|share| {
+        let of = vec![share.used.into(), share.limit.into()];
+        (share.resource.as_str().to_owned(), Value::Array(of))
+    });
+    Value::Object(shares.collect()).to_string()
+}

@@ -1,0 +1,282 @@
+//! JSON as text. What tasks return and pass on is checked once and kept as text, because parsed JSON takes up to 70 times
+//! the memory of its text.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+/// A JSON value as text without spaces. Clones share the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonText(Arc<str>);
+
+/// The entries of a JSON object.
+pub type JsonObject = BTreeMap<String, JsonText>;
+
+impl JsonText {
+    /// Return the JSON value `null`.
+    pub fn null() -> JsonText {
+        JsonText("null".into())
+    }
+
+    /// Check `text`, and return it without spaces. A text that is accepted here is accepted by every JSON reader.
+    ///
+    /// # Errors
+    ///
+    /// When `text` is not one JSON value, or nests more than 128 deep.
+    pub fn parse(text: &str) -> Result<JsonText, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Return the parsed value, which may take 70 times the memory of the text.
+    pub fn value(&self) -> Value {
+        // The text was checked.
+        serde_json::from_str(&self.0).unwrap_or_default()
+    }
+
+    /// Whether both are the same value. The order of keys makes no difference.
+    pub fn is_same(&self, other: &JsonText) -> bool {
+        // Another order of keys gives a text of the same length.
+        self == other || (self.0.len() == other.0.len() && self.sorted() == other.sorted())
+    }
+
+    /// Return the text with the keys of every object in byte order.
+    fn sorted(&self) -> Option<String> {
+        let mut reader = serde_json::Deserializer::from_str(&self.0);
+        rewritten(&mut reader, true).ok()
+    }
+}
+
+impl From<&Value> for JsonText {
+    fn from(value: &Value) -> JsonText {
+        JsonText(value.to_string().into())
+    }
+}
+
+impl From<Value> for JsonText {
+    fn from(value: Value) -> JsonText {
+        JsonText::from(&value)
+    }
+}
+
+impl fmt::Display for JsonText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for JsonText {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.value().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for JsonText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<JsonText, D::Error> {
+        let text = rewritten(deserializer, false)?;
+        Ok(JsonText(text.into()))
+    }
+}
+
+/// Return the entries of a parsed object.
+pub fn object_of(parsed: &Map<String, Value>) -> JsonObject {
+    let entries = parsed.iter();
+    entries
+        .map(|(key, value)| (key.clone(), value.into()))
+        .collect()
+}
+
+/// Return the text of the JSON object with these entries, each a key and its value as JSON.
+pub fn object_text<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) -> String {
+    let mut text = String::from("{");
+    for (key, value) in entries {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        text.push_str(&Value::from(key).to_string());
+        text.push(':');
+        text.push_str(value);
+    }
+    text.push('}');
+    text
+}
+
+/// Return the JSON of `reader` without spaces, and with sorted keys if `is_sorted`.
+fn rewritten<'de, D: Deserializer<'de>>(reader: D, is_sorted: bool) -> Result<String, D::Error> {
+    let mut text = Vec::new();
+    let rewriter = Rewriter {
+        text: &mut text,
+        prefix: b"",
+        is_sorted,
+    };
+    rewriter.deserialize(reader)?;
+    String::from_utf8(text).map_err(Error::custom)
+}
+
+/// Appends one JSON value to a text while it is read, and keeps nothing else of it.
+struct Rewriter<'t> {
+    text: &'t mut Vec<u8>,
+    /// Written before the value, if there is one.
+    prefix: &'static [u8],
+    is_sorted: bool,
+}
+
+impl Rewriter<'_> {
+    fn next(&mut self, prefix: &'static [u8]) -> Rewriter<'_> {
+        Rewriter {
+            text: self.text,
+            prefix,
+            is_sorted: self.is_sorted,
+        }
+    }
+
+    fn write<E: Error>(self, value: &impl Serialize) -> Result<(), E> {
+        serde_json::to_writer(self.text, value).map_err(E::custom)
+    }
+
+    fn sorted_map<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let mut entries = BTreeMap::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let mut text = Vec::new();
+            map.next_value_seed(Rewriter {
+                text: &mut text,
+                prefix: b":",
+                is_sorted: true,
+            })?;
+            entries.insert(key, text);
+        }
+        self.text.push(b'{');
+        for (place, (key, value)) in entries.into_iter().enumerate() {
+            if place > 0 {
+                self.text.push(b',');
+            }
+            serde_json::to_writer(&mut *self.text, &key).map_err(Error::custom)?;
+            self.text.extend(value);
+        }
+        self.text.push(b'}');
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Rewriter<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
+        self.text.extend(self.prefix);
+        reader.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Rewriter<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        self.write(&())
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
+        self.write(&value)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
+        self.write(&value)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
+        self.write(&value)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
+        self.write(&value)
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<(), E> {
+        self.write(&value)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
+        let mut prefix: &[u8] = b"[";
+        while items.next_element_seed(self.next(prefix))?.is_some() {
+            prefix = b",";
+        }
+        if prefix == b"[" {
+            self.text.push(b'[');
+        }
+        self.text.push(b']');
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        if self.is_sorted {
+            return self.sorted_map(map);
+        }
+        let mut prefix: &[u8] = b"{";
+        while map.next_key_seed(self.next(prefix))?.is_some() {
+            map.next_value_seed(self.next(b":"))?;
+            prefix = b",";
+        }
+        if prefix == b"{" {
+            self.text.push(b'{');
+        }
+        self.text.push(b'}');
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_text_loses_its_spaces_and_nothing_else() {
+        let value =
+            json!({"b": [1, -2, 1.5, 1e300, true, null, []], "a": {"é\n\"": "x y", "": {}}});
+        let spaced = serde_json::to_string_pretty(&value).unwrap();
+        let text = JsonText::parse(&spaced).unwrap();
+        assert_eq!(text.as_str(), value.to_string());
+        assert_eq!(text.value(), value);
+        assert_eq!(text, JsonText::from(&value));
+    }
+
+    #[test]
+    fn what_other_readers_refuse_is_refused() {
+        let deep = "[".repeat(200) + &"]".repeat(200);
+        for text in ["", "{", "1 2", "\"\\ud800\"", "1e400", "nul", deep.as_str()] {
+            assert!(JsonText::parse(text).is_err(), "{text:?}");
+            assert!(serde_json::from_str::<Value>(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_order_of_keys_makes_no_difference_and_a_value_does() {
+        let of = |text: &str| JsonText::parse(text).unwrap();
+        let one = of(r#"{"a": 1, "b": [{"c": 2, "d": 3}]}"#);
+        assert!(one.is_same(&of(r#"{"b": [{"d": 3, "c": 2}], "a": 1}"#)));
+        assert!(!one.is_same(&of(r#"{"b": [{"d": 2, "c": 3}], "a": 1}"#)));
+        assert!(!one.is_same(&of(r#"{"a": 1}"#)));
+    }
+
+    #[test]
+    fn entries_make_an_object_again() {
+        let object = json!({"a": 1, "q\"": {"x": null}});
+        let entries = object_of(object.as_object().unwrap());
+        let entries = entries
+            .iter()
+            .map(|(key, value)| (key.as_str(), value.as_str()));
+        assert_eq!(object_text(entries), object.to_string());
+        assert_eq!(object_text([]), "{}");
+    }
+}

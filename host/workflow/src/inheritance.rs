@@ -1,0 +1,124 @@
+//! The context of a step: the keys of the run, and those that the steps before it pass on.
+
+use std::collections::BTreeMap;
+use std::iter::once;
+use std::sync::Arc;
+
+use crate::context::{self, Facts};
+use crate::graph::Graph;
+use campanile_sandbox::{JsonObject, JsonText};
+
+/// What each key costs besides its text and that of its value, in bytes.
+const KEY_BYTES: usize = 64;
+
+/// Return the bytes that a context counts: keys, values, and 64 bytes for each key.
+pub fn context_bytes(context: &JsonObject) -> usize {
+    let entries = context.iter();
+    entries
+        .map(|(key, value)| key.len() + value.as_str().len() + KEY_BYTES)
+        .sum()
+}
+
+/// The contexts from which the context of one step is merged. It shares their texts, so that a large merge can be done on
+/// another thread.
+#[derive(Debug)]
+pub struct Inheritance {
+    pub(crate) graph: Arc<Graph>,
+    pub(crate) place: usize,
+    /// The keys of the run.
+    pub(crate) user: Arc<JsonObject>,
+    /// The steps that `place` depends on, in their order, each with the keys that it passes on.
+    pub(crate) passed: Vec<(usize, Arc<JsonObject>)>,
+}
+
+/// Two tasks that do not depend on each other passed on different values of one key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "tasks `{first}` and `{second}` set the context key `{key}` to different values, and `{reader}` depends on both; let only one of them set it"
+)]
+pub struct ContextConflict {
+    key: String,
+    first: String,
+    second: String,
+    reader: String,
+}
+
+/// The value of a key, and the steps that set it and that no later step overrides.
+struct Inherited<'c> {
+    value: &'c JsonText,
+    setter: usize,
+    others: Vec<usize>,
+}
+
+impl Inheritance {
+    /// Return at most how many bytes the merged context has, without the keys of the host.
+    pub fn bytes(&self) -> usize {
+        let passed = self.passed.iter();
+        let passed: usize = passed.map(|(_, context)| context_bytes(context)).sum();
+        context_bytes(&self.user) + passed
+    }
+
+    /// Return the context of one call as text, with the values of the reserved keys.
+    ///
+    /// # Errors
+    ///
+    /// When two tasks that do not depend on each other passed on different values of one key.
+    pub fn context(&self, facts: &Facts) -> Result<String, ContextConflict> {
+        Ok(context::of_call(self.merged()?, facts))
+    }
+
+    /// Return the keys of the run, overridden by the keys that are passed on.
+    fn merged(&self) -> Result<BTreeMap<&str, &JsonText>, ContextConflict> {
+        let user = self.user.iter().map(|(key, value)| (key.as_str(), value));
+        let mut merged: BTreeMap<&str, &JsonText> = user.collect();
+        let inherited = self.inherited()?.into_iter();
+        merged.extend(inherited.map(|(key, inherited)| (key, inherited.value)));
+        Ok(merged)
+    }
+
+    /// Return the keys that are passed on. A step's value overrides those of the steps that it depends on; all values of a
+    /// key that are not overridden must be the same.
+    fn inherited(&self) -> Result<BTreeMap<&str, Inherited<'_>>, ContextConflict> {
+        let mut inherited: BTreeMap<&str, Inherited<'_>> = BTreeMap::new();
+        // The latest steps first, so that a value comes after all that may override it.
+        let passed = self.passed.iter().rev();
+        let entries = passed.flat_map(|(setter, context)| {
+            let entries = context.iter();
+            entries.map(move |(key, value)| (*setter, key.as_str(), value))
+        });
+        for (setter, key, value) in entries {
+            let Some(found) = inherited.get_mut(key) else {
+                let others = Vec::new();
+                let first = Inherited {
+                    value,
+                    setter,
+                    others,
+                };
+                inherited.insert(key, first);
+                continue;
+            };
+            let mut setters = once(&found.setter).chain(&found.others);
+            if setters.any(|later| self.graph.is_before(setter, *later)) {
+                continue;
+            }
+            if !value.is_same(found.value) {
+                return Err(self.conflict(key, setter, found.setter));
+            }
+            found.others.push(setter);
+        }
+        Ok(inherited)
+    }
+
+    fn conflict(&self, key: &str, first: usize, second: usize) -> ContextConflict {
+        let id = |place: usize| self.graph.steps()[place].id.clone();
+        ContextConflict {
+            key: key.to_owned(),
+            first: id(first),
+            second: id(second),
+            reader: id(self.place),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
