@@ -103,3 +103,46 @@ async fn a_refused_file_is_not_loaded_again_until_it_is_touched(place: Place) {
     });
     stop(&mut host);
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_process_that_loads_a_file_is_confined_before_it_reads_it() {
+    let cache = tempfile::tempdir().unwrap();
+    let settings = serde_json::json!({
+        "package": "x",
+        "cache_dir": cache.path(),
+        "memory_bytes_max": 1 << 20,
+        "stack_bytes_max": 1 << 20,
+        "limits": {"memory_bytes": 128 << 20, "time": {"secs": 7, "nanos": 0}},
+    });
+    let mut loading = crate::site::command(cache.path(), ["load-package", &settings.to_string()])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let about = |file: &str| {
+        let path = format!("/proc/{}/{file}", loading.id());
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let words = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        words.collect::<Vec<_>>()
+    };
+    let has = |file: &str, expected: &str| {
+        eventually(
+            || match about(file).iter().any(|line| line.starts_with(expected)) {
+                true => Ok(()),
+                false => Err(format!("no `{expected}` in {:#?}", about(file))),
+            },
+        );
+    };
+    has("status", "Seccomp: 2");
+    has("status", "NoNewPrivs: 1");
+    has("limits", "Max data size 134217728 134217728");
+    has("limits", "Max cpu time 14 14");
+    has("limits", "Max core file size 0 0");
+    drop(loading.stdin.take());
+    let found = loading.wait_with_output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    assert!(found.contains("refused"), "{found}");
+}
