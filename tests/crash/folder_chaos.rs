@@ -104,7 +104,7 @@ impl FolderChaos {
 
     /// Return the pause before the next change: mostly short, sometimes long enough for a scan of an unchanged folder.
     pub fn pause(&mut self) -> Duration {
-        Duration::from_millis(match self.random.random_ratio(1, 25) {
+        Duration::from_millis(match self.random.random_ratio(1, 15) {
             true => self.random.random_range(500..800),
             false => self.random.random_range(0..25),
         })
