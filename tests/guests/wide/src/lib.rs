@@ -33,9 +33,7 @@ fn reader(name: &str, givers: usize) -> Task {
 fn package() -> Package {
     let package = Package::new("wide", env!("CARGO_PKG_VERSION"));
     let package = (0..GIVERS).map(giver).fold(package, Package::task);
-    package
-        .task(reader("few", FEW))
-        .task(reader("all", GIVERS))
+    package.task(reader("few", FEW)).task(reader("all", GIVERS))
 }
 
 campanile_sdk::export!(package);
