@@ -77,7 +77,7 @@ pub fn size_text(bytes: u64) -> String {
 ///
 /// A task writes its log lines and failures; printed raw, they could clear the operator's terminal,
 /// set its title or show one thing while meaning another. Characters that turn the direction of
-/// writing, and those that nobody sees, are treated as controls for the same reason.
+/// writing, and invisible ones, are treated as controls for the same reason.
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, |character, safe| {
         // Writing to a String cannot fail.
@@ -122,7 +122,7 @@ pub fn printable_lines(text: &str) -> String {
     printable(text).trim_end().replace('\n', "\n    | ")
 }
 
-/// The characters that nobody sees although they stand in a text: Unicode's property `Default_Ignorable_Code_Point`,
+/// The invisible characters: Unicode's property `Default_Ignorable_Code_Point`,
 /// with the marks of direction, and the marks of annotations.
 ///
 /// The selectors of a symbol's or an emoji's form, U+FE00 to U+FE0F, are left out: they are common in harmless texts.
