@@ -155,7 +155,7 @@ pub fn launch_of_slot(
     }
 }
 
-/// Return what is recorded of a decision of the overlap policy: the decision, its reason, and the preferred launch.
+/// Return the columns of an overlap decision: the decision, its reason, and the preferred launch.
 pub fn recorded(decision: OverlapDecision) -> (Decision, Option<&'static str>, Option<LaunchId>) {
     match decision {
         OverlapDecision::Start => (Decision::Launched, None, None),

@@ -1,9 +1,9 @@
 //! Loading a package: checking and compiling its file, and reading its description.
 //!
 //! A file in the plugins folder needs no grant to do harm while it is read and compiled. A host therefore loads each
-//! file in a process of its own first (`process`), which the kernel confines (`confine`). Only a file that this process
-//! has loaded is read by the host, which finds the compiled code in the cache. What a process has found is kept
-//! (`verdicts`), so that the next start of the host needs no process for the same file.
+//! file in a child process first (`process`), which the kernel confines (`confine`). The host reads only files that a
+//! child process has accepted, and finds their compiled code in the cache. The host keeps each verdict (`verdicts`), so
+//! that its next start needs no child process for the same file.
 
 use std::sync::Arc;
 
@@ -62,10 +62,10 @@ pub struct PackageLoader {
 }
 
 impl PackageLoader {
-    /// Return a loader that loads each file in a process of its own before this process reads it.
+    /// Return a loader that loads each file in a child process before the host reads it.
     ///
-    /// The process is this program with the arguments `args` and, as the last one, the settings of the load. It must
-    /// hand that one to [`load_in_this_process`].
+    /// The child process runs this program with `args`, followed by one argument: the settings of the load. The program
+    /// must pass that argument to [`load_in_this_process`].
     ///
     /// # Errors
     /// A sentence, when the sandbox cannot start or there is no folder for compiled code.

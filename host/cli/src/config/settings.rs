@@ -167,7 +167,7 @@ table! {
 }
 
 table! {
-    /// `[packages]`: how files of the plugins folder are loaded, each in a process of its own.
+    /// `[packages]`: the limits of the process that loads a file of the plugins folder.
     Packages {
         /// The most memory of the process. A file that needs more is refused.
         load_memory_bytes "load_memory": u64 = 512 << 20, size(64 << 20, 64 << 30);

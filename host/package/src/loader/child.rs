@@ -1,7 +1,6 @@
-//! The process that loads one file: it reads the file from stdin and writes a [`Verdict`] to stdout.
+//! The child process: it reads one file from stdin, compiles it, and writes a [`Verdict`] to stdout.
 //!
-//! It confines itself before it reads the first byte. Its compiled code is left in the cache of compiled code, where
-//! the host finds it.
+//! It confines itself before it reads the first byte. It leaves the compiled code in the cache, where the host finds it.
 
 use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
@@ -19,7 +18,9 @@ use crate::assemble::FILE_BYTES_MAX;
 /// nested too deeply ends this process and never the host.
 const STACK_BYTES: usize = 1 << 20;
 
-/// Load the file on stdin, and write what was found to stdout. Call it before this process has a second thread.
+/// Load the file on stdin, and write the verdict to stdout.
+///
+/// The caller must not have started a second thread: the kernel would not confine that thread.
 pub fn load_in_this_process(settings: &str) -> ExitCode {
     let settings: ChildSettings = match serde_json::from_str(settings) {
         Ok(settings) => settings,

@@ -1,4 +1,4 @@
-//! What the kernel keeps from a process that loads a file.
+//! The restrictions of the child process, which the kernel enforces.
 //!
 //! * Resource limits: memory, processor time, the size of a file, open files, no core dump.
 //! * Landlock, where the kernel has it: of the file system, only the folder of compiled code; no network.
@@ -64,7 +64,7 @@ const DENIED: [i64; 29] = [
 /// Confine this process, for good. It must have one thread.
 ///
 /// # Errors
-/// When the kernel refuses a limit. Where it has no Landlock or seccomp, the process goes on without.
+/// When the kernel refuses a limit. A kernel without Landlock or seccomp is not an error: the other limits still apply.
 pub(super) fn confine(settings: &ChildSettings) -> Result<(), String> {
     limit(settings)?;
     // The priority is a matter of speed, not of safety.

@@ -1,4 +1,4 @@
-//! What a host and the process that loads a file for it tell each other.
+//! The data that the host and the child process exchange.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +22,7 @@ impl LoadLimits {
     }
 }
 
-/// What the process is told by its parent.
+/// The settings that the host passes to the child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct ChildSettings {
     pub(super) package: String,
@@ -32,7 +32,7 @@ pub(super) struct ChildSettings {
     pub(super) limits: LoadLimits,
 }
 
-/// What the process found.
+/// The result of a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Verdict {

@@ -1,4 +1,4 @@
-//! The host's side of a process that loads one file: start it, hand it the file, read what it found, name its end.
+//! The host's side of a load: start the child process, pass it the file, read the verdict, and explain a failure.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
