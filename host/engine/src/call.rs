@@ -119,6 +119,7 @@ impl Caller {
                 fence: work.fence,
                 permits: self.bucket_permits.clone(),
             })),
+            package: version.package.name.clone(),
             task: step.id.clone(),
             stop: call.stop.clone(),
         };

@@ -80,6 +80,7 @@ impl PreparedStage<'_> {
         let user = object_of(&stage.context);
         let user = user.iter().map(|(key, value)| (key.as_str(), value));
         let call = Call {
+            package: subject.manifest.package.clone(),
             task: stage.task.clone(),
             context: context::of_call(user, facts),
             facts: facts.of_run(scheduled_time),

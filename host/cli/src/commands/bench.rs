@@ -415,6 +415,7 @@ async fn bare_sandbox(config: &Config) -> Result<Cost> {
     let now = clock.now();
     let facts = Facts::by_hand(now);
     let call = Call {
+        package: NAME.to_owned(),
         task: NAME.to_owned(),
         context: context::of_call([], &facts),
         facts: facts.of_run(now),

@@ -27,6 +27,8 @@ const LOOKUPS_MAX: usize = 4;
 /// One call to make.
 #[derive(Clone)]
 pub struct Call {
+    /// The package of the task. What the calls of all packages share is shared fairly between packages.
+    pub package: String,
     pub task: String,
     /// A JSON object, as text.
     pub context: String,
@@ -43,6 +45,7 @@ impl Call {
     /// Return a call at `now` without grants, within `limits`.
     pub(crate) fn ungranted(limits: Limits, now: Timestamp) -> Call {
         Call {
+            package: String::new(),
             task: String::new(),
             context: String::new(),
             facts: RunFacts {

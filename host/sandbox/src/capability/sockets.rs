@@ -4,6 +4,7 @@
 //! its address is not granted and no granted name led to it.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::vec;
@@ -141,8 +142,12 @@ impl SocketGate {
             return Err(ErrorCode::AccessDenied);
         }
         let permits = &self.shared.lookup_permits;
-        let found = look_up(host.clone(), 0, permits).await;
-        let found = found.map_err(|_| ErrorCode::NameUnresolvable)?;
+        let package = &self.shared.call.package;
+        let found = look_up(package, host.clone(), 0, permits).await;
+        let found = found.map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut => ErrorCode::TemporaryResolverFailure,
+            _ => ErrorCode::NameUnresolvable,
+        })?;
         let mut resolved = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
         let mut addresses: Vec<IpAddr> = Vec::new();
         for ip in found.iter().map(|address| address.ip().to_canonical()) {

@@ -33,6 +33,7 @@ pub fn sandbox_at(clock: Clock) -> Sandbox {
 /// Return a call without grants.
 pub fn call() -> Call {
     Call {
+        package: "package".to_owned(),
         task: "test".to_owned(),
         context: "{}".to_owned(),
         facts: RunFacts {

@@ -69,10 +69,14 @@ async fn resolve(destination: &Destination, shared: &Shared) -> Result<Vec<Socke
         return Ok(vec![SocketAddr::new(ip, destination.port)]);
     }
     let permits = &shared.lookup_permits;
-    let found = look_up(destination.host.clone(), destination.port, permits).await;
-    let addresses = found.map_err(|error| Error::DnsError {
-        rcode: Some(error.to_string()),
-        info_code: None,
+    let (host, port) = (destination.host.clone(), destination.port);
+    let found = look_up(&shared.call.package, host, port, permits).await;
+    let addresses = found.map_err(|error| match error.kind() {
+        io::ErrorKind::TimedOut => Error::DnsTimeout,
+        _ => Error::DnsError {
+            rcode: Some(error.to_string()),
+            info_code: None,
+        },
     })?;
     if addresses.is_empty() {
         return Err(Error::DestinationNotFound);
