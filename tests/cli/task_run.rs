@@ -289,6 +289,33 @@ fn a_directory_needs_a_grant_and_a_write_needs_write_access() {
 }
 
 #[test]
+fn a_task_writes_to_a_directory_only_within_its_quota() {
+    let quota = format!("{}max_bytes = '8KiB'\n", DATA.replace("'read'", "'write'"));
+    let folder = guests_folder(Some(&quota));
+    let write = |name: &str| {
+        let file = json!({"path": format!("/data/{name}"), "text": "dong"});
+        run_in_folder(folder.path(), "write_file", &file)
+    };
+    let (code, report) = write("new.txt");
+    assert_eq!(code, 0, "{report:#}");
+    assert_eq!(
+        report["usage"]["directories"],
+        json!([{"guest": "/data", "bytes": 8192, "max_bytes": 8192, "files": 2, "max_files": null}])
+    );
+    let (code, report) = write("more.txt");
+    assert_eq!(code, 1, "{report:#}");
+    let message = report["failure"]["message"].as_str().expect("a message");
+    assert!(
+        message.starts_with("/data is full: it holds 8KiB of the 8KiB that its quota allows")
+            && message.contains("raise `max_bytes`"),
+        "{message}"
+    );
+    assert!(!folder.path().join("data/more.txt").exists());
+    let (code, report) = write("new.txt");
+    assert_eq!(code, 0, "{report:#}");
+}
+
+#[test]
 fn a_task_sees_only_the_configuration_and_variables_of_its_sidecar() {
     let ungranted = guests_folder(None);
     let config =

@@ -212,6 +212,7 @@ impl TaskTest {
             guest: guest.into(),
             host,
             writable,
+            quota: campanile_sandbox::DirectoryQuota::default(),
         });
         self
     }

@@ -5,6 +5,7 @@
 //! ```text
 //! ["config","bucket"]
 //! ["directory","read","/source","/srv/photos"]
+//! ["directory","write","/out","/srv/out","max_bytes=1GiB","max_files=1000"]
 //! ["env","TOKEN"]
 //! ["http","https","example.com","","443","GET,HEAD"]
 //! ["keyvalue","write","default","backup/default"]
@@ -106,6 +107,7 @@ mod tests {
                 host: "/srv/a b".into(),
                 guest: "/source".to_owned(),
                 writable: true,
+                quota: campanile_sandbox::DirectoryQuota::default(),
             }],
             env: [("TOKEN".to_owned(), "hunter2".to_owned())].into(),
             http: vec![
@@ -163,6 +165,25 @@ mod tests {
         let mut public = some();
         public.sockets[0].private = false;
         assert_ne!(GrantRecord::of(&public).hash, GrantRecord::of(&some()).hash);
+    }
+
+    #[test]
+    fn a_quota_is_part_of_the_text() {
+        let mut limited = some();
+        let quota = &mut limited.directories[0].quota;
+        quota.max_bytes = Some(3 << 29);
+        quota.max_files = Some(1000);
+        let record = GrantRecord::of(&limited);
+        let line =
+            r#"["directory","write","/source","/srv/a b","max_bytes=1536MiB","max_files=1000"]"#;
+        assert!(record.text.contains(line), "{}", record.text);
+        assert_eq!(
+            shown(line),
+            "directory write /source /srv/a b max_bytes=1536MiB max_files=1000"
+        );
+        assert_eq!(read(&record.text), RecordedGrants::from(&limited));
+        limited.directories[0].quota.max_files = None;
+        assert_ne!(GrantRecord::of(&limited), record);
     }
 
     #[test]

@@ -145,6 +145,7 @@ mod tests {
             host: "/srv".into(),
             guest: guest.to_owned(),
             writable,
+            quota: campanile_sandbox::DirectoryQuota::default(),
         }
     }
 

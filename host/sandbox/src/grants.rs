@@ -35,6 +35,32 @@ pub struct DirectoryGrant {
     /// The path under which the task sees it, such as `/source`.
     pub guest: String,
     pub writable: bool,
+    /// Only for a writable directory.
+    pub quota: DirectoryQuota,
+}
+
+/// How much a directory may hold. A task may not make it grow beyond that.
+///
+/// Everything below the directory counts, whoever put it there. A file counts its size in whole blocks of
+/// [`QUOTA_BLOCK_BYTES`], and every entry at least one block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DirectoryQuota {
+    pub max_bytes: Option<u64>,
+    /// Files, directories and links.
+    pub max_files: Option<u64>,
+}
+
+/// What the smallest entry of a directory counts for its quota.
+pub const QUOTA_BLOCK_BYTES: u64 = 4 << 10;
+
+/// The most entries that a directory with a quota may have: more take too long to count.
+pub const QUOTA_FILES_MOST: u64 = 1_000_000;
+
+impl DirectoryQuota {
+    /// Whether there is any limit.
+    pub fn is_set(&self) -> bool {
+        self.max_bytes.is_some() || self.max_files.is_some()
+    }
 }
 
 /// A set of HTTP requests that a task may make.

@@ -43,11 +43,13 @@ pub use capability::shared::Call;
 pub use effects::{Crash, EffectObserver};
 pub use engine::{SandboxError, SandboxSettings};
 pub use grants::{
-    AccessMode, BucketGrant, DirectoryGrant, ENV_PREFIX, Grants, HttpGrant, Protocol, Secret,
-    Secrets, SocketGrant,
+    AccessMode, BucketGrant, DirectoryGrant, DirectoryQuota, ENV_PREFIX, Grants, HttpGrant,
+    Protocol, QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST, Secret, Secrets, SocketGrant,
 };
 pub use json::{JsonObject, JsonText, object_of, object_text};
-pub use limits::{LIMITS, LimitSpec, Limits, MEMORY_BYTES_LEAST, Resource, Share, Unit, Usage};
+pub use limits::{
+    DirectoryShare, LIMITS, LimitSpec, Limits, MEMORY_BYTES_LEAST, Resource, Share, Unit, Usage,
+};
 pub use load::artifact::Artifact;
 pub use load::recognise::{Form, imports_of};
 pub use load::refusal::Refusal;

@@ -261,6 +261,23 @@ pub struct Usage {
     /// Each measured resource of which the call used anything. `host_call`, `handles`, `http_wait` and
     /// `keyvalue_value` are not measured, and `run_context` only in a run of a host.
     pub shares: Vec<Share>,
+    /// Each granted directory with a quota that the call made grow, or tried to. Absent without one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<DirectoryShare>,
+}
+
+/// What a directory with a quota held when a call ended, as its quota counts: also what others put there. What was
+/// removed may still be included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct DirectoryShare {
+    /// The path under which the task sees the directory.
+    pub guest: String,
+    /// The files' sizes, in whole blocks of 4 KiB, and at least one block for each entry.
+    pub bytes: u64,
+    pub max_bytes: Option<u64>,
+    /// Files, directories and links.
+    pub files: u64,
+    pub max_files: Option<u64>,
 }
 
 #[cfg(test)]

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 use super::part::{Part, check_guest_path, is_writable};
 use super::{GrantKind, SidecarSource};
 use crate::toml_reader::{Error, Section};
-use campanile_sandbox::{AccessMode, DirectoryGrant, Grants};
+use campanile_model::text::size_text;
+use campanile_sandbox::{
+    AccessMode, DirectoryGrant, DirectoryQuota, Grants, QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST,
+};
 
 pub(super) static DIRECTORY: GrantKind = GrantKind {
     name: "directory",
@@ -14,6 +17,8 @@ pub(super) static DIRECTORY: GrantKind = GrantKind {
         "directories[].host | path | | | A directory of this machine. A relative path starts at the sidecar's folder.",
         "directories[].guest | path | | | The path under which the task sees the directory.",
         "directories[].access | \"read\" or \"write\" | | | Whether the task may change the directory.",
+        "directories[].max_bytes | size | unlimited | from `\"4KiB\"` | The most that the directory may hold, whoever put it there. Each file counts its size in whole blocks of 4 KiB, each entry at least one block. Beyond it, a task's write fails with the error `quota`. Only with `access = \"write\"`.",
+        "directories[].max_files | number | unlimited | 1 to 1000000 | The most files, directories and links below the directory, whoever put them there. Only with `access = \"write\"`.",
     ],
     entry: &["host = \"/a/directory/of/this/host\"", "guest", "access"],
     read,
@@ -22,7 +27,14 @@ pub(super) static DIRECTORY: GrantKind = GrantKind {
         let record = grants.map(|grant| {
             let host = grant.host.display().to_string();
             let access = AccessMode::of(grant.writable).to_string();
-            vec![access, grant.guest.clone(), host]
+            let mut record = vec![access, grant.guest.clone(), host];
+            let DirectoryQuota {
+                max_bytes,
+                max_files,
+            } = grant.quota;
+            record.extend(max_bytes.map(|most| format!("max_bytes={}", size_text(most))));
+            record.extend(max_files.map(|most| format!("max_files={most}")));
+            record
         });
         record.collect()
     },
@@ -52,12 +64,58 @@ fn read(
     if writable {
         check_writable(&host, place).map_err(|what| section.error("host", what))?;
     }
-    grants.directories.push(DirectoryGrant {
+    let quota = read_quota(section, writable)?;
+    let grant = DirectoryGrant {
         host,
         guest,
         writable,
-    });
+        quota,
+    };
+    if let Some(other) = grants.directories.iter().find(|one| evades(one, &grant)) {
+        let what = format_args!(
+            "is {}, and {} is also granted for writing as {}: the task could evade the quota of one through the other; grant one of them, grant one only for reading, or leave out the quotas",
+            grant.host.display(),
+            other.host.display(),
+            other.guest
+        );
+        return Err(section.error("host", what));
+    }
+    grants.directories.push(grant);
     Ok(())
+}
+
+/// Read `max_bytes` and `max_files`.
+fn read_quota(section: &mut Section<'_>, writable: bool) -> Result<DirectoryQuota, Error> {
+    let max_bytes = section.size("max_bytes", 0, i64::MAX as u64)?;
+    let max_files = section.number("max_files", 0, QUOTA_FILES_MOST)?;
+    for (key, most) in [("max_bytes", max_bytes), ("max_files", max_files)] {
+        let what = match most {
+            None => continue,
+            Some(_) if !writable => {
+                "limits what a task may write, and `access` is \"read\": leave the key out, or write `access = \"write\"`"
+            }
+            Some(0) => {
+                "is a quota of 0, with which nothing may be written: write `access = \"read\"`, or leave the key out"
+            }
+            Some(most) if key == "max_bytes" && most < QUOTA_BLOCK_BYTES => {
+                "is less than \"4KiB\", which the smallest file counts: write at least that"
+            }
+            Some(_) => continue,
+        };
+        return Err(section.error(key, what));
+    }
+    Ok(DirectoryQuota {
+        max_bytes,
+        max_files,
+    })
+}
+
+/// Whether a task with both grants could evade the quota of one of them: they are writable, and one directory contains
+/// the other.
+fn evades(one: &DirectoryGrant, other: &DirectoryGrant) -> bool {
+    let overlap = one.host.starts_with(&other.host) || other.host.starts_with(&one.host);
+    let has_quota = one.quota.is_set() || other.quota.is_set();
+    overlap && has_quota && one.writable && other.writable
 }
 
 /// Return where the directory at `path` is, without links: a link that is put in its place later is not granted.

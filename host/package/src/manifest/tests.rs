@@ -390,6 +390,7 @@ fn an_ungranted_request_comes_with_the_lines_that_grant_it() {
         host: "/srv".into(),
         guest: guest.to_owned(),
         writable,
+        quota: campanile_sandbox::DirectoryQuota::default(),
     };
     let mut grants = Grants {
         directories: vec![directory("/in", true), directory("/out", false)],

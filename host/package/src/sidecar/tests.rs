@@ -9,6 +9,8 @@ use crate::grants::GrantKind;
 use campanile_sandbox::{BucketGrant, DirectoryGrant, HttpGrant, Limits, Protocol, SocketGrant};
 use campanile_schedule::rule::RuleKind;
 
+mod quotas;
+
 fn env(name: &str) -> Option<OsString> {
     match name {
         "TOKEN" => Some("secret".into()),
@@ -122,6 +124,7 @@ fn a_whole_sidecar_is_read() {
             host: root.path().join("plugins/data"),
             guest: "/source".to_owned(),
             writable: true,
+            quota: campanile_sandbox::DirectoryQuota::default(),
         }]
     );
     assert_eq!(

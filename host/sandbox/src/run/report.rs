@@ -91,6 +91,7 @@ fn usage(verdict: &Verdict, state: &HostState) -> Usage {
             .chain(state.shared.shares())
             .filter(|share| share.used > 0)
             .collect(),
+        directories: state.files.directory_shares(),
         ..Usage::default()
     }
 }

@@ -137,6 +137,7 @@ fn directory(host: impl Into<PathBuf>, writable: bool) -> Grants {
             host: host.into(),
             guest: "/source".into(),
             writable,
+            quota: DirectoryQuota::default(),
         }],
         ..Grants::default()
     }

@@ -226,6 +226,7 @@ async fn a_program_reads_only_files_of_granted_directories() {
                 host: host.path().canonicalize().unwrap(),
                 guest: "/data".to_owned(),
                 writable: false,
+                quota: DirectoryQuota::default(),
             }],
             ..Grants::default()
         });

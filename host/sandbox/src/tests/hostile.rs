@@ -93,6 +93,7 @@ fn with_directory(host: &Path) -> Call {
             host: host.to_owned(),
             guest: "/data".into(),
             writable: true,
+            quota: DirectoryQuota::default(),
         }],
         ..Grants::default()
     });

@@ -10,4 +10,6 @@ mod limits;
 mod malformed;
 mod outcomes;
 mod packages;
+mod quota;
+mod quota_script;
 mod sockets;

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use wasmtime_wasi::filesystem::{Descriptor, Dir};
 use wasmtime_wasi::{FsPerms, OpenMode};
 
+use crate::capability::files::quota::Quota;
 use crate::capability::shared::{OpenFile, Shared};
 use crate::grants::DirectoryGrant;
 
@@ -24,6 +25,7 @@ pub(crate) struct OpenDirectory {
     /// The path under which the guest sees it.
     pub(super) guest: String,
     pub(super) file: OpenFile,
+    pub(crate) quota: Option<Arc<Quota>>,
 }
 
 /// Open the granted directories, and count them.
@@ -31,27 +33,22 @@ pub(crate) async fn open(shared: &Arc<Shared>) -> Result<Vec<OpenDirectory>, Uno
     if shared.call.grants.directories.is_empty() {
         return Ok(Vec::new());
     }
-    let grants = Arc::clone(&shared.call.grants);
+    let shared = Arc::clone(shared);
     // A file system that does not answer may block one of these threads, but not a thread of the guests.
     let opening = tokio::task::spawn_blocking(move || {
-        let directories = grants.directories.iter();
-        directories.map(open_one).collect::<Result<Vec<_>, _>>()
+        let directories = shared.call.grants.directories.iter();
+        let opened = directories.map(|grant| open_one(&shared, grant));
+        opened.collect::<Result<Vec<_>, _>>()
     });
-    let opened = opening.await.unwrap_or_else(|error| {
+    opening.await.unwrap_or_else(|error| {
         Err(Unopened(format!(
             "the granted directories cannot be opened: {error}"
         )))
-    });
-    let open = opened?.into_iter().map(|(directory, guest)| OpenDirectory {
-        directory,
-        guest,
-        file: OpenFile::open(shared),
-    });
-    Ok(open.collect())
+    })
 }
 
-fn open_one(grant: &DirectoryGrant) -> Result<(Dir, String), Unopened> {
-    let directory = open_without_links(&grant.host).map_err(|error| {
+fn open_one(shared: &Arc<Shared>, grant: &DirectoryGrant) -> Result<OpenDirectory, Unopened> {
+    let unopened = |error| {
         let what = match error {
             Errno::NOTDIR | Errno::LOOP => {
                 "a directory on the way has become a link or a file since it was granted".to_owned()
@@ -63,13 +60,19 @@ fn open_one(grant: &DirectoryGrant) -> Result<(Dir, String), Unopened> {
             grant.host.display(),
             grant.guest,
         ))
-    })?;
+    };
+    let directory = open_without_links(&grant.host).map_err(unopened)?;
     let (permissions, mode) = match grant.writable {
         true => (FsPerms::ReadWrite, OpenMode::READ | OpenMode::WRITE),
         false => (FsPerms::ReadOnly, OpenMode::READ),
     };
     let directory = Dir::new(directory, permissions, mode, false);
-    Ok((directory, grant.guest.clone()))
+    Ok(OpenDirectory {
+        quota: Quota::of(shared, grant, &directory.dir).map_err(unopened)?,
+        directory,
+        guest: grant.guest.clone(),
+        file: OpenFile::open(shared),
+    })
 }
 
 /// Open the directory at `path`, from the root through directories only.

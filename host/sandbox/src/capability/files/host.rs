@@ -1,18 +1,23 @@
 //! The host functions of `wasi:filesystem`.
 
+use std::fs::File;
+use std::sync::Arc;
+
 use wasmtime::StoreContextMut;
 use wasmtime::component::{HasData, Linker, LinkerInstance, Resource, ResourceType};
 use wasmtime_wasi::WasiView;
 use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystemCtxView, WasiFilesystemView as _};
 use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
-    DescriptorFlags, DescriptorType, ErrorCode, Filesize, HostDescriptor, HostDirectoryEntryStream,
-    NewTimestamp, OpenFlags, PathFlags,
+    DescriptorFlags, DescriptorType, ErrorCode, Filesize, Host as _, HostDescriptor,
+    HostDirectoryEntryStream, NewTimestamp, OpenFlags, PathFlags,
 };
 use wasmtime_wasi::p2::{FsResult, ReaddirIterator};
 
 use crate::capability::files::directories::{OpenDirectory, empty_root};
-use crate::capability::files::state::{Fd, FilesView};
+use crate::capability::files::quota::{Admission, Quota, QuotaExceeded};
+use crate::capability::files::quota_stream::{QuotaOfStream, size_after};
+use crate::capability::files::state::{Fd, FilesView, Tracked};
 use crate::capability::files::streams::{reading, writing};
 use crate::capability::shared::{OpenFile, as_wasi};
 use crate::grants::AccessMode;
@@ -37,16 +42,27 @@ impl preopens::Host for FilesView<'_> {
             directory,
             guest,
             file,
+            quota,
         } in self.files.directories.clone()
         {
             let handle = self.table.push(Descriptor::Dir(directory))?;
-            self.files.track(&handle, guest.clone(), Some(file));
+            let tracked = Tracked {
+                path: guest.clone(),
+                file: Some(file),
+                quota,
+            };
+            self.files.track(&handle, tracked);
             handles.push((handle, guest));
         }
         let grants_root = handles.iter().any(|(_, guest)| guest == "/");
         if !grants_root && let Some(root) = empty_root() {
             let handle = self.table.push(Descriptor::Dir(root))?;
-            self.files.track(&handle, "/".to_owned(), None);
+            let tracked = Tracked {
+                path: "/".to_owned(),
+                file: None,
+                quota: None,
+            };
+            self.files.track(&handle, tracked);
             handles.push((handle, "/".to_owned()));
         }
         Ok(handles)
@@ -65,7 +81,8 @@ pub(crate) fn guard_files<T: WasiView>(
     guard_opening(&mut functions, of)?;
     count_open_files(&mut functions, of)?;
     report_effects(&mut functions, of)?;
-    report_writes(&mut functions, of)
+    report_writes(&mut functions, of)?;
+    explain_quota(&mut functions, of)
 }
 
 /// Put the checks before `open-at`. Opening a pipe waits for its other end, in a thread that nothing can stop; and a
@@ -94,17 +111,27 @@ fn guard_opening<T: WasiView>(
                 }
                 let shown = view.files.path_in(&directory, &path);
                 let effects = view.files.shared.effects.clone();
+                let quota = view.files.quota_of(&directory);
                 let files = store.data_mut().filesystem();
-                let opening = open_at(files, directory, follow, path, how, wanted);
+                let creation = quota.as_deref();
+                let opening = open_at(files, directory, follow, path, how, wanted, creation);
                 let opened = match effect_of_opening(&shown, how) {
                     Some(effect) => effects.observe(|| effect, opening).await?,
                     None => opening.await,
                 };
                 let opened = as_wasi(opened)?;
                 if let Ok(opened) = &opened {
-                    let files = of(store.data_mut()).files;
-                    let file = OpenFile::open(&files.shared);
-                    files.track(opened, shown, Some(file));
+                    let view = of(store.data_mut());
+                    if let (Some(quota), Descriptor::File(file)) = (&quota, view.table.get(opened)?)
+                    {
+                        quota.remember(&file.file);
+                    }
+                    let tracked = Tracked {
+                        path: shown,
+                        file: Some(OpenFile::open(&view.files.shared)),
+                        quota,
+                    };
+                    view.files.track(opened, tracked);
                 }
                 Ok((opened,))
             })
@@ -135,6 +162,7 @@ async fn open_at(
     path: String,
     how: OpenFlags,
     wanted: DescriptorFlags,
+    quota: Option<&Quota>,
 ) -> FsResult<Fd> {
     let borrowed = Resource::new_borrow(directory.rep());
     let found = files.stat_at(borrowed, follow, path.clone()).await;
@@ -143,10 +171,30 @@ async fn open_at(
         use DescriptorType::{Directory, RegularFile, SymbolicLink};
         matches!(kind, RegularFile | Directory | SymbolicLink)
     };
+    let mut exists = found.is_ok();
     if found.is_ok_and(|found| !may_open(found.type_)) {
         return Err(ErrorCode::Unsupported.into());
     }
-    files.open_at(directory, follow, path, how, wanted).await
+    let mut admission = None;
+    if let Some(quota) = quota.filter(|_| how.contains(OpenFlags::CREATE)) {
+        if exists {
+            // While it is admitted, a file that another call removes still counts.
+            admission = Some(quota.admit_move().await);
+            let borrowed = Resource::new_borrow(directory.rep());
+            let found = files.stat_at(borrowed, follow, path.clone()).await;
+            exists = found.is_ok();
+        }
+        if !exists {
+            drop(admission.take());
+            let admitted = quota.admit_entry(0).await;
+            admission = Some(admitted.map_err(|QuotaExceeded| ErrorCode::Quota)?);
+        }
+    }
+    let opened = files.open_at(directory, follow, path, how, wanted).await;
+    if let Some(admission) = admission {
+        admission.end(opened.is_ok()).await;
+    }
+    opened
 }
 
 /// Put the counting before the functions that close a file or keep one open.
@@ -206,12 +254,71 @@ fn count_open_files<T: WasiView>(
     )
 }
 
+/// What a quota says of an operation; none when no quota limits it.
+type Admitted = Result<Option<Admission>, ErrorCode>;
+
+/// Wait for what a quota says, if an operation needs that.
+macro_rules! admitted {
+    () => {
+        Ok(None)
+    };
+    ($admission:expr) => {
+        $admission.await
+    };
+}
+
+/// Ask the quota of a directory whether an entry of `size` bytes may be added.
+async fn admit_entry(quota: Option<Arc<Quota>>, size: usize) -> Admitted {
+    let Some(quota) = quota else {
+        return Ok(None);
+    };
+    let admission = quota.admit_entry(size as u64).await;
+    admission
+        .map(Some)
+        .map_err(|QuotaExceeded| ErrorCode::Quota)
+}
+
+/// Ask the quota of a file's directory whether the file may get the size that `new_size` returns for its present size.
+async fn admit_growth(
+    target: Option<(Arc<Quota>, Arc<File>)>,
+    new_size: impl Fn(u64) -> u64 + Send + Sync,
+) -> Admitted {
+    let Some((quota, file)) = target else {
+        return Ok(None);
+    };
+    let admission = quota.admit_growth(&file, new_size).await;
+    admission
+        .map(Some)
+        .map_err(|QuotaExceeded| ErrorCode::Quota)
+}
+
+/// Refuse what would give a file of one quota a name in the directory of another, as systems with quotas do: the file
+/// could then grow there. Programs copy the file instead.
+async fn admit_move(one: Option<Arc<Quota>>, other: Option<Arc<Quota>>) -> Admitted {
+    if !Quota::are_same(one.as_ref(), other.as_ref()) {
+        return Err(ErrorCode::CrossDevice);
+    }
+    match other {
+        Some(quota) => Ok(Some(quota.admit_move().await)),
+        None => Ok(None),
+    }
+}
+
+/// Refuse as [`admit_move`], and ask whether one more name may be added.
+async fn admit_link(one: Option<Arc<Quota>>, other: Option<Arc<Quota>>) -> Admitted {
+    match Quota::are_same(one.as_ref(), other.as_ref()) {
+        true => admit_entry(other, 0).await,
+        false => Err(ErrorCode::CrossDevice),
+    }
+}
+
 /// Put a report of its effect before one function of `descriptor`. `in` names the directories in which it changes a
-/// path; a path that is not granted for writing is recorded. `first` changes an argument.
+/// path; a path that is not granted for writing is recorded. `first` changes an argument. `admit` asks a quota.
 macro_rules! report {
     (
         $functions:ident, $of:ident, $method:ident, $function:literal, ($($argument:ident: $type:ty),*),
-        $(first $name:ident = $value:expr,)? $(in $directory:ident: $path:ident,)* |$files:ident| $description:expr
+        $(first $name:ident = $value:expr,)? $(in $directory:ident: $path:ident,)*
+        $(admit |$view:ident| $admission:expr,)? |$files:ident| $description:expr
     ) => {
         $functions.func_wrap_async(
             concat!("[method]descriptor.", $function),
@@ -220,10 +327,18 @@ macro_rules! report {
                     let state = store.data_mut();
                     $(let $name = $value;)?
                     $($of(state).note_denied(&$directory, &$path, AccessMode::Write)?;)*
+                    let admitted: Admitted = admitted!($({ let $view = $of(state); $admission })?);
+                    let admitted = match admitted {
+                        Ok(admitted) => admitted,
+                        Err(code) => return Ok((Err(code),)),
+                    };
                     let $files = $of(state).files;
                     let effects = &$files.shared.effects;
                     let mut effect = effects.begin(|| format!("wasi:filesystem: {}", $description))?;
                     let done = state.filesystem().$method($($argument),*).await;
+                    if let Some(admitted) = admitted {
+                        admitted.end(done.is_ok()).await;
+                    }
                     effect.end()?;
                     Ok((as_wasi(done)?,))
                 })
@@ -237,16 +352,16 @@ fn report_effects<T: WasiView>(
     functions: &mut LinkerInstance<'_, T>,
     of: fn(&mut T) -> FilesView<'_>,
 ) -> wasmtime::Result<()> {
-    report!(functions, of, set_size, "set-size", (fd: Fd, size: Filesize), |files| {
+    report!(functions, of, set_size, "set-size", (fd: Fd, size: Filesize), admit |view| admit_growth(view.growing(&fd), move |_| size), |files| {
         format!("cut {} to {size} bytes", files.path_of(&fd))
     });
     report!(functions, of, set_times, "set-times", (fd: Fd, accessed: NewTimestamp, modified: NewTimestamp), |files| {
         format!("set the times of {}", files.path_of(&fd))
     });
-    report!(functions, of, write, "write", (fd: Fd, bytes: Vec<u8>, offset: Filesize), |files| {
+    report!(functions, of, write, "write", (fd: Fd, bytes: Vec<u8>, offset: Filesize), admit |view| admit_growth(view.growing(&fd), size_after(bytes.len(), Some(offset))), |files| {
         format!("write {} bytes at {offset} to {}", bytes.len(), files.path_of(&fd))
     });
-    report!(functions, of, create_directory_at, "create-directory-at", (fd: Fd, path: String), in fd: path, |files| {
+    report!(functions, of, create_directory_at, "create-directory-at", (fd: Fd, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), 0), |files| {
         format!("create the directory {}", files.path_in(&fd, &path))
     });
     report!(functions, of, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), in fd: path, |files| {
@@ -255,13 +370,13 @@ fn report_effects<T: WasiView>(
     report!(functions, of, remove_directory_at, "remove-directory-at", (fd: Fd, path: String), first path = without_slashes(path), in fd: path, |files| {
         format!("remove the directory {}", files.path_in(&fd, &path))
     });
-    report!(functions, of, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), in fd: path, |files| {
+    report!(functions, of, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), target.len()), |files| {
         format!("link {} to {target}", files.path_in(&fd, &path))
     });
-    report!(functions, of, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), in fd: old, in new_fd: new, |files| {
+    report!(functions, of, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), in fd: old, in new_fd: new, admit |view| admit_move(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), |files| {
         format!("rename {} to {}", files.path_in(&fd, &old), files.path_in(&new_fd, &new))
     });
-    report!(functions, of, link_at, "link-at", (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String), in new_fd: new, |files| {
+    report!(functions, of, link_at, "link-at", (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String), in new_fd: new, admit |view| admit_link(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), |files| {
         format!("link {} to {}", files.path_in(&new_fd, &new), files.path_in(&fd, &old))
     });
     report!(functions, of, set_times_at, "set-times-at", (fd: Fd, flags: PathFlags, path: String, accessed: NewTimestamp, modified: NewTimestamp), in fd: path, |files| {
@@ -288,12 +403,17 @@ fn report_writes<T: WasiView>(
         let files = of(state).files;
         let (path, file) = (files.path_of(&fd).to_owned(), files.file_of(&fd));
         let effects = files.shared.effects.clone();
+        let quota = of(state).growing(&fd).map(|(quota, file)| QuotaOfStream {
+            quota,
+            file,
+            position: offset,
+        });
         let stream = match offset {
             Some(offset) => state.filesystem().write_via_stream(fd, offset),
             None => state.filesystem().append_via_stream(fd),
         };
         let table = of(state).table;
-        as_wasi(stream.and_then(|stream| writing(table, stream, path, file, effects)))
+        as_wasi(stream.and_then(|stream| writing(table, stream, path, file, effects, quota)))
     };
     functions.func_wrap(
         "[method]descriptor.write-via-stream",
@@ -305,6 +425,23 @@ fn report_writes<T: WasiView>(
         "[method]descriptor.append-via-stream",
         move |mut store: StoreContextMut<'_, T>, (fd,): (Fd,)| {
             Ok((wrap(store.data_mut(), fd, None)?,))
+        },
+    )
+}
+
+/// Let `filesystem-error-code` return the code of an error that a stream gives at its quota.
+fn explain_quota<T: WasiView>(
+    functions: &mut LinkerInstance<'_, T>,
+    of: fn(&mut T) -> FilesView<'_>,
+) -> wasmtime::Result<()> {
+    functions.func_wrap(
+        "filesystem-error-code",
+        move |mut store: StoreContextMut<'_, T>, (error,): (Resource<wasmtime::Error>,)| {
+            let state = store.data_mut();
+            if of(state).table.get(&error)?.is::<QuotaExceeded>() {
+                return Ok((Some(ErrorCode::Quota),));
+            }
+            Ok((state.filesystem().filesystem_error_code(error)?,))
         },
     )
 }

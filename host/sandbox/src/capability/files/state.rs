@@ -1,6 +1,7 @@
 //! The files of one call: what is open, where, and what was denied.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::sync::Arc;
 
 use wasmtime::component::{Resource, ResourceTable};
@@ -9,8 +10,10 @@ use wasmtime_wasi::filesystem::Descriptor;
 
 use crate::capability::files::denied_paths::{DeniedPath, DeniedPaths};
 use crate::capability::files::directories::{OpenDirectory, is_empty_root};
+use crate::capability::files::quota::Quota;
 use crate::capability::shared::{OpenFile, Shared};
 use crate::grants::AccessMode;
+use crate::limits::DirectoryShare;
 
 /// The longest path that is kept for messages. A guest can make one of any length, from directory to directory.
 const PATH_BYTES_MAX: usize = 4 << 10;
@@ -25,8 +28,18 @@ pub(crate) struct Files {
     pub(crate) denied: DeniedPaths,
     /// Listings of directories under way.
     pub(super) listings: u64,
-    /// The guest's path of each descriptor, by its handle, and its open file. The empty root does not count as one.
-    pub(super) descriptors: HashMap<u32, (String, Option<OpenFile>)>,
+    /// The open descriptors, by their handles.
+    pub(super) descriptors: HashMap<u32, Tracked>,
+}
+
+/// What is known of an open descriptor.
+pub(super) struct Tracked {
+    /// The path by which the guest opened it.
+    pub(super) path: String,
+    /// None for the empty root, which does not count as an open file.
+    pub(super) file: Option<OpenFile>,
+    /// The quota of the granted directory through which it was opened.
+    pub(super) quota: Option<Arc<Quota>>,
 }
 
 impl Files {
@@ -41,18 +54,24 @@ impl Files {
     }
 
     /// Track an open descriptor.
-    pub(super) fn track(&mut self, fd: &Fd, path: String, file: Option<OpenFile>) {
-        self.descriptors.insert(fd.rep(), (path, file));
+    pub(super) fn track(&mut self, fd: &Fd, tracked: Tracked) {
+        self.descriptors.insert(fd.rep(), tracked);
     }
 
     /// Return the open file of a descriptor, for a stream that may outlive it.
     pub(super) fn file_of(&self, fd: &Fd) -> Option<OpenFile> {
-        self.descriptors.get(&fd.rep())?.1.clone()
+        self.descriptors.get(&fd.rep())?.file.clone()
+    }
+
+    /// Return the quota that a descriptor counts for.
+    pub(super) fn quota_of(&self, fd: &Fd) -> Option<Arc<Quota>> {
+        self.descriptors.get(&fd.rep())?.quota.clone()
     }
 
     /// Return the path by which the guest opened it.
     pub(super) fn path_of(&self, fd: &Fd) -> &str {
-        self.descriptors.get(&fd.rep()).map_or("", |(path, _)| path)
+        let tracked = self.descriptors.get(&fd.rep());
+        tracked.map_or("", |tracked| &tracked.path)
     }
 
     /// Return the path from an open directory, cut to the length that is kept.
@@ -60,6 +79,13 @@ impl Files {
         let mut whole = format!("{}/{path}", self.path_of(fd).trim_end_matches('/'));
         whole.truncate(whole.floor_char_boundary(PATH_BYTES_MAX));
         whole
+    }
+
+    /// Return what the directories with quotas hold that the call made grow.
+    pub(crate) fn directory_shares(&self) -> Vec<DirectoryShare> {
+        let quotas = self.directories.iter();
+        let quotas = quotas.filter_map(|directory| directory.quota.as_ref());
+        quotas.filter_map(|quota| quota.share()).collect()
     }
 
     /// Return the nearest granted directory that holds `path`, as the guest sees it.
@@ -84,6 +110,15 @@ pub(crate) struct FilesView<'a> {
 }
 
 impl FilesView<'_> {
+    /// Return an open file and the quota of the directory that grows with it.
+    pub(super) fn growing(&self, fd: &Fd) -> Option<(Arc<Quota>, Arc<File>)> {
+        let quota = self.files.quota_of(fd)?;
+        match self.table.get(fd) {
+            Ok(Descriptor::File(file)) => Some((quota, Arc::clone(&file.file))),
+            _ => None,
+        }
+    }
+
     /// Record `path` if it lies in no granted directory, or in a read-only one when `mode` is to write. Return whether
     /// it lies in none.
     pub(super) fn note_denied(

@@ -8,6 +8,7 @@ use wasmtime_wasi::p2::{
     StreamResult,
 };
 
+use crate::capability::files::quota_stream::QuotaOfStream;
 use crate::capability::shared::OpenFile;
 use crate::effects::{Crash, EffectUnderWay, Effects};
 
@@ -53,15 +54,20 @@ impl InputStream for ReadingStream {
     }
 }
 
-/// Let a stream that writes a file keep it open and report its effects.
+/// Let a stream that writes a file keep it open, report its effects, and keep to `quota`.
 pub(super) fn writing(
     table: &mut ResourceTable,
     stream: Resource<DynOutputStream>,
     path: String,
     file: Option<OpenFile>,
     effects: Effects,
+    quota: Option<QuotaOfStream>,
 ) -> FsResult<Resource<DynOutputStream>> {
     let stream = table.delete(stream)?;
+    let stream = match quota {
+        Some(quota) => quota.limit(stream),
+        None => stream,
+    };
     let writing: DynOutputStream = Box::new(WritingStream {
         stream,
         path,
