@@ -13,6 +13,7 @@ mod import;
 mod languages;
 mod new;
 mod output;
+mod own_files;
 mod plan;
 mod policies;
 mod refusals;

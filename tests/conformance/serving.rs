@@ -1,13 +1,12 @@
 //! A host on a simulated clock, with one committed package in its folder.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_engine::{Engine, RecoveryLimits, Settings};
 use campanile_model::clock::Clock;
-use campanile_package::{HostRules, PackageLoader, Packages, PluginsFolder};
-use campanile_sandbox::{Limits, Sandbox, SandboxSettings};
+use campanile_package::{ForeignWriters, HostRules, PackageLoader, Packages, PluginsFolder};
+use campanile_sandbox::{CodeCache, Limits, Sandbox, SandboxSettings};
 use campanile_schedule::policy::Defaults;
 use campanile_store::HostLock;
 use campanile_tests::TestDb;
@@ -30,7 +29,7 @@ pub async fn start(
         calls_max: 8,
         guest_threads: 2,
         // The cache is shared, so that the package is compiled once for all tests.
-        cache_dir: Some(PathBuf::from(env!("CARGO_TARGET_TMPDIR"))),
+        code_cache: CodeCache::Directory(env!("CARGO_TARGET_TMPDIR").into()),
         memory_bytes_max,
         stack_bytes_max: 1 << 20,
     };
@@ -44,6 +43,7 @@ pub async fn start(
         memory_bytes_most: memory_bytes_max,
         env: |_| None,
         own_paths: Vec::new(),
+        foreign_writers: ForeignWriters::default(),
         secrets: Default::default(),
     };
     let mut folder = PluginsFolder::open(&plugins, Arc::clone(&loader), rules).unwrap();

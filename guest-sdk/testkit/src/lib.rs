@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::{Attempt, PackageLoader, load};
-use campanile_sandbox::{BucketGrant, DirectoryGrant, Sandbox, SandboxSettings, Secret, Time};
+use campanile_sandbox::own_files::temporary_directory;
+use campanile_sandbox::{
+    BucketGrant, CodeCache, DirectoryGrant, Sandbox, SandboxSettings, Secret, Time,
+};
 use campanile_trial::{self, Stage, Subject};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -350,7 +353,7 @@ impl TaskTest {
 fn create_files<P: AsRef<Path>, C: AsRef<[u8]>>(
     files: impl IntoIterator<Item = (P, C)>,
 ) -> io::Result<TempDir> {
-    let folder = TempDir::new()?;
+    let folder = temporary_directory()?;
     for (path, content) in files {
         let path = folder.path().join(path);
         if let Some(parent) = path.parent() {
@@ -368,7 +371,7 @@ fn sandbox() -> Result<Arc<Sandbox>, Error> {
         let settings = SandboxSettings {
             calls_max: CALLS_MAX,
             guest_threads: 2,
-            cache_dir: None,
+            code_cache: CodeCache::None,
             memory_bytes_max: MEMORY_BYTES_MAX,
             stack_bytes_max: STACK_BYTES_MAX,
         };

@@ -125,6 +125,7 @@ const PERMISSIONS: &[&str] = &[
     "fopen_with_no_access",
     "grants_are_apart",
     "links_out_of_it_are_not_followed",
+    "links_out_of_it_cannot_be_made",
     "links_within_it_are_followed",
     "no_way_leads_out_of_a_directory",
     "not_granted",

@@ -18,13 +18,14 @@ use campanile_package::LoadLimits;
 use campanile_package::files;
 use campanile_package::limits::{self, LimitChanges};
 use campanile_package::toml_reader::{self, Document, Section};
-use campanile_sandbox::{LIMITS, Limits, SandboxSettings};
+use campanile_sandbox::{CodeCache, LIMITS, Limits, SandboxSettings};
 use campanile_store::InvalidDatabaseUrl;
 
+mod own_paths;
 mod secrets;
 mod settings;
 
-pub use settings::{Audit, Files, Host, Late, Packages, Recovery, Sandbox, Watch};
+pub use settings::{Audit, Files, Host, Late, Packages, Policy, Recovery, Sandbox, Watch};
 
 /// The file in the working directory that is read when no file is named.
 pub const FILE_NAME: &str = "campanile.toml";
@@ -64,6 +65,7 @@ pub struct Config {
     pub audit: Audit,
     pub late: Late,
     pub packages: Packages,
+    pub policy: Policy,
     pub sandbox: Sandbox,
     /// The source of each secret, by its name.
     pub secrets: BTreeMap<String, Source>,
@@ -177,7 +179,11 @@ impl Config {
         SandboxSettings {
             calls_max: self.host.runs_max,
             guest_threads: self.host.guest_threads as usize,
-            cache_dir: self.sandbox.cache_dir.clone(),
+            // A host without a cache needs one for each load, which another process does.
+            code_cache: match &self.sandbox.cache_dir {
+                Some(dir) => CodeCache::Directory(dir.clone()),
+                None => CodeCache::Temporary,
+            },
             memory_bytes_max: self.sandbox.memory_bytes_max,
             stack_bytes_max: usize::try_from(self.sandbox.stack_bytes_max).unwrap_or(usize::MAX),
         }
@@ -189,21 +195,6 @@ impl Config {
             memory_bytes: self.packages.load_memory_bytes,
             time: self.packages.load_time,
         }
-    }
-
-    /// Return the paths that no task may be granted to write: the configuration, the schedules file, the database, the
-    /// compiled code, and the files of secrets.
-    pub fn own_paths(&self) -> Vec<PathBuf> {
-        let secrets = self.secrets.values().filter_map(|source| match source {
-            Source::File(path) => Some(path.as_path()),
-            Source::Env { .. } | Source::Command(_) => None,
-        });
-        let paths = (self.file.as_deref().into_iter())
-            .chain([self.files.schedules.as_path()])
-            .chain(self.files.database.sqlite_path())
-            .chain(self.sandbox.cache_dir.as_deref())
-            .chain(secrets);
-        paths.map(Path::to_path_buf).collect()
     }
 
     fn read(
@@ -264,6 +255,7 @@ impl Config {
                 Ok(late)
             })?,
             packages: read_table(&mut top, "packages", |table| Packages::read(table, home))?,
+            policy: read_table(&mut top, "policy", |table| Policy::read(table, home))?,
             sandbox,
             secrets: secrets::read(top.named_tables("secrets")?, home, env)?,
         };
@@ -298,7 +290,7 @@ impl Config {
     }
 
     /// List the keys of each table.
-    fn entries(&self) -> [(&'static str, Vec<Entry>); 9] {
+    fn entries(&self) -> [(&'static str, Vec<Entry>); 10] {
         let limits = LIMITS.iter().zip(limits::keys()).map(|(spec, help)| {
             let amount = self.limits.get(spec.resource);
             Entry {
@@ -316,6 +308,7 @@ impl Config {
             ("audit", self.audit.entries()),
             ("late", self.late.entries()),
             ("packages", self.packages.entries()),
+            ("policy", self.policy.entries()),
             ("sandbox", self.sandbox.entries()),
         ]
     }

@@ -7,10 +7,11 @@ pub const NO_COLOR: &str = "NO_COLOR";
 pub const CACHE_HOME: &str = "XDG_CACHE_HOME";
 pub const HOME: &str = "HOME";
 pub const USER: &str = "USER";
+pub const PATH: &str = "PATH";
 
 /// The variables with their meanings.
 #[cfg(test)]
-pub fn all() -> [(&'static str, &'static str); 8] {
+pub fn all() -> [(&'static str, &'static str); 9] {
     [
         (
             DATABASE,
@@ -35,6 +36,11 @@ pub fn all() -> [(&'static str, &'static str); 8] {
             USER,
             "the actor that is recorded for pauses, skips, backfills and decisions about versions, unless `--by` names \
          another",
+        ),
+        (
+            PATH,
+            "the folders in which the commands of secrets are looked for, and in which no task may write before the one \
+         that has the command",
         ),
         (
             "TEST_POSTGRES_URL",

@@ -4,34 +4,38 @@
 //! FIFO waits for a writer that may never come.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata};
+use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use rustix::fs::OFlags;
+use rustix::fs::{AtFlags, CWD, FileType, OFlags, Stat, fstat, statat};
+use rustix::io::Errno;
 use tokio::task::spawn_blocking;
 
 /// Tells one content of a file from another without reading it.
 ///
-/// No program can set the change time, so it reveals a write that restored the modification time.
+/// No program can set the change time, so it reveals a write that restored the modification time. The device and the
+/// inode reveal that a path leads to another file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub(crate) size_bytes: u64,
-    device: u64,
-    inode: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
+    // The types of these numbers differ between systems.
+    device: i128,
+    inode: i128,
+    modified: (i128, i128),
+    changed: (i128, i128),
 }
 
 impl Stamp {
-    fn of(found: &Metadata) -> Stamp {
+    pub(super) fn of(found: &Stat) -> Stamp {
         Stamp {
-            size_bytes: found.size(),
-            device: found.dev(),
-            inode: found.ino(),
-            modified: (found.mtime(), found.mtime_nsec()),
-            changed: (found.ctime(), found.ctime_nsec()),
+            size_bytes: u64::try_from(found.st_size).unwrap_or(0),
+            device: found.st_dev.into(),
+            inode: found.st_ino.into(),
+            modified: (found.st_mtime.into(), found.st_mtime_nsec.into()),
+            changed: (found.st_ctime.into(), found.st_ctime_nsec.into()),
         }
     }
 }
@@ -44,39 +48,40 @@ pub type FileState = Result<Stamp, String>;
 /// In a name that is not UTF-8, U+FFFD stands for the wrong bytes. No package's name may have that character.
 pub(super) type Listing = BTreeMap<String, FileState>;
 
-/// List the files of `folder`, not of folders below it, following links.
-///
-/// Hidden files are left out. Names that tools copy to, such as `x.wasm.tmp`, `x.wasm.part` and `x.wasm~`, do not end
-/// in `.wasm`.
-pub(super) fn list(folder: &Path) -> io::Result<Listing> {
-    let mut listing = Listing::new();
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.starts_with('.') || !(name.ends_with(".toml") || name.ends_with(".wasm")) {
-            continue;
-        }
-        if let Some(state) = inspect(&entry.path()) {
-            listing.insert(name, state);
-        }
-    }
-    Ok(listing)
-}
-
 /// Return what is at `path`, following links; `None` when nothing is.
 ///
 /// An unusable file is not ignored: a package must not lose its limits because its sidecar became something else.
 pub fn inspect(path: &Path) -> Option<FileState> {
+    let found = inspect_in(CWD, path)?;
+    Some(found.map(|found| Stamp::of(&found)))
+}
+
+/// Return what is at `path` in the directory `folder`, as [`inspect`] does, with its owner and its mode.
+pub(super) fn inspect_in(folder: impl AsFd, path: &Path) -> Option<Result<Stat, String>> {
+    let folder = folder.as_fd();
     let unusable = |why: &str| Some(Err(why.to_owned()));
-    match fs::metadata(path) {
-        Ok(found) if found.is_file() => Some(Ok(Stamp::of(&found))),
+    match statat(folder, path, AtFlags::empty()) {
+        Ok(found) if FileType::from_raw_mode(found.st_mode).is_file() => Some(Ok(found)),
         Ok(_) => unusable("it is not a regular file"),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let is_link = fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
+        Err(Errno::NOENT) => {
+            let is_link = is_link_in(folder, path);
             is_link.then(|| Err("it is a link to nothing".to_owned()))
         }
         Err(error) => unusable(&format!("it cannot be inspected: {error}")),
     }
+}
+
+/// Whether a link is at `path` in the directory `folder`.
+pub(super) fn is_link_in(folder: impl AsFd, path: &Path) -> bool {
+    let found = statat(folder, path, AtFlags::SYMLINK_NOFOLLOW);
+    found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_symlink())
+}
+
+/// Whether a file of this name in a plugins folder is a package or a sidecar.
+///
+/// Hidden files are none, and names that tools copy to, such as `x.wasm.tmp`, `x.wasm.part` and `x.wasm~`.
+pub(super) fn is_package_file(name: &str) -> bool {
+    !name.starts_with('.') && (name.ends_with(".toml") || name.ends_with(".wasm"))
 }
 
 /// Return the content of the file at `path`, if it has `stamp` both before and after reading; `None` when it changed.
@@ -97,8 +102,8 @@ fn read_unchanged(path: &Path, stamp: Stamp) -> io::Result<Option<Vec<u8>>> {
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(path)?;
     let is_same = |file: &File| -> io::Result<bool> {
-        let found = file.metadata()?;
-        Ok(found.is_file() && Stamp::of(&found) == stamp)
+        let found = fstat(file)?;
+        Ok(FileType::from_raw_mode(found.st_mode).is_file() && Stamp::of(&found) == stamp)
     };
     if !is_same(&file)? {
         return Ok(None);
@@ -139,57 +144,11 @@ pub(crate) async fn off_thread<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::fs;
     use std::process::Command;
 
     fn stamp(folder: &Path, name: &str) -> Stamp {
-        list(folder).unwrap()[name].clone().unwrap()
-    }
-
-    #[test]
-    fn wasm_and_toml_files_of_the_folder_are_listed_and_an_unusable_file_has_its_reason() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        for name in [
-            "a.wasm",
-            "a.toml",
-            ".b.wasm",
-            "c.wasm.tmp",
-            "c.wasm.part",
-            "c.wasm~",
-            "d.cwasm",
-            "wasm",
-        ] {
-            fs::write(at(name), "").unwrap();
-        }
-        fs::create_dir_all(at("hello/target")).unwrap();
-        fs::write(at("hello/deep.wasm"), "").unwrap();
-        fs::create_dir(at("directory.wasm")).unwrap();
-        fs::create_dir(at("directory.toml")).unwrap();
-        symlink(at("a.wasm"), at("link.wasm")).unwrap();
-        symlink(at("nothing"), at("broken.wasm")).unwrap();
-        symlink(at("nothing"), at("broken.toml")).unwrap();
-        symlink("loop.wasm", at("loop.wasm")).unwrap();
-        let made = Command::new("mkfifo")
-            .arg(at("pipe.wasm"))
-            .status()
-            .unwrap();
-        assert!(made.success());
-        let listing = list(folder.path()).unwrap();
-        let files = listing.iter().filter(|(_, reading)| reading.is_ok());
-        let files: Vec<&str> = files.map(|(name, _)| name.as_str()).collect();
-        assert_eq!(files, ["a.toml", "a.wasm", "link.wasm"]);
-        assert_eq!(listing.len(), 9, "{listing:?}");
-        for (name, why) in [
-            ("directory.toml", "it is not a regular file"),
-            ("directory.wasm", "it is not a regular file"),
-            ("pipe.wasm", "it is not a regular file"),
-            ("broken.toml", "it is a link to nothing"),
-            ("broken.wasm", "it is a link to nothing"),
-        ] {
-            assert_eq!(listing[name], Err(why.to_owned()), "{name}");
-        }
-        assert!(listing["loop.wasm"].is_err());
+        inspect(&folder.join(name)).unwrap().unwrap()
     }
 
     #[test]

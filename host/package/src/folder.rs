@@ -4,16 +4,16 @@
 //! not use the file system's events, so a lost, doubled or late event only delays a change.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::loads::Loads;
 use self::resolve::{KnownFiles, Rejection, Unresolved};
-use super::files::{self, Listing, off_thread};
+use super::files::{Listing, off_thread};
 use super::host_rules::HostRules;
 use super::loader::{Loader, PackageLoader};
+use super::open_folder::OpenFolder;
 use super::package::{Change, Package, Packages};
 use campanile_model::text::printable_line;
 use campanile_sandbox::Artifact;
@@ -30,6 +30,7 @@ const SETTLE_ROUNDS: usize = 10;
 /// The plugins folder, and what is remembered of it between scans.
 pub struct PluginsFolder<L: Loader = PackageLoader> {
     path: PathBuf,
+    open: Arc<OpenFolder>,
     loader: Arc<L>,
     rules: HostRules,
     settle: Duration,
@@ -40,8 +41,10 @@ pub struct PluginsFolder<L: Loader = PackageLoader> {
     loads: Loads<L::Artifact>,
     /// The sidecars without a package that the log has a warning of.
     orphans: BTreeSet<String>,
-    /// Whether the last scan could not read the folder.
-    unreadable: bool,
+    /// The files that other users can write and that the log has a warning of.
+    foreign: BTreeSet<String>,
+    /// Why the last scan could not use the folder.
+    unusable: Option<String>,
 }
 
 /// One scan of the folder: the names that are still to be compared.
@@ -60,18 +63,11 @@ impl<L: Loader> PluginsFolder<L> {
     /// # Errors
     /// A sentence that says why the folder cannot be used.
     pub fn open(path: &Path, loader: Arc<L>, rules: HostRules) -> Result<PluginsFolder<L>, String> {
-        let about = |what: &str| format!("the plugins folder {} {what}", path.display());
-        let found = std::fs::metadata(path).map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => {
-                about("does not exist: create it, or name another with --plugins")
-            }
-            _ => about(&format!("cannot be read: {error}")),
-        })?;
-        if !found.is_dir() {
-            return Err(about("is not a directory: name another with --plugins"));
-        }
+        let open = OpenFolder::open(path, rules.foreign_writers);
+        let open = open.map_err(|what| format!("the plugins folder {} {what}", path.display()))?;
         Ok(PluginsFolder {
             path: path.to_owned(),
+            open: Arc::new(open),
             loader,
             rules,
             settle: SETTLE,
@@ -79,25 +75,30 @@ impl<L: Loader> PluginsFolder<L> {
             files: BTreeMap::new(),
             loads: Loads::new(),
             orphans: BTreeSet::new(),
-            unreadable: false,
+            foreign: BTreeSet::new(),
+            unusable: None,
         })
     }
 
     /// List the folder. [`PluginsFolder::next_change`] then returns the differences from the `active` packages.
     ///
-    /// Returns `None` when the folder cannot be read. Its packages then stay active.
+    /// Returns `None` when the folder cannot be read, or when another one is at its path that must not be followed. Its
+    /// packages then stay active.
     pub async fn scan(&mut self, active: &Packages<L::Artifact>) -> Option<Scan<L::Artifact>> {
         let (listing, unstable) = match self.settle().await {
             Ok(settled) => settled,
             Err(error) => {
-                if !self.unreadable {
-                    tracing::warn!(folder = %self.path.display(), %error, "the plugins folder cannot be read; its packages stay as they are");
+                if self.unusable.as_ref() != Some(&error) {
+                    tracing::warn!(
+                        "the plugins folder {} {error}; its packages stay as they are",
+                        self.path.display()
+                    );
                 }
-                self.unreadable = true;
+                self.unusable = Some(error);
                 return None;
             }
         };
-        if std::mem::take(&mut self.unreadable) {
+        if self.unusable.take().is_some() {
             tracing::info!(folder = %self.path.display(), "the plugins folder can be read again");
         }
         let active = active.all();
@@ -189,6 +190,7 @@ impl<L: Loader> PluginsFolder<L> {
 
     /// List the folder until its new files do not change. Also returns the names that still change.
     async fn settle(&mut self) -> Result<(Listing, BTreeSet<String>), String> {
+        self.follow().await?;
         let mut listing = self.list().await?;
         let mut unstable = different(&self.settled, &listing);
         for _ in 0..SETTLE_ROUNDS {
@@ -207,10 +209,29 @@ impl<L: Loader> PluginsFolder<L> {
         Ok((listing, unstable))
     }
 
-    async fn list(&self) -> Result<Listing, String> {
-        let path = self.path.clone();
-        let listing = off_thread(move || files::list(&path)).await?;
-        listing.map_err(|error| error.to_string())
+    /// Use the folder that replaced this one at its place, if there is one that may be used.
+    async fn follow(&mut self) -> Result<(), String> {
+        let open = Arc::clone(&self.open);
+        let replaced = off_thread(move || open.follow()).await??;
+        if let Some(replaced) = replaced {
+            tracing::warn!(
+                "the plugins folder {} was replaced; this host follows the new one",
+                self.path.display()
+            );
+            self.open = Arc::new(replaced);
+        }
+        Ok(())
+    }
+
+    async fn list(&mut self) -> Result<Listing, String> {
+        let open = Arc::clone(&self.open);
+        let listed = off_thread(move || open.list()).await?;
+        let (listing, foreign) = listed.map_err(|error| format!("cannot be read: {error}"))?;
+        for warning in foreign.difference(&self.foreign) {
+            tracing::warn!("{warning}");
+        }
+        self.foreign = foreign;
+        Ok(listing)
     }
 
     /// Compare the files of one name with its active version.

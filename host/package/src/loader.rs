@@ -70,13 +70,17 @@ impl PackageLoader {
     /// # Errors
     /// A sentence, when the sandbox cannot start or there is no folder for compiled code.
     pub fn isolated(
-        mut settings: SandboxSettings,
+        settings: SandboxSettings,
         limits: LoadLimits,
         args: Vec<String>,
         clock: Clock,
     ) -> Result<PackageLoader, String> {
-        let processes = LoadProcesses::new(&mut settings, limits, args)?;
-        let sandbox = Sandbox::new(settings, clock).map_err(|error| error.to_string())?;
+        // The sandbox uses another folder where other users could write the one of the settings.
+        let sandbox = Sandbox::new(settings.clone(), clock).map_err(|error| error.to_string())?;
+        let cache_dir = sandbox
+            .cache_dir()
+            .ok_or("there is no folder for compiled code")?;
+        let processes = LoadProcesses::new(&settings, cache_dir.to_owned(), limits, args);
         Ok(PackageLoader {
             sandbox: Arc::new(sandbox),
             processes: Some(processes),

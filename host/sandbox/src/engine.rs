@@ -3,10 +3,7 @@
 //! There are two engines. A pool makes a fresh instance cheap, and has slots of fixed size. The engine without a pool
 //! serves packages that do not fit a slot, and machines without enough address space for the pool.
 
-use std::fs;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
@@ -17,6 +14,7 @@ use wasmtime::{
     PoolingAllocationConfig, WasmBacktraceDetails,
 };
 
+use crate::code_cache::{CacheDir, CodeCache};
 use crate::linker::linker;
 use crate::state::HostState;
 
@@ -47,8 +45,8 @@ pub struct SandboxSettings {
     pub calls_max: u32,
     /// Threads that run guests, at least 1, apart from those of the scheduler and the database.
     pub guest_threads: usize,
-    /// Where compiled code is kept between starts, made private (0700). None keeps nothing.
-    pub cache_dir: Option<PathBuf>,
+    /// Where compiled code is kept.
+    pub code_cache: CodeCache,
     /// The greatest memory limit that a call may have. It sizes the pool's memories.
     pub memory_bytes_max: u64,
     /// The size of a guest's stack. Deeper recursion is a trap.
@@ -71,14 +69,14 @@ pub(crate) struct Engines {
     pub(crate) pooled: Option<LinkedEngine>,
     on_demand: OnceLock<LinkedEngine>,
     settings: SandboxSettings,
-    cache_dir: Option<PathBuf>,
+    pub(crate) cache_dir: Option<CacheDir>,
 }
 
 impl Engines {
     /// Start the engine with the pool, or the other when the machine does not allow the pool.
     pub(crate) fn new(settings: &SandboxSettings) -> Result<Engines, SandboxError> {
-        let cache_dir = settings.cache_dir.as_deref().map(private_dir).transpose()?;
-        let pooled = LinkedEngine::new(pooled_config(settings), cache_dir.as_deref());
+        let cache_dir = CacheDir::open(&settings.code_cache)?;
+        let pooled = LinkedEngine::new(pooled_config(settings), cache_dir.as_ref());
         if let Err(error) = &pooled {
             tracing::warn!(
                 %error,
@@ -102,17 +100,16 @@ impl Engines {
         if let Some(engine) = self.on_demand.get() {
             return Ok(engine);
         }
-        let engine =
-            LinkedEngine::new(on_demand_config(&self.settings), self.cache_dir.as_deref())?;
+        let engine = LinkedEngine::new(on_demand_config(&self.settings), self.cache_dir.as_ref())?;
         Ok(self.on_demand.get_or_init(|| engine))
     }
 }
 
 impl LinkedEngine {
-    fn new(mut config: Config, cache_dir: Option<&Path>) -> Result<LinkedEngine, SandboxError> {
+    fn new(mut config: Config, cache_dir: Option<&CacheDir>) -> Result<LinkedEngine, SandboxError> {
         if let Some(dir) = cache_dir {
             let mut cache = CacheConfig::new();
-            cache.with_directory(dir);
+            cache.with_directory(dir.path());
             config.cache(Some(Cache::new(cache).map_err(reason)?));
         }
         let engine = Engine::new(&config).map_err(reason)?;
@@ -204,22 +201,6 @@ fn start_ticker(engine: EngineWeak) -> Result<(), SandboxError> {
         .map_err(|error| SandboxError(format!("the epoch thread did not start: {error}")))
 }
 
-/// Create `dir` for this user only: it holds native code that this process runs.
-fn private_dir(dir: &Path) -> Result<PathBuf, SandboxError> {
-    let made = fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .and_then(|()| fs::set_permissions(dir, fs::Permissions::from_mode(0o700)))
-        .and_then(|()| dir.canonicalize());
-    made.map_err(|error| {
-        SandboxError(format!(
-            "the directory {} for compiled code cannot be made private: {error}; choose another directory",
-            dir.display()
-        ))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
@@ -230,7 +211,7 @@ mod tests {
         SandboxSettings {
             calls_max: 2,
             guest_threads: 1,
-            cache_dir: None,
+            code_cache: CodeCache::None,
             memory_bytes_max: 64 << 20,
             stack_bytes_max: 1 << 20,
         }
@@ -245,21 +226,6 @@ mod tests {
         .unwrap();
         assert!(engines.pooled.is_none());
         assert!(engines.on_demand.get().is_some());
-    }
-
-    #[test]
-    fn the_cache_directory_is_closed_to_others() {
-        let parent = tempfile::tempdir().unwrap();
-        let dir = parent.path().join("deep/cache");
-        fs::create_dir_all(&dir).unwrap();
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
-        Engines::new(&SandboxSettings {
-            cache_dir: Some(dir.clone()),
-            ..settings()
-        })
-        .unwrap();
-        let mode = fs::metadata(&dir).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700);
     }
 
     #[test]

@@ -4,9 +4,11 @@
 //!
 //! The files, from the bottom to the top; none names one that stands above it:
 //!
-//! 1. Vocabulary: [`json`](JsonText), [`outcome`](Outcome), [`limits`](Limits), [`grants`](Grants), `world`, `effects`.
+//! 1. Vocabulary: [`json`](JsonText), [`outcome`](Outcome), [`limits`](Limits), [`grants`](Grants), `world`, `effects`;
+//!    and [`own_files`], which the host relies on.
 //! 2. `capability/`: what a guest can import, one file or folder each, with its state, limits and host functions.
-//! 3. `state` composes the state of one call, `linker` the functions, and `engine` compiles and runs.
+//! 3. `state` composes the state of one call, `linker` the functions, `engine` compiles and runs, and `code_cache` is
+//!    where compiled code is kept.
 //! 4. `load/`: from the bytes of a file to an [`Artifact`].
 //! 5. `run/`: one [`Call`], from a fresh store to its [`Report`].
 //! 6. `sandbox`: the façade, [`Sandbox`].
@@ -18,6 +20,7 @@
 
 mod bindings;
 mod capability;
+mod code_cache;
 mod effects;
 mod engine;
 mod grants;
@@ -27,6 +30,7 @@ mod linker;
 mod load;
 mod memory;
 mod outcome;
+pub mod own_files;
 mod run;
 mod sandbox;
 mod state;
@@ -40,6 +44,7 @@ pub use capability::keyvalue::buckets::{
 pub use capability::keyvalue::memory::MemoryBuckets;
 pub use capability::network::reach::has_private_addresses;
 pub use capability::shared::Call;
+pub use code_cache::CodeCache;
 pub use effects::{Crash, EffectObserver};
 pub use engine::{SandboxError, SandboxSettings};
 pub use grants::{

@@ -1,6 +1,7 @@
 //! The façade: one sandbox loads packages, describes them and calls their tasks.
 
 use std::any::Any;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use campanile_model::clock::{Clock, Timestamp};
@@ -10,6 +11,7 @@ use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 
 use crate::capability::shared::Call;
+use crate::code_cache::CacheDir;
 use crate::engine::{DESCRIBES_MAX, Engines, SandboxError, SandboxSettings};
 use crate::load::artifact::{self, Artifact};
 use crate::load::refusal::{Refusal, refuse};
@@ -38,7 +40,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// When the machine gives no thread or no memory, or `cache_dir` cannot be made private.
+    /// When the machine gives no thread or no memory, or the directory of compiled code cannot be made private.
     pub fn new(mut settings: SandboxSettings, clock: Clock) -> Result<Sandbox, SandboxError> {
         settings.calls_max = settings.calls_max.max(1);
         let engines = Engines::new(&settings)?;
@@ -104,6 +106,11 @@ impl Sandbox {
             .await
             .unwrap_or_else(refuse)
             .map_err(Refusal::printable)
+    }
+
+    /// Return the directory of compiled code, without links in its path; none without a cache.
+    pub fn cache_dir(&self) -> Option<&Path> {
+        self.engines.cache_dir.as_ref().map(CacheDir::path)
     }
 
     /// Return the time by which the sandbox dates log lines.

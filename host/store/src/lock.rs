@@ -4,13 +4,14 @@
 
 use std::fs::{File, TryLockError};
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, PgConnection};
 
+use super::open::FILE_MODE;
 use super::{Db, DbError, Pools, Result};
 
 /// A lock that one process holds at a time: on SQLite for the whole file, on Postgres for one host name.
@@ -53,6 +54,7 @@ impl Db {
                     .write(true)
                     .create(true)
                     .truncate(false)
+                    .mode(FILE_MODE)
                     .open(&path)
                     .map_err(|error| {
                         DbError::NotWritable(format!("{}: {error}", path.display()))

@@ -1,5 +1,7 @@
 //! Open a database, and migrate its tables to this version.
 
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -25,6 +27,9 @@ const SQLITE_ROWS_AHEAD: usize = 512;
 const SQLITE_WAL_PAGES: u32 = 8_192;
 /// How long a SQLite statement waits for another process's write, in seconds.
 const BUSY_SECONDS: u64 = 10;
+
+/// The mode of new files: the record may hold what no other user of the machine may read.
+pub(super) const FILE_MODE: u32 = 0o600;
 
 /// One migration.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
@@ -219,6 +224,9 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools> {
         .pragma("temp_store", "MEMORY")
         .row_buffer_size(SQLITE_ROWS_AHEAD)
         .statement_cache_capacity(STATEMENTS_MAX);
+    if create {
+        create_private(path);
+    }
     turn_on_wal(&options).await?;
     let pool = |connections, acquire_seconds| {
         SqlitePoolOptions::new()
@@ -232,6 +240,18 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools> {
     let read_only = options.create_if_missing(false).pragma("query_only", "ON");
     let readers = pool(SQLITE_READERS_MAX, ACQUIRE_SECONDS).connect_lazy_with(read_only);
     Ok(Pools::Sqlite { writer, readers })
+}
+
+/// Create a missing SQLite file, empty and for this user only, whatever the umask is. SQLite gives its mode to the files
+/// that it puts beside it.
+///
+/// An existing file is not opened: closing it would drop the locks that this process holds on it. An error is left to
+/// SQLite, which meets it again.
+fn create_private(path: &Path) {
+    if !path.exists() {
+        let mut new = File::options();
+        let _ = new.write(true).create(true).mode(FILE_MODE).open(path);
+    }
 }
 
 /// Return whether a released connection may be used again.

@@ -11,6 +11,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
 use campanile_package::context::check_keys;
 use campanile_package::requests::denial;
+use campanile_sandbox::own_files::temporary_directory;
 use campanile_sandbox::{
     Call, DirectoryGrant, EffectObserver, HttpReply, HttpRequest, MemoryBuckets, Outcome, Replies,
     Report, StopSignal, World, object_of,
@@ -51,7 +52,7 @@ impl PreparedStage<'_> {
         });
         let is_copied = |grant: &DirectoryGrant| stage.writes_to_copies && grant.writable;
         let has_copies = stage.grants.directories.iter().any(is_copied);
-        let copies = has_copies.then(TempDir::new).transpose()?;
+        let copies = has_copies.then(temporary_directory).transpose()?;
         for (number, grant) in stage.grants.directories.iter_mut().enumerate() {
             grant.host = grant.host.canonicalize()?;
             if let Some(copies) = copies.as_ref().filter(|_| grant.writable) {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::*;
 use campanile_model::clock::Clock;
 use campanile_package::{Attempt, PackageLoader, load};
-use campanile_sandbox::{HttpGrant, HttpReply, HttpRequest, Replies, Sandbox, SandboxSettings};
+use campanile_sandbox::{
+    CodeCache, HttpGrant, HttpReply, HttpRequest, Replies, Sandbox, SandboxSettings,
+};
 use guest_text::{Guest, guest};
 
 #[expect(dead_code, reason = "the sandbox's own tests use all of it")]
@@ -16,7 +18,7 @@ fn sandbox() -> Sandbox {
     let settings = SandboxSettings {
         calls_max: 2,
         guest_threads: 2,
-        cache_dir: None,
+        code_cache: CodeCache::None,
         memory_bytes_max: 64 << 20,
         stack_bytes_max: 1 << 20,
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use campanile_engine::{Engine, RecoveryLimits, Settings, Work};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::{PackageLoader, Packages};
-use campanile_sandbox::{Limits, Sandbox, SandboxSettings, StopSignal};
+use campanile_sandbox::{CodeCache, Limits, Sandbox, SandboxSettings, StopSignal};
 use campanile_schedule::policy::Defaults;
 use campanile_store::HostLock;
 use campanile_store::runs::{Finish, RunEnd};
@@ -27,7 +27,7 @@ pub fn loader(clock: &Clock) -> Arc<PackageLoader> {
     let settings = SandboxSettings {
         calls_max: 1,
         guest_threads: 1,
-        cache_dir: None,
+        code_cache: CodeCache::None,
         memory_bytes_max: Limits::default().memory_bytes_max,
         stack_bytes_max: 1 << 20,
     };

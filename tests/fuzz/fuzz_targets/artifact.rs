@@ -5,14 +5,14 @@
 use std::sync::{Arc, LazyLock};
 
 use campanile_model::clock::Clock;
-use campanile_sandbox::{Sandbox, SandboxSettings};
+use campanile_sandbox::{CodeCache, Sandbox, SandboxSettings};
 use tokio::runtime::Runtime;
 
 static SANDBOX: LazyLock<Sandbox> = LazyLock::new(|| {
     let settings = SandboxSettings {
         calls_max: 1,
         guest_threads: 1,
-        cache_dir: None,
+        code_cache: CodeCache::None,
         memory_bytes_max: 64 << 20,
         stack_bytes_max: 1 << 20,
     };

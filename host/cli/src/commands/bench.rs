@@ -25,6 +25,7 @@ use campanile_engine::{Engine, EngineError, Followed};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{ArtifactDigest, RunId};
 use campanile_package::{Packages, PluginsFolder};
+use campanile_sandbox::own_files::temporary_directory;
 use campanile_sandbox::{Call, Grants, Limits, MemoryBuckets, Outcome, StopSignal, World};
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
@@ -119,6 +120,8 @@ impl Record for BurstReport {}
 impl Bench {
     pub async fn run(self, common: &Common) -> Result {
         let config = common.config()?;
+        // The hosts here must not refuse the files of the measurement, and no task here creates a file.
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
         match self {
             Bench::Launches { n } => common.print(&measure_launches(&config, n).await?),
             Bench::Burst(burst) => {
@@ -246,11 +249,12 @@ impl Scratch {
     async fn new(config: &Config) -> Result<Scratch> {
         let clock = Clock::system();
         let db = scratch_db(config, &clock).await?;
-        let dir = tempfile::tempdir().map_err(Failure::failed)?;
+        let dir = temporary_directory().map_err(Failure::failed)?;
         std::fs::write(dir.path().join("noop.wasm"), NOOP).map_err(Failure::failed)?;
         let loader = serve::loader(config, &clock)?;
-        let plugins = PluginsFolder::open(dir.path(), Arc::clone(&loader), serve::rules(config))
-            .map_err(Failure::failed)?;
+        let rules = serve::rules(config, loader.sandbox());
+        let plugins =
+            PluginsFolder::open(dir.path(), Arc::clone(&loader), rules).map_err(Failure::failed)?;
         let mut settings = serve::settings(config);
         // The slots of the backlog must count as late, not as missed.
         settings.late.misfire_grace = Duration::from_secs(366 * 24 * 3_600);

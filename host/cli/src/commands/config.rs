@@ -6,9 +6,11 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::serve::foreign_writers;
 use crate::Common;
 use crate::config::Config;
-use crate::output::{Result, failed};
+use crate::output::{Result, failed, print_message};
+use campanile_package::foreign_files;
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -33,6 +35,10 @@ impl ConfigCommand {
             ConfigCommand::Default => (None, Config::default_text()),
             ConfigCommand::Check => {
                 let config = common.config()?;
+                let warnings = foreign_writers(&config)?;
+                for warning in warnings.iter().chain(&foreign_files(&config.files.plugins)) {
+                    print_message!("warning: {warning}");
+                }
                 let text = config.to_string();
                 (config.file, text)
             }

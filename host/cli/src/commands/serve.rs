@@ -14,13 +14,19 @@ use crate::{Common, LOAD_COMMAND};
 use campanile_engine::watch::Watch;
 use campanile_engine::{Engine, Followed, FollowedFile, RecoveryLimits, Settings};
 use campanile_model::clock::Clock;
-use campanile_package::{HostRules, PackageLoader, Packages, PluginsFolder};
+use campanile_package::{
+    ForeignWriters, HostRules, OwnPath, OwnPathKind, PackageLoader, Packages, PluginsFolder,
+};
+use campanile_sandbox::Sandbox;
 use campanile_schedule::policy::Defaults;
 use campanile_store::{Db, DbError};
 
 /// The first and the longest pause between two attempts to open the database.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(250);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// What an operator can do about files that other users can change.
+const FOREIGN_HINT: &str = "take the right to write from the others with `chmod go-w PATH`, or give the path to the user of the host with `chown`; on a machine or in a container without other users, write `foreign_writers = \"warn\"` under `[policy]`";
 
 #[derive(Args)]
 pub(crate) struct Serve {
@@ -35,12 +41,14 @@ impl Serve {
     pub async fn run(self, common: &Common) -> Result {
         telemetry::init(self.log_format).map_err(Failure::refused)?;
         let config = common.config_with(self.flags)?;
+        check_owners(&config)?;
         let mut stopping = stop_signal()?;
         let clock = Clock::system();
         // Refuse a wrong configuration before the database is opened.
         let loader = loader(&config, &clock)?;
         let Config { files, watch, .. } = &config;
-        let folder = PluginsFolder::open(&files.plugins, Arc::clone(&loader), rules(&config));
+        let rules = rules(&config, loader.sandbox());
+        let folder = PluginsFolder::open(&files.plugins, Arc::clone(&loader), rules);
         let schedules = FollowedFile::new(files.schedules.clone(), watch.mode, watch.rescan);
         let followed = Followed {
             folder: folder.map_err(Failure::refused)?,
@@ -73,14 +81,38 @@ pub(crate) fn loader(config: &Config, clock: &Clock) -> Result<Arc<PackageLoader
         .map_err(Failure::failed)
 }
 
+/// Refuse to use files that other users of this machine can change, or warn of them, as configured. Return the warnings.
+pub(crate) fn foreign_writers(config: &Config) -> Result<Vec<String>> {
+    let found = config.foreign_writers();
+    match config.policy.foreign_writers {
+        ForeignWriters::Refuse if !found.is_empty() => {
+            Err(Failure::refused(found.join("; ")).hint(FOREIGN_HINT))
+        }
+        _ => Ok(found),
+    }
+}
+
+fn check_owners(config: &Config) -> Result {
+    for warning in foreign_writers(config)? {
+        tracing::warn!("{warning}");
+    }
+    Ok(())
+}
+
 /// Return the rules of this host for packages.
-pub(crate) fn rules(config: &Config) -> HostRules {
+pub(crate) fn rules(config: &Config, sandbox: &Sandbox) -> HostRules {
+    let cache = sandbox.cache_dir().map(|path| OwnPath {
+        kind: OwnPathKind::Cache,
+        path: path.to_owned(),
+    });
     HostRules {
         limits: config.limits.clone(),
         memory_bytes_most: config.sandbox.memory_bytes_max,
         env: |name| std::env::var_os(name),
-        own_paths: config.own_paths(),
+        // The sandbox may use another cache than the configured one.
+        own_paths: config.own_paths().into_iter().chain(cache).collect(),
         secrets: config.secrets.keys().cloned().collect(),
+        foreign_writers: config.policy.foreign_writers,
     }
 }
 

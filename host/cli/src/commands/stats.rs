@@ -8,6 +8,7 @@ use crate::Common;
 use crate::output::{self, Record, Result};
 use campanile_engine::audit::{self, Health, Statistics};
 use campanile_model::text;
+use campanile_package::foreign_files;
 
 #[derive(Args)]
 pub(crate) struct Stats {
@@ -49,8 +50,12 @@ impl Record for Health {
 pub(crate) async fn health(common: &Common) -> Result {
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read().await?;
-    let lease = common.config()?.recovery.lease;
-    let health = audit::health(&mut tx, clock.now(), lease, clock.offset_us()).await?;
+    let config = common.config()?;
+    let lease = config.recovery.lease;
+    let mut health = audit::health(&mut tx, clock.now(), lease, clock.offset_us()).await?;
+    // The host may belong to another user than this command, so these are no issues.
+    health.notes.extend(config.foreign_writers());
+    health.notes.extend(foreign_files(&config.files.plugins));
     common.print(&health)?;
     output::check(health.healthy)
 }

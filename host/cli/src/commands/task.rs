@@ -136,7 +136,8 @@ impl TaskArgs {
         let mut config = config.clone();
         config.host.runs_max = 1;
         let loader = serve::loader(&config, &Clock::system())?;
-        match campanile_package::open(&*loader, &self.file, &serve::rules(&config)).await {
+        let rules = serve::rules(&config, loader.sandbox());
+        match campanile_package::open(&*loader, &self.file, &rules).await {
             Ok(package) => {
                 let subject = Subject {
                     sandbox: Arc::clone(loader.sandbox()),

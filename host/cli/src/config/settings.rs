@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use campanile_engine::watch::Mode;
 use campanile_model::text::{duration_text, size_text};
+use campanile_package::ForeignWriters;
 use campanile_package::reference::KeyHelp;
 use campanile_package::toml_reader::{Error, Section};
 use campanile_store::DatabaseUrl;
@@ -177,6 +178,16 @@ table! {
 }
 
 table! {
+    /// `[policy]`: what a host accepts.
+    Policy {
+        /// What to do when other users of this machine can write a file that the host relies on, or replace it: the
+        /// plugins folder, this file, the schedules file, a SQLite database, and the files and commands of secrets.
+        /// "refuse" does not start the host, and rejects such packages and sidecars. "warn" logs a warning.
+        foreign_writers "foreign_writers": ForeignWriters = ForeignWriters::default(), foreign_writers();
+    }
+}
+
+table! {
     /// `[sandbox]`: the engine that calls tasks.
     Sandbox {
         /// The largest memory limit of a task. A 32-bit memory has at most 4GiB.
@@ -185,7 +196,8 @@ table! {
         stack_bytes_max "stack": u64 = 1 << 20, size(64 << 10, 64 << 20);
         /// Whether the host stores compiled code between starts.
         cache "cache": bool = true, boolean();
-        /// The folder of the compiled code. Without it, a folder `campanile` in the user's cache folder.
+        /// The folder of the compiled code. Without it, a folder `campanile` in the user's cache folder. A folder that
+        /// other users can write is not used.
         cache_dir "cache_dir": Option<PathBuf> = None, optional_path(), example "\"/var/cache/campanile\"";
     }
 }
@@ -283,6 +295,15 @@ fn mode() -> Kind<Mode> {
         name: "\"auto\", \"poll\" or \"off\"",
         bounds: None,
         read: Box::new(|section, key, _| section.parsed(key, Mode::read)),
+        toml: |it| Some(it.as_str().into()),
+    }
+}
+
+fn foreign_writers() -> Kind<ForeignWriters> {
+    Kind {
+        name: "\"refuse\" or \"warn\"",
+        bounds: None,
+        read: Box::new(|section, key, _| section.parsed(key, ForeignWriters::read)),
         toml: |it| Some(it.as_str().into()),
     }
 }

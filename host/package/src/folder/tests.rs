@@ -8,13 +8,14 @@ use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::FILE_BYTES_MAX;
 use crate::loader::{Attempt, Loaded};
+use crate::{FILE_BYTES_MAX, ForeignWriters};
 use campanile_model::ids::ArtifactDigest;
 use campanile_sandbox::Limits;
 
 mod loading;
 mod not_applied;
+mod others;
 mod random;
 
 /// A compiler that accepts bytes that begin with `good`. A JSON object in them is the description.
@@ -69,6 +70,7 @@ impl Scene {
             memory_bytes_most: 1 << 30,
             env: |_| None,
             own_paths: Vec::new(),
+            foreign_writers: ForeignWriters::default(),
             secrets: BTreeSet::new(),
         };
         let mut folder =
@@ -572,6 +574,7 @@ fn a_missing_folder_is_an_error_with_a_hint() {
         memory_bytes_most: 0,
         env: |_| None,
         own_paths: Vec::new(),
+        foreign_writers: ForeignWriters::default(),
         secrets: BTreeSet::new(),
     };
     let open = |name: &str| {

@@ -1,11 +1,15 @@
 //! Directories of the host.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::part::{Part, check_guest_path, is_writable};
 use super::{GrantKind, SidecarSource};
+use crate::files::is_package_file;
+use crate::host_rules::{OwnPath, OwnPathKind};
 use crate::toml_reader::{Error, Section};
 use campanile_model::text::size_text;
+use campanile_sandbox::own_files::PathTrace;
 use campanile_sandbox::{
     AccessMode, DirectoryGrant, DirectoryQuota, Grants, QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST,
 };
@@ -61,9 +65,7 @@ fn read(
     }
     let host =
         find_directory(&place.folder.join(host)).map_err(|what| section.error("host", what))?;
-    if writable {
-        check_writable(&host, place).map_err(|what| section.error("host", what))?;
-    }
+    check_access(&host, writable, place).map_err(|what| section.error("host", what))?;
     let quota = read_quota(section, writable)?;
     let grant = DirectoryGrant {
         host,
@@ -132,45 +134,58 @@ fn find_directory(path: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Refuse to let a task write where it could change what the host does.
-fn check_writable(path: &Path, place: &SidecarSource<'_>) -> Result<(), String> {
+/// Refuse to let a task write where it could change what the host does, or read a secret.
+///
+/// The way to each path of the host is followed anew, because links may have changed since the host started.
+fn check_access(path: &Path, writable: bool, place: &SidecarSource<'_>) -> Result<(), String> {
     let shown = path.display();
-    if is_within(place.folder, path) {
+    if writable && PathTrace::of(place.folder).passes(path) {
         return Err(format!(
             "is {shown}, which contains the plugins folder: a task that can write there could grant itself anything; grant another directory, or only \"read\""
         ));
     }
-    match place.rules.own_paths.iter().find(|own| overlaps(path, own)) {
-        None => Ok(()),
-        Some(own) => Err(format!(
-            "is {shown}, which contains or lies in {}, a path that the host uses: a task that can write there could change what the host does; grant another directory, or only \"read\"",
-            own.display()
-        )),
+    if writable && let Some(link) = find_link_through(path, place.folder) {
+        return Err(format!(
+            "is {shown}, through which the link {} of the plugins folder leads: a task that can write there could replace that file; grant another directory, or only \"read\"",
+            link.display()
+        ));
+    }
+    let mut own_paths = place.rules.own_paths.iter();
+    if let Some(own) = own_paths.find(|own| writable && is_writable_through(own, path)) {
+        return Err(format!(
+            "is {shown}, which overlaps {own}, a path that the host uses, or a link on the way to it: a task that can write there could change what the host does; grant another directory, or only \"read\""
+        ));
+    }
+    let mut own_paths = place.rules.own_paths.iter();
+    if let Some(own) = own_paths.find(|own| is_secret_below(own, path)) {
+        return Err(format!(
+            "is {shown}, which contains {own}: a task that can read there could read the secret; grant another directory, or the secret by its name"
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a task that can write the directory `granted` could change or replace `own`, also by a link on the way to it.
+fn is_writable_through(own: &OwnPath, granted: &Path) -> bool {
+    let trace = PathTrace::of(&own.path);
+    match own.kind {
+        // The host reads no directory below it, so a directory there can be granted.
+        OwnPathKind::Plugins => trace.passes(granted),
+        _ => trace.is_open_to_writer_of(granted),
     }
 }
 
-/// Whether `inner` is `outer` or lies below it, after links are followed.
-fn is_within(inner: &Path, outer: &Path) -> bool {
-    let inner = match inner.as_os_str().is_empty() {
-        true => Path::new("."),
-        false => inner,
-    };
-    match (outer.canonicalize(), inner.canonicalize()) {
-        (Ok(outer), Ok(inner)) => inner.starts_with(outer),
-        _ => false,
-    }
+fn is_secret_below(own: &OwnPath, granted: &Path) -> bool {
+    own.kind == OwnPathKind::SecretFile && PathTrace::of(&own.path).ends_below(granted)
 }
 
-/// Whether `granted` contains `own` or lies in it.
-///
-/// Checks both the name of `own` and where it leads: it may not exist yet, and it may be a link that a task could replace.
-fn overlaps(granted: &Path, own: &Path) -> bool {
-    let folder = match own.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let named = folder.canonicalize().ok().zip(own.file_name());
-    let named = named.map(|(folder, name)| folder.join(name));
-    let mut places = named.into_iter().chain(own.canonicalize().ok());
-    places.any(|own| own.starts_with(granted) || granted.starts_with(&own))
+/// Return a package or sidecar of the plugins folder that is a link and leads through the directory `granted`.
+fn find_link_through(granted: &Path, plugins: &Path) -> Option<PathBuf> {
+    let plugins = PathTrace::of(plugins).end().to_owned();
+    let files = fs::read_dir(plugins).ok()?.flatten();
+    let mut links = files
+        .filter(|file| file.file_type().is_ok_and(|kind| kind.is_symlink()))
+        .filter(|file| is_package_file(&file.file_name().to_string_lossy()))
+        .map(|file| file.path());
+    links.find(|link| PathTrace::of(link).passes(granted))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 
 use campanile_model::clock::Clock;
-use campanile_sandbox::{Refusal, Sandbox, SandboxSettings};
+use campanile_sandbox::{CodeCache, Refusal, Sandbox, SandboxSettings};
 
 use super::exchange::{ChildSettings, Verdict, is_out_of_memory};
 use super::manifest_of;
@@ -65,7 +65,7 @@ fn verdict(settings: &ChildSettings) -> Result<Verdict, String> {
     let sandbox = SandboxSettings {
         calls_max: 1,
         guest_threads: 1,
-        cache_dir: Some(settings.cache_dir.clone()),
+        code_cache: CodeCache::Directory(settings.cache_dir.clone()),
         memory_bytes_max: settings.memory_bytes_max,
         stack_bytes_max: settings.stack_bytes_max,
     };

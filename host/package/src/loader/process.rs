@@ -9,7 +9,6 @@ use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::{printable_line, size_text};
 use campanile_sandbox::SandboxSettings;
 use serde_json::Value;
-use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
@@ -33,8 +32,6 @@ pub(super) struct LoadProcesses {
     settings: ChildSettings,
     slots: Semaphore,
     verdicts: Arc<Verdicts>,
-    /// Where compiled code lies when the host keeps none. Dropping it removes the folder.
-    _temporary_cache: Option<TempDir>,
 }
 
 /// How a load failed.
@@ -46,24 +43,13 @@ enum LoadError {
 }
 
 impl LoadProcesses {
-    /// Prepare loads with the sandbox's `settings`, which get a temporary folder for compiled code if they have none.
+    /// Prepare loads for a sandbox with these `settings`, which keeps compiled code in `cache_dir`.
     pub(super) fn new(
-        settings: &mut SandboxSettings,
+        settings: &SandboxSettings,
+        cache_dir: PathBuf,
         limits: LoadLimits,
         args: Vec<String>,
-    ) -> Result<LoadProcesses, String> {
-        let mut temporary = None;
-        let cache_dir = match &settings.cache_dir {
-            Some(dir) => dir.clone(),
-            None => {
-                let made = TempDir::with_prefix("campanile-");
-                let made = made.map_err(|error| {
-                    format!("there is no temporary folder for compiled code: {error}")
-                })?;
-                temporary.insert(made).path().to_owned()
-            }
-        };
-        settings.cache_dir = Some(cache_dir.clone());
+    ) -> LoadProcesses {
         let settings = ChildSettings {
             package: String::new(),
             cache_dir,
@@ -71,13 +57,12 @@ impl LoadProcesses {
             stack_bytes_max: settings.stack_bytes_max,
             limits,
         };
-        Ok(LoadProcesses {
+        LoadProcesses {
             verdicts: Arc::new(Verdicts::new(&settings)),
             args,
             settings,
             slots: Semaphore::new(LOADS_MAX),
-            _temporary_cache: temporary,
-        })
+        }
     }
 
     /// Load a file, or find the verdict about it; return the package's description. The error is one sentence.

@@ -1,14 +1,15 @@
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
 
 use serde_json::json;
 
 use super::*;
 use crate::grants::GrantKind;
+use crate::host_rules::{ForeignWriters, OwnPath};
 use campanile_sandbox::{BucketGrant, DirectoryGrant, HttpGrant, Limits, Protocol, SocketGrant};
 use campanile_schedule::rule::RuleKind;
 
+mod own_paths;
 mod quotas;
 
 fn env(name: &str) -> Option<OsString> {
@@ -19,12 +20,13 @@ fn env(name: &str) -> Option<OsString> {
 }
 
 /// Return the rules of a host with `own_paths`.
-fn rules(own_paths: Vec<PathBuf>) -> HostRules {
+fn rules(own_paths: Vec<OwnPath>) -> HostRules {
     HostRules {
         limits: Limits::default(),
         memory_bytes_most: 1 << 30,
         env,
         own_paths,
+        foreign_writers: ForeignWriters::default(),
         secrets: ["db".to_owned(), "api_token".to_owned()].into(),
     }
 }
@@ -461,54 +463,6 @@ fn a_guest_path_is_granted_only_once() {
         error.contains(":7:1: `grants.directories[1].guest` is \"/x\", the path of another"),
         "{error}"
     );
-}
-
-/// Read a sidecar that grants `host` of a folder in which the host has `etc/campanile.toml`, `cache/`, and
-/// `db/campanile.db`, which does not exist yet.
-fn grant_beside_own_paths(root: &Path, host: &str, access: &str) -> Result<Sidecar, String> {
-    let plugins = root.join("plugins");
-    for folder in ["plugins", "etc", "db", "cache/deep", "free"] {
-        fs::create_dir_all(root.join(folder)).unwrap();
-    }
-    fs::write(root.join("etc/campanile.toml"), "").unwrap();
-    let rules = rules(vec![
-        root.join("etc/campanile.toml"),
-        root.join("db/campanile.db"),
-        root.join("cache"),
-    ]);
-    let text =
-        format!("[[grants.directories]]\nhost = '{host}'\nguest = '/data'\naccess = '{access}'");
-    Sidecar::parse(&plugins.join("backup.toml"), &text, &rules).map_err(|error| error.to_string())
-}
-
-#[test]
-fn files_that_the_host_uses_are_never_granted_for_writing() {
-    let root = tempfile::tempdir().unwrap();
-    let root = root.path();
-    for (host, own) in [
-        ("../etc", "etc/campanile.toml"),
-        ("../db", "db/campanile.db"),
-        ("../cache", "cache"),
-        ("../cache/deep", "cache"),
-    ] {
-        let refused = grant_beside_own_paths(root, host, "write").unwrap_err();
-        assert!(refused.contains(own), "{refused}");
-        assert!(refused.contains("a path that the host uses"), "{refused}");
-        grant_beside_own_paths(root, host, "read").unwrap();
-    }
-    grant_beside_own_paths(root, "../free", "write").unwrap();
-    std::os::unix::fs::symlink(root.join("cache"), root.join("free/link")).unwrap();
-    grant_beside_own_paths(root, "../free/link", "write").unwrap_err();
-}
-
-#[test]
-fn a_granted_link_grants_its_target_directory() {
-    let root = tempfile::tempdir().unwrap();
-    let root = root.path().canonicalize().unwrap();
-    fs::create_dir(root.join("there")).unwrap();
-    std::os::unix::fs::symlink("there", root.join("link")).unwrap();
-    let sidecar = grant_beside_own_paths(&root, "../link", "read").unwrap();
-    assert_eq!(sidecar.grants.directories[0].host, root.join("there"));
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub fn sandbox_at(clock: Clock) -> Sandbox {
     let settings = SandboxSettings {
         calls_max: 2,
         guest_threads: 2,
-        cache_dir: None,
+        code_cache: CodeCache::None,
         memory_bytes_max: 64 << 20,
         stack_bytes_max: 1 << 20,
     };

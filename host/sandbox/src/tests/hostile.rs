@@ -123,6 +123,32 @@ async fn opening_a_pipe_in_a_granted_directory_does_not_block() {
 }
 
 #[tokio::test]
+async fn a_link_of_the_operator_that_leads_out_of_a_writable_directory_is_not_followed() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().canonicalize().unwrap();
+    fs::create_dir_all(root.join("data/below")).unwrap();
+    fs::write(root.join("file"), "").unwrap();
+    let absolute = root.display().to_string();
+    for (link, target) in [
+        ("up", ".."),
+        ("far", "below/../.."),
+        ("below/up", "../.."),
+        ("absolute", &absolute),
+    ] {
+        symlink(target, root.join("data").join(link)).unwrap();
+    }
+    let sandbox = sandbox();
+    for link in ["up", "far", "below/up", "absolute"] {
+        let name = format!("{link}/file");
+        let artifact = Arc::new(sandbox.load(&opens(&name).component()).unwrap());
+        let report = sandbox
+            .run(&artifact, with_directory(&root.join("data")))
+            .await;
+        failure(&report, Outcome::Failed);
+    }
+}
+
+#[tokio::test]
 async fn a_link_that_replaces_a_granted_directory_is_not_followed() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path().canonicalize().unwrap();

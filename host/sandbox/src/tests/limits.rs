@@ -40,7 +40,7 @@ async fn busy_guests_do_not_block_others() {
         SandboxSettings {
             calls_max: 3,
             guest_threads: 1,
-            cache_dir: None,
+            code_cache: CodeCache::None,
             memory_bytes_max: 64 << 20,
             stack_bytes_max: 1 << 20,
         },

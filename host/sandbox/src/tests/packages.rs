@@ -177,7 +177,7 @@ fn compiled_code_is_cached_between_starts() {
     let settings = SandboxSettings {
         calls_max: 1,
         guest_threads: 1,
-        cache_dir: Some(dir.path().join("code")),
+        code_cache: CodeCache::Directory(dir.path().join("code")),
         memory_bytes_max: 64 << 20,
         stack_bytes_max: 1 << 20,
     };
@@ -246,7 +246,7 @@ async fn a_sandbox_that_cannot_start_reports_the_reason() {
     let settings = SandboxSettings {
         calls_max: 0,
         guest_threads: 0,
-        cache_dir: Some(file.path().join("below/a/file")),
+        code_cache: CodeCache::Directory(file.path().join("below/a/file")),
         memory_bytes_max: 0,
         stack_bytes_max: 1 << 20,
     };

@@ -211,7 +211,7 @@ async fn every_entry_counts_for_both_quotas() {
         let refused = [
             (Op::Open(0, "empty", CREATE, 1), QUOTA),
             (Op::CreateDirectory(0, "folder"), QUOTA),
-            (Op::Symlink(0, "/x", "symlink"), QUOTA),
+            (Op::Symlink(0, "x", "symlink"), QUOTA),
             (Op::Link(0, "a", 0, "linked"), QUOTA),
         ];
         let mut script = vec![

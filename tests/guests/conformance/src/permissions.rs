@@ -10,6 +10,7 @@ crate::cases![
     fopen_with_no_access,
     grants_are_apart,
     links_out_of_it_are_not_followed,
+    links_out_of_it_cannot_be_made,
     links_within_it_are_followed,
     no_way_leads_out_of_a_directory,
     not_granted,
@@ -67,7 +68,7 @@ fn grants_are_apart(dir: Fd) {
     fails(open(dir, "../library/book", 0, READ), &REFUSED);
 }
 
-fn links_out_of_it_are_not_followed(dir: Fd) {
+fn links_out_of_it_are_not_followed(_: Fd) {
     let library = library();
     for name in ["outside", "door", "absolute"] {
         fails(open_with(library, FOLLOW, name, 0, READ, 0), &REFUSED);
@@ -76,26 +77,37 @@ fn links_out_of_it_are_not_followed(dir: Fd) {
     }
     fails(open(library, "door/secret", 0, READ), &REFUSED);
     fails(open_with(library, FOLLOW, "door/..", 0, READ, 0), &REFUSED);
-    // A task can create such links in a writable directory, but cannot follow them.
-    works(mkdir(dir, "below"));
-    for (name, target) in [
-        ("up", ".."),
-        ("far", "below/../../elsewhere"),
-        ("below/up", "../.."),
+}
+
+fn links_out_of_it_cannot_be_made(dir: Fd) {
+    let deep = create_dir(create_dir(dir, "below"), "deep");
+    for (place, target) in [
+        (dir, ".."),
+        (dir, "./../below"),
+        (dir, "below/../../elsewhere"),
+        (deep, "../../.."),
+        (deep, "../x/.."),
     ] {
-        works(symlink(target, dir, name));
-        fails(open_with(dir, FOLLOW, name, 0, READ, 0), &REFUSED);
-        let through = format!("{name}/new");
-        fails(open(dir, &through, OFLAGS_CREAT, WRITE), &REFUSED);
-        fails(mkdir(dir, &through), &REFUSED);
-        fails(unlink(dir, &through), &REFUSED);
-        fails(rename(dir, "below", dir, &through), &REFUSED);
-        fails(stat_at(dir, FOLLOW, name), &REFUSED);
-        fails(
-            set_times_at(dir, FOLLOW, name, 0, 0, FSTFLAGS_MTIM),
-            &REFUSED,
-        );
+        fails(symlink(target, place, "link"), &REFUSED);
+        fails(stat_at(place, NO_FOLLOW, "link"), &[ERRNO_NOENT]);
     }
+    // The link that leads to `deep` does not make the place of a new link deeper.
+    works(symlink("below/deep", dir, "to_deep"));
+    works(symlink(".", dir, "here"));
+    fails(symlink("..", dir, "here/here/link"), &REFUSED);
+    works(symlink("../..", dir, "to_deep/link"));
+    assert_eq!(works(target_of(deep, "link", 10)), "../..");
+
+    // Links that stay within it lead out of it when they are moved up.
+    fails(rename(deep, "link", dir, "below/link"), &REFUSED);
+    fails(link(deep, NO_FOLLOW, "link", dir, "link"), &REFUSED);
+    fails(rename(dir, "below/deep", dir, "deep"), &REFUSED);
+    works(rename(deep, "link", deep, "same"));
+    works(rename(dir, "below", dir, "above"));
+    works(unlink(deep, "same"));
+    works(symlink("..", deep, "up"));
+    works(rename(dir, "above/deep", dir, "deep"));
+    fails(rename(dir, "deep/up", dir, "up"), &REFUSED);
 }
 
 fn links_within_it_are_followed(_: Fd) {

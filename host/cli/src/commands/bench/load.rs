@@ -20,6 +20,7 @@ use campanile_engine::watch::{Mode, QUIET};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::RunId;
 use campanile_package::SETTLE;
+use campanile_sandbox::own_files::temporary_directory;
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::DatabaseUrl;
 
@@ -88,7 +89,7 @@ impl Load {
             }
             None => big::component(),
         };
-        let dir = tempfile::tempdir().map_err(Failure::failed)?;
+        let dir = temporary_directory().map_err(Failure::failed)?;
         let start_ms = starts(config, dir.path(), self.packages).await?;
         let mut config = config.clone();
         // An own cache is cold in every run, and is deleted after it.

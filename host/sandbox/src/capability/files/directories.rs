@@ -12,6 +12,17 @@ use wasmtime_wasi::{FsPerms, OpenMode};
 use crate::capability::files::quota::Quota;
 use crate::capability::shared::{OpenFile, Shared};
 use crate::grants::DirectoryGrant;
+use crate::own_files::temporary_directory;
+
+/// How a directory is opened to be read: never through a link.
+pub(super) const READABLE: OFlags = OFlags::DIRECTORY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+/// How a directory is opened to pass through it, which needs no right to read it.
+#[cfg(target_os = "linux")]
+pub(super) const ON_THE_WAY: OFlags = READABLE.union(OFlags::PATH);
+#[cfg(not(target_os = "linux"))]
+pub(super) const ON_THE_WAY: OFlags = READABLE;
 
 /// A granted directory cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -80,13 +91,7 @@ fn open_one(shared: &Arc<Shared>, grant: &DirectoryGrant) -> Result<OpenDirector
 /// A grant holds a path without links. A task that may write to a directory above another grant could otherwise
 /// replace it by a link, and so choose what it is granted.
 fn open_without_links(path: &Path) -> Result<File, Errno> {
-    let last = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // Passing through a directory needs no right to read it.
-    #[cfg(target_os = "linux")]
-    let on_the_way = last | OFlags::PATH;
-    #[cfg(not(target_os = "linux"))]
-    let on_the_way = last;
-    let mut directory = rustix::fs::open("/", on_the_way, Mode::empty())?;
+    let mut directory = rustix::fs::open("/", ON_THE_WAY, Mode::empty())?;
     let mut names = path.components().peekable();
     if names.next() != Some(Component::RootDir) {
         return Err(Errno::INVAL);
@@ -96,8 +101,8 @@ fn open_without_links(path: &Path) -> Result<File, Errno> {
             return Err(Errno::INVAL);
         };
         let flags = match names.peek() {
-            Some(_) => on_the_way,
-            None => last,
+            Some(_) => ON_THE_WAY,
+            None => READABLE,
         };
         directory = openat(&directory, name, flags, Mode::empty())?;
     }
@@ -116,7 +121,7 @@ static EMPTY_ROOT: OnceLock<Option<Dir>> = OnceLock::new();
 /// Return the directory. The first call makes it, which blocks for a moment.
 pub(super) fn empty_root() -> Option<Dir> {
     let make = || {
-        let place = tempfile::tempdir().ok()?;
+        let place = temporary_directory().ok()?;
         let directory = File::open(place.path()).ok()?;
         fs::remove_dir(place.path()).ok()?;
         Some(Dir::new(

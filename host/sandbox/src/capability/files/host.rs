@@ -15,6 +15,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 use wasmtime_wasi::p2::{FsResult, ReaddirIterator};
 
 use crate::capability::files::directories::{OpenDirectory, empty_root};
+use crate::capability::files::links::Links;
 use crate::capability::files::quota::{Admission, Quota, QuotaExceeded};
 use crate::capability::files::quota_stream::{QuotaOfStream, size_after};
 use crate::capability::files::state::{Fd, FilesView, Tracked};
@@ -313,12 +314,14 @@ async fn admit_link(one: Option<Arc<Quota>>, other: Option<Arc<Quota>>) -> Admit
 }
 
 /// Put a report of its effect before one function of `descriptor`. `in` names the directories in which it changes a
-/// path; a path that is not granted for writing is recorded. `first` changes an argument. `admit` asks a quota.
+/// path; a path that is not granted for writing is recorded. `first` changes an argument. `check` refuses links
+/// that would lead out of the granted directory. `admit` asks a quota.
 macro_rules! report {
     (
         $functions:ident, $of:ident, $method:ident, $function:literal, ($($argument:ident: $type:ty),*),
         $(first $name:ident = $value:expr,)? $(in $directory:ident: $path:ident,)*
-        $(admit |$view:ident| $admission:expr,)? |$files:ident| $description:expr
+        $(admit |$view:ident| $admission:expr,)?
+        $(check |$links:ident| $check:expr,)? |$files:ident| $description:expr
     ) => {
         $functions.func_wrap_async(
             concat!("[method]descriptor.", $function),
@@ -327,6 +330,13 @@ macro_rules! report {
                     let state = store.data_mut();
                     $(let $name = $value;)?
                     $($of(state).note_denied(&$directory, &$path, AccessMode::Write)?;)*
+                    $(
+                        let granted = $of(state).files.granted();
+                        let $links = Links { files: state.filesystem(), granted };
+                        if let Err(error) = $check.await {
+                            return Ok((as_wasi(Err(error))?,));
+                        }
+                    )?
                     let admitted: Admitted = admitted!($({ let $view = $of(state); $admission })?);
                     let admitted = match admitted {
                         Ok(admitted) => admitted,
@@ -370,13 +380,13 @@ fn report_effects<T: WasiView>(
     report!(functions, of, remove_directory_at, "remove-directory-at", (fd: Fd, path: String), first path = without_slashes(path), in fd: path, |files| {
         format!("remove the directory {}", files.path_in(&fd, &path))
     });
-    report!(functions, of, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), target.len()), |files| {
+    report!(functions, of, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), target.len()), check |links| links.check_new(&fd, &path, &target), |files| {
         format!("link {} to {target}", files.path_in(&fd, &path))
     });
-    report!(functions, of, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), in fd: old, in new_fd: new, admit |view| admit_move(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), |files| {
+    report!(functions, of, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), in fd: old, in new_fd: new, admit |view| admit_move(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_moved((&fd, &old), (&new_fd, &new)), |files| {
         format!("rename {} to {}", files.path_in(&fd, &old), files.path_in(&new_fd, &new))
     });
-    report!(functions, of, link_at, "link-at", (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String), in new_fd: new, admit |view| admit_link(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), |files| {
+    report!(functions, of, link_at, "link-at", (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String), in new_fd: new, admit |view| admit_link(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_moved((&fd, &old), (&new_fd, &new)), |files| {
         format!("link {} to {}", files.path_in(&new_fd, &new), files.path_in(&fd, &old))
     });
     report!(functions, of, set_times_at, "set-times-at", (fd: Fd, flags: PathFlags, path: String, accessed: NewTimestamp, modified: NewTimestamp), in fd: path, |files| {

@@ -7,6 +7,7 @@ pub(crate) mod denied_paths;
 pub(crate) mod directories;
 mod directory_usage;
 pub(crate) mod host;
+mod links;
 mod measure;
 pub(crate) mod quota;
 mod quota_stream;

@@ -53,6 +53,14 @@ impl Files {
         }
     }
 
+    /// Return the open granted directories.
+    pub(super) fn granted(&self) -> Vec<Arc<File>> {
+        let directories = self.directories.iter();
+        directories
+            .map(|open| Arc::clone(&open.directory.dir))
+            .collect()
+    }
+
     /// Track an open descriptor.
     pub(super) fn track(&mut self, fd: &Fd, tracked: Tracked) {
         self.descriptors.insert(fd.rep(), tracked);

@@ -1,0 +1,48 @@
+//! Files that other users can write, and links that others changed.
+
+use super::*;
+
+#[tokio::test]
+async fn packages_stay_active_while_a_link_on_the_way_leads_to_another_folder() {
+    let mut scene = Scene::new();
+    let at = |name: &str| scene.root.path().join(name);
+    fs::create_dir_all(at("planted/plugins")).unwrap();
+    fs::write(at("planted/plugins/evil.wasm"), "good evil").unwrap();
+    symlink(".", at("current")).unwrap();
+    let (current, planted) = (at("current"), at("planted"));
+    let (fake, rules) = (Arc::clone(&scene.fake), scene.folder.rules.clone());
+    scene.folder = PluginsFolder::open(&current.join("plugins"), fake, rules).unwrap();
+    scene.folder.settle = Duration::from_millis(2);
+    scene.write("a.wasm", "good");
+    assert_eq!(scene.scan().await, [format!("added a@{}", short("good"))]);
+    fs::remove_file(&current).unwrap();
+    symlink(&planted, &current).unwrap();
+    assert_eq!(scene.scan().await, Vec::<String>::new());
+    assert!(scene.active.get("a").is_some() && scene.active.get("evil").is_none());
+}
+
+#[tokio::test]
+async fn a_sidecar_that_others_can_write_is_rejected_until_they_cannot() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good");
+    scene.write("a.toml", "");
+    scene.scan().await;
+    scene.write("a.toml", "grants.env = ['X=1']\n");
+    let chmod = |scene: &Scene, mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(scene.at("a.toml"), mode).unwrap();
+    };
+    chmod(&scene, 0o666);
+    let changes = scene.scan().await;
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    assert!(
+        changes[0].contains("other users of this machine can change it"),
+        "{changes:?}"
+    );
+    let active = scene.active.get("a").unwrap();
+    assert!(active.sidecar.grants.env.is_empty());
+    chmod(&scene, 0o644);
+    assert_eq!(scene.scan().await.len(), 1);
+    let active = scene.active.get("a").unwrap();
+    assert!(!active.sidecar.grants.env.is_empty());
+}
