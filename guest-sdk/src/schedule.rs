@@ -433,4 +433,30 @@ impl Schedule {
     pub fn context(self, context: impl Into<Value>) -> Schedule {
         self.with("context", context)
     }
+
+    /// Set the priority of the schedule's launches: 0 to 9, where 9 is the most urgent. The default is 5.
+    ///
+    /// It orders the launches of this package when a host has too little capacity for all of them.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Schedule};
+    /// let schedule = Schedule::cron("0 2 * * *").priority(9);
+    /// let package = Package::new("backup", "0.1.0").schedule(schedule);
+    /// assert_eq!(package.manifest()["schedules"][0]["priority"], 9);
+    /// ```
+    pub fn priority(self, priority: u32) -> Schedule {
+        self.with("priority", priority)
+    }
+
+    /// Set the concurrency group of the schedule, which the operator defines in the configuration of the hosts.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Schedule};
+    /// let schedule = Schedule::cron("0 2 * * *").group("db");
+    /// let package = Package::new("backup", "0.1.0").schedule(schedule);
+    /// assert_eq!(package.manifest()["schedules"][0]["group"], "db");
+    /// ```
+    pub fn group(self, group: impl Into<String>) -> Schedule {
+        self.text("group", group)
+    }
 }

@@ -107,6 +107,17 @@ CREATE TABLE package_sidecar (
     PRIMARY KEY (package, host)
 );
 
+-- What the tasks of a package have added to the record on a day: outputs, logs and messages.
+CREATE TABLE package_record (
+    package TEXT NOT NULL,
+    -- Days since 1970, in UTC.
+    day BIGINT NOT NULL,
+    bytes BIGINT NOT NULL CHECK (bytes >= 0),
+    -- When the package had used up its quota of the day.
+    exceeded_at TIMESTAMPTZ,
+    PRIMARY KEY (package, day)
+);
+
 -- The state of a schedule, which changes with time. Its definition is in schedule_revision.
 CREATE TABLE schedule (
     id UUID NOT NULL PRIMARY KEY,
@@ -192,6 +203,11 @@ CREATE TABLE launch (
     status TEXT NOT NULL CHECK (status IN ('open', 'queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
     package TEXT NOT NULL,
     digest TEXT,
+    -- By these, hosts choose what to claim when they cannot claim all: whether it is a slot of a schedule that its
+    -- package proposed, the priority of its revision, and the concurrency group, if its revision has one.
+    proposed BOOLEAN NOT NULL,
+    priority BIGINT NOT NULL CHECK (priority BETWEEN 0 AND 9),
+    group_name TEXT,
     -- The context of a manual or backfill launch. It is merged over the schedule's context.
     context TEXT,
     -- The overlap policy that a person gave for this launch.
@@ -220,11 +236,19 @@ CREATE TABLE launch (
 ) WITH (fillfactor = 70);
 -- One decision for each slot, whichever host makes it. launches::of_schedule, which reads newest first.
 CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, scheduled_time) WHERE kind <> 'manual' AND kind <> 'backfill';
--- runs::claimable, recovery::orphaned_launches
+-- claims::open, runs::next_wake
 --
 -- The condition is on run_id and not on status. So a finish, the most frequent change,
 -- changes no index.
-CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched';
+CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL;
+-- claims::waiting_packages, claims::open_of_package
+--
+-- The last condition is always true. It keeps the databases from using this index in place of launch_open.
+CREATE INDEX launch_share ON launch (priority, proposed, package, fire_time)
+    WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL AND priority IS NOT NULL;
+-- claims::waiting_groups, claims::open_of_group
+CREATE INDEX launch_group ON launch (priority, proposed, group_name, fire_time)
+    WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NOT NULL;
 -- overlap::unfinished
 --
 -- The last condition is always true. It keeps the databases from using this index in place of launch_open.
@@ -247,6 +271,8 @@ CREATE TABLE run (
     schedule_id UUID NOT NULL,
     status TEXT NOT NULL CHECK (status IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
     is_recovery BOOLEAN NOT NULL,
+    -- The concurrency group of its launch.
+    group_name TEXT,
     digest TEXT NOT NULL,
     -- The SHA-256 of its grants and of its context at the last claim.
     grants_hash TEXT,
@@ -272,6 +298,8 @@ CREATE INDEX run_launch ON run (launch_id);
 CREATE INDEX run_lease ON run (lease_until) WHERE status = 'running';
 -- runs::claim_retries
 CREATE INDEX run_retry ON run (retry_at) WHERE status = 'waiting';
+-- claims::running_in_group
+CREATE INDEX run_group ON run (group_name) WHERE status = 'running' AND group_name IS NOT NULL;
 -- overlap::unfinished
 CREATE INDEX run_active ON run (schedule_id) WHERE status IN ('running', 'waiting');
 

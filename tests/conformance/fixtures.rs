@@ -5,10 +5,11 @@ use std::time::Duration;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_schedule::rule::{RuleKind, RuleText};
+use campanile_store::claims::{self, NewRun, RetriesOf};
 use campanile_store::hosts::{self, Host};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
-use campanile_store::runs::{self, Finish, NewRun, RunEnd, RunHashes};
+use campanile_store::runs::{self, Finish, RunEnd, RunHashes};
 use campanile_store::schedules::{self, NextSlot, Pause, Revision};
 use campanile_store::task_runs::TaskRun;
 use campanile_store::{DbError, Decision, Origin, Tx};
@@ -127,6 +128,9 @@ pub fn launch(schedule: u128, slot: u64) -> NewLaunch {
         reason: None,
         overlaps: None,
         package: PACKAGE.to_owned(),
+        proposed: false,
+        priority: 5,
+        group_name: None,
         digest: Some(digest()),
         context: None,
         overlap: None,
@@ -213,7 +217,7 @@ pub async fn claim_all(
     first_run: u128,
     now: Timestamp,
 ) -> Vec<ClaimedRun> {
-    let open = runs::claimable(tx, host, now, 1_000).await.unwrap();
+    let open = claims::claimable(tx, host, now, 1_000).await.unwrap();
     let new: Vec<NewRun> = open
         .iter()
         .zip(first_run..)
@@ -221,18 +225,21 @@ pub async fn claim_all(
             id: run_id(number),
             launch_id: launch.launch_id,
             schedule_id: launch.schedule_id,
+            group_name: None,
             is_recovery: launch.recoveries > 0,
             digest: launch.digest.clone(),
             hashes: RunHashes::default(),
         })
         .collect();
     let lease_until = now.plus(Duration::from_secs(30));
-    runs::start(tx, host, &new, now, lease_until).await.unwrap();
+    claims::start(tx, host, &new, now, lease_until)
+        .await
+        .unwrap();
     new.iter()
         .zip(open)
         .map(|(run, launch)| ClaimedRun {
             run_id: run.id,
-            fence: runs::FIRST_FENCE,
+            fence: claims::FIRST_FENCE,
             launch_id: launch.launch_id,
             schedule_id: launch.schedule_id,
             scheduled_time: launch.scheduled_time,
@@ -284,4 +291,17 @@ pub async fn set_next(
         now,
     };
     Ok(schedules::set_next(tx, &[slot]).await? == [id])
+}
+
+/// Claim up to `limit` due retries of no group.
+pub async fn claim_retries(
+    tx: &mut Tx,
+    host: HostId,
+    now: Timestamp,
+    lease_until: Timestamp,
+    limit: i64,
+) -> campanile_store::Result<Vec<claims::ClaimedRun>> {
+    let retries = claims::retries(tx, RetriesOf::AnyPackage, host, now, limit).await?;
+    claims::resume(tx, host, &retries, lease_until).await?;
+    Ok(retries)
 }

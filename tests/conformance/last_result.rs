@@ -1,6 +1,7 @@
 //! The last result and the last failure that the next launch of a schedule gets.
 
 use campanile_model::ids::{HostId, RunId};
+use campanile_store::claims;
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
 use campanile_store::{Tx, runs};
@@ -36,7 +37,7 @@ async fn recover(
 /// Return the last failure that the launch of the slot `at(70)` gets.
 async fn last_failure(tx: &mut Tx, host: HostId, schedule: u128) -> Option<Value> {
     launches::insert(tx, &[launch(schedule, 70)]).await.unwrap();
-    let mut open = runs::claimable(tx, host, at(70), 100).await.unwrap();
+    let mut open = claims::claimable(tx, host, at(70), 100).await.unwrap();
     open.retain(|open| (open.schedule_id, open.scheduled_time) == (schedule_id(schedule), at(70)));
     let failure = open.remove(0).last_failure;
     failure.map(|json| serde_json::from_str(&json).unwrap())
@@ -86,7 +87,7 @@ async fn the_last_result_is_of_the_latest_slot_in_any_order_of_finishes(test: Te
             launches::insert(&mut tx, &[launch(schedule, 70)])
                 .await
                 .unwrap();
-            let next = runs::claimable(&mut tx, host, at(70), 1)
+            let next = claims::claimable(&mut tx, host, at(70), 1)
                 .await
                 .unwrap()
                 .remove(0);

@@ -154,7 +154,7 @@ async fn one_row_records_a_range_of_dropped_slots(test: TestDb) {
         "it is finished when it is decided"
     );
     assert_eq!(row.digest, None);
-    let claimable = campanile_store::runs::claimable(&mut tx, host_id(1), at(1_000), 10)
+    let claimable = campanile_store::claims::claimable(&mut tx, host_id(1), at(1_000), 10)
         .await
         .unwrap();
     assert_eq!(claimable, [], "no host can claim it");

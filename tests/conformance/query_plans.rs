@@ -17,8 +17,14 @@ const EXPECTED: &[(&str, &str)] = &[
         "schedule_due",
     ),
     ("min(next_slot)", "schedule_due"),
-    ("l.status = 'open' AND l.fire_time <= $2", "launch_open"),
+    ("l.group_name IS NULL ORDER BY l.fire_time", "launch_open"),
     ("status = 'open' AND fire_time > $1", "launch_open"),
+    ("WITH RECURSIVE class", "launch_"),
+    ("SELECT (SELECT min(l.fire_time)", "launch_group"),
+    // In tables of three rows launch_open is as good.
+    ("AND l.package = $6", "launch_"),
+    ("AND l.group_name = $6", "launch_group"),
+    ("group_name = $1 AND status = 'running'", "run_group"),
     (
         "WHERE r.status = 'waiting' AND r.retry_at <= $2",
         "run_retry",
@@ -117,7 +123,7 @@ fn with_values(sql: &str) -> String {
     const ID: &str = "'00000000-0000-0000-0000-00000000a001'";
     let is_limit = |parameter: &str| sql.contains(&format!("LIMIT {parameter}"));
     let mut filled = sql.to_owned();
-    for parameter in ["$1", "$2", "$3"] {
+    for parameter in ["$1", "$2", "$3", "$4", "$5", "$6"] {
         let compares = |name: &str| sql.contains(&format!("{name} = {parameter}"));
         let value = if is_limit(parameter) {
             "10"
@@ -129,8 +135,12 @@ fn with_values(sql: &str) -> String {
             || sql.contains(&format!("backfill_id IS NOT DISTINCT FROM {parameter}"))
         {
             ID
-        } else if compares("name") {
+        } else if compares("name") || compares("package") {
             "'host-1'"
+        } else if compares("priority") {
+            "5"
+        } else if compares("proposed") {
+            "TRUE"
         } else {
             INSTANT
         };

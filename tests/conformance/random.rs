@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchKind, ScheduleId};
+use campanile_store::claims::{self, NewRun};
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::packages;
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
-use campanile_store::runs::{self, NewRun, RunEnd, RunHashes};
+use campanile_store::runs::{self, RunEnd, RunHashes};
 use campanile_store::schedules::{self, CursorMove, Revision};
 use campanile_store::task_runs::TaskRun;
 use campanile_store::{DbError, FailureKind, Origin, Tx, changes, hosts, probe, stats};
@@ -311,7 +312,7 @@ async fn trigger(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepR
 async fn claim(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
     let host = list.any_host();
     let limit = list.random.random_range(0..6);
-    let open = runs::claimable(tx, host, now, limit).await.unwrap();
+    let open = claims::claimable(tx, host, now, limit).await.unwrap();
     let answer = format!("{open:?}");
     let mut new = Vec::new();
     for launch in &open {
@@ -319,6 +320,7 @@ async fn claim(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepRes
             id: run_id(u128::from(list.next_number())),
             launch_id: launch.launch_id,
             schedule_id: launch.schedule_id,
+            group_name: None,
             is_recovery: launch.recoveries > 0,
             digest: launch.digest.clone(),
             hashes: RunHashes {
@@ -328,14 +330,16 @@ async fn claim(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepRes
         });
     }
     let lease_until = now.plus(Duration::from_secs(90));
-    runs::start(tx, host, &new, now, lease_until).await.unwrap();
+    claims::start(tx, host, &new, now, lease_until)
+        .await
+        .unwrap();
     let commits = !list.one_in(12);
     if commits {
         list.count_effect("claimed", new.len());
         list.claimed
             .extend(new.iter().zip(open).map(|(run, launch)| ClaimedRun {
                 run_id: run.id,
-                fence: runs::FIRST_FENCE,
+                fence: claims::FIRST_FENCE,
                 launch_id: launch.launch_id,
                 schedule_id: launch.schedule_id,
                 scheduled_time: launch.scheduled_time,
@@ -401,7 +405,7 @@ async fn finish(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepRe
 async fn claim_retries(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
     let host = list.any_host();
     let lease_until = now.plus(Duration::from_secs(90));
-    let claimed = runs::claim_retries(tx, host, now, lease_until, 4).await;
+    let claimed = crate::fixtures::claim_retries(tx, host, now, lease_until, 4).await;
     for continued in claimed.iter().flatten() {
         list.count_effect("continued", 1);
         list.claimed.push(ClaimedRun {
@@ -509,7 +513,7 @@ async fn read_everything(tx: &mut Tx, now: Timestamp) -> StepResult {
         text(&launches::list(tx, Some("schedule-3"), 50).await),
         text(&runs::list(tx, None, 20).await),
         text(&schedules::list(tx, None, None).await),
-        text(&runs::next_wake(tx, now).await),
+        text(&claims::next_wake(tx, now).await),
         text(&schedules::next_due(tx).await),
         text(&events::list(tx, 30).await),
         text(&changes::counter(tx).await),

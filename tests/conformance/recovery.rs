@@ -1,6 +1,7 @@
 //! Recovery: orphaned launches are found, counted, and run again or abandoned. Finished launches never change.
 
 use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_store::claims;
 use campanile_store::recovery::{
     self, OrphanCause, OrphanedLaunch, RecoveryAction, RecoveryDecision,
 };
@@ -11,8 +12,9 @@ use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    BYTES, ClaimedRun, PACKAGE, PAUSE, add_host, at, claim_all, host, host_id, host_with_schedules,
-    insert_and_claim, launch, publish, run_id, schedule_id, skipped, status_of, task_run,
+    BYTES, ClaimedRun, PACKAGE, PAUSE, add_host, at, claim_all, claim_retries, host, host_id,
+    host_with_schedules, insert_and_claim, launch, publish, run_id, schedule_id, skipped,
+    status_of, task_run,
 };
 
 on_both!(
@@ -327,7 +329,7 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
             (row.status, row.recoveries, row.attempts),
             (LaunchStatus::Open, round, round)
         );
-        let claimable = &runs::claimable(&mut tx, host_2, now, 9).await.unwrap()[0];
+        let claimable = &claims::claimable(&mut tx, host_2, now, 9).await.unwrap()[0];
         assert_eq!(
             (claimable.recoveries, claimable.recovered_at),
             (round, Some(now))
@@ -517,7 +519,7 @@ async fn finished_launches_are_never_written_again(test: TestDb) {
     assert_eq!(runs::renew(&mut tx, &fences, at(99)).await.unwrap(), []);
     assert_eq!(claim_all(&mut tx, host_2, 50, at(99)).await, []);
     assert_eq!(
-        runs::claim_retries(&mut tx, host_2, at(99), at(130), 9)
+        claim_retries(&mut tx, host_2, at(99), at(130), 9)
             .await
             .unwrap(),
         []

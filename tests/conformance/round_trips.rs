@@ -3,9 +3,10 @@
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, LaunchKind, RunId};
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
+use campanile_store::claims::{self, NewRun};
 use campanile_store::events::{self, EventKind};
 use campanile_store::packages;
-use campanile_store::runs::{self, NewRun, RunHashes};
+use campanile_store::runs::{self, RunHashes};
 use campanile_store::schedules::{self, Revision};
 use campanile_store::task_runs::{self, LaunchCall, TaskRun};
 use campanile_store::{FailureKind, Origin, launches};
@@ -367,7 +368,7 @@ async fn a_launch_is_read_back_completely(test: TestDb) {
         (None, &None, &None)
     );
 
-    let claimable = &runs::claimable(&mut tx, host, at(13), 10).await.unwrap()[0];
+    let claimable = &claims::claimable(&mut tx, host, at(13), 10).await.unwrap()[0];
     assert_eq!(claimable.launch_id, full.id);
     assert_eq!(claimable.schedule_id, full.schedule_id);
     assert_eq!(
@@ -414,12 +415,13 @@ async fn ids_sort_by_their_bytes(test: TestDb) {
             id: *id,
             launch_id: launch.id,
             schedule_id: launch.schedule_id,
+            group_name: None,
             is_recovery: false,
             digest: digest(),
             hashes: RunHashes::default(),
         };
         launches::insert(&mut tx, &[launch]).await.unwrap();
-        runs::start(&mut tx, host, &[new], at(20), at(50))
+        claims::start(&mut tx, host, &[new], at(20), at(50))
             .await
             .unwrap();
     }

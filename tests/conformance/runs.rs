@@ -4,18 +4,20 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use campanile_model::ids::{LaunchId, RunId};
+use campanile_store::claims::{self, NewRun};
 use campanile_store::hosts;
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::recovery;
-use campanile_store::runs::{self, NewRun, RunEnd, RunHashes};
+use campanile_store::runs::{self, RunEnd, RunHashes};
 use campanile_store::task_runs;
 use campanile_store::{Db, FailureKind, LaunchStatus, RunStatus};
 use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    BYTES, ClaimedRun, PACKAGE, add_schedule, at, digest, host, host_id, host_with_schedules,
-    insert_and_claim, launch, publish, run_id, schedule_id, status_of, task_run,
+    BYTES, ClaimedRun, PACKAGE, add_schedule, at, claim_retries, digest, host, host_id,
+    host_with_schedules, insert_and_claim, launch, publish, run_id, schedule_id, status_of,
+    task_run,
 };
 
 on_both!(
@@ -36,16 +38,17 @@ async fn a_launch_is_inserted_claimed_and_finished(test: TestDb) {
     let mut tx = test.write().await;
     launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
     assert_eq!(
-        runs::claimable(&mut tx, host, at(9), 10).await.unwrap(),
+        claims::claimable(&mut tx, host, at(9), 10).await.unwrap(),
         [],
         "its fire time is in the future"
     );
-    let open = runs::claimable(&mut tx, host, at(10), 10).await.unwrap();
+    let open = claims::claimable(&mut tx, host, at(10), 10).await.unwrap();
     assert_eq!(open.len(), 1);
     let new = NewRun {
         id: run_id(1),
         launch_id: open[0].launch_id,
         schedule_id: open[0].schedule_id,
+        group_name: None,
         is_recovery: false,
         digest: open[0].digest.clone(),
         hashes: RunHashes {
@@ -53,14 +56,14 @@ async fn a_launch_is_inserted_claimed_and_finished(test: TestDb) {
             context: Some("given".to_owned()),
         },
     };
-    runs::start(&mut tx, host, &[new], at(11), at(41))
+    claims::start(&mut tx, host, &[new], at(11), at(41))
         .await
         .unwrap();
     tx.commit().await.unwrap();
 
     let mut tx = test.write().await;
     assert_eq!(
-        runs::claimable(&mut tx, host, at(99), 10).await.unwrap(),
+        claims::claimable(&mut tx, host, at(99), 10).await.unwrap(),
         []
     );
     let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
@@ -84,7 +87,7 @@ async fn a_launch_is_inserted_claimed_and_finished(test: TestDb) {
 
     let claimed = ClaimedRun {
         run_id: run_id(1),
-        fence: runs::FIRST_FENCE,
+        fence: claims::FIRST_FENCE,
         launch_id: row.id,
         schedule_id: schedule_id(1),
         scheduled_time: at(10),
@@ -153,28 +156,38 @@ async fn launches_are_claimed_earliest_first_by_hosts_with_their_package(test: T
     launches::insert(&mut tx, &[launch(1, 30), later, other, launch(1, 20)])
         .await
         .unwrap();
-    let slots = |launches: &[runs::ClaimedLaunch]| {
+    let slots = |launches: &[claims::ClaimedLaunch]| {
         launches
             .iter()
             .map(|launch| launch.scheduled_time)
             .collect::<Vec<_>>()
     };
-    let open = runs::claimable(&mut tx, host_1, at(100), 10).await.unwrap();
+    let open = claims::claimable(&mut tx, host_1, at(100), 10)
+        .await
+        .unwrap();
     assert_eq!(slots(&open), [at(20), at(30), at(10)], "by fire time");
-    let open = runs::claimable(&mut tx, host_1, at(100), 2).await.unwrap();
+    let open = claims::claimable(&mut tx, host_1, at(100), 2)
+        .await
+        .unwrap();
     assert_eq!(slots(&open), [at(20), at(30)]);
-    let open = runs::claimable(&mut tx, host_1, at(39), 10).await.unwrap();
+    let open = claims::claimable(&mut tx, host_1, at(39), 10)
+        .await
+        .unwrap();
     assert_eq!(slots(&open), [at(20), at(30)]);
-    let open = runs::claimable(&mut tx, host_2, at(100), 10).await.unwrap();
+    let open = claims::claimable(&mut tx, host_2, at(100), 10)
+        .await
+        .unwrap();
     assert_eq!(slots(&open), [at(15)]);
     assert_eq!(
-        runs::claimable(&mut tx, host_id(3), at(100), 10)
+        claims::claimable(&mut tx, host_id(3), at(100), 10)
             .await
             .unwrap(),
         []
     );
     assert_eq!(
-        runs::claimable(&mut tx, host_1, at(100), 0).await.unwrap(),
+        claims::claimable(&mut tx, host_1, at(100), 0)
+            .await
+            .unwrap(),
         []
     );
 }
@@ -205,7 +218,7 @@ async fn hosts_that_claim_concurrently_start_each_launch_once(test: TestDb) {
                 let mut started: Vec<LaunchId> = Vec::new();
                 loop {
                     let mut tx = db.write().await.unwrap();
-                    let open = runs::claimable(&mut tx, host_id(number), at(1_000), 7)
+                    let open = claims::claimable(&mut tx, host_id(number), at(1_000), 7)
                         .await
                         .unwrap();
                     if open.is_empty() {
@@ -219,12 +232,13 @@ async fn hosts_that_claim_concurrently_start_each_launch_once(test: TestDb) {
                             id: run_id(number),
                             launch_id: launch.launch_id,
                             schedule_id: launch.schedule_id,
+                            group_name: None,
                             is_recovery: false,
                             digest: digest(),
                             hashes: RunHashes::default(),
                         })
                         .collect();
-                    runs::start(&mut tx, host_id(number), &new, at(1_000), at(1_030))
+                    claims::start(&mut tx, host_id(number), &new, at(1_000), at(1_030))
                         .await
                         .unwrap();
                     tx.commit().await.unwrap();
@@ -325,7 +339,7 @@ async fn a_retry_is_claimed_at_its_retry_time_with_a_new_fence(test: TestDb) {
         .await
         .unwrap();
     assert_eq!(
-        runs::claim_retries(&mut tx, host_2, at(20), at(50), 9)
+        claim_retries(&mut tx, host_2, at(20), at(50), 9)
             .await
             .unwrap(),
         [],
@@ -333,18 +347,18 @@ async fn a_retry_is_claimed_at_its_retry_time_with_a_new_fence(test: TestDb) {
     );
     publish(&mut tx, host_2, PACKAGE, BYTES, at(0)).await;
     assert_eq!(
-        runs::claim_retries(&mut tx, host_2, at(19), at(50), 9)
+        claim_retries(&mut tx, host_2, at(19), at(50), 9)
             .await
             .unwrap(),
         []
     );
     assert_eq!(
-        runs::claim_retries(&mut tx, host_2, at(20), at(50), 0)
+        claim_retries(&mut tx, host_2, at(20), at(50), 0)
             .await
             .unwrap(),
         []
     );
-    let retries = runs::claim_retries(&mut tx, host_2, at(20), at(50), 9)
+    let retries = claim_retries(&mut tx, host_2, at(20), at(50), 9)
         .await
         .unwrap();
     assert_eq!(retries.len(), 1);
@@ -358,7 +372,7 @@ async fn a_retry_is_claimed_at_its_retry_time_with_a_new_fence(test: TestDb) {
     );
     assert_eq!(retries[0].launch.scheduled_time, at(10));
     assert_eq!(
-        runs::claim_retries(&mut tx, host_1, at(20), at(50), 9)
+        claim_retries(&mut tx, host_1, at(20), at(50), 9)
             .await
             .unwrap(),
         [],
@@ -481,9 +495,9 @@ async fn task_calls_of_a_lost_run_are_refused(test: TestDb) {
 async fn the_next_wake_is_the_earliest_fire_time_or_retry_time(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    assert_eq!(runs::next_wake(&mut tx, at(0)).await.unwrap(), None);
+    assert_eq!(claims::next_wake(&mut tx, at(0)).await.unwrap(), None);
     let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
-    assert_eq!(runs::next_wake(&mut tx, at(10)).await.unwrap(), None);
+    assert_eq!(claims::next_wake(&mut tx, at(10)).await.unwrap(), None);
     runs::finish(
         &mut tx,
         &[claimed.finish(RunEnd::Waiting { retry_at: at(40) }, at(12))],
@@ -491,27 +505,27 @@ async fn the_next_wake_is_the_earliest_fire_time_or_retry_time(test: TestDb) {
     .await
     .unwrap();
     assert_eq!(
-        runs::next_wake(&mut tx, at(12)).await.unwrap(),
+        claims::next_wake(&mut tx, at(12)).await.unwrap(),
         Some(at(40))
     );
     launches::insert(&mut tx, &[launch(1, 20), launch(1, 30)])
         .await
         .unwrap();
     assert_eq!(
-        runs::next_wake(&mut tx, at(12)).await.unwrap(),
+        claims::next_wake(&mut tx, at(12)).await.unwrap(),
         Some(at(20))
     );
     assert_eq!(
-        runs::next_wake(&mut tx, at(20)).await.unwrap(),
+        claims::next_wake(&mut tx, at(20)).await.unwrap(),
         Some(at(30)),
         "the fire time 20 has come"
     );
     assert_eq!(
-        runs::next_wake(&mut tx, at(30)).await.unwrap(),
+        claims::next_wake(&mut tx, at(30)).await.unwrap(),
         Some(at(40))
     );
     assert_eq!(
-        runs::next_wake(&mut tx, at(40)).await.unwrap(),
+        claims::next_wake(&mut tx, at(40)).await.unwrap(),
         None,
         "the retry time 40 has come"
     );

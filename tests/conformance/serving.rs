@@ -17,12 +17,23 @@ pub type Guest = (&'static str, &'static [u8]);
 pub const NOOP: Guest = ("noop", include_bytes!("../guests/noop.wasm"));
 pub const GUESTS: Guest = ("guests", include_bytes!("../guests/guests.wasm"));
 
-/// Start a host that has loaded the package `name`.
+/// Start the host `host-1`, which has loaded the package `guest`.
 pub async fn start(
     test: &TestDb,
     clock: &Clock,
     settings: Settings,
+    guest: Guest,
+) -> (Arc<Engine>, HostLock) {
+    start_named(test, clock, settings, guest, "host-1").await
+}
+
+/// Start a host that has loaded the package `name`.
+pub async fn start_named(
+    test: &TestDb,
+    clock: &Clock,
+    settings: Settings,
     (name, bytes): Guest,
+    host: &str,
 ) -> (Arc<Engine>, HostLock) {
     let memory_bytes_max = Limits::default().memory_bytes_max;
     let sandbox = SandboxSettings {
@@ -45,12 +56,13 @@ pub async fn start(
         own_paths: Vec::new(),
         foreign_writers: ForeignWriters::default(),
         secrets: Default::default(),
+        groups: Default::default(),
     };
     let mut folder = PluginsFolder::open(&plugins, Arc::clone(&loader), rules).unwrap();
     let (engine, lock) = Engine::start(
         test.db.clone(),
         clock.clone(),
-        Some("host-1"),
+        Some(host),
         settings,
         Packages::default(),
         loader,
@@ -65,6 +77,8 @@ pub async fn start(
 pub fn settings(runs_max: usize) -> Settings {
     Settings {
         runs_max,
+        quota: Default::default(),
+        groups: Default::default(),
         lease: Duration::from_secs(30),
         renew: Duration::from_secs(10),
         late: Defaults::default(),

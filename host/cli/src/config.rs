@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
 use std::time::Duration;
 
 use clap::Args;
@@ -17,15 +18,19 @@ use campanile_model::text::{self, size_text};
 use campanile_package::LoadLimits;
 use campanile_package::files;
 use campanile_package::limits::{self, LimitChanges};
+use campanile_package::quota::{COUNT_MOST, Groups};
 use campanile_package::toml_reader::{self, Document, Section};
 use campanile_sandbox::{CodeCache, LIMITS, Limits, SandboxSettings};
+use campanile_schedule::policy::GroupName;
 use campanile_store::InvalidDatabaseUrl;
 
 mod own_paths;
 mod secrets;
 mod settings;
 
-pub use settings::{Audit, Files, Host, Late, Packages, Policy, Recovery, Sandbox, Watch};
+pub use settings::{
+    Audit, Files, Host, Late, Packages, Policy, Quota, Recovery, Sandbox, Watch,
+};
 
 /// The file in the working directory that is read when no file is named.
 pub const FILE_NAME: &str = "campanile.toml";
@@ -39,6 +44,13 @@ const DEFAULT_HEAD: &str = "\
 # A flag overrides the environment, which overrides this file.
 # Durations are texts such as \"30s\", \"5m\" or \"1h 30m\"; sizes are texts such as \"64MiB\".
 # A relative path starts at the folder of this file.
+";
+
+const DEFAULT_GROUPS: &str = "
+# Concurrency groups by name. A schedule joins one by its policy `group`. All hosts need the same groups.
+# [groups.db]
+# The most runs of the group at the same time, on all hosts together.
+# max = 2
 ";
 
 const DEFAULT_SECRETS: &str = "
@@ -66,6 +78,9 @@ pub struct Config {
     pub late: Late,
     pub packages: Packages,
     pub policy: Policy,
+    pub quota: Quota,
+    /// The concurrency groups.
+    pub groups: Groups,
     pub sandbox: Sandbox,
     /// The source of each secret, by its name.
     pub secrets: BTreeMap<String, Source>,
@@ -116,7 +131,7 @@ impl Config {
     /// Return the text of a first `campanile.toml`: each key with its default and a comment.
     pub fn default_text() -> String {
         let tables = Config::default().tables_text(true);
-        format!("{DEFAULT_HEAD}\n{tables}{DEFAULT_SECRETS}")
+        format!("{DEFAULT_HEAD}\n{tables}{DEFAULT_GROUPS}{DEFAULT_SECRETS}")
     }
 
     /// Return the keys of all tables as TOML. With `comments`, each has its meaning, and an example stands for a value that
@@ -164,6 +179,8 @@ impl Config {
                 },
             ));
         }
+        let group = "groups.NAME.max | number | | 1 to 1000000 | The most runs of this concurrency group at the same time, on all hosts together.";
+        keys.push(KeyHelp::read(group));
         // Each of these tables has exactly one of its keys.
         let secrets = [
             "secrets.NAME.env | text | | | The secret is the value of this variable when the host starts.",
@@ -186,6 +203,17 @@ impl Config {
             },
             memory_bytes_max: self.sandbox.memory_bytes_max,
             stack_bytes_max: usize::try_from(self.sandbox.stack_bytes_max).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Return what one package may use.
+    pub fn quota(&self) -> campanile_package::Quota {
+        campanile_package::Quota {
+            runs_max: self.quota.runs_max,
+            launches_per_second: self.quota.launches_per_second,
+            proposed_runs_max: self.quota.proposed_runs_max,
+            proposed_launches_per_second: self.quota.proposed_launches_per_second,
+            record_bytes_per_day: self.quota.record_bytes_per_day,
         }
     }
 
@@ -256,6 +284,8 @@ impl Config {
             })?,
             packages: read_table(&mut top, "packages", |table| Packages::read(table, home))?,
             policy: read_table(&mut top, "policy", |table| Policy::read(table, home))?,
+            quota: read_table(&mut top, "quota", |table| Quota::read(table, home))?,
+            groups: read_groups(&mut top)?,
             sandbox,
             secrets: secrets::read(top.named_tables("secrets")?, home, env)?,
         };
@@ -290,7 +320,7 @@ impl Config {
     }
 
     /// List the keys of each table.
-    fn entries(&self) -> [(&'static str, Vec<Entry>); 10] {
+    fn entries(&self) -> [(&'static str, Vec<Entry>); 11] {
         let limits = LIMITS.iter().zip(limits::keys()).map(|(spec, help)| {
             let amount = self.limits.get(spec.resource);
             Entry {
@@ -309,6 +339,7 @@ impl Config {
             ("late", self.late.entries()),
             ("packages", self.packages.entries()),
             ("policy", self.policy.entries()),
+            ("quota", self.quota.entries()),
             ("sandbox", self.sandbox.entries()),
         ]
     }
@@ -322,12 +353,30 @@ impl fmt::Display for Config {
             None => writeln!(f, "# no file")?,
         }
         f.write_str(&self.tables_text(false))?;
+        for (name, max) in &self.groups {
+            writeln!(f, "\n[groups.{name}]\nmax = {max}")?;
+        }
         for (name, source) in &self.secrets {
             let (name, source) = (toml_reader::toml_key(name), secrets::toml(source));
             writeln!(f, "\n[secrets.{name}]\n{source}")?;
         }
         Ok(())
     }
+}
+
+/// Read the tables `[groups.NAME]`.
+fn read_groups(top: &mut Section<'_>) -> Result<Groups, toml_reader::Error> {
+    let mut groups = Groups::new();
+    for (name, mut section) in top.named_tables("groups")? {
+        if let Err(what) = GroupName::from_str(&name) {
+            return Err(section.error_of_table(format_args!("its name {what}")));
+        }
+        let max = section.number("max", 1, COUNT_MOST.into())?;
+        let missing = section.error_of_table("needs `max`, the most runs at the same time");
+        section.finish()?;
+        groups.insert(name, max.ok_or(missing)?);
+    }
+    Ok(groups)
 }
 
 /// Read the table `key` of `top`, empty when it is absent, and refuse its unknown keys.

@@ -10,15 +10,17 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::schedule_admin::next_slot;
 use crate::service::{Next, Service};
+use crate::settings::Settings;
 use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
-use campanile_model::text::printable_line;
+use campanile_model::text::{duration_text, printable_line};
+use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::tzdata_version;
 use campanile_store::events::{self, EventKind};
 use campanile_store::hosts::{self, Host};
 use campanile_store::schedules::NextSlot;
 use campanile_store::stats::{self, Counts, HealthSigns};
-use campanile_store::{DbError, Tx, schedules};
+use campanile_store::{DbError, Tx, package_record, schedules};
 
 /// A slot that is undecided for longer, or a launch that is unclaimed for longer, is a sign of bad health.
 const OVERDUE: Duration = Duration::from_secs(60);
@@ -151,14 +153,14 @@ pub async fn statistics(tx: &mut Tx, since: Timestamp) -> Result<Statistics, DbE
     })
 }
 
-/// Return the health of the system at `now`. A host whose last heartbeat is older than `lease` is not live.
+/// Return the health of the system at `now`. A host whose last heartbeat is older than its lease is not live.
 pub async fn health(
     tx: &mut Tx,
     now: Timestamp,
-    lease: Duration,
+    settings: &Settings,
     offset_us: i64,
 ) -> Result<Health, DbError> {
-    let (overdue_since, live_since) = (now.minus(OVERDUE), now.minus(lease));
+    let (overdue_since, live_since) = (now.minus(OVERDUE), now.minus(settings.lease));
     let signs = stats::health_signs(tx, overdue_since, live_since, now.plus(CURSOR_AHEAD)).await?;
     let mut health = judge(signs, offset_us);
     for (name, heartbeat_at) in stats::silent_hosts(tx, live_since).await? {
@@ -174,7 +176,17 @@ pub async fn health(
     }
     for (name, launches, oldest) in stats::starved_packages(tx, overdue_since, NAMED_MAX).await? {
         health.issues.push(format!(
-            "{launches} launches of the package `{name}` wait for a host since {oldest}, while other packages run"
+            "{launches} launches of the package `{name}` wait for a host since {oldest}, while other packages run: it has as many runs as it may, or too few hosts have it"
+        ));
+    }
+    for (name, window, oldest) in overdue_queues(tx, now, settings).await? {
+        health.issues.push(format!(
+            "a launch of the schedule `{name}` is queued since {oldest}, longer than its `catchup_window` of {window}: its launches take longer than its slots are apart"
+        ));
+    }
+    for name in package_record::exceeded(tx, now.day()).await? {
+        health.issues.push(format!(
+            "the package `{name}` has used up its record quota of today, so its launches fail until midnight UTC"
         ));
     }
     let lags = stats::lags(tx, now.minus(LAG_SPAN), LAGS_MAX).await?;
@@ -201,6 +213,24 @@ pub async fn health(
     }
     health.healthy = health.issues.is_empty();
     Ok(health)
+}
+
+/// Return the schedules with a launch that is queued for longer than a missed slot would be caught up: the name, that span,
+/// and since when.
+async fn overdue_queues(
+    tx: &mut Tx,
+    now: Timestamp,
+    settings: &Settings,
+) -> Result<Vec<(String, String, Timestamp)>, DbError> {
+    let queues = stats::queues(tx).await?.into_iter();
+    let overdue = queues.filter_map(|(name, policies, oldest)| {
+        let policies: Option<Policies> = stored_json(Some(&policies));
+        let window = policies.and_then(|policies| policies.catchup_window);
+        let window = window.unwrap_or(settings.late.catchup_window);
+        let oldest = oldest.filter(|oldest| now.since(*oldest) > window)?;
+        Some((name, duration_text(window), oldest))
+    });
+    Ok(overdue.take(NAMED_MAX as usize).collect())
 }
 
 /// Return the message of a recorded failure.
@@ -231,8 +261,7 @@ impl Service for Auditor {
         let mut tx = ctx.db.read().await?;
         let since = now.minus(ctx.settings.audit_interval);
         let statistics = statistics(&mut tx, since).await?;
-        let (lease, offset_us) = (ctx.settings.lease, ctx.clock.offset_us());
-        let health = health(&mut tx, now, lease, offset_us).await?;
+        let health = health(&mut tx, now, &ctx.settings, ctx.clock.offset_us()).await?;
         drop(tx);
         tracing::info!(
             launches = statistics.counts.launches,

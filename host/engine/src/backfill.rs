@@ -20,7 +20,7 @@ pub use request::{BackfillPreview, BackfillRequest, begin, cancel, find, find_ea
 use crate::crash;
 use crate::ctx::Ctx;
 use crate::error::Result;
-use crate::plan::{definer, launch_of_slot};
+use crate::plan::{Definer, launch_of_slot};
 use crate::schedule_admin::decide_overlaps;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind};
@@ -134,7 +134,8 @@ async fn fill_locked(
     if !backfills::advance(tx, &batch.step).await? {
         return Ok(WAITS);
     }
-    let (definer, kind) = (definer(&spec.definition), LaunchKind::Backfill);
+    let definer = Definer::of(&spec.definition, &spec.policies);
+    let kind = LaunchKind::Backfill;
     let launch = |&(slot, fire_time): &(Timestamp, Timestamp)| NewLaunch {
         id: LaunchId::of_backfill(backfill.schedule_id, slot, backfill.id),
         digest: Some(digest.clone()),
@@ -143,7 +144,7 @@ async fn fill_locked(
         interval_start: rule.prev(slot).unwrap_or(slot),
         fire_time,
         decided_by: Some(ctx.host),
-        ..launch_of_slot(definer, rule, kind, slot, now)
+        ..launch_of_slot(&definer, rule, kind, slot, now)
     };
     let launches: Vec<NewLaunch> = batch.fire_times.iter().map(launch).collect();
     let launched = launches.len();

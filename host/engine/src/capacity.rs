@@ -1,29 +1,48 @@
-//! The capacity of a host: how many runs it may execute at once, and since when a permit has been free.
+//! The capacity of a host: how many runs it may execute at once, which packages hold it, and since when some of it has
+//! been free.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::shares::Shares;
 use campanile_model::clock::Timestamp;
+use campanile_package::Quota;
 
 /// One permit for each run at the same time.
 pub(crate) struct Capacity {
     permits: Arc<Semaphore>,
+    shares: Arc<Mutex<Shares>>,
+    /// Set while launches wait although they are due. Then the host divides what is free between packages.
+    pub(crate) is_short: AtomicBool,
     total: u32,
     /// When no permit was free for the last time, in microseconds; at first the time of the start.
     full_at: AtomicI64,
 }
 
 /// Held by one run until its end is recorded.
-pub(crate) type Permit = OwnedSemaphorePermit;
+pub(crate) struct Permit {
+    _permit: OwnedSemaphorePermit,
+    shares: Arc<Mutex<Shares>>,
+    package: String,
+    proposed: bool,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        lock(&self.shares).give_back(&self.package, self.proposed);
+    }
+}
 
 impl Capacity {
     /// Begin with `total` permits, all free since `now`.
     pub(crate) fn new(total: usize, now: Timestamp) -> Capacity {
         Capacity {
             permits: Arc::new(Semaphore::new(total)),
+            shares: Arc::default(),
+            is_short: AtomicBool::new(false),
             total: u32::try_from(total).unwrap_or(u32::MAX),
             full_at: AtomicI64::new(now.micros()),
         }
@@ -34,12 +53,30 @@ impl Capacity {
         self.permits.available_permits()
     }
 
-    /// Take a permit, if one is free.
-    pub(crate) fn acquire(&self) -> Option<Permit> {
-        Arc::clone(&self.permits).try_acquire_owned().ok()
+    /// Return what packages hold now, to choose what to claim.
+    pub(crate) fn shares(&self) -> Shares {
+        lock(&self.shares).clone()
     }
 
-    /// Note that every permit is taken at `now`, or will be in a moment.
+    /// Take a permit for a package, if one is free.
+    pub(crate) fn acquire(
+        &self,
+        package: &str,
+        quota: &Quota,
+        proposed: bool,
+        now: Timestamp,
+    ) -> Option<Permit> {
+        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+        lock(&self.shares).count(package, quota, proposed, now);
+        Some(Permit {
+            _permit: permit,
+            shares: Arc::clone(&self.shares),
+            package: package.to_owned(),
+            proposed,
+        })
+    }
+
+    /// Note that at `now` every permit is taken, or will be in a moment, or that launches may not have the free ones.
     pub(crate) fn note_full(&self, now: Timestamp) {
         self.full_at.store(now.micros(), Ordering::Relaxed);
     }
@@ -67,6 +104,11 @@ impl Capacity {
     }
 }
 
+fn lock(shares: &Mutex<Shares>) -> MutexGuard<'_, Shares> {
+    // Nothing under the lock panics.
+    shares.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +119,10 @@ mod tests {
         Timestamp::EPOCH.plus(Duration::from_secs(seconds))
     }
 
+    fn acquire(capacity: &Capacity) -> Option<Permit> {
+        capacity.acquire("hello", &Quota::default(), false, at(0))
+    }
+
     #[test]
     fn free_time_begins_again_when_a_full_host_releases_a_permit() {
         let capacity = Capacity::new(2, at(0));
@@ -84,13 +130,13 @@ mod tests {
         assert!(capacity.is_free_for(SPAN, at(10)));
 
         // With one of two taken, the other was free all the time.
-        let first = capacity.acquire().unwrap();
+        let first = acquire(&capacity).unwrap();
         assert!(capacity.is_free_for(SPAN, at(20)));
         capacity.release([first], at(20));
         assert!(capacity.is_free_for(SPAN, at(20)));
 
-        let both = [capacity.acquire().unwrap(), capacity.acquire().unwrap()];
-        assert!(capacity.acquire().is_none());
+        let both = [acquire(&capacity).unwrap(), acquire(&capacity).unwrap()];
+        assert!(acquire(&capacity).is_none());
         assert!(!capacity.is_free_for(SPAN, at(100)));
         capacity.release(both, at(100));
         assert_eq!(capacity.free(), 2);

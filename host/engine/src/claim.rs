@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use crate::capacity::Permit;
+use crate::choose::{Chosen, choose, quota};
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
@@ -22,7 +23,8 @@ use crate::work::{Work, stored_json};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
 use campanile_package::Package;
-use campanile_store::runs::{self, ClaimedLaunch, ClaimedRun, Finish, NewRun};
+use campanile_store::claims::{self, ClaimedLaunch, ClaimedRun, NewRun};
+use campanile_store::runs::{self, Finish};
 
 /// The longest sleep of the dispatcher. A launch that another host opens does not wake this host.
 const DISPATCH_INTERVAL: Duration = Duration::from_millis(500);
@@ -48,11 +50,14 @@ impl Service for Dispatcher {
             ctx.trouble.report("releasing queued launches", &error);
         }
         let claimed = claim(ctx, now).await?;
-        if claimed.is_empty() {
-            return Ok(Next::After(until_next_launch(ctx, now).await));
+        if claimed.runs.is_empty() {
+            let next = until_next_launch(ctx, now).await;
+            return Ok(Next::After(
+                claimed.wait.map_or(next, |wait| wait.min(next)),
+            ));
         }
         ctx.trouble.end();
-        for work in claimed {
+        for work in claimed.runs {
             self.spawn_run(ctx, work);
         }
         Ok(Next::AtOnce)
@@ -66,7 +71,12 @@ impl Service for Dispatcher {
 impl Dispatcher {
     /// Spawn a tokio task that executes one run, so that a panic ends only this run.
     fn spawn_run(&self, ctx: &SharedCtx, work: Work) {
-        let Some(permit) = ctx.capacity.acquire() else {
+        let quota = quota(ctx, work.package.as_deref());
+        let launch = &work.launch;
+        let permit =
+            ctx.capacity
+                .acquire(&launch.package, &quota, launch.proposed, ctx.clock.now());
+        let Some(permit) = permit else {
             // Only this service takes permits, and it claims no more runs than are free. If a bug breaks that, the
             // lease expires and recovery takes the run.
             tracing::error!(run = %work.run_id, "a bug in Campanile: claimed beyond the host's capacity");
@@ -95,20 +105,28 @@ impl Dispatcher {
 
 /// Return how long to sleep after `now`: until the next fire time or retry on record, at most [`DISPATCH_INTERVAL`].
 async fn until_next_launch(ctx: &Ctx, now: Timestamp) -> Duration {
-    let next = async { runs::next_wake(&mut ctx.db.read().await?, now).await };
+    let next = async { claims::next_wake(&mut ctx.db.read().await?, now).await };
     match next.await {
         Ok(Some(next)) => next.since(ctx.clock.now()).min(DISPATCH_INTERVAL),
         _ => DISPATCH_INTERVAL,
     }
 }
 
-/// Claim due retries first, then open launches, as many as there is capacity for.
+/// What one transaction claimed.
+#[derive(Default)]
+pub(crate) struct Claimed {
+    pub(crate) runs: Vec<Work>,
+    /// When to try again because a package has begun too many launches in this second.
+    wait: Option<Duration>,
+}
+
+/// Claim due retries and open launches, as many as there is capacity for.
 ///
 /// A crash after the commit leaves runs with a lease that nothing renews: they expire, and recovery finds them.
-pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>> {
-    let free = ctx.capacity.free() as i64;
+pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Claimed> {
+    let free = ctx.capacity.free();
     if free == 0 {
-        return Ok(Vec::new());
+        return Ok(Claimed::default());
     }
     let lease_until = now.plus(ctx.settings.lease);
     let until_monotonic = Instant::now() + ctx.settings.lease;
@@ -116,19 +134,26 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>> {
     // Read the packages before the rows. A removal changes the database first, so a package of a claimable launch is
     // still in this list.
     let packages = ctx.packages.all();
-    let retries = runs::claim_retries(&mut tx, ctx.host, now, lease_until, free).await?;
-    let open = runs::claimable(&mut tx, ctx.host, now, free - retries.len() as i64).await?;
-    if retries.is_empty() && open.is_empty() {
-        return Ok(Vec::new());
-    }
-    // As many rows as permits: the host is full, and there may be more launches.
-    if (retries.len() + open.len()) as i64 == free {
+    let Chosen {
+        retries,
+        open,
+        is_short,
+        wait,
+    } = choose(ctx, &mut tx, free, now).await?;
+    if is_short {
         ctx.capacity.note_full(now);
     }
+    if retries.is_empty() && open.is_empty() {
+        return Ok(Claimed {
+            runs: Vec::new(),
+            wait,
+        });
+    }
+    claims::resume(&mut tx, ctx.host, &retries, lease_until).await?;
     let retry_count = retries.len();
     let new_runs = open.into_iter().map(|launch| ClaimedRun {
         run_id: RunId::new(now),
-        fence: runs::FIRST_FENCE,
+        fence: claims::FIRST_FENCE,
         is_recovery: launch.recoveries > 0,
         launch,
     });
@@ -156,10 +181,13 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Vec<Work>> {
     let hashes = retries.iter().map(|work| (work.run_id, work.hashes()));
     runs::set_run_hashes(&mut tx, &hashes.collect::<Vec<_>>()).await?;
     let new_runs: Vec<NewRun> = new_runs.iter().map(Work::to_begin).collect();
-    runs::start(&mut tx, ctx.host, &new_runs, now, lease_until).await?;
+    claims::start(&mut tx, ctx.host, &new_runs, now, lease_until).await?;
     tx.commit().await?;
     crash::point("after_claim_commit");
-    Ok(claimed_runs)
+    Ok(Claimed {
+        runs: claimed_runs,
+        wait,
+    })
 }
 
 /// Return the user's keys: the schedule's override the sidecar's, and the trigger's override both.

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use crate::capacity::Capacity;
 use crate::heartbeat::HeartbeatHistory;
 use crate::lease_table::LeaseTable;
+use crate::record_use::RecordUse;
 use crate::reported::ReportedVersions;
 use crate::settings::Settings;
 use crate::spec::Specs;
@@ -31,6 +32,7 @@ pub struct Ctx {
     pub(crate) specs: Specs,
     pub(crate) capacity: Capacity,
     pub(crate) leases: LeaseTable,
+    pub(crate) record_use: RecordUse,
     pub(crate) heartbeats: HeartbeatHistory,
     pub(crate) reported: ReportedVersions,
     /// Schedules whose launches failed and whose failures are not counted yet.
@@ -63,6 +65,7 @@ impl Ctx {
             packages,
             specs: Specs::default(),
             leases: LeaseTable::default(),
+            record_use: RecordUse::default(),
             heartbeats: HeartbeatHistory::default(),
             reported: ReportedVersions::default(),
             uncounted: Mutex::default(),

@@ -13,6 +13,7 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
 use crate::error::Result;
 use crate::failing;
+use crate::record_use;
 use crate::service::RETRY_PAUSE;
 use campanile_model::ids::RunId;
 use campanile_store::runs::{self, Finish, RunEnd};
@@ -80,6 +81,10 @@ pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
     crash::point("before_finish_commit");
     tx.commit().await?;
     crash::point("after_finish_commit");
+    // The ends are on record, whatever happens to the counts.
+    if let Err(error) = record_use::sync(ctx, ctx.clock.now()).await {
+        ctx.trouble.report("recording what packages use", &error);
+    }
     let has_failed = |end: &&Finish| matches!(end.end, RunEnd::Failed { .. });
     let failed = ends.iter().filter(has_failed).map(|end| end.schedule_id);
     failing::pause_failing(ctx, failed.collect(), ctx.clock.now()).await;

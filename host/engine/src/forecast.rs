@@ -33,6 +33,7 @@ use serde::Serialize;
 use super::RecoveryLimits;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_package::quota::Groups;
 use campanile_schedule::policy::{Defaults, Policies};
 use campanile_schedule::rule::Rule;
 use campanile_store::overlap::UnfinishedLaunch;
@@ -56,6 +57,8 @@ pub struct SystemSnapshot {
     /// The values for what the policies of a schedule leave open.
     pub defaults: Defaults,
     pub recovery: RecoveryLimits,
+    /// The concurrency groups, each with the most runs at the same time.
+    pub groups: Groups,
     pub schedules: Vec<ScheduleSnapshot>,
 }
 

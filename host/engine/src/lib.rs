@@ -45,6 +45,7 @@ pub mod why;
 mod call;
 mod capacity;
 mod changes;
+mod choose;
 mod claim;
 mod clock_keeper;
 mod ctx;
@@ -57,6 +58,7 @@ mod heartbeat;
 mod lease_keeper;
 mod lease_table;
 mod record_package;
+mod record_use;
 mod recover;
 mod release;
 mod reported;
@@ -64,6 +66,7 @@ mod run;
 mod serve;
 mod service;
 mod settings;
+mod shares;
 mod spec;
 mod start;
 mod trouble;
@@ -194,7 +197,7 @@ impl Engine {
 
     /// Claim open launches and due retries, as many as there is capacity for.
     pub async fn claim(&self, now: Timestamp) -> Result<Vec<Work>> {
-        claim::claim(&self.ctx, now).await
+        Ok(claim::claim(&self.ctx, now).await?.runs)
     }
 
     /// Register a claimed run, so that its lease is renewed until `untrack`. Return the signal that stops it.

@@ -13,7 +13,7 @@ use campanile_schedule::rule::Rule;
 use campanile_store::launches::NewLaunch;
 use campanile_store::overlap::{REASON, UnfinishedLaunch};
 use campanile_store::schedules::{CursorMove, DueSchedule, Revision};
-use campanile_store::{Decision, LaunchStatus};
+use campanile_store::{Decision, LaunchStatus, Origin};
 
 /// Slots decided for one schedule in one transaction at most. The rest follows in the next.
 pub(crate) const SLOTS_MAX: usize = 1_000;
@@ -80,18 +80,24 @@ pub fn plan(
         if decision != Decision::Skipped && kind == LaunchKind::Catchup {
             caught_up = Some((now, fire_time));
         }
-        let definer = (due.id, due.revision, &*due.package);
+        let definer = Definer {
+            schedule_id: due.id,
+            revision: due.revision,
+            package: &due.package,
+            policies,
+        };
         launches.push(NewLaunch {
             last_scheduled_time: slots.last,
             slot_count: i64::try_from(slots.count).unwrap_or(i64::MAX),
             decision,
             reason,
             overlaps,
+            proposed: due.origin == Origin::Package,
             digest: due.digest.clone(),
             interval_start,
             fire_time,
             decided_by: Some(host),
-            ..launch_of_slot(definer, &rule, kind, slots.first, now)
+            ..launch_of_slot(&definer, &rule, kind, slots.first, now)
         });
         interval_start = slots.last;
     }
@@ -117,24 +123,38 @@ pub fn plan(
     }
 }
 
-/// Return what [`launch_of_slot`] needs of the revision that defines a launch: the schedule's id, the number of the
-/// revision, and the package.
-pub fn definer(revision: &Revision) -> (ScheduleId, i64, &str) {
-    (revision.schedule_id, revision.revision, &revision.package)
+/// The revision that defines a launch.
+pub struct Definer<'a> {
+    pub schedule_id: ScheduleId,
+    pub revision: i64,
+    pub package: &'a str,
+    pub policies: &'a Policies,
+}
+
+impl<'a> Definer<'a> {
+    /// Return the definer that is `revision`, whose policies are `policies`.
+    pub fn of(revision: &'a Revision, policies: &'a Policies) -> Definer<'a> {
+        Definer {
+            schedule_id: revision.schedule_id,
+            revision: revision.revision,
+            package: &revision.package,
+            policies,
+        }
+    }
 }
 
 /// Return the launch of one slot. Callers replace the fields in which theirs differs.
 pub fn launch_of_slot(
-    (schedule_id, schedule_revision, package): (ScheduleId, i64, &str),
+    definer: &Definer<'_>,
     rule: &Rule,
     kind: LaunchKind,
     slot: Timestamp,
     now: Timestamp,
 ) -> NewLaunch {
     NewLaunch {
-        id: LaunchId::of(schedule_id, slot, kind),
-        schedule_id,
-        schedule_revision,
+        id: LaunchId::of(definer.schedule_id, slot, kind),
+        schedule_id: definer.schedule_id,
+        schedule_revision: definer.revision,
         kind,
         scheduled_time: slot,
         scheduled_local: rule.local_text(slot),
@@ -143,7 +163,10 @@ pub fn launch_of_slot(
         decision: Decision::Launched,
         reason: None,
         overlaps: None,
-        package: package.to_owned(),
+        package: definer.package.to_owned(),
+        proposed: false,
+        priority: definer.policies.priority().into(),
+        group_name: definer.policies.group.as_ref().map(ToString::to_string),
         digest: None,
         context: None,
         overlap: None,
@@ -303,6 +326,7 @@ mod tests {
             cursor_at: time("2026-01-01T00:00:00Z"),
             next_slot: time(next_slot),
             history: History::default(),
+            origin: Origin::Operator,
             package: "hello".to_owned(),
             digest: Some(ArtifactDigest::of(b"hello")),
             missing_since: None,

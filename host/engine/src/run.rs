@@ -5,7 +5,9 @@ use std::sync::Arc;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::call::{CallFailure, Caller, TaskCall, judge, on_json, usage_text};
+use crate::choose::quota;
 use crate::ctx::SharedCtx;
+use crate::record_use;
 use crate::service::retry_while_tracked;
 use crate::versions::{CannotBegin, Version, Versions};
 use crate::work::{LastEnds, Work, stored_json};
@@ -69,6 +71,12 @@ impl Executor {
 
     /// Call the tasks that are ready until none is, recording each call when it ends.
     async fn run_tasks(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
+        let quota = quota(&self.ctx, work.package.as_deref()).record_bytes_per_day;
+        let (package, now) = (&work.launch.package, self.ctx.clock.now());
+        if let Err(message) = self.ctx.record_use.check(package, quota, now) {
+            let kind = FailureKind::QuotaExceeded;
+            return Some(work.finished(RunEnd::Failed { kind, message }, Vec::new(), now));
+        }
         let version = match self.version(work, stop).await {
             Ok(version) => version,
             Err(CannotBegin(end)) => {
@@ -136,13 +144,14 @@ impl Executor {
             }
             let (call, report) = ended?;
             let now = call.finished_at;
+            let bytes = record_use::bytes_of(&call);
+            let within_quota = self.ctx.record_use.add(package, quota, bytes, now);
             progress.end_call(
                 &version.graph.steps()[place],
-                place,
-                number,
+                (place, number),
                 delivery,
                 call,
-                report,
+                (report, within_quota),
             );
             // The last call is recorded with the end of the run, in one transaction.
             let is_last = calls.is_empty() && progress.ready(now, stop).is_empty();
@@ -252,18 +261,21 @@ impl Progress {
         stop.is_cancelled() || self.failed.is_some()
     }
 
-    /// Apply the end of a call of `step`.
+    /// Apply the end of a call of `step`, and whether its record is within the package's quota.
     fn end_call(
         &mut self,
         step: &Step,
-        place: usize,
-        number: CallNumber,
+        (place, number): (usize, CallNumber),
         delivery: Delivery,
         mut call: TaskRun,
-        mut report: Report,
+        (mut report, within_quota): (Report, Result<(), String>),
     ) {
-        let judged = judge(&mut report, step, delivery, number.tries, call.finished_at);
+        let mut judged = judge(&mut report, step, delivery, number.tries, call.finished_at);
         let output = report.output.take();
+        if let Err(message) = within_quota {
+            record_use::strip(&mut call);
+            judged = Err((FailureKind::QuotaExceeded, message, None));
+        }
         let result = judged.and_then(|gives| {
             self.flow.succeed(place, output, gives).map_err(|exceeded| {
                 // The call keeps nothing, so that a recovery comes to the same end.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::definition;
-use crate::plan::{self, PACKAGE_MISSING, definer, launch_of_slot};
+use crate::plan::{self, Definer, PACKAGE_MISSING, launch_of_slot};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind, ScheduleId};
 use campanile_package::context;
@@ -192,7 +192,13 @@ pub async fn trigger(
     let launch = NewLaunch {
         context: context.map(|own| json!(own).to_string()),
         overlap: trigger.overlap,
-        ..launch_at_once(&schedule, &rule, Some(package), LaunchKind::Manual, now)
+        ..launch_at_once(
+            &schedule,
+            (&rule, &policies),
+            Some(package),
+            LaunchKind::Manual,
+            now,
+        )
     };
     let launch_id = launch.id;
     let decisions = decide_overlaps(tx, &schedule.state, &policies, vec![launch], now).await?;
@@ -300,7 +306,7 @@ pub(super) async fn set_next_slots(
 /// Return a launch of `schedule` now instead of at a slot, or a skipped one when there is no package to launch.
 pub(super) fn launch_at_once(
     schedule: &Schedule,
-    rule: &Rule,
+    (rule, policies): (&Rule, &Policies),
     package: Option<PackageRow>,
     kind: LaunchKind,
     now: Timestamp,
@@ -316,7 +322,13 @@ pub(super) fn launch_at_once(
         reason,
         digest,
         interval_start: schedule.state.cursor_at.min(now),
-        ..launch_of_slot(definer(&schedule.definition), rule, kind, now, now)
+        ..launch_of_slot(
+            &Definer::of(&schedule.definition, policies),
+            rule,
+            kind,
+            now,
+            now,
+        )
     }
 }
 

@@ -23,6 +23,7 @@ use crate::watch::{Mode, Watch};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::printable_line;
+use campanile_package::quota::check_group;
 use campanile_package::schedule_reader;
 use campanile_package::schedules_file::{FileChange, SchedulesFile};
 use campanile_store::events::{self, EventKind};
@@ -132,6 +133,13 @@ async fn follow_news(
             return reject_file(ctx, &shown, &why, now).await;
         }
     };
+    let check = |wanted: &ScheduleDefinition| {
+        let checked = check_group(&wanted.policies, &ctx.settings.groups);
+        checked.map_err(|why| format!("the schedule `{}`: {why}", wanted.name))
+    };
+    if let Err(why) = wanted.iter().try_for_each(check) {
+        return reject_file(ctx, &shown, &why, now).await;
+    }
     let digest = ArtifactDigest::of(text.as_bytes());
     let before = followed.left.as_ref().filter(|left| left.digest == digest);
     // Two hosts collide when they apply the same file.

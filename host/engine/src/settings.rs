@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::secrets::Source;
+use campanile_package::Quota;
+use campanile_package::quota::Groups;
 use campanile_schedule::policy::Defaults;
 
 /// How one host works.
@@ -11,6 +13,10 @@ use campanile_schedule::policy::Defaults;
 pub struct Settings {
     /// Runs that this host executes at the same time.
     pub runs_max: usize,
+    /// What one package may use; sidecars change it.
+    pub quota: Quota,
+    /// The concurrency groups: the most runs of each at the same time, on all hosts.
+    pub groups: Groups,
     pub lease: Duration,
     /// How often leases and the heartbeat are renewed.
     pub renew: Duration,

@@ -14,7 +14,7 @@ use campanile_store::events::{self, EventKind};
 use campanile_store::hosts::{self, Host};
 use campanile_store::launches::NewLaunch;
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
-use campanile_store::{Db, DbError, HostLock, Tx, packages, schedules};
+use campanile_store::{Db, DbError, HostLock, Origin, Tx, packages, schedules};
 
 /// Hosts on one machine that may be named after the machine.
 const SAME_NAME_MAX: usize = 64;
@@ -134,8 +134,15 @@ async fn launch_now(ctx: &Ctx, tx: &mut Tx, name: &str, now: Timestamp) -> Resul
     };
     let package = packages::find(tx, &schedule.definition.package).await?;
     let launch = NewLaunch {
+        proposed: state.origin == Origin::Package,
         decided_by: Some(ctx.host),
-        ..schedule_admin::launch_at_once(&schedule, rule, package, LaunchKind::Startup, now)
+        ..schedule_admin::launch_at_once(
+            &schedule,
+            (rule, &spec.policies),
+            package,
+            LaunchKind::Startup,
+            now,
+        )
     };
     schedule_admin::decide_overlaps(tx, state, &spec.policies, vec![launch], now).await?;
     Ok(())

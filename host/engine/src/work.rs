@@ -11,7 +11,8 @@ use crate::spec::Spec;
 use campanile_model::clock::Timestamp;
 use campanile_package::Package;
 use campanile_sandbox::JsonText;
-use campanile_store::runs::{ClaimedRun, Finish, NewRun, RunEnd, RunHashes};
+use campanile_store::claims::{ClaimedRun, NewRun};
+use campanile_store::runs::{Finish, RunEnd, RunHashes};
 use campanile_store::task_runs::TaskRun;
 use campanile_workflow::context::{self, Facts};
 
@@ -69,6 +70,7 @@ impl Work {
             id: self.run_id,
             launch_id: self.launch.launch_id,
             schedule_id: self.launch.schedule_id,
+            group_name: self.launch.group_name.clone(),
             is_recovery: self.is_recovery,
             digest: self.launch.digest.clone(),
             hashes: self.hashes(),

@@ -35,6 +35,12 @@ impl Timestamp {
         self.0
     }
 
+    /// Return the days since the epoch, in UTC.
+    pub fn day(self) -> i64 {
+        const DAY: i64 = 24 * 3_600 * 1_000_000;
+        self.0.div_euclid(DAY)
+    }
+
     /// Return the instant `duration` later.
     pub fn plus(self, duration: Duration) -> Timestamp {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);

@@ -86,6 +86,8 @@ words! {
         MemoryExceeded => "memory_exceeded",
         Denied => "denied",
         InvalidOutput => "invalid_output",
+        /// Its package has used up its quota of the day.
+        QuotaExceeded => "quota_exceeded",
         HostError => "host_error",
         Refused => "refused",
         Cancelled => "cancelled",
@@ -108,6 +110,8 @@ words! {
         PackageRejected => "package_rejected",
         /// A package's file is gone.
         PackageMissing => "package_missing",
+        /// The tasks of a package have used up its record quota of the day.
+        QuotaExceeded => "quota_exceeded",
         /// A new file waits for an approval.
         VersionPending => "version_pending",
         /// A file whose version was rejected or rolled back stays inactive.

@@ -9,6 +9,7 @@ use super::host_rules::HostRules;
 use super::loader::{Attempt, Loader, load};
 use super::manifest::Manifest;
 use super::package::{Compiled, Package};
+use super::quota::check_group;
 use super::sidecar::{SIDECAR_BYTES_MAX, Sidecar};
 use campanile_model::ids::{ArtifactDigest, sha256};
 use campanile_model::text::size_text;
@@ -215,6 +216,12 @@ pub(super) fn assemble<A>(
 ) -> Result<Package<A>, String> {
     let name = name_of(&path);
     check_tasks(&name, &sidecar, &manifest)?;
+    let schedules = sidecar.schedules.as_ref().unwrap_or(&manifest.schedules);
+    for spec in schedules {
+        let schedule = spec.name.as_deref().unwrap_or(&name);
+        check_group(&spec.policies, &rules.groups)
+            .map_err(|why| format!("the schedule `{schedule}`: {why}"))?;
+    }
     Ok(Package {
         name,
         digest,

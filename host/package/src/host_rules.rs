@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 
+use super::quota::Groups;
 use campanile_model::words;
 use campanile_sandbox::Limits;
 use campanile_sandbox::own_files::PathTrace;
@@ -24,6 +25,8 @@ pub struct HostRules {
     pub secrets: BTreeSet<String>,
     /// What to do with packages and sidecars that other users of the machine can write.
     pub foreign_writers: ForeignWriters,
+    /// The concurrency groups that schedules may name.
+    pub groups: Groups,
 }
 
 words! {

@@ -159,7 +159,7 @@ fn read_policies(section: &mut Section<'_>) -> Result<Policies, Error> {
     for &policy in Policy::ALL {
         let key = policy.as_str();
         let text = match policy.spec().kind {
-            ValueKind::Number(_) => {
+            ValueKind::Number(..) => {
                 let number: Option<u64> = section.number(key, 0, NUMBER_MAX)?;
                 number.map(|number| number.to_string())
             }

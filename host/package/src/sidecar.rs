@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::grants::{self, SidecarSource};
 use super::host_rules::HostRules;
 use super::limits::{LimitChanges, MAX_ATTEMPTS_MOST};
+use super::quota::QuotaChanges;
 use super::schedule_reader::{self, read_context};
 use super::spec::ScheduleSpec;
 use crate::toml_reader::{Document, Error};
@@ -28,6 +29,7 @@ pub struct Sidecar {
     /// The base of the context of every schedule of this package.
     pub context: Map<String, Value>,
     pub limits: LimitChanges,
+    pub quota: QuotaChanges,
     /// The attempts of every task; overrides the package's proposals.
     pub max_attempts: Option<u32>,
     /// Replaces the package's proposals; an empty list leaves the package without schedules.
@@ -54,6 +56,7 @@ impl Sidecar {
         })?;
         let context = read_context(&mut top)?;
         let limits = LimitChanges::read(top.table_or_empty("limits")?, rules.memory_bytes_most)?;
+        let quota = QuotaChanges::read(top.table_or_empty("quota")?)?;
         let mut retry = top.table_or_empty("retry")?;
         let max_attempts = retry.number("max_attempts", 1, MAX_ATTEMPTS_MOST)?;
         retry.finish()?;
@@ -73,6 +76,7 @@ impl Sidecar {
             pin,
             context,
             limits,
+            quota,
             max_attempts,
             schedules,
             grants: Arc::new(grants),

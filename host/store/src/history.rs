@@ -34,6 +34,13 @@ pub struct NamedSchedule {
     pub deleted_at: Option<Timestamp>,
 }
 
+/// How many runs have not ended, on all hosts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromRow)]
+pub struct RunningBeside {
+    pub of_package: i64,
+    pub of_group: i64,
+}
+
 /// How many launches [`concurrent`] returns at most.
 const CONCURRENT_MAX: i64 = 5;
 
@@ -51,6 +58,12 @@ macro_rules! decided {
 }
 
 statements! {
+    /// Count the runs of a package and of a concurrency group.
+    pub async fn running_beside(package: &str, group: Option<&str>) -> RunningBeside = one_row
+        "SELECT (SELECT count(*) FROM run r JOIN launch l ON l.id = r.launch_id
+                WHERE r.status = 'running' AND l.package = $1) AS of_package,
+            (SELECT count(*) FROM run WHERE status = 'running' AND group_name = $2) AS of_group";
+
     /// Return the schedules that have or had the name.
     ///
     /// The one that has it now comes first, then removed schedules, newest first, then schedules that were renamed.

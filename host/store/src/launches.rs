@@ -28,6 +28,12 @@ pub struct NewLaunch {
     /// The launch that it would overlap, when it is skipped for that.
     pub overlaps: Option<LaunchId>,
     pub package: String,
+    /// Whether it is a slot of a schedule that its package proposed.
+    pub proposed: bool,
+    /// 0 to 9; the highest is claimed first.
+    pub priority: i64,
+    /// The concurrency group of its schedule.
+    pub group_name: Option<String>,
     pub digest: Option<ArtifactDigest>,
     /// A JSON object that is merged over the schedule's context. Manual and backfill launches only.
     pub context: Option<String>,
@@ -60,6 +66,11 @@ pub struct LaunchRow {
     pub overlaps: Option<LaunchId>,
     pub status: LaunchStatus,
     pub package: String,
+    /// 0 to 9; the highest is claimed first.
+    pub priority: i64,
+    /// The concurrency group.
+    #[sqlx(rename = "group_name")]
+    pub group: Option<String>,
     pub digest: Option<ArtifactDigest>,
     pub run_id: Option<RunId>,
     pub attempts: i64,
@@ -91,7 +102,7 @@ impl LaunchRow {
 macro_rules! launch_columns {
     () => {
         "l.id, s.name AS schedule, l.scheduled_time, l.scheduled_local, l.last_scheduled_time, l.slot_count, l.kind,
-        l.decision, l.reason, l.overlaps_id, l.status, l.package, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.decided_at,
+        l.decision, l.reason, l.overlaps_id, l.status, l.package, l.priority, l.group_name, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.decided_at,
         l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version"
     };
 }
@@ -107,9 +118,9 @@ statements! {
     // The first decision about a slot stands.
     const INSERT: Batch = Batch::new(
         "INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, scheduled_local, last_scheduled_time, slot_count,
-        decision, reason, overlaps_id, status, package, digest, context, overlap, backfill_id, interval_start, fire_time, decided_by,
-        decided_at, finished_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
+        decision, reason, overlaps_id, status, package, proposed, priority, group_name, digest, context, overlap, backfill_id,
+        interval_start, fire_time, decided_by, decided_at, finished_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)
         ON CONFLICT DO NOTHING",
     );
 
@@ -170,6 +181,9 @@ pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result {
         launch.overlaps,
         launch.status().0,
         &launch.package,
+        launch.proposed,
+        launch.priority,
+        &launch.group_name,
         &launch.digest,
         &launch.context,
         launch.overlap,

@@ -33,11 +33,13 @@ mod url;
 pub mod backfills;
 pub mod buckets;
 pub mod changes;
+pub mod claims;
 pub mod events;
 pub mod history;
 pub mod hosts;
 pub mod launches;
 pub mod overlap;
+pub mod package_record;
 pub mod package_versions;
 pub mod packages;
 #[doc(hidden)]

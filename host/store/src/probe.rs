@@ -4,8 +4,9 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::sql::on;
 use super::{
-    Result, Tx, backfills, buckets, changes, events, history, hosts, launches, overlap,
-    package_versions, packages, recovery, results, runs, schedules, sidecars, stats, task_runs,
+    Result, Tx, backfills, buckets, changes, claims, events, history, hosts, launches, overlap,
+    package_record, package_versions, packages, recovery, results, runs, schedules, sidecars,
+    stats, task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -39,12 +40,14 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         backfills::STATEMENTS,
         buckets::STATEMENTS,
         changes::STATEMENTS,
+        claims::STATEMENTS,
         events::STATEMENTS,
         history::STATEMENTS,
         hosts::STATEMENTS,
         launches::STATEMENTS,
         overlap::STATEMENTS,
         package_versions::STATEMENTS,
+        package_record::STATEMENTS,
         packages::STATEMENTS,
         recovery::STATEMENTS,
         results::STATEMENTS,

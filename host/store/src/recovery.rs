@@ -117,7 +117,7 @@ statements! {
         concat!(orphan_columns!(), "CASE WHEN h.end_reason = 'died' THEN 'deciding_host_died' ELSE 'not_claimed' END AS cause
         FROM launch l JOIN schedule s ON s.id = l.schedule_id
             LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
-        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'
+        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.schedule_id IS NOT NULL AND l.status = 'open'
             AND (h.end_reason = 'died' OR (l.fire_time < $2 AND l.decided_at < $2
                 AND (l.recovered_at IS NULL OR l.recovered_at < $2) AND (l.opened_at IS NULL OR l.opened_at < $2)
                 AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $1))))

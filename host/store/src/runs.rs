@@ -1,4 +1,4 @@
-//! Runs: claim launches and retries, renew leases, finish runs.
+//! Runs: renew leases, record calls, finish runs.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -7,59 +7,13 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::results;
-use super::sql::{Batch, Locking, execute_batch, locking, rows, statements, values_batch};
+use super::sql::{Batch, execute_batch, statements, values_batch};
 use super::task_runs::{self, TaskRun};
 use super::types::storable;
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_model::ids::{ArtifactDigest, LaunchId, RunId, ScheduleId};
 use campanile_model::status::{FailureKind, LaunchStatus, RunStatus};
-
-/// A launch that a host claims, with what its run gets in the context.
-#[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct ClaimedLaunch {
-    #[sqlx(rename = "id")]
-    pub launch_id: LaunchId,
-    pub schedule_id: ScheduleId,
-    pub schedule_revision: i64,
-    pub kind: LaunchKind,
-    pub scheduled_time: Timestamp,
-    pub scheduled_local: String,
-    pub package: String,
-    pub digest: ArtifactDigest,
-    pub context: Option<String>,
-    pub interval_start: Timestamp,
-    pub fire_time: Timestamp,
-    pub attempts: i64,
-    pub recoveries: i64,
-    pub recovered_at: Option<Timestamp>,
-    /// Output of the last successful run of the schedule, JSON.
-    pub last_result: Option<String>,
-    /// The failure since then, JSON.
-    pub last_failure: Option<String>,
-}
-
-/// A run that a host has claimed.
-#[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct ClaimedRun {
-    pub run_id: RunId,
-    /// The fence of this claim.
-    pub fence: i64,
-    pub is_recovery: bool,
-    #[sqlx(flatten)]
-    pub launch: ClaimedLaunch,
-}
-
-/// A run to insert.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewRun {
-    pub id: RunId,
-    pub launch_id: LaunchId,
-    pub schedule_id: ScheduleId,
-    pub is_recovery: bool,
-    pub digest: ArtifactDigest,
-    pub hashes: RunHashes,
-}
 
 /// The SHA-256, in lower-case hexadecimal, of what a run uses besides its code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -177,19 +131,6 @@ pub struct RunRow {
     pub message: Option<String>,
 }
 
-/// The columns of a [`ClaimedLaunch`] besides the digest.
-macro_rules! claimed_columns {
-    () => {
-        "l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.scheduled_local, l.package, l.context,
-        l.interval_start, l.fire_time, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure"
-    };
-}
-/// Only a host whose folder has the package may claim a launch: there the operator put the package's grants.
-macro_rules! has_package {
-    () => {
-        " AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $1)"
-    };
-}
 /// A query for [`RunRow`]s, before its condition.
 macro_rules! run_columns {
     () => {
@@ -203,30 +144,6 @@ macro_rules! run_columns {
 pub(super) use run_columns;
 
 statements! {
-    const START: Batch = Batch::new(
-        "INSERT INTO run (id, launch_id, schedule_id, status, is_recovery, digest, grants_hash, context_hash, host_id, fence, lease_until,
-            started_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
-    );
-    const LINK: Batch = Batch::new(
-        "UPDATE launch SET status = 'running', run_id = v.column2, attempts = attempts + 1, started_at = v.column3
-        FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status = 'open') = TRUE",
-    );
-    const CLAIMABLE_RETRIES: Locking = locking!(
-        concat!("SELECT r.id AS run_id, r.fence + 1 AS fence, r.is_recovery, r.digest, ", claimed_columns!(), "
-        FROM run r JOIN launch l ON l.id = r.launch_id LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-        WHERE r.status = 'waiting' AND r.retry_at <= $2 AND r.cancel_deadline IS NULL", has_package!(),
-        " ORDER BY r.retry_at LIMIT $3"),
-        "FOR UPDATE OF r SKIP LOCKED"
-    );
-    const CONTINUE: Batch = Batch::new(
-        "UPDATE run SET status = 'running', retry_at = NULL, host_id = v.column2, fence = v.column3, lease_until = v.column4
-        FROM (VALUES ($1, $2, $3, $4)) AS v WHERE run.id = v.column1 AND (run.status = 'waiting') = TRUE",
-    );
-    const CONTINUE_LAUNCH: Batch = Batch::new(
-        "UPDATE launch SET status = 'running', attempts = attempts + 1
-        FROM (VALUES ($1)) AS v WHERE launch.id = v.column1 AND (launch.status = 'waiting') = TRUE",
-    );
     const FINISH: Batch = Batch::new(
         "UPDATE run SET status = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
             lease_until = NULL
@@ -236,26 +153,6 @@ statements! {
     const FINISH_LAUNCH: Batch = Batch::new(
         "UPDATE launch SET status = v.column2, finished_at = v.column3, failure = v.column4, message = v.column5, reason = v.column6
         FROM (VALUES ($1, $2, $3, $4, $5, $6)) AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
-    );
-
-    /// Return when, after `now`, the next launch fires or the next retry is due, if any is known.
-    ///
-    /// Launches that are due already wait for another host or for capacity.
-    pub async fn next_wake(now: Timestamp) -> Option<Timestamp> = one_value
-        "SELECT min(at) FROM (
-            SELECT min(fire_time) AS at FROM launch
-                WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time > $1
-            UNION ALL SELECT min(fire_time) FROM launch WHERE decision = 'queued' AND fire_time > $1
-            UNION ALL SELECT min(retry_at) FROM run WHERE status = 'waiting' AND retry_at > $1) AS next";
-
-    /// Return up to `limit` open launches whose fire time has come and whose package `host` has, earliest first, for this
-    /// transaction to start.
-    pub async fn claimable(host: HostId, now: Timestamp, limit: i64) -> Vec<ClaimedLaunch> = rows locking!(
-        concat!("SELECT l.digest, ", claimed_columns!(), "
-        FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $2", has_package!(),
-        " ORDER BY l.fire_time LIMIT $3"),
-        "FOR UPDATE OF l SKIP LOCKED"
     );
 
     /// Record the hashes of runs whose retries were claimed.
@@ -288,53 +185,6 @@ statements! {
 
     /// Return the run of that id.
     pub async fn find(run: RunId) -> Option<RunRow> = row concat!("SELECT ", run_columns!(), "r.id = $1");
-}
-
-/// The fence of a run's first claim.
-pub const FIRST_FENCE: i64 = 1;
-
-/// Insert runs, leased to `host` until `lease_until`, and link their launches to them.
-pub async fn start(
-    tx: &mut Tx,
-    host: HostId,
-    runs: &[NewRun],
-    now: Timestamp,
-    lease_until: Timestamp,
-) -> Result {
-    execute_batch!(tx, START, runs, |run| [
-        run.id,
-        run.launch_id,
-        run.schedule_id,
-        RunStatus::Running,
-        run.is_recovery,
-        &run.digest,
-        &run.hashes.grants,
-        &run.hashes.context,
-        host,
-        FIRST_FENCE,
-        lease_until,
-        now,
-    ])?;
-    execute_batch!(tx, LINK, runs, |run| [run.launch_id, run.id, now])
-}
-
-/// Claim up to `limit` waiting runs whose retry is due.
-pub async fn claim_retries(
-    tx: &mut Tx,
-    host: HostId,
-    now: Timestamp,
-    lease_until: Timestamp,
-    limit: i64,
-) -> Result<Vec<ClaimedRun>> {
-    let retries: Vec<ClaimedRun> = rows!(tx, CLAIMABLE_RETRIES, host, now, limit)?;
-    execute_batch!(tx, CONTINUE, &retries, |run| [
-        run.run_id,
-        host,
-        run.fence,
-        lease_until
-    ])?;
-    execute_batch!(tx, CONTINUE_LAUNCH, &retries, |run| [run.launch.launch_id])?;
-    Ok(retries)
 }
 
 /// Finish runs; return those whose fence was current. The others were lost, and nothing of them is applied.

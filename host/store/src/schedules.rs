@@ -124,6 +124,7 @@ pub struct DueSchedule {
     pub next_slot: Timestamp,
     #[sqlx(flatten)]
     pub history: History,
+    pub origin: Origin,
     pub package: String,
     pub digest: Option<ArtifactDigest>,
     pub missing_since: Option<Timestamp>,
@@ -288,7 +289,7 @@ statements! {
     /// Return up to `limit` schedules whose next slot has come, earliest first, for this transaction to decide.
     pub async fn due(now: Timestamp, limit: i64) -> Vec<DueSchedule> = rows locking!(
         "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.last_catchup_at, s.last_catchup_fire_time, s.skips,
-            s.package, p.digest, p.missing_since
+            s.origin, s.package, p.digest, p.missing_since
         FROM schedule s LEFT JOIN package p ON p.name = s.package
         WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2",
         "FOR UPDATE OF s SKIP LOCKED"

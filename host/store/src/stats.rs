@@ -89,8 +89,8 @@ statements! {
     pub async fn health_signs(overdue_since: Timestamp, live_since: Timestamp, ahead_of: Timestamp) -> HealthSigns = one_row
         "SELECT
             (SELECT count(*) FROM schedule WHERE next_slot < $1) AS overdue_schedules,
-            (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open' AND fire_time < $1
-                    AND (opened_at IS NULL OR opened_at < $1))
+            (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL AND status = 'open'
+                    AND fire_time < $1 AND (opened_at IS NULL OR opened_at < $1))
                 + (SELECT count(*) FROM run WHERE status = 'running' AND lease_until < $1) AS stalled,
             (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND cursor_at > $3) AS cursors_ahead,
             (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $2) AS live_hosts,
@@ -116,11 +116,24 @@ statements! {
     /// has the package and launches of other packages began meanwhile; each with their number and the oldest fire time.
     pub async fn starved_packages(overdue_since: Timestamp, limit: i64) -> Vec<(String, i64, Timestamp)> = rows
         "SELECT l.package, count(*), min(l.fire_time) FROM launch l
-        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time < $1
+        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.group_name IS NULL AND l.status = 'open' AND l.fire_time < $1
             AND (l.opened_at IS NULL OR l.opened_at < $1)
             AND EXISTS (SELECT 1 FROM package_host p JOIN host h ON h.id = p.host_id WHERE p.package = l.package AND h.ended_at IS NULL)
             AND EXISTS (SELECT 1 FROM launch o WHERE o.decided_at >= $1 AND o.started_at IS NOT NULL AND o.package <> l.package)
         GROUP BY l.package ORDER BY l.package LIMIT $2";
+
+    /// Return the schedules with queued launches: the name, the policies as JSON, and the earliest fire time. Slots of a
+    /// paused schedule stay queued and do not count.
+    // The index leads from one schedule to the next, however many queued launches each has.
+    pub async fn queues() -> Vec<(String, String, Option<Timestamp>)> = rows
+        "WITH RECURSIVE queue (id) AS (
+            SELECT (SELECT schedule_id FROM launch WHERE decision = 'queued' ORDER BY schedule_id LIMIT 1)
+            UNION ALL SELECT (SELECT schedule_id FROM launch WHERE decision = 'queued' AND schedule_id > queue.id
+                ORDER BY schedule_id LIMIT 1) FROM queue WHERE queue.id IS NOT NULL)
+        SELECT s.name, r.policies, (SELECT min(l.fire_time) FROM launch l WHERE l.schedule_id = s.id AND l.decision = 'queued'
+                AND (s.enabled OR l.kind IN ('manual', 'backfill')))
+            FROM queue JOIN schedule s ON s.id = queue.id
+            JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision ORDER BY s.name";
 
     /// Return the packages whose newest file a host is loading, and since when.
     pub async fn loads() -> Vec<(String, Timestamp)> = rows
@@ -133,7 +146,7 @@ statements! {
     /// Count the launches that are open, queued, running or waiting for a retry. Cheap.
     // A partial index answers each part, however many launches there are.
     pub async fn unfinished() -> i64 = one_value
-        "SELECT (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND status = 'open')
+        "SELECT (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL AND status = 'open')
             + (SELECT count(*) FROM launch WHERE decision = 'queued')
             + (SELECT count(*) FROM run WHERE status = 'running')
             + (SELECT count(*) FROM run WHERE status = 'waiting')";

@@ -39,7 +39,10 @@ pub fn retry_at(call: FailedCall, now: Timestamp, jitter: f64) -> Option<Timesta
         | FailureKind::MemoryExceeded
         | FailureKind::HostError => true,
         // A retry helps only after a change of the grants or the code.
-        FailureKind::Denied | FailureKind::InvalidOutput | FailureKind::Refused => false,
+        FailureKind::Denied
+        | FailureKind::InvalidOutput
+        | FailureKind::QuotaExceeded
+        | FailureKind::Refused => false,
         // Recovery handles these: the host ended, not the call.
         FailureKind::Cancelled | FailureKind::Lost => false,
     };
@@ -126,6 +129,7 @@ mod tests {
             (FailureKind::HostError, true),
             (FailureKind::Denied, false),
             (FailureKind::InvalidOutput, false),
+            (FailureKind::QuotaExceeded, false),
             (FailureKind::Refused, false),
             (FailureKind::Cancelled, false),
             (FailureKind::Lost, false),

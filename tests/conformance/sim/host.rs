@@ -66,6 +66,8 @@ pub async fn start(
 pub fn settings() -> Settings {
     Settings {
         runs_max: 6,
+        quota: Default::default(),
+        groups: Default::default(),
         lease: Duration::from_secs(30),
         renew: Duration::from_secs(10),
         late: Defaults {

@@ -403,7 +403,7 @@ async fn add_schedules(
                 policies: policies.clone(),
                 context: Map::new(),
             };
-            schedule_admin::add(tx, &wanted, Origin::Package, since).await?;
+            schedule_admin::add(tx, &wanted, Origin::Operator, since).await?;
         }
         Ok(())
     });

@@ -68,11 +68,14 @@ fn outage(text: &str) -> Result<Outage, String> {
 
 impl Plan {
     pub async fn run(self, common: &Common) -> Result {
-        let settings = serve::settings(&common.config()?);
+        let config = common.config()?;
+        let settings = serve::settings(&config);
         let (db, clock) = common.open_with_clock().await?;
         let now = clock.now();
         let question = self.question(now)?;
-        let wanted = self.diff.as_deref().map(check::read).transpose()?;
+        let wanted = self.diff.as_deref();
+        let wanted = wanted.map(|file| check::read(file, &config.groups));
+        let wanted = wanted.transpose()?;
         let mut tx = db.read().await?;
         let learned = snapshot::estimate_durations(&mut tx).await?;
         if wanted.is_some() {

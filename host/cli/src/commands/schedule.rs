@@ -238,6 +238,7 @@ impl Schedule {
 
 async fn add(common: &Common, add: Add) -> Result {
     let changes = add.definition.parse()?;
+    changes.check_group(common)?;
     let mut wanted = ScheduleDefinition {
         name: add.name,
         package: String::new(),

@@ -113,6 +113,7 @@ pub(crate) fn rules(config: &Config, sandbox: &Sandbox) -> HostRules {
         own_paths: config.own_paths().into_iter().chain(cache).collect(),
         secrets: config.secrets.keys().cloned().collect(),
         foreign_writers: config.policy.foreign_writers,
+        groups: config.groups.clone(),
     }
 }
 
@@ -120,6 +121,8 @@ pub(crate) fn rules(config: &Config, sandbox: &Sandbox) -> HostRules {
 pub(crate) fn settings(config: &Config) -> Settings {
     Settings {
         runs_max: config.host.runs_max as usize,
+        quota: config.quota(),
+        groups: config.groups.clone(),
         lease: config.recovery.lease,
         renew: config.recovery.renew,
         late: Defaults {

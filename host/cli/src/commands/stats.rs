@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use super::serve;
 use crate::Common;
 use crate::output::{self, Record, Result};
 use campanile_engine::audit::{self, Health, Statistics};
@@ -51,8 +52,8 @@ pub(crate) async fn health(common: &Common) -> Result {
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read().await?;
     let config = common.config()?;
-    let lease = config.recovery.lease;
-    let mut health = audit::health(&mut tx, clock.now(), lease, clock.offset_us()).await?;
+    let settings = serve::settings(&config);
+    let mut health = audit::health(&mut tx, clock.now(), &settings, clock.offset_us()).await?;
     // The host may belong to another user than this command, so these are no issues.
     health.notes.extend(config.foreign_writers());
     health.notes.extend(foreign_files(&config.files.plugins));

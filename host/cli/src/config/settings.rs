@@ -10,6 +10,7 @@ use std::time::Duration;
 use campanile_engine::watch::Mode;
 use campanile_model::text::{duration_text, size_text};
 use campanile_package::ForeignWriters;
+use campanile_package::quota::{COUNT_MOST, RECORD_BYTES_LEAST, RECORD_BYTES_MOST};
 use campanile_package::reference::KeyHelp;
 use campanile_package::toml_reader::{Error, Section};
 use campanile_store::DatabaseUrl;
@@ -188,6 +189,23 @@ table! {
 }
 
 table! {
+    /// `[quota]`: what one package may use on this host. A sidecar changes it for its package.
+    Quota {
+        /// The most runs of one package at once. Without it, seven times as many as stay free.
+        runs_max "runs_max": Option<u32> = None, optional_number(1, COUNT_MOST), example "64";
+        /// The most launches of one package in a second. Without it, as many as are due.
+        launches_per_second "launches_per_second": Option<u32> = None, optional_number(1, COUNT_MOST), example "1000";
+        /// The most runs at once of the schedules that one package proposes.
+        proposed_runs_max "proposed_runs_max": u32 = 32, number(1, COUNT_MOST);
+        /// The most launches in a second of the schedules that one package proposes.
+        proposed_launches_per_second "proposed_launches_per_second": u32 = 100, number(1, COUNT_MOST);
+        /// The most bytes that the tasks of one package add to the record in a day, on all hosts: outputs, logs and
+        /// messages. Its later launches of that day fail as `quota_exceeded`.
+        record_bytes_per_day "record_per_day": u64 = 1 << 30, size(RECORD_BYTES_LEAST, RECORD_BYTES_MOST);
+    }
+}
+
+table! {
     /// `[sandbox]`: the engine that calls tasks.
     Sandbox {
         /// The largest memory limit of a task. A 32-bit memory has at most 4GiB.
@@ -269,6 +287,18 @@ fn number(least: u32, most: u32) -> Kind<u32> {
         bounds: Some(format!("{least} to {most}")),
         read: Box::new(move |section, key, _| section.number(key, least.into(), most.into())),
         toml: |it| Some(i64::from(*it).into()),
+    }
+}
+
+fn optional_number(least: u32, most: u32) -> Kind<Option<u32>> {
+    Kind {
+        name: "number",
+        bounds: Some(format!("{least} to {most}")),
+        read: Box::new(move |section, key, _| {
+            let number = section.number(key, least.into(), most.into())?;
+            Ok(number.map(Some))
+        }),
+        toml: |it| it.map(|number| i64::from(number).into()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The simulated clock: it goes from one event to the next.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -14,7 +14,7 @@ use crate::schedule_admin::next_slot_after;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, RunId};
 use campanile_schedule::policy::{
-    self, Active, Displaced, Displacements, OverlapState, SlotEvaluator,
+    self, Active, Displaced, Displacements, GroupName, OverlapState, SlotEvaluator,
 };
 use campanile_store::launches::NewLaunch;
 use campanile_store::overlap::{REASON, UnfinishedLaunch};
@@ -40,6 +40,10 @@ enum Event {
     Queue(usize),
 }
 
+/// The place of a launch among those that wait: the first value is false for a retry, then come the priority, the fire time
+/// and the order in which they began to wait.
+type Claimable = (bool, Reverse<u32>, Timestamp, u64, LaunchId);
+
 pub(super) struct Simulator<'a> {
     snapshot: &'a SystemSnapshot,
     /// The schedules with their simulated cursors.
@@ -48,8 +52,12 @@ pub(super) struct Simulator<'a> {
     now: Timestamp,
     events: BinaryHeap<Reverse<(Timestamp, Event)>>,
     launches: LaunchTable,
-    /// The launches that wait for capacity: retries first, then the earliest. The first value is false for a retry.
-    claimable: BTreeSet<(bool, Timestamp, u64, LaunchId)>,
+    /// The launches that wait for capacity: retries first, then by priority, then the earliest.
+    claimable: BTreeSet<Claimable>,
+    /// The launches that wait for room in their concurrency group.
+    held_back: HashMap<GroupName, BTreeSet<Claimable>>,
+    /// How many launches of each concurrency group run.
+    running_in_group: HashMap<GroupName, usize>,
     /// How many launches have waited for capacity: it orders those with the same fire time.
     opened: u64,
     decided: usize,
@@ -68,6 +76,8 @@ impl SystemSnapshot {
             events: BinaryHeap::new(),
             launches: LaunchTable::default(),
             claimable: BTreeSet::new(),
+            held_back: HashMap::new(),
+            running_in_group: HashMap::new(),
             opened: 0,
             decided: 0,
             forecast: Forecast {
@@ -168,10 +178,50 @@ impl Simulator<'_> {
             self.release(schedule);
         }
         while self.launches.count(None, LaunchStatus::Running) < self.snapshot.capacity
-            && let Some((.., id)) = self.claimable.pop_first()
+            && let Some(next) = self.claimable.pop_first()
         {
-            self.start(id);
+            match self.full_group(next.4) {
+                Some(group) => _ = self.held_back.entry(group).or_default().insert(next),
+                None => self.start(next.4),
+            }
         }
+    }
+
+    /// Return the concurrency group of a launch.
+    fn group(&self, id: LaunchId) -> Option<&GroupName> {
+        let schedule = self.launches.unfinished.get(&id)?.schedule;
+        self.schedules[schedule].policies.group.as_ref()
+    }
+
+    /// Return the concurrency group of a launch if no more of its launches may run.
+    fn full_group(&self, id: LaunchId) -> Option<GroupName> {
+        let group = self.group(id)?;
+        let max = self.snapshot.groups.get(group.as_str());
+        let running = self.running_in_group.get(group).copied().unwrap_or(0);
+        (running >= max.copied().unwrap_or(1) as usize).then(|| group.clone())
+    }
+
+    /// Count a launch that begins to run in its group.
+    fn enter_group(&mut self, id: LaunchId) {
+        if let Some(group) = self.group(id).cloned() {
+            *self.running_in_group.entry(group).or_default() += 1;
+        }
+    }
+
+    /// Stop counting a launch that runs in its group. Those that wait for the group may try again.
+    fn leave_group(&mut self, id: LaunchId) {
+        let launch = self.launches.unfinished.get(&id);
+        if launch.is_none_or(|launch| launch.launch.status != LaunchStatus::Running) {
+            return;
+        }
+        let Some(group) = self.group(id).cloned() else {
+            return;
+        };
+        if let Some(running) = self.running_in_group.get_mut(&group) {
+            *running = running.saturating_sub(1);
+        }
+        let held_back = self.held_back.remove(&group).unwrap_or_default();
+        self.claimable.extend(held_back);
     }
 
     /// Decide the slots of a schedule that have come, up to the limit of decisions.
@@ -293,6 +343,7 @@ impl Simulator<'_> {
         let ends_at = since.plus(estimate.duration).max(self.now);
         let ends_at = deadline.map_or(ends_at, |deadline| ends_at.min(deadline));
         self.end_at(id, ends_at);
+        self.enter_group(id);
         self.launches.set_status(id, LaunchStatus::Running);
         if self.is_reported() {
             self.sample(schedule);
@@ -354,6 +405,7 @@ impl Simulator<'_> {
     }
 
     fn end(&mut self, id: LaunchId, status: LaunchStatus, reason: Option<&'static str>) {
+        self.leave_group(id);
         let Some(ended) = self.launches.end(id, status, reason, self.now) else {
             return;
         };
@@ -388,16 +440,19 @@ impl Simulator<'_> {
             return;
         }
         let is_start = launch.launch.status != LaunchStatus::Waiting;
+        let priority = Reverse(self.schedules[launch.schedule].policies.priority());
         let fire_time = launch.launch.fire_time;
         self.opened += 1;
         self.claimable
-            .insert((is_start, fire_time, self.opened, id));
+            .insert((is_start, priority, fire_time, self.opened, id));
     }
 
     /// Let an outage pass: recover the launches that it interrupted.
     fn pass(&mut self, outage: Outage) {
         self.now = outage.to;
         // No host owns the retries.
+        let held_back = std::mem::take(&mut self.held_back).into_values();
+        self.claimable.extend(held_back.flatten());
         self.claimable.retain(|(is_start, ..)| !is_start);
         for id in self.launches.open_or_running() {
             self.recover(id);
@@ -438,6 +493,7 @@ impl Simulator<'_> {
     }
 
     fn run_again(&mut self, id: LaunchId) {
+        self.leave_group(id);
         self.launches.set_status(id, LaunchStatus::Open);
         if let Some(simulated) = self.launches.unfinished.get_mut(&id) {
             simulated.launch.recoveries += 1;

@@ -66,6 +66,7 @@ pub async fn read(
         capacity: settings.runs_max.saturating_mul(live.count().max(1)),
         defaults: settings.late,
         recovery: settings.recovery,
+        groups: settings.groups.clone(),
         schedules: Vec::with_capacity(listed.len()),
     };
     let mut left_out = Vec::new();
@@ -90,6 +91,7 @@ pub async fn read(
                 cursor_at: state.cursor_at,
                 next_slot: state.next_slot.unwrap_or(state.cursor_at),
                 history: state.history.clone(),
+                origin: state.origin,
                 package: definition.package.clone(),
                 digest: package.and_then(|package| package.digest.clone()),
                 missing_since: package.and_then(|package| package.missing_since),

@@ -7,8 +7,12 @@ use uuid::Uuid;
 use super::*;
 use crate::plan::SLOTS_MAX;
 use campanile_model::ids::{ArtifactDigest, ScheduleId};
+use campanile_package::quota::Groups;
 use campanile_schedule::rule::{HashKey, RuleKind, RuleText};
+use campanile_store::Origin;
 use campanile_store::schedules::History;
+
+mod groups;
 
 const DAY: &str = "2026-01-01T";
 
@@ -52,6 +56,7 @@ fn schedule(
             cursor_at: at("07:59"),
             next_slot: next_slot.unwrap_or(at("07:59")),
             history: History::default(),
+            origin: Origin::Operator,
             package: "noop".to_owned(),
             digest: Some(ArtifactDigest::of(b"noop")),
             missing_since: None,
@@ -78,6 +83,7 @@ fn snapshot(capacity: usize, schedules: Vec<ScheduleSnapshot>) -> SystemSnapshot
             age_max: Duration::from_secs(86_400),
             attempts_max: 3,
         },
+        groups: Groups::from([("db".to_owned(), 2)]),
         schedules,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Result, ScheduleError, lock, next_slot};
 use crate::EngineError;
 use crate::definition;
-use crate::plan::{definer, launch_of_slot};
+use crate::plan::{Definer, launch_of_slot};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_schedule::policy::DropReason;
@@ -139,6 +139,7 @@ pub(super) async fn drop_past_slots(
     };
     let mut rows: Vec<NewLaunch> = Vec::new();
     let mut last = cursor_at;
+    let definer = Definer::of(definition, &policies);
     for slot in rule.slots(first.minus(MICROSECOND), until) {
         let reason = Some(reason_of(slot));
         match rows.last_mut().filter(|row| row.reason == reason) {
@@ -150,7 +151,7 @@ pub(super) async fn drop_past_slots(
                 decision: Decision::Skipped,
                 reason,
                 interval_start: last,
-                ..launch_of_slot(definer(definition), &rule, LaunchKind::Schedule, slot, now)
+                ..launch_of_slot(&definer, &rule, LaunchKind::Schedule, slot, now)
             }),
         }
         last = slot;

@@ -9,13 +9,13 @@ use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_schedule::policy::{Catchup, DropReason, Policies};
 use campanile_schedule::rule::Rule;
 use campanile_store::events::{Event, EventKind};
-use campanile_store::history::{self, DecidedLaunch};
+use campanile_store::history::{self, DecidedLaunch, RunningBeside};
 use campanile_store::hosts::{self, Host};
 use campanile_store::packages::{self, PackageRow};
 use campanile_store::runs::RunRow;
 use campanile_store::schedules::{self, Revision, ScheduleState};
 use campanile_store::task_runs::{self, TaskRun};
-use campanile_store::{Decision, Tx};
+use campanile_store::{Decision, LaunchStatus, Tx};
 
 /// A revision with its rule and its policies, if this version can read them.
 pub(super) struct ParsedRevision {
@@ -48,6 +48,8 @@ pub(super) struct LaunchTrace {
     pub runs: Vec<(RunRow, Vec<TaskRun>)>,
     /// The events of the schedule while it was not over.
     pub events: Vec<Event>,
+    /// While it waits for a host: how many runs of its package, and of its group, have not ended.
+    pub running_beside: Option<RunningBeside>,
 }
 
 impl ParsedRevision {
@@ -192,6 +194,12 @@ impl LaunchTrace {
             let calls = task_runs::of_run(tx, run.id).await?;
             runs.push((run, calls));
         }
+        let running_beside = match launch.status {
+            LaunchStatus::Open => {
+                Some(history::running_beside(tx, &launch.package, launch.group.as_deref()).await?)
+            }
+            _ => None,
+        };
         let until = launch.finished_at.unwrap_or(history.now);
         let is_during = |event: &&Event| (launch.decided_at..=until).contains(&event.at);
         let events = history.events.iter().filter(is_during).cloned().collect();
@@ -203,6 +211,7 @@ impl LaunchTrace {
             beside,
             runs,
             events,
+            running_beside,
         })
     }
 

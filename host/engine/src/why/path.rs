@@ -64,7 +64,13 @@ fn waited_for_capacity(trace: &LaunchTrace) -> Option<Finding> {
     let ready = opened_at.max(launch.fire_time);
     let waited = first.started_at.since(ready);
     let (time, package) = (span(waited), &launch.package);
-    let text = format!("for {time}, until a host with the package `{package}` had free capacity");
+    let group = launch
+        .group
+        .as_ref()
+        .map(|group| format!(" and its group `{group}` had room"));
+    let group = group.unwrap_or_default();
+    let text =
+        format!("for {time}, until a host with the package `{package}` had free capacity{group}");
     (waited >= NOTICED).then(|| Finding::at(FindingKind::Waited, ready, text))
 }
 
@@ -136,7 +142,6 @@ pub(super) fn outcome(history: &ScheduleHistory, trace: &LaunchTrace) -> Option<
     let message = in_parentheses(launch.message.as_deref());
     let other = trace.overlaps.as_ref().map(named);
     let other = |before: &str| other.map_or_else(String::new, |other| format!("{before}{other}"));
-    let package = &launch.package;
     let text = match launch.status {
         LaunchStatus::Skipped => return None,
         LaunchStatus::Succeeded if launch.attempts > 1 => {
@@ -156,9 +161,7 @@ pub(super) fn outcome(history: &ScheduleHistory, trace: &LaunchTrace) -> Option<
             let because = abandoned_because(reason, launch.recoveries);
             format!("abandoned ({reason}): {because}")
         }
-        LaunchStatus::Open => {
-            format!("open: it waits for a host with the package `{package}` and free capacity")
-        }
+        LaunchStatus::Open => format!("open: it waits for {}", waits_for(trace)),
         LaunchStatus::Queued if launch.fire_time > history.now => {
             format!("queued: it waits for its fire time, {}", launch.fire_time)
         }
@@ -168,6 +171,24 @@ pub(super) fn outcome(history: &ScheduleHistory, trace: &LaunchTrace) -> Option<
     };
     let at = launch.finished_at.unwrap_or(history.now);
     Some(Finding::at(FindingKind::Outcome, at, text))
+}
+
+/// Say what an open launch waits for, as a noun.
+fn waits_for(trace: &LaunchTrace) -> String {
+    let launch = &trace.decided.launch;
+    let (package, priority) = (&launch.package, launch.priority);
+    let beside = trace.running_beside.unwrap_or_default();
+    let of_package = beside.of_package;
+    let host = format!(
+        "a host with the package `{package}` and free capacity; {of_package} runs of the package have not ended, and its priority is {priority}"
+    );
+    match &launch.group {
+        Some(group) => format!(
+            "room in its group `{group}`, of which {} runs have not ended, and for {host}",
+            beside.of_group
+        ),
+        None => host,
+    }
 }
 
 /// Say why recovery abandoned a launch, as a clause.

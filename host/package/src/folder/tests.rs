@@ -72,6 +72,7 @@ impl Scene {
             own_paths: Vec::new(),
             foreign_writers: ForeignWriters::default(),
             secrets: BTreeSet::new(),
+            groups: Default::default(),
         };
         let mut folder =
             PluginsFolder::open(&root.path().join("plugins"), Arc::clone(&fake), rules).unwrap();
@@ -576,6 +577,7 @@ fn a_missing_folder_is_an_error_with_a_hint() {
         own_paths: Vec::new(),
         foreign_writers: ForeignWriters::default(),
         secrets: BTreeSet::new(),
+        groups: Default::default(),
     };
     let open = |name: &str| {
         PluginsFolder::open(

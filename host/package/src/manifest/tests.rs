@@ -354,10 +354,13 @@ fn a_proposal_sets_policies_by_the_keys_of_the_published_schema() {
             ValueKind::Duration(example) => {
                 assert_eq!(property["examples"], json!([example]), "{policy}");
             }
-            ValueKind::Number(max) => {
-                let maximum = Some(max).filter(|&max| max < u64::from(u32::MAX));
+            ValueKind::Number(least, most) => {
+                let maximum = Some(most).filter(|&most| most < u64::from(u32::MAX));
                 assert_eq!(property["maximum"].as_u64(), maximum, "{policy}");
-                assert_eq!(property["minimum"], json!(1), "{policy}");
+                assert_eq!(property["minimum"], json!(least), "{policy}");
+            }
+            ValueKind::Group => {
+                assert_eq!(property["pattern"], json!("^[a-z0-9_-]{1,64}$"), "{policy}");
             }
             ValueKind::Instant => assert_eq!(property["format"], json!("date-time"), "{policy}"),
         }

@@ -28,6 +28,7 @@ fn rules(own_paths: Vec<OwnPath>) -> HostRules {
         own_paths,
         foreign_writers: ForeignWriters::default(),
         secrets: ["db".to_owned(), "api_token".to_owned()].into(),
+        groups: [("db".to_owned(), 2)].into(),
     }
 }
 

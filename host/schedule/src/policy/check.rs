@@ -131,15 +131,23 @@ fn refuse_out_of_bounds(policy: Policy, text: &str) -> Result<(), PolicyError> {
             format!("{policy} is zero"),
             format!("write a time such as `30s`, or leave {policy} out"),
         ),
-        (ValueKind::Number(_), "0") => (
+        (ValueKind::Number(1.., _), "0") => (
             format!("{policy} is 0"),
             format!("write at least 1, or leave {policy} out"),
         ),
-        // Only `catchup_max` has a bound below that of its type.
-        (ValueKind::Number(max), text) if text.parse().is_ok_and(|number: u64| number > max) => (
-            format!("{policy} is {text}"),
-            format!("write at most {max}; for more, use a backfill"),
-        ),
+        // Only `catchup_max` and `priority` have a bound below that of their type.
+        (ValueKind::Number(_, most), text)
+            if text.parse().is_ok_and(|number: u64| number > most) =>
+        {
+            let instead = match policy {
+                Policy::CatchupMax => "; for more, use a backfill",
+                _ => "",
+            };
+            (
+                format!("{policy} is {text}"),
+                format!("write at most {most}{instead}"),
+            )
+        }
         _ => return Ok(()),
     };
     Err(PolicyError::new(policy, message, hint))

@@ -53,6 +53,7 @@
 
 mod check;
 mod error;
+mod group;
 mod jitter;
 mod overlap;
 mod policies;
@@ -69,12 +70,13 @@ mod testing;
 
 pub use campanile_model::status::{Displaced, Overlap};
 pub use error::PolicyError;
+pub use group::GroupName;
 pub use overlap::{
     Active, Displacements, LaunchClass, OverlapDecision, OverlapState, Released, Stage, release,
 };
 pub use policies::{
-    CATCHUP_MAX_LIMIT, Catchup, DefaultValue, Defaults, Delivery, Keep, NUMBER_MAX, Policies,
-    Policy, PolicySpec, ValueKind,
+    CATCHUP_MAX_LIMIT, Catchup, DefaultValue, Defaults, Delivery, Keep, NUMBER_MAX, PRIORITY_MAX,
+    Policies, Policy, PolicySpec, ValueKind,
 };
 pub use slots::{
     DropReason, LastCatchup, SlotAction, SlotDecision, SlotDecisions, SlotEvaluator, SlotProgress,

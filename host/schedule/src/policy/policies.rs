@@ -12,6 +12,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use super::group::GroupName;
 use campanile_model::clock::{InvalidTimestamp, Timestamp};
 use campanile_model::status::Overlap;
 use campanile_model::text::{duration, duration_text};
@@ -63,6 +64,10 @@ pub const CATCHUP_MAX_LIMIT: u32 = 1_000;
 /// The largest number that a policy takes: the largest integer of the databases.
 pub const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
 
+/// The largest `priority`.
+pub const PRIORITY_MAX: u32 = 9;
+
+const PRIORITY: u32 = 5;
 const CATCHUP_MAX: u32 = 100;
 const MAX_BUFFERED: u32 = 100;
 const CANCEL_GRACE: Duration = Duration::from_secs(30);
@@ -95,10 +100,12 @@ pub enum ValueKind {
     Word(&'static [&'static str]),
     /// A duration above zero and up to ten years, such as the example.
     Duration(&'static str),
-    /// A whole number from 1 to this one.
-    Number(u64),
+    /// A whole number from the first to the second.
+    Number(u64, u64),
     /// An instant in RFC 3339.
     Instant,
+    /// The name of a concurrency group.
+    Group,
 }
 
 /// What applies when a policy is not set.
@@ -152,7 +159,7 @@ macro_rules! policies {
             /// Copy one policy from `other`, also when it is not set there.
             pub fn copy(&mut self, policy: Policy, other: &Policies) {
                 match policy {
-                    $(Policy::$variant => self.$key = other.$key,)*
+                    $(Policy::$variant => self.$key.clone_from(&other.$key),)*
                 }
             }
 
@@ -183,7 +190,7 @@ policies! {
         kind: ValueKind::Duration("24h"), default: Host(|host| host.catchup_window), needs: Some((Policy::Catchup, ANY_CATCHUP)), decides_slots: true,
         "The oldest missed slot that is caught up, as time before now";
     CatchupMax catchup_max "catchup_max": Option<u32>,
-        kind: Number(CATCHUP_MAX_LIMIT as u64), default: Fixed(|| CATCHUP_MAX.to_string()), needs: Some((Policy::Catchup, &[Catchup::All.as_str()])), decides_slots: true,
+        kind: Number(1, CATCHUP_MAX_LIMIT as u64), default: Fixed(|| CATCHUP_MAX.to_string()), needs: Some((Policy::Catchup, &[Catchup::All.as_str()])), decides_slots: true,
         "The most missed slots that are caught up; the newest are kept";
     CatchupSpread catchup_spread "catchup_spread": Option<Duration>,
         kind: ValueKind::Duration("30s"), default: Nothing("all at once"), needs: Some((Policy::Catchup, ANY_CATCHUP)), decides_slots: true,
@@ -195,13 +202,13 @@ policies! {
         kind: Word(Overlap::WORDS), default: Fixed(|| Overlap::default().to_string()), needs: None, decides_slots: false,
         "What happens to a launch while another launch of its schedule is active";
     MaxBuffered max_buffered "max_buffered": Option<u32>,
-        kind: Number(u32::MAX as u64), default: Fixed(|| MAX_BUFFERED.to_string()), needs: Some((Policy::Overlap, &[Overlap::BufferAll.as_str()])), decides_slots: false,
+        kind: Number(1, u32::MAX as u64), default: Fixed(|| MAX_BUFFERED.to_string()), needs: Some((Policy::Overlap, &[Overlap::BufferAll.as_str()])), decides_slots: false,
         "The most launches in the queue";
     Keep keep "keep": Option<Keep>,
         kind: Word(Keep::WORDS), default: Fixed(|| Keep::default().to_string()), needs: Some((Policy::Overlap, &[Overlap::BufferOne.as_str()])), decides_slots: false,
         "Which launch stays in the queue";
     MaxConcurrent max_concurrent "max_concurrent": Option<u32>,
-        kind: Number(u32::MAX as u64), default: Nothing("no limit"), needs: Some((Policy::Overlap, &[Overlap::Allow.as_str()])), decides_slots: false,
+        kind: Number(1, u32::MAX as u64), default: Nothing("no limit"), needs: Some((Policy::Overlap, &[Overlap::Allow.as_str()])), decides_slots: false,
         "The most launches that are active at the same time";
     CancelGrace cancel_grace "cancel_grace": Option<Duration>,
         kind: ValueKind::Duration("30s"), default: Fixed(|| duration_text(CANCEL_GRACE)), needs: Some((Policy::Overlap, &[Overlap::CancelOther.as_str()])), decides_slots: false,
@@ -219,11 +226,17 @@ policies! {
         kind: Instant, default: Nothing("none"), needs: None, decides_slots: true,
         "No slot after this instant is launched";
     MaxLaunches max_launches "max_launches": Option<u64>,
-        kind: Number(NUMBER_MAX), default: Nothing("no limit"), needs: None, decides_slots: true,
+        kind: Number(1, NUMBER_MAX), default: Nothing("no limit"), needs: None, decides_slots: true,
         "The number of launches after which the schedule ends; launches by hand are not counted";
     PauseOnFailure pause_on_failure "pause_on_failure": Option<u32>,
-        kind: Number(u32::MAX as u64), default: Nothing("never"), needs: None, decides_slots: false,
+        kind: Number(1, u32::MAX as u64), default: Nothing("never"), needs: None, decides_slots: false,
         "The number of launches in a row that fail for good, after which the schedule is paused";
+    Priority priority "priority": Option<u32>,
+        kind: Number(0, PRIORITY_MAX as u64), default: Fixed(|| PRIORITY.to_string()), needs: None, decides_slots: false,
+        "Which launches of a package start first when a host has too little capacity; the highest number is first";
+    Group group "group": Option<GroupName>,
+        kind: ValueKind::Group, default: Nothing("none"), needs: None, decides_slots: false,
+        "The concurrency group, whose launches run at most `max` at the same time on all hosts together";
 }
 
 impl Policy {
@@ -244,7 +257,7 @@ impl Policy {
     /// Return `text`, a value of this policy, as JSON: a number, or a text.
     pub fn json(self, text: String) -> Value {
         match (self.spec().kind, text.parse::<u64>()) {
-            (Number(_), Ok(number)) => Value::from(number),
+            (Number(..), Ok(number)) => Value::from(number),
             _ => Value::from(text),
         }
     }
@@ -356,6 +369,11 @@ impl Policies {
         self.keep.unwrap_or_default()
     }
 
+    /// Return the priority of the launches, 0 to [`PRIORITY_MAX`].
+    pub fn priority(&self) -> u32 {
+        self.priority.unwrap_or(PRIORITY)
+    }
+
     /// Return how long a launch may take to end after it was asked to under `cancel_other`.
     pub fn cancel_grace(&self) -> Duration {
         self.cancel_grace.unwrap_or(CANCEL_GRACE)
@@ -409,8 +427,11 @@ impl<'de> Deserialize<'de> for Policies {
             let policy: Policy = key.parse().map_err(D::Error::custom)?;
             let text = match (policy.spec().kind, value) {
                 (_, Value::Null) => continue,
-                (Number(_), Value::Number(number)) => number.to_string(),
-                (Word(_) | ValueKind::Duration(_) | Instant, Value::String(text)) => text,
+                (Number(..), Value::Number(number)) => number.to_string(),
+                (
+                    Word(_) | ValueKind::Duration(_) | Instant | ValueKind::Group,
+                    Value::String(text),
+                ) => text,
                 (_, value) => return Err(D::Error::custom(format!("{key} cannot be {value}"))),
             };
             let set = policies.set(policy, &text);
@@ -452,6 +473,7 @@ policy_values! {
     Option<Keep>: |text, _| Keep::read(text).map(Some), value_text;
     Option<u32>: number, value_text;
     Option<u64>: number, value_text;
+    Option<GroupName>: |text, _| text.parse().map(Some), value_text;
     Option<Timestamp>: |text, _| instant(text).map(Some), value_text;
     Option<Duration>: |text, _| limited_duration(text).map(Some), |span| span.map(duration_text);
 }
@@ -469,7 +491,7 @@ fn number<T: TryFrom<u64>>(text: &str, kind: ValueKind) -> Result<Option<T>, Str
     let number = text.parse().ok().filter(|&number| number <= NUMBER_MAX);
     let number = number.and_then(|number| T::try_from(number).ok());
     number.map(Some).ok_or_else(|| match kind {
-        Number(max) => format!("must be a whole number from 1 to {max}"),
+        Number(least, most) => format!("must be a whole number from {least} to {most}"),
         _ => "must be a whole number".to_owned(),
     })
 }

@@ -11,6 +11,7 @@ use campanile_engine::schedule_admin::{
     Diff, Difference, Refusal, ScheduleDefinition, difference_lines,
 };
 use campanile_engine::schedules_file::rehearse;
+use campanile_package::quota::{Groups, check_group};
 use campanile_package::{files, schedule_reader};
 
 #[derive(Args)]
@@ -40,11 +41,9 @@ struct ChangedSchedule<'a> {
 
 impl Check {
     pub(crate) async fn run(self, common: &Common) -> Result {
-        let file = match self.file {
-            Some(file) => file,
-            None => common.config()?.files.schedules,
-        };
-        let wanted = read(&file)?;
+        let config = common.config()?;
+        let file = self.file.unwrap_or(config.files.schedules);
+        let wanted = read(&file, &config.groups)?;
         // The transaction is not committed, so nothing changes.
         let (mut tx, now) = common.write_with_time().await?;
         let (diff, refused) = rehearse(&mut tx, &wanted, now).await?;
@@ -69,7 +68,7 @@ impl Check {
 }
 
 /// Read the schedules that a file defines.
-pub(crate) fn read(file: &Path) -> Result<Vec<ScheduleDefinition>> {
+pub(crate) fn read(file: &Path, groups: &Groups) -> Result<Vec<ScheduleDefinition>> {
     let path = file.display().to_string();
     let text = match files::read_text(file) {
         Ok(Some(text)) => text,
@@ -77,7 +76,12 @@ pub(crate) fn read(file: &Path) -> Result<Vec<ScheduleDefinition>> {
         Err(why) => return Err(refused!("{path}: {why}")),
     };
     let read = schedule_reader::read_file(&path, &text);
-    read.map_err(Failure::refused)
+    let wanted = read.map_err(Failure::refused)?;
+    for ScheduleDefinition { name, policies, .. } in &wanted {
+        check_group(policies, groups)
+            .map_err(|why| refused!("{path}: the schedule `{name}`: {why}"))?;
+    }
+    Ok(wanted)
 }
 
 impl Record for FileReport<'_> {

@@ -4,9 +4,11 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use serde_json::{Map, Value};
 
 use super::read_context;
+use crate::Common;
 use crate::commands::rule::RuleOptions;
-use crate::output::{Result, refused};
+use crate::output::{Failure, Result, refused};
 use campanile_engine::schedule_admin::ScheduleDefinition;
+use campanile_package::quota::check_group;
 use campanile_schedule::policy::{Policies, Policy, ValueKind};
 use campanile_schedule::rule::RuleKind;
 
@@ -48,7 +50,9 @@ fn option(policy: Policy) -> Arg {
     let (value_name, values) = match spec.kind {
         ValueKind::Word(words) => ("WORD", format!(": {}", words.join(", "))),
         ValueKind::Duration(example) => ("SPAN", format!(", such as {example}")),
-        ValueKind::Number(_) => ("N", String::new()),
+        ValueKind::Number(0, most) => ("N", format!(", 0 to {most}")),
+        ValueKind::Number(..) => ("N", String::new()),
+        ValueKind::Group => ("NAME", String::new()),
         ValueKind::Instant => ("TIME", ", such as 2027-01-31T08:00:00Z".to_owned()),
     };
     let needs = spec
@@ -129,6 +133,11 @@ pub(crate) fn clear(key: &str, wanted: &mut ScheduleDefinition) {
 }
 
 impl Changes {
+    /// Refuse a group that the configuration does not define.
+    pub(crate) fn check_group(&self, common: &Common) -> Result {
+        Ok(check_group(&self.policies, &common.config()?.groups).map_err(Failure::refused)?)
+    }
+
     /// Return whether the part of that key is set.
     pub(crate) fn sets(&self, key: &str) -> bool {
         match key {

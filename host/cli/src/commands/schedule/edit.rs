@@ -83,6 +83,7 @@ pub(crate) struct SkipReport<'a> {
 pub(crate) async fn edit(common: &Common, edit: Edit) -> Result {
     let (name, cleared) = (&edit.name, &edit.clear);
     let changes = edit.definition.parse()?;
+    changes.check_group(common)?;
     if let Some(key) = cleared.iter().find(|key| changes.sets(key)) {
         let flag = key.replace('_', "-");
         return Err(

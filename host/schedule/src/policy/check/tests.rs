@@ -42,6 +42,7 @@ fn zeros_are_refused() {
 {"overlap":"buffer_all","max_buffered":0} => max_buffered is 0 => write at least 1, or leave max_buffered out
 {"overlap":"allow","max_concurrent":0} => max_concurrent is 0 => write at least 1, or leave max_concurrent out
 {"max_launches":0} => max_launches is 0 => write at least 1, or leave max_launches out
+{"priority":10} => priority is 10 => write at most 9
 {"pause_on_failure":0} => pause_on_failure is 0 => write at least 1, or leave pause_on_failure out
 "#,
     );

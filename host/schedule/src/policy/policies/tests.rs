@@ -20,6 +20,8 @@ fn all_policies() -> Policies {
         end_at: Some("2027-01-01T00:00:00Z".parse().unwrap()),
         max_launches: Some(1_000),
         pause_on_failure: Some(5),
+        priority: Some(9),
+        group: Some("db".parse().unwrap()),
     }
 }
 
@@ -36,7 +38,7 @@ fn policies_that_are_not_set_are_not_stored() {
 #[test]
 fn every_policy_is_stored_and_read_back() {
     // Existing databases contain this text, so it must not change.
-    let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5}"#;
+    let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5,"priority":9,"group":"db"}"#;
     assert_eq!(serde_json::to_string(&all_policies()).unwrap(), stored);
     assert_eq!(
         serde_json::from_str::<Policies>(stored).unwrap(),
@@ -104,7 +106,7 @@ fn launches_left_ends_at_zero() {
 }
 
 /// Every policy with a value, as text.
-const WRITTEN: [(Policy, &str); 16] = [
+const WRITTEN: [(Policy, &str); 18] = [
     (Policy::Catchup, "all"),
     (Policy::CatchupWindow, "1h 30m"),
     (Policy::CatchupMax, "7"),
@@ -121,6 +123,8 @@ const WRITTEN: [(Policy, &str); 16] = [
     (Policy::EndAt, "2027-01-01T00:00:00Z"),
     (Policy::MaxLaunches, "1000"),
     (Policy::PauseOnFailure, "5"),
+    (Policy::Priority, "9"),
+    (Policy::Group, "db"),
 ];
 
 #[test]
@@ -139,7 +143,7 @@ fn every_policy_prints_as_it_is_read_and_stored() {
         let value = &stored[policy.as_str()];
         let number = value.as_u64().map(|number| number.to_string());
         assert_eq!(number.as_deref().or(value.as_str()), Some(text));
-        assert_eq!(number.is_some(), matches!(policy.spec().kind, Number(_)));
+        assert_eq!(number.is_some(), matches!(policy.spec().kind, Number(..)));
     }
 }
 
@@ -203,6 +207,16 @@ fn a_wrong_value_is_refused_with_a_clause_that_continues_the_key() {
             "must be a whole number from 1 to 9223372036854775807",
         ),
         (
+            Policy::Priority,
+            "urgent",
+            "must be a whole number from 0 to 9",
+        ),
+        (
+            Policy::Group,
+            "My Database",
+            "is \"My Database\", which cannot name a group: use 1 to 64 lower-case letters, digits, `-` or `_`",
+        ),
+        (
             Policy::EndAt,
             "noon",
             "is wrong: `noon` is not an RFC 3339 time such as 2026-11-21T08:00:00Z",
@@ -264,8 +278,11 @@ fn reference() -> String {
         let value = match spec.kind {
             Word(words) => format!("`{}`", words.join("`, `")),
             ValueKind::Duration(example) => format!("duration, such as `{example}`"),
-            Number(max) if max < u64::from(u32::MAX) => format!("whole number from 1 to {max}"),
-            Number(_) => "whole number from 1".to_owned(),
+            Number(least, most) if most < u64::from(u32::MAX) => {
+                format!("whole number from {least} to {most}")
+            }
+            Number(least, _) => format!("whole number from {least}"),
+            ValueKind::Group => "name of a group".to_owned(),
             Instant => "instant in RFC 3339".to_owned(),
         };
         let needs = spec

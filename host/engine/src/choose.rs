@@ -1,0 +1,224 @@
+//! Choose which launches and retries a host takes now, within its capacity.
+//!
+//! Usually there is enough for all that is due, and two queries find it. When there is not, or when a package may not have
+//! more, the host divides what is free between the packages that wait (`shares`), and takes the launches of each by
+//! priority. Launches of a concurrency group are chosen apart, as many as the group has room for on all hosts together.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::ctx::Ctx;
+use crate::error::Result;
+use crate::shares::{Refused, Shares, Waiting};
+use campanile_model::clock::Timestamp;
+use campanile_package::{Package, Quota};
+use campanile_store::Tx;
+use campanile_store::claims::{self, ClaimedLaunch, ClaimedRun, RetriesOf, WaitingClass};
+
+/// What a host takes in one transaction.
+#[derive(Default)]
+pub(crate) struct Chosen {
+    pub retries: Vec<ClaimedRun>,
+    pub open: Vec<ClaimedLaunch>,
+    /// Whether launches stay behind that are due and that this host may not take now.
+    pub is_short: bool,
+    /// When the next launch of a package is allowed that has begun too many in this second.
+    pub wait: Option<Duration>,
+}
+
+impl Chosen {
+    fn len(&self) -> usize {
+        self.retries.len() + self.open.len()
+    }
+}
+
+/// Return the quota of a package: the host's, changed by the package's sidecar.
+pub(crate) fn quota(ctx: &Ctx, package: Option<&Package>) -> Quota {
+    let changes = package.map(|package| package.sidecar.quota);
+    changes.unwrap_or_default().over(&ctx.settings.quota)
+}
+
+/// Choose from what is due at `now`, at most `free` runs.
+pub(crate) async fn choose(ctx: &Ctx, tx: &mut Tx, free: usize, now: Timestamp) -> Result<Chosen> {
+    let mut choice = Choice {
+        ctx,
+        free,
+        now,
+        shares: ctx.capacity.shares(),
+        chosen: Chosen::default(),
+    };
+    choice.retries(tx).await?;
+    choice.groups(tx).await?;
+    choice.launches(tx).await?;
+    let chosen = choice.chosen;
+    ctx.capacity
+        .is_short
+        .store(chosen.is_short, Ordering::Relaxed);
+    Ok(chosen)
+}
+
+struct Choice<'a> {
+    ctx: &'a Ctx,
+    /// The permits that are left.
+    free: usize,
+    now: Timestamp,
+    shares: Shares,
+    chosen: Chosen,
+}
+
+impl Choice<'_> {
+    /// Whether the package of this launch may have one more permit. If so, it has it.
+    fn take(&mut self, launch: &ClaimedLaunch) -> bool {
+        let package = self.ctx.packages.get(&launch.package);
+        let quota = quota(self.ctx, package.as_deref());
+        let (name, proposed) = (&launch.package, launch.proposed);
+        let taken = self
+            .shares
+            .take(self.free, name, &quota, proposed, self.now);
+        match taken {
+            Ok(()) => self.free -= 1,
+            Err(refused) => {
+                self.chosen.is_short = true;
+                if let Refused::Rate(wait) = refused {
+                    let earlier = self.chosen.wait;
+                    self.chosen.wait = Some(earlier.map_or(wait, |earlier| earlier.min(wait)));
+                }
+            }
+        }
+        taken.is_ok()
+    }
+
+    fn take_retries(&mut self, retries: Vec<ClaimedRun>) {
+        for run in retries {
+            if self.take(&run.launch) {
+                self.chosen.retries.push(run);
+            }
+        }
+    }
+
+    fn take_open(&mut self, open: Vec<ClaimedLaunch>) {
+        for launch in open {
+            if self.take(&launch) {
+                self.chosen.open.push(launch);
+            }
+        }
+    }
+
+    /// Choose retries of no group.
+    async fn retries(&mut self, tx: &mut Tx) -> Result {
+        let (host, now, limit) = (self.ctx.host, self.now, self.free);
+        let due = claims::retries(tx, RetriesOf::AnyPackage, host, now, limit as i64).await?;
+        if due.len() < limit {
+            self.take_retries(due);
+            return Ok(());
+        }
+        self.chosen.is_short = true;
+        let packages = claims::packages_with_retries(tx, now).await?;
+        let classes: Vec<(&str, bool)> = packages.iter().map(|name| (&**name, false)).collect();
+        for (package, limit) in packages.iter().zip(self.divide(&classes)) {
+            if limit > 0 {
+                let of = RetriesOf::Package(package);
+                let due = claims::retries(tx, of, host, now, limit as i64).await?;
+                self.take_retries(due);
+            }
+        }
+        Ok(())
+    }
+
+    /// Choose retries and launches of concurrency groups.
+    async fn groups(&mut self, tx: &mut Tx) -> Result {
+        let now = self.now;
+        let classes = claims::waiting_groups(tx, now).await?;
+        let mut groups = claims::groups_with_retries(tx, now).await?;
+        groups.extend(classes.iter().map(|class| class.name.clone()));
+        groups.sort_unstable();
+        groups.dedup();
+        for group in groups {
+            let of_group = classes.iter().filter(|class| class.name == group);
+            let mut of_group: Vec<&WaitingClass> = of_group.collect();
+            of_group.sort_by_key(|class| (class.proposed, -class.priority));
+            self.group(tx, &group, &of_group).await?;
+        }
+        Ok(())
+    }
+
+    async fn group(&mut self, tx: &mut Tx, group: &str, classes: &[&WaitingClass]) -> Result {
+        if !claims::lock_group(tx, group).await? {
+            self.chosen.is_short = true;
+            return Ok(());
+        }
+        let max = self.ctx.settings.groups.get(group).copied().unwrap_or(1);
+        let running = usize::try_from(claims::running_in_group(tx, group).await?);
+        let room = (max as usize).saturating_sub(running.unwrap_or(usize::MAX));
+        let (host, now, before) = (self.ctx.host, self.now, self.chosen.len());
+        let limit = room.min(self.free);
+        if limit > 0 {
+            let of = RetriesOf::Group(group);
+            let retries = claims::retries(tx, of, host, now, limit as i64).await?;
+            self.take_retries(retries);
+        }
+        for class in classes {
+            let room = room.saturating_sub(self.chosen.len() - before);
+            let limit = room.min(self.free);
+            if limit == 0 {
+                self.chosen.is_short = true;
+                break;
+            }
+            let open = claims::open_of_group(tx, host, now, limit as i64, class).await?;
+            self.take_open(open);
+        }
+        Ok(())
+    }
+
+    /// Choose launches of no group.
+    async fn launches(&mut self, tx: &mut Tx) -> Result {
+        let (host, now, limit) = (self.ctx.host, self.now, self.free);
+        if !self.ctx.capacity.is_short.load(Ordering::Relaxed) && !self.chosen.is_short {
+            let open = claims::claimable(tx, host, now, limit as i64).await?;
+            if open.len() < limit {
+                self.take_open(open);
+                return Ok(());
+            }
+        }
+        let classes = claims::waiting_packages(tx, now).await?;
+        let of_each: Vec<&[WaitingClass]> = classes.chunk_by(|a, b| a.name == b.name).collect();
+        let waiting = of_each.iter().map(|classes| {
+            let only_proposed = classes.iter().all(|class| class.proposed);
+            (&*classes[0].name, only_proposed)
+        });
+        let waiting: Vec<(&str, bool)> = waiting.collect();
+        for (classes, given) in of_each.iter().zip(self.divide(&waiting)) {
+            self.launches_of(tx, classes, given).await?;
+        }
+        Ok(())
+    }
+
+    /// Choose at most `given` launches of one package, by priority.
+    async fn launches_of(&mut self, tx: &mut Tx, classes: &[WaitingClass], given: usize) -> Result {
+        let mut left = given;
+        for class in classes {
+            if left == 0 {
+                self.chosen.is_short = true;
+                break;
+            }
+            let (host, now, limit) = (self.ctx.host, self.now, left as i64);
+            let open = claims::open_of_package(tx, host, now, limit, class).await?;
+            self.chosen.is_short |= open.len() == left;
+            let before = self.chosen.len();
+            self.take_open(open);
+            left = left.saturating_sub(self.chosen.len() - before);
+        }
+        Ok(())
+    }
+
+    /// Divide what is free between packages, each with whether only launches wait that it proposed.
+    fn divide(&self, packages: &[(&str, bool)]) -> Vec<usize> {
+        let waiting = packages.iter().map(|&(package, only_proposed)| Waiting {
+            package,
+            quota: quota(self.ctx, self.ctx.packages.get(package).as_deref()),
+            only_proposed,
+        });
+        let waiting: Vec<Waiting<'_>> = waiting.collect();
+        self.shares.divide(self.free, &waiting, self.now)
+    }
+}

@@ -1,0 +1,248 @@
+//! What the tasks of each package add to the record in a day, and whether that is within the package's quota.
+//!
+//! A host counts in memory, and adds to the day's count in the database now and then. So hosts that write at the same time
+//! may together exceed a quota by what each has counted since: at most a 64th of the quota each.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::ctx::Ctx;
+use crate::error::Result;
+use campanile_model::clock::Timestamp;
+use campanile_model::text::size_text;
+use campanile_store::events::{self, EventKind};
+use campanile_store::package_record::{self, DayUse};
+use campanile_store::task_runs::TaskRun;
+
+/// A count is written when it is so old.
+const SYNC_INTERVAL: Duration = Duration::from_secs(10);
+/// A count is written when it is this part of the quota.
+const SYNC_PART: u64 = 64;
+
+/// The day's use of each package whose tasks ran on this host.
+#[derive(Default)]
+pub(crate) struct RecordUse(Mutex<HashMap<String, Used>>);
+
+#[derive(Debug, Clone, Default)]
+struct Used {
+    /// Days since 1970, in UTC.
+    day: i64,
+    /// The bytes in the database at the last write, those of other hosts included.
+    recorded: u64,
+    /// The bytes since.
+    pending: u64,
+    quota: u64,
+    written_at: Option<Timestamp>,
+    exceeded: Exceeded,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Exceeded {
+    #[default]
+    No,
+    /// Not in the database yet.
+    Unreported,
+    Reported,
+}
+
+impl RecordUse {
+    /// Count what a call adds to the record.
+    ///
+    /// # Errors
+    /// A sentence when that exceeds `quota`, in bytes a day. Then nothing is counted.
+    pub fn add(&self, package: &str, quota: u64, bytes: u64, now: Timestamp) -> Result<(), String> {
+        let mut of_each = self.lock();
+        let used = of_package(&mut of_each, package, quota, now);
+        let sum = used.recorded.saturating_add(used.pending);
+        if sum.saturating_add(bytes) > quota {
+            if used.exceeded == Exceeded::No {
+                used.exceeded = Exceeded::Unreported;
+            }
+            return Err(refusal(package, used, quota));
+        }
+        used.pending += bytes;
+        Ok(())
+    }
+
+    /// Refuse to begin a run of a package that has used up its quota of today.
+    ///
+    /// # Errors
+    /// The sentence of [`RecordUse::add`].
+    pub fn check(&self, package: &str, quota: u64, now: Timestamp) -> Result<(), String> {
+        let mut of_each = self.lock();
+        let used = of_package(&mut of_each, package, quota, now);
+        match used.exceeded {
+            Exceeded::No => Ok(()),
+            Exceeded::Unreported | Exceeded::Reported => Err(refusal(package, used, quota)),
+        }
+    }
+
+    /// Return the counts to write now. They are pending until [`RecordUse::written`].
+    fn due(&self, now: Timestamp) -> Vec<DayUse> {
+        let of_each = self.lock();
+        let due = of_each.iter().filter(|(_, used)| {
+            let is_old = |at| now.since(at) >= SYNC_INTERVAL;
+            let is_large = used.pending >= used.quota / SYNC_PART;
+            let is_due = used.pending > 0 && (used.written_at.is_none_or(is_old) || is_large);
+            is_due || used.exceeded == Exceeded::Unreported
+        });
+        let due = due.map(|(package, used)| DayUse {
+            package: package.clone(),
+            day: used.day,
+            bytes: i64::try_from(used.pending).unwrap_or(i64::MAX),
+            exceeded: used.exceeded == Exceeded::Unreported,
+        });
+        let mut due: Vec<DayUse> = due.collect();
+        // Every transaction writes these rows in the same order.
+        due.sort_unstable_by(|a, b| a.package.cmp(&b.package));
+        due
+    }
+
+    /// Note that `written` is in the database, and the sums there.
+    fn written(&self, written: &[DayUse], sums: &HashMap<String, i64>, now: Timestamp) {
+        let mut of_each = self.lock();
+        for written in written {
+            let Some(used) = of_each.get_mut(&written.package) else {
+                continue;
+            };
+            if used.day != written.day {
+                continue;
+            }
+            used.pending = used.pending.saturating_sub(written.bytes.unsigned_abs());
+            let sum = sums.get(&written.package).copied().unwrap_or_default();
+            used.recorded = sum.unsigned_abs();
+            used.written_at = Some(now);
+            if written.exceeded {
+                used.exceeded = Exceeded::Reported;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Used>> {
+        // A panic under the lock leaves at most one count wrong.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Return the use of a package today. A new day and a greater quota begin without an excess.
+fn of_package<'a>(
+    of_each: &'a mut HashMap<String, Used>,
+    package: &str,
+    quota: u64,
+    now: Timestamp,
+) -> &'a mut Used {
+    let day = now.day();
+    let used = of_each.entry(package.to_owned()).or_default();
+    if used.day != day {
+        *used = Used {
+            day,
+            ..Used::default()
+        };
+    }
+    if quota > used.quota {
+        used.exceeded = Exceeded::No;
+    }
+    used.quota = quota;
+    used
+}
+
+fn refusal(package: &str, used: &Used, quota: u64) -> String {
+    let sum = used.recorded.saturating_add(used.pending);
+    format!(
+        "the tasks of `{package}` have added {} to the record today, and {} a day is their quota: print less, or raise `record_per_day` in the `[quota]` of {package}.toml",
+        size_text(sum),
+        size_text(quota),
+    )
+}
+
+/// Return the bytes that a call adds to the record.
+pub(crate) fn bytes_of(call: &TaskRun) -> u64 {
+    let texts = [&call.output, &call.context, &call.message];
+    let texts = texts.map(|text| text.as_ref().map_or(0, String::len));
+    let printed = [&call.stdout, &call.stderr, &call.logs].map(String::len);
+    (texts.iter().sum::<usize>() + printed.iter().sum::<usize>()) as u64
+}
+
+/// Leave nothing of what the task gave and printed.
+pub(crate) fn strip(call: &mut TaskRun) {
+    (call.output, call.context, call.message) = (None, None, None);
+    for printed in [&mut call.stdout, &mut call.stderr] {
+        *printed = String::new();
+    }
+    call.logs = "[]".to_owned();
+}
+
+/// Write the counts that are due.
+pub(crate) async fn sync(ctx: &Ctx, now: Timestamp) -> Result {
+    let due = ctx.record_use.due(now);
+    if due.is_empty() {
+        return Ok(());
+    }
+    let mut tx = ctx.db.write().await?;
+    let sums = package_record::add(&mut tx, &due).await?;
+    for exceeded in due.iter().filter(|used| used.exceeded) {
+        let (package, day) = (&exceeded.package, exceeded.day);
+        if package_record::mark_exceeded(&mut tx, package, day, now).await? {
+            let detail = "its tasks have used up the quota of today, and its launches fail until midnight UTC";
+            events::record(&mut tx, now, EventKind::QuotaExceeded, package, detail).await?;
+            tracing::warn!(package, "the package has used up its record quota of today");
+        }
+    }
+    tx.commit().await?;
+    ctx.record_use
+        .written(&due, &sums.into_iter().collect(), now);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUOTA: u64 = 64 << 10;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::EPOCH.plus(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn a_call_beyond_the_quota_is_refused_until_the_next_day() {
+        let used = RecordUse::default();
+        assert_eq!(used.add("a", QUOTA, QUOTA - 1, at(0)), Ok(()));
+        assert_eq!(used.check("a", QUOTA, at(1)), Ok(()));
+        let refused = used.add("a", QUOTA, 2, at(2)).unwrap_err();
+        assert!(refused.contains("64KiB a day is their quota"), "{refused}");
+        assert_eq!(used.check("a", QUOTA, at(3)), Err(refused));
+        assert_eq!(used.add("b", QUOTA, QUOTA, at(3)), Ok(()));
+        // A greater quota applies at once.
+        assert_eq!(used.check("a", QUOTA * 2, at(4)), Ok(()));
+        assert_eq!(used.check("a", QUOTA, at(24 * 3600)), Ok(()));
+    }
+
+    #[test]
+    fn counts_are_written_at_first_when_they_are_large_and_when_they_are_old() {
+        let used = RecordUse::default();
+        let write = |seconds, other_hosts: i64| {
+            let due = used.due(at(seconds));
+            let sums = due
+                .iter()
+                .map(|used| (used.package.clone(), other_hosts + used.bytes));
+            let sums: HashMap<String, i64> = sums.collect();
+            used.written(&due, &sums, at(seconds));
+            due.iter().map(|used| used.bytes).sum::<i64>()
+        };
+        used.add("a", QUOTA, 10, at(0)).unwrap();
+        assert_eq!(write(0, 0), 10);
+        used.add("a", QUOTA, 10, at(1)).unwrap();
+        assert_eq!(write(1, 0), 0);
+        assert_eq!(write(10, 0), 10);
+        used.add("a", QUOTA, 2 << 10, at(11)).unwrap();
+        // Another host has used the rest meanwhile.
+        assert_eq!(write(11, 60 << 10), 2 << 10);
+        assert!(used.add("a", QUOTA, 4 << 10, at(12)).is_err());
+        let due = used.due(at(12));
+        assert!(due[0].exceeded);
+        assert_eq!(write(12, 62 << 10), 0);
+        assert_eq!(used.due(at(13)), []);
+    }
+}

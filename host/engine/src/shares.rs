@@ -1,0 +1,285 @@
+//! Pure: how a host divides its capacity between packages.
+//!
+//! A package may hold seven times as many permits as stay free, at most seven eighths of the host. So a package that
+//! comes later finds a free permit, however many packages hold as much as they may. A host whose capacity does not suffice
+//! gives each next permit to the package that holds the fewest. Between packages that hold as many, it goes to the one that
+//! was served longest ago.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use campanile_model::clock::Timestamp;
+use campanile_package::Quota;
+
+/// How many times the free permits a package may hold.
+const FREE_FACTOR: usize = 7;
+
+/// Why a package gets no permit now.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Refused {
+    /// It holds as many as it may, or the host has none.
+    Share,
+    /// It has begun as many launches in this second as it may; the next is allowed after this time.
+    Rate(Duration),
+}
+
+/// The permits of a host, by package.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shares {
+    of: HashMap<String, Share>,
+    /// How many permits were given so far.
+    given: u64,
+}
+
+/// What one package holds, and what it has used lately.
+#[derive(Debug, Clone, Default)]
+struct Share {
+    held: usize,
+    /// The permits of `held` for schedules that the package proposed.
+    proposed: usize,
+    launches: Bucket,
+    proposed_launches: Bucket,
+    /// The number of the last permit that it was given.
+    last_given: u64,
+}
+
+/// A token bucket: what a package has used of its launches a second. At most one second's worth is saved.
+#[derive(Debug, Clone, Copy, Default)]
+struct Bucket {
+    /// Launches beyond what has been refilled since.
+    used: f64,
+    at: Option<Timestamp>,
+}
+
+impl Bucket {
+    fn used_at(&self, rate: u32, now: Timestamp) -> f64 {
+        let since = self.at.map_or(Duration::ZERO, |at| now.since(at));
+        (self.used - since.as_secs_f64() * f64::from(rate)).max(0.0)
+    }
+
+    /// Return how long to wait until a launch is allowed: zero when one is allowed now.
+    fn wait(&self, rate: u32, now: Timestamp) -> Duration {
+        let excess = self.used_at(rate, now) + 1.0 - f64::from(rate.max(1));
+        match excess > 1e-9 {
+            true => Duration::from_secs_f64(excess / f64::from(rate.max(1))),
+            false => Duration::ZERO,
+        }
+    }
+
+    fn use_one(&mut self, rate: u32, now: Timestamp) {
+        self.used = self.used_at(rate, now) + 1.0;
+        self.at = Some(now);
+    }
+}
+
+/// A package that waits for permits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiting<'a> {
+    pub package: &'a str,
+    pub quota: Quota,
+    /// Whether only launches of schedules that the package proposed wait.
+    pub only_proposed: bool,
+}
+
+impl Shares {
+    /// Ask for one of `free` permits for a package; count it when it is granted.
+    pub fn take(
+        &mut self,
+        free: usize,
+        package: &str,
+        quota: &Quota,
+        proposed: bool,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        let share = self.of.get(package).cloned().unwrap_or_default();
+        let within = |held: usize, most: Option<u32>| most.is_none_or(|most| held < most as usize);
+        let allowed = share.held < FREE_FACTOR * free && within(share.held, quota.runs_max);
+        let allowed_proposed = !proposed
+            || (share.proposed < free && within(share.proposed, Some(quota.proposed_runs_max)));
+        if !allowed || !allowed_proposed {
+            return Err(Refused::Share);
+        }
+        let own_wait = quota
+            .launches_per_second
+            .map(|rate| share.launches.wait(rate, now));
+        let proposed_wait = proposed.then(|| {
+            let rate = quota.proposed_launches_per_second;
+            share.proposed_launches.wait(rate, now)
+        });
+        let wait = own_wait.max(proposed_wait).unwrap_or_default();
+        if wait > Duration::ZERO {
+            return Err(Refused::Rate(wait));
+        }
+        self.count(package, quota, proposed, now);
+        Ok(())
+    }
+
+    /// Count a permit that a package was given.
+    pub fn count(&mut self, package: &str, quota: &Quota, proposed: bool, now: Timestamp) {
+        self.given += 1;
+        let given = self.given;
+        let share = match self.of.get_mut(package) {
+            Some(share) => share,
+            None => self.of.entry(package.to_owned()).or_default(),
+        };
+        share.held += 1;
+        share.last_given = given;
+        if let Some(rate) = quota.launches_per_second {
+            share.launches.use_one(rate, now);
+        }
+        if proposed {
+            share.proposed += 1;
+            let rate = quota.proposed_launches_per_second;
+            share.proposed_launches.use_one(rate, now);
+        }
+    }
+
+    /// Count a permit that a package has given back.
+    pub fn give_back(&mut self, package: &str, proposed: bool) {
+        if let Some(share) = self.of.get_mut(package) {
+            share.held = share.held.saturating_sub(1);
+            share.proposed = share.proposed.saturating_sub(usize::from(proposed));
+        }
+    }
+
+    /// Divide `free` permits between packages, as if each had launches without end. Return how many each may take.
+    pub fn divide(&self, free: usize, waiting: &[Waiting<'_>], now: Timestamp) -> Vec<usize> {
+        let mut shares = self.clone();
+        let mut given = vec![0; waiting.len()];
+        let mut open: Vec<usize> = (0..waiting.len()).collect();
+        for left in (1..=free).rev() {
+            loop {
+                let next = open.iter().copied().min_by_key(|&index| {
+                    let share = shares.of.get(waiting[index].package);
+                    share.map_or((0, 0), |share| (share.held, share.last_given))
+                });
+                let Some(next) = next else {
+                    return given;
+                };
+                let Waiting {
+                    package,
+                    quota,
+                    only_proposed,
+                } = waiting[next];
+                if shares
+                    .take(left, package, &quota, only_proposed, now)
+                    .is_ok()
+                {
+                    given[next] += 1;
+                    break;
+                }
+                open.retain(|&index| index != next);
+            }
+        }
+        given
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::EPOCH.plus(Duration::from_millis(millis))
+    }
+
+    fn waiting(package: &str) -> Waiting<'_> {
+        Waiting {
+            package,
+            quota: Quota::default(),
+            only_proposed: false,
+        }
+    }
+
+    /// Let `package` take what it may of `total` permits; return how many it holds then.
+    fn fill(shares: &mut Shares, total: usize, package: &str, proposed: bool) -> usize {
+        let held = |shares: &Shares| shares.of.values().map(|share| share.held).sum::<usize>();
+        let quota = Quota {
+            proposed_launches_per_second: 10_000,
+            ..Quota::default()
+        };
+        while let Some(free) = total.checked_sub(held(shares)).filter(|free| *free > 0)
+            && shares.take(free, package, &quota, proposed, at(0)).is_ok()
+        {}
+        shares.of.get(package).map_or(0, |share| share.held)
+    }
+
+    #[test]
+    fn one_package_leaves_an_eighth_and_a_later_one_finds_a_permit() {
+        let mut shares = Shares::default();
+        assert_eq!(fill(&mut shares, 256, "a", false), 224);
+        for package in ["b", "c", "d", "e"] {
+            assert!(fill(&mut shares, 256, package, false) > 0, "{package}");
+        }
+        // A host with few permits gives all to one package.
+        for (total, expected) in [(1, 1), (2, 2), (7, 7), (8, 7), (16, 14)] {
+            assert_eq!(fill(&mut Shares::default(), total, "a", false), expected);
+        }
+    }
+
+    #[test]
+    fn proposed_schedules_hold_at_most_half_and_at_most_their_quota() {
+        assert_eq!(fill(&mut Shares::default(), 256, "a", true), 32);
+        assert_eq!(fill(&mut Shares::default(), 16, "a", true), 8);
+        assert_eq!(fill(&mut Shares::default(), 1, "a", true), 1);
+    }
+
+    #[test]
+    fn a_permit_goes_to_the_package_that_holds_the_fewest() {
+        let mut shares = Shares::default();
+        for _ in 0..10 {
+            shares.count("a", &Quota::default(), false, at(0));
+        }
+        let both = [waiting("a"), waiting("b")];
+        assert_eq!(shares.divide(4, &both, at(0)), [0, 4]);
+        // Two stay free.
+        assert_eq!(shares.divide(30, &both, at(0)), [9, 19]);
+    }
+
+    #[test]
+    fn packages_take_turns_on_a_host_with_one_permit() {
+        let mut shares = Shares::default();
+        let both = [waiting("a"), waiting("b")];
+        let mut order = String::new();
+        for _ in 0..4 {
+            let given = shares.divide(1, &both, at(0));
+            let next = if given[0] == 1 { "a" } else { "b" };
+            order += next;
+            shares.count(next, &Quota::default(), false, at(0));
+            shares.give_back(next, false);
+        }
+        assert_eq!(order, "abab");
+    }
+
+    #[test]
+    fn a_quota_bounds_the_runs_and_the_launches_of_a_second() {
+        let quota = Quota {
+            runs_max: Some(3),
+            launches_per_second: Some(5),
+            ..Quota::default()
+        };
+        let mut shares = Shares::default();
+        let begin = |shares: &mut Shares, now| {
+            let result = shares.take(100, "a", &quota, false, now);
+            result.map(|()| shares.give_back("a", false))
+        };
+        for _ in 0..5 {
+            assert_eq!(begin(&mut shares, at(0)), Ok(()));
+        }
+        let wait = Duration::from_millis(200);
+        assert_eq!(begin(&mut shares, at(0)), Err(Refused::Rate(wait)));
+        assert!(begin(&mut shares, at(199)).is_err());
+        assert_eq!(begin(&mut shares, at(200)), Ok(()));
+        // At most one second's worth is saved.
+        for _ in 0..5 {
+            assert_eq!(begin(&mut shares, at(60_000)), Ok(()));
+        }
+        assert!(begin(&mut shares, at(60_000)).is_err());
+
+        for _ in 0..3 {
+            assert_eq!(shares.take(100, "a", &quota, false, at(90_000)), Ok(()));
+        }
+        let refused = shares.take(100, "a", &quota, false, at(99_000));
+        assert_eq!(refused, Err(Refused::Share));
+    }
+}

@@ -1,0 +1,308 @@
+//! Claims: which launches and retries a host may take now, and their runs.
+//!
+//! When a host cannot take all, it divides its capacity between the packages that wait, and takes the launches of each by
+//! priority. Launches of a concurrency group are apart: they wait for the group, and hold up no other launch.
+
+use sqlx::FromRow;
+
+use super::runs::RunHashes;
+use super::sql::{Batch, Locking, execute_batch, locking, rows, statements};
+use super::{Result, Tx};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_model::status::RunStatus;
+
+/// A launch that a host claims, with what its run gets in the context.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct ClaimedLaunch {
+    #[sqlx(rename = "id")]
+    pub launch_id: LaunchId,
+    pub schedule_id: ScheduleId,
+    pub schedule_revision: i64,
+    pub kind: LaunchKind,
+    pub scheduled_time: Timestamp,
+    pub scheduled_local: String,
+    pub package: String,
+    pub digest: ArtifactDigest,
+    pub context: Option<String>,
+    pub interval_start: Timestamp,
+    pub fire_time: Timestamp,
+    /// Whether it is a slot of a schedule that its package proposed.
+    pub proposed: bool,
+    pub group_name: Option<String>,
+    pub attempts: i64,
+    pub recoveries: i64,
+    pub recovered_at: Option<Timestamp>,
+    /// Output of the last successful run of the schedule, JSON.
+    pub last_result: Option<String>,
+    /// The failure since then, JSON.
+    pub last_failure: Option<String>,
+}
+
+/// A run that a host has claimed.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct ClaimedRun {
+    pub run_id: RunId,
+    /// The fence of this claim.
+    pub fence: i64,
+    pub is_recovery: bool,
+    #[sqlx(flatten)]
+    pub launch: ClaimedLaunch,
+}
+
+/// A run to insert.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewRun {
+    pub id: RunId,
+    pub launch_id: LaunchId,
+    pub schedule_id: ScheduleId,
+    pub group_name: Option<String>,
+    pub is_recovery: bool,
+    pub digest: ArtifactDigest,
+    pub hashes: RunHashes,
+}
+
+/// Launches of one package, or of one concurrency group, that have the same priority and are due.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct WaitingClass {
+    /// The package, or the group.
+    pub name: String,
+    pub priority: i64,
+    pub proposed: bool,
+}
+
+/// The columns of a [`ClaimedLaunch`] besides the digest.
+macro_rules! claimed_columns {
+    () => {
+        "l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.scheduled_local, l.package, l.context,
+        l.interval_start, l.fire_time, l.proposed, l.group_name, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure"
+    };
+}
+/// Only a host whose folder has the package may claim a launch: there the operator put the package's grants.
+macro_rules! has_package {
+    () => {
+        " AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $1)"
+    };
+}
+/// The open launches whose fire time has come and whose package the host has, for the transaction to start.
+macro_rules! open_launches {
+    ($group:literal) => {
+        concat!(
+            "SELECT l.digest, ",
+            claimed_columns!(),
+            " FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
+            WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $2",
+            has_package!(),
+            " AND l.group_name ",
+            $group
+        )
+    };
+}
+/// The runs whose retry is due and whose package the host has, for the transaction to continue.
+macro_rules! due_retries {
+    ($condition:literal) => {
+        locking!(
+            concat!(
+                "SELECT r.id AS run_id, r.fence + 1 AS fence, r.is_recovery, r.digest, ",
+                claimed_columns!(),
+                " FROM run r JOIN launch l ON l.id = r.launch_id LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
+                WHERE r.status = 'waiting' AND r.retry_at <= $2 AND r.cancel_deadline IS NULL",
+                has_package!(),
+                $condition,
+                " ORDER BY r.retry_at LIMIT $3"
+            ),
+            "FOR UPDATE OF r SKIP LOCKED"
+        )
+    };
+}
+/// A query that begins with the classes of unclaimed launches, by package or by group. The index leads from one name to
+/// the next, however many launches each has.
+macro_rules! with_classes {
+    ($name:literal, $group:literal, $query:expr) => {
+        concat!(
+            "WITH RECURSIVE class (priority, proposed, name) AS (
+                SELECT CAST(p.column1 AS BIGINT), o.column1, (SELECT min(", $name, ") FROM launch
+                    WHERE run_id IS NULL AND decision = 'launched' AND group_name ", $group, "
+                        AND priority IS NOT NULL AND priority = p.column1 AND proposed = o.column1)
+                FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p, (VALUES (FALSE), (TRUE)) AS o
+                UNION ALL SELECT class.priority, class.proposed, (SELECT min(", $name, ") FROM launch
+                    WHERE run_id IS NULL AND decision = 'launched' AND group_name ", $group, "
+                        AND priority IS NOT NULL AND priority = class.priority AND proposed = class.proposed
+                        AND ", $name, " > class.name) FROM class WHERE class.name IS NOT NULL) ",
+            $query
+        )
+    };
+}
+/// The classes of which a launch is due.
+macro_rules! due_classes {
+    ($name:literal, $group:literal) => {
+        with_classes!(
+            $name,
+            $group,
+            concat!(
+                "SELECT name, priority, proposed FROM class WHERE name IS NOT NULL AND EXISTS (SELECT 1 FROM launch l
+                WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.group_name ", $group, "
+                    AND l.priority IS NOT NULL AND l.priority = class.priority AND l.proposed = class.proposed
+                    AND l.", $name, " = class.name AND l.fire_time <= $1)
+                ORDER BY name, priority DESC, proposed"
+            )
+        )
+    };
+}
+
+statements! {
+    const START: Batch = Batch::new(
+        "INSERT INTO run (id, launch_id, schedule_id, group_name, status, is_recovery, digest, grants_hash, context_hash, host_id, fence, lease_until,
+            started_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+    );
+    const LINK: Batch = Batch::new(
+        "UPDATE launch SET status = 'running', run_id = v.column2, attempts = attempts + 1, started_at = v.column3
+        FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status = 'open') = TRUE",
+    );
+    const RETRIES: Locking = due_retries!(" AND r.group_name IS NULL");
+    const RETRIES_OF_PACKAGE: Locking = due_retries!(" AND r.group_name IS NULL AND l.package = $4");
+    const RETRIES_OF_GROUP: Locking = due_retries!(" AND r.group_name = $4");
+    const CONTINUE: Batch = Batch::new(
+        "UPDATE run SET status = 'running', retry_at = NULL, host_id = v.column2, fence = v.column3, lease_until = v.column4
+        FROM (VALUES ($1, $2, $3, $4)) AS v WHERE run.id = v.column1 AND (run.status = 'waiting') = TRUE",
+    );
+    const CONTINUE_LAUNCH: Batch = Batch::new(
+        "UPDATE launch SET status = 'running', attempts = attempts + 1
+        FROM (VALUES ($1)) AS v WHERE launch.id = v.column1 AND (launch.status = 'waiting') = TRUE",
+    );
+
+    /// Return when, after `now`, the next launch fires or the next retry is due, if any is known.
+    ///
+    /// Launches that are due already wait for another host or for capacity.
+    pub async fn next_wake(now: Timestamp) -> Option<Timestamp> = one_value
+        with_classes!("group_name", "IS NOT NULL", "SELECT min(at) FROM (
+            SELECT min(fire_time) AS at FROM launch
+                WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL AND status = 'open' AND fire_time > $1
+            UNION ALL SELECT (SELECT min(l.fire_time) FROM launch l WHERE l.run_id IS NULL AND l.decision = 'launched'
+                AND l.group_name IS NOT NULL AND l.status = 'open' AND l.priority = class.priority
+                AND l.proposed = class.proposed AND l.group_name = class.name AND l.fire_time > $1) FROM class
+            UNION ALL SELECT min(fire_time) FROM launch WHERE decision = 'queued' AND fire_time > $1
+            UNION ALL SELECT min(retry_at) FROM run WHERE status = 'waiting' AND retry_at > $1) AS next");
+
+    /// Return up to `limit` launches of no group that `host` may claim, earliest first.
+    pub async fn claimable(host: HostId, now: Timestamp, limit: i64) -> Vec<ClaimedLaunch> = rows locking!(
+        concat!(open_launches!("IS NULL"), " ORDER BY l.fire_time LIMIT $3"),
+        "FOR UPDATE OF l SKIP LOCKED"
+    );
+
+    /// Return the packages with a due launch of no group, by priority.
+    pub async fn waiting_packages(now: Timestamp) -> Vec<WaitingClass> = rows due_classes!("package", "IS NULL");
+
+    /// Return up to `limit` launches of one class of a package, earliest first.
+    pub async fn open_of_package(
+        host: HostId, now: Timestamp, limit: i64, class: &WaitingClass,
+    ) -> Vec<ClaimedLaunch> = rows locking!(
+        concat!(open_launches!("IS NULL"), " AND l.priority IS NOT NULL AND l.priority = $4 AND l.proposed = $5
+            AND l.package = $6 ORDER BY l.fire_time LIMIT $3"),
+        "FOR UPDATE OF l SKIP LOCKED"
+    ) => [host, now, limit, class.priority, class.proposed, &class.name];
+
+    /// Return the groups with a due launch, by priority.
+    pub async fn waiting_groups(now: Timestamp) -> Vec<WaitingClass> = rows due_classes!("group_name", "IS NOT NULL");
+
+    /// Return up to `limit` launches of one class of a group, earliest first.
+    pub async fn open_of_group(
+        host: HostId, now: Timestamp, limit: i64, class: &WaitingClass,
+    ) -> Vec<ClaimedLaunch> = rows locking!(
+        concat!(open_launches!("IS NOT NULL"), " AND l.priority = $4 AND l.proposed = $5
+            AND l.group_name = $6 ORDER BY l.fire_time LIMIT $3"),
+        "FOR UPDATE OF l SKIP LOCKED"
+    ) => [host, now, limit, class.priority, class.proposed, &class.name];
+
+    /// Return the packages with a due retry of no group.
+    pub async fn packages_with_retries(now: Timestamp) -> Vec<String> = values
+        "SELECT DISTINCT l.package FROM run r JOIN launch l ON l.id = r.launch_id
+        WHERE r.status = 'waiting' AND r.retry_at <= $1 AND r.cancel_deadline IS NULL AND r.group_name IS NULL ORDER BY l.package";
+
+    /// Return the groups with a due retry.
+    pub async fn groups_with_retries(now: Timestamp) -> Vec<String> = values
+        "SELECT DISTINCT group_name FROM run
+        WHERE status = 'waiting' AND retry_at <= $1 AND cancel_deadline IS NULL AND group_name IS NOT NULL ORDER BY group_name";
+
+    /// Take the right to claim launches of a group until the transaction ends. False when another host has it.
+    // SQLite has one writer, which is this transaction.
+    pub async fn lock_group(group: &str) -> bool = one_value Locking {
+        sqlite: "SELECT $1 IS NOT NULL",
+        postgres: "SELECT pg_try_advisory_xact_lock(720115, hashtext($1))",
+    };
+
+    /// Count the runs of a group, on all hosts.
+    pub async fn running_in_group(group: &str) -> i64 = one_value
+        "SELECT count(*) FROM run WHERE group_name = $1 AND status = 'running' AND group_name IS NOT NULL";
+}
+
+/// The fence of a run's first claim.
+pub const FIRST_FENCE: i64 = 1;
+
+/// Insert runs, leased to `host` until `lease_until`, and link their launches to them.
+pub async fn start(
+    tx: &mut Tx,
+    host: HostId,
+    runs: &[NewRun],
+    now: Timestamp,
+    lease_until: Timestamp,
+) -> Result {
+    execute_batch!(tx, START, runs, |run| [
+        run.id,
+        run.launch_id,
+        run.schedule_id,
+        &run.group_name,
+        RunStatus::Running,
+        run.is_recovery,
+        &run.digest,
+        &run.hashes.grants,
+        &run.hashes.context,
+        host,
+        FIRST_FENCE,
+        lease_until,
+        now,
+    ])?;
+    execute_batch!(tx, LINK, runs, |run| [run.launch_id, run.id, now])
+}
+
+/// Which due retries to return.
+#[derive(Debug, Clone, Copy)]
+pub enum RetriesOf<'a> {
+    /// Those of no group.
+    AnyPackage,
+    /// Those of one package and no group.
+    Package(&'a str),
+    Group(&'a str),
+}
+
+/// Return up to `limit` runs whose retry is due, the earliest first, for the transaction to continue.
+pub async fn retries(
+    tx: &mut Tx,
+    of: RetriesOf<'_>,
+    host: HostId,
+    now: Timestamp,
+    limit: i64,
+) -> Result<Vec<ClaimedRun>> {
+    match of {
+        RetriesOf::AnyPackage => rows!(tx, RETRIES, host, now, limit),
+        RetriesOf::Package(package) => rows!(tx, RETRIES_OF_PACKAGE, host, now, limit, package),
+        RetriesOf::Group(group) => rows!(tx, RETRIES_OF_GROUP, host, now, limit, group),
+    }
+}
+
+/// Continue waiting runs, leased to `host` until `lease_until`.
+pub async fn resume(
+    tx: &mut Tx,
+    host: HostId,
+    runs: &[ClaimedRun],
+    lease_until: Timestamp,
+) -> Result {
+    execute_batch!(tx, CONTINUE, runs, |run| [
+        run.run_id,
+        host,
+        run.fence,
+        lease_until
+    ])?;
+    execute_batch!(tx, CONTINUE_LAUNCH, runs, |run| [run.launch.launch_id])
+}
