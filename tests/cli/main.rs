@@ -6,6 +6,7 @@ mod cron;
 mod docs;
 mod edit;
 mod folder;
+mod fuzz;
 mod guest;
 mod hostile_files;
 mod https;

@@ -11,6 +11,7 @@
 
 pub mod cluster;
 pub mod dump;
+pub mod fuzz;
 mod host_process;
 pub mod hostile;
 pub mod rule_texts;

@@ -1,4 +1,5 @@
-//! Random bytes as a package: load it, and ask for its manifest.
+//! A generated or changed package: load it, and ask for its manifest. Run it under a limit of memory (`-rss_limit_mb`):
+//! the host loads files in a child process, and this target does not.
 
 #![no_main]
 
@@ -22,7 +23,10 @@ static SANDBOX: LazyLock<Sandbox> = LazyLock::new(|| {
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let refusal = match SANDBOX.load(bytes) {
+    let Ok(package) = campanile_tests::fuzz::package(bytes) else {
+        return;
+    };
+    let refusal = match SANDBOX.load(&package) {
         Ok(artifact) => {
             let artifact = Arc::new(artifact);
             RUNTIME.block_on(SANDBOX.describe(&artifact)).err()
