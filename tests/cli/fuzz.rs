@@ -44,25 +44,25 @@ type Target = fn(&[u8]) -> arbitrary::Result<()>;
 #[test]
 fn manifests_become_workflows_that_end() {
     let target: Target = fuzz::manifest;
-    run("manifest", 8_000, |bytes| drop(target(bytes)));
+    run("manifest", 8_000, |bytes| _ = target(bytes));
 }
 
 #[test]
 fn sidecars_are_read_or_refused() {
     let target: Target = fuzz::sidecar;
-    run("sidecar", 1_000, |bytes| drop(target(bytes)));
+    run("sidecar", 1_000, |bytes| _ = target(bytes));
 }
 
 #[test]
 fn schedules_files_are_read_or_refused() {
     let target: Target = fuzz::schedules_file;
-    run("schedules file", 1_000, |bytes| drop(target(bytes)));
+    run("schedules file", 1_000, |bytes| _ = target(bytes));
 }
 
 #[test]
 fn addresses_of_databases_are_read_or_refused() {
     let target: Target = fuzz::database_url;
-    run("database URL", 300, |bytes| drop(target(bytes)));
+    run("database URL", 300, |bytes| _ = target(bytes));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Pure: how a host divides its capacity between packages.
 //!
-//! A package may hold seven times as many permits as stay free, at most seven eighths of the host. So a package that
-//! comes later finds a free permit, however many packages hold as much as they may. A host whose capacity does not suffice
-//! gives each next permit to the package that holds the fewest. Between packages that hold as many, it goes to the one that
-//! was served longest ago.
+//! A package may hold seven times as many permits as stay free, at most seven eighths of the host. The last 64th goes only to
+//! packages that hold none. So a package that comes later finds a free permit, although others hold as much as they may. A
+//! host whose capacity does not suffice gives each next permit to the package that holds the fewest. Between packages that
+//! hold as many, it goes to the one that was served longest ago.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,6 +13,8 @@ use campanile_package::Quota;
 
 /// How many times the free permits a package may hold.
 const FREE_FACTOR: usize = 7;
+/// The part of all permits that is kept for packages that hold none.
+const KEPT_PART: usize = 64;
 
 /// Why a package gets no permit now.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,6 +29,8 @@ pub(crate) enum Refused {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shares {
     of: HashMap<String, Share>,
+    /// The permits that all packages hold.
+    held: usize,
     /// How many permits were given so far.
     given: u64,
 }
@@ -93,7 +97,10 @@ impl Shares {
     ) -> Result<(), Refused> {
         let share = self.of.get(package).cloned().unwrap_or_default();
         let within = |held: usize, most: Option<u32>| most.is_none_or(|most| held < most as usize);
-        let allowed = share.held < FREE_FACTOR * free && within(share.held, quota.runs_max);
+        let kept = (free + self.held) / KEPT_PART;
+        let allowed = share.held < FREE_FACTOR * free
+            && (share.held == 0 || free > kept)
+            && within(share.held, quota.runs_max);
         let allowed_proposed = !proposed
             || (share.proposed < free && within(share.proposed, Some(quota.proposed_runs_max)));
         if !allowed || !allowed_proposed {
@@ -122,6 +129,7 @@ impl Shares {
             Some(share) => share,
             None => self.of.entry(package.to_owned()).or_default(),
         };
+        self.held += 1;
         share.held += 1;
         share.last_given = given;
         if let Some(rate) = quota.launches_per_second {
@@ -137,6 +145,7 @@ impl Shares {
     /// Count a permit that a package has given back.
     pub fn give_back(&mut self, package: &str, proposed: bool) {
         if let Some(share) = self.of.get_mut(package) {
+            self.held = self.held.saturating_sub(1);
             share.held = share.held.saturating_sub(1);
             share.proposed = share.proposed.saturating_sub(usize::from(proposed));
         }
@@ -208,8 +217,9 @@ mod tests {
     fn one_package_leaves_an_eighth_and_a_later_one_finds_a_permit() {
         let mut shares = Shares::default();
         assert_eq!(fill(&mut shares, 256, "a", false), 224);
-        for package in ["b", "c", "d", "e"] {
-            assert!(fill(&mut shares, 256, package, false) > 0, "{package}");
+        for (package, expected) in [("b", 28), ("c", 1), ("d", 1), ("e", 1), ("f", 1)] {
+            let held = fill(&mut shares, 256, package, false);
+            assert_eq!(held, expected, "{package}");
         }
         // A host with few permits gives all to one package.
         for (total, expected) in [(1, 1), (2, 2), (7, 7), (8, 7), (16, 14)] {

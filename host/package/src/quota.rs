@@ -142,7 +142,7 @@ mod tests {
         for (text, expected) in [
             ("runs_max = 0", "must be a whole number from 1 to 1000000"),
             ("record_per_day = '0B'", "from \"64KiB\""),
-            ("runs = 3", "`runs` is not a key"),
+            ("runs = 3", "unknown key `runs`: did you mean `runs_max`?"),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -331,6 +331,7 @@ fn the_default_of_a_policy_applies_where_it_has_a_meaning() {
             ("misfire_grace", "5m"),
             ("overlap", "skip"),
             ("delivery", "at_least_once"),
+            ("priority", "5"),
         ])
     );
     let policies = Policies {
@@ -348,6 +349,7 @@ fn the_default_of_a_policy_applies_where_it_has_a_meaning() {
             ("max_buffered", "100"),
             ("delivery", "at_least_once"),
             ("jitter", "1s"),
+            ("priority", "5"),
         ])
     );
 }
