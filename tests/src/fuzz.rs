@@ -255,6 +255,7 @@ pub fn sidecar(bytes: &[u8]) -> Result<()> {
         env: |_| None,
         own_paths: Vec::new(),
         secrets: Default::default(),
+        foreign_writers: Default::default(),
         groups: Default::default(),
     };
     if let Err(error) = Sidecar::parse(Path::new("job.toml"), &text, &rules) {
