@@ -126,7 +126,7 @@ CREATE TABLE package (
     loading_by BLOB REFERENCES host (id),
     CHECK ((digest IS NULL) = (loaded_at IS NULL)),
     CHECK ((pending_digest IS NULL) = (pending_since IS NULL)),
-    CHECK (pending_digest IS NULL OR (digest IS NOT NULL AND digest <> pending_digest AND rejection IS NULL)),
+    CHECK (pending_digest IS NULL OR ((digest IS NULL OR digest <> pending_digest) AND rejection IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_at IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_by IS NULL)),
     CHECK ((loading_since IS NULL) = (loading_by IS NULL))
@@ -155,6 +155,7 @@ CREATE TABLE package_version (
     decided_at TEXT,
     decided_by TEXT,
     note TEXT,
+    signature TEXT,
     PRIMARY KEY (package, digest),
     CHECK ((decision IS NULL) = (decided_at IS NULL)),
     CHECK ((decision IS NULL) = (decided_by IS NULL)),

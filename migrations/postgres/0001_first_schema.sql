@@ -61,7 +61,7 @@ CREATE TABLE package (
     loading_by UUID REFERENCES host (id),
     CHECK ((digest IS NULL) = (loaded_at IS NULL)),
     CHECK ((pending_digest IS NULL) = (pending_since IS NULL)),
-    CHECK (pending_digest IS NULL OR (digest IS NOT NULL AND digest <> pending_digest AND rejection IS NULL)),
+    CHECK (pending_digest IS NULL OR ((digest IS NULL OR digest <> pending_digest) AND rejection IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_at IS NULL)),
     CHECK ((rejection IS NULL) = (rejected_by IS NULL)),
     CHECK ((loading_since IS NULL) = (loading_by IS NULL))
@@ -79,6 +79,8 @@ CREATE TABLE package_version (
     decided_at TIMESTAMPTZ,
     decided_by TEXT,
     note TEXT,
+    -- The signature file beside the package, if a key that a host trusts made it.
+    signature TEXT,
     PRIMARY KEY (package, digest),
     CHECK ((decision IS NULL) = (decided_at IS NULL)),
     CHECK ((decision IS NULL) = (decided_by IS NULL)),

@@ -15,7 +15,7 @@ use campanile_tests::{Backend, Place, run_empty_case};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::site::{CommandOutput, Site, run, text};
+use crate::site::{CommandOutput, Site, be_plugins_folder, run, text};
 
 /// One example, compiled.
 struct Example {
@@ -62,6 +62,7 @@ impl Example {
         let file = folder.path().join("primes.wasm");
         std::fs::copy(&self.file, &file).expect("a copy");
         std::fs::write(folder.path().join("primes.toml"), sidecar).expect("a sidecar");
+        be_plugins_folder(folder.path());
         std::fs::create_dir(folder.path().join("reports")).expect("a folder");
         let copy = Example {
             name: self.name.clone(),
@@ -336,6 +337,7 @@ fn run_notify(example: &Example, port: u16, methods: &str) -> Value {
         "[[grants.http]]\nscheme = \"http\"\nhost = \"127.0.0.1\"\nport = {port}\nmethods = {methods}\n"
     );
     std::fs::write(folder.path().join("primes.toml"), sidecar).expect("a sidecar");
+    be_plugins_folder(folder.path());
     let copy = Example {
         name: example.name.clone(),
         file,

@@ -90,6 +90,11 @@ pub fn package(name: &str) -> PathBuf {
     }
 }
 
+/// Make `folder` the plugins folder of the commands that run in it, so that `task run` applies the sidecars there.
+pub fn be_plugins_folder(folder: &Path) {
+    std::fs::write(folder.join("campanile.toml"), "plugins = '.'\n").expect("a configuration");
+}
+
 /// A folder with a plugins folder and a database of its own, from which a host can serve.
 pub struct Site {
     place: Place,

@@ -5,14 +5,15 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::site::{CommandOutput, keys, package, run};
+use crate::site::{CommandOutput, be_plugins_folder, keys, package, run};
 
-/// Return a folder with the package `name` and this sidecar.
+/// Return a plugins folder with the package `name` and this sidecar.
 fn folder_with(name: &str, sidecar: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(format!("{name}.wasm"));
     std::fs::copy(package(name), &file).unwrap();
     std::fs::write(file.with_extension("toml"), sidecar).unwrap();
+    be_plugins_folder(folder.path());
     for directory in ["source", "out"] {
         std::fs::create_dir(folder.path().join(directory)).unwrap();
     }
@@ -94,6 +95,7 @@ fn a_task_that_is_not_idempotent_fails_and_the_call_is_named() {
             "imports",
             "missing",
             "package",
+            "sidecar",
             "unanswered"
         ]
     );

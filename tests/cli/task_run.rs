@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::site::{CommandOutput, command, keys, package, run};
+use crate::site::{CommandOutput, be_plugins_folder, command, keys, package, run};
 
 pub fn temp_folder() -> TempDir {
     tempfile::tempdir().expect("a temporary folder")
@@ -59,6 +59,7 @@ fn a_successful_run_reports_every_documented_key_and_exits_with_0() {
             "outcome",
             "output",
             "package",
+            "sidecar",
             "stderr",
             "stdout",
             "unanswered",
@@ -202,12 +203,13 @@ fn assert_note(report: &Value, kind: &str, note: &str) {
     assert!(actual.contains(note), "no `{note}`: {report:#}");
 }
 
-/// Return a folder with `guests.wasm`, and with its sidecar when one is given.
+/// Return a plugins folder with `guests.wasm`, and with its sidecar when one is given.
 pub fn guests_folder(sidecar: Option<&str>) -> TempDir {
     let folder = temp_folder();
     std::fs::copy(package("guests"), folder.path().join("guests.wasm")).expect("a copy");
     std::fs::create_dir(folder.path().join("data")).expect("a folder");
     std::fs::write(folder.path().join("data/note.txt"), "ding").expect("a file");
+    be_plugins_folder(folder.path());
     if let Some(sidecar) = sidecar {
         std::fs::write(folder.path().join("guests.toml"), sidecar).expect("a sidecar");
     }
@@ -520,5 +522,63 @@ fn requests_are_answered_from_the_replies_file() {
     assert_eq!(
         report["unanswered"],
         json!(["GET https://api.example.com/b"])
+    );
+}
+
+const TOKEN: &str = "grants.env = ['CHIME=ding']\n";
+
+/// A downloaded folder may hold a sidecar that its operator never read.
+#[test]
+fn a_sidecar_outside_the_plugins_folder_applies_only_when_it_is_named() {
+    let folder = guests_folder(Some(TOKEN));
+    let download = folder.path().join("download");
+    std::fs::create_dir(&download).expect("a folder");
+    for file in ["guests.wasm", "guests.toml"] {
+        std::fs::copy(folder.path().join(file), download.join(file)).expect("a copy");
+    }
+    let task_run = |file: &str, more: &[&str]| {
+        let fixed = ["task", "run", file, "--task", "ok"];
+        let args = fixed.into_iter().chain(more.iter().copied());
+        let output = run(folder.path(), args.clone());
+        assert_eq!(output.code, 0, "{output:?}");
+        let report = run(folder.path(), args.chain(["--json"]));
+        assert_eq!(report.stderr, "", "{report:?}");
+        (output.stderr, report.json()["sidecar"].clone())
+    };
+    let (printed, applied) = task_run("download/guests.wasm", &[]);
+    assert!(
+        printed.contains("note: download/guests.toml is not applied")
+            && printed.contains("--sidecar download/guests.toml"),
+        "{printed}"
+    );
+    assert_eq!(applied, Value::Null);
+    let named = ["--sidecar", "download/guests.toml"];
+    let (printed, applied) = task_run("download/guests.wasm", &named);
+    assert!(
+        printed.contains("note: download/guests.toml grants env CHIME"),
+        "{printed}"
+    );
+    assert_eq!(applied, "download/guests.toml");
+    let (printed, applied) = task_run("guests.wasm", &[]);
+    assert!(
+        printed.contains("note: guests.toml grants env CHIME"),
+        "{printed}"
+    );
+    assert_eq!(applied, "guests.toml");
+    let (printed, applied) = task_run("guests.wasm", &["--no-sidecar"]);
+    assert!(!printed.contains("note: "), "{printed}");
+    assert_eq!(applied, Value::Null);
+
+    let refused = |args: &[&str], parts: &[&str]| {
+        let fixed = ["task", "run", "guests.wasm", "--task", "ok"];
+        run(folder.path(), fixed.into_iter().chain(args.iter().copied())).assert_refused(parts);
+    };
+    refused(
+        &["--sidecar", "nowhere.toml"],
+        &["--sidecar nowhere.toml: "],
+    );
+    refused(
+        &["--sidecar", "guests.toml", "--no-sidecar"],
+        &["cannot be used with"],
     );
 }

@@ -74,6 +74,7 @@ pub async fn publish(tx: &mut Tx, host: HostId, name: &str, bytes: &[u8], now: T
         form: "typed_component",
         bytes,
         manifest: "{}",
+        signature: None,
         sidecar: SidecarSummary::default(),
     };
     packages::publish(tx, host, &loaded, now).await.unwrap();

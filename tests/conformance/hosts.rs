@@ -142,6 +142,7 @@ async fn the_newest_version_of_a_package_is_active(test: TestDb) {
         form: "core_module_with_wit",
         bytes: b"newer bytes",
         manifest: r#"{"tasks":[]}"#,
+        signature: None,
         sidecar: SidecarSummary {
             grants: r#"["env","TOKEN"]"#,
             pin: None,

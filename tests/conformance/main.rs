@@ -31,5 +31,6 @@ mod shares;
 mod sidecars;
 mod sim;
 mod statements;
+mod version_checks;
 mod versions;
 mod why;

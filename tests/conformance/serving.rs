@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use campanile_engine::{Engine, RecoveryLimits, Settings};
 use campanile_model::clock::Clock;
-use campanile_package::{ForeignWriters, HostRules, PackageLoader, Packages, PluginsFolder};
+use campanile_package::{
+    ForeignWriters, HostRules, PackageLoader, Packages, PluginsFolder, Policy,
+};
 use campanile_sandbox::{CodeCache, Limits, Sandbox, SandboxSettings};
 use campanile_schedule::policy::Defaults;
 use campanile_store::HostLock;
@@ -17,24 +19,35 @@ pub type Guest = (&'static str, &'static [u8]);
 pub const NOOP: Guest = ("noop", include_bytes!("../guests/noop.wasm"));
 pub const GUESTS: Guest = ("guests", include_bytes!("../guests/guests.wasm"));
 
-/// Start the host `host-1`, which has loaded the package `guest`.
+/// Start a host that has loaded the package `guest`.
 pub async fn start(
     test: &TestDb,
     clock: &Clock,
     settings: Settings,
     guest: Guest,
 ) -> (Arc<Engine>, HostLock) {
-    start_named(test, clock, settings, guest, "host-1").await
+    let (engine, lock, _) = start_with_folder(test, clock, settings, guest).await;
+    (engine, lock)
 }
 
-/// Start a host that has loaded the package `name`.
+/// Start a host that has scanned its folder with the package `name`. Return the folder too, for more scans.
+pub async fn start_with_folder(
+    test: &TestDb,
+    clock: &Clock,
+    settings: Settings,
+    guest: Guest,
+) -> (Arc<Engine>, HostLock, PluginsFolder) {
+    start_named(test, clock, settings, guest, ("host-1", "plugins")).await
+}
+
+/// Start a host of another name, which has scanned the folder of another name.
 pub async fn start_named(
     test: &TestDb,
     clock: &Clock,
     settings: Settings,
     (name, bytes): Guest,
-    host: &str,
-) -> (Arc<Engine>, HostLock) {
+    (host, folder): (&str, &str),
+) -> (Arc<Engine>, HostLock, PluginsFolder) {
     let memory_bytes_max = Limits::default().memory_bytes_max;
     let sandbox = SandboxSettings {
         calls_max: 8,
@@ -46,7 +59,7 @@ pub async fn start_named(
     };
     let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
     let loader = Arc::new(PackageLoader::in_this_process(sandbox));
-    let plugins = test.place.folder.path().join("plugins");
+    let plugins = test.place.folder.path().join(folder);
     std::fs::create_dir_all(&plugins).unwrap();
     std::fs::write(plugins.join(format!("{name}.wasm")), bytes).unwrap();
     let rules = HostRules {
@@ -57,6 +70,7 @@ pub async fn start_named(
         foreign_writers: ForeignWriters::default(),
         secrets: Default::default(),
         groups: Default::default(),
+        policy: settings.policy.clone(),
     };
     let mut folder = PluginsFolder::open(&plugins, Arc::clone(&loader), rules).unwrap();
     let (engine, lock) = Engine::start(
@@ -70,7 +84,7 @@ pub async fn start_named(
     .await
     .unwrap();
     engine.scan(&mut folder).await.unwrap();
-    (engine, lock)
+    (engine, lock, folder)
 }
 
 /// The settings of a host with capacity for `runs_max` runs.
@@ -91,5 +105,6 @@ pub fn settings(runs_max: usize) -> Settings {
         audit_interval: Duration::from_secs(600),
         drain: Duration::from_secs(1),
         secrets: Default::default(),
+        policy: Policy::default(),
     }
 }

@@ -35,7 +35,8 @@ fn now() -> Timestamp {
 /// Start the host `name`, which has the packages `a`, `b` and `c`, with the schedules 1 to 9.
 async fn start(test: &TestDb, name: &str, settings: Settings) -> Arc<Engine> {
     let clock = Clock::simulated(now());
-    let (engine, lock) = serving::start_named(test, &clock, settings, NOOP, name).await;
+    let place = (name, "plugins");
+    let (engine, lock, _) = serving::start_named(test, &clock, settings, NOOP, place).await;
     std::mem::forget(lock);
     let mut tx = test.write().await;
     for package in ["a", "b", "c"] {

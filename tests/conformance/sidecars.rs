@@ -47,6 +47,7 @@ async fn publish(tx: &mut Tx, host: HostId, sidecar: SidecarSummary<'_>) {
         form: "typed_component",
         bytes: BYTES,
         manifest: "{}",
+        signature: None,
         sidecar,
     };
     packages::publish(tx, host, &loaded, at(1)).await.unwrap();

@@ -9,7 +9,7 @@ use campanile_engine::approval::{
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId};
 use campanile_package::requests::list_requests;
-use campanile_package::{GrantRecord, Manifest, Package, Sidecar};
+use campanile_package::{Approval, GrantRecord, Manifest, Package, Sidecar};
 use campanile_sandbox::{Grants, Limits};
 use campanile_store::package_versions::{self, VersionDecision};
 use campanile_store::packages::{self, LoadedPackage, PackageState, SidecarSummary};
@@ -60,6 +60,7 @@ fn package_of(bytes: &str, granted: bool) -> Package<()> {
         }),
         sidecar_hash: None,
         path: PathBuf::new(),
+        signature: None,
         limits: Limits::default(),
     }
 }
@@ -76,13 +77,14 @@ async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: T
     let decision = package_versions::decision(tx, PACKAGE, &package.digest)
         .await
         .unwrap();
-    let admission = approval::admission(row.as_ref(), decision, &package);
+    let admission = approval::admission(Approval::Requests, row.as_ref(), decision, &package);
     let loaded = LoadedPackage {
         name: PACKAGE,
         digest: &package.digest,
         form: "typed_component",
         bytes: bytes.as_bytes(),
         manifest: &package.manifest.description.to_string(),
+        signature: None,
         sidecar: SidecarSummary {
             grants: &package.grant_record.text,
             pin: None,
@@ -183,7 +185,7 @@ async fn a_pending_version_is_approved_or_rejected(test: TestDb) {
     let rejected = reject(&test, 4).await.unwrap();
     assert_eq!(
         (rejected.digest, rejected.before),
-        (digest_of("asks 2"), digest_of("one"))
+        (digest_of("asks 2"), Some(digest_of("one")))
     );
     assert!(!add_file(&test, "asks 2", 5).await);
     let rejected_state = (
@@ -197,7 +199,7 @@ async fn a_pending_version_is_approved_or_rejected(test: TestDb) {
 
     // An operator may approve a version that was rejected.
     let approved = approve(&test, Some(&digest_of("asks 2").as_str()[..8]), 7).await;
-    assert_eq!(approved.unwrap().before, digest_of("one"));
+    assert_eq!(approved.unwrap().before, Some(digest_of("one")));
     let active = (PackageState::Active, digest_of("asks 2"), None);
     assert_eq!(state(&test).await, active);
     assert!(add_file(&test, "asks 2", 8).await);
@@ -236,7 +238,7 @@ async fn a_rollback_activates_a_former_version_and_blocks_newer_ones(test: TestD
     let change = roll_back(&test, None, 10).await.unwrap();
     assert_eq!(
         (change.digest, change.before),
-        (digest_of("two"), digest_of("three"))
+        (digest_of("two"), Some(digest_of("three")))
     );
     let rolled_back = (
         PackageState::RolledBack,

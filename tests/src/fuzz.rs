@@ -257,6 +257,7 @@ pub fn sidecar(bytes: &[u8]) -> Result<()> {
         secrets: Default::default(),
         foreign_writers: Default::default(),
         groups: Default::default(),
+        policy: Default::default(),
     };
     if let Err(error) = Sidecar::parse(Path::new("job.toml"), &text, &rules) {
         check_place(&error.to_string(), "job.toml");

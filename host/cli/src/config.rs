@@ -28,9 +28,7 @@ mod own_paths;
 mod secrets;
 mod settings;
 
-pub use settings::{
-    Audit, Files, Host, Late, Packages, Policy, Quota, Recovery, Sandbox, Watch,
-};
+pub use settings::{Audit, Files, Host, Late, Packages, Policy, Quota, Recovery, Sandbox, Watch};
 
 /// The file in the working directory that is read when no file is named.
 pub const FILE_NAME: &str = "campanile.toml";
@@ -77,11 +75,11 @@ pub struct Config {
     pub audit: Audit,
     pub late: Late,
     pub packages: Packages,
-    pub policy: Policy,
     pub quota: Quota,
     /// The concurrency groups.
     pub groups: Groups,
     pub sandbox: Sandbox,
+    pub policy: Policy,
     /// The source of each secret, by its name.
     pub secrets: BTreeMap<String, Source>,
 }
@@ -225,6 +223,16 @@ impl Config {
         }
     }
 
+    /// Return which versions of packages may run.
+    pub fn package_policy(&self) -> campanile_package::Policy {
+        let policy = self.policy.clone();
+        campanile_package::Policy {
+            approval: policy.approval,
+            trusted_keys: policy.trusted_keys,
+            require_signature: policy.require_signature,
+        }
+    }
+
     fn read(
         shown: &str,
         text: &str,
@@ -283,10 +291,14 @@ impl Config {
                 Ok(late)
             })?,
             packages: read_table(&mut top, "packages", |table| Packages::read(table, home))?,
-            policy: read_table(&mut top, "policy", |table| Policy::read(table, home))?,
             quota: read_table(&mut top, "quota", |table| Quota::read(table, home))?,
             groups: read_groups(&mut top)?,
             sandbox,
+            policy: read_table(&mut top, "policy", |table| {
+                let policy = Policy::read(table, home)?;
+                policy.check(table)?;
+                Ok(policy)
+            })?,
             secrets: secrets::read(top.named_tables("secrets")?, home, env)?,
         };
         top.finish()?;
@@ -338,9 +350,9 @@ impl Config {
             ("audit", self.audit.entries()),
             ("late", self.late.entries()),
             ("packages", self.packages.entries()),
-            ("policy", self.policy.entries()),
             ("quota", self.quota.entries()),
             ("sandbox", self.sandbox.entries()),
+            ("policy", self.policy.entries()),
         ]
     }
 }

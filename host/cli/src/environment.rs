@@ -2,6 +2,7 @@
 
 pub const DATABASE: &str = "CAMPANILE_DATABASE_URL";
 pub const PLUGINS: &str = "CAMPANILE_PLUGINS";
+pub const KEY_PASSPHRASE: &str = "CAMPANILE_KEY_PASSPHRASE";
 pub const LOG: &str = "CAMPANILE_LOG";
 pub const NO_COLOR: &str = "NO_COLOR";
 pub const CACHE_HOME: &str = "XDG_CACHE_HOME";
@@ -11,7 +12,7 @@ pub const PATH: &str = "PATH";
 
 /// The variables with their meanings.
 #[cfg(test)]
-pub fn all() -> [(&'static str, &'static str); 9] {
+pub fn all() -> [(&'static str, &'static str); 10] {
     [
         (
             DATABASE,
@@ -20,6 +21,10 @@ pub fn all() -> [(&'static str, &'static str); 9] {
         (
             PLUGINS,
             "the plugins folder; weaker than `--plugins`, stronger than the configuration file",
+        ),
+        (
+            KEY_PASSPHRASE,
+            "the passphrase of the key with which `package keygen` and `package sign` work; without it they ask",
         ),
         (LOG, "the log filter: `debug`, or `info,campanile=trace`"),
         (NO_COLOR, "no colours, also on a terminal"),

@@ -180,7 +180,7 @@ impl Cli {
             Command::Stats(command) => command.run(&common).await,
             Command::Health => stats::health(&common).await,
             Command::Db(command) => command.run(&common).await,
-            Command::Config(command) => command.run(&common),
+            Command::Config(command) => command.run(&common).await,
             Command::Bench(command) => command.run(&common).await,
             // `main` runs it without threads.
             Command::LoadPackage { .. } => Ok(()),

@@ -16,7 +16,7 @@ use crate::schedule_admin::nearest_package;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::Request;
-use campanile_package::{Manifest, Package, grant_record};
+use campanile_package::{Approval, Manifest, Package, grant_record};
 use campanile_store::events::EventKind;
 use campanile_store::package_versions::{self, Version, VersionDecision, VersionReview};
 use campanile_store::packages::{self, PackageRow};
@@ -28,37 +28,69 @@ use campanile_store::{DbError, Tx, changes};
 pub enum VersionAdmission {
     /// It is active, or becomes active now.
     Active,
-    /// It waits for a person, because of these requests: neither are they granted, nor has the active version made them.
-    Pending(Vec<Request>),
+    /// It waits for a person.
+    Pending(PendingReason),
     /// A person rejected it, or rolled back from it.
     Blocked(VersionDecision),
 }
 
+/// Why a version waits for a person.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PendingReason {
+    /// It makes these requests: neither are they granted, nor has the active version made them.
+    Requests(Vec<Request>),
+    /// The host's policy lets every version wait.
+    Policy,
+}
+
 /// Pure: decide what to do with `new`. `row` has the active version, and `decision` is a person's about `new`.
 ///
-/// The first version of a package becomes active: a host denies its runs until its requests are granted. A later
-/// version with more requests than it is granted waits, and the version before it stays active.
+/// With [`Approval::Requests`] the first version of a package becomes active: a host denies its runs until its requests
+/// are granted. A later version with more requests than it is granted waits, and the version before it stays active.
 pub fn admission<A>(
+    approval: Approval,
     row: Option<&PackageRow>,
     decision: Option<VersionDecision>,
     new: &Package<A>,
 ) -> VersionAdmission {
-    let active = row.and_then(|row| row.digest.as_ref().map(|digest| (row, digest)));
-    let Some((row, _)) = active.filter(|(_, digest)| **digest != new.digest) else {
+    let active = row.filter(|row| row.digest.is_some());
+    if active.is_some_and(|row| row.digest.as_ref() == Some(&new.digest)) {
         return VersionAdmission::Active;
-    };
-    match decision {
-        Some(VersionDecision::Approved) => VersionAdmission::Active,
-        Some(against) => VersionAdmission::Blocked(against),
-        None => {
+    }
+    match (decision, approval, active) {
+        (Some(VersionDecision::Approved), ..) => VersionAdmission::Active,
+        (Some(against), ..) => VersionAdmission::Blocked(against),
+        (None, Approval::Always, _) => VersionAdmission::Pending(PendingReason::Policy),
+        // The folder refuses a version that no sidecar pins.
+        (None, Approval::Pinned, _) | (None, Approval::Requests, None) => VersionAdmission::Active,
+        (None, Approval::Requests, Some(row)) => {
             let before = Manifest::from_stored(&row.name, &row.manifest);
             let grants = (&*new.sidecar.grants).into();
             match new.manifest.additional_requests(&before, &grants) {
                 none if none.is_empty() => VersionAdmission::Active,
-                beyond => VersionAdmission::Pending(beyond),
+                beyond => VersionAdmission::Pending(PendingReason::Requests(beyond)),
             }
         }
     }
+}
+
+/// Return a sentence when `new` replaces an active version with a higher version number.
+pub(crate) fn downgrade(row: &PackageRow, new: &Package) -> Option<String> {
+    let active = row
+        .digest
+        .as_ref()
+        .filter(|active| **active != new.digest)?;
+    let before = Manifest::from_stored(&row.name, &row.manifest).semantic_version()?;
+    let after = new.manifest.semantic_version()?;
+    let name = &row.name;
+    (after < before).then(|| {
+        format!(
+            "{} with the version {after} replaced {} with the version {before}; if that is wrong, \
+             `campanile package rollback {name}`, and `minimum_version = \"{before}\"` in {name}.toml refuses older files",
+            new.digest.short(),
+            active.short(),
+        )
+    })
 }
 
 /// Return the command that activates this version and no newer one.
@@ -97,8 +129,9 @@ impl<'a> Attribution<'a> {
 pub struct VersionChange {
     /// The version that the decision is about.
     pub digest: ArtifactDigest,
-    /// The version that was active before.
-    pub before: ArtifactDigest,
+    /// The version that was active before; none for the first version of a package. An approval of the active version
+    /// leaves it active.
+    pub before: Option<ArtifactDigest>,
     /// Whether no live host has the package, so that no host follows yet.
     #[serde(rename = "missing")]
     pub is_missing: bool,
@@ -154,7 +187,7 @@ impl PackageError {
 }
 
 /// Activate the pending version, whatever it requests: with `digest` only if it is that one, and without it only if no
-/// other version may be meant.
+/// other version may be meant. The active version can be approved too, with its `digest`: it stays active.
 ///
 /// Its grants stay the same: its runs may be denied.
 pub async fn approve(
@@ -165,18 +198,29 @@ pub async fn approve(
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
     let (row, before) = known(tx, name).await?;
-    let pending = pending_version(&row, digest)?;
+    let active = digest.map(|wanted| active_version(&row, wanted));
+    let approved = match active.transpose()?.flatten() {
+        Some(active) => active,
+        None => pending_version(&row, digest)?,
+    };
+    let is_active = before.as_ref() == Some(&approved);
     if digest.is_none() {
-        check_is_only(tx, name, &before, &pending).await?;
+        check_is_only(tx, name, before.as_ref(), &approved).await?;
     }
-    check_pins(tx, name, &pending).await?;
+    check_pins(tx, name, &approved).await?;
     let approval = attribution.review(VersionDecision::Approved);
-    package_versions::decide(tx, name, &pending, approval, now).await?;
-    packages::activate(tx, name, &pending, None, now).await?;
-    let what = format!("{} in place of {}", pending.short(), before.short());
+    package_versions::decide(tx, name, &approved, approval, now).await?;
+    if !is_active {
+        packages::activate(tx, name, &approved, None, now).await?;
+    }
+    let what = match &before {
+        Some(_) if is_active => format!("{}, which is active", approved.short()),
+        Some(before) => format!("{} in place of {}", approved.short(), before.short()),
+        None => format!("{}, the first version", approved.short()),
+    };
     let detail = attribution.after(&what);
     changes::record(tx, now, EventKind::VersionApproved, name, &detail).await?;
-    decided(tx, row, pending, before).await
+    decided(tx, row, approved, before).await
 }
 
 /// Reject the pending version, until it is approved or the file changes: with `digest` only if it is that one.
@@ -197,7 +241,8 @@ pub async fn reject(
     }
     let rejection = attribution.review(VersionDecision::Rejected);
     package_versions::decide(tx, name, &pending, rejection, now).await?;
-    let what = format!("{}, {} stays active", pending.short(), before.short());
+    let active = before.as_ref().map_or("no version", ArtifactDigest::short);
+    let what = format!("{}, {active} stays active", pending.short());
     let detail = attribution.after(&what);
     changes::record(tx, now, EventKind::VersionRejected, name, &detail).await?;
     let decided = decided(tx, row, pending, before).await?;
@@ -218,6 +263,7 @@ pub async fn roll_back(
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
     let (row, before) = known(tx, name).await?;
+    let before = before.ok_or_else(|| never_active(&row))?;
     let versions = package_versions::of_package(tx, name).await?;
     let former = match to {
         Some(wanted) => version(name, &versions, wanted)?,
@@ -252,20 +298,27 @@ pub async fn roll_back(
     let what = format!("from {} to {}", before.short(), digest.short());
     let detail = attribution.after(&what);
     changes::record(tx, now, EventKind::PackageRolledBack, &name, &detail).await?;
-    decided(tx, row, digest, before).await
+    decided(tx, row, digest, Some(before)).await
 }
 
-/// Lock and return the package, with its active version.
-async fn known(tx: &mut Tx, name: &str) -> Result<(PackageRow, ArtifactDigest), PackageError> {
+/// Lock and return the package, with its active version. Without one, it has a pending version.
+async fn known(
+    tx: &mut Tx,
+    name: &str,
+) -> Result<(PackageRow, Option<ArtifactDigest>), PackageError> {
     let Some(row) = packages::lock(tx, name).await? else {
         return Err(unknown(tx, name).await?);
     };
-    match row.digest.clone() {
-        Some(digest) => Ok((row, digest)),
-        None => Err(PackageError::NoActiveVersion {
-            name: row.name,
-            why: row.rejection,
-        }),
+    match (&row.digest, &row.pending_digest) {
+        (None, None) => Err(never_active(&row)),
+        (active, _) => Ok((row.clone(), active.clone())),
+    }
+}
+
+fn never_active(row: &PackageRow) -> PackageError {
+    PackageError::NoActiveVersion {
+        name: row.name.clone(),
+        why: row.rejection.clone(),
     }
 }
 
@@ -292,11 +345,24 @@ fn pending_version(row: &PackageRow, wanted: Option<&str>) -> Result<ArtifactDig
     }
 }
 
+/// Return the active version if its digest begins with `wanted`, and the digest of the pending version does not.
+fn active_version(row: &PackageRow, wanted: &str) -> Result<Option<ArtifactDigest>, PackageError> {
+    let prefix = prefix(wanted)?;
+    let begins = |digest: &&ArtifactDigest| digest.as_str().starts_with(&prefix);
+    let is_pending = row.pending_digest.as_ref().filter(begins).is_some();
+    Ok(row
+        .digest
+        .as_ref()
+        .filter(begins)
+        .filter(|_| !is_pending)
+        .cloned())
+}
+
 /// Refuse to guess which version is meant, if `pending` is not the only one that came since `before` is active.
 async fn check_is_only(
     tx: &mut Tx,
     name: &str,
-    before: &ArtifactDigest,
+    before: Option<&ArtifactDigest>,
     pending: &ArtifactDigest,
 ) -> Result<(), PackageError> {
     let versions = package_versions::of_package(tx, name).await?;
@@ -317,15 +383,17 @@ async fn check_is_only(
 /// Return the versions besides `pending` that came, or were rolled back from, since `before` is active.
 fn others<'v>(
     versions: &'v [Version],
-    before: &ArtifactDigest,
+    before: Option<&ArtifactDigest>,
     pending: &ArtifactDigest,
 ) -> Vec<&'v Version> {
-    let active = versions.iter().find(|version| version.digest == *before);
+    let is_active = |version: &&Version| Some(&version.digest) == before;
+    let active = versions.iter().find(is_active);
     let since = active.and_then(|version| version.activated_at);
     let is_other = |version: &&Version| {
         let is_back = version.decision == Some(VersionDecision::RolledBack);
         let came = Some(version.first_seen_at) > since;
-        ![before, pending].contains(&&version.digest)
+        !is_active(version)
+            && version.digest != *pending
             && (came || (is_back && version.decided_at >= since))
     };
     versions.iter().filter(is_other).collect()
@@ -405,7 +473,7 @@ async fn decided(
     tx: &mut Tx,
     row: PackageRow,
     digest: ArtifactDigest,
-    before: ArtifactDigest,
+    before: Option<ArtifactDigest>,
 ) -> Result<VersionChange, PackageError> {
     let now = packages::find(tx, &row.name).await?;
     let manifest = now.map_or_else(String::new, |now| now.manifest);

@@ -15,10 +15,11 @@ use crate::record_package::{Recorded, record_package};
 use crate::recover::mark_missing;
 use crate::schedule_admin::Refusal;
 use crate::service::{Next, RETRY_PAUSE, Service};
+use crate::version_check::{self, StoredCode, refusal, stored_code};
 use crate::watch::Watch;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
-use campanile_package::{Change, Package, PluginsFolder, RecordedSidecar};
+use campanile_package::{Approval, Change, Package, PluginsFolder, RecordedSidecar};
 use campanile_store::events::{self, EventKind};
 use campanile_store::{DbError, package_versions, packages, sidecars};
 
@@ -196,7 +197,7 @@ async fn record_without_version(ctx: &Ctx, folder: &PluginsFolder, change: &Chan
             &old.name
         }
         Change::Gone(name) => {
-            packages::forget_file(&mut tx, ctx.host, name).await?;
+            packages::withdraw(&mut tx, ctx.host, name).await?;
             name
         }
         Change::Rejected { name, error, .. } => {
@@ -264,7 +265,29 @@ async fn activate(
         (_, Change::Added(new)) => ctx.packages.apply(&Change::Removed(Arc::clone(new))),
         _ => {}
     }
+    if let Ok(Recorded::Active(_)) = recorded {
+        report_unapproved(ctx, new).await?;
+    }
     recorded
+}
+
+/// Report an active version that this host does not run because no operator has approved it.
+///
+/// It became active under another policy: on another host, or before the policy changed.
+async fn report_unapproved(ctx: &Ctx, new: &Package) -> Result {
+    let policy = &ctx.settings.policy;
+    if policy.approval != Approval::Always {
+        return Ok(());
+    }
+    let (name, digest) = (&new.name, &new.digest);
+    let decision = package_versions::decision(&mut ctx.db.read().await?, name, digest).await?;
+    match refusal(decision, digest, new, policy) {
+        Some(why) => {
+            let kind = EventKind::VersionRefused;
+            version_check::report(ctx, kind, name, digest, &why).await
+        }
+        None => Ok(()),
+    }
 }
 
 /// Return the bytes of a package to record. Return none when its file has changed again since it was compiled: the next
@@ -288,7 +311,9 @@ async fn is_known_as_pending(ctx: &Ctx, new: &Package) -> Result<bool, DbError> 
     let row = packages::find(&mut tx, &new.name).await?;
     let decision = package_versions::decision(&mut tx, &new.name, &new.digest).await?;
     let is_recorded = row.as_ref().is_some_and(|row| row.pending_digest.is_some());
-    Ok(is_recorded && approval::admission(row.as_ref(), decision, new) != VersionAdmission::Active)
+    let approval = ctx.settings.policy.approval;
+    let admission = approval::admission(approval, row.as_ref(), decision, new);
+    Ok(is_recorded && admission != VersionAdmission::Active)
 }
 
 /// Keep the active version under the current sidecar, while the file `new` is not active.
@@ -318,8 +343,7 @@ async fn follow_decisions(ctx: &Ctx, folder: &PluginsFolder) -> Result {
 
 /// Make the active version of a package active on this host too, from the bytes in the database.
 async fn restore_from_db(ctx: &Ctx, folder: &PluginsFolder, name: &str) -> Result {
-    let mut tx = ctx.db.read().await?;
-    let row = packages::find(&mut tx, name).await?;
+    let row = packages::find(&mut ctx.db.read().await?, name).await?;
     let Some(digest) = row.and_then(|row| row.digest) else {
         return Ok(());
     };
@@ -327,11 +351,14 @@ async fn restore_from_db(ctx: &Ctx, folder: &PluginsFolder, name: &str) -> Resul
     if old.as_ref().is_some_and(|active| active.digest == digest) {
         return Ok(());
     }
-    let Some(bytes) = packages::artifact(&mut tx, &digest).await? else {
-        return Ok(());
+    let bytes = match stored_code(ctx, name, &digest).await? {
+        StoredCode::Bytes(bytes) => bytes,
+        StoredCode::NotStored => return Ok(()),
+        StoredCode::Refused(kind, why) => {
+            return version_check::report(ctx, kind, name, &digest, &why).await;
+        }
     };
-    let kept = sidecars::find(&mut tx, ctx.host, name).await?;
-    drop(tx);
+    let kept = sidecars::find(&mut ctx.db.read().await?, ctx.host, name).await?;
     let kept = kept.map(|kept| RecordedSidecar {
         text: kept.sidecar,
         grants: kept.grants,

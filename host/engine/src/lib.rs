@@ -70,6 +70,7 @@ mod shares;
 mod spec;
 mod start;
 mod trouble;
+mod version_check;
 mod versions;
 mod work;
 

@@ -1,12 +1,11 @@
 //! The transaction that records a package of this host, active or pending, together with its schedules.
 
-use crate::approval::{self, VersionAdmission};
+use crate::approval::{self, PendingReason, VersionAdmission};
 use crate::crash;
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::schedule_admin::{self, Refusal, ScheduleError};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::list_requests;
 use campanile_package::{Change, Package};
 use campanile_store::events::{self, EventKind};
@@ -72,42 +71,62 @@ async fn record_in(
         form: package.artifact.form.as_str(),
         bytes,
         manifest: &package.manifest.description.to_string(),
+        signature: package.signature.as_deref(),
         sidecar: settings,
     };
     let decision = package_versions::decision(tx, name, digest).await?;
-    let admission = approval::admission(row.as_ref(), decision, package);
+    let approval = ctx.settings.policy.approval;
+    let admission = approval::admission(approval, row.as_ref(), decision, package);
     if admission != VersionAdmission::Active {
-        let said = record_pending(tx, &loaded, row.as_ref(), &admission, now).await?;
+        let said = record_pending(ctx, tx, &loaded, row.as_ref(), &admission, now).await?;
         return Ok(Recorded::Pending(said));
     }
     packages::publish(tx, ctx.host, &loaded, now).await?;
     let said = change.to_string();
     events::record(tx, now, EventKind::PackageLoaded, name, &said).await?;
+    if let Some(said) = row.and_then(|row| approval::downgrade(&row, package)) {
+        events::record(tx, now, EventKind::VersionDowngraded, name, &said).await?;
+        tracing::warn!("{name}: {said}");
+    }
     Ok(Recorded::Active(follow_schedules(tx, package, now).await?))
 }
 
 /// Record that the file in the folder is not active, with an event if that is news. Return the sentence that says so.
 async fn record_pending(
+    ctx: &Ctx,
     tx: &mut Tx,
     loaded: &LoadedPackage<'_>,
-    active: Option<&PackageRow>,
+    row: Option<&PackageRow>,
     admission: &VersionAdmission,
     now: Timestamp,
 ) -> Result<Option<String>, DbError> {
     packages::set_pending(tx, loaded, now).await?;
-    let Some(row) = active else { return Ok(None) };
+    let Some(row) = row else { return Ok(None) };
     let name = loaded.name;
-    let active = row.digest.as_ref().map_or("none", ArtifactDigest::short);
+    if row.digest.is_none() {
+        packages::keep_sidecar(tx, ctx.host, name, loaded.sidecar).await?;
+    }
     let digest = loaded.digest.short();
     let approve = approval::approve_command(name, loaded.digest);
+    let (active, look) = match &row.digest {
+        Some(active) => (format!("{} stays active", active.short()), "diff"),
+        None => ("no version is active".to_owned(), "show"),
+    };
     let (kind, said) = match admission {
         VersionAdmission::Active => return Ok(None),
-        VersionAdmission::Pending(beyond) => (
+        VersionAdmission::Pending(PendingReason::Requests(beyond)) => (
             EventKind::VersionPending,
             format!(
-                "{digest} waits for approval and {active} stays active: it asks for {}, which is not granted; \
+                "{digest} waits for approval and {active}: it asks for {}, which is not granted; \
                  see `campanile package diff {name}`, then grant it in {name}.toml, reject it, or `{approve}`",
                 list_requests(beyond),
+            ),
+        ),
+        VersionAdmission::Pending(PendingReason::Policy) => (
+            EventKind::VersionPending,
+            format!(
+                "{digest} waits for approval and {active}: `policy.approval` is \"always\"; \
+                 see `campanile package {look} {name}`, then reject it, or `{approve}`"
             ),
         ),
         VersionAdmission::Blocked(decision) => {
@@ -117,9 +136,7 @@ async fn record_pending(
             };
             (
                 EventKind::VersionBlocked,
-                format!(
-                    "{digest} is blocked and {active} stays active: it was {was}; `{approve}` activates it"
-                ),
+                format!("{digest} is blocked and {active}: it was {was}; `{approve}` activates it"),
             )
         }
     };

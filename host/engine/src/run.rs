@@ -9,6 +9,7 @@ use crate::choose::quota;
 use crate::ctx::SharedCtx;
 use crate::record_use;
 use crate::service::retry_while_tracked;
+use crate::version_check::refusal;
 use crate::versions::{CannotBegin, Version, Versions};
 use crate::work::{LastEnds, Work, stored_json};
 use campanile_model::clock::Timestamp;
@@ -18,6 +19,7 @@ use campanile_package::PackageLoader;
 use campanile_sandbox::{Report, Resource, StopSignal, object_of};
 use campanile_schedule::policy::Delivery;
 use campanile_store::FailureKind;
+use campanile_store::events::EventKind;
 use campanile_store::runs::{self, Finish, RunEnd};
 use campanile_store::task_runs::{self, LaunchCall, TaskRun};
 use campanile_workflow::graph::Step;
@@ -167,16 +169,30 @@ impl Executor {
     async fn version(&self, work: &Work, stop: &StopSignal) -> Result<Arc<Version>, CannotBegin> {
         let only = work.spec.definition.task.as_deref();
         let (name, digest) = (&work.launch.package, &work.launch.digest);
-        match &work.package {
-            Some(package) if package.digest == *digest => self.versions.current(package, only),
-            Some(package) => {
+        let Some(package) = &work.package else {
+            return Err(CannotBegin::refused(format!(
+                "the package `{name}` has left this host's folder since the launch was claimed"
+            )));
+        };
+        let refused = async |why| {
+            let (kind, version) = (EventKind::VersionRefused, (&**name, digest));
+            Err(CannotBegin::reported(&self.ctx, stop, kind, version, why).await)
+        };
+        let (decision, policy) = (work.launch.version_decision, &self.ctx.settings.policy);
+        if let Some(why) = refusal(decision, digest, package, policy) {
+            return refused(why).await;
+        }
+        let version = match package.digest == *digest {
+            true => self.versions.current(package, only)?,
+            false => {
                 let (versions, loader) = (&self.versions, &*self.loader);
                 let older = versions.older(&self.ctx, loader, stop, package, digest, only);
-                older.await
+                older.await?
             }
-            None => Err(CannotBegin::refused(format!(
-                "the package `{name}` has left this host's folder since the launch was claimed"
-            ))),
+        };
+        match &version.refusal {
+            Some(why) => refused(why.clone()).await,
+            None => Ok(version),
         }
     }
 

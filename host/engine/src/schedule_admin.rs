@@ -427,6 +427,17 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow> {
             rejection: Some(why),
             ..
         }) => return Err(ScheduleError::PackageRejected { name, why }),
+        Some(PackageRow {
+            name,
+            pending_digest: Some(pending),
+            ..
+        }) => {
+            let pending = pending.short();
+            return Err(ScheduleError::Refused(format!(
+                "no version of the package `{name}` is active yet; `campanile package approve {name}` activates the \
+                 pending version {pending}"
+            )));
+        }
         _ => {}
     }
     let hint = nearest_package(tx, name).await?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::secrets::Source;
+use campanile_package::Policy;
 use campanile_package::Quota;
 use campanile_package::quota::Groups;
 use campanile_schedule::policy::Defaults;
@@ -29,6 +30,8 @@ pub struct Settings {
     pub drain: Duration,
     /// The source of each secret, by its name.
     pub secrets: BTreeMap<String, Source>,
+    /// Which versions of packages may run.
+    pub policy: Policy,
 }
 
 /// When a launch is recovered, and how often.

@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::ctx::Ctx;
 use crate::schedule_admin::no_task;
 use crate::service::retry_while_tracked;
+use crate::version_check::{self, StoredCode};
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::denial;
 use campanile_package::{Attempt, Manifest, Package, PackageLoader};
 use campanile_sandbox::{Artifact, StopSignal};
+use campanile_store::FailureKind;
+use campanile_store::events::EventKind;
 use campanile_store::runs::RunEnd;
-use campanile_store::{FailureKind, packages};
 use campanile_workflow::graph::{Graph, Step};
 
 /// Older versions kept compiled at most. Past it the cache is cleared.
@@ -27,6 +29,8 @@ pub(crate) struct Version {
     pub(crate) artifact: Arc<Artifact>,
     pub(crate) package: Arc<Package>,
     pub(crate) graph: Arc<Graph>,
+    /// Why it is not run, while the sidecar accepts only higher version numbers.
+    pub(crate) refusal: Option<String>,
     /// Why no task is called, while the sidecar does not grant what the package requests.
     pub(crate) denial: Option<String>,
 }
@@ -39,6 +43,21 @@ impl CannotBegin {
         let kind = FailureKind::Refused;
         CannotBegin(Some(RunEnd::Failed { kind, message }))
     }
+
+    /// Refuse a version, and report that with an event.
+    pub(crate) async fn reported(
+        ctx: &Ctx,
+        stop: &StopSignal,
+        kind: EventKind,
+        (name, digest): (&str, &ArtifactDigest),
+        why: String,
+    ) -> CannotBegin {
+        let report = || version_check::report(ctx, kind, name, digest, &why);
+        match retry_while_tracked(ctx, stop, report).await {
+            Some(()) => CannotBegin::refused(why),
+            None => CannotBegin(None),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -46,7 +65,7 @@ pub(crate) struct Versions {
     /// The versions in the folder.
     current: Mutex<HashMap<TaskKey, Arc<Version>>>,
     /// Digests that left the folder while launches that were decided with them are open.
-    older: Mutex<HashMap<ArtifactDigest, Compiled>>,
+    older: Mutex<HashMap<(String, ArtifactDigest), Compiled>>,
 }
 
 impl Versions {
@@ -64,7 +83,7 @@ impl Versions {
             return Ok(Arc::clone(version));
         }
         let loaded = (Arc::clone(&package.artifact), Arc::clone(&package.manifest));
-        let version = version(loaded, package, only)?;
+        let version = version(loaded, &package.digest, package, only)?;
         current.insert(key, Arc::clone(&version));
         Ok(version)
     }
@@ -80,31 +99,39 @@ impl Versions {
         only: Option<&str>,
     ) -> Result<Arc<Version>, CannotBegin> {
         let lock = || self.older.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = lock().get(digest).cloned();
+        let name = &package.name;
+        let key = (name.clone(), digest.clone());
+        let known = lock().get(&key).cloned();
         if let Some(known) = known {
-            return version(known, package, only);
+            return version(known, digest, package, only);
         }
-        let bytes = retry_while_tracked(ctx, stop, || async {
-            Ok(packages::artifact(&mut ctx.db.read().await?, digest).await?)
-        });
-        let Some(bytes) = bytes.await.ok_or(CannotBegin(None))? else {
-            let kind = FailureKind::HostError;
-            let message = format!("version {} is not kept any more", digest.short());
-            return Err(CannotBegin(Some(RunEnd::Failed { kind, message })));
+        let stored =
+            retry_while_tracked(ctx, stop, || version_check::stored_code(ctx, name, digest));
+        let bytes = match stored.await.ok_or(CannotBegin(None))? {
+            StoredCode::Bytes(bytes) => bytes,
+            StoredCode::NotStored => {
+                let kind = FailureKind::HostError;
+                let message = format!("version {} is not kept any more", digest.short());
+                return Err(CannotBegin(Some(RunEnd::Failed { kind, message })));
+            }
+            StoredCode::Refused(kind, why) => {
+                return Err(CannotBegin::reported(ctx, stop, kind, (name, digest), why).await);
+            }
         };
-        let loaded = campanile_package::load(loader, &package.name, bytes, Attempt::First).await;
+        let loaded = campanile_package::load(loader, name, bytes, Attempt::First).await;
         let loaded = loaded.map_err(CannotBegin::refused)?;
         let mut older = lock();
         if older.len() >= OLDER_MAX {
             older.clear();
         }
-        older.insert(digest.clone(), loaded.clone());
-        version(loaded, package, only)
+        older.insert(key, loaded.clone());
+        version(loaded, digest, package, only)
     }
 }
 
 fn version(
     (artifact, manifest): Compiled,
+    digest: &ArtifactDigest,
     package: &Arc<Package>,
     only: Option<&str>,
 ) -> Result<Arc<Version>, CannotBegin> {
@@ -121,9 +148,11 @@ fn version(
         limits: package.limits_of(&task.id),
         attempts_max: i64::from(package.max_attempts_of(&task.id)),
     });
+    let too_low = package.sidecar.check_version(&manifest).err();
     let missing = manifest.missing_grants(&(&*package.sidecar.grants).into());
     Ok(Arc::new(Version {
         artifact,
+        refusal: too_low.map(|why| version_check::not_run(digest, &why)),
         denial: (!missing.is_empty()).then(|| denial(&package.name, &missing)),
         package: Arc::clone(package),
         graph: Arc::new(Graph::new(steps.collect())),

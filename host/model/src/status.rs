@@ -116,6 +116,12 @@ words! {
         VersionPending => "version_pending",
         /// A file whose version was rejected or rolled back stays inactive.
         VersionBlocked => "version_blocked",
+        /// A version with a lower version number than the active one became active by itself.
+        VersionDowngraded => "version_downgraded",
+        /// A run was refused: its version is not pinned, approved or signed as it must be, or was decided against.
+        VersionRefused => "version_refused",
+        /// The database holds other bytes than those that the digest of a version names. They are not run.
+        VersionAltered => "version_altered",
         /// An operator approved a version.
         VersionApproved => "version_approved",
         /// An operator rejected a version.

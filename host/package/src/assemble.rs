@@ -42,12 +42,14 @@ pub struct OpenError {
     pub message: String,
 }
 
-/// Open the package in the file at `path` with the sidecar beside it, as a host would.
+/// Open the package in the file at `path` with the sidecar at another path, if one is given, as a host would.
 ///
-/// The name is not checked: outside the plugins folder it identifies nothing.
+/// The name is not checked: outside the plugins folder it identifies nothing. Nor is a signature: the caller chose the
+/// file.
 pub async fn open<L: Loader>(
     loader: &L,
     path: &Path,
+    sidecar: Option<&Path>,
     rules: &HostRules,
 ) -> Result<Package<L::Artifact>, OpenError> {
     let mut digest_read = None;
@@ -55,7 +57,8 @@ pub async fn open<L: Loader>(
         let about = |why: &str| format!("{}: {why}", path.display());
         let read = {
             let (path, rules) = (path.to_owned(), rules.clone());
-            off_thread(move || read_both(&path, &rules)).await?
+            let sidecar = sidecar.map(Path::to_owned);
+            off_thread(move || read_both(&path, sidecar.as_deref(), &rules)).await?
         };
         let (bytes, sidecar) = read
             .map_err(|why| about(&why))?
@@ -64,9 +67,12 @@ pub async fn open<L: Loader>(
         digest_read = Some(digest.clone());
         let sidecar = usable(sidecar.as_ref())?;
         let name = name_of(path);
-        check_pin(&name, &sidecar, &digest)?;
+        rules
+            .policy
+            .check_pin(&name, sidecar.pin.as_deref(), &digest)?;
         // A person who asks for one file wants another attempt.
         let loaded = load(loader, &name, bytes, Attempt::Again).await?;
+        sidecar.check_version(&loaded.1)?;
         assemble(path.to_owned(), digest, loaded, sidecar, rules)
     }
     .await;
@@ -78,16 +84,20 @@ pub async fn open<L: Loader>(
 
 type BothFiles = (Vec<u8>, Option<SidecarFile>);
 
-/// Return the bytes of the file at `path`, and the sidecar beside it; `None` when one of them changed meanwhile.
-fn read_both(path: &Path, rules: &HostRules) -> Result<Option<BothFiles>, String> {
+/// Return the bytes of the file at `path`, and the sidecar; `None` when one of them changed meanwhile.
+fn read_both(
+    path: &Path,
+    sidecar: Option<&Path>,
+    rules: &HostRules,
+) -> Result<Option<BothFiles>, String> {
     let Some(bytes) = read_package(path)? else {
         return Ok(None);
     };
-    let beside = path.with_extension("toml");
-    let Some(state) = files::inspect(&beside) else {
+    let Some(sidecar) = sidecar else {
         return Ok(Some((bytes, None)));
     };
-    let sidecar = SidecarFile::read(&beside, &state, rules);
+    let state = files::inspect(sidecar).unwrap_or_else(|| Err("it does not exist".to_owned()));
+    let sidecar = SidecarFile::read(sidecar, &state, rules);
     Ok(sidecar.map(|sidecar| (bytes, Some(sidecar))))
 }
 
@@ -192,20 +202,6 @@ pub(super) fn check_size(stamp: Stamp) -> Result<(), String> {
     ))
 }
 
-/// Refuse a digest that the sidecar does not pin, if it pins one.
-pub(super) fn check_pin(
-    name: &str,
-    sidecar: &Sidecar,
-    digest: &ArtifactDigest,
-) -> Result<(), String> {
-    match &sidecar.pin {
-        Some(pin) if pin != digest.as_str() => Err(format!(
-            "its SHA-256 is {digest}, and {name}.toml pins {pin}: put the pinned file back, or change `sha256`"
-        )),
-        _ => Ok(()),
-    }
-}
-
 /// Make a package. The schedules of its sidecar may name only tasks that it has.
 pub(super) fn assemble<A>(
     path: PathBuf,
@@ -231,6 +227,7 @@ pub(super) fn assemble<A>(
         sidecar_hash: sidecar.text.as_ref().map(|text| sha256(text.as_bytes())),
         sidecar,
         path,
+        signature: None,
         limits: rules.limits.clone(),
     })
 }

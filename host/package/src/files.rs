@@ -43,7 +43,7 @@ impl Stamp {
 /// What was found at a path: a file, or a sentence that says why what is there cannot be used.
 pub type FileState = Result<Stamp, String>;
 
-/// The `.wasm` and `.toml` files of a folder, by file name.
+/// The `.wasm` files of a folder, their signatures, and its `.toml` files, by file name.
 ///
 /// In a name that is not UTF-8, U+FFFD stands for the wrong bytes. No package's name may have that character.
 pub(super) type Listing = BTreeMap<String, FileState>;
@@ -77,11 +77,14 @@ pub(super) fn is_link_in(folder: impl AsFd, path: &Path) -> bool {
     found.is_ok_and(|found| FileType::from_raw_mode(found.st_mode).is_symlink())
 }
 
-/// Whether a file of this name in a plugins folder is a package or a sidecar.
+/// The ends of the names of a package's files: the code, the sidecar and the signature.
+pub(super) const ENDS: [&str; 3] = [".wasm", ".toml", ".wasm.minisig"];
+
+/// Whether a file of this name in a plugins folder is a package, a sidecar or a signature.
 ///
 /// Hidden files are none, and names that tools copy to, such as `x.wasm.tmp`, `x.wasm.part` and `x.wasm~`.
 pub(super) fn is_package_file(name: &str) -> bool {
-    !name.starts_with('.') && (name.ends_with(".toml") || name.ends_with(".wasm"))
+    !name.starts_with('.') && ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// Return the content of the file at `path`, if it has `stamp` both before and after reading; `None` when it changed.

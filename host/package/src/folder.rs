@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::loads::Loads;
-use self::resolve::{KnownFiles, Rejection, Unresolved};
-use super::files::{Listing, off_thread};
+use self::resolve::{KnownFiles, PackageFiles, Rejection, Unresolved};
+use super::files::{self, Listing, off_thread};
 use super::host_rules::HostRules;
 use super::loader::{Loader, PackageLoader};
 use super::open_folder::OpenFolder;
@@ -106,9 +106,8 @@ impl<L: Loader> PluginsFolder<L> {
         let names = present.iter().chain(active.keys()).chain(self.files.keys());
         let names: BTreeSet<&String> = names.collect();
         let is_unstable = |name: &str| {
-            let ends = [".wasm", ".toml"];
-            ends.iter()
-                .any(|end| unstable.contains(&format!("{name}{end}")))
+            let mut ends = files::ENDS.iter();
+            ends.any(|end| unstable.contains(&format!("{name}{end}")))
         };
         let names = names.into_iter().filter(|name| !is_unstable(name));
         let names = names.cloned().collect();
@@ -243,8 +242,9 @@ impl<L: Loader> PluginsFolder<L> {
         may_load: bool,
     ) {
         let active = active.get(&name);
-        let [wasm_name, sidecar_name] = [".wasm", ".toml"].map(|end| format!("{name}{end}"));
-        let Some(wasm) = scan.listing.get(&wasm_name) else {
+        let names = files::ENDS.map(|end| format!("{name}{end}"));
+        let [wasm_name, sidecar_name, signature_name] = &names;
+        let Some(wasm) = scan.listing.get(wasm_name) else {
             self.loads.stop(&name);
             let known = self.files.remove(&name);
             scan.found.extend(match active {
@@ -253,7 +253,11 @@ impl<L: Loader> PluginsFolder<L> {
             });
             return;
         };
-        let files = (wasm, scan.listing.get(&sidecar_name));
+        let files = PackageFiles {
+            wasm,
+            sidecar: scan.listing.get(sidecar_name),
+            signature: scan.listing.get(signature_name),
+        };
         // If this future is dropped meanwhile, the file counts as new.
         let mut known = self.files.remove(&name).unwrap_or_default();
         let resolved = self.resolve(&name, files, &mut known, active.as_ref(), may_load);
@@ -273,8 +277,9 @@ impl<L: Loader> PluginsFolder<L> {
             Err(Unresolved::NotLoaded) => scan.to_load.push_back(name.clone()),
             Err(Unresolved::Loading) => {}
             Err(Unresolved::Unstable) => {
-                self.settled.remove(&wasm_name);
-                self.settled.remove(&sidecar_name);
+                for name in &names {
+                    self.settled.remove(name);
+                }
             }
             Err(Unresolved::Rejected(error)) => {
                 let kept = active.as_ref().map(|active| active.digest.clone());

@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::quota::Groups;
+use crate::policy::Policy;
 use campanile_model::words;
 use campanile_sandbox::Limits;
 use campanile_sandbox::own_files::PathTrace;
@@ -27,6 +28,8 @@ pub struct HostRules {
     pub foreign_writers: ForeignWriters,
     /// The concurrency groups that schedules may name.
     pub groups: Groups,
+    /// Which versions of packages may run.
+    pub policy: Policy,
 }
 
 words! {

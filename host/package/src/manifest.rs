@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use semver::Version;
 use serde_json::Value;
 
 use super::grant_record::RecordedGrants;
@@ -87,6 +88,11 @@ impl Manifest {
             let message = error.message;
             format!("the package's description of itself is wrong: {message}")
         })
+    }
+
+    /// Return the version, if it is a semantic version.
+    pub fn semantic_version(&self) -> Option<Version> {
+        Version::parse(self.version.as_deref()?).ok()
     }
 
     /// Return the task `id`.

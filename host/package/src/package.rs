@@ -30,6 +30,8 @@ pub struct Package<A = Artifact> {
     /// The grants of the sidecar, as the database stores them.
     pub grant_record: GrantRecord,
     pub path: PathBuf,
+    /// The text of its signature file, if a key that the host trusts made it.
+    pub signature: Option<String>,
     /// The host's limits, without the changes of the sidecar; see [`Package::limits_of`].
     pub limits: Limits,
 }
@@ -195,6 +197,7 @@ mod tests {
             sidecar_hash: None,
             grant_record: GrantRecord::of(&Grants::default()),
             path: PathBuf::new(),
+            signature: None,
             limits: Limits::default(),
         }
     }

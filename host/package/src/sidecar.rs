@@ -5,11 +5,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use semver::Version;
 use serde_json::{Map, Value};
 
 use super::grants::{self, SidecarSource};
 use super::host_rules::HostRules;
 use super::limits::{LimitChanges, MAX_ATTEMPTS_MOST};
+use super::manifest::Manifest;
 use super::quota::QuotaChanges;
 use super::schedule_reader::{self, read_context};
 use super::spec::ScheduleSpec;
@@ -26,6 +28,8 @@ pub struct Sidecar {
     pub text: Option<String>,
     /// The only digest that may run, in lower-case hexadecimal.
     pub pin: Option<String>,
+    /// The lowest version, in the package's manifest, that may run.
+    pub minimum_version: Option<Version>,
     /// The base of the context of every schedule of this package.
     pub context: Map<String, Value>,
     pub limits: LimitChanges,
@@ -54,6 +58,10 @@ impl Sidecar {
                 false => Err("must be the 64 hexadecimal digits of a SHA-256".to_owned()),
             }
         })?;
+        let minimum_version = top.parsed("minimum_version", |version| {
+            Version::parse(version)
+                .map_err(|why| format!("must be a semantic version such as \"1.2.0\": {why}"))
+        })?;
         let context = read_context(&mut top)?;
         let limits = LimitChanges::read(top.table_or_empty("limits")?, rules.memory_bytes_most)?;
         let quota = QuotaChanges::read(top.table_or_empty("quota")?)?;
@@ -74,6 +82,7 @@ impl Sidecar {
         Ok(Sidecar {
             text: Some(text.to_owned()),
             pin,
+            minimum_version,
             context,
             limits,
             quota,
@@ -81,6 +90,28 @@ impl Sidecar {
             schedules,
             grants: Arc::new(grants),
         })
+    }
+
+    /// Refuse a package whose manifest has a lower version than the sidecar's least one, or none.
+    ///
+    /// # Errors
+    /// A sentence that says what to do.
+    pub fn check_version(&self, manifest: &Manifest) -> Result<(), String> {
+        let Some(least) = &self.minimum_version else {
+            return Ok(());
+        };
+        let name = &manifest.package;
+        let found = match (manifest.semantic_version(), &manifest.version) {
+            (Some(version), _) if version >= *least => return Ok(()),
+            (Some(version), _) => format!("its version is {version}"),
+            (None, Some(text)) => {
+                format!("its version `{text}` is no semantic version such as 1.2.0")
+            }
+            (None, None) => "it has no version".to_owned(),
+        };
+        Err(format!(
+            "{found}, and {name}.toml accepts none below {least}: put a newer file there, or change `minimum_version`"
+        ))
     }
 }
 

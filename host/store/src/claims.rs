@@ -10,7 +10,7 @@ use super::sql::{Batch, Locking, execute_batch, locking, rows, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
-use campanile_model::status::RunStatus;
+use campanile_model::status::{RunStatus, VersionDecision};
 
 /// A launch that a host claims, with what its run gets in the context.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -24,6 +24,8 @@ pub struct ClaimedLaunch {
     pub scheduled_local: String,
     pub package: String,
     pub digest: ArtifactDigest,
+    /// What a person has decided about this version since the launch was decided, or before.
+    pub version_decision: Option<VersionDecision>,
     pub context: Option<String>,
     pub interval_start: Timestamp,
     pub fire_time: Timestamp,
@@ -75,7 +77,8 @@ pub struct WaitingClass {
 macro_rules! claimed_columns {
     () => {
         "l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.scheduled_local, l.package, l.context,
-        l.interval_start, l.fire_time, l.proposed, l.group_name, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure"
+        l.interval_start, l.fire_time, l.proposed, l.group_name, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure,
+        (SELECT v.decision FROM package_version v WHERE v.package = l.package AND v.digest = l.digest) AS version_decision"
     };
 }
 /// Only a host whose folder has the package may claim a launch: there the operator put the package's grants.

@@ -26,6 +26,9 @@ pub struct Version {
     pub decided_at: Option<Timestamp>,
     pub decided_by: Option<String>,
     pub note: Option<String>,
+    /// The text of its signature file, if a key that a host trusted made it.
+    #[serde(skip)]
+    pub signature: Option<String>,
 }
 
 /// A person's decision to record.
@@ -64,10 +67,15 @@ statements! {
     pub async fn decision(package: &str, digest: &ArtifactDigest) -> Option<VersionDecision> = value
         "SELECT decision FROM package_version WHERE package = $1 AND digest = $2 AND decision IS NOT NULL";
 
-    /// Record a version, if it is new. The package and the artifact must exist.
-    pub(super) async fn add(package: &str, digest: &ArtifactDigest, manifest: &str, now: Timestamp) -> () = run
-        "INSERT INTO package_version (package, digest, manifest, first_seen_at) VALUES ($1, $2, $3, $4)
-        ON CONFLICT (package, digest) DO NOTHING";
+    /// Record a version, if it is new, and its signature, if it has one. The package and the artifact must exist.
+    pub(super) async fn add(package: &str, digest: &ArtifactDigest, manifest: &str, signature: Option<&str>, now: Timestamp) -> () = run
+        "INSERT INTO package_version (package, digest, manifest, signature, first_seen_at) VALUES ($1, $2, $3, $4, $5)
+        ON CONFLICT (package, digest) DO UPDATE SET signature = excluded.signature
+        WHERE excluded.signature IS NOT NULL AND excluded.signature IS DISTINCT FROM package_version.signature";
+
+    /// Return the text of the signature of a version; none when it has none.
+    pub async fn signature(package: &str, digest: &ArtifactDigest) -> Option<String> = value
+        "SELECT signature FROM package_version WHERE package = $1 AND digest = $2 AND signature IS NOT NULL";
 
     /// Record that a version becomes active, before it does. Does nothing when it is active.
     // Runs before the package's row changes: a host that starts with the active version changes nothing.
@@ -78,7 +86,7 @@ statements! {
     /// Return all versions of a package, in the order in which they were first seen.
     pub async fn of_package(package: &str) -> Vec<Version> = rows
         "SELECT v.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, v.manifest,
-            v.first_seen_at, v.activated_at, v.decision, v.decided_at, v.decided_by, v.note
+            v.first_seen_at, v.activated_at, v.decision, v.decided_at, v.decided_by, v.note, v.signature
         FROM package_version v JOIN artifact a ON a.digest = v.digest
         WHERE v.package = $1 ORDER BY v.first_seen_at, v.digest";
 

@@ -49,7 +49,7 @@ words! {
     PackageState {
         /// The newest file is the active version.
         Active => "active",
-        /// The newest file requests more than it is granted. An older version is active until a person decides.
+        /// The newest file waits for an approval. An older version is active until a person decides, or none.
         PendingApproval => "pending_approval",
         /// A person activated an older version, and the newest file stays inactive.
         RolledBack => "rolled_back",
@@ -66,10 +66,12 @@ impl PackageRow {
     /// Return the state of the package.
     pub fn state(&self) -> PackageState {
         let is_pending = self.pending_digest.is_some();
+        let was_active = self.digest.is_some();
         match self.pending_decision {
-            _ if self.digest.is_none() && self.loading_since.is_some() => PackageState::Loading,
-            _ if self.digest.is_none() => PackageState::Rejected,
-            _ if self.missing_since.is_some() => PackageState::Missing,
+            _ if !was_active && self.loading_since.is_some() => PackageState::Loading,
+            _ if !was_active && self.rejection.is_some() => PackageState::Rejected,
+            _ if !was_active && !is_pending => PackageState::Missing,
+            _ if was_active && self.missing_since.is_some() => PackageState::Missing,
             Some(VersionDecision::RolledBack) => PackageState::RolledBack,
             Some(VersionDecision::Rejected) => PackageState::Rejected,
             _ if is_pending => PackageState::PendingApproval,
@@ -87,12 +89,15 @@ pub struct LoadedPackage<'a> {
     pub form: &'a str,
     pub bytes: &'a [u8],
     pub manifest: &'a str,
+    /// The text of the signature file, if a key that the host trusts made it.
+    pub signature: Option<&'a str>,
     pub sidecar: SidecarSummary<'a>,
 }
 
 statements! {
+    // Replaces bytes that were altered in the database.
     const KEEP_ARTIFACT: &str = "INSERT INTO artifact (digest, form, bytes, stored_at) VALUES ($1, $2, $3, $4)
-        ON CONFLICT (digest) DO NOTHING";
+        ON CONFLICT (digest) DO UPDATE SET bytes = excluded.bytes WHERE artifact.bytes <> excluded.bytes";
     const LOCK: &str = "UPDATE package SET name = name WHERE name = $1";
     const PUBLISH: &str = "UPDATE package SET digest = $2, manifest = $3, loaded_at = $4, missing_since = NULL,
             pending_digest = NULL, pending_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL WHERE name = $1";
@@ -122,8 +127,9 @@ statements! {
     const CLEAR_REJECTIONS_OF_ENDED: &str = "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
         WHERE rejected_by IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
     // A package without any version has its row only for the rejection or the load.
-    const DELETE_NEVER_ACTIVE: &str =
-        "DELETE FROM package WHERE digest IS NULL AND rejection IS NULL AND loading_since IS NULL";
+    const DELETE_WITHOUT_VERSION: &str = "DELETE FROM package WHERE digest IS NULL AND rejection IS NULL
+        AND loading_since IS NULL
+        AND NOT EXISTS (SELECT 1 FROM package_version v WHERE v.package = package.name)";
     const WITHDRAW: &str = "DELETE FROM package_host WHERE package = $1 AND host_id = $2";
     const CLEAR_PENDING_WITHOUT_HOST: &str = "UPDATE package SET pending_digest = NULL, pending_since = NULL
         WHERE name = $1 AND pending_digest IS NOT NULL
@@ -154,10 +160,10 @@ statements! {
         "DELETE FROM package_host
         WHERE host_id IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
 
-    /// Mark the packages as missing that no live host has any more; return their names.
+    /// Mark the packages as missing that had an active version and that no live host has any more; return their names.
     pub async fn mark_missing(now: Timestamp) -> Vec<String> = values
         "UPDATE package SET missing_since = $1
-        WHERE missing_since IS NULL
+        WHERE missing_since IS NULL AND digest IS NOT NULL
           AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)
         RETURNING name";
 
@@ -207,10 +213,25 @@ pub async fn set_pending(tx: &mut Tx, package: &LoadedPackage<'_>, now: Timestam
     run!(tx, SET_PENDING, package.name, package.digest, now)
 }
 
+/// Record the sidecar that `host` has for a package whose only file is pending.
+///
+/// `host` does not have the package yet, so that it claims no launch of it. It notices by this record that the file was
+/// removed while it was down.
+pub async fn keep_sidecar(
+    tx: &mut Tx,
+    host: HostId,
+    name: &str,
+    sidecar: SidecarSummary<'_>,
+) -> Result {
+    run!(tx, FOUND, name, sidecar.grants)?;
+    sidecars::keep(tx, host, name, sidecar).await
+}
+
 async fn keep(tx: &mut Tx, package: &LoadedPackage<'_>, now: Timestamp) -> Result {
     let digest = package.digest;
     run!(tx, KEEP_ARTIFACT, digest, package.form, package.bytes, now)?;
-    package_versions::add(tx, package.name, digest, package.manifest, now).await
+    let (name, manifest) = (package.name, package.manifest);
+    package_versions::add(tx, name, digest, manifest, package.signature, now).await
 }
 
 /// Activate a recorded version. The version of the newest file becomes `pending`, if it is another one.
@@ -234,8 +255,7 @@ pub async fn publish_host(
     sidecar: SidecarSummary<'_>,
 ) -> Result {
     run!(tx, PUBLISH_HOST, name, host, digest, sidecar.pin)?;
-    run!(tx, FOUND, name, sidecar.grants)?;
-    sidecars::keep(tx, host, name, sidecar).await
+    keep_sidecar(tx, host, name, sidecar).await
 }
 
 /// Record that `host` no longer has a package in its folder.
@@ -247,11 +267,11 @@ pub async fn withdraw(tx: &mut Tx, host: HostId, name: &str) -> Result {
 
 /// Delete the rejection and the sidecar of a file that has left the folder of `host`.
 ///
-/// A package that never had an active version is deleted.
+/// A package without any version is deleted.
 pub async fn forget_file(tx: &mut Tx, host: HostId, name: &str) -> Result {
     sidecars::forget(tx, host, name).await?;
     run!(tx, CLEAR_REJECTION, name, host)?;
-    run!(tx, DELETE_NEVER_ACTIVE)
+    run!(tx, DELETE_WITHOUT_VERSION)
 }
 
 /// Record since when `host` loads the newest file of a package; `None` when the load has ended.
@@ -265,7 +285,7 @@ pub async fn set_loading(
         Some(since) => run!(tx, SET_LOADING, name, since, host),
         None => {
             run!(tx, CLEAR_LOADING, name, host)?;
-            run!(tx, DELETE_NEVER_ACTIVE)
+            run!(tx, DELETE_WITHOUT_VERSION)
         }
     }
 }
@@ -274,7 +294,7 @@ pub async fn set_loading(
 pub async fn forget_files_of_ended(tx: &mut Tx) -> Result {
     run!(tx, CLEAR_REJECTIONS_OF_ENDED)?;
     run!(tx, CLEAR_LOADS_OF_ENDED)?;
-    run!(tx, DELETE_NEVER_ACTIVE)
+    run!(tx, DELETE_WITHOUT_VERSION)
 }
 
 /// Return the package called `name`.

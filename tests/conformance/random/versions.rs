@@ -55,6 +55,7 @@ async fn set_pending(tx: &mut Tx, name: &str, byte: u8, now: Timestamp) -> Strin
         form: "typed_component",
         bytes: &bytes,
         manifest: "{}",
+        signature: None,
         sidecar: SidecarSummary::default(),
     };
     text(&packages::set_pending(tx, &loaded, now).await)

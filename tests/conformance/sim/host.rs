@@ -83,6 +83,7 @@ pub fn settings() -> Settings {
         audit_interval: Duration::from_secs(60),
         drain: Duration::from_secs(1),
         secrets: Default::default(),
+        policy: Default::default(),
     }
 }
 

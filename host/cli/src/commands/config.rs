@@ -6,17 +6,19 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::serve::foreign_writers;
+use super::serve::{self, foreign_writers};
 use crate::Common;
 use crate::config::Config;
-use crate::output::{Result, failed, print_message};
-use campanile_package::foreign_files;
+use crate::output::{self, Failure, Result, failed, print_message, refused};
+use campanile_model::clock::Clock;
+use campanile_model::text::printable_line;
+use campanile_package::{Change, Packages, PluginsFolder, foreign_files};
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Print the default configuration with a comment on every key
     Default,
-    /// Check the configuration and print the values that apply
+    /// Check the configuration, print the values that apply, and list the packages that a host with it would refuse
     Check,
 }
 
@@ -27,12 +29,22 @@ pub(crate) struct ConfigReport {
     file: Option<PathBuf>,
     /// Every key with its value.
     config: Value,
+    /// The packages in the plugins folder that a host refuses. `config default` looks at none.
+    refused: Vec<RefusedPackage>,
+}
+
+/// A package that a host refuses.
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct RefusedPackage {
+    package: String,
+    /// One sentence.
+    error: String,
 }
 
 impl ConfigCommand {
-    pub fn run(self, common: &Common) -> Result {
-        let (file, text) = match self {
-            ConfigCommand::Default => (None, Config::default_text()),
+    pub async fn run(self, common: &Common) -> Result {
+        let (file, text, refused) = match self {
+            ConfigCommand::Default => (None, Config::default_text(), Vec::new()),
             ConfigCommand::Check => {
                 let config = common.config()?;
                 let warnings = foreign_writers(&config)?;
@@ -40,12 +52,58 @@ impl ConfigCommand {
                     print_message!("warning: {warning}");
                 }
                 let text = config.to_string();
-                (config.file, text)
+                let refused = refused_packages(&config).await?;
+                (config.file, text, refused)
             }
         };
         let config = toml::from_str(&text)
             .map_err(|error| failed!("the printed configuration is not TOML: {error}"))?;
-        let report = ConfigReport { file, config };
-        common.print_report(&report, text.trim_end())
+        let report = ConfigReport {
+            file,
+            config,
+            refused,
+        };
+        common.print_report(&report, text.trim_end())?;
+        for RefusedPackage { package, error } in report.refused.iter().filter(|_| !common.json) {
+            let [package, error] = [package, error].map(|text| printable_line(text));
+            print_message!("refused: {package}: {error}");
+        }
+        output::check(report.refused.is_empty())
+    }
+}
+
+/// Return the packages in the plugins folder that a host refuses, as its first scan would.
+///
+/// A version that would wait for an approval is not among them: the database knows which versions are approved.
+async fn refused_packages(config: &Config) -> Result<Vec<RefusedPackage>> {
+    let plugins = &config.files.plugins;
+    if !plugins.exists() {
+        return Ok(Vec::new());
+    }
+    let mut config = config.clone();
+    config.host.runs_max = 1;
+    let loader = serve::loader(&config, &Clock::system())?;
+    let rules = serve::rules(&config, loader.sandbox());
+    let folder = PluginsFolder::open(plugins, loader, rules);
+    let mut folder = folder.map_err(Failure::refused)?;
+    let active = Packages::default();
+    let mut refused = Vec::new();
+    loop {
+        let Some(mut scan) = folder.scan(&active).await else {
+            return Err(refused!(
+                "the plugins folder {} cannot be read",
+                plugins.display()
+            ));
+        };
+        while let Some(change) = folder.next_change(&mut scan, &active).await {
+            if let Change::Rejected { name, error, .. } = change {
+                let package = name;
+                refused.push(RefusedPackage { package, error });
+            }
+        }
+        if !folder.is_loading() {
+            return Ok(refused);
+        }
+        folder.load_ended().await;
     }
 }

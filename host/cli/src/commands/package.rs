@@ -4,6 +4,7 @@
 
 pub(crate) mod compare;
 pub(crate) mod record;
+pub(crate) mod signing;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -12,6 +13,7 @@ use super::schedule::By;
 use crate::Common;
 use crate::output::{self, Record, Result};
 use campanile_engine::approval::{self, Attribution, VersionChange};
+use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::list_requests;
 use campanile_store::Tx;
 use campanile_store::packages::{self, PackageRow};
@@ -41,6 +43,12 @@ pub(crate) enum Package {
         #[command(flatten)]
         note: Note,
     },
+    /// Make a key pair for signatures of packages
+    Keygen(signing::Keygen),
+    /// Sign a package
+    Sign(signing::Sign),
+    /// Verify the signature of a package
+    Verify(signing::Verify),
 }
 
 #[derive(Args)]
@@ -95,6 +103,9 @@ impl Package {
                 let former = OfPending { name, digest, note };
                 former.decide(common, "rolled_back").await
             }
+            Package::Keygen(keygen) => keygen.run(common),
+            Package::Sign(sign) => sign.run(common),
+            Package::Verify(verify) => verify.run(common),
         }
     }
 }
@@ -137,11 +148,24 @@ impl OfPending {
 impl Record for DecisionReport {
     fn print(&self) -> Result {
         let (name, decided) = (&self.package, &self.decided);
-        let (digest, before) = (decided.digest.short(), decided.before.short());
-        output::print_line(&match self.done {
-            "approved" => format!("approved {name} {digest}, which replaces {before}"),
-            "rejected" => format!("rejected {name} {digest}, {before} stays active"),
-            _ => format!("rolled {name} back to {digest}, {before} is not active any more"),
+        let digest = decided.digest.short();
+        let before = decided.before.as_ref().map(ArtifactDigest::short);
+        output::print_line(&match (self.done, before) {
+            ("approved", _) if decided.before.as_ref() == Some(&decided.digest) => {
+                format!("approved {name} {digest}, which is active")
+            }
+            ("approved", Some(before)) => {
+                format!("approved {name} {digest}, which replaces {before}")
+            }
+            ("approved", None) => format!("approved {name} {digest}, its first active version"),
+            ("rejected", Some(before)) => {
+                format!("rejected {name} {digest}, {before} stays active")
+            }
+            ("rejected", None) => format!("rejected {name} {digest}, no version is active"),
+            (_, before) => format!(
+                "rolled {name} back to {digest}, {} is not active any more",
+                before.unwrap_or("no version")
+            ),
         })?;
         if !decided.denied.is_empty() {
             output::print_line!("not granted: {}", list_requests(&decided.denied))?;

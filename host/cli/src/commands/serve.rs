@@ -114,6 +114,7 @@ pub(crate) fn rules(config: &Config, sandbox: &Sandbox) -> HostRules {
         secrets: config.secrets.keys().cloned().collect(),
         foreign_writers: config.policy.foreign_writers,
         groups: config.groups.clone(),
+        policy: config.package_policy(),
     }
 }
 
@@ -138,6 +139,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         audit_interval: config.audit.interval,
         drain: config.host.drain,
         secrets: config.secrets.clone(),
+        policy: config.package_policy(),
     }
 }
 

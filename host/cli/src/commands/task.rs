@@ -1,6 +1,6 @@
 //! `campanile task`: run or check a task in the sandbox, without a database.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use campanile_model::ids::ArtifactDigest;
 use campanile_model::text;
 use campanile_model::text::{printable_line, printable_lines};
 use campanile_package::limits;
-use campanile_package::{self, Manifest, OpenError, Package};
+use campanile_package::{self, HostRules, Manifest, OpenError, Package, Policy, grant_record};
 use campanile_sandbox::{
     Form, Grants, MEMORY_BYTES_LEAST, Outcome, Replies, Report, Secrets, Time,
 };
@@ -45,6 +45,12 @@ pub(crate) enum Task {
 struct TaskArgs {
     /// The .wasm file
     file: PathBuf,
+    /// The sidecar to apply [default: the one beside the file, if the file is in the plugins folder]
+    #[arg(long, value_name = "FILE")]
+    sidecar: Option<PathBuf>,
+    /// Apply no sidecar
+    #[arg(long, conflicts_with = "sidecar")]
+    no_sidecar: bool,
     /// The task to run; needed when the package has several
     #[arg(long)]
     task: Option<String>,
@@ -95,7 +101,14 @@ impl Run {
     async fn run(self, common: &Common, config: &Config) -> Result {
         let script = self.replies.as_deref().map(Script::read).transpose()?;
         let script = script.map(Arc::new);
-        let (subject, package) = self.task.open(common, config).await?;
+        let OpenedFile {
+            subject,
+            package,
+            sidecar,
+        } = self.task.open(common, config).await?;
+        if let Some(path) = sidecar.as_ref().filter(|_| !common.json) {
+            print_grants(path, &package);
+        }
         let mut stage = self.task.stage(&package, config)?;
         stage.replies = script.clone().map(|script| script as Arc<dyn Replies>);
         let report = match secrets(&package, config).await {
@@ -110,6 +123,7 @@ impl Run {
         let report = TaskReport {
             report,
             package: PackageInfo::from(&package),
+            sidecar,
             unanswered: unanswered.unwrap_or_default(),
         };
         common.print(&report)?;
@@ -127,24 +141,42 @@ async fn secrets(package: &Package, config: &Config) -> Result<Secrets, SecretEr
     vault.values(package.sidecar.grants.secret_names()).await
 }
 
+/// A package file that was opened for a trial.
+struct OpenedFile {
+    subject: Subject,
+    package: Package,
+    /// The sidecar that was applied.
+    sidecar: Option<PathBuf>,
+}
+
 impl TaskArgs {
     /// Open the package as a host does, and return it with what a trial needs of it. Print the report of a file that is
     /// not a valid package.
-    async fn open(&self, common: &Common, config: &Config) -> Result<(Subject, Package)> {
+    ///
+    /// The policy of the configuration does not apply: the caller chose the file.
+    async fn open(&self, common: &Common, config: &Config) -> Result<OpenedFile> {
         let path = self.file.display();
         std::fs::metadata(&self.file).map_err(|error| refused!("{path}: {error}"))?;
+        let sidecar = self.applied_sidecar(common, config)?;
         let mut config = config.clone();
         config.host.runs_max = 1;
         let loader = serve::loader(&config, &Clock::system())?;
-        let rules = serve::rules(&config, loader.sandbox());
-        match campanile_package::open(&*loader, &self.file, &rules).await {
+        let rules = HostRules {
+            policy: Policy::default(),
+            ..serve::rules(&config, loader.sandbox())
+        };
+        match campanile_package::open(&*loader, &self.file, sidecar.as_deref(), &rules).await {
             Ok(package) => {
                 let subject = Subject {
                     sandbox: Arc::clone(loader.sandbox()),
                     artifact: Arc::clone(&package.artifact),
                     manifest: Arc::clone(&package.manifest),
                 };
-                Ok((subject, package))
+                Ok(OpenedFile {
+                    subject,
+                    package,
+                    sidecar,
+                })
             }
             Err(OpenError { digest, message }) => {
                 common.print(&TaskReport {
@@ -155,12 +187,42 @@ impl TaskArgs {
                         form: None,
                         manifest: None,
                     },
+                    sidecar,
                     unanswered: Vec::new(),
                 })?;
                 // The report has the message.
                 Err(Failure::refused(""))
             }
         }
+    }
+
+    /// Return the path of the sidecar to apply.
+    ///
+    /// A sidecar grants access to this machine, so it applies only when the operator put it into the plugins folder or
+    /// names it. One that came with a downloaded file does not.
+    fn applied_sidecar(&self, common: &Common, config: &Config) -> Result<Option<PathBuf>> {
+        if self.no_sidecar {
+            return Ok(None);
+        }
+        if let Some(named) = &self.sidecar {
+            let path = named.display();
+            std::fs::metadata(named).map_err(|error| refused!("--sidecar {path}: {error}"))?;
+            return Ok(Some(named.clone()));
+        }
+        let beside = self.file.with_extension("toml");
+        if beside.symlink_metadata().is_err() {
+            return Ok(None);
+        }
+        if is_in(&self.file, &config.files.plugins) {
+            return Ok(Some(beside));
+        }
+        if !common.json {
+            let path = beside.display();
+            output::print_message!(
+                "note: {path} is not applied, because the file is not in the plugins folder; apply it with --sidecar {path}"
+            );
+        }
+        Ok(None)
     }
 
     /// Return the environment of the call, without secrets: the grants of the sidecar, and empty buckets in memory.
@@ -219,6 +281,26 @@ impl TaskArgs {
     }
 }
 
+/// Whether the file at `path` is in `folder`, as a host sees it: a link counts where it is, not where it leads.
+fn is_in(path: &Path, folder: &Path) -> bool {
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let folders = parent.canonicalize().ok().zip(folder.canonicalize().ok());
+    folders.is_some_and(|(parent, folder)| parent == folder)
+}
+
+/// Print which sidecar applies, and what it grants.
+fn print_grants(sidecar: &Path, package: &Package) {
+    let granted = package.grant_record.text.lines().map(grant_record::shown);
+    let granted = match granted.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "nothing".to_owned(),
+        granted => granted,
+    };
+    output::print_message!("note: {} grants {granted}", sidecar.display());
+}
+
 /// The package of a report.
 #[derive(Serialize, schemars::JsonSchema)]
 struct PackageInfo {
@@ -246,6 +328,8 @@ pub(crate) struct TaskReport {
     #[serde(flatten)]
     report: Report,
     package: PackageInfo,
+    /// The sidecar that was applied. Null when there was none.
+    sidecar: Option<PathBuf>,
     /// The requests without a reply.
     unanswered: Vec<String>,
 }

@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use campanile_engine::watch::Mode;
 use campanile_model::text::{duration_text, size_text};
+use campanile_package::Approval;
 use campanile_package::ForeignWriters;
 use campanile_package::quota::{COUNT_MOST, RECORD_BYTES_LEAST, RECORD_BYTES_MOST};
 use campanile_package::reference::KeyHelp;
+use campanile_package::signature::PublicKey;
 use campanile_package::toml_reader::{Error, Section};
 use campanile_store::DatabaseUrl;
 
@@ -179,8 +181,15 @@ table! {
 }
 
 table! {
-    /// `[policy]`: what a host accepts.
+    /// `[policy]`: which files a host accepts.
     Policy {
+        /// Which new versions wait for an approval: "requests" those that request more than they are granted, "always" all,
+        /// "pinned" none, because a version runs only if its sidecar pins it with `sha256`.
+        approval "approval": Approval = Approval::Requests, approval();
+        /// The public keys whose signatures count: the second line of each public key file.
+        trusted_keys "trusted_keys": Vec<PublicKey> = Vec::new(), public_keys();
+        /// Whether a version runs only with a signature by a trusted key, in NAME.wasm.minisig beside NAME.wasm.
+        require_signature "require_signature": bool = false, boolean();
         /// What to do when other users of this machine can write a file that the host relies on, or replace it: the
         /// plugins folder, this file, the schedules file, a SQLite database, and the files and commands of secrets.
         /// "refuse" does not start the host, and rejects such packages and sidecars. "warn" logs a warning.
@@ -255,6 +264,22 @@ impl Recovery {
             return wrong("max_age", age, "lost_threshold", lost, advice);
         }
         Ok(())
+    }
+}
+
+impl Policy {
+    /// Refuse to require signatures that no key can make.
+    pub(super) fn check(&self, section: &Section<'_>) -> Result<(), Error> {
+        match self.require_signature && self.trusted_keys.is_empty() {
+            true => Err(section.error(
+                "require_signature",
+                format_args!(
+                    "is true, and `{}` is empty, so that no package could run: add the public keys that you trust",
+                    section.path_of("trusted_keys")
+                ),
+            )),
+            false => Ok(()),
+        }
     }
 }
 
@@ -335,6 +360,37 @@ fn foreign_writers() -> Kind<ForeignWriters> {
         bounds: None,
         read: Box::new(|section, key, _| section.parsed(key, ForeignWriters::read)),
         toml: |it| Some(it.as_str().into()),
+    }
+}
+
+fn approval() -> Kind<Approval> {
+    Kind {
+        name: "\"requests\", \"always\" or \"pinned\"",
+        bounds: None,
+        read: Box::new(|section, key, _| section.parsed(key, Approval::read)),
+        toml: |it| Some(it.as_str().into()),
+    }
+}
+
+fn public_keys() -> Kind<Vec<PublicKey>> {
+    Kind {
+        name: "list of texts",
+        bounds: None,
+        read: Box::new(|section, key, _| {
+            let texts = section.texts(key)?;
+            let read = |texts: Vec<String>| {
+                let keys = texts.iter().zip(1..).map(|(text, number)| {
+                    PublicKey::read(text).map_err(|why| format!("item {number} {why}"))
+                });
+                keys.collect::<Result<_, _>>()
+            };
+            let keys = texts.map(read).transpose();
+            keys.map_err(|what: String| section.error(key, what))
+        }),
+        toml: |it| {
+            let keys = it.iter().map(|key| toml::Value::from(key.as_str()));
+            Some(toml::Value::Array(keys.collect()))
+        },
     }
 }
 

@@ -35,6 +35,7 @@ fn file(bytes: &str, description: &Value, env: &[&str]) -> Package<()> {
         }),
         sidecar_hash: None,
         path: PathBuf::new(),
+        signature: None,
         limits: Limits::default(),
     }
 }
@@ -65,14 +66,20 @@ fn requests_env(names: &[&str]) -> Value {
 #[test]
 fn a_first_or_already_active_version_is_activated() {
     let new = file("new", &requests_env(&["TOKEN"]), &[]);
-    assert_eq!(admission(None, None, &new), VersionAdmission::Active);
+    assert_eq!(
+        admission(Approval::Requests, None, None, &new),
+        VersionAdmission::Active
+    );
     let never = row(None, &json!({}));
     assert_eq!(
-        admission(Some(&never), None, &new),
+        admission(Approval::Requests, Some(&never), None, &new),
         VersionAdmission::Active
     );
     let same = row(Some("new"), &json!({}));
-    assert_eq!(admission(Some(&same), None, &new), VersionAdmission::Active);
+    assert_eq!(
+        admission(Approval::Requests, Some(&same), None, &new),
+        VersionAdmission::Active
+    );
 }
 
 #[test]
@@ -80,13 +87,21 @@ fn an_ungranted_request_makes_a_version_pending_unless_the_active_one_has_it() {
     let plain = row(Some("old"), &json!({}));
     let requesting = row(Some("old"), &requests_env(&["TOKEN"]));
     let new = |requests: &[&str], granted: &[&str]| file("new", &requests_env(requests), granted);
-    let is_activated = |row, new| admission(Some(row), None, &new) == VersionAdmission::Active;
+    let is_activated =
+        |row, new| admission(Approval::Requests, Some(row), None, &new) == VersionAdmission::Active;
     assert!(is_activated(&plain, new(&[], &[])));
     assert!(is_activated(&plain, new(&["TOKEN"], &["TOKEN", "OTHER"])));
     assert!(is_activated(&requesting, new(&["TOKEN"], &[])));
     assert!(is_activated(&requesting, new(&[], &[])));
-    match admission(Some(&requesting), None, &new(&["TOKEN", "OTHER"], &[])) {
-        VersionAdmission::Pending(beyond) => assert_eq!(list_requests(&beyond), "env OTHER"),
+    match admission(
+        Approval::Requests,
+        Some(&requesting),
+        None,
+        &new(&["TOKEN", "OTHER"], &[]),
+    ) {
+        VersionAdmission::Pending(PendingReason::Requests(beyond)) => {
+            assert_eq!(list_requests(&beyond), "env OTHER")
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -113,8 +128,14 @@ fn a_decision_overrides_the_requests() {
             VersionAdmission::Blocked(VersionDecision::RolledBack),
         ),
     ] {
-        assert_eq!(admission(Some(&old), Some(decision), &greedy), greedy_is);
-        assert_eq!(admission(Some(&old), Some(decision), &modest), modest_is);
+        assert_eq!(
+            admission(Approval::Requests, Some(&old), Some(decision), &greedy),
+            greedy_is
+        );
+        assert_eq!(
+            admission(Approval::Requests, Some(&old), Some(decision), &modest),
+            modest_is
+        );
     }
 }
 
@@ -130,6 +151,7 @@ fn seen(bytes: &str, activated_at: Option<i64>, decision: Option<VersionDecision
         decided_at: None,
         decided_by: None,
         note: None,
+        signature: None,
     }
 }
 
@@ -263,7 +285,7 @@ fn versions_that_arrived_or_were_left_later_are_listed_as_others() {
     let is_another = |other: Version| {
         let versions = [seen("old", Some(10), None), arrived("pending", 12), other];
         let of = |name: &[u8]| ArtifactDigest::of(name);
-        !others(&versions, &of(b"old"), &of(b"pending")).is_empty()
+        !others(&versions, Some(&of(b"old")), &of(b"pending")).is_empty()
     };
     assert!(is_another(arrived("waited", 11)));
     assert!(is_another(arrived("came back", 13)));
@@ -276,4 +298,34 @@ fn versions_that_arrived_or_were_left_later_are_listed_as_others() {
     assert!(!is_another(decided(arrived("no", 2), Rejected, 3)));
     assert!(!is_another(arrived("pending", 12)));
     assert!(!is_another(arrived("old", 12)));
+}
+
+#[test]
+fn the_policy_decides_which_versions_wait() {
+    let old = row(Some("old"), &json!({}));
+    let never = row(None, &json!({}));
+    let modest = file("new", &json!({}), &[]);
+    let greedy = file("new", &requests_env(&["TOKEN"]), &[]);
+    let waits = VersionAdmission::Pending(PendingReason::Policy);
+    for new in [&modest, &greedy] {
+        for before in [None, Some(&never), Some(&old)] {
+            assert_eq!(admission(Approval::Always, before, None, new), waits);
+            // The folder has refused a version that is not pinned.
+            let pinned = admission(Approval::Pinned, before, None, new);
+            assert_eq!(pinned, VersionAdmission::Active);
+        }
+        let same = row(Some("new"), &json!({}));
+        for approval in [Approval::Requests, Approval::Always, Approval::Pinned] {
+            let active = admission(approval, Some(&same), None, new);
+            assert_eq!(active, VersionAdmission::Active);
+            let approved = Some(VersionDecision::Approved);
+            let approved = admission(approval, Some(&never), approved, new);
+            assert_eq!(approved, VersionAdmission::Active);
+            let rejected = Some(VersionDecision::Rejected);
+            assert_eq!(
+                admission(approval, Some(&never), rejected, new),
+                VersionAdmission::Blocked(VersionDecision::Rejected)
+            );
+        }
+    }
 }

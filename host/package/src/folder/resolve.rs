@@ -4,13 +4,25 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::PluginsFolder;
-use crate::assemble::{self, RecordedSidecar, SidecarFile, assemble, check_pin, usable};
+use crate::assemble::{self, RecordedSidecar, SidecarFile, assemble, usable};
 use crate::files::{self, FileState, Stamp, off_thread};
 use crate::loader::{Attempt, Loader, load};
 use crate::names::package_name_fault;
 use crate::package::{Compiled, Package};
 use crate::sidecar::Sidecar;
+use crate::signature;
 use campanile_model::ids::ArtifactDigest;
+
+/// The hash in place of the sidecar's while a version is restricted by a sidecar for other bytes. It equals the hash of
+/// no file, so that a scan applies the former sidecar again when that is back.
+const RESTRICTED: &str = "restricted";
+
+/// The files of one name in a listing.
+pub(super) struct PackageFiles<'l> {
+    pub(super) wasm: &'l FileState,
+    pub(super) sidecar: Option<&'l FileState>,
+    pub(super) signature: Option<&'l FileState>,
+}
 
 /// What is remembered of the files of one name.
 pub(super) struct KnownFiles<A> {
@@ -21,10 +33,18 @@ pub(super) struct KnownFiles<A> {
     /// Whether the file was touched after a load had failed.
     load_again: bool,
     pub(super) sidecar: Option<SidecarFile>,
+    signature: Option<CheckedSignature>,
     /// The last rejection, which is reported once.
     pub(super) rejected: Option<Rejection>,
     /// The version that the last scan found to differ from the active version.
     pub(super) offered: Option<ArtifactDigest>,
+}
+
+/// The last check of a signature, which is not repeated for the same files.
+struct CheckedSignature {
+    state: Option<FileState>,
+    digest: ArtifactDigest,
+    result: Result<Option<String>, String>,
 }
 
 #[derive(PartialEq)]
@@ -57,7 +77,7 @@ impl<L: Loader> PluginsFolder<L> {
     pub(super) async fn resolve(
         &mut self,
         name: &str,
-        (wasm, sidecar): (&FileState, Option<&FileState>),
+        files: PackageFiles<'_>,
         known: &mut KnownFiles<L::Artifact>,
         active: Option<&Arc<Package<L::Artifact>>>,
         may_load: bool,
@@ -66,17 +86,23 @@ impl<L: Loader> PluginsFolder<L> {
             return Err(fault.into());
         }
         // First, so that a revoked grant is known even when the bytes cannot be used.
-        self.read_sidecar(name, sidecar, known).await?;
+        self.read_sidecar(name, files.sidecar, known).await?;
         let path = self.path.join(format!("{name}.wasm"));
-        let (stamp, digest) = self.digest_of(&path, wasm, known).await?;
+        let (stamp, digest) = self.digest_of(&path, files.wasm, known).await?;
+        let signature = (files.signature, stamp, &digest);
+        let signature = self.check_signature(&path, signature, known).await?;
         let sidecar_hash = known.sidecar.as_ref().and_then(|read| read.hash.as_ref());
         if active.is_some_and(|active| {
-            active.digest == digest && active.sidecar_hash.as_ref() == sidecar_hash
+            active.digest == digest
+                && active.sidecar_hash.as_ref() == sidecar_hash
+                && active.signature == signature
         }) {
             return Ok(None);
         }
         let sidecar = usable(known.sidecar.as_ref())?;
-        check_pin(name, &sidecar, &digest)?;
+        self.rules
+            .policy
+            .check_pin(name, sidecar.pin.as_deref(), &digest)?;
 
         let loaded = match (active, &known.loaded) {
             (Some(active), _) if active.digest == digest => active.compiled(),
@@ -98,7 +124,11 @@ impl<L: Loader> PluginsFolder<L> {
                 return Err(Unresolved::Loading);
             }
         };
-        Ok(Some(assemble(path, digest, loaded, sidecar, &self.rules)?))
+        sidecar.check_version(&loaded.1)?;
+        Ok(Some(Package {
+            signature,
+            ..assemble(path, digest, loaded, sidecar, &self.rules)?
+        }))
     }
 
     /// Return the active version with a sidecar that changed while the bytes in the folder cannot be used.
@@ -110,22 +140,37 @@ impl<L: Loader> PluginsFolder<L> {
         known: &KnownFiles<L::Artifact>,
     ) -> Option<Package<L::Artifact>> {
         let mut sidecar = usable(known.sidecar.as_ref()).ok()?;
-        if sidecar.text == active.sidecar.text {
+        if sidecar == active.sidecar {
             return None;
         }
-        if check_pin(&active.name, &sidecar, &active.digest).is_err() {
-            // The sidecar is for other bytes: the active version gets no new grant, and loses what it does not grant.
-            let grants = active.sidecar.grants.shared_with(&sidecar.grants);
-            if grants == *active.sidecar.grants {
+        let mut restricted_hash = None;
+        let policy = &self.rules.policy;
+        let pin = policy.check_pin(&active.name, sidecar.pin.as_deref(), &active.digest);
+        if pin
+            .and_then(|()| sidecar.check_version(&active.manifest))
+            .is_err()
+        {
+            // The sidecar is for other bytes: the active version gets no new grant, loses what it does not grant, and
+            // is refused when it is to run.
+            let restricted = Sidecar {
+                grants: Arc::new(active.sidecar.grants.shared_with(&sidecar.grants)),
+                pin: sidecar.pin.clone(),
+                minimum_version: sidecar.minimum_version.clone(),
+                ..Sidecar::clone(&active.sidecar)
+            };
+            if restricted == *active.sidecar {
                 return None;
             }
-            sidecar = Arc::new(Sidecar {
-                grants: Arc::new(grants),
-                ..Sidecar::clone(&active.sidecar)
-            });
+            sidecar = Arc::new(restricted);
+            restricted_hash = Some(RESTRICTED.to_owned());
         }
         let (path, digest) = (active.path.clone(), active.digest.clone());
-        assemble(path, digest, active.compiled(), sidecar, &self.rules).ok()
+        let package = assemble(path, digest, active.compiled(), sidecar, &self.rules).ok()?;
+        Some(Package {
+            signature: active.signature.clone(),
+            sidecar_hash: restricted_hash.or_else(|| package.sidecar_hash.clone()),
+            ..package
+        })
     }
 
     /// Return the active version with the sidecar of the last scan; `None` when that cannot be used, or changes nothing.
@@ -141,7 +186,12 @@ impl<L: Loader> PluginsFolder<L> {
     pub fn pins_another_version(&self, name: &str, digest: &ArtifactDigest) -> bool {
         let known = self.files.get(name);
         let read = known.and_then(|known| known.sidecar.as_ref());
-        usable(read).is_ok_and(|sidecar| check_pin(name, &sidecar, digest).is_err())
+        usable(read).is_ok_and(|sidecar| {
+            self.rules
+                .policy
+                .check_pin(name, sidecar.pin.as_deref(), digest)
+                .is_err()
+        })
     }
 
     /// Return the package `name` from `bytes` of the database, with the sidecar of the last scan, or with the recorded
@@ -164,9 +214,14 @@ impl<L: Loader> PluginsFolder<L> {
         let digest = ArtifactDigest::of(bytes);
         if let Ok(sidecar) = &present {
             // A pin of other bytes is the operator's decision, not an error to fall back from.
-            check_pin(name, sidecar, &digest)?;
+            self.rules
+                .policy
+                .check_pin(name, sidecar.pin.as_deref(), &digest)?;
         }
         let loaded = load(&*self.loader, name, bytes.to_vec(), Attempt::First).await?;
+        if let Ok(sidecar) = &present {
+            sidecar.check_version(&loaded.1)?;
+        }
         let path = self.path.join(format!("{name}.wasm"));
         let made = |sidecar| {
             let (path, digest, loaded) = (path.clone(), digest.clone(), loaded.clone());
@@ -181,7 +236,10 @@ impl<L: Loader> PluginsFolder<L> {
                 let sidecar = sidecar.map_err(|why| {
                     format!("the sidecar recorded before it cannot be used: {why}")
                 })?;
-                check_pin(name, &sidecar, &digest)?;
+                self.rules
+                    .policy
+                    .check_pin(name, sidecar.pin.as_deref(), &digest)?;
+                sidecar.check_version(&loaded.1)?;
                 made(sidecar)
             }
             (made, _) => made,
@@ -225,6 +283,44 @@ impl<L: Loader> PluginsFolder<L> {
         off_thread(work).await?
     }
 
+    /// Return the signature of the file at `path`, with its stamp and its digest, if a trusted key made it.
+    async fn check_signature(
+        &self,
+        path: &Path,
+        (state, stamp, digest): (Option<&FileState>, Stamp, &ArtifactDigest),
+        known: &mut KnownFiles<L::Artifact>,
+    ) -> Result<Option<String>, Unresolved> {
+        let policy = &self.rules.policy;
+        if policy.trusted_keys.is_empty() && !policy.require_signature {
+            return Ok(None);
+        }
+        if let Some(checked) = &known.signature
+            && (checked.state.as_ref(), &checked.digest) == (state, digest)
+        {
+            return Ok(checked.result.clone()?);
+        }
+        let (bytes, now) = self.read(path, stamp).await?;
+        if now != *digest {
+            return Err(Unresolved::Unstable);
+        }
+        let (policy, name) = (policy.clone(), assemble::name_of(path));
+        let (present, path) = (state.is_some(), signature::signature_path(path));
+        let result = off_thread(move || {
+            let text = present.then(|| {
+                let read = signature::read_small(&path);
+                read.map_err(|why| format!("{}: {why}", path.display()))
+            });
+            policy.check_signature(&name, &bytes, text)
+        });
+        let result = result.await?;
+        known.signature = Some(CheckedSignature {
+            state: state.cloned(),
+            digest: digest.clone(),
+            result: result.clone(),
+        });
+        Ok(result?)
+    }
+
     /// Read the sidecar into `known` if it changed.
     ///
     /// A refused sidecar is read at each scan: the directory that it names may exist by now.
@@ -259,6 +355,7 @@ impl<A> Default for KnownFiles<A> {
             loaded: None,
             load_again: false,
             sidecar: None,
+            signature: None,
             rejected: None,
             offered: None,
         }

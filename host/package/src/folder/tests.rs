@@ -9,13 +9,14 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::loader::{Attempt, Loaded};
-use crate::{FILE_BYTES_MAX, ForeignWriters};
+use crate::{FILE_BYTES_MAX, ForeignWriters, Policy};
 use campanile_model::ids::ArtifactDigest;
 use campanile_sandbox::Limits;
 
 mod loading;
 mod not_applied;
 mod others;
+mod policy;
 mod random;
 
 /// A compiler that accepts bytes that begin with `good`. A JSON object in them is the description.
@@ -62,6 +63,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
+        Scene::with_policy(Policy::default())
+    }
+
+    fn with_policy(policy: Policy) -> Scene {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("plugins")).unwrap();
         let fake = Arc::new(Fake::new());
@@ -73,6 +78,7 @@ impl Scene {
             foreign_writers: ForeignWriters::default(),
             secrets: BTreeSet::new(),
             groups: Default::default(),
+            policy,
         };
         let mut folder =
             PluginsFolder::open(&root.path().join("plugins"), Arc::clone(&fake), rules).unwrap();
@@ -329,14 +335,14 @@ async fn a_revoked_grant_is_gone_even_while_the_newest_file_cannot_be_used() {
     let package = scene.active.get("a").unwrap();
     assert!(package.sidecar.grants.env.is_empty() && package.sidecar_hash.is_none());
 
-    // A pin of other bytes does not change the active version, which has no grants.
-    scene.write(
-        "a.toml",
-        &format!("sha256 = '{}'", ArtifactDigest::of(b"other")),
-    );
+    // The active version gets a pin of other bytes, so that it is not run.
+    let other = ArtifactDigest::of(b"other");
+    scene.write("a.toml", &format!("sha256 = '{other}'"));
     let changes = scene.scan().await;
-    assert_eq!(changes.len(), 1, "{changes:?}");
-    assert!(scene.active.get("a").unwrap().sidecar_hash.is_none());
+    assert_eq!((changes.len(), &changes[0]), (2, &update), "{changes:?}");
+    let package = scene.active.get("a").unwrap();
+    assert_eq!(package.sidecar.pin.as_deref(), Some(other.as_str()));
+    assert_eq!(scene.scan().await, Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -578,6 +584,7 @@ fn a_missing_folder_is_an_error_with_a_hint() {
         foreign_writers: ForeignWriters::default(),
         secrets: BTreeSet::new(),
         groups: Default::default(),
+        policy: Policy::default(),
     };
     let open = |name: &str| {
         PluginsFolder::open(

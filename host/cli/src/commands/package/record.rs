@@ -8,7 +8,7 @@ use crate::Common;
 use crate::output::{self, Record, Result, optional};
 use campanile_engine::approval::approve_command;
 use campanile_model::ids::ArtifactDigest;
-use campanile_package::{Manifest, grant_record};
+use campanile_package::{Manifest, grant_record, signature};
 use campanile_store::package_versions::{self, Version, VersionDecision};
 use campanile_store::packages::{PackageRow, PackageState};
 use campanile_store::{Tx, schedules};
@@ -48,6 +48,8 @@ pub(crate) struct VersionRecord {
     /// The version in the manifest.
     #[serde(rename = "version")]
     manifest_version: Option<String>,
+    /// The id of the trusted key that signed it; null when it has no signature by a trusted key.
+    signed_by: Option<String>,
 }
 
 impl From<PackageRow> for PackageRecord {
@@ -105,8 +107,8 @@ impl Record for PackageDetail {
 }
 
 impl Record for VersionRecord {
-    const LIST: &'static str = "digest state name version form size first_seen_at activated_at decided_at decided_by \
-        note";
+    const LIST: &'static str = "digest state name version form size first_seen_at activated_at signed_by decided_at \
+        decided_by note";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {
@@ -128,6 +130,7 @@ impl VersionRecord {
             state: state(row, &version),
             name: manifest.name,
             manifest_version: manifest.version,
+            signed_by: version.signature.as_deref().and_then(signature::signer),
             version,
         }
     }

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::replies::Script;
-use super::{PackageInfo, TaskArgs, io_failure, print_unanswered, secrets};
+use super::{OpenedFile, PackageInfo, TaskArgs, io_failure, print_unanswered, secrets};
 use crate::Common;
 use crate::config::Config;
 use crate::output::{self, Failure, Record, Result, failed, optional};
@@ -42,6 +42,8 @@ pub(crate) struct Check {
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct CheckReport {
     package: PackageInfo,
+    /// The sidecar that was applied. Null when there was none.
+    sidecar: Option<PathBuf>,
     imports: Vec<String>,
     /// What the sidecar grants.
     granted: Vec<String>,
@@ -89,7 +91,11 @@ impl Check {
     pub(crate) async fn run(self, common: &Common, config: &Config) -> Result {
         let replies = self.replies.as_deref().map(Script::read).transpose()?;
         let replies = Arc::new(replies.unwrap_or_default());
-        let (subject, package) = self.task.open(common, config).await?;
+        let OpenedFile {
+            subject,
+            package,
+            sidecar,
+        } = self.task.open(common, config).await?;
         let mut stage = self.task.stage(&package, config)?;
         stage.replies = Some(Arc::clone(&replies) as Arc<dyn campanile_sandbox::Replies>);
         let secrets = secrets(&package, config).await;
@@ -106,6 +112,7 @@ impl Check {
         let denials = missing.iter().map(|one| denial(name, slice::from_ref(one)));
         let report = CheckReport {
             package: PackageInfo::from(&package),
+            sidecar,
             imports,
             granted: granted.text.lines().map(grant_record::shown).collect(),
             denials: denials.collect(),

@@ -1,0 +1,124 @@
+//! The last checks before code runs: decisions of operators, the sidecar's pin, and the bytes in the database.
+//!
+//! A launch keeps the digest with which it was decided. Before it runs, an operator may pin another digest or decide
+//! against this one, and the database may come to hold other bytes than the digest names.
+
+use tokio::task::spawn_blocking;
+
+use crate::approval::approve_command;
+use crate::ctx::Ctx;
+use crate::error::Result;
+use campanile_model::ids::ArtifactDigest;
+use campanile_package::{Approval, Package, Policy};
+use campanile_store::events::{self, EventKind};
+use campanile_store::package_versions::{self, VersionDecision};
+use campanile_store::packages;
+
+/// The stored bytes of a version, or why they are not run.
+pub(crate) enum StoredCode {
+    Bytes(Vec<u8>),
+    /// The database has no bytes of this version.
+    NotStored,
+    /// One sentence. The database holds other bytes, or bytes without the required signature.
+    Refused(EventKind, String),
+}
+
+/// Return why this host must not run the version `digest` of a package, in one sentence; `None` when it may.
+///
+/// `decision` is an operator's about this version.
+pub(crate) fn refusal(
+    decision: Option<VersionDecision>,
+    digest: &ArtifactDigest,
+    package: &Package,
+    policy: &Policy,
+) -> Option<String> {
+    let name = &package.name;
+    let why = match decision {
+        Some(VersionDecision::Rejected) => format!("an operator rejected it; {}", again(name)),
+        Some(VersionDecision::RolledBack) => {
+            format!("an operator rolled back from it; {}", again(name))
+        }
+        None if policy.approval == Approval::Always => {
+            let approve = match package.digest == *digest {
+                true => format!("`{}` approves it", approve_command(name, digest)),
+                false => again(name),
+            };
+            format!("no operator has approved it, and `policy.approval` is \"always\"; {approve}")
+        }
+        None | Some(VersionDecision::Approved) => {
+            let pin = package.sidecar.pin.as_deref();
+            policy.check_pin(name, pin, digest).err()?
+        }
+    };
+    Some(not_run(digest, &why))
+}
+
+/// Return the sentence that a version is not run.
+pub(crate) fn not_run(digest: &ArtifactDigest, why: &str) -> String {
+    format!("version {} is not run: {why}", digest.short())
+}
+
+/// Read the bytes of a version from the database. Hash them, and verify their signature if the host requires one.
+pub(crate) async fn stored_code(
+    ctx: &Ctx,
+    name: &str,
+    digest: &ArtifactDigest,
+) -> Result<StoredCode> {
+    let mut tx = ctx.db.read().await?;
+    let Some(bytes) = packages::artifact(&mut tx, digest).await? else {
+        return Ok(StoredCode::NotStored);
+    };
+    let signature = package_versions::signature(&mut tx, name, digest).await?;
+    drop(tx);
+    let (policy, name, digest) = (ctx.settings.policy.clone(), name.to_owned(), digest.clone());
+    let checked = spawn_blocking(move || check(&policy, &name, &digest, bytes, signature));
+    // The task cannot panic, and only a runtime that shuts down cancels it.
+    Ok(checked.await.unwrap_or(StoredCode::NotStored))
+}
+
+/// Log why a version is not run, and record an event, once for each version and reason while this host runs.
+pub(crate) async fn report(
+    ctx: &Ctx,
+    kind: EventKind,
+    name: &str,
+    digest: &ArtifactDigest,
+    why: &str,
+) -> Result {
+    if ctx.reported.has_refusal(name, digest, why) {
+        return Ok(());
+    }
+    let mut tx = ctx.db.write().await?;
+    events::record(&mut tx, ctx.clock.now(), kind, name, why).await?;
+    tx.commit().await?;
+    ctx.reported.insert_refusal(name, digest, why);
+    tracing::warn!(package = name, "{why}");
+    Ok(())
+}
+
+fn again(name: &str) -> String {
+    format!(
+        "trigger the schedule to run the active version, or activate this one with `campanile package approve {name}` or \
+         `campanile package rollback {name} --to DIGEST`"
+    )
+}
+
+fn check(
+    policy: &Policy,
+    name: &str,
+    digest: &ArtifactDigest,
+    bytes: Vec<u8>,
+    signature: Option<String>,
+) -> StoredCode {
+    let found = ArtifactDigest::of(&bytes);
+    if found != *digest {
+        let why = format!(
+            "the database holds other bytes in its place, with the SHA-256 {found}; put the version's file into the \
+             plugins folder or restore the database from a backup, and find out who changed it"
+        );
+        return StoredCode::Refused(EventKind::VersionAltered, not_run(digest, &why));
+    }
+    match policy.check_signature(name, &bytes, signature.map(Ok)) {
+        Ok(_) => StoredCode::Bytes(bytes),
+        Err(why) => StoredCode::Refused(EventKind::VersionRefused, not_run(digest, &why)),
+    }
+}

@@ -1,0 +1,92 @@
+//! `[policy]` of the configuration: which versions of packages a host runs.
+
+use campanile_model::ids::ArtifactDigest;
+use campanile_model::words;
+
+use crate::signature::{self, PublicKey};
+
+words! {
+    /// Which new versions of packages wait for an approval.
+    #[derive(Default)]
+    Approval {
+        /// A version that requests more than it is granted and more than the active version requests.
+        #[default]
+        Requests => "requests",
+        /// Every version that no operator has approved, also the first one of a package.
+        Always => "always",
+        /// None, because a version runs only if its sidecar pins its digest.
+        Pinned => "pinned",
+    }
+}
+
+/// Which versions of packages a host runs. The default trusts whoever may write the plugins folder.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Policy {
+    pub approval: Approval,
+    /// The keys whose signatures count.
+    pub trusted_keys: Vec<PublicKey>,
+    /// Whether a version runs only with a signature by a trusted key.
+    pub require_signature: bool,
+}
+
+impl Policy {
+    /// Refuse a digest that is not `pin`, the one that the sidecar pins, if it pins one or must pin one.
+    ///
+    /// # Errors
+    /// A sentence that says what to do.
+    pub fn check_pin(
+        &self,
+        name: &str,
+        pin: Option<&str>,
+        digest: &ArtifactDigest,
+    ) -> Result<(), String> {
+        match pin {
+            Some(pin) if pin != digest.as_str() => Err(format!(
+                "its SHA-256 is {digest}, and {name}.toml pins {pin}: put the pinned file back, or change `sha256`"
+            )),
+            None if self.approval == Approval::Pinned => Err(format!(
+                "no sidecar pins it, and `policy.approval` is \"pinned\": add `sha256 = \"{digest}\"` to {name}.toml"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Return the signature of `bytes` if a trusted key made it; `None` when none is needed.
+    ///
+    /// A signature that does not count is a warning, unless one is required.
+    ///
+    /// # Errors
+    /// A sentence that says why the required signature does not count.
+    pub fn check_signature(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        signature: Option<Result<String, String>>,
+    ) -> Result<Option<String>, String> {
+        if self.trusted_keys.is_empty() && !self.require_signature {
+            return Ok(None);
+        }
+        let why = match signature {
+            None if self.require_signature => format!(
+                "it has no signature, and `policy.require_signature` is true: sign it with `campanile package sign \
+                 {name}.wasm`"
+            ),
+            None => return Ok(None),
+            Some(read) => match read.and_then(|text| {
+                signature::verify(bytes, &text, &self.trusted_keys)?;
+                Ok(text)
+            }) {
+                Ok(text) => return Ok(Some(text)),
+                Err(why) => why,
+            },
+        };
+        if self.require_signature {
+            return Err(why);
+        }
+        tracing::warn!(package = name, "the signature does not count: {why}");
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests;
