@@ -74,6 +74,16 @@ fn attacks() -> Vec<Attack> {
             ("attack.toml".to_owned(), schedules.into_bytes()),
         ]
     };
+    let with_schedule = |guest: &str, keys: &str| {
+        let schedule = format!("[[schedules]]\nname = 'attack'\nevery = '5s'\n{keys}");
+        vec![
+            (
+                "attack.wasm".to_owned(),
+                committed(&format!("guests/{guest}.wasm")),
+            ),
+            ("attack.toml".to_owned(), schedule.into_bytes()),
+        ]
+    };
     let attack = |name, files| Attack { name, files };
     vec![
         attack("none", Vec::new()),
@@ -104,7 +114,19 @@ fn attacks() -> Vec<Attack> {
         ),
         attack(
             "eight schedules a second that fill stdout",
-            guests("stdout_flood", "{}"),
+            guests("stdout_flood", "{ bytes = 1000000 }"),
+        ),
+        attack(
+            "eight schedules a second with an output of 1 MB",
+            guests("big_output", "{ bytes = 1000000 }"),
+        ),
+        attack(
+            "128 layers of two tasks, each depending on both above",
+            with_schedule("layers", ""),
+        ),
+        attack(
+            "60 tasks that each pass on 1 MiB to one",
+            with_schedule("wide", "task = 'few'\n"),
         ),
     ]
 }
@@ -179,7 +201,12 @@ fn stopped_by(folder: &Path) -> String {
                 .as_str()
                 .is_some_and(|name| name.starts_with("attack"))
         })
-        .map(|row| format!("{} {}", text(&row["status"]), text(&row["reason"])))
+        .map(|row| {
+            let why = [&row["reason"], &row["failure"]].map(text);
+            format!("{} {}", text(&row["status"]), why.join(""))
+                .trim()
+                .to_owned()
+        })
         .collect();
     ends.sort();
     let counts: Vec<String> = ends
