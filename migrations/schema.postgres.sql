@@ -92,6 +92,9 @@ CREATE TABLE launch (
     status TEXT NOT NULL,
     package TEXT NOT NULL,
     digest TEXT,
+    proposed BOOLEAN NOT NULL,
+    priority BIGINT NOT NULL,
+    group_name TEXT,
     context TEXT,
     overlap TEXT,
     backfill_id UUID,
@@ -113,6 +116,7 @@ CREATE TABLE launch (
     CHECK (((finished_at IS NULL) = (status = ANY (ARRAY['open'::text, 'queued'::text, 'running'::text, 'waiting'::text])))),
     CHECK (((kind = 'backfill'::text) = (backfill_id IS NOT NULL))),
     CHECK (((overlap IS NULL) OR (kind = 'manual'::text))),
+    CHECK (((priority >= 0) AND (priority <= 9))),
     CHECK ((decision = ANY (ARRAY['launched'::text, 'queued'::text, 'skipped'::text]))),
     CHECK ((kind = ANY (ARRAY['schedule'::text, 'catchup'::text, 'manual'::text, 'backfill'::text, 'startup'::text]))),
     CHECK ((overlap = ANY (ARRAY['skip'::text, 'buffer_one'::text, 'buffer_all'::text, 'cancel_other'::text, 'terminate_other'::text, 'allow'::text]))),
@@ -123,9 +127,11 @@ CREATE TABLE launch (
 CREATE INDEX launch_backfill ON launch USING btree (backfill_id) WHERE (backfill_id IS NOT NULL);
 CREATE INDEX launch_backfill_slot ON launch USING btree (schedule_id, scheduled_time) WHERE (kind = 'backfill'::text);
 CREATE INDEX launch_decided ON launch USING btree (decided_at);
-CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE ((run_id IS NULL) AND (decision = 'launched'::text));
+CREATE INDEX launch_group ON launch USING btree (priority, proposed, group_name, fire_time) WHERE ((run_id IS NULL) AND (decision = 'launched'::text) AND (group_name IS NOT NULL));
+CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE ((run_id IS NULL) AND (decision = 'launched'::text) AND (group_name IS NULL));
 CREATE INDEX launch_queued ON launch USING btree (schedule_id) WHERE (decision = 'queued'::text);
 CREATE INDEX launch_queued_fire ON launch USING btree (fire_time) WHERE ((decision = 'queued'::text) AND (fire_time IS NOT NULL));
+CREATE INDEX launch_share ON launch USING btree (priority, proposed, package, fire_time) WHERE ((run_id IS NULL) AND (decision = 'launched'::text) AND (group_name IS NULL) AND (priority IS NOT NULL));
 CREATE UNIQUE INDEX launch_slot ON launch USING btree (schedule_id, scheduled_time) WHERE ((kind <> 'manual'::text) AND (kind <> 'backfill'::text));
 CREATE INDEX launch_unclaimed ON launch USING btree (schedule_id) WHERE ((run_id IS NULL) AND (decision = 'launched'::text) AND (schedule_id IS NOT NULL));
 CREATE TABLE package (
@@ -163,6 +169,14 @@ CREATE TABLE package_host (
     FOREIGN KEY (package) REFERENCES package(name),
     PRIMARY KEY (package, host_id)
 );
+CREATE TABLE package_record (
+    package TEXT NOT NULL,
+    day BIGINT NOT NULL,
+    bytes BIGINT NOT NULL,
+    exceeded_at TIMESTAMP WITH TIME ZONE,
+    CHECK ((bytes >= 0)),
+    PRIMARY KEY (package, day)
+);
 CREATE TABLE package_sidecar (
     package TEXT NOT NULL,
     host TEXT NOT NULL,
@@ -196,6 +210,7 @@ CREATE TABLE run (
     schedule_id UUID NOT NULL,
     status TEXT NOT NULL,
     is_recovery BOOLEAN NOT NULL,
+    group_name TEXT,
     digest TEXT NOT NULL,
     grants_hash TEXT,
     context_hash TEXT,
@@ -215,6 +230,7 @@ CREATE TABLE run (
     PRIMARY KEY (id)
 );
 CREATE INDEX run_active ON run USING btree (schedule_id) WHERE (status = ANY (ARRAY['running'::text, 'waiting'::text]));
+CREATE INDEX run_group ON run USING btree (group_name) WHERE ((status = 'running'::text) AND (group_name IS NOT NULL));
 CREATE INDEX run_launch ON run USING btree (launch_id);
 CREATE INDEX run_lease ON run USING btree (lease_until) WHERE (status = 'running'::text);
 CREATE INDEX run_retry ON run USING btree (retry_at) WHERE (status = 'waiting'::text);

@@ -80,6 +80,9 @@ CREATE TABLE launch (
     status TEXT NOT NULL CHECK (status IN ('open', 'queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
     package TEXT NOT NULL,
     digest TEXT,
+    proposed INTEGER NOT NULL CHECK (proposed IN (0, 1)),
+    priority INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 9),
+    group_name TEXT,
     context TEXT,
     overlap TEXT CHECK (overlap IN ('skip', 'buffer_one', 'buffer_all', 'cancel_other', 'terminate_other', 'allow')),
     backfill_id BLOB,
@@ -105,9 +108,13 @@ CREATE TABLE launch (
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
 CREATE INDEX launch_backfill_slot ON launch (schedule_id, scheduled_time) WHERE kind = 'backfill';
 CREATE INDEX launch_decided ON launch (decided_at);
-CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched';
+CREATE INDEX launch_group ON launch (priority, proposed, group_name, fire_time)
+    WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NOT NULL;
+CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL;
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
 CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE decision = 'queued' AND fire_time IS NOT NULL;
+CREATE INDEX launch_share ON launch (priority, proposed, package, fire_time)
+    WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL AND priority IS NOT NULL;
 CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, scheduled_time) WHERE kind <> 'manual' AND kind <> 'backfill';
 CREATE INDEX launch_unclaimed ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL;
 CREATE TABLE package (
@@ -138,6 +145,13 @@ CREATE TABLE package_host (
     pin TEXT,
     PRIMARY KEY (package, host_id)
 ) STRICT;
+CREATE TABLE package_record (
+    package TEXT NOT NULL,
+    day INTEGER NOT NULL,
+    bytes INTEGER NOT NULL CHECK (bytes >= 0),
+    exceeded_at TEXT,
+    PRIMARY KEY (package, day)
+) STRICT;
 CREATE TABLE package_sidecar (
     package TEXT NOT NULL REFERENCES package (name),
     host TEXT NOT NULL,
@@ -167,6 +181,7 @@ CREATE TABLE run (
     schedule_id BLOB NOT NULL,
     status TEXT NOT NULL CHECK (status IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
     is_recovery INTEGER NOT NULL CHECK (is_recovery IN (0, 1)),
+    group_name TEXT,
     digest TEXT NOT NULL,
     grants_hash TEXT,
     context_hash TEXT,
@@ -184,6 +199,7 @@ CREATE TABLE run (
     CHECK ((finished_at IS NULL) = (status IN ('running', 'waiting')))
 ) STRICT;
 CREATE INDEX run_active ON run (schedule_id) WHERE status IN ('running', 'waiting');
+CREATE INDEX run_group ON run (group_name) WHERE status = 'running' AND group_name IS NOT NULL;
 CREATE INDEX run_launch ON run (launch_id);
 CREATE INDEX run_lease ON run (lease_until) WHERE status = 'running';
 CREATE INDEX run_retry ON run (retry_at) WHERE status = 'waiting';
