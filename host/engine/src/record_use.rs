@@ -7,12 +7,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::ctx::Ctx;
-use crate::error::Result;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::size_text;
-use campanile_store::events::{self, EventKind};
-use campanile_store::package_record::{self, DayUse};
+use campanile_store::package_record::DayUse;
 use campanile_store::task_runs::TaskRun;
 
 /// A count is written when it is so old.
@@ -79,7 +76,7 @@ impl RecordUse {
     }
 
     /// Return the counts to write now. They are pending until [`RecordUse::written`].
-    fn due(&self, now: Timestamp) -> Vec<DayUse> {
+    pub fn due(&self, now: Timestamp) -> Vec<DayUse> {
         let of_each = self.lock();
         let due = of_each.iter().filter(|(_, used)| {
             let is_old = |at| now.since(at) >= SYNC_INTERVAL;
@@ -100,7 +97,7 @@ impl RecordUse {
     }
 
     /// Note that `written` is in the database, and the sums there.
-    fn written(&self, written: &[DayUse], sums: &HashMap<String, i64>, now: Timestamp) {
+    pub fn written(&self, written: &[DayUse], sums: &HashMap<String, i64>, now: Timestamp) {
         let mut of_each = self.lock();
         for written in written {
             let Some(used) = of_each.get_mut(&written.package) else {
@@ -171,28 +168,6 @@ pub(crate) fn strip(call: &mut TaskRun) {
         *printed = String::new();
     }
     call.logs = "[]".to_owned();
-}
-
-/// Write the counts that are due.
-pub(crate) async fn sync(ctx: &Ctx, now: Timestamp) -> Result {
-    let due = ctx.record_use.due(now);
-    if due.is_empty() {
-        return Ok(());
-    }
-    let mut tx = ctx.db.write().await?;
-    let sums = package_record::add(&mut tx, &due).await?;
-    for exceeded in due.iter().filter(|used| used.exceeded) {
-        let (package, day) = (&exceeded.package, exceeded.day);
-        if package_record::mark_exceeded(&mut tx, package, day, now).await? {
-            let detail = "its tasks have used up the quota of today, and its launches fail until midnight UTC";
-            events::record(&mut tx, now, EventKind::QuotaExceeded, package, detail).await?;
-            tracing::warn!(package, "the package has used up its record quota of today");
-        }
-    }
-    tx.commit().await?;
-    ctx.record_use
-        .written(&due, &sums.into_iter().collect(), now);
-    Ok(())
 }
 
 #[cfg(test)]

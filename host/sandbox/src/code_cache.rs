@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use rustix::process::geteuid;
 use tempfile::TempDir;
 
-use crate::engine::SandboxError;
 use crate::own_files::{PathTrace, temporary_directory};
 
 /// Where a sandbox keeps compiled code.
@@ -29,7 +28,7 @@ pub(crate) struct CacheDir {
 }
 
 impl CacheDir {
-    pub(crate) fn open(cache: &CodeCache) -> Result<Option<CacheDir>, SandboxError> {
+    pub(crate) fn open(cache: &CodeCache) -> Result<Option<CacheDir>, String> {
         match cache {
             CodeCache::None => Ok(None),
             CodeCache::Temporary => CacheDir::temporary().map(Some),
@@ -46,12 +45,12 @@ impl CacheDir {
     ///
     /// Another user may have put code into a directory that this user does not own or that others can write. A temporary
     /// one is opened in its place, and `dir` is left as it is.
-    fn private(dir: &Path) -> Result<CacheDir, SandboxError> {
+    fn private(dir: &Path) -> Result<CacheDir, String> {
         let shown = dir.display();
         let failed = |error: io::Error| {
-            SandboxError(format!(
+            format!(
                 "the directory {shown} for compiled code cannot be made private: {error}; choose another directory"
-            ))
+            )
         };
         let mut builder = fs::DirBuilder::new();
         builder
@@ -73,11 +72,11 @@ impl CacheDir {
         })
     }
 
-    fn temporary() -> Result<CacheDir, SandboxError> {
+    fn temporary() -> Result<CacheDir, String> {
         let failed = |why: String| {
-            SandboxError(format!(
+            format!(
                 "there is no private directory for compiled code: {why}; name one that only this user can write as `cache_dir` under `[sandbox]`, or as the variable TMPDIR"
-            ))
+            )
         };
         let made = temporary_directory();
         let made = made.and_then(|made| Ok((made.path().canonicalize()?, made)));

@@ -75,7 +75,7 @@ pub(crate) struct Engines {
 impl Engines {
     /// Start the engine with the pool, or the other when the machine does not allow the pool.
     pub(crate) fn new(settings: &SandboxSettings) -> Result<Engines, SandboxError> {
-        let cache_dir = CacheDir::open(&settings.code_cache)?;
+        let cache_dir = CacheDir::open(&settings.code_cache).map_err(SandboxError)?;
         let pooled = LinkedEngine::new(pooled_config(settings), cache_dir.as_ref());
         if let Err(error) = &pooled {
             tracing::warn!(

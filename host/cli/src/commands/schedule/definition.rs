@@ -135,7 +135,7 @@ pub(crate) fn clear(key: &str, wanted: &mut ScheduleDefinition) {
 impl Changes {
     /// Refuse a group that the configuration does not define.
     pub(crate) fn check_group(&self, common: &Common) -> Result {
-        Ok(check_group(&self.policies, &common.config()?.groups).map_err(Failure::refused)?)
+        check_group(&self.policies, &common.config()?.groups).map_err(Failure::refused)
     }
 
     /// Return whether the part of that key is set.
