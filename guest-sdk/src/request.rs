@@ -85,6 +85,7 @@ impl Request {
         Request(Kind::Http(HttpRequest {
             scheme: scheme.into(),
             host: host.into(),
+            private: false,
             reason: None,
         }))
     }
@@ -116,6 +117,7 @@ impl Request {
             protocol,
             host,
             port,
+            private: false,
             reason: None,
         }))
     }
@@ -160,6 +162,24 @@ impl Request {
             access,
             reason: None,
         }))
+    }
+
+    /// Request that the host of an HTTP request or of a socket may be in a private network.
+    ///
+    /// Without it, the host's name leads to public addresses only. The method ignores other requests.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Request};
+    /// let package = Package::new("backup", "0.1.0").request(Request::tcp("db.internal", 5432).private());
+    /// assert_eq!(package.manifest()["requests"]["sockets"][0]["private"], true);
+    /// ```
+    pub fn private(mut self) -> Request {
+        match &mut self.0 {
+            Kind::Http(http) => http.private = true,
+            Kind::Socket(socket) => socket.private = true,
+            Kind::Directory(_) | Kind::Env(_) | Kind::Config(_) | Kind::Bucket(_) => {}
+        }
+        self
     }
 
     /// Give the operator a reason for the request, in a few words.
@@ -226,6 +246,8 @@ enum Access {
 struct HttpRequest {
     scheme: String,
     host: String,
+    #[serde(skip_serializing_if = "is_false")]
+    private: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
@@ -243,6 +265,12 @@ struct SocketRequest {
     protocol: &'static str,
     host: String,
     port: u16,
+    #[serde(skip_serializing_if = "is_false")]
+    private: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !*value
 }

@@ -8,7 +8,10 @@ use serde_json::Value;
 
 use crate::site::{Site, eventually, list, package, run, stop};
 
-on_both_empty!(every_command_prints_json_and_text);
+on_both_empty!(
+    every_command_prints_json_and_text,
+    no_text_reaches_a_terminal_with_control_characters,
+);
 
 async fn every_command_prints_json_and_text(place: Place) {
     let site = Site::new(place);
@@ -63,6 +66,57 @@ async fn every_command_prints_json_and_text(place: Place) {
             line["level"].is_string() && line["timestamp"].is_string(),
             "{line}"
         );
+    }
+}
+
+/// Controls of C0 and C1, DEL, and characters that turn the direction of writing or that nobody sees.
+const CONTROLS: [char; 8] = [
+    '\u{1b}',
+    '\u{7}',
+    '\u{9b}',
+    '\u{7f}',
+    '\u{202e}',
+    '\u{200b}',
+    '\u{feff}',
+    '\u{e0041}',
+];
+
+async fn no_text_reaches_a_terminal_with_control_characters(place: Place) {
+    let hostile = format!("a{}b", String::from_iter(CONTROLS));
+    let site = Site::new(place);
+    site.copy_package("hello");
+    site.sidecar("hello", "[[schedules]]\nevery = '1h'\n");
+    let file = site.plugin(&format!("{hostile}.wasm"));
+    std::fs::write(&file, "no package").expect("a file");
+    let mut host = site.serve();
+    let file = file.display().to_string();
+    eventually(|| match site.run(["health"]) {
+        output if output.stdout.contains("cannot be used") => Ok(()),
+        output => Err(format!("{output:?}")),
+    });
+    site.ok(["schedule", "pause", "hello", "--note", &hostile]);
+    for command in [
+        &["health"][..],
+        &["task", "check", &file],
+        &["package", "list"],
+        &["event", "list"],
+        &["schedule", "show", "hello"],
+        &["schedule", "why", "hello"],
+    ] {
+        let text = site.run(command.iter().copied());
+        let json = site.run(command.iter().copied().chain(["--json"]));
+        for output in [&text, &json] {
+            let printed = format!("{}{}", output.stdout, output.stderr);
+            assert!(!printed.contains(CONTROLS), "{command:?}: {output:?}");
+        }
+        json.json();
+    }
+    let schedule = site.json(["schedule", "show", "hello"]);
+    let quoted = Value::from(hostile).to_string();
+    assert!(schedule.to_string().contains(&quoted), "{schedule}");
+    stop(&mut host);
+    for line in host.stderr_lines() {
+        assert!(!line.contains(CONTROLS), "{line:?}");
     }
 }
 
