@@ -79,11 +79,10 @@ fn report(
     context: &str,
     trusted: Option<PathBuf>,
 ) -> Value {
+    let sidecar = plugin.with_extension("toml").display().to_string();
     let plugin = plugin.display().to_string();
-    let mut command = command(
-        folder,
-        ["task", "run", &plugin, "--context", context, "--json"],
-    );
+    let options = ["--sidecar", &sidecar, "--context", context, "--json"];
+    let mut command = command(folder, ["task", "run", &plugin].into_iter().chain(options));
     if let Some(trusted) = trusted {
         command.env("SSL_CERT_FILE", trusted);
     }

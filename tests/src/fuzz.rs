@@ -341,7 +341,9 @@ pub fn database_url(bytes: &[u8]) -> Result<()> {
     match url.parse::<DatabaseUrl>() {
         Ok(parsed) => {
             let shown = format!("{parsed} {parsed:?}");
-            assert!(!shown.contains(PASSWORD), "{url}: {shown}");
+            // Elsewhere it is no password.
+            let has_password = url.contains(&format!("//user:{PASSWORD}"));
+            assert!(!has_password || !shown.contains(PASSWORD), "{url}: {shown}");
         }
         Err(error) => check_message(&error.to_string()),
     }

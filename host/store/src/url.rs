@@ -98,6 +98,10 @@ impl FromStr for DatabaseUrl {
         match scheme {
             "sqlite" => sqlite(rest.strip_prefix("//").unwrap_or(rest)),
             "postgres" | "postgresql" => match rest.strip_prefix("//") {
+                Some(server) if !has_port(server) => invalid(
+                    "has no number as its port: write a password before `@`, and an IPv6 address in brackets"
+                        .to_owned(),
+                ),
                 Some(server) if !server.is_empty() && !text.contains(char::is_control) => {
                     Ok(DatabaseUrl::Postgres(PostgresUrl(text.to_owned())))
                 }
@@ -110,6 +114,20 @@ impl FromStr for DatabaseUrl {
             )),
         }
     }
+}
+
+/// Whether the port of an address without its scheme is a number, or is left out.
+///
+/// Without this check, an address whose `@` is missing would show its password as a port.
+fn has_port(server: &str) -> bool {
+    let after_user = server.rsplit_once('@').map_or(server, |(_, rest)| rest);
+    let place = after_user.split(['/', '?']).next().unwrap_or_default();
+    let after_address = match place.strip_prefix('[') {
+        Some(address) => address.split_once(']').map_or("", |(_, rest)| rest),
+        None => place,
+    };
+    let port = after_address.split_once(':').map(|(_, port)| port);
+    port.is_none_or(|port| port.is_empty() || port.parse::<u16>().is_ok())
 }
 
 fn sqlite(path: &str) -> Result<DatabaseUrl, InvalidDatabaseUrl> {
@@ -202,6 +220,8 @@ mod tests {
         for text in [
             "postgres://h/db",
             "postgresql://u:p@h:5432/db?sslmode=require",
+            "postgres://u:p@[::1]:5432/db",
+            "postgres://u:p@[::1]/db",
         ] {
             match text.parse() {
                 Ok(DatabaseUrl::Postgres(url)) => assert_eq!(url.expose(), text),
@@ -225,6 +245,8 @@ mod tests {
             "sqlite::memory:",
             "sqlite:x.db?mode=rwc",
             "POSTGRES://u:secret@h",
+            "postgres://u:secreth:5432/db",
+            "postgres://us@er:secreth/db",
         ] {
             let error = text.parse::<DatabaseUrl>().unwrap_err().to_string();
             assert!(
