@@ -14,6 +14,7 @@ on_both_empty!(
 
 async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
     let site = Site::with_guests(place);
+    site.configure("[groups.db]\nmax = 2\n");
     for (name, flags, output) in [
         (
             "caught-up",
@@ -40,6 +41,10 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
                 "1000",
                 "--pause-on-failure",
                 "5",
+                "--priority",
+                "9",
+                "--group",
+                "db",
             ][..],
             json!({
                 "catchup": "all",
@@ -53,6 +58,8 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
                 "end_at": "2091-01-01T00:00:00Z",
                 "max_launches": 1000,
                 "pause_on_failure": 5,
+                "priority": 9,
+                "group": "db",
             }),
         ),
         (
@@ -96,7 +103,7 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
         let shown = site.json(["schedule", "show", name]);
         assert_eq!(shown["policies"], output, "{name}");
         let effective = &shown["effective_policies"];
-        assert_eq!(keys(effective).len(), 16, "{effective:#}");
+        assert_eq!(keys(effective).len(), 18, "{effective:#}");
         for (key, value) in output.as_object().expect("an object") {
             assert_eq!(&effective[key], value, "{name}: {key}");
         }
@@ -130,6 +137,8 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
             "end_at": null,
             "max_launches": null,
             "pause_on_failure": null,
+            "priority": 5,
+            "group": null,
         })
     );
 }
@@ -191,6 +200,12 @@ async fn contradicting_policies_are_refused_with_a_hint(place: Place) {
         (
             &["--max-launches", "0"],
             &["max_launches is 0", "hint: write at least 1"],
+        ),
+        (&["--priority", "10"], &["priority is 10", "at most 9"]),
+        (&["--group", "My DB"], &["--group is \"My DB\"", "1 to 64"]),
+        (
+            &["--group", "db"],
+            &["its group `db` is not defined", "[groups.db]"],
         ),
         (
             &["--catchup", "lates"],

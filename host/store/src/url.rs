@@ -116,18 +116,23 @@ impl FromStr for DatabaseUrl {
     }
 }
 
-/// Whether the port of an address without its scheme is a number, or is left out.
+/// Whether the port of an address without its scheme is a number, or is left out, and no other `:` is in it.
 ///
-/// Without this check, an address whose `@` is missing would show its password as a port.
+/// Without this check, an address whose `@` is missing would show its password as a port or as a database.
 fn has_port(server: &str) -> bool {
     let after_user = server.rsplit_once('@').map_or(server, |(_, rest)| rest);
-    let place = after_user.split(['/', '?']).next().unwrap_or_default();
+    let before_options = after_user.split('?').next().unwrap_or_default();
+    let (place, database) = match before_options.split_once('/') {
+        Some((place, database)) => (place, database),
+        None => (before_options, ""),
+    };
     let after_address = match place.strip_prefix('[') {
         Some(address) => address.split_once(']').map_or("", |(_, rest)| rest),
         None => place,
     };
     let port = after_address.split_once(':').map(|(_, port)| port);
-    port.is_none_or(|port| port.is_empty() || port.parse::<u16>().is_ok())
+    let is_number = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
+    !database.contains(':') && port.is_none_or(is_number)
 }
 
 fn sqlite(path: &str) -> Result<DatabaseUrl, InvalidDatabaseUrl> {
@@ -247,6 +252,7 @@ mod tests {
             "POSTGRES://u:secret@h",
             "postgres://u:secreth:5432/db",
             "postgres://us@er:secreth/db",
+            "postgres:///u:secreth/db",
         ] {
             let error = text.parse::<DatabaseUrl>().unwrap_err().to_string();
             assert!(
