@@ -202,7 +202,7 @@ async fn a_missing_schema_is_reported_with_the_next_step() {
 
 #[tokio::test]
 async fn an_invalid_address_is_refused_and_its_password_is_not_printed() {
-    let url = DatabaseUrl::from_str("postgres://app:secret@dbserver:port/x").unwrap();
+    let url = DatabaseUrl::from_str("postgres://app:secret@dbserver:99/x?sslmode=nope").unwrap();
     let refused = Db::open(&url).await;
     assert!(matches!(refused, Err(DbError::Refused(_))));
     assert_eq!(

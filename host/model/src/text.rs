@@ -21,7 +21,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 pub fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text.trim()).map_err(|_| {
         format!(
-            "is \"{text}\", which is not a duration: write a number with a unit, such as \"30s\" or \"5m\""
+            "is {text:?}, which is not a duration: write a number with a unit, such as \"30s\" or \"5m\""
         )
     })
 }
@@ -37,14 +37,14 @@ pub fn duration_within(text: &str, least: Duration, most: Duration) -> Result<Du
 }
 
 fn out_of_bounds(least: &str, most: &str, text: &str) -> String {
-    format!("must be from \"{least}\" to \"{most}\", not \"{text}\"")
+    format!("must be from \"{least}\" to \"{most}\", not {text:?}")
 }
 
 /// Read a number of bytes such as `64MiB`; the error reads as that of [`duration`] does.
 pub fn size(text: &str) -> Result<u64, String> {
     let size = text.trim().parse().map(|ByteSize(bytes)| bytes);
     size.map_err(|_| {
-        format!("is \"{text}\", which is not a size: write a number with a unit, such as \"64MiB\"")
+        format!("is {text:?}, which is not a size: write a number with a unit, such as \"64MiB\"")
     })
 }
 

@@ -506,7 +506,7 @@ fn limited_duration(text: &str) -> Result<Duration, String> {
     match duration(text)? {
         span if span <= DURATION_MAX => Ok(span),
         _ => Err(format!(
-            "is \"{text}\", longer than ten years: write a shorter time"
+            "is {text:?}, longer than ten years: write a shorter time"
         )),
     }
 }
