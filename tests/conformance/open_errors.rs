@@ -207,6 +207,6 @@ async fn an_invalid_address_is_refused_and_its_password_is_not_printed() {
     assert!(matches!(refused, Err(DbError::Refused(_))));
     assert_eq!(
         message(refused, "dbserver", "HOST"),
-        "postgres://app:***@HOST:port/x: invalid port number; write postgres://user:password@host:port/name"
+        "postgres://app:***@HOST:99/x?sslmode=nope: error with configuration: unknown value \"nope\" for `ssl_mode`; write postgres://user:password@host:port/name"
     );
 }

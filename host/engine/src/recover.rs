@@ -97,6 +97,15 @@ pub fn recovery_action(
 pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     let limits = &ctx.settings.recovery;
     let lease = ctx.settings.lease;
+    // A launch that waits for capacity is late, not lost: only capacity that was free for the whole threshold counts.
+    let unclaimed_since = match ctx.capacity.is_free_for(limits.lost_threshold, now) {
+        true => now.minus(limits.lost_threshold),
+        false => Timestamp::EPOCH,
+    };
+    let mut reader = ctx.db.read().await?;
+    let orphaned = recovery::has_orphaned_launches(&mut reader, ctx.host, unclaimed_since);
+    let mut has_launches = orphaned.await?;
+    drop(reader);
     let mut tx = ctx.db.write().await?;
     if ctx.heartbeats.may_declare_dead(now, lease) {
         let dead = hosts::mark_silent_dead(&mut tx, now.minus(lease), now).await?;
@@ -106,18 +115,18 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
             events::record(&mut tx, now, EventKind::HostDied, &host.name, &detail).await?;
         }
         if !dead.is_empty() {
+            has_launches = true;
             forget_packages(&mut tx, now).await?;
         }
     }
     let retry_before = now.minus(limits.age_max);
     let runs = recovery::orphaned_runs(&mut tx, now, retry_before, ORPHANS_MAX).await?;
-    // A launch that waits for capacity is late, not lost: only capacity that was free for the whole threshold counts.
-    let unclaimed_since = match ctx.capacity.is_free_for(limits.lost_threshold, now) {
-        true => now.minus(limits.lost_threshold),
-        false => Timestamp::EPOCH,
+    let launches = match has_launches {
+        true => {
+            recovery::orphaned_launches(&mut tx, ctx.host, unclaimed_since, ORPHANS_MAX).await?
+        }
+        false => Vec::new(),
     };
-    let launches =
-        recovery::orphaned_launches(&mut tx, ctx.host, unclaimed_since, ORPHANS_MAX).await?;
     let more = runs.len().max(launches.len()) as i64 == ORPHANS_MAX;
 
     let orphans = [runs, launches].concat();

@@ -38,7 +38,7 @@ pub struct Document<'t> {
     text: &'t str,
     is_toml: bool,
     root: Cow<'t, Map<String, Value>>,
-    /// The byte offset of each value, by its path.
+    /// The byte offset of each value whose path has at most [`PATH_BYTES_MAX`], by its path.
     places: BTreeMap<String, usize>,
     /// The paths of TOML's own dates, which [`Document::root`] holds as text.
     dates: BTreeSet<String>,
@@ -108,7 +108,11 @@ impl<'t> Document<'t> {
     ) -> Result<Map<String, Value>, Error> {
         let mut map = Map::new();
         for (key, value) in table {
-            let path = child_path(path, key.get_ref());
+            let path = match path.len() + key.get_ref().len() > PATH_BYTES_MAX {
+                // Errors name the nearest table around it.
+                true => path.to_owned(),
+                false => child_path(path, key.get_ref()),
+            };
             let offset = match value.get_ref() {
                 // A header `[a.b]` mentions `a`, too, but the header of `a` may stand elsewhere.
                 DeValue::Table(_) => value.span().start,
@@ -126,7 +130,7 @@ impl<'t> Document<'t> {
         offset: usize,
         value: &Spanned<DeValue<'_>>,
     ) -> Result<Value, Error> {
-        self.places.insert(path.to_owned(), offset);
+        self.places.entry(path.to_owned()).or_insert(offset);
         let unfit = |what: String| self.error_at(offset, format!("`{path}` holds {what}"));
         Ok(match value.get_ref() {
             DeValue::String(text) => Value::from(text.as_ref()),
@@ -149,7 +153,11 @@ impl<'t> Document<'t> {
                 let items = list.iter().enumerate();
                 items
                     .map(|(index, item)| {
-                        self.convert(&format!("{path}[{index}]"), item.span().start, item)
+                        let path = match path.len() < PATH_BYTES_MAX {
+                            true => format!("{path}[{index}]"),
+                            false => path.to_owned(),
+                        };
+                        self.convert(&path, item.span().start, item)
                     })
                     .collect::<Result<_, _>>()?
             }
@@ -159,11 +167,13 @@ impl<'t> Document<'t> {
 
     /// Return the place of `path`, or of the nearest table around it.
     fn offset_of(&self, path: &str) -> usize {
-        let around = path.rfind(['.', '[']).map(|end| &path[..end]);
-        match (self.places.get(path), around) {
-            (Some(offset), _) => *offset,
-            (None, Some(around)) => self.offset_of(around),
-            (None, None) => 0,
+        let mut around = path;
+        loop {
+            match (self.places.get(around), around.rfind(['.', '['])) {
+                (Some(offset), _) => return *offset,
+                (None, Some(end)) => around = &around[..end],
+                (None, None) => return 0,
+            }
         }
     }
 
@@ -482,6 +492,10 @@ impl<'d> Section<'d> {
         }));
     }
 }
+
+/// The longest path that is remembered with its place. Without a bound, one long key would be repeated for each entry
+/// below it.
+const PATH_BYTES_MAX: usize = 1024;
 
 fn child_path(path: &str, key: &str) -> String {
     match path {

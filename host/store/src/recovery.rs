@@ -76,6 +76,18 @@ macro_rules! orphan_columns {
     };
 }
 
+/// The launches of [`orphaned_launches`], for a host and an instant.
+macro_rules! orphaned_launches {
+    () => {
+        " FROM launch l JOIN schedule s ON s.id = l.schedule_id
+            LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
+        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.schedule_id IS NOT NULL AND l.status = 'open'
+            AND (h.end_reason = 'died' OR (l.fire_time < $2 AND l.decided_at < $2
+                AND (l.recovered_at IS NULL OR l.recovered_at < $2) AND (l.opened_at IS NULL OR l.opened_at < $2)
+                AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $1))))"
+    };
+}
+
 statements! {
     const LOSE_RUN: Batch = Batch::new(
         "UPDATE run SET status = 'lost', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'lost', message = v.column3
@@ -114,16 +126,15 @@ statements! {
     // Launches of a dead host, and launches that were unclaimed since before $2 although a host with the package had
     // capacity. Launches whose package is missing come last, so that they do not hold up the others.
     pub async fn orphaned_launches(host: HostId, unclaimed_since: Timestamp, limit: i64) -> Vec<OrphanedLaunch> = rows locking!(
-        concat!(orphan_columns!(), "CASE WHEN h.end_reason = 'died' THEN 'deciding_host_died' ELSE 'not_claimed' END AS cause
-        FROM launch l JOIN schedule s ON s.id = l.schedule_id
-            LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
-        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.schedule_id IS NOT NULL AND l.status = 'open'
-            AND (h.end_reason = 'died' OR (l.fire_time < $2 AND l.decided_at < $2
-                AND (l.recovered_at IS NULL OR l.recovered_at < $2) AND (l.opened_at IS NULL OR l.opened_at < $2)
-                AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $1))))
-        ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3"),
+        concat!(orphan_columns!(), "CASE WHEN h.end_reason = 'died' THEN 'deciding_host_died' ELSE 'not_claimed' END AS cause",
+        orphaned_launches!(), " ORDER BY p.missing_since IS NOT NULL, l.fire_time LIMIT $3"),
         "FOR UPDATE OF l SKIP LOCKED"
     );
+
+    /// Return whether [`orphaned_launches`] would return any. It reads every launch without a run, of which there may be a
+    /// million, so it is asked before a transaction that writes begins.
+    pub async fn has_orphaned_launches(host: HostId, unclaimed_since: Timestamp) -> bool = one_value
+        concat!("SELECT EXISTS (SELECT 1", orphaned_launches!(), ")");
 
     /// Return the unclaimed launches of earlier starts that `host` has recovered: each with its schedule's name and slot.
     pub async fn unclaimed_startups(host: HostId) -> Vec<(LaunchId, String, Timestamp)> = rows

@@ -507,3 +507,17 @@ fn the_reference_has_the_keys_that_are_read() {
         assert!(is_listed || key == "grants", "{key}");
     }
 }
+
+#[test]
+fn long_keys_cost_no_more_than_their_text() {
+    let entries: String = (0..20_000)
+        .map(|number| format!("{number:x}=0\n"))
+        .collect();
+    let long = "k".repeat(500_000);
+    let sidecar = read(&format!("[context.{long}]\n{entries}")).unwrap();
+    assert_eq!(sidecar.context[&long].as_object().unwrap().len(), 20_000);
+    // A mistake below a long key is still an error, and not a stack overflow.
+    let dots = ".".repeat(500_000);
+    let error = read(&format!("[context.\"{dots}\"]\na = nan\n")).unwrap_err();
+    assert!(error.contains("JSON cannot express"), "{error}");
+}
