@@ -52,8 +52,8 @@ pub struct Scan<A = Artifact> {
     listing: Listing,
     /// In alphabetical order.
     names: VecDeque<String>,
-    /// The names whose code must be loaded first, which may take long.
-    to_load: VecDeque<String>,
+    /// The names whose code must be loaded first, which may take long, and whether it was loaded before.
+    to_load: Vec<(String, bool)>,
     found: VecDeque<Change<A>>,
 }
 
@@ -115,14 +115,14 @@ impl<L: Loader> PluginsFolder<L> {
         Some(Scan {
             listing,
             names,
-            to_load: VecDeque::new(),
+            to_load: Vec::new(),
             found: VecDeque::new(),
         })
     }
 
     /// Return the next difference between the folder and the `active` packages; `None` when no further one is known.
     ///
-    /// Files that must be loaded are loaded beside the caller, two at a time. While [`PluginsFolder::is_loading`], more
+    /// Files that must be loaded are loaded beside the caller, two at a time, and more of those that were loaded before. While [`PluginsFolder::is_loading`], more
     /// differences follow: scan again after [`PluginsFolder::load_ended`]. One slow file therefore delays no other.
     ///
     /// Activates nothing. The next scan finds an addition, an update or a removal again if it was not applied, without
@@ -138,8 +138,10 @@ impl<L: Loader> PluginsFolder<L> {
             }
             let (name, may_load) = match scan.names.pop_front() {
                 Some(name) => (name, false),
-                None if self.loads.has_room() => (scan.to_load.pop_front()?, true),
-                None => return None,
+                None => {
+                    let next = self.loads.next_of(&scan.to_load)?;
+                    (scan.to_load.remove(next).0, true)
+                }
             };
             self.reconcile(name, scan, active, may_load).await;
         }
@@ -274,7 +276,7 @@ impl<L: Loader> PluginsFolder<L> {
                     scan.found.extend(active.map(Change::Restored));
                 }
             }
-            Err(Unresolved::NotLoaded) => scan.to_load.push_back(name.clone()),
+            Err(Unresolved::NotLoaded { is_known }) => scan.to_load.push((name.clone(), is_known)),
             Err(Unresolved::Loading) => {}
             Err(Unresolved::Unstable) => {
                 for name in &names {

@@ -13,6 +13,7 @@ use super::Manifest;
 use super::files::off_thread;
 use super::package::Compiled;
 use campanile_model::clock::Clock;
+use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::printable_line;
 use campanile_sandbox::{Artifact, Sandbox, SandboxSettings};
 
@@ -25,8 +26,8 @@ mod verdicts;
 
 pub use child::load_in_this_process;
 pub use exchange::LoadLimits;
-pub use process::LOADS_MAX;
 use process::LoadProcesses;
+pub use process::{KNOWN_LOADS_MAX, LOADS_MAX};
 
 /// Whether a failure that is on record counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,9 @@ pub type Loaded<A> = (Arc<A>, Option<Value>);
 pub trait Loader: Send + Sync + 'static {
     /// Compiled code.
     type Artifact: Send + Sync + 'static;
+
+    /// Whether the file with this digest was loaded before, so that it needs no child process.
+    fn is_known(&self, digest: &ArtifactDigest) -> impl Future<Output = bool> + Send;
 
     /// Check and compile `bytes`, the file of the package `name`, and read its description. The error is one sentence.
     fn load(
@@ -114,6 +118,13 @@ impl PackageLoader {
 
 impl Loader for PackageLoader {
     type Artifact = Artifact;
+
+    async fn is_known(&self, digest: &ArtifactDigest) -> bool {
+        match &self.processes {
+            Some(processes) => processes.is_known(digest).await,
+            None => false,
+        }
+    }
 
     async fn load(
         &self,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::loader::LOADS_MAX;
+use crate::loader::{KNOWN_LOADS_MAX, LOADS_MAX};
 use crate::package::Compiled;
 use campanile_model::ids::ArtifactDigest;
 
@@ -16,9 +16,15 @@ type LoadResult<A> = Result<Compiled<A>, String>;
 pub(super) struct Loads<A> {
     tasks: JoinSet<LoadResult<A>>,
     running: BTreeMap<String, Running>,
+    /// How many loads were started, and the number of the last one of each name. A file that changes again and again does
+    /// not keep others waiting.
+    started: u64,
+    last_start: BTreeMap<String, u64>,
 }
 
 struct Running {
+    /// Whether it needs no child process.
+    is_known: bool,
     digest: ArtifactDigest,
     since: Instant,
     task: AbortHandle,
@@ -29,12 +35,24 @@ impl<A: Send + Sync + 'static> Loads<A> {
         Loads {
             tasks: JoinSet::new(),
             running: BTreeMap::new(),
+            started: 0,
+            last_start: BTreeMap::new(),
         }
     }
 
-    /// Whether another load may start now.
-    pub(super) fn has_room(&self) -> bool {
-        self.running.len() < LOADS_MAX
+    /// Whether another load may start now: one of a file that was loaded before, or of another.
+    pub(super) fn has_room(&self, is_known: bool) -> bool {
+        let running = self.running.values();
+        let like_it = running.filter(|running| running.is_known == is_known);
+        like_it.count() < if is_known { KNOWN_LOADS_MAX } else { LOADS_MAX }
+    }
+
+    /// Return which of `waiting` is to be loaded next: of those for which there is room, the one whose last load was started
+    /// longest ago.
+    pub(super) fn next_of(&self, waiting: &[(String, bool)]) -> Option<usize> {
+        let may_start = |place: &usize| self.has_room(waiting[*place].1);
+        let last_start = |place: &usize| self.last_start.get(&waiting[*place].0).copied();
+        (0..waiting.len()).filter(may_start).min_by_key(last_start)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -51,11 +69,14 @@ impl<A: Send + Sync + 'static> Loads<A> {
     pub(super) fn start(
         &mut self,
         name: &str,
-        digest: ArtifactDigest,
+        (digest, is_known): (ArtifactDigest, bool),
         load: impl Future<Output = LoadResult<A>> + Send + 'static,
     ) {
         self.stop(name);
+        self.started += 1;
+        self.last_start.insert(name.to_owned(), self.started);
         let running = Running {
+            is_known,
             digest,
             since: Instant::now(),
             task: self.tasks.spawn(load),

@@ -59,7 +59,7 @@ pub(super) enum Unresolved {
     /// A file changed meanwhile; the next scan reads it.
     Unstable,
     /// The file must be loaded, and the caller did not allow it.
-    NotLoaded,
+    NotLoaded { is_known: bool },
     /// The file is being loaded.
     Loading,
     /// A sentence that says why the files cannot be used.
@@ -108,8 +108,11 @@ impl<L: Loader> PluginsFolder<L> {
             (Some(active), _) if active.digest == digest => active.compiled(),
             (_, Some((of, loaded))) if *of == digest => loaded.clone()?,
             _ if self.loads.is_running(name, &digest) => return Err(Unresolved::Loading),
-            _ if !may_load => return Err(Unresolved::NotLoaded),
             _ => {
+                let is_known = self.loader.is_known(&digest).await;
+                if !may_load {
+                    return Err(Unresolved::NotLoaded { is_known });
+                }
                 let (bytes, now) = self.read(&path, stamp).await?;
                 if now != digest {
                     return Err(Unresolved::Unstable);
@@ -120,7 +123,7 @@ impl<L: Loader> PluginsFolder<L> {
                 };
                 let (loader, package) = (Arc::clone(&self.loader), name.to_owned());
                 let load = async move { load(&*loader, &package, bytes, attempt).await };
-                self.loads.start(name, digest, load);
+                self.loads.start(name, (digest, is_known), load);
                 return Err(Unresolved::Loading);
             }
         };

@@ -21,6 +21,8 @@ use crate::files::off_thread;
 
 /// Loads that run at the same time. With two, one slow file does not stop the others.
 pub const LOADS_MAX: usize = 2;
+/// Loads at the same time of files that were loaded before. Each holds its file, and the host reads its code from the cache.
+pub const KNOWN_LOADS_MAX: usize = 8;
 /// The longest verdict. A description has at most 256 KiB, which JSON may escape.
 const VERDICT_BYTES_MAX: u64 = 2 << 20;
 /// How much of what the process writes to stderr is read.
@@ -107,6 +109,12 @@ impl LoadProcesses {
             attempt == Attempt::First || matches!(verdict, Verdict::Loaded { .. })
         };
         Ok(known.filter(counts))
+    }
+
+    /// Whether a verdict says that the file with this digest can be loaded.
+    pub(super) async fn is_known(&self, digest: &ArtifactDigest) -> bool {
+        let verdict = self.known(digest, Attempt::First).await;
+        matches!(verdict, Ok(Some(Verdict::Loaded { .. })))
     }
 
     /// Run one process for one file.

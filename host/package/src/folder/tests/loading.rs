@@ -64,3 +64,34 @@ async fn changes_without_compiling_come_first_and_each_when_it_is_found() {
     assert!(last.starts_with("rejected a"), "{last}");
     assert_eq!(scene.loads(), before + 1);
 }
+
+#[tokio::test]
+async fn a_file_that_was_loaded_before_does_not_wait_for_slow_ones() {
+    let mut scene = Scene::new();
+    for name in ["a", "b", "c"] {
+        scene.write(&format!("{name}.wasm"), "good and slow");
+    }
+    scene.write("known.wasm", "good and known");
+    scene.scan_once().await;
+    scene.folder.load_ended().await;
+    let added = format!("added known@{}", short("good and known"));
+    assert_eq!(scene.scan_once().await, [added]);
+}
+
+#[tokio::test]
+async fn files_that_change_again_and_again_keep_no_other_waiting() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good 1 slow");
+    scene.write("b.wasm", "good 2 slow");
+    scene.write("c.wasm", "good");
+    scene.scan_once().await;
+    // Both are replaced while they are loaded.
+    scene.write("a.wasm", "good 3 slow");
+    scene.write("b.wasm", "good 4 slow");
+    scene.scan_once().await;
+    scene.fake.slow_ends.add_permits(1);
+    scene.folder.load_ended().await;
+    scene.scan_once().await;
+    let loading: Vec<&str> = scene.folder.loading().map(|(name, _)| name).collect();
+    assert!(loading.contains(&"c"), "{loading:?}");
+}

@@ -46,3 +46,31 @@ async fn a_sidecar_that_others_can_write_is_rejected_until_they_cannot() {
     let active = scene.active.get("a").unwrap();
     assert!(!active.sidecar.grants.env.is_empty());
 }
+
+#[test]
+fn a_missing_folder_is_an_error_with_a_hint() {
+    let root = tempfile::tempdir().unwrap();
+    let rules = HostRules {
+        limits: Limits::default(),
+        memory_bytes_most: 0,
+        env: |_| None,
+        own_paths: Vec::new(),
+        foreign_writers: ForeignWriters::default(),
+        secrets: BTreeSet::new(),
+        groups: Default::default(),
+        policy: Policy::default(),
+    };
+    let open = |name: &str| {
+        PluginsFolder::open(
+            &root.path().join(name),
+            Arc::new(Fake::new()),
+            rules.clone(),
+        )
+        .err()
+        .map(|error| error.to_string())
+        .unwrap()
+    };
+    assert!(open("plugins").ends_with("does not exist: create it, or name another with --plugins"));
+    fs::write(root.path().join("file"), "").unwrap();
+    assert!(open("file").contains("is not a directory"));
+}
