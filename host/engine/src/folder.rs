@@ -111,11 +111,8 @@ pub(crate) async fn scan_at_start(ctx: &Ctx, folder: &mut PluginsFolder) -> Resu
     match tokio::time::timeout(START_WAIT, scan_and_load(ctx, folder)).await {
         Ok(scanned) => scanned,
         Err(_) => {
-            let slow: Vec<String> = (folder.loading())
-                .map(|(name, _)| name.to_owned())
-                .collect();
-            for name in slow {
-                tracing::warn!(package = %name, "the file is still being loaded; the host starts without it");
+            for name in folder.unloaded() {
+                tracing::warn!(package = %name, "the file is not loaded yet; the host starts without it");
                 restore_from_db(ctx, folder, &name).await?;
             }
             Ok(())

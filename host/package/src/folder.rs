@@ -39,6 +39,8 @@ pub struct PluginsFolder<L: Loader = PackageLoader> {
     files: BTreeMap<String, KnownFiles<L::Artifact>>,
     /// The loads that run now, also between scans.
     loads: Loads<L::Artifact>,
+    /// The names whose files wait to be loaded.
+    waiting: BTreeSet<String>,
     /// The sidecars without a package that the log has a warning of.
     orphans: BTreeSet<String>,
     /// The files that other users can write and that the log has a warning of.
@@ -74,6 +76,7 @@ impl<L: Loader> PluginsFolder<L> {
             settled: Listing::new(),
             files: BTreeMap::new(),
             loads: Loads::new(),
+            waiting: BTreeSet::new(),
             orphans: BTreeSet::new(),
             foreign: BTreeSet::new(),
             unusable: None,
@@ -165,6 +168,12 @@ impl<L: Loader> PluginsFolder<L> {
         }
     }
 
+    /// List the packages whose files are being loaded, or wait for it.
+    pub fn unloaded(&self) -> BTreeSet<String> {
+        let loading = self.loads.list().map(|(name, _)| name.to_owned());
+        loading.chain(self.waiting.iter().cloned()).collect()
+    }
+
     /// List the packages whose files are being loaded, and since when.
     pub fn loading(&self) -> impl Iterator<Item = (&str, Instant)> {
         self.loads.list()
@@ -243,6 +252,7 @@ impl<L: Loader> PluginsFolder<L> {
         active: &Packages<L::Artifact>,
         may_load: bool,
     ) {
+        self.waiting.remove(&name);
         let active = active.get(&name);
         let names = files::ENDS.map(|end| format!("{name}{end}"));
         let [wasm_name, sidecar_name, signature_name] = &names;
@@ -276,7 +286,10 @@ impl<L: Loader> PluginsFolder<L> {
                     scan.found.extend(active.map(Change::Restored));
                 }
             }
-            Err(Unresolved::NotLoaded { is_known }) => scan.to_load.push((name.clone(), is_known)),
+            Err(Unresolved::NotLoaded { is_known }) => {
+                self.waiting.insert(name.clone());
+                scan.to_load.push((name.clone(), is_known));
+            }
             Err(Unresolved::Loading) => {}
             Err(Unresolved::Unstable) => {
                 for name in &names {

@@ -73,6 +73,8 @@ async fn a_file_that_was_loaded_before_does_not_wait_for_slow_ones() {
     }
     scene.write("known.wasm", "good and known");
     scene.scan_once().await;
+    let unloaded: Vec<String> = scene.folder.unloaded().into_iter().collect();
+    assert_eq!(unloaded, ["a", "b", "c", "known"]);
     scene.folder.load_ended().await;
     let added = format!("added known@{}", short("good and known"));
     assert_eq!(scene.scan_once().await, [added]);
