@@ -116,15 +116,15 @@ fn a_directory_above_a_link_on_the_way_to_any_file_of_the_host_is_never_granted_
 fn a_directory_through_which_a_linked_sidecar_leads_is_never_granted_for_writing() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path().canonicalize().unwrap();
-    for folder in ["plugins", "shared/deep", "free"] {
+    for folder in ["plugins", "elsewhere/deep", "free"] {
         fs::create_dir_all(root.join(folder)).unwrap();
     }
     let plugins = root.join("plugins");
-    fs::write(root.join("shared/deep/other.toml"), "").unwrap();
+    fs::write(root.join("elsewhere/deep/other.toml"), "").unwrap();
     let grant = |host: &str| grant(&plugins, Vec::new(), &root.join(host), "write");
-    grant("shared").unwrap();
-    symlink("../shared/deep/other.toml", plugins.join("other.toml")).unwrap();
-    for host in ["shared", "shared/deep"] {
+    grant("elsewhere").unwrap();
+    symlink("../elsewhere/deep/other.toml", plugins.join("other.toml")).unwrap();
+    for host in ["elsewhere", "elsewhere/deep"] {
         let refused = grant(host).unwrap_err();
         assert!(refused.contains("other.toml"), "{refused}");
     }
