@@ -514,6 +514,7 @@ async fn read_everything(tx: &mut Tx, now: Timestamp) -> StepResult {
         text(&runs::list(tx, None, 20).await),
         text(&schedules::list(tx, None, None).await),
         text(&claims::next_wake(tx, now).await),
+        text(&claims::next_wake_of_groups(tx, now).await),
         text(&schedules::next_due(tx).await),
         text(&events::list(tx, 30).await),
         text(&changes::counter(tx).await),

@@ -15,39 +15,84 @@ use crate::fixtures::schedule_id;
 use crate::host_steps::clock_time;
 use crate::serving::{self, GUESTS, settings};
 
-on_both!(a_package_that_prints_too_much_fails_until_midnight);
+on_both!(
+    a_package_that_prints_too_much_fails_until_midnight,
+    proposed_schedules_pause_when_their_launches_use_up_the_quota,
+);
 
 const QUOTA: u64 = 100 << 10;
 
-/// A task prints 40 KB each minute, so the third call of the day exceeds 100 KiB.
-async fn a_package_that_prints_too_much_fails_until_midnight(test: TestDb) {
-    let clock = Clock::simulated(clock_time("23:50:00"));
-    let settings = Settings {
+fn with_quota(bytes: u64) -> Settings {
+    Settings {
         quota: Quota {
-            record_bytes_per_day: QUOTA,
+            record_bytes_per_day: bytes,
             ..Quota::default()
         },
         ..settings(8)
-    };
-    let (engine, _lock) = serving::start(&test, &clock, settings, GUESTS).await;
-    let id = schedule_id(1);
+    }
+}
+
+/// Insert a schedule that is due each minute from 23:51 on, and whose task gives `bytes` bytes.
+async fn insert_schedule(test: &TestDb, id: u128, origin: Origin, bytes: u64) {
     let definition = Revision {
-        schedule_id: id,
+        schedule_id: schedule_id(id),
         revision: 1,
-        name: "flood".to_owned(),
+        name: format!("flood-{id}"),
         package: "guests".to_owned(),
         task: Some("big_output".to_owned()),
         policies: "{}".to_owned(),
-        context: r#"{"bytes": 40000}"#.to_owned(),
+        context: format!(r#"{{"bytes": {bytes}}}"#),
         since: clock_time("23:50:00"),
         rule: RuleText::new(RuleKind::Cron, "* * * * *", "UTC"),
     };
     let first = Some(clock_time("23:51:00"));
     let mut tx = test.write().await;
-    schedules::insert(&mut tx, &definition, Origin::Operator, first)
+    schedules::insert(&mut tx, &definition, origin, first)
         .await
         .unwrap();
     tx.commit().await.unwrap();
+}
+
+/// Each launch of a proposed schedule counts 1 KiB, so the third exceeds 3 KiB together with the outputs.
+async fn proposed_schedules_pause_when_their_launches_use_up_the_quota(test: TestDb) {
+    let clock = Clock::simulated(clock_time("23:50:00"));
+    let (engine, _lock) = serving::start(&test, &clock, with_quota(3 << 10), GUESTS).await;
+    insert_schedule(&test, 1, Origin::Package, 10).await;
+    insert_schedule(&test, 2, Origin::Operator, 10).await;
+    let state = async || {
+        let mut tx = test.read().await;
+        let found = schedules::state(&mut tx, schedule_id(1)).await.unwrap();
+        found.unwrap()
+    };
+    let mut now = clock_time("23:51:00");
+    for expected in [2, 2, 2, 1, 1] {
+        clock.advance_to(now);
+        assert_eq!(engine.tick(now).await.unwrap().finished, expected, "{now}");
+        now = now.plus(Duration::from_secs(60));
+    }
+    let paused = state().await;
+    assert!(!paused.enabled);
+    let midnight = clock_time("00:00:00").plus(Duration::from_secs(24 * 3600));
+    assert_eq!(paused.paused_until, Some(midnight));
+    assert_eq!(paused.paused_by.as_deref(), Some("quota"));
+    let note = paused.pause_note.unwrap();
+    assert!(note.contains("3KiB a day is their quota"), "{note}");
+    let mut tx = test.read().await;
+    let of_proposed = launches::of_schedule(&mut tx, schedule_id(1), 10).await;
+    assert_eq!(of_proposed.unwrap().len(), 3);
+    drop(tx);
+
+    clock.advance_to(midnight);
+    // The pause ends, and the slot of midnight is decided.
+    assert_eq!(engine.tick(midnight).await.unwrap().finished, 2);
+    assert!(state().await.enabled);
+}
+
+/// A task prints 40 KB each minute, so the third call of the day exceeds 100 KiB.
+async fn a_package_that_prints_too_much_fails_until_midnight(test: TestDb) {
+    let clock = Clock::simulated(clock_time("23:50:00"));
+    let (engine, _lock) = serving::start(&test, &clock, with_quota(QUOTA), GUESTS).await;
+    insert_schedule(&test, 1, Origin::Operator, 40_000).await;
 
     let mut now = clock_time("23:51:00");
     let mut minute = async || {

@@ -288,7 +288,9 @@ async fn the_next_wake_knows_launches_of_groups(test: TestDb) {
     insert(&test, &in_group("files", of_package("b", 2, 20, 30))).await;
     let mut tx = test.read().await;
     for (now, next) in [(10, Some(20)), (25, Some(26)), (30, Some(40)), (41, None)] {
-        let found = claims::next_wake(&mut tx, fixtures::at(now)).await.unwrap();
+        let found = claims::next_wake_of_groups(&mut tx, fixtures::at(now))
+            .await
+            .unwrap();
         assert_eq!(found, next.map(fixtures::at), "{now}");
     }
 }

@@ -11,12 +11,17 @@ use crate::shares::Shares;
 use campanile_model::clock::Timestamp;
 use campanile_package::Quota;
 
+/// How often a host without concurrency groups looks for launches of some, which another host defines.
+const UNDEFINED_GROUPS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// One permit for each run at the same time.
 pub(crate) struct Capacity {
     permits: Arc<Semaphore>,
     shares: Arc<Mutex<Shares>>,
     /// Set while launches wait although they are due. Then the host divides what is free between packages.
     pub(crate) is_short: AtomicBool,
+    /// When a host without concurrency groups may look for launches of some again, in microseconds.
+    groups_due_at: AtomicI64,
     total: u32,
     /// When no permit was free for the last time, in microseconds; at first the time of the start.
     full_at: AtomicI64,
@@ -43,6 +48,7 @@ impl Capacity {
             permits: Arc::new(Semaphore::new(total)),
             shares: Arc::default(),
             is_short: AtomicBool::new(false),
+            groups_due_at: AtomicI64::new(0),
             total: u32::try_from(total).unwrap_or(u32::MAX),
             full_at: AtomicI64::new(now.micros()),
         }
@@ -74,6 +80,16 @@ impl Capacity {
             package: package.to_owned(),
             proposed,
         })
+    }
+
+    /// Whether it is time to look for launches of groups that this host does not define. There are hardly ever any.
+    pub(crate) fn may_look_for_groups(&self, now: Timestamp) -> bool {
+        let is_due = now.micros() >= self.groups_due_at.load(Ordering::Relaxed);
+        if is_due {
+            let next = now.plus(UNDEFINED_GROUPS_INTERVAL);
+            self.groups_due_at.store(next.micros(), Ordering::Relaxed);
+        }
+        is_due
     }
 
     /// Note that at `now` every permit is taken, or will be in a moment, or that launches may not have the free ones.

@@ -22,6 +22,8 @@ pub(crate) struct Chosen {
     pub open: Vec<ClaimedLaunch>,
     /// Whether launches stay behind that are due and that this host may not take now.
     pub is_short: bool,
+    /// Whether no more can be taken until a permit is given back or another launch is due.
+    pub is_all: bool,
     /// When the next launch of a package is allowed that has begun too many in this second.
     pub wait: Option<Duration>,
 }
@@ -127,7 +129,10 @@ impl Choice<'_> {
 
     /// Choose retries and launches of concurrency groups.
     async fn groups(&mut self, tx: &mut Tx) -> Result {
-        let now = self.now;
+        let (ctx, now) = (self.ctx, self.now);
+        if ctx.settings.groups.is_empty() && !ctx.capacity.may_look_for_groups(now) {
+            return Ok(());
+        }
         let classes = claims::waiting_groups(tx, now).await?;
         let mut groups = claims::groups_with_retries(tx, now).await?;
         groups.extend(classes.iter().map(|class| class.name.clone()));
@@ -187,8 +192,12 @@ impl Choice<'_> {
             (&*classes[0].name, only_proposed)
         });
         let waiting: Vec<(&str, bool)> = waiting.collect();
+        self.chosen.is_all = true;
         for (classes, given) in of_each.iter().zip(self.divide(&waiting)) {
+            let before = self.chosen.len();
             self.launches_of(tx, classes, given).await?;
+            // Others may have what this package leaves.
+            self.chosen.is_all &= self.chosen.len() - before == given;
         }
         Ok(())
     }

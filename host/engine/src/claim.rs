@@ -50,17 +50,20 @@ impl Service for Dispatcher {
             ctx.trouble.report("releasing queued launches", &error);
         }
         let claimed = claim(ctx, now).await?;
-        if claimed.runs.is_empty() {
-            let next = until_next_launch(ctx, now).await;
-            return Ok(Next::After(
-                claimed.wait.map_or(next, |wait| wait.min(next)),
-            ));
+        if !claimed.runs.is_empty() {
+            ctx.trouble.end();
         }
-        ctx.trouble.end();
+        let is_all = claimed.runs.is_empty() || claimed.is_all;
         for work in claimed.runs {
             self.spawn_run(ctx, work);
         }
-        Ok(Next::AtOnce)
+        if !is_all {
+            return Ok(Next::AtOnce);
+        }
+        let next = until_next_launch(ctx, now).await;
+        Ok(Next::After(
+            claimed.wait.map_or(next, |wait| wait.min(next)),
+        ))
     }
 
     async fn woken(&mut self, ctx: &Ctx) {
@@ -105,17 +108,28 @@ impl Dispatcher {
 
 /// Return how long to sleep after `now`: until the next fire time or retry on record, at most [`DISPATCH_INTERVAL`].
 async fn until_next_launch(ctx: &Ctx, now: Timestamp) -> Duration {
-    let next = async { claims::next_wake(&mut ctx.db.read().await?, now).await };
-    match next.await {
+    match next_launch(ctx, now).await {
         Ok(Some(next)) => next.since(ctx.clock.now()).min(DISPATCH_INTERVAL),
         _ => DISPATCH_INTERVAL,
     }
+}
+
+async fn next_launch(ctx: &Ctx, now: Timestamp) -> Result<Option<Timestamp>> {
+    let mut tx = ctx.db.read().await?;
+    let next = claims::next_wake(&mut tx, now).await?;
+    if ctx.settings.groups.is_empty() {
+        return Ok(next);
+    }
+    let of_groups = claims::next_wake_of_groups(&mut tx, now).await?;
+    Ok(next.into_iter().chain(of_groups).min())
 }
 
 /// What one transaction claimed.
 #[derive(Default)]
 pub(crate) struct Claimed {
     pub(crate) runs: Vec<Work>,
+    /// Whether no more can be claimed until a run ends or another launch is due.
+    is_all: bool,
     /// When to try again because a package has begun too many launches in this second.
     wait: Option<Duration>,
 }
@@ -138,6 +152,7 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Claimed> {
         retries,
         open,
         is_short,
+        is_all,
         wait,
     } = choose(ctx, &mut tx, free, now).await?;
     if is_short {
@@ -146,6 +161,7 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Claimed> {
     if retries.is_empty() && open.is_empty() {
         return Ok(Claimed {
             runs: Vec::new(),
+            is_all,
             wait,
         });
     }
@@ -186,6 +202,7 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Claimed> {
     crash::point("after_claim_commit");
     Ok(Claimed {
         runs: claimed_runs,
+        is_all,
         wait,
     })
 }

@@ -12,6 +12,7 @@ use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::plan::{self, Plan};
+use crate::record_quota;
 use crate::schedule_admin::{self, Displaced};
 use crate::service::{Next, Service};
 use crate::spec::Spec;
@@ -103,13 +104,16 @@ pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions> {
     let mut tx = ctx.db.write().await?;
     let resumed = schedule_admin::end_pauses(&mut tx, now).await?;
     let due = schedules::due(&mut tx, now, DUE_BATCH_MAX).await?;
+    let has_more = resumed > 0 || due.len() as i64 == DUE_BATCH_MAX;
+    let due_count = due.len();
+    let due = record_quota::pause_beyond_quota(ctx, &mut tx, due, now).await?;
     if due.is_empty() {
-        if resumed > 0 {
+        if resumed + due_count > 0 {
             tx.commit().await?;
         }
         return Ok(Decisions {
             decisions: 0,
-            more: resumed > 0,
+            more: has_more,
         });
     }
     let revisions = due.iter().map(|due| (due.id, due.revision));
@@ -144,10 +148,12 @@ pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions> {
     crash::point("before_decide_commit");
     tx.commit().await?;
     crash::point("after_decide_commit");
+    record_quota::count_proposed(ctx, &due, &decisions, now);
+    record_quota::write(ctx, now).await;
     let is_due = |step: &CursorMove| step.next_slot.is_some_and(|next| next <= now);
     Ok(Decisions {
         decisions: decisions.len(),
-        more: resumed > 0 || due.len() as i64 == DUE_BATCH_MAX || moves.iter().any(is_due),
+        more: has_more || moves.iter().any(is_due),
     })
 }
 

@@ -13,11 +13,9 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
 use crate::error::Result;
 use crate::failing;
+use crate::record_quota;
 use crate::service::RETRY_PAUSE;
-use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
-use campanile_store::events::{self, EventKind};
-use campanile_store::package_record;
 use campanile_store::runs::{self, Finish, RunEnd};
 
 /// The most runs that one commit records.
@@ -83,10 +81,7 @@ pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
     crash::point("before_finish_commit");
     tx.commit().await?;
     crash::point("after_finish_commit");
-    // The ends are on record, whatever happens to the counts.
-    if let Err(error) = write_record_use(ctx, ctx.clock.now()).await {
-        ctx.trouble.report("recording what packages use", &error);
-    }
+    record_quota::write(ctx, ctx.clock.now()).await;
     let has_failed = |end: &&Finish| matches!(end.end, RunEnd::Failed { .. });
     let failed = ends.iter().filter(has_failed).map(|end| end.schedule_id);
     failing::pause_failing(ctx, failed.collect(), ctx.clock.now()).await;
@@ -100,26 +95,4 @@ pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
         }
     }
     Ok(won.len())
-}
-
-/// Add to the record use of packages what is due to be written.
-async fn write_record_use(ctx: &Ctx, now: Timestamp) -> Result {
-    let due = ctx.record_use.due(now);
-    if due.is_empty() {
-        return Ok(());
-    }
-    let mut tx = ctx.db.write().await?;
-    let sums = package_record::add(&mut tx, &due).await?;
-    for exceeded in due.iter().filter(|used| used.exceeded) {
-        let (package, day) = (&exceeded.package, exceeded.day);
-        if package_record::mark_exceeded(&mut tx, package, day, now).await? {
-            let detail = "its tasks have used up the quota of today, and its launches fail until midnight UTC";
-            events::record(&mut tx, now, EventKind::QuotaExceeded, package, detail).await?;
-            tracing::warn!(package, "the package has used up its record quota of today");
-        }
-    }
-    tx.commit().await?;
-    ctx.record_use
-        .written(&due, &sums.into_iter().collect(), now);
-    Ok(())
 }

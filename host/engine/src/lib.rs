@@ -58,6 +58,7 @@ mod heartbeat;
 mod lease_keeper;
 mod lease_table;
 mod record_package;
+mod record_quota;
 mod record_use;
 mod recover;
 mod release;

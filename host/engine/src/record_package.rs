@@ -70,7 +70,7 @@ async fn record_in(
         digest,
         form: package.artifact.form.as_str(),
         bytes,
-        manifest: &package.manifest.description.to_string(),
+        manifest: &package.manifest.description,
         signature: package.signature.as_deref(),
         sidecar: settings,
     };

@@ -17,6 +17,8 @@ use tokio::sync::watch;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
+const DAY_MICROS: i64 = 24 * 3_600 * 1_000_000;
+
 impl Timestamp {
     /// 1970-01-01T00:00:00Z.
     pub const EPOCH: Timestamp = Timestamp(0);
@@ -37,8 +39,12 @@ impl Timestamp {
 
     /// Return the days since the epoch, in UTC.
     pub fn day(self) -> i64 {
-        const DAY: i64 = 24 * 3_600 * 1_000_000;
-        self.0.div_euclid(DAY)
+        self.0.div_euclid(DAY_MICROS)
+    }
+
+    /// Return the next midnight in UTC.
+    pub fn next_day(self) -> Timestamp {
+        Timestamp::from_micros((self.day() + 1).saturating_mul(DAY_MICROS))
     }
 
     /// Return the instant `duration` later.

@@ -24,6 +24,9 @@ mod resolve;
 /// How long a file must stay unchanged before it is read.
 pub const SETTLE: Duration = Duration::from_millis(200);
 
+/// The most packages of one folder. Files beyond are not used, so that a folder of many files does not fill the record.
+pub const PACKAGES_MAX: usize = 4_096;
+
 /// How often a scan waits for unstable files before it leaves them to the next scan.
 const SETTLE_ROUNDS: usize = 10;
 
@@ -34,6 +37,9 @@ pub struct PluginsFolder<L: Loader = PackageLoader> {
     loader: Arc<L>,
     rules: HostRules,
     settle: Duration,
+    packages_max: usize,
+    /// The rejection of the files beyond that number, under the name of the first.
+    beyond: Option<(String, String)>,
     /// The files that stayed unchanged.
     settled: Listing,
     files: BTreeMap<String, KnownFiles<L::Artifact>>,
@@ -73,6 +79,8 @@ impl<L: Loader> PluginsFolder<L> {
             loader,
             rules,
             settle: SETTLE,
+            packages_max: PACKAGES_MAX,
+            beyond: None,
             settled: Listing::new(),
             files: BTreeMap::new(),
             loads: Loads::new(),
@@ -112,14 +120,17 @@ impl<L: Loader> PluginsFolder<L> {
             let mut ends = files::ENDS.iter();
             ends.any(|end| unstable.contains(&format!("{name}{end}")))
         };
-        let names = names.into_iter().filter(|name| !is_unstable(name));
+        let beyond = self.beyond(&present, &active);
+        let names = names.into_iter();
+        let names = names.filter(|name| !is_unstable(name) && !beyond.contains(name));
         let names = names.cloned().collect();
+        let found = self.reject_beyond(&beyond);
         self.warn_about_orphan_sidecars(&listing, &present);
         Some(Scan {
             listing,
             names,
             to_load: Vec::new(),
-            found: VecDeque::new(),
+            found,
         })
     }
 
@@ -181,6 +192,7 @@ impl<L: Loader> PluginsFolder<L> {
 
     /// Let the next scan return the rejection of `name` again, because it could not be recorded.
     pub fn report_again(&mut self, name: &str) {
+        self.beyond.take_if(|(first, _)| first == name);
         if let Some(known) = self.files.get_mut(name) {
             known.rejected = None;
         }
@@ -188,6 +200,7 @@ impl<L: Loader> PluginsFolder<L> {
 
     /// Let the next scan return all rejections again, because the database lost them.
     pub fn report_all_again(&mut self) {
+        self.beyond = None;
         for known in self.files.values_mut() {
             known.rejected = None;
         }
@@ -242,6 +255,44 @@ impl<L: Loader> PluginsFolder<L> {
         }
         self.foreign = foreign;
         Ok(listing)
+    }
+
+    /// Return the names of files beyond [`PACKAGES_MAX`]: the last in alphabetical order of those that are new.
+    fn beyond<'l>(
+        &self,
+        present: &'l BTreeSet<String>,
+        active: &BTreeMap<String, Arc<Package<L::Artifact>>>,
+    ) -> BTreeSet<&'l String> {
+        if present.len() <= self.packages_max {
+            return BTreeSet::new();
+        }
+        let mut names: Vec<&String> = present.iter().collect();
+        names.sort_by_key(|name| (!active.contains_key(*name), !self.files.contains_key(*name)));
+        names.split_off(self.packages_max).into_iter().collect()
+    }
+
+    /// Reject the files `beyond` the most packages, all under the name of the first.
+    fn reject_beyond(&mut self, beyond: &BTreeSet<&String>) -> VecDeque<Change<L::Artifact>> {
+        let rejected = beyond.first().map(|first| {
+            let error = format!(
+                "the folder has {} files, and a host uses {}; this is the first that is not used: remove files, or use a second host with its own folder",
+                self.packages_max + beyond.len(),
+                self.packages_max
+            );
+            ((*first).clone(), error)
+        });
+        if rejected == self.beyond {
+            return VecDeque::new();
+        }
+        let before = std::mem::replace(&mut self.beyond, rejected.clone());
+        let gone = before.map(|(name, _)| Change::Gone(name));
+        let rejected = rejected.map(|(name, error)| Change::Rejected {
+            path: self.path.join(format!("{name}.wasm")),
+            name,
+            error,
+            kept: None,
+        });
+        gone.into_iter().chain(rejected).collect()
     }
 
     /// Compare the files of one name with its active version.

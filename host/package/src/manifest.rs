@@ -22,6 +22,8 @@ pub const MAX_ATTEMPTS_DEFAULT: u32 = 3;
 pub const ENTRIES_MAX: usize = 256;
 /// The most dependencies of all tasks of a package together.
 pub const DEPENDENCIES_MAX: usize = 4_096;
+/// The most JSON values in a description. A value takes far more memory than its text.
+pub const VALUES_MAX: usize = 32_768;
 
 /// A checked description: ids are unique, and dependencies are known and have no cycle.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,14 +39,12 @@ pub struct Manifest {
     /// At least one, in the order of the description.
     pub tasks: Vec<Task>,
     pub schedules: Vec<ScheduleSpec>,
-    /// The JSON Schema of the context, for people and editors.
-    pub context_schema: Option<Value>,
     /// What the package needs to be granted.
     pub requests: Vec<Requested>,
     /// One sentence for each key that this host does not know; a newer SDK may write them.
     pub warnings: Vec<String>,
-    /// The description itself; an empty object when the package has none.
-    pub description: Value,
+    /// The text of the description, JSON; an empty object when the package has none.
+    pub description: String,
 }
 
 /// One unit of work of a package.
@@ -67,7 +67,7 @@ impl Manifest {
                 id: package.to_owned(),
                 ..Task::default()
             }],
-            description: Value::Object(Default::default()),
+            description: "{}".to_owned(),
             ..Manifest::default()
         }
     }
@@ -84,6 +84,12 @@ impl Manifest {
 
     /// Check the answer of `describe` for the package whose file is named `package`; the error is a sentence.
     pub fn from_json(package: &str, description: &Value) -> Result<Manifest, String> {
+        let values = count(description);
+        if values > VALUES_MAX {
+            return Err(format!(
+                "the package's description of itself has {values} JSON values, and {VALUES_MAX} are allowed"
+            ));
+        }
         read::manifest(package, description).map_err(|error| {
             let message = error.message;
             format!("the package's description of itself is wrong: {message}")
@@ -153,6 +159,16 @@ impl Manifest {
         requests.retain(|request| !is_known(&request.requested));
         requests
     }
+}
+
+/// Count the values of a JSON document: itself, and those in its lists and objects.
+fn count(value: &Value) -> usize {
+    let inside: usize = match value {
+        Value::Array(list) => list.iter().map(count).sum(),
+        Value::Object(map) => map.values().map(count).sum(),
+        _ => 0,
+    };
+    inside + 1
 }
 
 #[cfg(test)]

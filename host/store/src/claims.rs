@@ -137,16 +137,18 @@ macro_rules! with_classes {
     };
 }
 /// The classes of which a launch is due.
+///
+/// With `EXISTS`, Postgres reads every open launch into a hash table first.
 macro_rules! due_classes {
     ($name:literal, $group:literal) => {
         with_classes!(
             $name,
             $group,
             concat!(
-                "SELECT name, priority, proposed FROM class WHERE name IS NOT NULL AND EXISTS (SELECT 1 FROM launch l
+                "SELECT name, priority, proposed FROM class WHERE name IS NOT NULL AND (SELECT l.priority FROM launch l
                 WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.group_name ", $group, "
                     AND l.priority IS NOT NULL AND l.priority = class.priority AND l.proposed = class.proposed
-                    AND l.", $name, " = class.name AND l.fire_time <= $1)
+                    AND l.", $name, " = class.name AND l.fire_time <= $1 LIMIT 1) IS NOT NULL
                 ORDER BY name, priority DESC, proposed"
             )
         )
@@ -175,18 +177,22 @@ statements! {
         FROM (VALUES ($1)) AS v WHERE launch.id = v.column1 AND (launch.status = 'waiting') = TRUE",
     );
 
-    /// Return when, after `now`, the next launch fires or the next retry is due, if any is known.
+    /// Return when, after `now`, the next launch of no group fires or the next retry is due, if any is known.
     ///
     /// Launches that are due already wait for another host or for capacity.
     pub async fn next_wake(now: Timestamp) -> Option<Timestamp> = one_value
-        with_classes!("group_name", "IS NOT NULL", "SELECT min(at) FROM (
+        "SELECT min(at) FROM (
             SELECT min(fire_time) AS at FROM launch
                 WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL AND status = 'open' AND fire_time > $1
-            UNION ALL SELECT (SELECT min(l.fire_time) FROM launch l WHERE l.run_id IS NULL AND l.decision = 'launched'
-                AND l.group_name IS NOT NULL AND l.status = 'open' AND l.priority = class.priority
-                AND l.proposed = class.proposed AND l.group_name = class.name AND l.fire_time > $1) FROM class
             UNION ALL SELECT min(fire_time) FROM launch WHERE decision = 'queued' AND fire_time > $1
-            UNION ALL SELECT min(retry_at) FROM run WHERE status = 'waiting' AND retry_at > $1) AS next");
+            UNION ALL SELECT min(retry_at) FROM run WHERE status = 'waiting' AND retry_at > $1) AS next";
+
+    /// Return when, after `now`, the next launch of a group fires, if any is known.
+    pub async fn next_wake_of_groups(now: Timestamp) -> Option<Timestamp> = one_value
+        with_classes!("group_name", "IS NOT NULL", "SELECT min(at) FROM (
+            SELECT (SELECT min(l.fire_time) FROM launch l WHERE l.run_id IS NULL AND l.decision = 'launched'
+                AND l.group_name IS NOT NULL AND l.status = 'open' AND l.priority = class.priority
+                AND l.proposed = class.proposed AND l.group_name = class.name AND l.fire_time > $1) AS at FROM class) AS next");
 
     /// Return up to `limit` launches of no group that `host` may claim, earliest first.
     pub async fn claimable(host: HostId, now: Timestamp, limit: i64) -> Vec<ClaimedLaunch> = rows locking!(

@@ -70,7 +70,7 @@ pub(super) struct Batch(pub Locking);
 
 /// The numbers of rows that a statement can have. Few sizes keep the number of prepared statements small. The largest
 /// size keeps the number of bound values below SQLite's limit of 32 766.
-const SIZES: [usize; 9] = [256, 128, 64, 32, 16, 8, 4, 2, 1];
+const SIZES: [usize; 10] = [256, 224, 128, 64, 32, 16, 8, 4, 2, 1];
 
 impl Batch {
     /// A batch with one text for both databases.

@@ -317,7 +317,7 @@ impl From<&Package> for PackageInfo {
             name: package.name.clone(),
             digest: Some(package.digest.clone()),
             form: Some(package.artifact.form),
-            manifest: Some(package.manifest.description.clone()),
+            manifest: serde_json::from_str(&package.manifest.description).ok(),
         }
     }
 }

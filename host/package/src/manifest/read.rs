@@ -20,13 +20,14 @@ type Read<T> = Result<T, Error>;
 pub(super) fn manifest(package: &str, description: &Value) -> Read<Manifest> {
     let document = Document::from_json(description)?;
     let mut top = document.section();
+    // The schema of the context is for people and editors.
+    top.any("context_schema");
     let mut manifest = Manifest {
         name: top.text("name")?,
         version: top.text("version")?,
         language: top.text("language")?,
         summary: top.text("summary")?,
-        context_schema: top.any("context_schema").cloned(),
-        description: description.clone(),
+        description: description.to_string(),
         ..Manifest::undescribed(package)
     };
     let mut warnings = Vec::new();

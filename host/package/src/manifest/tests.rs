@@ -67,7 +67,6 @@ fn a_whole_description_is_read() {
     assert_eq!(manifest.schedules[1].rule.timezone, "UTC");
     assert_eq!(manifest.schedules[2].rule.kind, RuleKind::At);
     assert_eq!(manifest.requests[3].parts, ["https", "*.example.com", ""]);
-    assert_eq!(manifest.context_schema, Some(json!({"type": "object"})));
 }
 
 #[test]
@@ -373,6 +372,16 @@ fn a_request_for_a_variable_of_the_host_is_refused() {
     assert!(
         fault.contains("`requests.env` asks for CAMPANILE_RUN_ID"),
         "{fault}"
+    );
+}
+
+#[test]
+fn a_description_of_too_many_values_is_refused() {
+    let with = |values: usize| json!({ "context_schema": { "enum": vec![0; values] } });
+    read(with(VALUES_MAX - 3));
+    assert_eq!(
+        Manifest::from_json("backup", &with(VALUES_MAX - 2)).unwrap_err(),
+        "the package's description of itself has 32769 JSON values, and 32768 are allowed"
     );
 }
 
