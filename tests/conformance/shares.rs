@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_engine::{Engine, Settings, Work};
+use campanile_engine::{Engine, Settings, Work, audit};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::claims;
 use campanile_store::launches::{self, NewLaunch};
@@ -25,6 +25,7 @@ on_both!(
     the_urgent_launches_of_a_group_come_first_and_proposed_ones_last,
     a_retry_of_a_group_waits_for_room,
     retries_of_many_packages_share_what_is_free,
+    health_names_a_group_that_is_full_for_too_long,
     the_next_wake_knows_launches_of_groups,
 );
 
@@ -279,6 +280,29 @@ async fn retries_of_many_packages_share_what_is_free(test: TestDb) {
         *claimed.entry(work.launch.package.clone()).or_insert(0) += 1;
     }
     assert_eq!(claimed, counts(&[("a", 4), ("b", 2)]));
+}
+
+async fn health_names_a_group_that_is_full_for_too_long(test: TestDb) {
+    let settings = with_groups(settings(8), &[("db", 1)]);
+    let engine = start(&test, "host-1", settings.clone()).await;
+    add_schedules(&test).await;
+    insert(&test, &in_group("db", of_package("a", 1, 10, 12))).await;
+    assert_eq!(claim(&engine).await, counts(&[("a", 1)]));
+    let issues = async |now| {
+        let mut tx = test.read().await;
+        let health = audit::health(&mut tx, now, &settings, 0).await.unwrap();
+        let of_group = |issue: &String| issue.contains("the group `db`");
+        health.issues.into_iter().find(of_group)
+    };
+    let window = settings.late.catchup_window;
+    assert_eq!(issues(fixtures::at(11).plus(window)).await, None);
+    let oldest = fixtures::at(11);
+    assert_eq!(
+        issues(fixtures::at(12).plus(window)).await.unwrap(),
+        format!(
+            "1 launches of the group `db` wait for a place since {oldest}, longer than the `catchup_window` of 1day: give the group a larger `max`, or its schedules fewer slots"
+        )
+    );
 }
 
 async fn the_next_wake_knows_launches_of_groups(test: TestDb) {

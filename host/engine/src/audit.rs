@@ -184,6 +184,13 @@ pub async fn health(
             "a launch of the schedule `{name}` is queued since {oldest}, longer than its `catchup_window` of {window}: its launches take longer than its slots are apart"
         ));
     }
+    let window = settings.late.catchup_window;
+    for (name, launches, oldest) in stats::waiting_groups(tx, now.minus(window), NAMED_MAX).await? {
+        let window = duration_text(window);
+        health.issues.push(format!(
+            "{launches} launches of the group `{name}` wait for a place since {oldest}, longer than the `catchup_window` of {window}: give the group a larger `max`, or its schedules fewer slots"
+        ));
+    }
     for name in package_record::exceeded(tx, now.day()).await? {
         health.issues.push(format!(
             "the package `{name}` has used up its record quota of today, so its launches fail until midnight UTC"
@@ -205,11 +212,18 @@ pub async fn health(
             false => health.notes.push(line),
         }
     }
-    for (name, why) in stats::rejections(tx).await? {
+    let mut rejections = stats::rejections(tx, NAMED_MAX + 1).await?;
+    let has_more = rejections.len() as i64 > NAMED_MAX;
+    rejections.truncate(NAMED_MAX as usize);
+    for (name, why) in rejections {
         let (name, why) = (printable_line(&name), printable_line(&why));
         health.notes.push(format!(
             "the package `{name}` has a file that cannot be used: {why}"
         ));
+    }
+    if has_more {
+        let note = "more packages have a file that cannot be used; see `campanile package list`";
+        health.notes.push(note.to_owned());
     }
     health.healthy = health.issues.is_empty();
     Ok(health)

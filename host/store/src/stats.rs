@@ -122,6 +122,13 @@ statements! {
             AND EXISTS (SELECT 1 FROM launch o WHERE o.decided_at >= $1 AND o.started_at IS NOT NULL AND o.package <> l.package)
         GROUP BY l.package ORDER BY l.package LIMIT $2";
 
+    /// Return up to `limit` concurrency groups with launches that are due since before `overdue_since` and wait for a place;
+    /// each with their number and the oldest fire time.
+    pub async fn waiting_groups(overdue_since: Timestamp, limit: i64) -> Vec<(String, i64, Timestamp)> = rows
+        "SELECT group_name, count(*), min(fire_time) FROM launch
+        WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NOT NULL AND status = 'open' AND fire_time < $1
+        GROUP BY group_name ORDER BY group_name LIMIT $2";
+
     /// Return the schedules with queued launches: the name, the policies as JSON, and the earliest fire time. Slots of a
     /// paused schedule stay queued and do not count.
     // The index leads from one schedule to the next, however many queued launches each has.
@@ -139,9 +146,9 @@ statements! {
     pub async fn loads() -> Vec<(String, Timestamp)> = rows
         "SELECT name, loading_since FROM package WHERE loading_since IS NOT NULL ORDER BY name";
 
-    /// Return the packages whose newest file cannot be used, each with the reason.
-    pub async fn rejections() -> Vec<(String, String)> = rows
-        "SELECT name, rejection FROM package WHERE rejection IS NOT NULL ORDER BY name";
+    /// Return up to `limit` packages whose newest file cannot be used, each with the reason.
+    pub async fn rejections(limit: i64) -> Vec<(String, String)> = rows
+        "SELECT name, rejection FROM package WHERE rejection IS NOT NULL ORDER BY name LIMIT $1";
 
     /// Count the launches that are open, queued, running or waiting for a retry. Cheap.
     // A partial index answers each part, however many launches there are.

@@ -128,6 +128,12 @@ fn attacks() -> Vec<Attack> {
             "60 tasks that each pass on 1 MiB to one",
             with_schedule("wide", "task = 'few'\n"),
         ),
+        attack(
+            "5,000 files whose names are no names of packages",
+            (0..5_000)
+                .map(|number| (format!("attack {number}.wasm"), b"x".to_vec()))
+                .collect(),
+        ),
     ]
 }
 
@@ -189,7 +195,14 @@ fn stopped_by(folder: &Path) -> String {
     let packages = json(folder, &["package", "list"]);
     let attack = rows(&packages).find(|row| row["name"] == "attack");
     let Some(attack) = attack else {
-        return "nothing was dropped".to_owned();
+        let rejections: Vec<&Value> = rows(&packages)
+            .map(|row| &row["rejection"])
+            .filter(|why| why.is_string())
+            .collect();
+        return match rejections.first() {
+            Some(first) => format!("{} files are refused: {}", rejections.len(), text(first)),
+            None => "nothing was dropped".to_owned(),
+        };
     };
     if let Some(why) = attack["rejection"].as_str() {
         return why.split(';').next().unwrap_or(why).to_owned();

@@ -209,7 +209,8 @@ table! {
         /// The most launches in a second of the schedules that one package proposes.
         proposed_launches_per_second "proposed_launches_per_second": u32 = 100, number(1, COUNT_MOST);
         /// The most bytes that the tasks of one package add to the record in a day, on all hosts: outputs, logs and
-        /// messages. Its later launches of that day fail as `quota_exceeded`.
+        /// messages, and 1 KiB for each launch of a schedule that it proposes. Its later launches of that day fail as
+        /// `quota_exceeded`, and the schedules that it proposes are paused until midnight UTC.
         record_bytes_per_day "record_per_day": u64 = 1 << 30, size(RECORD_BYTES_LEAST, RECORD_BYTES_MOST);
     }
 }

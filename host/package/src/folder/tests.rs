@@ -527,7 +527,7 @@ async fn files_beyond_the_most_are_rejected_together_and_displace_no_package() {
         "rejected b: the folder has 6 files, and a host uses 3; this is the first that is not used: remove files, or use a second host with its own folder"
     );
     assert_eq!(changes.len(), 2);
-    assert!(changes[1].starts_with("added a "), "{changes:?}");
+    assert!(changes[1].starts_with("added a@"), "{changes:?}");
     assert_eq!(scene.scan().await, Vec::<String>::new());
     scene.folder.report_again("b");
     assert_eq!(scene.scan().await.len(), 1);
