@@ -226,7 +226,10 @@ fn stopped_by(folder: &Path) -> String {
         .chunk_by(|a, b| a == b)
         .map(|same| format!("{} × {}", same.len(), same[0].trim()))
         .collect();
-    counts.join(", ")
+    match counts.is_empty() {
+        true => "nothing: it is a package that can run".to_owned(),
+        false => counts.join(", "),
+    }
 }
 
 fn rows(list: &Value) -> impl Iterator<Item = &Value> {
