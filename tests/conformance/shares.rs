@@ -300,7 +300,7 @@ async fn health_names_a_group_that_is_full_for_too_long(test: TestDb) {
     assert_eq!(
         issues(fixtures::at(12).plus(window)).await.unwrap(),
         format!(
-            "1 launches of the group `db` wait for a place since {oldest}, longer than the `catchup_window` of 1day: give the group a larger `max`, or its schedules fewer slots"
+            "the group `db` is too small: 1 of its launches wait, the oldest since {oldest}, longer than the `catchup_window` of 1day; give it a larger `max`, or its schedules fewer slots"
         )
     );
 }

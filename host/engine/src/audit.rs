@@ -188,7 +188,7 @@ pub async fn health(
     for (name, launches, oldest) in stats::waiting_groups(tx, now.minus(window), NAMED_MAX).await? {
         let window = duration_text(window);
         health.issues.push(format!(
-            "{launches} launches of the group `{name}` wait for a place since {oldest}, longer than the `catchup_window` of {window}: give the group a larger `max`, or its schedules fewer slots"
+            "the group `{name}` is too small: {launches} of its launches wait, the oldest since {oldest}, longer than the `catchup_window` of {window}; give it a larger `max`, or its schedules fewer slots"
         ));
     }
     for name in package_record::exceeded(tx, now.day()).await? {
