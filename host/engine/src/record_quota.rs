@@ -13,9 +13,9 @@ use campanile_store::launches::NewLaunch;
 use campanile_store::schedules::{self, DueSchedule, Pause};
 use campanile_store::{Origin, Tx, changes, package_record};
 
-/// What a launch of a schedule that its package proposed adds to the package's use, besides what its tasks give and print.
+/// The bytes that count for the rows of one launch of a schedule that its package proposed.
 ///
-/// A package may propose schedules that are due every second, and nobody has asked for them.
+/// Without them, a package that proposes 256 schedules of `every = "1s"` adds 22 million launches a day within its quota.
 const PROPOSED_LAUNCH_BYTES: u64 = 1 << 10;
 /// The author of a pause because of the quota, as it is recorded.
 const PAUSER: &str = "quota";
@@ -90,7 +90,11 @@ fn quota_of(ctx: &Ctx, due: &DueSchedule) -> u64 {
     quota(ctx, package.as_deref()).record_bytes_per_day
 }
 
-/// Write what is due of the use of packages. An error is reported: what used it is on record already.
+/// Add the counts of this host that are due to the table `package_record`, and record which packages have used up their
+/// quota.
+///
+/// An error is logged and not returned, because the decisions and ends that were counted are committed already. The counts
+/// stay due.
 pub(crate) async fn write(ctx: &Ctx, now: Timestamp) {
     if let Err(error) = try_write(ctx, now).await {
         ctx.trouble.report("recording what packages use", &error);

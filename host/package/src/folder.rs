@@ -38,7 +38,7 @@ pub struct PluginsFolder<L: Loader = PackageLoader> {
     rules: HostRules,
     settle: Duration,
     packages_max: usize,
-    /// The rejection of the files beyond that number, under the name of the first.
+    /// The name and the error of the one rejection that stands for all files beyond that number.
     beyond: Option<(String, String)>,
     /// The files that stayed unchanged.
     settled: Listing,
@@ -136,8 +136,9 @@ impl<L: Loader> PluginsFolder<L> {
 
     /// Return the next difference between the folder and the `active` packages; `None` when no further one is known.
     ///
-    /// Files that must be loaded are loaded beside the caller, two at a time, and more of those that were loaded before. While [`PluginsFolder::is_loading`], more
-    /// differences follow: scan again after [`PluginsFolder::load_ended`]. One slow file therefore delays no other.
+    /// Files are loaded beside the caller, two at a time, and more of those that were loaded before. While
+    /// [`PluginsFolder::is_loading`], more differences follow: scan again after [`PluginsFolder::load_ended`]. One slow file
+    /// therefore delays no other.
     ///
     /// Activates nothing. The next scan finds an addition, an update or a removal again if it was not applied, without
     /// loading again. A rejection is returned once, unless [`PluginsFolder::report_again`] is called.
@@ -257,7 +258,9 @@ impl<L: Loader> PluginsFolder<L> {
         Ok(listing)
     }
 
-    /// Return the names of files beyond [`PACKAGES_MAX`]: the last in alphabetical order of those that are new.
+    /// Return the names of the files that are not used because the folder has more than [`PACKAGES_MAX`] `.wasm` files.
+    ///
+    /// Files of active packages are used first, then files that earlier scans used, then new files in alphabetical order.
     fn beyond<'l>(
         &self,
         present: &'l BTreeSet<String>,
@@ -271,7 +274,7 @@ impl<L: Loader> PluginsFolder<L> {
         names.split_off(self.packages_max).into_iter().collect()
     }
 
-    /// Reject the files `beyond` the most packages, all under the name of the first.
+    /// Reject the unused files with one rejection, under the name of the first, when their number or that name changed.
     fn reject_beyond(&mut self, beyond: &BTreeSet<&String>) -> VecDeque<Change<L::Artifact>> {
         let rejected = beyond.first().map(|first| {
             let error = format!(

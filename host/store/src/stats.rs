@@ -122,7 +122,7 @@ statements! {
             AND EXISTS (SELECT 1 FROM launch o WHERE o.decided_at >= $1 AND o.started_at IS NOT NULL AND o.package <> l.package)
         GROUP BY l.package ORDER BY l.package LIMIT $2";
 
-    /// Return up to `limit` concurrency groups with launches that are due since before `overdue_since` and wait for a place;
+    /// Return up to `limit` concurrency groups with launches that were due before `overdue_since` and have no run;
     /// each with their number and the oldest fire time.
     pub async fn waiting_groups(overdue_since: Timestamp, limit: i64) -> Vec<(String, i64, Timestamp)> = rows
         "SELECT group_name, count(*), min(fire_time) FROM launch

@@ -227,7 +227,7 @@ fn stopped_by(folder: &Path) -> String {
         .map(|same| format!("{} × {}", same.len(), same[0].trim()))
         .collect();
     match counts.is_empty() {
-        true => "nothing: it is a package that can run".to_owned(),
+        true => "no rejection, no launches".to_owned(),
         false => counts.join(", "),
     }
 }
