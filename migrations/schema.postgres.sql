@@ -1,7 +1,7 @@
 -- The schema that migrations/postgres/ makes. Written by a test: `UPDATE_SNAPSHOTS=1 cargo test -p campanile-tests the_schema_is`.
 
 CREATE TABLE artifact (
-    digest TEXT NOT NULL,
+    digest BYTEA NOT NULL,
     form TEXT NOT NULL,
     bytes BYTEA NOT NULL,
     stored_at TIMESTAMP WITH TIME ZONE NOT NULL,
@@ -82,16 +82,15 @@ CREATE TABLE launch (
     schedule_id UUID NOT NULL,
     schedule_revision BIGINT NOT NULL,
     kind TEXT NOT NULL,
+    status TEXT NOT NULL,
     scheduled_time TIMESTAMP WITH TIME ZONE NOT NULL,
-    scheduled_local TEXT NOT NULL,
-    last_scheduled_time TIMESTAMP WITH TIME ZONE NOT NULL,
-    slot_count BIGINT NOT NULL,
-    decision TEXT NOT NULL,
+    utc_offset BIGINT NOT NULL,
+    last_scheduled_time TIMESTAMP WITH TIME ZONE,
+    slot_count BIGINT,
     reason TEXT,
     overlaps_id UUID,
-    status TEXT NOT NULL,
     package TEXT NOT NULL,
-    digest TEXT,
+    digest BYTEA,
     proposed BOOLEAN NOT NULL,
     priority BIGINT NOT NULL,
     group_name TEXT,
@@ -102,45 +101,68 @@ CREATE TABLE launch (
     fire_time TIMESTAMP WITH TIME ZONE NOT NULL,
     decided_by UUID,
     decided_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    run_id UUID,
+    opened_at TIMESTAMP WITH TIME ZONE,
+    host_id UUID,
     attempts BIGINT NOT NULL DEFAULT 0,
+    grants_hash BYTEA,
+    context_hash BYTEA,
+    lease_until TIMESTAMP WITH TIME ZONE,
+    retry_at TIMESTAMP WITH TIME ZONE,
+    cancel_deadline TIMESTAMP WITH TIME ZONE,
     recoveries BIGINT NOT NULL DEFAULT 0,
     recovered_at TIMESTAMP WITH TIME ZONE,
-    opened_at TIMESTAMP WITH TIME ZONE,
     started_at TIMESTAMP WITH TIME ZONE,
     finished_at TIMESTAMP WITH TIME ZONE,
     failure TEXT,
     message TEXT,
-    CHECK (((decision = 'queued'::text) = (status = 'queued'::text))),
-    CHECK (((decision = 'skipped'::text) = (status = 'skipped'::text))),
     CHECK (((finished_at IS NULL) = (status = ANY (ARRAY['open'::text, 'queued'::text, 'running'::text, 'waiting'::text])))),
+    CHECK (((host_id IS NOT NULL) OR (status <> ALL (ARRAY['running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text])))),
+    CHECK (((host_id IS NULL) = (started_at IS NULL))),
+    CHECK (((host_id IS NULL) OR (status <> ALL (ARRAY['open'::text, 'queued'::text, 'skipped'::text])))),
     CHECK (((kind = 'backfill'::text) = (backfill_id IS NOT NULL))),
+    CHECK (((last_scheduled_time IS NULL) = (slot_count IS NULL))),
+    CHECK (((lease_until IS NOT NULL) = (status = 'running'::text))),
     CHECK (((overlap IS NULL) OR (kind = 'manual'::text))),
     CHECK (((priority >= 0) AND (priority <= 9))),
-    CHECK ((decision = ANY (ARRAY['launched'::text, 'queued'::text, 'skipped'::text]))),
+    CHECK (((recoveries >= 0) AND (recoveries <= 254))),
+    CHECK (((retry_at IS NOT NULL) = (status = 'waiting'::text))),
     CHECK ((kind = ANY (ARRAY['schedule'::text, 'catchup'::text, 'manual'::text, 'backfill'::text, 'startup'::text]))),
     CHECK ((overlap = ANY (ARRAY['skip'::text, 'buffer_one'::text, 'buffer_all'::text, 'cancel_other'::text, 'terminate_other'::text, 'allow'::text]))),
     CHECK ((slot_count >= 1)),
     CHECK ((status = ANY (ARRAY['open'::text, 'queued'::text, 'running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'unknown'::text, 'abandoned'::text, 'skipped'::text]))),
     PRIMARY KEY (id)
-) WITH (fillfactor=70);
+);
+CREATE INDEX launch_active ON launch USING btree (schedule_id) WHERE (status = ANY (ARRAY['running'::text, 'waiting'::text]));
 CREATE INDEX launch_backfill ON launch USING btree (backfill_id) WHERE (backfill_id IS NOT NULL);
-CREATE INDEX launch_backfill_slot ON launch USING btree (schedule_id, scheduled_time) WHERE (kind = 'backfill'::text);
 CREATE INDEX launch_decided ON launch USING btree (decided_at);
-CREATE INDEX launch_group ON launch USING btree (priority, proposed, group_name, fire_time) WHERE ((run_id IS NULL) AND (decision = 'launched'::text) AND (group_name IS NOT NULL));
-CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE ((run_id IS NULL) AND (decision = 'launched'::text) AND (group_name IS NULL));
-CREATE INDEX launch_queued ON launch USING btree (schedule_id) WHERE (decision = 'queued'::text);
-CREATE INDEX launch_queued_fire ON launch USING btree (fire_time) WHERE ((decision = 'queued'::text) AND (fire_time IS NOT NULL));
-CREATE INDEX launch_share ON launch USING btree (priority, proposed, package, fire_time) WHERE ((run_id IS NULL) AND (decision = 'launched'::text) AND (group_name IS NULL) AND (priority IS NOT NULL));
-CREATE UNIQUE INDEX launch_slot ON launch USING btree (schedule_id, scheduled_time) WHERE ((kind <> 'manual'::text) AND (kind <> 'backfill'::text));
-CREATE INDEX launch_unclaimed ON launch USING btree (schedule_id) WHERE ((run_id IS NULL) AND (decision = 'launched'::text) AND (schedule_id IS NOT NULL));
+CREATE INDEX launch_group ON launch USING btree (priority, proposed, group_name, fire_time) WHERE ((status = 'open'::text) AND (group_name IS NOT NULL));
+CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE ((status = 'open'::text) AND (group_name IS NULL));
+CREATE INDEX launch_queued ON launch USING btree (schedule_id) WHERE (status = 'queued'::text);
+CREATE INDEX launch_queued_fire ON launch USING btree (fire_time) WHERE ((status = 'queued'::text) AND (fire_time IS NOT NULL));
+CREATE INDEX launch_retry ON launch USING btree (retry_at) WHERE (status = 'waiting'::text);
+CREATE INDEX launch_running_group ON launch USING btree (group_name) WHERE ((status = 'running'::text) AND (group_name IS NOT NULL));
+CREATE INDEX launch_schedule ON launch USING btree (schedule_id, scheduled_time);
+CREATE INDEX launch_share ON launch USING btree (priority, proposed, package, fire_time) WHERE ((status = 'open'::text) AND (group_name IS NULL) AND (priority IS NOT NULL));
+CREATE INDEX launch_unclaimed ON launch USING btree (schedule_id) WHERE ((status = 'open'::text) AND (schedule_id IS NOT NULL));
+CREATE TABLE lost_run (
+    launch_id UUID NOT NULL,
+    number BIGINT NOT NULL,
+    host_id UUID NOT NULL,
+    grants_hash BYTEA,
+    context_hash BYTEA,
+    started_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    finished_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    message TEXT NOT NULL,
+    CHECK ((number >= 1)),
+    PRIMARY KEY (launch_id, number)
+);
 CREATE TABLE package (
     name TEXT NOT NULL,
-    digest TEXT,
+    digest BYTEA,
     manifest TEXT NOT NULL,
     loaded_at TIMESTAMP WITH TIME ZONE,
     grants TEXT NOT NULL DEFAULT ''::text,
-    pending_digest TEXT,
+    pending_digest BYTEA,
     pending_since TIMESTAMP WITH TIME ZONE,
     missing_since TIMESTAMP WITH TIME ZONE,
     rejection TEXT,
@@ -163,7 +185,7 @@ CREATE TABLE package (
 CREATE TABLE package_host (
     package TEXT NOT NULL,
     host_id UUID NOT NULL,
-    digest TEXT NOT NULL,
+    digest BYTEA NOT NULL,
     pin TEXT,
     FOREIGN KEY (host_id) REFERENCES host(id),
     FOREIGN KEY (package) REFERENCES package(name),
@@ -187,7 +209,7 @@ CREATE TABLE package_sidecar (
 );
 CREATE TABLE package_version (
     package TEXT NOT NULL,
-    digest TEXT NOT NULL,
+    digest BYTEA NOT NULL,
     manifest TEXT NOT NULL,
     first_seen_at TIMESTAMP WITH TIME ZONE NOT NULL,
     activated_at TIMESTAMP WITH TIME ZONE,
@@ -204,36 +226,6 @@ CREATE TABLE package_version (
     FOREIGN KEY (package) REFERENCES package(name),
     PRIMARY KEY (package, digest)
 );
-CREATE TABLE run (
-    id UUID NOT NULL,
-    launch_id UUID NOT NULL,
-    schedule_id UUID NOT NULL,
-    status TEXT NOT NULL,
-    is_recovery BOOLEAN NOT NULL,
-    group_name TEXT,
-    digest TEXT NOT NULL,
-    grants_hash TEXT,
-    context_hash TEXT,
-    host_id UUID,
-    fence BIGINT NOT NULL,
-    lease_until TIMESTAMP WITH TIME ZONE,
-    retry_at TIMESTAMP WITH TIME ZONE,
-    cancel_deadline TIMESTAMP WITH TIME ZONE,
-    started_at TIMESTAMP WITH TIME ZONE NOT NULL,
-    finished_at TIMESTAMP WITH TIME ZONE,
-    failure TEXT,
-    message TEXT,
-    CHECK (((finished_at IS NULL) = (status = ANY (ARRAY['running'::text, 'waiting'::text])))),
-    CHECK (((status = 'running'::text) = (lease_until IS NOT NULL))),
-    CHECK (((status = 'waiting'::text) = (retry_at IS NOT NULL))),
-    CHECK ((status = ANY (ARRAY['running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text, 'cancelled'::text, 'lost'::text]))),
-    PRIMARY KEY (id)
-);
-CREATE INDEX run_active ON run USING btree (schedule_id) WHERE (status = ANY (ARRAY['running'::text, 'waiting'::text]));
-CREATE INDEX run_group ON run USING btree (group_name) WHERE ((status = 'running'::text) AND (group_name IS NOT NULL));
-CREATE INDEX run_launch ON run USING btree (launch_id);
-CREATE INDEX run_lease ON run USING btree (lease_until) WHERE (status = 'running'::text);
-CREATE INDEX run_retry ON run USING btree (retry_at) WHERE (status = 'waiting'::text);
 CREATE TABLE schedule (
     id UUID NOT NULL,
     name TEXT NOT NULL,
@@ -301,9 +293,10 @@ CREATE TABLE schedule_revision (
     PRIMARY KEY (schedule_id, revision)
 );
 CREATE TABLE task_run (
-    run_id UUID NOT NULL,
+    launch_id UUID NOT NULL,
     task TEXT NOT NULL,
     attempt BIGINT NOT NULL,
+    run_number BIGINT NOT NULL,
     succeeded BOOLEAN NOT NULL,
     started_at TIMESTAMP WITH TIME ZONE NOT NULL,
     finished_at TIMESTAMP WITH TIME ZONE NOT NULL,
@@ -319,5 +312,5 @@ CREATE TABLE task_run (
     cpu_ms DOUBLE PRECISION NOT NULL,
     memory_peak_bytes BIGINT NOT NULL,
     usage TEXT NOT NULL,
-    PRIMARY KEY (run_id, task, attempt)
+    PRIMARY KEY (launch_id, task, attempt)
 );

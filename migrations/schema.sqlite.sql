@@ -1,29 +1,29 @@
 -- The schema that migrations/sqlite/ makes. Written by a test: `UPDATE_SNAPSHOTS=1 cargo test -p campanile-tests the_schema_is`.
 
 CREATE TABLE artifact (
-    digest TEXT NOT NULL PRIMARY KEY,
+    digest BLOB NOT NULL PRIMARY KEY,
     form TEXT NOT NULL,
     bytes BLOB NOT NULL,
-    stored_at TEXT NOT NULL
+    stored_at INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE backfill (
     id BLOB NOT NULL PRIMARY KEY,
     schedule_id BLOB NOT NULL REFERENCES schedule (id),
     schedule_revision INTEGER NOT NULL,
     status TEXT NOT NULL CHECK (status IN ('running', 'done', 'cancelled')),
-    from_at TEXT NOT NULL,
-    to_at TEXT NOT NULL,
+    from_at INTEGER NOT NULL,
+    to_at INTEGER NOT NULL,
     spread_ms INTEGER NOT NULL CHECK (spread_ms >= 0),
     forced INTEGER NOT NULL CHECK (forced IN (0, 1)),
     context TEXT,
-    cursor_at TEXT NOT NULL,
-    next_fire TEXT NOT NULL,
+    cursor_at INTEGER NOT NULL,
+    next_fire INTEGER NOT NULL,
     slots INTEGER NOT NULL,
     launched INTEGER NOT NULL DEFAULT 0,
     slots_skipped INTEGER NOT NULL DEFAULT 0,
-    created_at TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
     created_by TEXT NOT NULL,
-    finished_at TEXT,
+    finished_at INTEGER,
     CHECK ((finished_at IS NULL) = (status = 'running'))
 ) STRICT;
 CREATE INDEX backfill_running ON backfill (created_at) WHERE status = 'running';
@@ -46,7 +46,7 @@ CREATE TABLE change (
 ) STRICT;
 CREATE TABLE event (
     id BLOB NOT NULL PRIMARY KEY,
-    at TEXT NOT NULL,
+    at INTEGER NOT NULL,
     kind TEXT NOT NULL,
     subject TEXT NOT NULL,
     detail TEXT NOT NULL
@@ -58,9 +58,9 @@ CREATE TABLE host (
     version TEXT NOT NULL,
     wasmtime_version TEXT NOT NULL,
     tzdata_version TEXT NOT NULL,
-    started_at TEXT NOT NULL,
-    heartbeat_at TEXT NOT NULL,
-    ended_at TEXT,
+    started_at INTEGER NOT NULL,
+    heartbeat_at INTEGER NOT NULL,
+    ended_at INTEGER,
     end_reason TEXT CHECK (end_reason IN ('stopped', 'died')),
     CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT;
@@ -70,66 +70,86 @@ CREATE TABLE launch (
     schedule_id BLOB NOT NULL,
     schedule_revision INTEGER NOT NULL,
     kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual', 'backfill', 'startup')),
-    scheduled_time TEXT NOT NULL,
-    scheduled_local TEXT NOT NULL,
-    last_scheduled_time TEXT NOT NULL,
-    slot_count INTEGER NOT NULL CHECK (slot_count >= 1),
-    decision TEXT NOT NULL CHECK (decision IN ('launched', 'queued', 'skipped')),
+    status TEXT NOT NULL CHECK (status IN ('open', 'queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
+    scheduled_time INTEGER NOT NULL,
+    utc_offset INTEGER NOT NULL,
+    last_scheduled_time INTEGER,
+    slot_count INTEGER CHECK (slot_count >= 1),
     reason TEXT,
     overlaps_id BLOB,
-    status TEXT NOT NULL CHECK (status IN ('open', 'queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
     package TEXT NOT NULL,
-    digest TEXT,
+    digest BLOB,
     proposed INTEGER NOT NULL CHECK (proposed IN (0, 1)),
     priority INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 9),
     group_name TEXT,
     context TEXT,
     overlap TEXT CHECK (overlap IN ('skip', 'buffer_one', 'buffer_all', 'cancel_other', 'terminate_other', 'allow')),
     backfill_id BLOB,
-    interval_start TEXT NOT NULL,
-    fire_time TEXT NOT NULL,
+    interval_start INTEGER NOT NULL,
+    fire_time INTEGER NOT NULL,
     decided_by BLOB,
-    decided_at TEXT NOT NULL,
-    run_id BLOB,
+    decided_at INTEGER NOT NULL,
+    opened_at INTEGER,
+    host_id BLOB,
     attempts INTEGER NOT NULL DEFAULT 0,
-    recoveries INTEGER NOT NULL DEFAULT 0,
-    recovered_at TEXT,
-    opened_at TEXT,
-    started_at TEXT,
-    finished_at TEXT,
+    grants_hash BLOB,
+    context_hash BLOB,
+    lease_until INTEGER,
+    retry_at INTEGER,
+    cancel_deadline INTEGER,
+    recoveries INTEGER NOT NULL DEFAULT 0 CHECK (recoveries BETWEEN 0 AND 254),
+    recovered_at INTEGER,
+    started_at INTEGER,
+    finished_at INTEGER,
     failure TEXT,
     message TEXT,
-    CHECK ((decision = 'skipped') = (status = 'skipped')),
-    CHECK ((decision = 'queued') = (status = 'queued')),
+    CHECK ((last_scheduled_time IS NULL) = (slot_count IS NULL)),
     CHECK ((kind = 'backfill') = (backfill_id IS NOT NULL)),
     CHECK (overlap IS NULL OR kind = 'manual'),
-    CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting')))
+    CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting'))),
+    CHECK ((lease_until IS NOT NULL) = (status = 'running')),
+    CHECK ((retry_at IS NOT NULL) = (status = 'waiting')),
+    CHECK (host_id IS NOT NULL OR status NOT IN ('running', 'waiting', 'succeeded', 'failed')),
+    CHECK (host_id IS NULL OR status NOT IN ('open', 'queued', 'skipped')),
+    CHECK ((host_id IS NULL) = (started_at IS NULL))
 ) STRICT;
+CREATE INDEX launch_active ON launch (schedule_id) WHERE status IN ('running', 'waiting');
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
-CREATE INDEX launch_backfill_slot ON launch (schedule_id, scheduled_time) WHERE kind = 'backfill';
 CREATE INDEX launch_decided ON launch (decided_at);
-CREATE INDEX launch_group ON launch (priority, proposed, group_name, fire_time)
-    WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NOT NULL;
-CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL;
-CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
-CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE decision = 'queued' AND fire_time IS NOT NULL;
+CREATE INDEX launch_group ON launch (priority, proposed, group_name, fire_time) WHERE status = 'open' AND group_name IS NOT NULL;
+CREATE INDEX launch_open ON launch (fire_time) WHERE status = 'open' AND group_name IS NULL;
+CREATE INDEX launch_queued ON launch (schedule_id) WHERE status = 'queued';
+CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE status = 'queued' AND fire_time IS NOT NULL;
+CREATE INDEX launch_retry ON launch (retry_at) WHERE status = 'waiting';
+CREATE INDEX launch_running_group ON launch (group_name) WHERE status = 'running' AND group_name IS NOT NULL;
+CREATE INDEX launch_schedule ON launch (schedule_id, scheduled_time);
 CREATE INDEX launch_share ON launch (priority, proposed, package, fire_time)
-    WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL AND priority IS NOT NULL;
-CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, scheduled_time) WHERE kind <> 'manual' AND kind <> 'backfill';
-CREATE INDEX launch_unclaimed ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL;
+    WHERE status = 'open' AND group_name IS NULL AND priority IS NOT NULL;
+CREATE INDEX launch_unclaimed ON launch (schedule_id) WHERE status = 'open' AND schedule_id IS NOT NULL;
+CREATE TABLE lost_run (
+    launch_id BLOB NOT NULL,
+    number INTEGER NOT NULL CHECK (number >= 1),
+    host_id BLOB NOT NULL,
+    grants_hash BLOB,
+    context_hash BLOB,
+    started_at INTEGER NOT NULL,
+    finished_at INTEGER NOT NULL,
+    message TEXT NOT NULL,
+    PRIMARY KEY (launch_id, number)
+) STRICT;
 CREATE TABLE package (
     name TEXT NOT NULL PRIMARY KEY,
-    digest TEXT REFERENCES artifact (digest),
+    digest BLOB REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
-    loaded_at TEXT,
+    loaded_at INTEGER,
     grants TEXT NOT NULL DEFAULT '',
-    pending_digest TEXT REFERENCES artifact (digest),
-    pending_since TEXT,
-    missing_since TEXT,
+    pending_digest BLOB REFERENCES artifact (digest),
+    pending_since INTEGER,
+    missing_since INTEGER,
     rejection TEXT,
-    rejected_at TEXT,
+    rejected_at INTEGER,
     rejected_by BLOB REFERENCES host (id),
-    loading_since TEXT,
+    loading_since INTEGER,
     loading_by BLOB REFERENCES host (id),
     CHECK ((digest IS NULL) = (loaded_at IS NULL)),
     CHECK ((pending_digest IS NULL) = (pending_since IS NULL)),
@@ -141,7 +161,7 @@ CREATE TABLE package (
 CREATE TABLE package_host (
     package TEXT NOT NULL REFERENCES package (name),
     host_id BLOB NOT NULL REFERENCES host (id),
-    digest TEXT NOT NULL,
+    digest BLOB NOT NULL,
     pin TEXT,
     PRIMARY KEY (package, host_id)
 ) STRICT;
@@ -149,7 +169,7 @@ CREATE TABLE package_record (
     package TEXT NOT NULL,
     day INTEGER NOT NULL,
     bytes INTEGER NOT NULL CHECK (bytes >= 0),
-    exceeded_at TEXT,
+    exceeded_at INTEGER,
     PRIMARY KEY (package, day)
 ) STRICT;
 CREATE TABLE package_sidecar (
@@ -161,12 +181,12 @@ CREATE TABLE package_sidecar (
 ) STRICT;
 CREATE TABLE package_version (
     package TEXT NOT NULL REFERENCES package (name),
-    digest TEXT NOT NULL REFERENCES artifact (digest),
+    digest BLOB NOT NULL REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
-    first_seen_at TEXT NOT NULL,
-    activated_at TEXT,
+    first_seen_at INTEGER NOT NULL,
+    activated_at INTEGER,
     decision TEXT CHECK (decision IN ('approved', 'rejected', 'rolled_back')),
-    decided_at TEXT,
+    decided_at INTEGER,
     decided_by TEXT,
     note TEXT,
     signature TEXT,
@@ -175,34 +195,6 @@ CREATE TABLE package_version (
     CHECK ((decision IS NULL) = (decided_by IS NULL)),
     CHECK (decision IS NOT NULL OR note IS NULL)
 ) STRICT;
-CREATE TABLE run (
-    id BLOB NOT NULL PRIMARY KEY,
-    launch_id BLOB NOT NULL,
-    schedule_id BLOB NOT NULL,
-    status TEXT NOT NULL CHECK (status IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
-    is_recovery INTEGER NOT NULL CHECK (is_recovery IN (0, 1)),
-    group_name TEXT,
-    digest TEXT NOT NULL,
-    grants_hash TEXT,
-    context_hash TEXT,
-    host_id BLOB,
-    fence INTEGER NOT NULL,
-    lease_until TEXT,
-    retry_at TEXT,
-    cancel_deadline TEXT,
-    started_at TEXT NOT NULL,
-    finished_at TEXT,
-    failure TEXT,
-    message TEXT,
-    CHECK ((status = 'running') = (lease_until IS NOT NULL)),
-    CHECK ((status = 'waiting') = (retry_at IS NOT NULL)),
-    CHECK ((finished_at IS NULL) = (status IN ('running', 'waiting')))
-) STRICT;
-CREATE INDEX run_active ON run (schedule_id) WHERE status IN ('running', 'waiting');
-CREATE INDEX run_group ON run (group_name) WHERE status = 'running' AND group_name IS NOT NULL;
-CREATE INDEX run_launch ON run (launch_id);
-CREATE INDEX run_lease ON run (lease_until) WHERE status = 'running';
-CREATE INDEX run_retry ON run (retry_at) WHERE status = 'waiting';
 CREATE TABLE schedule (
     id BLOB NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
@@ -210,20 +202,20 @@ CREATE TABLE schedule (
     origin TEXT NOT NULL CHECK (origin IN ('operator', 'file', 'sidecar', 'package')),
     revision INTEGER NOT NULL CHECK (revision >= 1),
     enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
-    cursor_at TEXT NOT NULL,
-    next_slot TEXT,
+    cursor_at INTEGER NOT NULL,
+    next_slot INTEGER,
     launches INTEGER NOT NULL DEFAULT 0 CHECK (launches >= 0),
-    last_catchup_at TEXT,
-    last_catchup_fire_time TEXT,
+    last_catchup_at INTEGER,
+    last_catchup_fire_time INTEGER,
     skips TEXT,
-    paused_at TEXT,
+    paused_at INTEGER,
     paused_by TEXT,
     pause_note TEXT,
-    paused_until TEXT,
-    resumed_at TEXT,
-    created_at TEXT NOT NULL,
-    updated_at TEXT NOT NULL,
-    deleted_at TEXT,
+    paused_until INTEGER,
+    resumed_at INTEGER,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    deleted_at INTEGER,
     CHECK (next_slot IS NULL OR (deleted_at IS NULL AND enabled)),
     CHECK (next_slot IS NULL OR next_slot > cursor_at),
     CHECK ((last_catchup_at IS NULL) = (last_catchup_fire_time IS NULL)),
@@ -235,9 +227,9 @@ CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
 CREATE TABLE schedule_result (
     schedule_id BLOB NOT NULL PRIMARY KEY,
-    success_scheduled_time TEXT,
+    success_scheduled_time INTEGER,
     result TEXT,
-    failure_scheduled_time TEXT,
+    failure_scheduled_time INTEGER,
     failure TEXT
 ) STRICT;
 CREATE TABLE schedule_revision (
@@ -248,7 +240,7 @@ CREATE TABLE schedule_revision (
     task TEXT,
     kind TEXT NOT NULL CHECK (kind IN ('cron', 'every', 'at', 'after_completion')),
     expression TEXT NOT NULL,
-    anchor TEXT,
+    anchor INTEGER,
     timezone TEXT NOT NULL,
     day_match TEXT NOT NULL CHECK (day_match IN ('or', 'and')),
     dst_gap TEXT NOT NULL CHECK (dst_gap IN ('shift', 'skip')),
@@ -256,17 +248,18 @@ CREATE TABLE schedule_revision (
     exclude TEXT NOT NULL,
     policies TEXT NOT NULL,
     context TEXT NOT NULL,
-    since TEXT NOT NULL,
+    since INTEGER NOT NULL,
     PRIMARY KEY (schedule_id, revision)
 ) STRICT;
 CREATE TABLE task_run (
-    run_id BLOB NOT NULL,
+    launch_id BLOB NOT NULL,
     task TEXT NOT NULL,
     attempt INTEGER NOT NULL,
+    run_number INTEGER NOT NULL,
     succeeded INTEGER NOT NULL CHECK (succeeded IN (0, 1)),
-    started_at TEXT NOT NULL,
-    finished_at TEXT NOT NULL,
-    retry_at TEXT,
+    started_at INTEGER NOT NULL,
+    finished_at INTEGER NOT NULL,
+    retry_at INTEGER,
     output TEXT,
     context TEXT,
     failure TEXT,
@@ -278,5 +271,5 @@ CREATE TABLE task_run (
     cpu_ms REAL NOT NULL,
     memory_peak_bytes INTEGER NOT NULL,
     usage TEXT NOT NULL,
-    PRIMARY KEY (run_id, task, attempt)
+    PRIMARY KEY (launch_id, task, attempt)
 ) STRICT;

@@ -3,6 +3,7 @@
 --
 --   identities   UUID
 --   instants     TIMESTAMPTZ
+--   SHA-256      BYTEA
 --   JSON         TEXT, exactly as it was written
 --
 -- The comment before an index names the functions that need it.
@@ -31,7 +32,7 @@ CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
 -- The bytes of every artifact that a launch may need. A launch runs the digest it was
 -- decided with, also when the file has changed since.
 CREATE TABLE artifact (
-    digest TEXT NOT NULL PRIMARY KEY,
+    digest BYTEA NOT NULL PRIMARY KEY,
     form TEXT NOT NULL,
     bytes BYTEA NOT NULL,
     stored_at TIMESTAMPTZ NOT NULL
@@ -40,14 +41,14 @@ CREATE TABLE artifact (
 CREATE TABLE package (
     name TEXT NOT NULL PRIMARY KEY,
     -- The active version; none when no version was ever active.
-    digest TEXT REFERENCES artifact (digest),
+    digest BYTEA REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
     -- When a host last loaded the active version.
     loaded_at TIMESTAMPTZ,
     -- What the sidecar that a host published last grants, one a line, without values.
     grants TEXT NOT NULL DEFAULT '',
     -- The version of the newest file, while it is not active.
-    pending_digest TEXT REFERENCES artifact (digest),
+    pending_digest BYTEA REFERENCES artifact (digest),
     pending_since TIMESTAMPTZ,
     -- Set while no live host has the package in its folder.
     missing_since TIMESTAMPTZ,
@@ -70,7 +71,7 @@ CREATE TABLE package (
 -- The versions of a package that a host has seen, and a person's decision about each. It holds for every host.
 CREATE TABLE package_version (
     package TEXT NOT NULL REFERENCES package (name),
-    digest TEXT NOT NULL REFERENCES artifact (digest),
+    digest BYTEA NOT NULL REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
     first_seen_at TIMESTAMPTZ NOT NULL,
     -- When it last became active; none when it never was.
@@ -91,7 +92,7 @@ CREATE TABLE package_version (
 CREATE TABLE package_host (
     package TEXT NOT NULL REFERENCES package (name),
     host_id UUID NOT NULL REFERENCES host (id),
-    digest TEXT NOT NULL,
+    digest BYTEA NOT NULL,
     -- The only digest that its sidecar accepts.
     pin TEXT,
     PRIMARY KEY (package, host_id)
@@ -185,26 +186,26 @@ CREATE TABLE schedule_revision (
     PRIMARY KEY (schedule_id, revision)
 );
 
--- The decision about one slot, or about a range of slots that were skipped for one reason.
+-- The decision about one slot, or about a range of slots that were skipped for one reason; and the newest run of the launch.
 CREATE TABLE launch (
+    -- Made of the schedule, the slot and the kind: a slot has one decision, whichever host makes it. Ids sort by time.
     id UUID NOT NULL PRIMARY KEY,
     schedule_id UUID NOT NULL,
     schedule_revision BIGINT NOT NULL,
     kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual', 'backfill', 'startup')),
+    status TEXT NOT NULL CHECK (status IN ('open', 'queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
     scheduled_time TIMESTAMPTZ NOT NULL,
-    scheduled_local TEXT NOT NULL,
-    -- The last slot of a range; otherwise equal to scheduled_time.
-    last_scheduled_time TIMESTAMPTZ NOT NULL,
-    slot_count BIGINT NOT NULL CHECK (slot_count >= 1),
-    -- `queued` changes to one of the others when the launch leaves the queue.
-    decision TEXT NOT NULL CHECK (decision IN ('launched', 'queued', 'skipped')),
+    -- By how many seconds the clock of the schedule's zone was ahead of UTC.
+    utc_offset BIGINT NOT NULL,
+    -- The last slot of a range and the number of its slots; none for a single slot.
+    last_scheduled_time TIMESTAMPTZ,
+    slot_count BIGINT CHECK (slot_count >= 1),
     -- Why the launch was skipped, abandoned or cancelled.
     reason TEXT,
     -- The launch that it overlapped, when it was skipped or cancelled for that.
     overlaps_id UUID,
-    status TEXT NOT NULL CHECK (status IN ('open', 'queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
     package TEXT NOT NULL,
-    digest TEXT,
+    digest BYTEA,
     -- By these, hosts choose what to claim when they cannot claim all: whether it is a slot of a schedule that its
     -- package proposed, the priority of its revision, and the concurrency group, if its revision has one.
     proposed BOOLEAN NOT NULL,
@@ -219,98 +220,92 @@ CREATE TABLE launch (
     fire_time TIMESTAMPTZ NOT NULL,
     decided_by UUID,
     decided_at TIMESTAMPTZ NOT NULL,
-    -- The newest run.
-    run_id UUID,
-    attempts BIGINT NOT NULL DEFAULT 0,
-    recoveries BIGINT NOT NULL DEFAULT 0,
-    recovered_at TIMESTAMPTZ,
     -- When it left the queue, if it was queued.
     opened_at TIMESTAMPTZ,
+    -- The host that claimed the newest run; none when the launch is open or has never been claimed.
+    host_id UUID,
+    -- How often the launch was claimed, for a run or for a retry. It is the fence of the newest claim.
+    attempts BIGINT NOT NULL DEFAULT 0,
+    -- The SHA-256 of the grants and of the context of the newest run at its last claim.
+    grants_hash BYTEA,
+    context_hash BYTEA,
+    -- While it runs: when the claim ends unless the host renews it.
+    lease_until TIMESTAMPTZ,
+    retry_at TIMESTAMPTZ,
+    -- Set when the run was asked to end: by when it must end.
+    cancel_deadline TIMESTAMPTZ,
+    -- How often it was opened again because no host executed it. The number of its newest run is one more.
+    recoveries BIGINT NOT NULL DEFAULT 0 CHECK (recoveries BETWEEN 0 AND 254),
+    recovered_at TIMESTAMPTZ,
+    -- When the newest run was claimed for the first time.
     started_at TIMESTAMPTZ,
     finished_at TIMESTAMPTZ,
     failure TEXT,
     message TEXT,
-    CHECK ((decision = 'skipped') = (status = 'skipped')),
-    CHECK ((decision = 'queued') = (status = 'queued')),
+    CHECK ((last_scheduled_time IS NULL) = (slot_count IS NULL)),
     CHECK ((kind = 'backfill') = (backfill_id IS NOT NULL)),
     CHECK (overlap IS NULL OR kind = 'manual'),
-    CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting')))
-) WITH (fillfactor = 70);
--- One decision for each slot, whichever host makes it. launches::of_schedule, which reads newest first.
-CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, scheduled_time) WHERE kind <> 'manual' AND kind <> 'backfill';
--- claims::open, runs::next_wake
---
--- The condition is on run_id and not on status. So a finish, the most frequent change,
--- changes no index.
-CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL;
+    CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting'))),
+    CHECK ((lease_until IS NOT NULL) = (status = 'running')),
+    CHECK ((retry_at IS NOT NULL) = (status = 'waiting')),
+    CHECK (host_id IS NOT NULL OR status NOT IN ('running', 'waiting', 'succeeded', 'failed')),
+    CHECK (host_id IS NULL OR status NOT IN ('open', 'queued', 'skipped')),
+    CHECK ((host_id IS NULL) = (started_at IS NULL))
+);
+-- launches::of_schedule, which reads newest first
+CREATE INDEX launch_schedule ON launch (schedule_id, scheduled_time);
+-- overlap::unfinished, recovery::orphaned_runs, runs::held
+CREATE INDEX launch_active ON launch (schedule_id) WHERE status IN ('running', 'waiting');
+-- claims::retries
+CREATE INDEX launch_retry ON launch (retry_at) WHERE status = 'waiting';
+-- claims::running_in_group
+CREATE INDEX launch_running_group ON launch (group_name) WHERE status = 'running' AND group_name IS NOT NULL;
+-- claims::claimable, claims::next_wake
+CREATE INDEX launch_open ON launch (fire_time) WHERE status = 'open' AND group_name IS NULL;
 -- claims::waiting_packages, claims::open_of_package
 --
 -- The last condition is always true. It keeps the databases from using this index in place of launch_open.
 CREATE INDEX launch_share ON launch (priority, proposed, package, fire_time)
-    WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL AND priority IS NOT NULL;
+    WHERE status = 'open' AND group_name IS NULL AND priority IS NOT NULL;
 -- claims::waiting_groups, claims::open_of_group
-CREATE INDEX launch_group ON launch (priority, proposed, group_name, fire_time)
-    WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NOT NULL;
+CREATE INDEX launch_group ON launch (priority, proposed, group_name, fire_time) WHERE status = 'open' AND group_name IS NOT NULL;
 -- overlap::unfinished
 --
 -- The last condition is always true. It keeps the databases from using this index in place of launch_open.
-CREATE INDEX launch_unclaimed ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL;
+CREATE INDEX launch_unclaimed ON launch (schedule_id) WHERE status = 'open' AND schedule_id IS NOT NULL;
 -- overlap::unfinished, overlap::queued_schedules
-CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
--- runs::next_wake
-CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE decision = 'queued' AND fire_time IS NOT NULL;
+CREATE INDEX launch_queued ON launch (schedule_id) WHERE status = 'queued';
+-- claims::next_wake
+CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE status = 'queued' AND fire_time IS NOT NULL;
 -- backfills::launch_totals, backfills::skip_unstarted
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
--- backfills::slots_to_skip
-CREATE INDEX launch_backfill_slot ON launch (schedule_id, scheduled_time) WHERE kind = 'backfill';
 -- launches::list
 CREATE INDEX launch_decided ON launch (decided_at);
 
--- One attempt to execute a launch. A lost run keeps its row; its launch gets a new run.
-CREATE TABLE run (
-    id UUID NOT NULL PRIMARY KEY,
+-- A run that was lost before its launch was opened again. Rows are only added.
+CREATE TABLE lost_run (
     launch_id UUID NOT NULL,
-    schedule_id UUID NOT NULL,
-    status TEXT NOT NULL CHECK (status IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
-    is_recovery BOOLEAN NOT NULL,
-    -- The concurrency group of its launch.
-    group_name TEXT,
-    digest TEXT NOT NULL,
-    -- The SHA-256 of its grants and of its context at the last claim.
-    grants_hash TEXT,
-    context_hash TEXT,
-    -- The host that claimed the run, the fence of the claim, and when its lease ends.
-    host_id UUID,
-    fence BIGINT NOT NULL,
-    lease_until TIMESTAMPTZ,
-    retry_at TIMESTAMPTZ,
-    -- Set when it was asked to end: by when it must end.
-    cancel_deadline TIMESTAMPTZ,
+    -- Runs of a launch are numbered from 1.
+    number BIGINT NOT NULL CHECK (number >= 1),
+    -- As they were in the launch.
+    host_id UUID NOT NULL,
+    grants_hash BYTEA,
+    context_hash BYTEA,
     started_at TIMESTAMPTZ NOT NULL,
-    finished_at TIMESTAMPTZ,
-    failure TEXT,
-    message TEXT,
-    CHECK ((status = 'running') = (lease_until IS NOT NULL)),
-    CHECK ((status = 'waiting') = (retry_at IS NOT NULL)),
-    CHECK ((finished_at IS NULL) = (status IN ('running', 'waiting')))
+    finished_at TIMESTAMPTZ NOT NULL,
+    -- Why it was taken as lost.
+    message TEXT NOT NULL,
+    PRIMARY KEY (launch_id, number)
 );
--- task_runs::of_launch, history::runs
-CREATE INDEX run_launch ON run (launch_id);
--- recovery::orphaned_runs
-CREATE INDEX run_lease ON run (lease_until) WHERE status = 'running';
--- runs::claim_retries
-CREATE INDEX run_retry ON run (retry_at) WHERE status = 'waiting';
--- claims::running_in_group
-CREATE INDEX run_group ON run (group_name) WHERE status = 'running' AND group_name IS NOT NULL;
--- overlap::unfinished
-CREATE INDEX run_active ON run (schedule_id) WHERE status IN ('running', 'waiting');
 
 -- One call of one task that has ended. Rows are only added.
 CREATE TABLE task_run (
-    run_id UUID NOT NULL,
+    launch_id UUID NOT NULL,
     task TEXT NOT NULL,
     -- The number of the call of this task, over all runs of the launch.
     attempt BIGINT NOT NULL,
+    -- The number of its run.
+    run_number BIGINT NOT NULL,
     succeeded BOOLEAN NOT NULL,
     started_at TIMESTAMPTZ NOT NULL,
     finished_at TIMESTAMPTZ NOT NULL,
@@ -328,7 +323,7 @@ CREATE TABLE task_run (
     memory_peak_bytes BIGINT NOT NULL,
     -- JSON object: for each limited resource, the amount used and the limit.
     usage TEXT NOT NULL,
-    PRIMARY KEY (run_id, task, attempt)
+    PRIMARY KEY (launch_id, task, attempt)
 );
 
 -- What the next launches of a schedule get in their context. The table is apart from schedule, so that

@@ -2,7 +2,8 @@
 -- constraints; only the spelling of the types differs.
 --
 --   identities   BLOB of 16 bytes
---   instants     TEXT of fixed width in UTC, which sorts as time does
+--   instants     INTEGER, microseconds from 1970 in UTC
+--   SHA-256      BLOB of 32 bytes
 --   JSON         TEXT, exactly as it was written
 --
 -- The comment before an index names the functions that need it.
@@ -18,10 +19,10 @@ CREATE TABLE host (
     version TEXT NOT NULL,
     wasmtime_version TEXT NOT NULL,
     tzdata_version TEXT NOT NULL,
-    started_at TEXT NOT NULL,
-    heartbeat_at TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    heartbeat_at INTEGER NOT NULL,
     -- Set by the host itself when it stops, or by another host that marks it as dead.
-    ended_at TEXT,
+    ended_at INTEGER,
     end_reason TEXT CHECK (end_reason IN ('stopped', 'died')),
     CHECK ((ended_at IS NULL) = (end_reason IS NULL))
 ) STRICT;
@@ -31,33 +32,33 @@ CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
 -- The bytes of every artifact that a launch may need. A launch runs the digest it was
 -- decided with, also when the file has changed since.
 CREATE TABLE artifact (
-    digest TEXT NOT NULL PRIMARY KEY,
+    digest BLOB NOT NULL PRIMARY KEY,
     form TEXT NOT NULL,
     bytes BLOB NOT NULL,
-    stored_at TEXT NOT NULL
+    stored_at INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE package (
     name TEXT NOT NULL PRIMARY KEY,
     -- The active version; none when no version was ever active.
-    digest TEXT REFERENCES artifact (digest),
+    digest BLOB REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
     -- When a host last loaded the active version.
-    loaded_at TEXT,
+    loaded_at INTEGER,
     -- What the sidecar that a host published last grants, one a line, without values.
     grants TEXT NOT NULL DEFAULT '',
     -- The version of the newest file, while it is not active.
-    pending_digest TEXT REFERENCES artifact (digest),
-    pending_since TEXT,
+    pending_digest BLOB REFERENCES artifact (digest),
+    pending_since INTEGER,
     -- Set while no live host has the package in its folder.
-    missing_since TEXT,
+    missing_since INTEGER,
     -- Why the newest file, or its sidecar, cannot be used.
     rejection TEXT,
-    rejected_at TEXT,
+    rejected_at INTEGER,
     -- The host that has that file in its folder.
     rejected_by BLOB REFERENCES host (id),
     -- Set while a host loads the newest file, once that has taken a second.
-    loading_since TEXT,
+    loading_since INTEGER,
     loading_by BLOB REFERENCES host (id),
     CHECK ((digest IS NULL) = (loaded_at IS NULL)),
     CHECK ((pending_digest IS NULL) = (pending_since IS NULL)),
@@ -70,13 +71,13 @@ CREATE TABLE package (
 -- The versions of a package that a host has seen, and a person's decision about each. It holds for every host.
 CREATE TABLE package_version (
     package TEXT NOT NULL REFERENCES package (name),
-    digest TEXT NOT NULL REFERENCES artifact (digest),
+    digest BLOB NOT NULL REFERENCES artifact (digest),
     manifest TEXT NOT NULL,
-    first_seen_at TEXT NOT NULL,
+    first_seen_at INTEGER NOT NULL,
     -- When it last became active; none when it never was.
-    activated_at TEXT,
+    activated_at INTEGER,
     decision TEXT CHECK (decision IN ('approved', 'rejected', 'rolled_back')),
-    decided_at TEXT,
+    decided_at INTEGER,
     decided_by TEXT,
     note TEXT,
     -- The signature file beside the package, if a key that a host trusts made it.
@@ -91,7 +92,7 @@ CREATE TABLE package_version (
 CREATE TABLE package_host (
     package TEXT NOT NULL REFERENCES package (name),
     host_id BLOB NOT NULL REFERENCES host (id),
-    digest TEXT NOT NULL,
+    digest BLOB NOT NULL,
     -- The only digest that its sidecar accepts.
     pin TEXT,
     PRIMARY KEY (package, host_id)
@@ -116,7 +117,7 @@ CREATE TABLE package_record (
     day INTEGER NOT NULL,
     bytes INTEGER NOT NULL CHECK (bytes >= 0),
     -- When the package had used up its quota of the day.
-    exceeded_at TEXT,
+    exceeded_at INTEGER,
     PRIMARY KEY (package, day)
 ) STRICT;
 
@@ -129,26 +130,26 @@ CREATE TABLE schedule (
     revision INTEGER NOT NULL CHECK (revision >= 1),
     enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
     -- The last decided slot, or the instant before which no slot is decided: creation, resume, edit. It never goes back.
-    cursor_at TEXT NOT NULL,
+    cursor_at INTEGER NOT NULL,
     -- The first slot after the cursor; none when the schedule is paused, removed or has no more slots.
-    next_slot TEXT,
+    next_slot INTEGER,
     -- Launches besides manual and backfill ones. max_launches limits this number.
     launches INTEGER NOT NULL DEFAULT 0 CHECK (launches >= 0),
     -- When a slot was last caught up, and when that launch fires. The next catch-up is spread from it.
-    last_catchup_at TEXT,
-    last_catchup_fire_time TEXT,
+    last_catchup_at INTEGER,
+    last_catchup_fire_time INTEGER,
     -- The slots that a person skipped, a JSON list; none when there are none.
     skips TEXT,
     -- While the schedule is paused: when and by whom, the note, and when the pause ends by itself.
-    paused_at TEXT,
+    paused_at INTEGER,
     paused_by TEXT,
     pause_note TEXT,
-    paused_until TEXT,
+    paused_until INTEGER,
     -- When the last pause ended. pause_on_failure does not count failures before it.
-    resumed_at TEXT,
-    created_at TEXT NOT NULL,
-    updated_at TEXT NOT NULL,
-    deleted_at TEXT,
+    resumed_at INTEGER,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    deleted_at INTEGER,
     CHECK (next_slot IS NULL OR (deleted_at IS NULL AND enabled)),
     CHECK (next_slot IS NULL OR next_slot > cursor_at),
     CHECK ((last_catchup_at IS NULL) = (last_catchup_fire_time IS NULL)),
@@ -171,7 +172,7 @@ CREATE TABLE schedule_revision (
     task TEXT,
     kind TEXT NOT NULL CHECK (kind IN ('cron', 'every', 'at', 'after_completion')),
     expression TEXT NOT NULL,
-    anchor TEXT,
+    anchor INTEGER,
     timezone TEXT NOT NULL,
     day_match TEXT NOT NULL CHECK (day_match IN ('or', 'and')),
     dst_gap TEXT NOT NULL CHECK (dst_gap IN ('shift', 'skip')),
@@ -181,30 +182,30 @@ CREATE TABLE schedule_revision (
     -- A JSON object of the policies that the definition sets.
     policies TEXT NOT NULL,
     context TEXT NOT NULL,
-    since TEXT NOT NULL,
+    since INTEGER NOT NULL,
     PRIMARY KEY (schedule_id, revision)
 ) STRICT;
 
--- The decision about one slot, or about a range of slots that were skipped for one reason.
+-- The decision about one slot, or about a range of slots that were skipped for one reason; and the newest run of the launch.
 CREATE TABLE launch (
+    -- Made of the schedule, the slot and the kind: a slot has one decision, whichever host makes it. Ids sort by time.
     id BLOB NOT NULL PRIMARY KEY,
     schedule_id BLOB NOT NULL,
     schedule_revision INTEGER NOT NULL,
     kind TEXT NOT NULL CHECK (kind IN ('schedule', 'catchup', 'manual', 'backfill', 'startup')),
-    scheduled_time TEXT NOT NULL,
-    scheduled_local TEXT NOT NULL,
-    -- The last slot of a range; otherwise equal to scheduled_time.
-    last_scheduled_time TEXT NOT NULL,
-    slot_count INTEGER NOT NULL CHECK (slot_count >= 1),
-    -- `queued` changes to one of the others when the launch leaves the queue.
-    decision TEXT NOT NULL CHECK (decision IN ('launched', 'queued', 'skipped')),
+    status TEXT NOT NULL CHECK (status IN ('open', 'queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
+    scheduled_time INTEGER NOT NULL,
+    -- By how many seconds the clock of the schedule's zone was ahead of UTC.
+    utc_offset INTEGER NOT NULL,
+    -- The last slot of a range and the number of its slots; none for a single slot.
+    last_scheduled_time INTEGER,
+    slot_count INTEGER CHECK (slot_count >= 1),
     -- Why the launch was skipped, abandoned or cancelled.
     reason TEXT,
     -- The launch that it overlapped, when it was skipped or cancelled for that.
     overlaps_id BLOB,
-    status TEXT NOT NULL CHECK (status IN ('open', 'queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
     package TEXT NOT NULL,
-    digest TEXT,
+    digest BLOB,
     -- By these, hosts choose what to claim when they cannot claim all: whether it is a slot of a schedule that its
     -- package proposed, the priority of its revision, and the concurrency group, if its revision has one.
     proposed INTEGER NOT NULL CHECK (proposed IN (0, 1)),
@@ -215,107 +216,101 @@ CREATE TABLE launch (
     -- The overlap policy that a person gave for this launch.
     overlap TEXT CHECK (overlap IN ('skip', 'buffer_one', 'buffer_all', 'cancel_other', 'terminate_other', 'allow')),
     backfill_id BLOB,
-    interval_start TEXT NOT NULL,
-    fire_time TEXT NOT NULL,
+    interval_start INTEGER NOT NULL,
+    fire_time INTEGER NOT NULL,
     decided_by BLOB,
-    decided_at TEXT NOT NULL,
-    -- The newest run.
-    run_id BLOB,
-    attempts INTEGER NOT NULL DEFAULT 0,
-    recoveries INTEGER NOT NULL DEFAULT 0,
-    recovered_at TEXT,
+    decided_at INTEGER NOT NULL,
     -- When it left the queue, if it was queued.
-    opened_at TEXT,
-    started_at TEXT,
-    finished_at TEXT,
+    opened_at INTEGER,
+    -- The host that claimed the newest run; none when the launch is open or has never been claimed.
+    host_id BLOB,
+    -- How often the launch was claimed, for a run or for a retry. It is the fence of the newest claim.
+    attempts INTEGER NOT NULL DEFAULT 0,
+    -- The SHA-256 of the grants and of the context of the newest run at its last claim.
+    grants_hash BLOB,
+    context_hash BLOB,
+    -- While it runs: when the claim ends unless the host renews it.
+    lease_until INTEGER,
+    retry_at INTEGER,
+    -- Set when the run was asked to end: by when it must end.
+    cancel_deadline INTEGER,
+    -- How often it was opened again because no host executed it. The number of its newest run is one more.
+    recoveries INTEGER NOT NULL DEFAULT 0 CHECK (recoveries BETWEEN 0 AND 254),
+    recovered_at INTEGER,
+    -- When the newest run was claimed for the first time.
+    started_at INTEGER,
+    finished_at INTEGER,
     failure TEXT,
     message TEXT,
-    CHECK ((decision = 'skipped') = (status = 'skipped')),
-    CHECK ((decision = 'queued') = (status = 'queued')),
+    CHECK ((last_scheduled_time IS NULL) = (slot_count IS NULL)),
     CHECK ((kind = 'backfill') = (backfill_id IS NOT NULL)),
     CHECK (overlap IS NULL OR kind = 'manual'),
-    CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting')))
+    CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting'))),
+    CHECK ((lease_until IS NOT NULL) = (status = 'running')),
+    CHECK ((retry_at IS NOT NULL) = (status = 'waiting')),
+    CHECK (host_id IS NOT NULL OR status NOT IN ('running', 'waiting', 'succeeded', 'failed')),
+    CHECK (host_id IS NULL OR status NOT IN ('open', 'queued', 'skipped')),
+    CHECK ((host_id IS NULL) = (started_at IS NULL))
 ) STRICT;
--- One decision for each slot, whichever host makes it. launches::of_schedule, which reads newest first.
-CREATE UNIQUE INDEX launch_slot ON launch (schedule_id, scheduled_time) WHERE kind <> 'manual' AND kind <> 'backfill';
--- claims::open, runs::next_wake
---
--- The condition is on run_id and not on status. So a finish, the most frequent change,
--- changes no index.
-CREATE INDEX launch_open ON launch (fire_time) WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL;
+-- launches::of_schedule, which reads newest first
+CREATE INDEX launch_schedule ON launch (schedule_id, scheduled_time);
+-- overlap::unfinished, recovery::orphaned_runs, runs::held
+CREATE INDEX launch_active ON launch (schedule_id) WHERE status IN ('running', 'waiting');
+-- claims::retries
+CREATE INDEX launch_retry ON launch (retry_at) WHERE status = 'waiting';
+-- claims::running_in_group
+CREATE INDEX launch_running_group ON launch (group_name) WHERE status = 'running' AND group_name IS NOT NULL;
+-- claims::claimable, claims::next_wake
+CREATE INDEX launch_open ON launch (fire_time) WHERE status = 'open' AND group_name IS NULL;
 -- claims::waiting_packages, claims::open_of_package
 --
 -- The last condition is always true. It keeps the databases from using this index in place of launch_open.
 CREATE INDEX launch_share ON launch (priority, proposed, package, fire_time)
-    WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL AND priority IS NOT NULL;
+    WHERE status = 'open' AND group_name IS NULL AND priority IS NOT NULL;
 -- claims::waiting_groups, claims::open_of_group
-CREATE INDEX launch_group ON launch (priority, proposed, group_name, fire_time)
-    WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NOT NULL;
+CREATE INDEX launch_group ON launch (priority, proposed, group_name, fire_time) WHERE status = 'open' AND group_name IS NOT NULL;
 -- overlap::unfinished
 --
 -- The last condition is always true. It keeps the databases from using this index in place of launch_open.
-CREATE INDEX launch_unclaimed ON launch (schedule_id) WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL;
+CREATE INDEX launch_unclaimed ON launch (schedule_id) WHERE status = 'open' AND schedule_id IS NOT NULL;
 -- overlap::unfinished, overlap::queued_schedules
-CREATE INDEX launch_queued ON launch (schedule_id) WHERE decision = 'queued';
--- runs::next_wake
-CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE decision = 'queued' AND fire_time IS NOT NULL;
+CREATE INDEX launch_queued ON launch (schedule_id) WHERE status = 'queued';
+-- claims::next_wake
+CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE status = 'queued' AND fire_time IS NOT NULL;
 -- backfills::launch_totals, backfills::skip_unstarted
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
--- backfills::slots_to_skip
-CREATE INDEX launch_backfill_slot ON launch (schedule_id, scheduled_time) WHERE kind = 'backfill';
 -- launches::list
 CREATE INDEX launch_decided ON launch (decided_at);
 
--- One attempt to execute a launch. A lost run keeps its row; its launch gets a new run.
-CREATE TABLE run (
-    id BLOB NOT NULL PRIMARY KEY,
+-- A run that was lost before its launch was opened again. Rows are only added.
+CREATE TABLE lost_run (
     launch_id BLOB NOT NULL,
-    schedule_id BLOB NOT NULL,
-    status TEXT NOT NULL CHECK (status IN ('running', 'waiting', 'succeeded', 'failed', 'cancelled', 'lost')),
-    is_recovery INTEGER NOT NULL CHECK (is_recovery IN (0, 1)),
-    -- The concurrency group of its launch.
-    group_name TEXT,
-    digest TEXT NOT NULL,
-    -- The SHA-256 of its grants and of its context at the last claim.
-    grants_hash TEXT,
-    context_hash TEXT,
-    -- The host that claimed the run, the fence of the claim, and when its lease ends.
-    host_id BLOB,
-    fence INTEGER NOT NULL,
-    lease_until TEXT,
-    retry_at TEXT,
-    -- Set when it was asked to end: by when it must end.
-    cancel_deadline TEXT,
-    started_at TEXT NOT NULL,
-    finished_at TEXT,
-    failure TEXT,
-    message TEXT,
-    CHECK ((status = 'running') = (lease_until IS NOT NULL)),
-    CHECK ((status = 'waiting') = (retry_at IS NOT NULL)),
-    CHECK ((finished_at IS NULL) = (status IN ('running', 'waiting')))
+    -- Runs of a launch are numbered from 1.
+    number INTEGER NOT NULL CHECK (number >= 1),
+    -- As they were in the launch.
+    host_id BLOB NOT NULL,
+    grants_hash BLOB,
+    context_hash BLOB,
+    started_at INTEGER NOT NULL,
+    finished_at INTEGER NOT NULL,
+    -- Why it was taken as lost.
+    message TEXT NOT NULL,
+    PRIMARY KEY (launch_id, number)
 ) STRICT;
--- task_runs::of_launch, history::runs
-CREATE INDEX run_launch ON run (launch_id);
--- recovery::orphaned_runs
-CREATE INDEX run_lease ON run (lease_until) WHERE status = 'running';
--- runs::claim_retries
-CREATE INDEX run_retry ON run (retry_at) WHERE status = 'waiting';
--- claims::running_in_group
-CREATE INDEX run_group ON run (group_name) WHERE status = 'running' AND group_name IS NOT NULL;
--- overlap::unfinished
-CREATE INDEX run_active ON run (schedule_id) WHERE status IN ('running', 'waiting');
 
 -- One call of one task that has ended. Rows are only added.
 CREATE TABLE task_run (
-    run_id BLOB NOT NULL,
+    launch_id BLOB NOT NULL,
     task TEXT NOT NULL,
     -- The number of the call of this task, over all runs of the launch.
     attempt INTEGER NOT NULL,
+    -- The number of its run.
+    run_number INTEGER NOT NULL,
     succeeded INTEGER NOT NULL CHECK (succeeded IN (0, 1)),
-    started_at TEXT NOT NULL,
-    finished_at TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    finished_at INTEGER NOT NULL,
     -- When the task is called again, if a retry is due.
-    retry_at TEXT,
+    retry_at INTEGER,
     output TEXT,
     context TEXT,
     failure TEXT,
@@ -328,7 +323,7 @@ CREATE TABLE task_run (
     memory_peak_bytes INTEGER NOT NULL,
     -- JSON object: for each limited resource, the amount used and the limit.
     usage TEXT NOT NULL,
-    PRIMARY KEY (run_id, task, attempt)
+    PRIMARY KEY (launch_id, task, attempt)
 ) STRICT;
 
 -- What the next launches of a schedule get in their context. The table is apart from schedule, so that
@@ -336,10 +331,10 @@ CREATE TABLE task_run (
 CREATE TABLE schedule_result (
     schedule_id BLOB NOT NULL PRIMARY KEY,
     -- The newest slot that succeeded, and its output.
-    success_scheduled_time TEXT,
+    success_scheduled_time INTEGER,
     result TEXT,
     -- The failure of the newest slot that failed, if no later slot has succeeded.
-    failure_scheduled_time TEXT,
+    failure_scheduled_time INTEGER,
     failure TEXT
 ) STRICT;
 
@@ -351,8 +346,8 @@ CREATE TABLE backfill (
     schedule_revision INTEGER NOT NULL,
     status TEXT NOT NULL CHECK (status IN ('running', 'done', 'cancelled')),
     -- The requested range, both ends included. Slots after created_at do not belong to it.
-    from_at TEXT NOT NULL,
-    to_at TEXT NOT NULL,
+    from_at INTEGER NOT NULL,
+    to_at INTEGER NOT NULL,
     -- The least time between two launches.
     spread_ms INTEGER NOT NULL CHECK (spread_ms >= 0),
     -- Whether all slots are launched, also those that backfills::slots_to_skip returns.
@@ -360,15 +355,15 @@ CREATE TABLE backfill (
     -- A JSON object that is merged over the schedule's context.
     context TEXT,
     -- The last slot that was considered, and when the next launch may fire.
-    cursor_at TEXT NOT NULL,
-    next_fire TEXT NOT NULL,
+    cursor_at INTEGER NOT NULL,
+    next_fire INTEGER NOT NULL,
     -- The number of slots, and of those up to the cursor how many were launched and how many skipped.
     slots INTEGER NOT NULL,
     launched INTEGER NOT NULL DEFAULT 0,
     slots_skipped INTEGER NOT NULL DEFAULT 0,
-    created_at TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
     created_by TEXT NOT NULL,
-    finished_at TEXT,
+    finished_at INTEGER,
     CHECK ((finished_at IS NULL) = (status = 'running'))
 ) STRICT;
 -- backfills::running
@@ -377,7 +372,7 @@ CREATE INDEX backfill_running ON backfill (created_at) WHERE status = 'running';
 -- Changes of hosts, packages, schedules, launches and health. Rows are only added.
 CREATE TABLE event (
     id BLOB NOT NULL PRIMARY KEY,
-    at TEXT NOT NULL,
+    at INTEGER NOT NULL,
     kind TEXT NOT NULL,
     subject TEXT NOT NULL,
     detail TEXT NOT NULL

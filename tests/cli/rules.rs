@@ -211,7 +211,7 @@ async fn a_paused_slot_is_skipped_and_a_slot_of_a_wrong_clock_is_corrected(place
     // The state that a host leaves whose clock was three days ahead.
     let three_days = match site.place().url.is_shared() {
         true => "now() + INTERVAL '3 days'",
-        false => "strftime('%Y-%m-%dT%H:%M:%S.000000Z', 'now', '+3 days')",
+        false => "unixepoch('now', '+3 days') * 1000000",
     };
     site.execute(&format!("UPDATE schedule SET next_slot = {three_days}"))
         .await;
@@ -312,7 +312,7 @@ async fn a_new_time_zone_database_moves_next_slots_and_records_an_event(place: P
         .await;
     let an_hour_later = match site.place().url.is_shared() {
         true => "next_slot + INTERVAL '1 hour'",
-        false => "strftime('%Y-%m-%dT%H:%M:%S.000000Z', next_slot, '+1 hour')",
+        false => "next_slot + 3600000000",
     };
     let other = format!("UPDATE schedule SET next_slot = {an_hour_later} WHERE name = 'nightly'");
     site.execute(&other).await;

@@ -15,7 +15,7 @@ use campanile_store::backfills::{self, Backfill, LaunchTotals};
 use campanile_store::launches::{self, LaunchRow};
 use campanile_store::schedules::{self, Pause, Schedule};
 use campanile_store::{BackfillStatus, Decision, HostLock, LaunchStatus, Origin, events};
-use campanile_tests::{Backend, TestDb, on_both};
+use campanile_tests::{TestDb, on_both};
 use futures_util::future::join_all;
 use serde_json::Map;
 use uuid::Uuid;
@@ -282,10 +282,7 @@ async fn succeeded_slots_are_skipped_unless_forced(test: TestDb) {
     let failed = LaunchId::of_backfill(system.schedule().await.state.id, ago(4), id(1));
     let failed = format!(
         "UPDATE launch SET status = 'failed' WHERE id = {}",
-        match system.test.backend() {
-            Backend::Sqlite => format!("x'{}'", failed.0.simple()),
-            Backend::Postgres => format!("'{failed}'"),
-        }
+        system.test.backend().id(failed.0)
     );
     system.test.execute(&failed).await;
     let preview = system.begin(&request(3, 6, 1)).await;

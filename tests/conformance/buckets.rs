@@ -8,7 +8,7 @@ use campanile_sandbox::{BucketError, Buckets, MemoryBuckets, entry_bytes};
 use campanile_store::{buckets as db_buckets, runs};
 use campanile_tests::{Backend, TestDb, on_both};
 
-use crate::fixtures::{at, host_with_schedules, insert_and_claim, launch, run_id};
+use crate::fixtures::{at, host_with_schedules, insert_and_claim, launch, unknown_run};
 
 on_both!(
     written_values_are_read_and_listed,
@@ -43,7 +43,7 @@ fn keys(keys: &[&str]) -> Vec<String> {
 async fn buckets_of_run(test: &TestDb) -> RunBuckets {
     let host = host_with_schedules(test, 1).await;
     let mut tx = test.write().await;
-    let run = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let run = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
     tx.commit().await.unwrap();
     RunBuckets {
         db: test.db.clone(),
@@ -214,7 +214,7 @@ async fn a_run_that_lost_its_claim_cannot_write(test: TestDb) {
     };
     for stale in [
         with_claim(buckets.run, buckets.fence - 1),
-        with_claim(run_id(999), buckets.fence),
+        with_claim(unknown_run(), buckets.fence),
     ] {
         let written = stale.write("n", &[set("a", "stale")], BYTES_MAX).await;
         assert_eq!(written, Err(BucketError::ClaimLost));

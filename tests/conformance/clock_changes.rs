@@ -274,7 +274,7 @@ fn table(rows: &[LaunchRow]) -> String {
     let mut lines: BTreeMap<Timestamp, String> = BTreeMap::new();
     for row in rows {
         // `2026-03-08T03:00:00-04:00[…]` is shown as `03:00-04:00`.
-        let local = &row.scheduled_local;
+        let local = row.scheduled_local.as_str();
         let line_start = || {
             format!(
                 "{} {}{}",

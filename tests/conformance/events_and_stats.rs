@@ -80,11 +80,10 @@ async fn launches_are_counted_by_status(test: TestDb) {
         Counts::default()
     );
     let slots: Vec<_> = (10..17).map(|slot| launch(1, slot)).collect();
-    let claimed = insert_and_claim(&mut tx, host, &slots, 1, at(20)).await;
+    let claimed = insert_and_claim(&mut tx, host, &slots, at(20)).await;
     // 10 and 11 were lost; one succeeded later and one failed. 12 succeeded, 13 was abandoned, 14 waits, 15 and 16 run.
     let decision = |run: &crate::fixtures::ClaimedRun, action| RecoveryDecision {
-        launch_id: run.launch_id,
-        run_id: Some(run.run_id),
+        launch_id: run.launch_id(),
         action,
     };
     let lost = [
@@ -95,7 +94,7 @@ async fn launches_are_counted_by_status(test: TestDb) {
     recovery::apply(&mut tx, host, &lost, "gone", at(21))
         .await
         .unwrap();
-    let second_claims = crate::fixtures::claim_all(&mut tx, host, 20, at(22)).await;
+    let second_claims = crate::fixtures::claim_all(&mut tx, host, at(22)).await;
     recovery::apply(
         &mut tx,
         host,
@@ -105,7 +104,7 @@ async fn launches_are_counted_by_status(test: TestDb) {
     )
     .await
     .unwrap();
-    let third_claims = crate::fixtures::claim_all(&mut tx, host, 30, at(24)).await;
+    let third_claims = crate::fixtures::claim_all(&mut tx, host, at(24)).await;
     let ends = [
         third_claims[0].succeeded("1", at(25)),
         second_claims[1].failed("no", at(25)),
@@ -156,7 +155,6 @@ async fn lag_counts_only_on_time_launches_that_have_started(test: TestDb) {
         &mut tx,
         host,
         &[launch(1, 10), caught_up, launch(1, 12), manual(1, 13)],
-        1,
         at(15),
     )
     .await;
@@ -198,7 +196,7 @@ async fn health_signs_are_counted(test: TestDb) {
     schedules::remove(&mut tx, schedule_id(4), at(5))
         .await
         .unwrap();
-    insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await;
+    insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await;
     launches::insert(&mut tx, &[launch(1, 20), launch(1, 100)])
         .await
         .unwrap();
@@ -229,7 +227,7 @@ async fn a_failing_schedule_a_starved_package_and_a_silent_host_are_named(test: 
     let host = host_with_schedules(&test, 2).await;
     let mut tx = test.write().await;
     let slots = [launch(1, 10), launch(1, 20), launch(1, 30), launch(2, 10)];
-    let runs = insert_and_claim(&mut tx, host, &slots, 1, at(31)).await;
+    let runs = insert_and_claim(&mut tx, host, &slots, at(31)).await;
     let fail = |run: ClaimedRun| run.failed(&format!("of {}", run.scheduled_time), at(32));
     let ends: Vec<Finish> = runs.into_iter().map(fail).collect();
     assert_eq!(runs::finish(&mut tx, &ends).await.unwrap().len(), 4);
@@ -253,7 +251,7 @@ async fn a_failing_schedule_a_starved_package_and_a_silent_host_are_named(test: 
         ..launch(2, 40)
     };
     launches::insert(&mut tx, &[waiting]).await.unwrap();
-    insert_and_claim(&mut tx, host, &[launch(1, 60)], 9, at(60)).await;
+    insert_and_claim(&mut tx, host, &[launch(1, 60)], at(60)).await;
     assert_eq!(starved(&mut tx, at(50)).await, [], "no host has it");
     publish(&mut tx, host, "other", b"other", at(41)).await;
     let named = [("other".to_owned(), 1, at(40))];

@@ -5,7 +5,7 @@ use std::time::Duration;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_schedule::rule::{RuleKind, RuleText};
-use campanile_store::claims::{self, NewRun, RetriesOf};
+use campanile_store::claims::{self, Claim, ClaimedLaunch, RetriesOf};
 use campanile_store::hosts::{self, Host};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
@@ -35,8 +35,9 @@ pub fn schedule_id(number: u128) -> ScheduleId {
     ScheduleId(Uuid::from_u128(0xB000 + number))
 }
 
-pub fn run_id(number: u128) -> RunId {
-    RunId(Uuid::from_u128(0xC000 + number))
+/// Return a run of a launch that no test inserts.
+pub fn unknown_run() -> RunId {
+    RunId::of(LaunchId(Uuid::from_u128(0xC000)), 1)
 }
 
 /// Return the digest of [`BYTES`].
@@ -122,7 +123,7 @@ pub fn launch(schedule: u128, slot: u64) -> NewLaunch {
         schedule_revision: 1,
         kind: LaunchKind::Schedule,
         scheduled_time: at(slot),
-        scheduled_local: format!("local {slot}"),
+        utc_offset: 0,
         last_scheduled_time: at(slot),
         slot_count: 1,
         decision: Decision::Launched,
@@ -166,17 +167,29 @@ pub fn manual(schedule: u128, slot: u64) -> NewLaunch {
 pub struct ClaimedRun {
     pub run_id: RunId,
     pub fence: i64,
-    pub launch_id: LaunchId,
     pub schedule_id: ScheduleId,
     pub scheduled_time: Timestamp,
 }
 
 impl ClaimedRun {
+    /// Return the run of a launch that is being claimed.
+    pub fn of(launch: &ClaimedLaunch) -> ClaimedRun {
+        ClaimedRun {
+            run_id: launch.run_id(),
+            fence: launch.fence(),
+            schedule_id: launch.schedule_id,
+            scheduled_time: launch.scheduled_time,
+        }
+    }
+
+    pub fn launch_id(self) -> LaunchId {
+        self.run_id.launch()
+    }
+
     pub fn finish(self, end: RunEnd, now: Timestamp) -> Finish {
         Finish {
             run_id: self.run_id,
             fence: self.fence,
-            launch_id: self.launch_id,
             schedule_id: self.schedule_id,
             scheduled_time: self.scheduled_time,
             at: now,
@@ -204,48 +217,31 @@ pub async fn insert_and_claim(
     tx: &mut Tx,
     host: HostId,
     decided: &[NewLaunch],
-    first_run: u128,
     now: Timestamp,
 ) -> Vec<ClaimedRun> {
     launches::insert(tx, decided).await.unwrap();
-    claim_all(tx, host, first_run, now).await
+    claim_all(tx, host, now).await
 }
 
 /// Claim all open launches for the host, with leases of 30 seconds from `now`.
-pub async fn claim_all(
-    tx: &mut Tx,
-    host: HostId,
-    first_run: u128,
-    now: Timestamp,
-) -> Vec<ClaimedRun> {
+pub async fn claim_all(tx: &mut Tx, host: HostId, now: Timestamp) -> Vec<ClaimedRun> {
     let open = claims::claimable(tx, host, now, 1_000).await.unwrap();
-    let new: Vec<NewRun> = open
-        .iter()
-        .zip(first_run..)
-        .map(|(launch, number)| NewRun {
-            id: run_id(number),
-            launch_id: launch.launch_id,
-            schedule_id: launch.schedule_id,
-            group_name: None,
-            is_recovery: launch.recoveries > 0,
-            digest: launch.digest.clone(),
-            hashes: RunHashes::default(),
-        })
-        .collect();
     let lease_until = now.plus(Duration::from_secs(30));
-    claims::start(tx, host, &new, now, lease_until)
+    let claims = claims_of(&open);
+    claims::claim(tx, host, &claims, now, lease_until)
         .await
         .unwrap();
-    new.iter()
-        .zip(open)
-        .map(|(run, launch)| ClaimedRun {
-            run_id: run.id,
-            fence: claims::FIRST_FENCE,
-            launch_id: launch.launch_id,
-            schedule_id: launch.schedule_id,
-            scheduled_time: launch.scheduled_time,
-        })
-        .collect()
+    open.iter().map(ClaimedRun::of).collect()
+}
+
+/// Return the claims of launches, without hashes.
+pub fn claims_of(launches: &[ClaimedLaunch]) -> Vec<Claim> {
+    let claim = |launch: &ClaimedLaunch| Claim {
+        launch_id: launch.launch_id,
+        fence: launch.fence(),
+        hashes: RunHashes::default(),
+    };
+    launches.iter().map(claim).collect()
 }
 
 pub fn task_run(task: &str, attempt: i64) -> TaskRun {
@@ -272,7 +268,7 @@ pub async fn status_of(test: &TestDb, run: &ClaimedRun) -> (String, String) {
         .unwrap();
     let launch = launches
         .iter()
-        .find(|launch| launch.id == run.launch_id)
+        .find(|launch| launch.id == run.launch_id())
         .unwrap();
     (launch.status.to_string(), row.status.to_string())
 }
@@ -301,8 +297,8 @@ pub async fn claim_retries(
     now: Timestamp,
     lease_until: Timestamp,
     limit: i64,
-) -> campanile_store::Result<Vec<claims::ClaimedRun>> {
+) -> campanile_store::Result<Vec<ClaimedLaunch>> {
     let retries = claims::retries(tx, RetriesOf::AnyPackage, host, now, limit).await?;
-    claims::resume(tx, host, &retries, lease_until).await?;
+    claims::claim(tx, host, &claims_of(&retries), now, lease_until).await?;
     Ok(retries)
 }

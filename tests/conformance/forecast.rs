@@ -241,14 +241,7 @@ impl Host<'_> {
         while self.engine.decide(now).await.unwrap().more {}
         self.engine.release(now).await.unwrap();
         for work in self.engine.claim(now).await.unwrap() {
-            let run = ClaimedRun {
-                run_id: work.run_id,
-                fence: work.fence,
-                launch_id: work.launch.launch_id,
-                schedule_id: work.launch.schedule_id,
-                scheduled_time: work.launch.scheduled_time,
-            };
-            self.claimed.push((now, run));
+            self.claimed.push((now, ClaimedRun::of(&work.launch)));
         }
     }
 }
@@ -332,8 +325,7 @@ async fn durations_are_of_the_newest_successful_launches(test: TestDb) {
     let mut tx = test.write().await;
     for (slot, takes) in [(10, 5), (20, 7), (30, 1)] {
         let decided = [fixtures::launch(1, slot), fixtures::launch(2, slot)];
-        let claimed =
-            fixtures::insert_and_claim(&mut tx, host, &decided, u128::from(slot), at(slot)).await;
+        let claimed = fixtures::insert_and_claim(&mut tx, host, &decided, at(slot)).await;
         let ends: Vec<_> = claimed
             .iter()
             .map(|run| match run.schedule_id == schedule_id(1) {
@@ -345,7 +337,7 @@ async fn durations_are_of_the_newest_successful_launches(test: TestDb) {
     }
     // A manual launch may have another context.
     let claimed =
-        fixtures::insert_and_claim(&mut tx, host, &[fixtures::manual(1, 40)], 40, at(40)).await;
+        fixtures::insert_and_claim(&mut tx, host, &[fixtures::manual(1, 40)], at(40)).await;
     runs::finish(&mut tx, &[claimed[0].succeeded("{}", at(49))])
         .await
         .unwrap();
@@ -371,14 +363,14 @@ async fn a_forecast_starts_from_the_unfinished_launches(test: TestDb) {
     let mut tx = test.write().await;
     let host = fixtures::add_host(&mut tx, 1, at(0)).await;
     let claimed =
-        fixtures::insert_and_claim(&mut tx, host, &[fixtures::launch(1, 10)], 1, at(12)).await;
+        fixtures::insert_and_claim(&mut tx, host, &[fixtures::launch(1, 10)], at(12)).await;
     runs::finish(
         &mut tx,
         &[claimed[0].finish(RunEnd::Waiting { retry_at: at(60) }, at(15))],
     )
     .await
     .unwrap();
-    fixtures::insert_and_claim(&mut tx, host, &[fixtures::launch(2, 20)], 2, at(21)).await;
+    fixtures::insert_and_claim(&mut tx, host, &[fixtures::launch(2, 20)], at(21)).await;
     launches::insert(&mut tx, &[fixtures::launch(2, 30)])
         .await
         .unwrap();

@@ -65,7 +65,7 @@ async fn a_lost_run_counts_only_for_the_tasks_that_it_may_have_called(test: Test
     let work = claim_one(&engine, &clock, "11:00:00").await;
     let a = TaskRun::succeeded("a", 1, clock_time("11:00:00"), clock_time("11:00:01"));
     let mut tx = test.write().await;
-    let recorded = runs::record_tasks(&mut tx, work.run_id, work.fence, &[a]).await;
+    let recorded = runs::record_tasks(&mut tx, work.run_id(), work.fence(), &[a]).await;
     assert!(recorded.unwrap());
     tx.commit().await.unwrap();
 

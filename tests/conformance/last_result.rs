@@ -1,6 +1,6 @@
 //! The last result and the last failure that the next launch of a schedule gets.
 
-use campanile_model::ids::{HostId, RunId};
+use campanile_model::ids::HostId;
 use campanile_store::claims;
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
@@ -17,16 +17,9 @@ on_both!(
 );
 
 /// Apply a recovery action to a launch.
-async fn recover(
-    tx: &mut Tx,
-    host: HostId,
-    run: &ClaimedRun,
-    run_id: Option<RunId>,
-    action: RecoveryAction,
-) {
+async fn recover(tx: &mut Tx, host: HostId, run: &ClaimedRun, action: RecoveryAction) {
     let decision = RecoveryDecision {
-        launch_id: run.launch_id,
-        run_id,
+        launch_id: run.launch_id(),
         action,
     };
     recovery::apply(tx, host, &[decision], "its host died", at(50))
@@ -64,7 +57,7 @@ async fn the_last_result_is_of_the_latest_slot_in_any_order_of_finishes(test: Te
         {
             let schedule = number + shift;
             let slots: Vec<NewLaunch> = (1..=4).map(|slot| launch(schedule, slot * 10)).collect();
-            let runs = insert_and_claim(&mut tx, host, &slots, schedule * 10, at(50)).await;
+            let runs = insert_and_claim(&mut tx, host, &slots, at(50)).await;
             let finishes = [
                 runs[0].succeeded(r#""first""#, at(60)),
                 runs[1].failed("second", at(60)),
@@ -113,7 +106,7 @@ async fn the_last_result_is_of_the_latest_slot_in_any_order_of_finishes(test: Te
                 assert_eq!(failure["kind"], "failed");
                 assert_eq!(failure["scheduled_time"], at(40).to_string());
             }
-            insert_and_claim(&mut tx, host, &[], schedule * 10 + 5, at(70)).await;
+            insert_and_claim(&mut tx, host, &[], at(70)).await;
         }
     }
 }
@@ -144,18 +137,15 @@ async fn an_abandoned_launch_is_a_failure_and_a_recovered_launch_is_not(test: Te
         (4, true, RecoveryAction::Cancel, None),
         (5, true, RecoveryAction::RunAgain, None),
     ] {
-        let claimed =
-            insert_and_claim(&mut tx, host, &[launch(schedule, 10)], schedule, at(10)).await[0];
-        let mut run = Some(claimed.run_id);
+        let claimed = insert_and_claim(&mut tx, host, &[launch(schedule, 10)], at(10)).await[0];
         if !is_claimed {
             // The launch is opened again, and no host claims it.
-            recover(&mut tx, host, &claimed, run, RecoveryAction::RunAgain).await;
-            run = None;
+            recover(&mut tx, host, &claimed, RecoveryAction::RunAgain).await;
         }
-        recover(&mut tx, host, &claimed, run, action).await;
+        recover(&mut tx, host, &claimed, action).await;
         let failure = last_failure(&mut tx, host, schedule).await;
         assert_eq!(failure.as_ref(), expected, "{action:?}");
-        insert_and_claim(&mut tx, host, &[], 100 * schedule, at(70)).await;
+        insert_and_claim(&mut tx, host, &[], at(70)).await;
     }
 }
 
@@ -163,17 +153,10 @@ async fn a_launch_abandoned_late_does_not_count_after_a_later_success(test: Test
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     let slots = [launch(1, 10), launch(1, 20)];
-    let runs = insert_and_claim(&mut tx, host, &slots, 1, at(20)).await;
+    let runs = insert_and_claim(&mut tx, host, &slots, at(20)).await;
     runs::finish(&mut tx, &[runs[1].succeeded("1", at(30))])
         .await
         .unwrap();
-    recover(
-        &mut tx,
-        host,
-        &runs[0],
-        Some(runs[0].run_id),
-        RecoveryAction::MarkUnknown,
-    )
-    .await;
+    recover(&mut tx, host, &runs[0], RecoveryAction::MarkUnknown).await;
     assert_eq!(last_failure(&mut tx, host, 1).await, None);
 }

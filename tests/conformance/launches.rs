@@ -1,6 +1,6 @@
 //! Launches: one decision per slot, and the lists of launches.
 
-use campanile_model::ids::{ArtifactDigest, LaunchId, LaunchKind};
+use campanile_model::ids::{ArtifactDigest, LaunchKind};
 use campanile_store::launches;
 use campanile_store::{Decision, LaunchStatus};
 use campanile_tests::{TestDb, on_both};
@@ -25,20 +25,22 @@ async fn the_first_decision_about_a_slot_is_kept(test: TestDb) {
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    // The same decision again, another decision about the same slot, and the same slot with another id.
+    // The same decision again, and other decisions about the same slot.
     let late = launches::NewLaunch {
         kind: LaunchKind::Catchup,
         ..skipped(1, 10, "missed")
     };
-    let other_id = launches::NewLaunch {
-        id: LaunchId(uuid::Uuid::from_u128(5)),
+    let other_version = launches::NewLaunch {
         digest: Some(ArtifactDigest::of(b"other")),
         ..launch(1, 10)
     };
     let mut tx = test.write().await;
-    launches::insert(&mut tx, &[first.clone(), late, other_id, launch(1, 20)])
-        .await
-        .unwrap();
+    launches::insert(
+        &mut tx,
+        &[first.clone(), late, other_version, launch(1, 20)],
+    )
+    .await
+    .unwrap();
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
     let rows = launches::of_schedule(&mut tx, schedule_id(1), 10)
@@ -91,17 +93,20 @@ async fn launches_are_listed_newest_decision_first(test: TestDb) {
     .unwrap();
     let labels = |rows: &[launches::LaunchRow]| -> Vec<String> {
         let each = rows.iter();
-        each.map(|row| format!("{} {}", row.schedule, row.scheduled_local))
-            .collect()
+        each.map(|row| {
+            let slot = row.scheduled_time.since(at(0)).as_secs();
+            format!("{} {slot}", row.schedule)
+        })
+        .collect()
     };
     let all = launches::list(&mut tx, None, 10).await.unwrap();
     assert_eq!(
         labels(&all),
         [
-            "schedule-2 local 20",
-            "schedule-1 local 10",
-            "schedule-2 local 10",
-            "schedule-1 local 20"
+            "schedule-2 20",
+            "schedule-1 10",
+            "schedule-2 10",
+            "schedule-1 20"
         ]
     );
     let some = launches::list(&mut tx, None, 2).await.unwrap();
@@ -109,7 +114,7 @@ async fn launches_are_listed_newest_decision_first(test: TestDb) {
     let one = launches::list(&mut tx, Some("schedule-1"), 10)
         .await
         .unwrap();
-    assert_eq!(labels(&one), ["schedule-1 local 10", "schedule-1 local 20"]);
+    assert_eq!(labels(&one), ["schedule-1 10", "schedule-1 20"]);
     assert_eq!(
         launches::list(&mut tx, Some("nobody"), 10).await.unwrap(),
         []
@@ -117,10 +122,7 @@ async fn launches_are_listed_newest_decision_first(test: TestDb) {
     let by_slot = launches::of_schedule(&mut tx, schedule_id(1), 10)
         .await
         .unwrap();
-    assert_eq!(
-        labels(&by_slot),
-        ["schedule-1 local 20", "schedule-1 local 10"]
-    );
+    assert_eq!(labels(&by_slot), ["schedule-1 20", "schedule-1 10"]);
     assert_eq!(
         launches::of_schedule(&mut tx, schedule_id(1), 1)
             .await

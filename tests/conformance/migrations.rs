@@ -203,9 +203,9 @@ SELECT statement FROM (
 fn common_type(kind: &str) -> &str {
     match kind {
         "BLOB" | "uuid" | "bytea" => "bytes",
-        // SQLite keeps instants as text and booleans as integers.
-        "TEXT" | "text" | "timestamp with time zone" => "text",
-        "INTEGER" | "bigint" | "boolean" => "integer",
+        "TEXT" | "text" => "text",
+        // SQLite keeps instants and booleans as integers.
+        "INTEGER" | "bigint" | "boolean" | "timestamp with time zone" => "integer",
         "REAL" | "double precision" => "real",
         other => panic!("no common name for the type {other}"),
     }

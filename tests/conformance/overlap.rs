@@ -87,7 +87,7 @@ impl TestHost {
         let end = RunEnd::Succeeded { output: None };
         let end = finish(&work, end, self.clock.now());
         assert_eq!(self.live_host.engine.finish(&[end]).await.unwrap(), 1);
-        self.live_host.engine.untrack(work.run_id, work.fence);
+        self.live_host.engine.untrack(work.run_id(), work.fence());
     }
 
     async fn trigger(&self, overlap: Option<Overlap>) -> OverlapDecision {

@@ -18,42 +18,45 @@ const EXPECTED: &[(&str, &str)] = &[
     ),
     ("min(next_slot)", "schedule_due"),
     ("l.group_name IS NULL ORDER BY l.fire_time", "launch_open"),
-    ("status = 'open' AND fire_time > $1", "launch_open"),
+    (
+        "status = 'open' AND group_name IS NULL AND fire_time > $1",
+        "launch_open",
+    ),
     ("WITH RECURSIVE class", "launch_"),
     ("SELECT (SELECT min(l.fire_time)", "launch_group"),
     // In tables of three rows launch_open is as good.
     ("AND l.package = $6", "launch_"),
     ("AND l.group_name = $6", "launch_group"),
-    ("group_name = $1 AND status = 'running'", "run_group"),
     (
-        "WHERE r.status = 'waiting' AND r.retry_at <= $2",
-        "run_retry",
+        "group_name = $1 AND status = 'running'",
+        "launch_running_group",
     ),
-    ("min(retry_at)", "run_retry"),
-    ("h.ended_at IS NOT NULL THEN 'host_died'", "run_"),
+    (
+        "WHERE l.status = 'waiting' AND l.retry_at <= $2",
+        "launch_retry",
+    ),
+    ("min(retry_at)", "launch_retry"),
+    ("h.ended_at IS NOT NULL THEN 'host_died'", "launch_active"),
     // Two indexes contain unclaimed launches. Either is good.
     ("h.end_reason = 'died' OR", "launch_"),
     ("WHERE name = $1 AND ended_at IS NULL", "host_live"),
-    (
-        "FROM task_run t JOIN run r ON r.id = t.run_id",
-        "run_launch",
-    ),
+    // The index of the primary key.
+    ("FROM task_run WHERE launch_id = $1", "task_run_"),
+    ("FROM lost_run WHERE launch_id = $1", "lost_run_"),
+    ("FROM launch WHERE decided_at >= $1", "launch_decided"),
     ("FROM event ORDER BY at DESC", "event_at"),
     (
-        "decision = 'queued' AND fire_time <= $1",
+        "status = 'queued' AND fire_time <= $1",
         "launch_queued_fire",
     ),
     ("WITH RECURSIVE queue", "launch_queued"),
-    (
-        "decision = 'queued' AND fire_time > $1",
-        "launch_queued_fire",
-    ),
+    ("status = 'queued' AND fire_time > $1", "launch_queued_fire"),
     ("min(paused_until)", "schedule_paused_until"),
     ("WHERE paused_until <= $1", "schedule_paused_until"),
     ("WHERE b.status = 'running'", "backfill_running"),
-    ("kind = 'backfill' AND status", "launch_backfill_slot"),
-    ("ORDER BY scheduled_time DESC LIMIT $3", "launch_slot"),
-    ("backfill_id IS NOT DISTINCT FROM $2", "run_active"),
+    ("kind = 'backfill' AND status", "launch_schedule"),
+    ("ORDER BY scheduled_time DESC LIMIT $3", "launch_schedule"),
+    ("backfill_id IS NOT DISTINCT FROM $2", "launch_active"),
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_unclaimed"),
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_queued"),
     ("FROM launch WHERE backfill_id = $1", "launch_backfill"),
@@ -104,12 +107,12 @@ async fn the_statement_for_unfinished_launches_uses_indexes(test: TestDb) {
         Backend::Postgres => {
             let off = "SET LOCAL enable_seqscan = off";
             probe::execute(&mut tx, off).await.unwrap();
-            let id = "'00000000-0000-0000-0000-00000000a001'::uuid";
-            format!("EXPLAIN {}", sql.replace("$1", id).replace("$2", id))
+            let ids = "'{00000000-0000-0000-0000-00000000a001}'::uuid[]";
+            format!("EXPLAIN {}", sql.replace("$1", ids))
         }
     };
     let plan = probe::plan(&mut tx, &sql).await.unwrap().join("\n");
-    for index in ["run_active", "launch_unclaimed", "launch_queued"] {
+    for index in ["launch_active", "launch_unclaimed", "launch_queued"] {
         assert!(
             plan.contains(index),
             "the plan does not use {index}:\n{plan}"
@@ -137,7 +140,7 @@ fn with_values(sql: &str) -> String {
             ID
         } else if compares("name") || compares("package") {
             "'host-1'"
-        } else if compares("priority") {
+        } else if compares("priority") || compares("run_number") {
             "5"
         } else if compares("proposed") {
             "TRUE"

@@ -7,8 +7,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{HostId, LaunchKind, ScheduleId};
-use campanile_store::claims::{self, NewRun};
+use campanile_model::ids::{HostId, InputHash, LaunchKind, ScheduleId};
+use campanile_store::claims::{self, Claim};
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::packages;
@@ -24,8 +24,8 @@ use rand::{Rng as _, SeedableRng as _};
 use uuid::Uuid;
 
 use crate::fixtures::{
-    ClaimedRun, PAUSE, at, host, host_id, launch, manual, publish, revision, run_id, set_next,
-    skipped, task_run,
+    ClaimedRun, PAUSE, at, host, host_id, launch, manual, publish, revision, set_next, skipped,
+    task_run,
 };
 
 mod versions;
@@ -262,7 +262,7 @@ async fn decide(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepRe
             kind,
             scheduled_time: due.next_slot,
             last_scheduled_time: due.next_slot,
-            scheduled_local: due.next_slot.to_string(),
+            utc_offset: 900 * list.random.random_range(-48..=56),
             fire_time: due.next_slot,
             interval_start: due.cursor_at,
             schedule_revision: due.revision,
@@ -316,34 +316,23 @@ async fn claim(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepRes
     let answer = format!("{open:?}");
     let mut new = Vec::new();
     for launch in &open {
-        new.push(NewRun {
-            id: run_id(u128::from(list.next_number())),
+        new.push(Claim {
             launch_id: launch.launch_id,
-            schedule_id: launch.schedule_id,
-            group_name: None,
-            is_recovery: launch.recoveries > 0,
-            digest: launch.digest.clone(),
+            fence: launch.fence(),
             hashes: RunHashes {
-                grants: Some(list.next_number().to_string()),
+                grants: Some(InputHash::of(&list.next_number().to_be_bytes())),
                 context: None,
             },
         });
     }
     let lease_until = now.plus(Duration::from_secs(90));
-    claims::start(tx, host, &new, now, lease_until)
+    claims::claim(tx, host, &new, now, lease_until)
         .await
         .unwrap();
     let commits = !list.one_in(12);
     if commits {
         list.count_effect("claimed", new.len());
-        list.claimed
-            .extend(new.iter().zip(open).map(|(run, launch)| ClaimedRun {
-                run_id: run.id,
-                fence: claims::FIRST_FENCE,
-                launch_id: launch.launch_id,
-                schedule_id: launch.schedule_id,
-                scheduled_time: launch.scheduled_time,
-            }));
+        list.claimed.extend(open.iter().map(ClaimedRun::of));
     }
     ("claim", answer, commits)
 }
@@ -373,7 +362,7 @@ async fn finish(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepRe
         };
         if finishes
             .iter()
-            .any(|other: &runs::Finish| other.run_id == run.run_id)
+            .any(|other: &runs::Finish| other.run_id.launch() == run.launch_id())
         {
             continue;
         }
@@ -408,13 +397,7 @@ async fn claim_retries(tx: &mut Tx, list: &mut OperationList, now: Timestamp) ->
     let claimed = crate::fixtures::claim_retries(tx, host, now, lease_until, 4).await;
     for continued in claimed.iter().flatten() {
         list.count_effect("continued", 1);
-        list.claimed.push(ClaimedRun {
-            run_id: continued.run_id,
-            fence: continued.fence,
-            launch_id: continued.launch.launch_id,
-            schedule_id: continued.launch.schedule_id,
-            scheduled_time: continued.launch.scheduled_time,
-        });
+        list.claimed.push(ClaimedRun::of(continued));
     }
     ("claim retries", text(&claimed), true)
 }
@@ -472,7 +455,6 @@ async fn recover(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepR
             );
             decisions.push(RecoveryDecision {
                 launch_id: orphan.launch_id,
-                run_id: orphan.run_id,
                 action,
             });
         }
@@ -562,16 +544,18 @@ async fn both_databases_give_equal_results_for_random_operations() {
     let differing = rows.lines().zip(other.lines()).find(|(a, b)| a != b);
     assert_eq!(differing, None, "CAMPANILE_TEST_SEED={seed}");
     assert_eq!(rows.lines().count(), other.lines().count());
-    // Conditions that the index of open launches relies on and that no foreign key checks.
+    // Conditions that no foreign key and no constraint checks.
     for wrong in [
-        "launch WHERE status = 'open' AND run_id IS NOT NULL",
         "launch WHERE schedule_id NOT IN (SELECT id FROM schedule)",
-        "launch WHERE run_id NOT IN (SELECT id FROM run)",
-        "run WHERE launch_id NOT IN (SELECT id FROM launch)",
-        "task_run WHERE run_id NOT IN (SELECT id FROM run)",
+        "launch WHERE host_id NOT IN (SELECT id FROM host)",
+        "lost_run WHERE launch_id NOT IN (SELECT id FROM launch)",
+        "lost_run WHERE host_id NOT IN (SELECT id FROM host)",
+        "task_run t WHERE NOT EXISTS (SELECT 1 FROM launch l
+                WHERE l.id = t.launch_id AND l.recoveries + 1 = t.run_number AND l.host_id IS NOT NULL)
+            AND NOT EXISTS (SELECT 1 FROM lost_run r WHERE r.launch_id = t.launch_id AND r.number = t.run_number)",
         "schedule_result WHERE schedule_id NOT IN (SELECT id FROM schedule)",
-        "launch l WHERE (SELECT count(*) FROM run r
-            WHERE r.launch_id = l.id AND r.status IN ('running', 'waiting', 'succeeded', 'failed')) > 1",
+        // The newest run of a launch has the number `recoveries + 1`.
+        "launch l JOIN lost_run r ON r.launch_id = l.id WHERE r.number > l.recoveries",
     ] {
         let count = format!("SELECT CAST(count(*) AS TEXT) FROM {wrong}");
         assert_eq!(sqlite.value(&count).await, "0", "{wrong}, CAMPANILE_TEST_SEED={seed}");

@@ -1,6 +1,6 @@
 //! Recovery: orphaned launches are found, counted, and run again or abandoned. Finished launches never change.
 
-use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_model::ids::{LaunchId, LaunchKind, RunId};
 use campanile_store::claims;
 use campanile_store::recovery::{
     self, OrphanCause, OrphanedLaunch, RecoveryAction, RecoveryDecision,
@@ -13,8 +13,8 @@ use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
     BYTES, ClaimedRun, PACKAGE, PAUSE, add_host, at, claim_all, claim_retries, host, host_id,
-    host_with_schedules, insert_and_claim, launch, publish, run_id, schedule_id, skipped,
-    status_of, task_run,
+    host_with_schedules, insert_and_claim, launch, publish, schedule_id, skipped, status_of,
+    task_run,
 };
 
 on_both!(
@@ -35,8 +35,7 @@ fn ids(orphans: &[OrphanedLaunch]) -> Vec<LaunchId> {
 
 fn decision_to_run_again(run: &ClaimedRun) -> RecoveryDecision {
     RecoveryDecision {
-        launch_id: run.launch_id,
-        run_id: Some(run.run_id),
+        launch_id: run.launch_id(),
         action: RecoveryAction::RunAgain,
     }
 }
@@ -44,8 +43,8 @@ fn decision_to_run_again(run: &ClaimedRun) -> RecoveryDecision {
 async fn a_run_is_lost_when_its_lease_has_expired(test: TestDb) {
     let host = host_with_schedules(&test, 2).await;
     let mut tx = test.write().await;
-    let first = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
-    let second = insert_and_claim(&mut tx, host, &[launch(2, 11)], 2, at(20)).await[0];
+    let first = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
+    let second = insert_and_claim(&mut tx, host, &[launch(2, 11)], at(20)).await[0];
     assert_eq!(
         recovery::orphaned_runs(&mut tx, at(39), at(0), 9)
             .await
@@ -55,13 +54,13 @@ async fn a_run_is_lost_when_its_lease_has_expired(test: TestDb) {
     let lost = recovery::orphaned_runs(&mut tx, at(40), at(0), 9)
         .await
         .unwrap();
-    assert_eq!(ids(&lost), [first.launch_id]);
+    assert_eq!(ids(&lost), [first.launch_id()]);
     let lost = recovery::orphaned_runs(&mut tx, at(50), at(0), 9)
         .await
         .unwrap();
     assert_eq!(
         ids(&lost),
-        [first.launch_id, second.launch_id],
+        [first.launch_id(), second.launch_id()],
         "earliest first"
     );
     assert_eq!(
@@ -94,11 +93,10 @@ async fn a_run_is_lost_when_its_host_died_or_stopped(test: TestDb) {
     let mut tx = test.write().await;
     let dead_host = add_host(&mut tx, 2, at(0)).await;
     let stopped_host = add_host(&mut tx, 3, at(0)).await;
-    insert_and_claim(&mut tx, live_host, &[launch(1, 10)], 1, at(10)).await;
-    let run_of_dead_host =
-        insert_and_claim(&mut tx, dead_host, &[launch(2, 11)], 2, at(11)).await[0];
+    insert_and_claim(&mut tx, live_host, &[launch(1, 10)], at(10)).await;
+    let run_of_dead_host = insert_and_claim(&mut tx, dead_host, &[launch(2, 11)], at(11)).await[0];
     let run_of_stopped_host =
-        insert_and_claim(&mut tx, stopped_host, &[launch(3, 12)], 3, at(12)).await[0];
+        insert_and_claim(&mut tx, stopped_host, &[launch(3, 12)], at(12)).await[0];
     assert_eq!(
         recovery::orphaned_runs(&mut tx, at(13), at(0), 9)
             .await
@@ -114,21 +112,24 @@ async fn a_run_is_lost_when_its_host_died_or_stopped(test: TestDb) {
         .unwrap();
     assert_eq!(
         ids(&lost),
-        [run_of_dead_host.launch_id, run_of_stopped_host.launch_id]
+        [
+            run_of_dead_host.launch_id(),
+            run_of_stopped_host.launch_id()
+        ]
     );
-    assert_eq!(lost[0].run_id, Some(run_of_dead_host.run_id));
+    assert!(lost[0].has_run);
     // A host that is revived after a sleep keeps its runs.
     hosts::revive(&mut tx, dead_host, at(14)).await.unwrap();
     let lost = recovery::orphaned_runs(&mut tx, at(14), at(0), 9)
         .await
         .unwrap();
-    assert_eq!(ids(&lost), [run_of_stopped_host.launch_id]);
+    assert_eq!(ids(&lost), [run_of_stopped_host.launch_id()]);
 }
 
 async fn a_retry_that_no_host_claims_in_time_is_orphaned(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
     runs::finish(
         &mut tx,
         &[claimed.finish(RunEnd::Waiting { retry_at: at(20) }, at(12))],
@@ -144,7 +145,7 @@ async fn a_retry_that_no_host_claims_in_time_is_orphaned(test: TestDb) {
     let lost = recovery::orphaned_runs(&mut tx, at(99), at(20), 9)
         .await
         .unwrap();
-    assert_eq!(ids(&lost), [claimed.launch_id]);
+    assert_eq!(ids(&lost), [claimed.launch_id()]);
     recovery::apply(
         &mut tx,
         host,
@@ -193,7 +194,7 @@ async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: Tes
         .await
         .unwrap();
     assert_eq!(ids(&lost), [all[1].id]);
-    assert_eq!(lost[0].run_id, None);
+    assert!(!lost[0].has_run);
     // No host has claimed them since they were decided.
     let lost = recovery::orphaned_launches(&mut tx, host_id(1), at(13), 9)
         .await
@@ -217,7 +218,6 @@ async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: Tes
     // A recovered launch is orphaned again only after the same time has passed once more.
     let decision = RecoveryDecision {
         launch_id: all[0].id,
-        run_id: None,
         action: RecoveryAction::RunAgain,
     };
     recovery::apply(&mut tx, host_id(1), &[decision], "lost", at(200))
@@ -239,7 +239,7 @@ async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: Tes
 async fn an_orphaned_launch_has_all_values_for_the_recovery_decision(test: TestDb) {
     let host = host_with_schedules(&test, 3).await;
     let mut tx = test.write().await;
-    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10), launch(2, 11)], 1, at(11)).await;
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10), launch(2, 11)], at(11)).await;
     launches::insert(&mut tx, &[launch(3, 12)]).await.unwrap();
     schedules::pause(&mut tx, schedule_id(1), PAUSE, at(13))
         .await
@@ -256,8 +256,8 @@ async fn an_orphaned_launch_has_all_values_for_the_recovery_decision(test: TestD
         .await
         .unwrap();
     let paused = OrphanedLaunch {
-        launch_id: claimed[0].launch_id,
-        run_id: Some(claimed[0].run_id),
+        launch_id: claimed[0].launch_id(),
+        has_run: true,
         schedule_id: claimed[0].schedule_id,
         schedule_revision: 1,
         cancel_deadline: None,
@@ -272,8 +272,7 @@ async fn an_orphaned_launch_has_all_values_for_the_recovery_decision(test: TestD
         cause: OrphanCause::HostDied,
     };
     let removed = OrphanedLaunch {
-        launch_id: claimed[1].launch_id,
-        run_id: Some(claimed[1].run_id),
+        launch_id: claimed[1].launch_id(),
         schedule_id: claimed[1].schedule_id,
         schedule_revision: 1,
         cancel_deadline: None,
@@ -300,7 +299,7 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
     let host_1 = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     let host_2 = add_host(&mut tx, 2, at(0)).await;
-    let first = insert_and_claim(&mut tx, host_1, &[launch(1, 10)], 1, at(10)).await[0];
+    let first = insert_and_claim(&mut tx, host_1, &[launch(1, 10)], at(10)).await[0];
     let call = task_run("build", 1);
     runs::record_tasks(
         &mut tx,
@@ -310,6 +309,7 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
     )
     .await
     .unwrap();
+    let mut newest = first;
     for round in 1..=3i64 {
         let now = at(100 * round as u64);
         let lost = recovery::orphaned_runs(&mut tx, now, at(0), 9)
@@ -318,7 +318,6 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
         assert_eq!((lost.len(), lost[0].recoveries), (1, round - 1));
         let decision = RecoveryDecision {
             launch_id: lost[0].launch_id,
-            run_id: lost[0].run_id,
             action: RecoveryAction::RunAgain,
         };
         recovery::apply(&mut tx, host_2, &[decision], "its host died", now)
@@ -334,12 +333,10 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
             (claimable.recoveries, claimable.recovered_at),
             (round, Some(now))
         );
-        let recovered = claim_all(&mut tx, host_2, 10 + round as u128, now).await[0];
-        assert_eq!(recovered.launch_id, first.launch_id);
-        let run = runs::find(&mut tx, recovered.run_id)
-            .await
-            .unwrap()
-            .unwrap();
+        newest = claim_all(&mut tx, host_2, now).await[0];
+        assert_eq!(newest.run_id, RunId::of(first.launch_id(), round + 1));
+        assert_eq!(newest.fence, first.fence + round);
+        let run = runs::find(&mut tx, newest.run_id).await.unwrap().unwrap();
         assert!(run.is_recovery);
     }
     // The lost run keeps its calls. The launch refers to the newest run.
@@ -354,13 +351,20 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
     );
     let calls = task_runs::of_run(&mut tx, first.run_id).await.unwrap();
     assert_eq!(calls, [call]);
-    let calls = task_runs::of_launch(&mut tx, first.launch_id)
+    let calls = task_runs::of_launch(&mut tx, first.launch_id())
         .await
         .unwrap();
-    assert_eq!((calls.len(), calls[0].run_id), (1, first.run_id));
+    assert_eq!((calls.len(), calls[0].run_number), (1, 1));
     let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
-    assert_eq!(row.run_id, Some(run_id(13)));
-    assert_eq!(runs::list(&mut tx, None, 9).await.unwrap().len(), 4);
+    assert_eq!(row.run_id.0, Some(newest.run_id));
+    let listed = runs::list(&mut tx, None, 9).await.unwrap();
+    let listed: Vec<RunId> = listed.iter().map(|run| run.id).collect();
+    let numbers = [4, 3, 2, 1].map(|number| RunId::of(first.launch_id(), number));
+    assert_eq!(listed, numbers, "newest first");
+    let two = runs::list(&mut tx, None, 2).await.unwrap();
+    assert_eq!([two[0].id, two[1].id], numbers[..2]);
+    let lost = runs::lost_of_launch(&mut tx, first.launch_id()).await;
+    assert_eq!(lost.unwrap(), [1, 2, 3]);
     // Only the newest run finishes the launch.
     assert_eq!(
         runs::finish(&mut tx, &[first.succeeded("1", at(301))])
@@ -368,10 +372,6 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
             .unwrap(),
         []
     );
-    let newest = ClaimedRun {
-        run_id: run_id(13),
-        ..first
-    };
     assert_eq!(
         runs::finish(&mut tx, &[newest.succeeded("2", at(302))])
             .await
@@ -389,7 +389,7 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
 async fn an_abandoned_launch_is_never_run_again(test: TestDb) {
     let host = host_with_schedules(&test, 2).await;
     let mut tx = test.write().await;
-    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
     launches::insert(&mut tx, &[launch(2, 11)]).await.unwrap();
     let abandon = [
         RecoveryDecision {
@@ -398,7 +398,6 @@ async fn an_abandoned_launch_is_never_run_again(test: TestDb) {
         },
         RecoveryDecision {
             launch_id: launch(2, 11).id,
-            run_id: None,
             action: RecoveryAction::Abandon("schedule_deleted"),
         },
     ];
@@ -417,6 +416,7 @@ async fn an_abandoned_launch_is_never_run_again(test: TestDb) {
             (row.finished_at, row.failure),
             (Some(at(50)), Some(FailureKind::Lost))
         );
+        assert_eq!(row.message.as_deref(), Some("its host died"));
         assert_eq!(row.recoveries, 0);
     }
     drop(tx);
@@ -449,7 +449,7 @@ async fn an_abandoned_launch_is_never_run_again(test: TestDb) {
             .unwrap(),
         []
     );
-    assert_eq!(claim_all(&mut tx, host, 50, at(999)).await, []);
+    assert_eq!(claim_all(&mut tx, host, at(999)).await, []);
     tx.commit().await.unwrap();
     assert_eq!(dump(&test).await, before);
 }
@@ -459,7 +459,7 @@ async fn finished_launches_are_never_written_again(test: TestDb) {
     let mut tx = test.write().await;
     let host_2 = add_host(&mut tx, 2, at(0)).await;
     let slots = [1, 2, 3].map(|schedule| launch(schedule, 10 + schedule as u64));
-    let claimed = insert_and_claim(&mut tx, host_1, &slots, 1, at(20)).await;
+    let claimed = insert_and_claim(&mut tx, host_1, &slots, at(20)).await;
     let mut ends = [
         claimed[0].succeeded("1", at(21)),
         claimed[1].failed("no", at(21)),
@@ -494,7 +494,6 @@ async fn finished_launches_are_never_written_again(test: TestDb) {
         })
         .chain([RecoveryDecision {
             launch_id: skipped(4, 14, "missed").id,
-            run_id: None,
             action: RecoveryAction::Abandon("recovery_age"),
         }])
         .collect();
@@ -517,7 +516,7 @@ async fn finished_launches_are_never_written_again(test: TestDb) {
     }
     let fences: Vec<_> = claimed.iter().map(|run| (run.run_id, run.fence)).collect();
     assert_eq!(runs::renew(&mut tx, &fences, at(99)).await.unwrap(), []);
-    assert_eq!(claim_all(&mut tx, host_2, 50, at(99)).await, []);
+    assert_eq!(claim_all(&mut tx, host_2, at(99)).await, []);
     assert_eq!(
         claim_retries(&mut tx, host_2, at(99), at(130), 9)
             .await
@@ -538,7 +537,7 @@ async fn hosts_that_recover_concurrently_recover_each_orphan_once(test: TestDb) 
     let host_1 = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     let slots: Vec<_> = (10..10 + RUNS).map(|slot| launch(1, slot)).collect();
-    insert_and_claim(&mut tx, host_1, &slots, 1, at(100)).await;
+    insert_and_claim(&mut tx, host_1, &slots, at(100)).await;
     for number in 2..=5 {
         hosts::register(
             &mut tx,
@@ -565,7 +564,6 @@ async fn hosts_that_recover_concurrently_recover_each_orphan_once(test: TestDb) 
                     .iter()
                     .map(|orphan| RecoveryDecision {
                         launch_id: orphan.launch_id,
-                        run_id: orphan.run_id,
                         action: RecoveryAction::RunAgain,
                     })
                     .collect();

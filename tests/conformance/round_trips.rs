@@ -1,10 +1,11 @@
 //! Stored values are read back unchanged, up to the limits of every type.
 
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{ArtifactDigest, LaunchKind, RunId};
+use campanile_model::ids::{ArtifactDigest, InputHash, LaunchId, LaunchKind, RunId};
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
-use campanile_store::claims::{self, NewRun};
+use campanile_store::claims::{self, Claim};
 use campanile_store::events::{self, EventKind};
+use campanile_store::launches::{LocalTime, NewestRun};
 use campanile_store::packages;
 use campanile_store::runs::{self, RunHashes};
 use campanile_store::schedules::{self, Revision};
@@ -15,7 +16,7 @@ use uuid::Uuid;
 
 use crate::fixtures::{
     PACKAGE, add_schedule, at, digest, host_with_schedules, insert_and_claim, launch, publish,
-    revision, run_id, task_run,
+    revision, task_run, unknown_run,
 };
 
 on_both!(
@@ -99,7 +100,6 @@ async fn every_enum_value_is_read_back(test: TestDb) {
         &mut tx,
         crate::fixtures::host_id(1),
         &[launch(1, 10)],
-        1,
         at(10),
     )
     .await[0];
@@ -212,7 +212,7 @@ async fn a_task_run_is_read_back_completely(test: TestDb) {
         ..task_run("", 0)
     };
     let mut tx = test.write().await;
-    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
     let calls = [full, empty];
     runs::record_tasks(&mut tx, claimed.run_id, claimed.fence, &calls)
         .await
@@ -221,11 +221,11 @@ async fn a_task_run_is_read_back_completely(test: TestDb) {
     let mut tx = test.read().await;
     let of_run = task_runs::of_run(&mut tx, claimed.run_id).await.unwrap();
     assert!(of_run == calls);
-    let of_launch = task_runs::of_launch(&mut tx, claimed.launch_id)
+    let of_launch = task_runs::of_launch(&mut tx, claimed.launch_id())
         .await
         .unwrap();
     let [full, empty] = calls.map(|call| LaunchCall {
-        run_id: claimed.run_id,
+        run_number: 1,
         task: call.task,
         attempt: call.attempt,
         succeeded: call.succeeded,
@@ -249,7 +249,7 @@ async fn a_task_run_is_read_back_completely(test: TestDb) {
 async fn a_text_with_a_zero_byte_is_stored_without_it(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
     let call = TaskRun {
         message: Some("a\0b".to_owned()),
         stdout: "\0".to_owned(),
@@ -336,6 +336,7 @@ async fn a_launch_is_read_back_completely(test: TestDb) {
     let full = launches::NewLaunch {
         kind: LaunchKind::Catchup,
         context: Some(r#"{"deep":{"er":[]}}"#.to_owned()),
+        utc_offset: -34_200,
         interval_start: at(3),
         fire_time: Timestamp::from_micros(at(12).micros() + 7),
         decided_at: at(11),
@@ -351,7 +352,9 @@ async fn a_launch_is_read_back_completely(test: TestDb) {
     );
     assert_eq!(row.schedule, "schedule-1");
     assert_eq!(row.scheduled_time, full.scheduled_time);
-    assert_eq!(row.scheduled_local, full.scheduled_local);
+    let local = LocalTime::new(at(10), -34_200, "UTC");
+    assert_eq!(row.scheduled_local, local);
+    assert_eq!(local.as_str(), "2027-01-14T22:30:10-09:30[UTC]");
     assert_eq!(
         (row.last_scheduled_time, row.slot_count),
         (full.scheduled_time, 1)
@@ -361,7 +364,8 @@ async fn a_launch_is_read_back_completely(test: TestDb) {
         (row.fire_time, row.decided_at),
         (full.fire_time, full.decided_at)
     );
-    assert_eq!((row.attempts, row.recoveries, row.run_id), (0, 0, None));
+    assert_eq!((row.attempts, row.recoveries), (0, 0));
+    assert_eq!(row.run_id, NewestRun(None));
     assert_eq!((row.started_at, row.finished_at), (None, None));
     assert_eq!(
         (row.failure, &row.message, &row.reason),
@@ -376,8 +380,8 @@ async fn a_launch_is_read_back_completely(test: TestDb) {
         (1, full.kind)
     );
     assert_eq!(
-        (claimable.scheduled_time, &claimable.scheduled_local),
-        (full.scheduled_time, &full.scheduled_local)
+        (claimable.scheduled_time, claimable.utc_offset),
+        (full.scheduled_time, full.utc_offset)
     );
     assert_eq!(
         (&claimable.package, &claimable.digest),
@@ -394,44 +398,54 @@ async fn a_launch_is_read_back_completely(test: TestDb) {
 
 async fn ids_sort_by_their_bytes(test: TestDb) {
     let host = host_with_schedules(&test, 0).await;
-    // Ids that signed numbers, texts or swapped halves would sort in another order.
-    let ids: Vec<RunId> = [
+    // Ids that signed numbers, texts or swapped halves would sort in another order. The last byte of a launch's id is 0.
+    let ids: Vec<LaunchId> = [
         0,
-        1,
-        0xFF,
         0x0100,
+        0xFF00,
+        0x01_0000,
         0x7F << 120,
         0x80 << 120,
-        (0x80 << 120) | 1,
-        u128::MAX,
+        (0x80 << 120) | 0x0100,
+        u128::MAX - 0xFF,
     ]
-    .map(|bits| RunId(Uuid::from_u128(bits)))
+    .map(|bits| LaunchId(Uuid::from_u128(bits)))
     .to_vec();
     let mut tx = test.write().await;
     add_schedule(&mut tx, 1, 10).await;
     for (slot, id) in (10..).zip(&ids) {
-        let launch = launch(1, slot);
-        let new = NewRun {
+        let launch = launches::NewLaunch {
             id: *id,
-            launch_id: launch.id,
-            schedule_id: launch.schedule_id,
-            group_name: None,
-            is_recovery: false,
-            digest: digest(),
-            hashes: RunHashes::default(),
+            ..launch(1, slot)
+        };
+        let claim = Claim {
+            launch_id: *id,
+            fence: 1,
+            hashes: RunHashes {
+                grants: Some(InputHash::of(id.0.as_bytes())),
+                context: None,
+            },
         };
         launches::insert(&mut tx, &[launch]).await.unwrap();
-        claims::start(&mut tx, host, &[new], at(20), at(50))
+        claims::claim(&mut tx, host, &[claim], at(20), at(50))
             .await
             .unwrap();
     }
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
     let listed = runs::list(&mut tx, None, 100).await.unwrap();
-    let mut read: Vec<RunId> = listed.iter().map(|run| run.id).collect();
+    let mut read: Vec<LaunchId> = listed.iter().map(|run| run.launch_id).collect();
     read.reverse();
     assert_eq!(read, ids);
     assert_eq!(listed[0].package, PACKAGE);
-    assert!(runs::find(&mut tx, ids[0]).await.unwrap().is_some());
-    assert!(runs::find(&mut tx, run_id(77)).await.unwrap().is_none());
+    for id in ids {
+        let run = RunId::of(id, 1);
+        let row = runs::find(&mut tx, run).await.unwrap().unwrap();
+        let hashes = (row.grants_hash, row.context_hash);
+        assert_eq!(hashes, (Some(InputHash::of(id.0.as_bytes())), None));
+        assert_eq!((row.id, row.launch_id), (run, id));
+        let next = runs::find(&mut tx, RunId::of(id, 2)).await;
+        assert!(next.unwrap().is_none());
+    }
+    assert!(runs::find(&mut tx, unknown_run()).await.unwrap().is_none());
 }

@@ -67,7 +67,7 @@ fn recorded_call(task: &str, context: String) -> TaskRun {
 async fn lose_run_after(test: &TestDb, engine: &Engine, clock: &Clock, calls: &[TaskRun]) {
     let work = claim_one(engine, clock, "11:00:00").await;
     let mut tx = test.write().await;
-    let recorded = runs::record_tasks(&mut tx, work.run_id, work.fence, calls).await;
+    let recorded = runs::record_tasks(&mut tx, work.run_id(), work.fence(), calls).await;
     assert!(recorded.unwrap());
     tx.commit().await.unwrap();
     // The run is not tracked, so its lease expires.
@@ -128,7 +128,7 @@ async fn a_run_whose_tasks_pass_on_too_much_fails_with_the_limit(test: TestDb) {
         .await
         .unwrap();
     assert!((4_000_000..4 << 20).contains(&bytes), "{bytes} bytes");
-    let run = task_runs::of_run(&mut tx, launch.run_id.unwrap())
+    let run = task_runs::of_run(&mut tx, launch.run_id.0.unwrap())
         .await
         .unwrap();
     assert!(

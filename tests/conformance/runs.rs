@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use campanile_model::ids::{LaunchId, RunId};
-use campanile_store::claims::{self, NewRun};
+use campanile_model::ids::{InputHash, LaunchId, RunId};
+use campanile_store::claims::{self, Claim};
 use campanile_store::hosts;
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::recovery;
@@ -15,9 +15,9 @@ use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    BYTES, ClaimedRun, PACKAGE, add_schedule, at, claim_retries, digest, host, host_id,
-    host_with_schedules, insert_and_claim, launch, publish, run_id, schedule_id, status_of,
-    task_run,
+    BYTES, ClaimedRun, PACKAGE, add_schedule, at, claim_all, claim_retries, claims_of, digest,
+    host, host_id, host_with_schedules, insert_and_claim, launch, publish, status_of, task_run,
+    unknown_run,
 };
 
 on_both!(
@@ -28,6 +28,7 @@ on_both!(
     a_finish_with_a_stale_fence_changes_nothing,
     a_retry_is_claimed_at_its_retry_time_with_a_new_fence,
     a_renewal_returns_the_runs_that_are_still_claimed,
+    a_host_that_has_a_lost_run_and_the_newest_run_of_a_launch_holds_only_the_newest,
     task_calls_of_a_lost_run_are_refused,
     the_next_wake_is_the_earliest_fire_time_or_retry_time,
     runs_are_listed_newest_first_with_their_schedule_and_host,
@@ -44,21 +45,21 @@ async fn a_launch_is_inserted_claimed_and_finished(test: TestDb) {
     );
     let open = claims::claimable(&mut tx, host, at(10), 10).await.unwrap();
     assert_eq!(open.len(), 1);
-    let new = NewRun {
-        id: run_id(1),
+    let (granted, given) = (InputHash::of(b"granted"), InputHash::of(b"given"));
+    let claim = Claim {
         launch_id: open[0].launch_id,
-        schedule_id: open[0].schedule_id,
-        group_name: None,
-        is_recovery: false,
-        digest: open[0].digest.clone(),
+        fence: open[0].fence(),
         hashes: RunHashes {
-            grants: Some("granted".to_owned()),
-            context: Some("given".to_owned()),
+            grants: Some(granted.clone()),
+            context: Some(given.clone()),
         },
     };
-    claims::start(&mut tx, host, &[new], at(11), at(41))
+    claims::claim(&mut tx, host, &[claim], at(11), at(41))
         .await
         .unwrap();
+    let claimed = ClaimedRun::of(&open[0]);
+    assert_eq!(claimed.run_id, RunId::of(open[0].launch_id, 1));
+    assert_eq!(claimed.fence, 1);
     tx.commit().await.unwrap();
 
     let mut tx = test.write().await;
@@ -68,11 +69,11 @@ async fn a_launch_is_inserted_claimed_and_finished(test: TestDb) {
     );
     let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
     assert_eq!(
-        (row.status, row.run_id),
-        (LaunchStatus::Running, Some(run_id(1)))
+        (row.status, row.run_id.0),
+        (LaunchStatus::Running, Some(claimed.run_id))
     );
     assert_eq!((row.attempts, row.started_at), (1, Some(at(11))));
-    let run = runs::find(&mut tx, run_id(1)).await.unwrap().unwrap();
+    let run = runs::find(&mut tx, claimed.run_id).await.unwrap().unwrap();
     assert_eq!((run.status, run.finished_at), (RunStatus::Running, None));
     assert_eq!(run.host.as_deref(), Some("host-1"));
     let versions = [run.host_version, run.wasmtime_version, run.tzdata_version];
@@ -82,19 +83,15 @@ async fn a_launch_is_inserted_claimed_and_finished(test: TestDb) {
         "the versions of its host"
     );
     assert_eq!(run.schedule_revision, 1);
-    let hashes = (run.grants_hash.as_deref(), run.context_hash.as_deref());
-    assert_eq!(hashes, (Some("granted"), Some("given")));
+    let hashes = (run.grants_hash, run.context_hash);
+    assert_eq!(hashes, (Some(granted), Some(given)));
 
-    let claimed = ClaimedRun {
-        run_id: run_id(1),
-        fence: claims::FIRST_FENCE,
-        launch_id: row.id,
-        schedule_id: schedule_id(1),
-        scheduled_time: at(10),
-    };
     let mut finish = claimed.succeeded(r#"{"sent":3}"#, at(15));
     finish.tasks = vec![task_run("build", 1), task_run("check", 1)];
-    assert_eq!(runs::finish(&mut tx, &[finish]).await.unwrap(), [run_id(1)]);
+    assert_eq!(
+        runs::finish(&mut tx, &[finish]).await.unwrap(),
+        [claimed.run_id]
+    );
     tx.commit().await.unwrap();
 
     let mut tx = test.read().await;
@@ -103,7 +100,7 @@ async fn a_launch_is_inserted_claimed_and_finished(test: TestDb) {
         (row.status, row.finished_at),
         (LaunchStatus::Succeeded, Some(at(15)))
     );
-    let run = runs::find(&mut tx, run_id(1)).await.unwrap().unwrap();
+    let run = runs::find(&mut tx, claimed.run_id).await.unwrap().unwrap();
     assert_eq!(
         (run.status, run.finished_at),
         (RunStatus::Succeeded, Some(at(15)))
@@ -115,7 +112,7 @@ async fn a_launch_is_inserted_claimed_and_finished(test: TestDb) {
 async fn a_failure_is_recorded_for_the_run_and_for_its_launch(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
     let end = RunEnd::Failed {
         kind: FailureKind::Trapped,
         message: "unreachable".to_owned(),
@@ -212,7 +209,7 @@ async fn hosts_that_claim_concurrently_start_each_launch_once(test: TestDb) {
     let mut claims = Vec::new();
     for number in 1..=4 {
         let db = Db::open(&test.place.url).await.unwrap();
-        for worker in 0..4u128 {
+        for _ in 0..4 {
             let db = db.clone();
             claims.push(tokio::spawn(async move {
                 let mut started: Vec<LaunchId> = Vec::new();
@@ -224,21 +221,8 @@ async fn hosts_that_claim_concurrently_start_each_launch_once(test: TestDb) {
                     if open.is_empty() {
                         return started;
                     }
-                    let first = (number * 10 + worker) << 64;
-                    let new: Vec<NewRun> = open
-                        .iter()
-                        .zip(first + started.len() as u128..)
-                        .map(|(launch, number)| NewRun {
-                            id: run_id(number),
-                            launch_id: launch.launch_id,
-                            schedule_id: launch.schedule_id,
-                            group_name: None,
-                            is_recovery: false,
-                            digest: digest(),
-                            hashes: RunHashes::default(),
-                        })
-                        .collect();
-                    claims::start(&mut tx, host_id(number), &new, at(1_000), at(1_030))
+                    let new = claims_of(&open);
+                    claims::claim(&mut tx, host_id(number), &new, at(1_000), at(1_030))
                         .await
                         .unwrap();
                     tx.commit().await.unwrap();
@@ -270,14 +254,14 @@ async fn hosts_that_claim_concurrently_start_each_launch_once(test: TestDb) {
 async fn a_finish_with_a_stale_fence_changes_nothing(test: TestDb) {
     let host = host_with_schedules(&test, 2).await;
     let mut tx = test.write().await;
-    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10), launch(2, 11)], 1, at(11)).await;
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10), launch(2, 11)], at(11)).await;
     tx.commit().await.unwrap();
     let before = dump(&test).await;
     let mut stale = claimed[0].succeeded("1", at(12));
     stale.fence = 2;
     stale.tasks = vec![task_run("build", 1)];
     let mut unknown = claimed[0].failed("no", at(12));
-    unknown.run_id = run_id(99);
+    unknown.run_id = unknown_run();
     unknown.tasks = vec![task_run("build", 2)];
     let mut tx = test.write().await;
     assert_eq!(
@@ -316,7 +300,7 @@ async fn a_finish_with_a_stale_fence_changes_nothing(test: TestDb) {
 async fn a_retry_is_claimed_at_its_retry_time_with_a_new_fence(test: TestDb) {
     let host_1 = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    let claimed = insert_and_claim(&mut tx, host_1, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host_1, &[launch(1, 10)], at(10)).await[0];
     let mut finish = claimed.finish(RunEnd::Waiting { retry_at: at(20) }, at(12));
     let mut failed = task_run("build", 1);
     failed.succeeded = false;
@@ -363,14 +347,14 @@ async fn a_retry_is_claimed_at_its_retry_time_with_a_new_fence(test: TestDb) {
         .unwrap();
     assert_eq!(retries.len(), 1);
     assert_eq!(
-        (retries[0].run_id, retries[0].fence),
+        (retries[0].run_id(), retries[0].fence()),
         (claimed.run_id, claimed.fence + 1)
     );
     assert_eq!(
-        (retries[0].launch.launch_id, retries[0].is_recovery),
-        (claimed.launch_id, false)
+        (retries[0].launch_id, retries[0].is_recovery()),
+        (claimed.launch_id(), false)
     );
-    assert_eq!(retries[0].launch.scheduled_time, at(10));
+    assert_eq!(retries[0].scheduled_time, at(10));
     assert_eq!(
         claim_retries(&mut tx, host_1, at(20), at(50), 9)
             .await
@@ -397,10 +381,7 @@ async fn a_retry_is_claimed_at_its_retry_time_with_a_new_fence(test: TestDb) {
             .await
             .unwrap()
     );
-    let current = ClaimedRun {
-        fence: retries[0].fence,
-        ..claimed
-    };
+    let current = ClaimedRun::of(&retries[0]);
     assert_eq!(
         runs::finish(&mut tx, &[current.succeeded("2", at(22))])
             .await
@@ -424,7 +405,6 @@ async fn a_renewal_returns_the_runs_that_are_still_claimed(test: TestDb) {
         &mut tx,
         host_1,
         &[launch(1, 10), launch(2, 11), launch(3, 12)],
-        1,
         at(12),
     )
     .await;
@@ -456,10 +436,46 @@ async fn a_renewal_returns_the_runs_that_are_still_claimed(test: TestDb) {
     }
 }
 
+async fn a_host_that_has_a_lost_run_and_the_newest_run_of_a_launch_holds_only_the_newest(
+    test: TestDb,
+) {
+    let host = host_with_schedules(&test, 1).await;
+    let mut tx = test.write().await;
+    let lost = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
+    let decision = recovery::RecoveryDecision {
+        launch_id: lost.launch_id(),
+        action: recovery::RecoveryAction::RunAgain,
+    };
+    recovery::apply(&mut tx, host, &[decision], "gone", at(50))
+        .await
+        .unwrap();
+    let newest = claim_all(&mut tx, host, at(51)).await[0];
+    assert_eq!(newest.run_id, RunId::of(lost.launch_id(), 2));
+    for both in [[lost, newest], [newest, lost]] {
+        let fences = both.map(|run| (run.run_id, run.fence));
+        assert_eq!(
+            runs::renew(&mut tx, &fences, at(90)).await.unwrap(),
+            [(newest.run_id, None)]
+        );
+    }
+    let [mut late, mut current] = [lost.failed("late", at(60)), newest.succeeded("1", at(60))];
+    late.tasks = vec![task_run("late", 1)];
+    current.tasks = vec![task_run("build", 1)];
+    let finished = runs::finish(&mut tx, &[late, current]).await.unwrap();
+    assert_eq!(finished, [newest.run_id]);
+    let row = &launches::list(&mut tx, None, 1).await.unwrap()[0];
+    assert_eq!((row.status, &row.message), (LaunchStatus::Succeeded, &None));
+    let calls = task_runs::of_launch(&mut tx, lost.launch_id())
+        .await
+        .unwrap();
+    let calls: Vec<_> = calls.iter().map(|call| &*call.task).collect();
+    assert_eq!(calls, ["build"], "the call of the lost run is not kept");
+}
+
 async fn task_calls_of_a_lost_run_are_refused(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
-    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
     assert!(
         runs::record_tasks(&mut tx, claimed.run_id, claimed.fence, &[task_run("a", 1)])
             .await
@@ -476,8 +492,7 @@ async fn task_calls_of_a_lost_run_are_refused(test: TestDb) {
         .unwrap()
     );
     let decision = recovery::RecoveryDecision {
-        launch_id: claimed.launch_id,
-        run_id: Some(claimed.run_id),
+        launch_id: claimed.launch_id(),
         action: recovery::RecoveryAction::RunAgain,
     };
     recovery::apply(&mut tx, host, &[decision], "gone", at(11))
@@ -496,7 +511,7 @@ async fn the_next_wake_is_the_earliest_fire_time_or_retry_time(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     assert_eq!(claims::next_wake(&mut tx, at(0)).await.unwrap(), None);
-    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], 1, at(10)).await[0];
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(10)).await[0];
     assert_eq!(claims::next_wake(&mut tx, at(10)).await.unwrap(), None);
     runs::finish(
         &mut tx,
@@ -535,10 +550,11 @@ async fn runs_are_listed_newest_first_with_their_schedule_and_host(test: TestDb)
     let host = host_with_schedules(&test, 2).await;
     let mut tx = test.write().await;
     add_schedule(&mut tx, 3, 10).await;
-    insert_and_claim(&mut tx, host, &[launch(1, 10), launch(2, 20)], 1, at(20)).await;
+    let claimed = insert_and_claim(&mut tx, host, &[launch(1, 10), launch(2, 20)], at(20)).await;
+    let run_ids: Vec<RunId> = claimed.iter().map(|run| run.run_id).collect();
     let ids = |rows: &[runs::RunRow]| rows.iter().map(|row| row.id).collect::<Vec<RunId>>();
     let all = runs::list(&mut tx, None, 10).await.unwrap();
-    assert_eq!(ids(&all), [run_id(2), run_id(1)]);
+    assert_eq!(ids(&all), [run_ids[1], run_ids[0]]);
     assert_eq!(
         (&*all[0].schedule, all[0].scheduled_time),
         ("schedule-2", at(20))
@@ -546,11 +562,11 @@ async fn runs_are_listed_newest_first_with_their_schedule_and_host(test: TestDb)
     assert_eq!((&*all[0].package, &all[0].digest), (PACKAGE, &digest()));
     assert_eq!(
         ids(&runs::list(&mut tx, None, 1).await.unwrap()),
-        [run_id(2)]
+        [run_ids[1]]
     );
     assert_eq!(
         ids(&runs::list(&mut tx, Some("schedule-1"), 9).await.unwrap()),
-        [run_id(1)]
+        [run_ids[0]]
     );
     assert_eq!(
         runs::list(&mut tx, Some("schedule-3"), 9).await.unwrap(),

@@ -245,7 +245,7 @@ async fn a_retry_of_a_group_waits_for_room(test: TestDb) {
     engine.finish(&[waiting]).await.unwrap();
     // The retry is first, and the other launch waits for it.
     let retried = engine.claim(now()).await.unwrap();
-    let ids = |claimed: &[Work]| claimed.iter().map(|work| work.run_id).collect::<Vec<_>>();
+    let ids = |claimed: &[Work]| claimed.iter().map(|work| work.run_id()).collect::<Vec<_>>();
     assert_eq!(ids(&retried), ids(&first));
     assert_eq!(claim(&engine).await, counts(&[]));
     finish(&engine, &retried[0]).await;

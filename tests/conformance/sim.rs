@@ -143,7 +143,7 @@ impl Simulation {
         self.orphans.clear();
         self.test
             .execute(
-                "DELETE FROM task_run; DELETE FROM run; DELETE FROM launch; DELETE FROM schedule_result;
+                "DELETE FROM task_run; DELETE FROM lost_run; DELETE FROM launch; DELETE FROM schedule_result;
                  DELETE FROM backfill; DELETE FROM schedule_revision; DELETE FROM schedule; DELETE FROM package_host; DELETE FROM package_version;
                  DELETE FROM package_sidecar;
                  DELETE FROM package; DELETE FROM artifact; DELETE FROM event; DELETE FROM host",
@@ -227,7 +227,7 @@ impl Simulation {
                 let end = finish(&work, RunEnd::Cancelled { message }, now);
                 engine.finish(&[end]).await.unwrap();
             }
-            engine.untrack(work.run_id, work.fence);
+            engine.untrack(work.run_id(), work.fence());
             self.orphans.push(work);
         }
     }
@@ -491,9 +491,9 @@ impl Simulation {
         let work = self.orphans.swap_remove(index);
         let now = self.now();
         let state = format!(
-            "SELECT CAST(count(*) AS TEXT) FROM run WHERE status = 'running' AND fence = {} AND id = {}",
-            work.fence,
-            model::id_literal(self.test.backend(), work.run_id.0),
+            "SELECT CAST(count(*) AS TEXT) FROM launch WHERE status = 'running' AND attempts = {} AND id = {}",
+            work.fence(),
+            self.test.backend().id(work.launch.launch_id.0),
         );
         let claimed: usize = self.test.value(&state).await.parse().unwrap();
         let end = RunEnd::Succeeded { output: None };
@@ -542,7 +542,7 @@ impl Simulation {
         };
         let engine = Arc::clone(&self.hosts[index].engine);
         engine.finish(&[finish(&work, end, now)]).await.unwrap();
-        engine.untrack(work.run_id, work.fence);
+        engine.untrack(work.run_id(), work.fence());
         "a task ended"
     }
 
@@ -564,7 +564,7 @@ impl Simulation {
                     .finish(&[finish(&work, end, self.now())])
                     .await
                     .unwrap();
-                engine.untrack(work.run_id, work.fence);
+                engine.untrack(work.run_id(), work.fence());
             }
             if self.tick(0).await > 0 {
                 continue;

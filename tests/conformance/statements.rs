@@ -34,7 +34,6 @@ async fn every_batch_statement_runs_at_every_size(test: TestDb) {
     let host = host_with_schedules(&test, 300).await;
     for (round, size) in (0..).zip(SIZES) {
         let first_slot = 1_000 * (round + 1);
-        let rounds = 1_000 * (u128::from(round) + 1);
         let mut tx = test.write().await;
         let moves: Vec<CursorMove> = schedules::list(&mut tx, None, None)
             .await
@@ -56,7 +55,7 @@ async fn every_batch_statement_runs_at_every_size(test: TestDb) {
 
         // All succeed, then all fail, so that every schedule has a result and a failure.
         let succeeding: Vec<_> = (1..=size).map(|n| launch(n.into(), first_slot)).collect();
-        let runs = insert_and_claim(&mut tx, host, &succeeding, rounds, at(first_slot)).await;
+        let runs = insert_and_claim(&mut tx, host, &succeeding, at(first_slot)).await;
         assert_eq!(runs.len() as u64, size);
         let finishes: Vec<_> = runs
             .iter()
@@ -72,8 +71,7 @@ async fn every_batch_statement_runs_at_every_size(test: TestDb) {
         let failing: Vec<_> = (1..=size)
             .map(|n| launch(n.into(), first_slot + 10))
             .collect();
-        let runs =
-            insert_and_claim(&mut tx, host, &failing, rounds + 300, at(first_slot + 10)).await;
+        let runs = insert_and_claim(&mut tx, host, &failing, at(first_slot + 10)).await;
         let finishes: Vec<_> = runs
             .iter()
             .map(|run| run.failed("no", at(first_slot + 11)))
@@ -85,8 +83,7 @@ async fn every_batch_statement_runs_at_every_size(test: TestDb) {
         let losing: Vec<_> = (1..=size)
             .map(|n| launch(n.into(), first_slot + 20))
             .collect();
-        let runs =
-            insert_and_claim(&mut tx, host, &losing, rounds + 600, at(first_slot + 20)).await;
+        let runs = insert_and_claim(&mut tx, host, &losing, at(first_slot + 20)).await;
         for action in [
             RecoveryAction::RunAgain,
             RecoveryAction::Abandon("recovery_age"),
@@ -94,8 +91,7 @@ async fn every_batch_statement_runs_at_every_size(test: TestDb) {
             let decisions: Vec<_> = runs
                 .iter()
                 .map(|run| RecoveryDecision {
-                    launch_id: run.launch_id,
-                    run_id: Some(run.run_id).filter(|_| action == RecoveryAction::RunAgain),
+                    launch_id: run.launch_id(),
                     action,
                 })
                 .collect();
@@ -104,15 +100,17 @@ async fn every_batch_statement_runs_at_every_size(test: TestDb) {
                 .unwrap();
         }
         tx.commit().await.unwrap();
-        for (status, state, recoveries, slot) in [
-            ("succeeded", "succeeded", 0, first_slot),
-            ("failed", "failed", 0, first_slot + 10),
-            ("abandoned", "lost", 1, first_slot + 20),
+        for (status, recoveries, slot) in [
+            ("succeeded", 0, first_slot),
+            ("failed", 0, first_slot + 10),
+            ("abandoned", 1, first_slot + 20),
         ] {
+            let slot = test.backend().instant(at(slot));
+            // Each recovery has left a lost run.
             let sql = format!(
-                "SELECT CAST(count(*) AS TEXT) FROM launch l JOIN run r ON r.launch_id = l.id
-                 WHERE l.attempts = 1 AND l.status = '{status}' AND r.status = '{state}'
-                    AND l.recoveries = {recoveries} AND l.scheduled_local = 'local {slot}'"
+                "SELECT CAST(count(*) AS TEXT) FROM launch l
+                 WHERE l.attempts = 1 AND l.status = '{status}' AND l.recoveries = {recoveries} AND l.scheduled_time = {slot}
+                    AND (SELECT count(*) FROM lost_run r WHERE r.launch_id = l.id) = {recoveries}"
             );
             assert_eq!(test.value(&sql).await, size.to_string(), "{sql}");
         }

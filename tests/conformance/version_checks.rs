@@ -169,9 +169,9 @@ impl<'t> Host<'t> {
     async fn alter_stored_bytes(&self) {
         let mut tx = self.test.write().await;
         let sql = format!(
-            "UPDATE artifact SET bytes = (SELECT bytes FROM artifact WHERE digest = '{}') WHERE digest = '{}'",
-            digest(OTHER),
-            digest(NOOP.1)
+            "UPDATE artifact SET bytes = (SELECT bytes FROM artifact WHERE digest = {}) WHERE digest = {}",
+            self.test.backend().bytes(digest(OTHER).as_str()),
+            self.test.backend().bytes(digest(NOOP.1).as_str())
         );
         probe::execute(&mut tx, &sql).await.unwrap();
         tx.commit().await.unwrap();

@@ -5,8 +5,8 @@
 //! ```text
 //! the host dies              runs  recoveries  effects  last run
 //! before_decide_commit          1           0        1  not a recovery: the launch did not exist
-//! after_decide_commit           1           1        1  is_recovery
-//! after_claim_commit             2           1        1  is_recovery
+//! after_decide_commit           2           1        1  is_recovery: the launch was claimed with its decision
+//! after_claim_commit            2           1        1  is_recovery: the launch had waited for its fire time
 //! before_call                   2           1        1  is_recovery
 //! after_call                    2           1        2  is_recovery
 //! before_finish_commit          2           1        2  is_recovery
@@ -41,8 +41,9 @@ struct CrashResult {
 fn expected(point: &str) -> CrashResult {
     let (runs, recoveries, effects, is_recovery) = match point {
         "before_decide_commit" | "after_finish_commit" => (1, 0, 1, false),
-        "after_decide_commit" => (1, 1, 1, true),
-        "after_claim_commit" | "before_call" | "before_recover_commit" => (2, 1, 1, true),
+        "after_decide_commit" | "after_claim_commit" | "before_call" | "before_recover_commit" => {
+            (2, 1, 1, true)
+        }
         "after_call" | "before_finish_commit" => (2, 1, 2, true),
         "after_recover_commit" => (2, 2, 1, true),
         other => panic!("no expectation for {other}"),
@@ -99,7 +100,11 @@ fn crash_at_every_point(backend: Backend) {
 
 fn crash_at(point: &str, backend: Backend) -> CrashResult {
     let site = Site::new(backend);
-    site.install_schedules(1, "{}");
+    match point {
+        // A launch that waits for its fire time is claimed by itself.
+        "after_claim_commit" => site.install_schedules_with(1, "{}", "jitter = \"200ms\""),
+        _ => site.install_schedules(1, "{}"),
+    }
     let crash = |point: &str| {
         let mut host = HostProcess::spawn(site.serve("host-1").env("CAMPANILE_CRASH_AT", point));
         let status = host.wait_exit();
@@ -111,7 +116,7 @@ fn crash_at(point: &str, backend: Backend) -> CrashResult {
         );
     };
     if point.contains("recover") {
-        crash("after_claim_commit");
+        crash("after_decide_commit");
     }
     crash(point);
 

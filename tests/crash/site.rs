@@ -112,10 +112,15 @@ impl Site {
 
     /// Install the package `append` with `count` schedules that are due every second.
     pub fn install_schedules(&self, count: usize, context: &str) {
+        self.install_schedules_with(count, context, "");
+    }
+
+    /// The same with more lines in the definition of each schedule.
+    pub fn install_schedules_with(&self, count: usize, context: &str, policies: &str) {
         let schedules: String = (0..count)
             .map(|n| {
                 format!(
-                    "[[schedules]]\nname = \"schedule-{n:03}\"\nevery = \"1s\"\noverlap = \"allow\"\ncontext = {context}\n"
+                    "[[schedules]]\nname = \"schedule-{n:03}\"\nevery = \"1s\"\noverlap = \"allow\"\ncontext = {context}\n{policies}\n"
                 )
             })
             .collect();

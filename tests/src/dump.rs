@@ -93,7 +93,8 @@ fn as_text(column: &str, kind: &str) -> String {
         "boolean" => format!("{column}::int::text"),
         "double precision" => format!("round({column}::numeric, 6)::text"),
         "timestamp with time zone" => {
-            format!(r#"to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"#)
+            // As SQLite stores it: microseconds from 1970.
+            format!("CAST(extract(epoch FROM {column}) * 1000000 AS BIGINT)::text")
         }
         other => panic!("no conversion to text for the type {other} of {column}"),
     }

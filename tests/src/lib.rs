@@ -16,8 +16,10 @@ mod host_process;
 pub mod hostile;
 pub mod rule_texts;
 
+use campanile_model::clock::Timestamp;
 use campanile_store::{DatabaseUrl, Db, Tx, probe};
 use tempfile::TempDir;
+use uuid::Uuid;
 
 pub use cluster::Cluster;
 pub use host_process::{HostProcess, campanile_binary};
@@ -38,6 +40,30 @@ impl Backend {
         match self {
             Backend::Sqlite => "sqlite",
             Backend::Postgres => "postgres",
+        }
+    }
+
+    /// Return an instant as SQL.
+    pub fn instant(self, instant: Timestamp) -> String {
+        match self {
+            Backend::Sqlite => instant.micros().to_string(),
+            Backend::Postgres => format!("TIMESTAMPTZ '{instant}'"),
+        }
+    }
+
+    /// Return an id as SQL.
+    pub fn id(self, id: Uuid) -> String {
+        match self {
+            Backend::Sqlite => format!("x'{}'", id.simple()),
+            Backend::Postgres => format!("'{id}'"),
+        }
+    }
+
+    /// Return bytes in hexadecimal, such as a digest, as SQL.
+    pub fn bytes(self, hex: &str) -> String {
+        match self {
+            Backend::Sqlite => format!("x'{hex}'"),
+            Backend::Postgres => format!("'\\x{hex}'"),
         }
     }
 }

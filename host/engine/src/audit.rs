@@ -1,4 +1,4 @@
-//! The audit: correct the next slots of schedules, compute statistics, and report whether the system is healthy.
+//! The audit: compute statistics, and report whether the system is healthy.
 
 use std::time::Duration;
 
@@ -8,19 +8,15 @@ use serde_json::Value;
 use crate::clock_keeper::SKEW_REPORTED_US;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
-use crate::schedule_admin::next_slot;
 use crate::service::{Next, Service};
 use crate::settings::Settings;
 use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::{duration_text, printable_line};
 use campanile_schedule::policy::Policies;
-use campanile_schedule::rule::tzdata_version;
 use campanile_store::events::{self, EventKind};
-use campanile_store::hosts::{self, Host};
-use campanile_store::schedules::NextSlot;
 use campanile_store::stats::{self, Counts, HealthSigns};
-use campanile_store::{DbError, Tx, package_record, schedules};
+use campanile_store::{DbError, Tx, package_record};
 
 /// A slot that is undecided for longer, or a launch that is unclaimed for longer, is a sign of bad health.
 const OVERDUE: Duration = Duration::from_secs(60);
@@ -256,7 +252,7 @@ fn message_of(failure: &str) -> String {
     printable_line(message.unwrap_or_default())
 }
 
-/// The service that corrects next slots, computes statistics and reports changes of health.
+/// The service that computes statistics and reports changes of health.
 #[derive(Default)]
 pub(crate) struct Auditor {
     /// Whether the last audit found issues.
@@ -271,7 +267,6 @@ impl Service for Auditor {
     }
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
-        let corrected = reconcile(ctx, now).await?;
         let mut tx = ctx.db.read().await?;
         let since = now.minus(ctx.settings.audit_interval);
         let statistics = statistics(&mut tx, since).await?;
@@ -285,7 +280,6 @@ impl Service for Auditor {
             recovered = statistics.counts.recovered,
             abandoned = statistics.counts.abandoned,
             lag_p99_ms = statistics.lag_ms.p99,
-            corrected,
             healthy = health.healthy,
             "audit"
         );
@@ -302,60 +296,6 @@ impl Service for Auditor {
         }
         Ok(Self::first(ctx))
     }
-}
-
-/// Give every enabled schedule the next slot that follows from its cursor. Return how many were wrong.
-///
-/// This decides no slot and moves no cursor.
-pub(crate) async fn reconcile(ctx: &Ctx, now: Timestamp) -> Result<usize> {
-    let mut tx = ctx.db.write().await?;
-    // Two hosts with different time zone databases would correct each other for ever.
-    let is_newer = |host: &Host| host.tzdata_version.as_str() > tzdata_version();
-    if hosts::live(&mut tx).await?.iter().any(is_newer) {
-        return Ok(0);
-    }
-    let mut corrected = 0;
-    let mut all = schedules::list(&mut tx, None, None).await?;
-    // Every transaction changes these rows in the order of their ids.
-    all.sort_unstable_by_key(|schedule| schedule.state.id);
-    for schedule in all {
-        let state = &schedule.state;
-        let spec = ctx.specs.get(&mut tx, state.id, state.revision).await?;
-        let Some(rule) = spec.rule.as_ref().filter(|_| state.enabled) else {
-            continue;
-        };
-        let next = match (rule.delay_after_completion(), state.next_slot) {
-            // The end of a launch made this slot once. It is wrong only when a wrong clock made it.
-            (Some(delay), Some(next)) if next > now.plus(delay).plus(CURSOR_AHEAD) => {
-                let soonest = state.cursor_at.plus(Duration::from_micros(1));
-                Some(now.plus(delay).max(soonest))
-            }
-            (Some(_), Some(next)) => Some(next),
-            _ => next_slot(&mut tx, state, rule, &spec.policies, state.cursor_at).await?,
-        };
-        if next == state.next_slot {
-            continue;
-        }
-        let slot = NextSlot {
-            id: state.id,
-            cursor_at: state.cursor_at,
-            next_slot: next,
-            now,
-        };
-        if !schedules::set_next(&mut tx, &[slot]).await?.is_empty() {
-            corrected += 1;
-            let [old, new] = [state.next_slot, next]
-                .map(|slot| slot.map_or("none".to_owned(), |slot| slot.to_string()));
-            let detail = format!("next slot corrected from {old} to {new}");
-            let kind = EventKind::ScheduleReconciled;
-            events::record(&mut tx, now, kind, &schedule.definition.name, &detail).await?;
-        }
-    }
-    tx.commit().await?;
-    if corrected > 0 {
-        ctx.wake.scheduler.notify_one();
-    }
-    Ok(corrected)
 }
 
 #[cfg(test)]

@@ -115,8 +115,8 @@ impl Caller {
             limits: step.limits.clone(),
             world: World::real(Arc::new(RunBuckets {
                 db: self.ctx.db.clone(),
-                run: work.run_id,
-                fence: work.fence,
+                run: work.run_id(),
+                fence: work.fence(),
                 permits: self.bucket_permits.clone(),
             })),
             package: version.package.name.clone(),

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
-use crate::shares::Shares;
+use crate::shares::{Refused, Shares, Waiting};
 use campanile_model::clock::Timestamp;
 use campanile_package::Quota;
 
@@ -20,6 +21,8 @@ pub(crate) struct Capacity {
     shares: Arc<Mutex<Shares>>,
     /// Set while launches wait although they are due. Then the host divides what is free between packages.
     pub(crate) is_short: AtomicBool,
+    /// Notified when permits are given back.
+    released: Notify,
     /// When a host without concurrency groups may look for launches of some again, in microseconds.
     groups_due_at: AtomicI64,
     total: u32,
@@ -27,8 +30,9 @@ pub(crate) struct Capacity {
     full_at: AtomicI64,
 }
 
-/// Held by one run until its end is recorded.
-pub(crate) struct Permit {
+/// Held by one run from its claim until its end is recorded.
+#[derive(Debug)]
+pub struct Permit {
     _permit: OwnedSemaphorePermit,
     shares: Arc<Mutex<Shares>>,
     package: String,
@@ -48,6 +52,7 @@ impl Capacity {
             permits: Arc::new(Semaphore::new(total)),
             shares: Arc::default(),
             is_short: AtomicBool::new(false),
+            released: Notify::new(),
             groups_due_at: AtomicI64::new(0),
             total: u32::try_from(total).unwrap_or(u32::MAX),
             full_at: AtomicI64::new(now.micros()),
@@ -59,27 +64,44 @@ impl Capacity {
         self.permits.available_permits()
     }
 
-    /// Return what packages hold now, to choose what to claim.
-    pub(crate) fn shares(&self) -> Shares {
-        lock(&self.shares).clone()
+    /// Return how many permits any one package may take now.
+    pub(crate) fn free_for_one(&self) -> usize {
+        lock(&self.shares).free_for_one(self.free())
     }
 
-    /// Take a permit for a package, if one is free.
-    pub(crate) fn acquire(
+    /// Return how the free permits are to be divided between packages that wait for them.
+    pub(crate) fn divide(&self, waiting: &[Waiting<'_>], now: Timestamp) -> Vec<usize> {
+        lock(&self.shares).divide(self.free(), waiting, now)
+    }
+
+    /// Take a permit for a launch of a package.
+    ///
+    /// # Errors
+    ///
+    /// Why the package gets none now.
+    pub(crate) fn take(
         &self,
         package: &str,
         quota: &Quota,
         proposed: bool,
         now: Timestamp,
-    ) -> Option<Permit> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
-        lock(&self.shares).count(package, quota, proposed, now);
-        Some(Permit {
+    ) -> Result<Permit, Refused> {
+        let mut shares = lock(&self.shares);
+        shares.may_take(self.free(), package, quota, proposed, now)?;
+        let permit = Arc::clone(&self.permits).try_acquire_owned();
+        let permit = permit.map_err(|_| Refused::Share)?;
+        shares.count(package, quota, proposed, now);
+        Ok(Permit {
             _permit: permit,
             shares: Arc::clone(&self.shares),
             package: package.to_owned(),
             proposed,
         })
+    }
+
+    /// Wait until permits are given back, at most `patience`. Return whether any were.
+    pub(crate) async fn wait_for_release(&self, patience: Duration) -> bool {
+        timeout(patience, self.released.notified()).await.is_ok()
     }
 
     /// Whether it is time to look for launches of groups that this host does not define. There are hardly ever any.
@@ -103,6 +125,7 @@ impl Capacity {
             self.note_full(now);
         }
         permits.into_iter().for_each(drop);
+        self.released.notify_one();
     }
 
     /// Whether a permit is free at `now` and one was free all the time for `span`.
@@ -136,7 +159,8 @@ mod tests {
     }
 
     fn acquire(capacity: &Capacity) -> Option<Permit> {
-        capacity.acquire("hello", &Quota::default(), false, at(0))
+        let taken = capacity.take("hello", &Quota::default(), false, at(0));
+        taken.ok()
     }
 
     #[test]

@@ -7,30 +7,30 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::capacity::Permit;
 use crate::ctx::Ctx;
 use crate::error::Result;
-use crate::shares::{Refused, Shares, Waiting};
+use crate::shares::{Refused, Waiting};
 use campanile_model::clock::Timestamp;
 use campanile_package::{Package, Quota};
 use campanile_store::Tx;
-use campanile_store::claims::{self, ClaimedLaunch, ClaimedRun, RetriesOf, WaitingClass};
+use campanile_store::claims::{self, ClaimedLaunch, RetriesOf, WaitingClass};
 
 /// What a host takes in one transaction.
 #[derive(Default)]
 pub(crate) struct Chosen {
-    pub retries: Vec<ClaimedRun>,
-    pub open: Vec<ClaimedLaunch>,
+    pub launches: Vec<(ClaimedLaunch, Permit)>,
     /// Whether launches stay behind that are due and that this host may not take now.
     pub is_short: bool,
-    /// Whether no more can be taken until a permit is given back or another launch is due.
-    pub is_all: bool,
+    /// Whether it took all that this host may have until a permit is given back or another launch is due.
+    pub took_all: bool,
     /// When the next launch of a package is allowed that has begun too many in this second.
     pub wait: Option<Duration>,
 }
 
 impl Chosen {
     fn len(&self) -> usize {
-        self.retries.len() + self.open.len()
+        self.launches.len()
     }
 }
 
@@ -46,7 +46,6 @@ pub(crate) async fn choose(ctx: &Ctx, tx: &mut Tx, free: usize, now: Timestamp) 
         ctx,
         free,
         now,
-        shares: ctx.capacity.shares(),
         chosen: Chosen::default(),
     };
     choice.retries(tx).await?;
@@ -64,44 +63,28 @@ struct Choice<'a> {
     /// The permits that are left.
     free: usize,
     now: Timestamp,
-    shares: Shares,
     chosen: Chosen,
 }
 
 impl Choice<'_> {
-    /// Whether the package of this launch may have one more permit. If so, it has it.
-    fn take(&mut self, launch: &ClaimedLaunch) -> bool {
-        let package = self.ctx.packages.get(&launch.package);
-        let quota = quota(self.ctx, package.as_deref());
-        let (name, proposed) = (&launch.package, launch.proposed);
-        let taken = self
-            .shares
-            .take(self.free, name, &quota, proposed, self.now);
-        match taken {
-            Ok(()) => self.free -= 1,
-            Err(refused) => {
-                self.chosen.is_short = true;
-                if let Refused::Rate(wait) = refused {
-                    let earlier = self.chosen.wait;
-                    self.chosen.wait = Some(earlier.map_or(wait, |earlier| earlier.min(wait)));
+    /// Take a permit for each launch whose package may have one more.
+    fn take_all(&mut self, due: Vec<ClaimedLaunch>) {
+        for launch in due {
+            let package = self.ctx.packages.get(&launch.package);
+            let quota = quota(self.ctx, package.as_deref());
+            let (name, proposed) = (&launch.package, launch.proposed);
+            match self.ctx.capacity.take(name, &quota, proposed, self.now) {
+                Ok(permit) => {
+                    self.free = self.free.saturating_sub(1);
+                    self.chosen.launches.push((launch, permit));
                 }
-            }
-        }
-        taken.is_ok()
-    }
-
-    fn take_retries(&mut self, retries: Vec<ClaimedRun>) {
-        for run in retries {
-            if self.take(&run.launch) {
-                self.chosen.retries.push(run);
-            }
-        }
-    }
-
-    fn take_open(&mut self, open: Vec<ClaimedLaunch>) {
-        for launch in open {
-            if self.take(&launch) {
-                self.chosen.open.push(launch);
+                Err(refused) => {
+                    self.chosen.is_short = true;
+                    if let Refused::Rate(wait) = refused {
+                        let earlier = self.chosen.wait;
+                        self.chosen.wait = Some(earlier.map_or(wait, |earlier| earlier.min(wait)));
+                    }
+                }
             }
         }
     }
@@ -111,7 +94,7 @@ impl Choice<'_> {
         let (host, now, limit) = (self.ctx.host, self.now, self.free);
         let due = claims::retries(tx, RetriesOf::AnyPackage, host, now, limit as i64).await?;
         if due.len() < limit {
-            self.take_retries(due);
+            self.take_all(due);
             return Ok(());
         }
         self.chosen.is_short = true;
@@ -121,7 +104,7 @@ impl Choice<'_> {
             if limit > 0 {
                 let of = RetriesOf::Package(package);
                 let due = claims::retries(tx, of, host, now, limit as i64).await?;
-                self.take_retries(due);
+                self.take_all(due);
             }
         }
         Ok(())
@@ -160,7 +143,7 @@ impl Choice<'_> {
         if limit > 0 {
             let of = RetriesOf::Group(group);
             let retries = claims::retries(tx, of, host, now, limit as i64).await?;
-            self.take_retries(retries);
+            self.take_all(retries);
         }
         for class in classes {
             let room = room.saturating_sub(self.chosen.len() - before);
@@ -170,7 +153,7 @@ impl Choice<'_> {
                 break;
             }
             let open = claims::open_of_group(tx, host, now, limit as i64, class).await?;
-            self.take_open(open);
+            self.take_all(open);
         }
         Ok(())
     }
@@ -181,7 +164,7 @@ impl Choice<'_> {
         if !self.ctx.capacity.is_short.load(Ordering::Relaxed) && !self.chosen.is_short {
             let open = claims::claimable(tx, host, now, limit as i64).await?;
             if open.len() < limit {
-                self.take_open(open);
+                self.take_all(open);
                 return Ok(());
             }
         }
@@ -192,12 +175,12 @@ impl Choice<'_> {
             (&*classes[0].name, only_proposed)
         });
         let waiting: Vec<(&str, bool)> = waiting.collect();
-        self.chosen.is_all = true;
+        self.chosen.took_all = true;
         for (classes, given) in of_each.iter().zip(self.divide(&waiting)) {
             let before = self.chosen.len();
             self.launches_of(tx, classes, given).await?;
             // Others may have what this package leaves.
-            self.chosen.is_all &= self.chosen.len() - before == given;
+            self.chosen.took_all &= self.chosen.len() - before == given;
         }
         Ok(())
     }
@@ -214,7 +197,7 @@ impl Choice<'_> {
             let open = claims::open_of_package(tx, host, now, limit, class).await?;
             self.chosen.is_short |= open.len() == left;
             let before = self.chosen.len();
-            self.take_open(open);
+            self.take_all(open);
             left = left.saturating_sub(self.chosen.len() - before);
         }
         Ok(())
@@ -228,6 +211,6 @@ impl Choice<'_> {
             only_proposed,
         });
         let waiting: Vec<Waiting<'_>> = waiting.collect();
-        self.shares.divide(self.free, &waiting, self.now)
+        self.ctx.capacity.divide(&waiting, self.now)
     }
 }

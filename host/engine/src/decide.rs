@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::backfill::{self, BackfillProgress};
+use crate::claim_at_once;
 use crate::clock_keeper::CLOCK_INTERVAL;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
@@ -16,6 +17,8 @@ use crate::record_quota;
 use crate::schedule_admin::{self, Displaced};
 use crate::service::{Next, Service};
 use crate::spec::Spec;
+use crate::starter::{Claiming, Starter};
+use crate::work::Work;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_schedule::policy::{Displacements, OverlapState, SlotEvaluator};
@@ -26,6 +29,13 @@ use campanile_store::schedules::{self, CursorMove, DueSchedule};
 
 /// Schedules decided in one transaction at most.
 const DUE_BATCH_MAX: i64 = 512;
+/// The rows of one transaction: when there are as many, no other schedule is decided in it. One schedule may have more.
+const ROWS_MAX: usize = 1_024;
+/// The fewest launches for which a transaction is worth its cost.
+const STARTS_MIN: usize = 32;
+/// How long slots that are due wait for permits, so that their launches can start at once. When it is over, the launches
+/// are opened, and wait on the record.
+const CAPACITY_PATIENCE: Duration = Duration::from_millis(20);
 /// The longest sleep while a backfill runs: its launches may end on other hosts.
 const BACKFILL_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause when another transaction has locked a due schedule.
@@ -40,8 +50,11 @@ pub struct Decisions {
     pub more: bool,
 }
 
-/// The service that decides slots when they are due, and the slots of backfills.
-pub(crate) struct Scheduler;
+/// The service that decides slots when they are due, and the slots of backfills. It starts the launches that this host
+/// can run at once.
+pub(crate) struct Scheduler {
+    pub(crate) starter: Starter,
+}
 
 impl Service for Scheduler {
     const STEP: &'static str = "deciding slots";
@@ -55,14 +68,20 @@ impl Service for Scheduler {
             return Ok(idle);
         }
         loop {
-            let decided = decide(ctx, ctx.clock.now()).await?;
+            let (decided, started) = decide_and_claim(ctx, ctx.clock.now()).await?;
             if decided.decisions > 0 {
                 ctx.trouble.end();
+            }
+            if decided.decisions > started.len() {
                 ctx.wake.dispatcher.notify_one();
+            }
+            for work in started {
+                self.starter.start(ctx, work);
             }
             if !decided.more {
                 break;
             }
+            self.wait_for_capacity(ctx).await;
         }
         let filled = backfill::run_backfills(ctx, ctx.clock.now()).await?;
         if filled.launched > 0 {
@@ -74,6 +93,25 @@ impl Service for Scheduler {
 
     async fn woken(&mut self, ctx: &Ctx) {
         ctx.wake.scheduler.notified().await;
+    }
+}
+
+impl Scheduler {
+    /// Wait until enough permits are free for the launches of another transaction, if that happens soon.
+    ///
+    /// A launch that starts in the transaction that decides it costs half as much as one that waits for another.
+    async fn wait_for_capacity(&self, ctx: &Ctx) {
+        let until = Instant::now() + CAPACITY_PATIENCE;
+        let is_enough = || {
+            !ctx.capacity.is_short.load(Ordering::Relaxed)
+                && ctx.capacity.free_for_one() >= STARTS_MIN
+        };
+        while !is_enough() {
+            let patience = until.saturating_duration_since(Instant::now());
+            if patience.is_zero() || !ctx.capacity.wait_for_release(patience).await {
+                break;
+            }
+        }
     }
 }
 
@@ -101,48 +139,90 @@ fn next_step(
 ///        a crash before here changes nothing; after it, recovery sees all ──────┘
 /// ```
 pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions> {
+    let (decisions, _) = decide_batch(ctx, now, None).await?;
+    Ok(decisions)
+}
+
+/// Decide the due slots of a batch of schedules, and claim the launches that this host can run at once.
+///
+/// A crash after the commit leaves runs with a lease that nothing renews: they expire, and recovery finds them.
+pub(crate) async fn decide_and_claim(ctx: &Ctx, now: Timestamp) -> Result<(Decisions, Vec<Work>)> {
+    decide_batch(ctx, now, Some(Claiming::begin(ctx, now))).await
+}
+
+async fn decide_batch(
+    ctx: &Ctx,
+    now: Timestamp,
+    claiming: Option<Claiming>,
+) -> Result<(Decisions, Vec<Work>)> {
+    let rows_max = match &claiming {
+        Some(_) => ctx.capacity.free_for_one().max(STARTS_MIN),
+        None => ROWS_MAX,
+    };
     let mut tx = ctx.db.write().await?;
     let resumed = schedule_admin::end_pauses(&mut tx, now).await?;
-    let due = schedules::due(&mut tx, now, DUE_BATCH_MAX).await?;
-    let has_more = resumed > 0 || due.len() as i64 == DUE_BATCH_MAX;
+    let due_max = (rows_max as i64).min(DUE_BATCH_MAX);
+    let due = schedules::due(&mut tx, now, due_max).await?;
+    let mut has_more = resumed > 0 || due.len() as i64 == due_max;
     let due_count = due.len();
     let due = record_quota::pause_beyond_quota(ctx, &mut tx, due, now).await?;
     if due.is_empty() {
         if resumed + due_count > 0 {
             tx.commit().await?;
         }
-        return Ok(Decisions {
+        let decided = Decisions {
             decisions: 0,
             more: has_more,
-        });
+        };
+        return Ok((decided, Vec::new()));
     }
     let revisions = due.iter().map(|due| (due.id, due.revision));
     let specs = ctx.specs.get_all(&mut tx, revisions).await?;
     let mut beside = unfinished_launches(&mut tx, &due, &specs, now).await?;
-    let plans = due.iter().zip(&specs).map(|(due, spec)| match &spec.rule {
-        Some(rule) => plan::plan(
-            due,
-            SlotEvaluator {
-                schedule: due.id,
-                rule,
-                policies: &spec.policies,
-                defaults: &ctx.settings.late,
-            },
-            beside.remove(&due.id).unwrap_or_default(),
-            ctx.host,
-            now,
-        ),
-        // No launch is better than one at a wrong time. The audit restores the next slot when a host can read the rule.
-        None => plan::leave_undecided(due),
-    });
-    let mut plans: Vec<Plan> = plans.collect();
+    let mut plans: Vec<Plan> = Vec::with_capacity(due.len());
+    let mut rows = 0;
+    for (due, spec) in due.iter().zip(&specs) {
+        if rows >= rows_max {
+            // The next transaction decides the rest.
+            has_more = true;
+            break;
+        }
+        let plan = match &spec.rule {
+            Some(rule) => plan::plan(
+                due,
+                SlotEvaluator {
+                    schedule: due.id,
+                    rule,
+                    policies: &spec.policies,
+                    defaults: &ctx.settings.late,
+                },
+                beside.remove(&due.id).unwrap_or_default(),
+                ctx.host,
+                now,
+            ),
+            // No launch is better than one at a wrong time. The audit restores the next slot when a host can read the
+            // rule.
+            None => plan::leave_undecided(due),
+        };
+        rows += plan.launches.len();
+        plans.push(plan);
+    }
     let moves: Vec<CursorMove> = plans.iter().map(|plan| plan.advance.clone()).collect();
     let won = schedules::advance(&mut tx, &moves).await?;
     let won: HashSet<ScheduleId> = won.into_iter().collect();
     plans.retain(|plan| won.contains(&plan.advance.id));
     let decisions = plans.iter_mut().flat_map(|plan| take(&mut plan.launches));
     let decisions: Vec<NewLaunch> = decisions.collect();
-    launches::insert(&mut tx, &decisions).await?;
+    let work = match claiming {
+        Some(claiming) => {
+            let sources = due.iter().zip(&specs);
+            claim_at_once::insert(ctx, &mut tx, &decisions, sources, &claiming, now).await?
+        }
+        None => {
+            launches::insert(&mut tx, &decisions).await?;
+            Vec::new()
+        }
+    };
     let displaced = |plan: Plan| (plan.advance.id, plan.displacements, plan.cancel_grace);
     displace(ctx, &mut tx, plans.into_iter().map(displaced), now).await?;
     crash::point("before_decide_commit");
@@ -151,10 +231,11 @@ pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions> {
     record_quota::count_proposed(ctx, &due, &decisions, now);
     record_quota::write(ctx, now).await;
     let is_due = |step: &CursorMove| step.next_slot.is_some_and(|next| next <= now);
-    Ok(Decisions {
+    let decided = Decisions {
         decisions: decisions.len(),
         more: has_more || moves.iter().any(is_due),
-    })
+    };
+    Ok((decided, work))
 }
 
 /// Read the unfinished launches of the due schedules that limit how many run at once.

@@ -1,4 +1,4 @@
-//! Transaction 3, the finish: record how runs ended, or that they wait for a retry. It counts only under the run's
+//! Transaction 2, the finish: record how runs ended, or that they wait for a retry. It counts only under the run's
 //! current fence.
 
 use std::collections::HashSet;
@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use tokio::sync::mpsc;
 
 use crate::capacity::Permit;
-use crate::claim::Ended;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
@@ -15,6 +14,7 @@ use crate::error::Result;
 use crate::failing;
 use crate::record_quota;
 use crate::service::RETRY_PAUSE;
+use crate::starter::Ended;
 use campanile_model::ids::RunId;
 use campanile_store::runs::{self, Finish, RunEnd};
 
@@ -35,7 +35,10 @@ pub(crate) async fn record_ends(ctx: SharedCtx, mut ends: mpsc::UnboundedReceive
             ctx.leases.untrack(finish.run_id, finish.fence);
         }
         ctx.capacity.release(permits, ctx.clock.now());
-        ctx.wake.dispatcher.notify_one();
+        // A freed permit matters to launches that had none, and to those of a group.
+        if ctx.capacity.is_short.load(Ordering::Relaxed) || !ctx.settings.groups.is_empty() {
+            ctx.wake.dispatcher.notify_one();
+        }
     }
 }
 
@@ -91,7 +94,7 @@ pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
     if won.len() < ends.len() {
         let won: HashSet<RunId> = won.iter().copied().collect();
         for late in ends.iter().filter(|end| !won.contains(&end.run_id)) {
-            tracing::warn!(run = %late.run_id, launch = %late.launch_id, "the end of this run is ignored: it is recorded already, or another host has the run now");
+            tracing::warn!(run = %late.run_id, launch = %late.run_id.launch(), "the end of this run is ignored: it is recorded already, or another host has the run now");
         }
     }
     Ok(won.len())

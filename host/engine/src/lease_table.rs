@@ -151,11 +151,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use campanile_model::ids::LaunchId;
 
     const LEASE: Duration = Duration::from_secs(30);
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::EPOCH.plus(Duration::from_secs(seconds))
+    }
+
+    fn run(number: i64) -> RunId {
+        RunId::of(LaunchId(uuid::Uuid::nil()), number)
     }
 
     fn lease(run: RunId, fence: i64, until: Timestamp, until_monotonic: Instant) -> Lease {
@@ -171,7 +176,7 @@ mod tests {
     fn a_run_that_was_asked_to_end_is_dropped_after_its_grace() {
         let table = LeaseTable::default();
         let later = Instant::now() + LEASE * 2;
-        let runs = [at(0), at(1)].map(RunId::new);
+        let runs = [1, 2].map(run);
         let stops = runs.map(|run| table.track(lease(run, 1, at(60), later)));
         let held = [(runs[0], Some(at(20))), (runs[1], None)];
         table.note_renewal(&table.to_renew(), &held, at(60), later);
@@ -188,7 +193,7 @@ mod tests {
         let table = LeaseTable::default();
         let start = Instant::now();
         let later = start + LEASE * 2;
-        let runs: Vec<RunId> = (0..3).map(|second| RunId::new(at(second))).collect();
+        let runs: Vec<RunId> = (1..4).map(run).collect();
         let stops: Vec<StopSignal> = runs
             .iter()
             .map(|run| table.track(lease(*run, 1, at(30), later)))

@@ -1,20 +1,23 @@
 //! The engine of a host. The path of a launch:
 //!
 //! ```text
-//! clock → due → plan → [decide: launch rows + cursor] → release → [claim: run rows, linked to launches] → run → [finish]
+//! clock → due → plan → [decide: launches, cursor, claims] ─────────────────▶ run → [finish]
+//!                          └─ launches that wait → release → [claim] ─┘
 //! ```
 //!
 //! | file             | step                                                                  | service         |
 //! |------------------|-----------------------------------------------------------------------|-----------------|
 //! | `recover`        | orphaned launches (host dead, lease lost) run again, or end with a reason | `Recovery`      |
-//! | `decide`         | transaction 1: `plan` (pure) decides; launch rows and cursor together | `Scheduler`     |
+//! | `decide`         | transaction 1: `plan` (pure) decides; launches and cursor together    | `Scheduler`     |
+//! | `claim_at_once`  | the same: launches that can start now are claimed with their decision | `Scheduler`     |
 //! | `backfill`       | launches that a person asked for, of past slots                       | `Scheduler`     |
 //! | `release`        | queued launches are opened                                            | `Dispatcher`    |
-//! | `claim`          | transaction 2: open launches become runs with a lease                 | `Dispatcher`    |
-//! | `run`            | the workflow's tasks in order (`workflow`, pure), each a sandbox call | `Dispatcher`    |
-//! | `finish`         | transaction 3: ends are recorded, if the host still has the run       |                |
+//! | `claim`          | launches that waited become runs with a lease                         | `Dispatcher`    |
+//! | `run`            | the workflow's tasks in order (`workflow`, pure), each a sandbox call |                 |
+//! | `finish`         | transaction 2: ends are recorded, if the host still has the run       |                |
 //! | `lease_keeper`   | the heartbeat and the leases are renewed                              | `LeaseKeeper`   |
-//! | `audit`          | next slots are corrected, health is watched                           | `Auditor`       |
+//! | `audit`          | health is watched                                                     | `Auditor`       |
+//! | `next_slots`     | next slots are corrected                                              | `NextSlots`     |
 //! | `folder`         | the plugin folder is followed                                         | `FolderSync`    |
 //! | `schedules_file` | the schedules file is followed                                        | `FollowedFile`  |
 //! | `clock_keeper`   | the database's clock is followed                                      | `ClockKeeper`   |
@@ -47,6 +50,7 @@ mod capacity;
 mod changes;
 mod choose;
 mod claim;
+mod claim_at_once;
 mod clock_keeper;
 mod ctx;
 mod decide;
@@ -57,6 +61,7 @@ mod folder;
 mod heartbeat;
 mod lease_keeper;
 mod lease_table;
+mod next_slots;
 mod record_package;
 mod record_quota;
 mod record_use;
@@ -70,7 +75,9 @@ mod settings;
 mod shares;
 mod spec;
 mod start;
+mod starter;
 mod trouble;
+mod user_context;
 mod version_check;
 mod versions;
 mod work;
@@ -128,15 +135,16 @@ impl Engine {
     /// [`Engine::serve`] does the same steps, each in its service.
     pub async fn tick(&self, now: Timestamp) -> Result<Tick> {
         let recovered = self.recover(now).await?;
-        let decided = self.decide(now).await?;
+        let (decided, started) = decide::decide_and_claim(&self.ctx, now).await?;
         let backfills = self.run_backfills(now).await?;
         self.release(now).await?;
-        let claimed = self.claim(now).await?;
+        let mut claimed = started;
+        claimed.extend(self.claim(now).await?);
         let ends = future::join_all(claimed.iter().map(|work| self.execute(work))).await;
         let ends: Vec<Finish> = ends.into_iter().flatten().collect();
         let finished = self.finish(&ends).await?;
         for work in &claimed {
-            self.untrack(work.run_id, work.fence);
+            self.untrack(work.run_id(), work.fence());
         }
         Ok(Tick {
             recovered: recovered.reopened,
@@ -182,9 +190,15 @@ impl Engine {
         recover::recover(&self.ctx, now).await
     }
 
-    /// Decide the due slots of a batch of schedules.
+    /// Decide the due slots of a batch of schedules. Launches are opened; [`Engine::claim`] claims them.
     pub async fn decide(&self, now: Timestamp) -> Result<Decisions> {
         decide::decide(&self.ctx, now).await
+    }
+
+    /// Decide the due slots of a batch of schedules, and claim in the same transaction the launches that this host can
+    /// start.
+    pub async fn decide_and_claim(&self, now: Timestamp) -> Result<(Decisions, Vec<Work>)> {
+        decide::decide_and_claim(&self.ctx, now).await
     }
 
     /// Do one step of every backfill that runs.

@@ -157,7 +157,7 @@ pub fn launch_of_slot(
         schedule_revision: definer.revision,
         kind,
         scheduled_time: slot,
-        scheduled_local: rule.local_text(slot),
+        utc_offset: rule.utc_offset(slot),
         last_scheduled_time: slot,
         slot_count: 1,
         decision: Decision::Launched,
@@ -329,6 +329,7 @@ mod tests {
             origin: Origin::Operator,
             package: "hello".to_owned(),
             digest: Some(ArtifactDigest::of(b"hello")),
+            version_decision: None,
             missing_since: None,
         }
     }

@@ -61,7 +61,7 @@ pub fn recovery_action(
 ) -> Option<RecoveryDecision> {
     let is_too_old = now.since(orphan.claimable_since) > limits.age_max;
     // The task may have done its work, all of it or a part.
-    let was_begun = orphan.run_id.is_some();
+    let was_begun = orphan.has_run;
     let action = if was_begun && delivery == Delivery::AtMostOnce {
         RecoveryAction::MarkUnknown
     } else if orphan.cancel_deadline.is_some() {
@@ -71,6 +71,9 @@ pub fn recovery_action(
     } else if !orphan.enabled && !orphan.kind.is_by_hand() {
         // A launch that a person asked for runs while the schedule is paused.
         RecoveryAction::Abandon("schedule_disabled")
+    } else if orphan.recoveries >= RunId::NUMBER_MAX - 1 {
+        // There is no number for another run.
+        RecoveryAction::Abandon("recovery_attempts")
     } else if orphan.missing_since.is_some() {
         // The launch is recovered when its package is back within the age limit.
         match is_too_old {
@@ -88,7 +91,6 @@ pub fn recovery_action(
     let waits = action == RecoveryAction::RunAgain && orphan.missing_since.is_some() && !was_begun;
     (!waits).then_some(RecoveryDecision {
         launch_id: orphan.launch_id,
-        run_id: orphan.run_id,
         action,
     })
 }
@@ -222,7 +224,7 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
     hosts::end(&mut tx, ctx.host, now).await?;
     let retry_before = now.minus(ctx.settings.recovery.age_max);
     let mut orphans = recovery::orphaned_runs(&mut tx, now, retry_before, i64::MAX).await?;
-    orphans.retain(|orphan| orphan.run_id.is_some_and(|run| left.contains(&run)));
+    orphans.retain(|orphan| left.contains(&RunId::of(orphan.launch_id, orphan.recoveries + 1)));
     let done = recover_orphans(ctx, &mut tx, &orphans, now).await?;
     if hosts::live(&mut tx).await?.is_empty() {
         // No host decides slots now. The next host scans its folder before it marks packages as missing.
@@ -268,7 +270,7 @@ mod tests {
     fn orphan() -> OrphanedLaunch {
         OrphanedLaunch {
             launch_id: LaunchId(uuid::Uuid::nil()),
-            run_id: None,
+            has_run: false,
             schedule_id: ScheduleId(uuid::Uuid::nil()),
             schedule_revision: 1,
             schedule: "s".to_owned(),
@@ -286,7 +288,7 @@ mod tests {
 
     fn claimed() -> OrphanedLaunch {
         OrphanedLaunch {
-            run_id: Some(RunId::new(Timestamp::EPOCH)),
+            has_run: true,
             ..orphan()
         }
     }
@@ -408,6 +410,16 @@ mod tests {
         assert_eq!(
             after(missing, 86_401),
             Some(RecoveryAction::Abandon("package_missing"))
+        );
+        // Runs have a number of one byte.
+        let often = OrphanedLaunch {
+            recoveries: 254,
+            missing_since: Some(Timestamp::EPOCH),
+            ..claimed()
+        };
+        assert_eq!(
+            after(often, 10),
+            Some(RecoveryAction::Abandon("recovery_attempts"))
         );
     }
 }

@@ -13,10 +13,9 @@ use crate::version_check::refusal;
 use crate::versions::{CannotBegin, Version, Versions};
 use crate::work::{LastEnds, Work, stored_json};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::RunId;
 use campanile_model::text::size_text;
 use campanile_package::PackageLoader;
-use campanile_sandbox::{Report, Resource, StopSignal, object_of};
+use campanile_sandbox::{Report, Resource, StopSignal};
 use campanile_schedule::policy::Delivery;
 use campanile_store::FailureKind;
 use campanile_store::events::EventKind;
@@ -86,8 +85,7 @@ impl Executor {
             }
         };
         let last = last_ends(work).await?;
-        let user = Arc::new(object_of(&work.user));
-        let mut flow = Workflow::new(Arc::clone(&version.graph), user);
+        let mut flow = Workflow::new(Arc::clone(&version.graph), Arc::clone(&work.user.keys));
         let mut failed = None;
         if work.launch.attempts > 0 {
             (flow, failed) = self.replayed(work, flow, &version, stop).await?;
@@ -241,7 +239,7 @@ impl Executor {
     async fn record(&self, work: &Work, calls: &mut Vec<TaskRun>, stop: &StopSignal) -> bool {
         let recorded = retry_while_tracked(&self.ctx, stop, || async {
             let mut tx = self.ctx.db.write().await?;
-            let held = runs::record_tasks(&mut tx, work.run_id, work.fence, calls).await?;
+            let held = runs::record_tasks(&mut tx, work.run_id(), work.fence(), calls).await?;
             tx.commit().await?;
             Ok(held)
         })
@@ -361,10 +359,10 @@ async fn last_ends(work: &Work) -> Option<LastEnds> {
     on_json(bytes.iter().sum(), move || LastEnds::of(result, failure)).await
 }
 
-/// Read the results of stored calls. `lost` are the lost runs of the launch, the earliest first.
-fn recorded_calls(calls: Vec<LaunchCall>, lost: &[RunId]) -> Vec<RecordedCall> {
+/// Read the results of stored calls. `lost` are the numbers of the lost runs of the launch, the earliest first.
+fn recorded_calls(calls: Vec<LaunchCall>, lost: &[i64]) -> Vec<RecordedCall> {
     let recorded = calls.into_iter().map(|call| {
-        let run = lost.iter().position(|run| *run == call.run_id);
+        let run = lost.iter().position(|number| *number == call.run_number);
         // A call of the run that continues now comes after all lost ones.
         recorded_call(call, run.unwrap_or(lost.len()))
     });

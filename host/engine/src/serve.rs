@@ -18,11 +18,13 @@ use crate::error::{EngineError, Result};
 use crate::finish;
 use crate::folder::{FolderSync, expect_files, scan_at_start};
 use crate::lease_keeper::LeaseKeeper;
+use crate::next_slots::NextSlots;
 use crate::recover::{Recovery, recover};
 use crate::run::Executor;
 use crate::schedules_file::{FollowedFile, follow_file};
 use crate::service::{RETRY_PAUSE, Service, within};
 use crate::start;
+use crate::starter::Starter;
 use crate::watch::Watch;
 use campanile_model::ids::RunId;
 use campanile_package::PluginsFolder;
@@ -85,11 +87,16 @@ async fn run_services(
 
     let (ended, ends) = mpsc::unbounded_channel();
     let mut services = JoinSet::new();
-    spawn(&mut services, ctx, Scheduler, stop);
     let executor = Arc::clone(executor);
-    spawn(&mut services, ctx, Dispatcher { executor, ended }, stop);
+    let starter = Starter { executor, ended };
+    let scheduler = Scheduler {
+        starter: starter.clone(),
+    };
+    spawn(&mut services, ctx, scheduler, stop);
+    spawn(&mut services, ctx, Dispatcher { starter }, stop);
     spawn(&mut services, ctx, Recovery, stop);
     spawn(&mut services, ctx, Auditor::default(), stop);
+    spawn(&mut services, ctx, NextSlots::default(), stop);
     spawn(&mut services, ctx, ChangeWatcher::default(), stop);
     let folder = FolderSync {
         folder: followed.folder,

@@ -86,6 +86,14 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Shares {
+    /// Return how many of `free` permits a package may take that holds as many as any other.
+    pub fn free_for_one(&self, free: usize) -> usize {
+        let most = self.of.values().map(|share| share.held).max();
+        // The n-th is allowed while `held + n <= FREE_FACTOR * (free - n + 1)`.
+        let sum = (FREE_FACTOR * (free + 1)).saturating_sub(most.unwrap_or(0));
+        (sum / (FREE_FACTOR + 1)).min(free)
+    }
+
     /// Ask for one of `free` permits for a package; count it when it is granted.
     pub fn take(
         &mut self,
@@ -95,7 +103,26 @@ impl Shares {
         proposed: bool,
         now: Timestamp,
     ) -> Result<(), Refused> {
-        let share = self.of.get(package).cloned().unwrap_or_default();
+        self.may_take(free, package, quota, proposed, now)?;
+        self.count(package, quota, proposed, now);
+        Ok(())
+    }
+
+    /// Whether a package may have one of `free` permits.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub fn may_take(
+        &self,
+        free: usize,
+        package: &str,
+        quota: &Quota,
+        proposed: bool,
+        now: Timestamp,
+    ) -> Result<(), Refused> {
+        let unknown = Share::default();
+        let share = self.of.get(package).unwrap_or(&unknown);
         let within = |held: usize, most: Option<u32>| most.is_none_or(|most| held < most as usize);
         let kept = (free + self.held) / KEPT_PART;
         let allowed = share.held < FREE_FACTOR * free
@@ -114,11 +141,10 @@ impl Shares {
             share.proposed_launches.wait(rate, now)
         });
         let wait = own_wait.max(proposed_wait).unwrap_or_default();
-        if wait > Duration::ZERO {
-            return Err(Refused::Rate(wait));
+        match wait > Duration::ZERO {
+            true => Err(Refused::Rate(wait)),
+            false => Ok(()),
         }
-        self.count(package, quota, proposed, now);
-        Ok(())
     }
 
     /// Count a permit that a package was given.
@@ -225,6 +251,21 @@ mod tests {
         for (total, expected) in [(1, 1), (2, 2), (7, 7), (8, 7), (16, 14)] {
             assert_eq!(fill(&mut Shares::default(), total, "a", false), expected);
         }
+    }
+
+    #[test]
+    fn what_one_package_may_take_is_known_before() {
+        let mut shares = Shares::default();
+        for free in [0, 1, 2, 7, 8, 16, 256] {
+            let taken = fill(&mut Shares::default(), free, "a", false);
+            assert_eq!(shares.free_for_one(free), taken, "{free}");
+        }
+        assert_eq!(fill(&mut shares, 256, "a", false), 224);
+        assert_eq!(shares.free_for_one(32), 0);
+        for _ in 0..40 {
+            shares.give_back("a", false);
+        }
+        assert_eq!(shares.free_for_one(72), 40);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The revisions of schedules, each parsed once.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use serde_json::{Map, Value};
 
 use crate::definition::{parse, policies};
 use crate::error::{EngineError, Result};
+use crate::user_context::UserContext;
 use campanile_model::ids::ScheduleId;
+use campanile_package::Package;
 use campanile_schedule::policy::{Delivery, Policies};
 use campanile_schedule::rule::Rule;
 use campanile_store::Tx;
@@ -22,6 +24,38 @@ pub struct Spec {
     /// False when this version cannot read the policies. Then no queued launch is released, and no lost run is run again.
     pub knows_policies: bool,
     pub context: Map<String, Value>,
+    /// The keys of the schedule and of the package's sidecar, merged once, and the package with whose sidecar. A launch that
+    /// was given a context does not use it.
+    user: Mutex<Option<(Weak<Package>, Arc<UserContext>)>>,
+}
+
+impl Spec {
+    /// Return the user's part of the context of a launch whose own context is `trigger`.
+    ///
+    /// The sidecar's keys are those of now; the schedule's are those of the revision that decided the launch.
+    pub(crate) fn user_context(
+        &self,
+        package: Option<&Arc<Package>>,
+        trigger: Option<&str>,
+    ) -> Arc<UserContext> {
+        let make = || {
+            let package = package.map(|package| &**package);
+            Arc::new(UserContext::of(package, &self.context, trigger))
+        };
+        let Some(package) = package.filter(|_| trigger.is_none()) else {
+            return make();
+        };
+        let mut kept = lock(&self.user);
+        if let Some((of, user)) = &*kept
+            && std::ptr::eq(of.as_ptr(), Arc::as_ptr(package))
+        {
+            return Arc::clone(user);
+        }
+        let user = make();
+        // The weak reference keeps the address from being used for another package.
+        *kept = Some((Arc::downgrade(package), Arc::clone(&user)));
+        user
+    }
 }
 
 /// Parsed revisions. A revision never changes, so nothing here is ever stale.
@@ -42,9 +76,26 @@ impl Specs {
         Ok(specs.swap_remove(0))
     }
 
+    /// Return a revision that the caller has read. It is parsed unless it is known, and it is not kept.
+    pub fn of(&self, definition: Revision) -> Arc<Spec> {
+        let key = (definition.schedule_id, definition.revision);
+        let known = lock(&self.revisions).get(&key).cloned();
+        known.unwrap_or_else(|| Arc::new(self.parse(definition)))
+    }
+
     /// Parse a revision and keep it.
     fn add(&self, definition: Revision) -> Arc<Spec> {
-        let (id, revision) = (definition.schedule_id, definition.revision);
+        let key = (definition.schedule_id, definition.revision);
+        let spec = Arc::new(self.parse(definition));
+        let mut specs = lock(&self.revisions);
+        if specs.len() >= SPECS_MAX {
+            specs.clear();
+        }
+        specs.insert(key, Arc::clone(&spec));
+        spec
+    }
+
+    fn parse(&self, definition: Revision) -> Spec {
         let rule = match parse(&definition) {
             Ok((rule, _)) => Some(rule),
             Err(error) => {
@@ -55,22 +106,17 @@ impl Specs {
         let policies = policies(&definition).ok();
         let counts_from_ends = |rule: &Rule| rule.delay_after_completion().is_some();
         if rule.as_ref().is_some_and(counts_from_ends) {
-            lock(&self.counting_from_ends).insert(id);
+            lock(&self.counting_from_ends).insert(definition.schedule_id);
         }
         let context = serde_json::from_str(&definition.context).unwrap_or_default();
-        let spec = Arc::new(Spec {
+        Spec {
             definition,
             rule,
             knows_policies: policies.is_some(),
             policies: policies.unwrap_or_else(cautious),
             context,
-        });
-        let mut specs = lock(&self.revisions);
-        if specs.len() >= SPECS_MAX {
-            specs.clear();
+            user: Mutex::default(),
         }
-        specs.insert((id, revision), Arc::clone(&spec));
-        spec
     }
 
     /// Return revisions, in their order. One statement reads those that are used for the first time.

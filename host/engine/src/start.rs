@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::audit::reconcile;
 use crate::ctx::Ctx;
 use crate::error::{EngineError, Result};
+use crate::next_slots::correct_all;
 use crate::recover::{forget_packages, hand_back};
 use crate::schedule_admin;
 use campanile_model::clock::Timestamp;
@@ -82,7 +82,7 @@ pub(crate) async fn follow_tzdata(ctx: &Ctx, now: Timestamp) -> Result {
     let Some(before) = before.filter(|before| before != current) else {
         return Ok(());
     };
-    let moved = reconcile(ctx, now).await?;
+    let moved = correct_all(ctx, now).await?;
     let detail = format!("from {before} to {current}: {moved} next slots moved");
     tracing::info!("the time zone database changed {detail}");
     let mut tx = ctx.db.write().await?;
@@ -102,7 +102,6 @@ pub(crate) async fn launch_at_start(ctx: &Ctx, now: Timestamp) -> Result {
         events::record(&mut tx, now, EventKind::LaunchAbandoned, &schedule, &detail).await?;
         superseded.push(RecoveryDecision {
             launch_id,
-            run_id: None,
             action: RecoveryAction::Abandon(SUPERSEDED),
         });
     }

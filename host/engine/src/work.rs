@@ -1,20 +1,22 @@
 //! A claimed run: what this host knows when it executes one.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
+use crate::capacity::Permit;
 use crate::lease_table::Lease;
 use crate::spec::Spec;
+use crate::user_context::UserContext;
 use campanile_model::clock::Timestamp;
+use campanile_model::ids::RunId;
 use campanile_package::Package;
 use campanile_sandbox::JsonText;
-use campanile_store::claims::{ClaimedRun, NewRun};
+use campanile_store::claims::{Claim, ClaimedLaunch};
 use campanile_store::runs::{Finish, RunEnd, RunHashes};
 use campanile_store::task_runs::TaskRun;
-use campanile_workflow::context::{self, Facts};
+use campanile_workflow::context::Facts;
 
 /// Read stored JSON; none where nothing is stored, or what no longer has this type.
 pub(crate) fn stored_json<T: DeserializeOwned>(text: Option<&str>) -> Option<T> {
@@ -45,34 +47,32 @@ impl LastEnds {
 
 /// A run that this host has claimed and is about to execute.
 pub struct Work {
-    pub run: ClaimedRun,
+    pub launch: ClaimedLaunch,
     /// The lease of the claim, as long as it is not renewed.
     pub(crate) lease: Lease,
     /// The schedule's definition when the launch was decided.
     pub spec: Arc<Spec>,
     /// The package whose grants and limits apply; none when it has just left this host's folder.
     pub package: Option<Arc<Package>>,
-    /// The user's part of the context.
-    pub user: Map<String, Value>,
-}
-
-impl Deref for Work {
-    type Target = ClaimedRun;
-
-    fn deref(&self) -> &ClaimedRun {
-        &self.run
-    }
+    pub(crate) user: Arc<UserContext>,
+    /// Held until the end of the run is recorded.
+    pub(crate) permit: Permit,
 }
 
 impl Work {
-    pub(crate) fn to_begin(&self) -> NewRun {
-        NewRun {
-            id: self.run_id,
+    pub fn run_id(&self) -> RunId {
+        self.launch.run_id()
+    }
+
+    pub fn fence(&self) -> i64 {
+        self.launch.fence()
+    }
+
+    /// Return the claim to record.
+    pub(crate) fn claim(&self) -> Claim {
+        Claim {
             launch_id: self.launch.launch_id,
-            schedule_id: self.launch.schedule_id,
-            group_name: self.launch.group_name.clone(),
-            is_recovery: self.is_recovery,
-            digest: self.launch.digest.clone(),
+            fence: self.fence(),
             hashes: self.hashes(),
         }
     }
@@ -81,7 +81,7 @@ impl Work {
         let package = self.package.as_ref();
         RunHashes {
             grants: package.map(|package| package.grant_record.hash.clone()),
-            context: Some(context::hash(&self.user)),
+            context: Some(self.user.hash.clone()),
         }
     }
 
@@ -90,11 +90,11 @@ impl Work {
         let launch = &self.launch;
         let definition = &self.spec.definition;
         Facts {
-            is_recovery: self.is_recovery,
+            is_recovery: launch.is_recovery(),
             original_scheduled_time: launch.scheduled_time,
-            recovery_attempt_time: launch.recovered_at.filter(|_| self.is_recovery),
+            recovery_attempt_time: launch.recovered_at.filter(|_| launch.is_recovery()),
             execution_id: launch.launch_id,
-            run_id: self.run_id,
+            run_id: self.run_id(),
             attempt,
             trigger: launch.kind,
             schedule: json!({
@@ -103,7 +103,9 @@ impl Work {
                 "expression": definition.rule.expression,
                 "timezone": definition.rule.timezone,
             }),
-            scheduled_local: launch.scheduled_local.clone(),
+            scheduled_local: launch
+                .scheduled_time
+                .local_text(launch.utc_offset, &definition.rule.timezone),
             interval_start: launch.interval_start,
             last_result: last.result.clone(),
             last_failure: last.failure.clone(),
@@ -113,9 +115,8 @@ impl Work {
     /// Return the record of this run's end at `at`, with the calls that are not recorded yet.
     pub fn finished(&self, end: RunEnd, tasks: Vec<TaskRun>, at: Timestamp) -> Finish {
         Finish {
-            run_id: self.run_id,
-            fence: self.fence,
-            launch_id: self.launch.launch_id,
+            run_id: self.run_id(),
+            fence: self.fence(),
             schedule_id: self.launch.schedule_id,
             scheduled_time: self.launch.scheduled_time,
             at,

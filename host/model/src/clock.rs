@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, FixedOffset, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -67,6 +67,19 @@ impl Timestamp {
     /// Convert to the type of chrono.
     pub fn to_chrono(self) -> DateTime<Utc> {
         DateTime::from_timestamp_micros(self.0).unwrap_or_default()
+    }
+
+    /// Print as the clock of `zone` shows it, which is `utc_offset` seconds ahead of UTC: `2026-11-21T09:00:00+01:00[Europe/Paris]`.
+    pub fn local_text(self, utc_offset: i64, zone: &str) -> String {
+        let offset = i32::try_from(utc_offset)
+            .ok()
+            .and_then(FixedOffset::east_opt);
+        let local = match offset {
+            Some(offset) => self.to_chrono().with_timezone(&offset),
+            None => self.to_chrono().fixed_offset(),
+        };
+        let text = local.to_rfc3339_opts(SecondsFormat::AutoSi, false);
+        format!("{text}[{zone}]")
     }
 
     /// Print with a fixed width, `2026-11-21T08:00:00.000000Z`, as SQLite stores it. The text sorts as the instants do.

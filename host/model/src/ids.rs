@@ -61,8 +61,8 @@ uuid_newtype! {
     LaunchId
 }
 uuid_newtype! {
-    /// A run: one execution of a launch. Later runs sort after earlier runs.
-    RunId, ordered
+    /// A run: one execution of a launch. The id is that of the launch with the number of the run in its last byte.
+    RunId
 }
 uuid_newtype! {
     /// A backfill: a request to launch past slots.
@@ -74,6 +74,9 @@ uuid_newtype! {
 }
 
 impl ScheduleId {
+    /// An id before that of any schedule.
+    pub const FIRST: ScheduleId = ScheduleId(Uuid::nil());
+
     /// Return a new random id.
     pub fn new() -> ScheduleId {
         ScheduleId(Uuid::new_v4())
@@ -135,6 +138,10 @@ impl LaunchId {
     ///
     /// A launch on time and a caught-up launch of one slot have the same id. A manual launch and a launch at
     /// a host's start at the same instant have other ids. [`LaunchId::of_backfill`] is for backfills.
+    ///
+    /// The id is a UUID of version 8: 40 bits of time in units of 256 ms, 74 bits of a hash of the schedule, the slot and
+    /// the kind, and a last byte of 0, where [`RunId`] has the number of the run. Launches of one time have neighbouring
+    /// ids, so a database writes them to the same pages of an index.
     pub fn of(schedule: ScheduleId, slot: Timestamp, kind: LaunchKind) -> LaunchId {
         let kind: u8 = match kind {
             LaunchKind::Schedule | LaunchKind::Catchup => 0,
@@ -143,14 +150,27 @@ impl LaunchId {
             LaunchKind::Backfill => 3,
         };
         let name = LaunchId::name(schedule, slot, kind);
-        LaunchId(Uuid::new_v5(&LaunchId::NAMESPACE, &name))
+        let millis = u64::try_from(slot.micros() / 1_000).unwrap_or(0);
+        let [_, _, time @ .., _] = millis.to_be_bytes();
+        LaunchId::from_parts(time, &name)
     }
 
     /// Return the id of the launch of `slot` by a backfill; a repeated request has the same id.
+    ///
+    /// Its time is that of the request: the launches of a backfill are neighbours, whatever their slots.
     pub fn of_backfill(schedule: ScheduleId, slot: Timestamp, backfill: BackfillId) -> LaunchId {
         let name = LaunchId::name(schedule, slot, 3);
         let name = [&name[..], backfill.0.as_bytes()].concat();
-        LaunchId(Uuid::new_v5(&LaunchId::NAMESPACE, &name))
+        // The id of a backfill begins with its time in milliseconds, 48 bits.
+        let [a, b, c, d, e, ..] = *backfill.0.as_bytes();
+        LaunchId::from_parts([a, b, c, d, e], &name)
+    }
+
+    fn from_parts(time: [u8; 5], name: &[u8]) -> LaunchId {
+        let mut bytes = Uuid::new_v5(&LaunchId::NAMESPACE, name).into_bytes();
+        bytes[..5].copy_from_slice(&time);
+        bytes[RUN_BYTE] = 0;
+        LaunchId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
     fn name(schedule: ScheduleId, slot: Timestamp, kind: u8) -> [u8; 25] {
@@ -162,18 +182,75 @@ impl LaunchId {
     }
 }
 
+/// The byte of a launch's id that is 0, and of a run's id that is its number.
+const RUN_BYTE: usize = 15;
+
+impl RunId {
+    /// The most runs of a launch.
+    pub const NUMBER_MAX: i64 = u8::MAX as i64;
+
+    /// Return the id of the run of `launch` with this number, from 1 to [`RunId::NUMBER_MAX`].
+    pub fn of(launch: LaunchId, number: i64) -> RunId {
+        let mut bytes = launch.0.into_bytes();
+        bytes[RUN_BYTE] = u8::try_from(number).unwrap_or(u8::MAX);
+        RunId(Uuid::from_bytes(bytes))
+    }
+
+    /// Return the launch of this run.
+    pub fn launch(self) -> LaunchId {
+        let mut bytes = self.0.into_bytes();
+        bytes[RUN_BYTE] = 0;
+        LaunchId(Uuid::from_bytes(bytes))
+    }
+
+    /// Return the number of this run among those of its launch; the first is 1.
+    pub fn number(self) -> i64 {
+        self.0.into_bytes()[RUN_BYTE].into()
+    }
+}
+
 /// Return the SHA-256 of `bytes` in lower-case hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
-/// The SHA-256 of a package's bytes, in lower-case hexadecimal.
-#[derive(
-    Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(transparent))]
-#[serde(transparent)]
-pub struct ArtifactDigest(String);
+/// Declare a SHA-256. In Rust it is text in lower-case hexadecimal, in a database its 32 bytes.
+macro_rules! sha256_newtype {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
+        #[serde(transparent)]
+        pub struct $name(pub(crate) String);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+sha256_newtype! {
+    /// The SHA-256 of a package's bytes, in lower-case hexadecimal.
+    ArtifactDigest
+}
+sha256_newtype! {
+    /// The SHA-256 of what a run uses besides its code, in lower-case hexadecimal.
+    InputHash
+}
+
+impl InputHash {
+    /// Return the hash of `bytes`.
+    pub fn of(bytes: &[u8]) -> InputHash {
+        InputHash(sha256(bytes))
+    }
+}
+
+impl fmt::Debug for InputHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
 
 impl ArtifactDigest {
     /// Return the digest of `bytes`.
@@ -192,12 +269,6 @@ impl ArtifactDigest {
     }
 }
 
-impl fmt::Display for ArtifactDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
 impl fmt::Debug for ArtifactDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.short())
@@ -213,11 +284,11 @@ mod tests {
     #[test]
     fn ids_of_one_instant_sort_in_the_order_of_creation() {
         let now = Timestamp::from_micros(1_800_000_000_123_456);
-        let ids: Vec<RunId> = (0..200).map(|_| RunId::new(now)).collect();
+        let ids: Vec<HostId> = (0..200).map(|_| HostId::new(now)).collect();
         // When the counter restarts, once in 16,384 ids, a later id sorts before an earlier id.
         let ascents = ids.windows(2).filter(|pair| pair[0] < pair[1]).count();
         assert!(ascents >= 198, "{ascents} of 199");
-        assert!(RunId::new(now.plus(Duration::from_micros(1))) > ids[199]);
+        assert!(HostId::new(now.plus(Duration::from_micros(1))) > ids[199]);
         assert_eq!(ids[0].0.get_version_num(), 7);
     }
 
@@ -229,13 +300,24 @@ mod tests {
         assert_eq!(id, LaunchId::of(schedule, slot, LaunchKind::Catchup));
         assert_ne!(id, LaunchId::of(schedule, slot, LaunchKind::Manual));
         // Existing databases depend on this value.
-        assert_eq!(id.to_string(), "f14ae081-fa59-5d3c-9a6e-2833605df847");
+        assert_eq!(id.to_string(), "01a3185c-5059-8d3c-9a6e-2833605df800");
     }
 
     #[test]
-    fn runs_sort_in_the_order_of_creation() {
-        let earlier = RunId::new(Timestamp::from_micros(1_800_000_000_000_000));
-        let later = RunId::new(Timestamp::from_micros(1_800_000_000_001_000));
-        assert!(earlier < later);
+    fn launches_sort_by_time_and_runs_name_their_launch() {
+        let schedule = ScheduleId(Uuid::from_u128(7));
+        let slot = Timestamp::from_micros(1_800_000_000_000_000);
+        let of = |slot| LaunchId::of(schedule, slot, LaunchKind::Schedule);
+        let later = slot.plus(Duration::from_secs(1));
+        assert!(of(slot) < of(later) && of(later) < of(later.plus(Duration::from_secs(1))));
+        assert_eq!(of(slot).0.get_version_num(), 8);
+        let backfill = BackfillId::new(later);
+        let filled = LaunchId::of_backfill(schedule, slot, backfill);
+        assert_eq!(filled.0.as_bytes()[..5], of(later).0.as_bytes()[..5]);
+
+        let runs = [1, 2, 255].map(|number| RunId::of(of(slot), number));
+        assert!(runs.is_sorted());
+        assert_eq!(runs.map(RunId::number), [1, 2, 255]);
+        assert_eq!(runs.map(RunId::launch), [of(slot); 3]);
     }
 }

@@ -136,9 +136,9 @@ impl<L: Loader> PluginsFolder<L> {
 
     /// Return the next difference between the folder and the `active` packages; `None` when no further one is known.
     ///
-    /// Files are loaded beside the caller, two at a time, and more of those that were loaded before. While
-    /// [`PluginsFolder::is_loading`], more differences follow: scan again after [`PluginsFolder::load_ended`]. One slow file
-    /// therefore delays no other.
+    /// The function does not wait for files to load. New files, and files that were loaded before, each have their own number
+    /// of loads at a time. While [`PluginsFolder::is_loading`], more differences follow: scan again after
+    /// [`PluginsFolder::load_ended`]. One slow file therefore delays no other.
     ///
     /// Activates nothing. The next scan finds an addition, an update or a removal again if it was not applied, without
     /// loading again. A rejection is returned once, unless [`PluginsFolder::report_again`] is called.

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::grants::{GrantKind, KINDS};
-use campanile_model::ids::sha256;
+use campanile_model::ids::InputHash;
 use campanile_sandbox::Grants;
 
 /// Grants as the database stores them.
@@ -32,7 +32,7 @@ use campanile_sandbox::Grants;
 pub struct GrantRecord {
     pub text: String,
     /// The SHA-256 of the text, in lower-case hexadecimal.
-    pub hash: String,
+    pub hash: InputHash,
 }
 
 /// What is recorded of each grant: its kind, and then its parts.
@@ -56,7 +56,7 @@ impl GrantRecord {
         let lines: BTreeSet<String> = lines.map(|line| Value::from(line).to_string()).collect();
         let text = Vec::from_iter(lines).join("\n");
         GrantRecord {
-            hash: sha256(text.as_bytes()),
+            hash: InputHash::of(text.as_bytes()),
             text,
         }
     }
@@ -149,7 +149,10 @@ mod tests {
             ]
         );
         // The value is part of the contract with databases already written.
-        assert_eq!(grant_record.hash, sha256(grant_record.text.as_bytes()));
+        assert_eq!(
+            grant_record.hash,
+            InputHash::of(grant_record.text.as_bytes())
+        );
         assert_eq!(GrantRecord::of(&Grants::default()).text, "");
     }
 

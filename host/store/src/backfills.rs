@@ -106,12 +106,12 @@ statements! {
     // form `IS NOT DISTINCT FROM` keeps the databases from using it.
     pub async fn unfinished(schedule: ScheduleId, backfill: BackfillId) -> i64 = one_value
         "SELECT
-            (SELECT count(*) FROM run r JOIN launch l ON l.id = r.launch_id
-                WHERE r.schedule_id = $1 AND r.status IN ('running', 'waiting') AND (l.backfill_id IS NOT DISTINCT FROM $2) = TRUE)
-            + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND run_id IS NULL AND decision = 'launched' AND status = 'open'
-                AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)
-            + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND decision = 'queued'
-                AND (backfill_id IS NOT DISTINCT FROM $2) = TRUE)";
+            (SELECT count(*) FROM launch WHERE schedule_id = $1 AND status IN ('running', 'waiting')
+                AND (backfill_id IS NOT DISTINCT FROM $2) IS TRUE)
+            + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND status = 'open'
+                AND (backfill_id IS NOT DISTINCT FROM $2) IS TRUE)
+            + (SELECT count(*) FROM launch WHERE schedule_id = $1 AND status = 'queued'
+                AND (backfill_id IS NOT DISTINCT FROM $2) IS TRUE)";
 
     /// Return the backfill of that id.
     pub async fn find(id: BackfillId) -> Option<Backfill> = row select!("WHERE b.id = $1");
@@ -143,20 +143,19 @@ statements! {
     pub async fn slots_to_skip(
         schedule: ScheduleId, first: Timestamp, last: Timestamp,
     ) -> Vec<(Timestamp, Timestamp)> = rows
-        "SELECT scheduled_time, last_scheduled_time FROM launch
+        "SELECT scheduled_time, coalesce(last_scheduled_time, scheduled_time) FROM launch
             WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND scheduled_time <= $3
                 AND scheduled_time >= COALESCE((SELECT max(scheduled_time) FROM launch
                     WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' AND scheduled_time <= $2), $2)
                 AND (status IN ('succeeded', 'open', 'queued', 'running', 'waiting') OR reason = 'skipped_once')
-        UNION SELECT scheduled_time, last_scheduled_time FROM launch
+        UNION SELECT scheduled_time, scheduled_time FROM launch
             WHERE schedule_id = $1 AND scheduled_time >= $2 AND scheduled_time <= $3
                 AND kind = 'backfill' AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')";
 
     /// Skip the launches of a backfill that have not started; return how many. Started launches continue.
     pub async fn skip_unstarted(id: BackfillId, now: Timestamp) -> u64 = execute
-        "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = 'cancelled', finished_at = $2
-        WHERE backfill_id = $1 AND (decision = 'queued'
-            OR (run_id IS NULL AND decision = 'launched' AND status = 'open' AND attempts = 0))";
+        "UPDATE launch SET status = 'skipped', reason = 'cancelled', finished_at = $2
+        WHERE backfill_id = $1 AND (status = 'queued' OR (status = 'open' AND attempts = 0))";
 }
 
 /// Insert a backfill.

@@ -1,4 +1,4 @@
-//! Claims: which launches and retries a host may take now, and their runs.
+//! Claims: which launches and retries a host may take now.
 //!
 //! When a host cannot take all, it divides its capacity between the packages that wait, and takes the launches of each by
 //! priority. Launches of a concurrency group are apart: they wait for the group, and hold up no other launch.
@@ -10,9 +10,9 @@ use super::sql::{Batch, Locking, execute_batch, locking, rows, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
-use campanile_model::status::{RunStatus, VersionDecision};
+use campanile_model::status::VersionDecision;
 
-/// A launch that a host claims, with what its run gets in the context.
+/// A launch that a host may claim, with what its run gets in the context.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct ClaimedLaunch {
     #[sqlx(rename = "id")]
@@ -21,7 +21,8 @@ pub struct ClaimedLaunch {
     pub schedule_revision: i64,
     pub kind: LaunchKind,
     pub scheduled_time: Timestamp,
-    pub scheduled_local: String,
+    /// By how many seconds the clock of the schedule's zone is ahead of UTC at the slot.
+    pub utc_offset: i64,
     pub package: String,
     pub digest: ArtifactDigest,
     /// What a person has decided about this version since the launch was decided, or before.
@@ -32,6 +33,7 @@ pub struct ClaimedLaunch {
     /// Whether it is a slot of a schedule that its package proposed.
     pub proposed: bool,
     pub group_name: Option<String>,
+    /// The claims before this one.
     pub attempts: i64,
     pub recoveries: i64,
     pub recovered_at: Option<Timestamp>,
@@ -41,26 +43,29 @@ pub struct ClaimedLaunch {
     pub last_failure: Option<String>,
 }
 
-/// A run that a host has claimed.
-#[derive(Debug, Clone, PartialEq, FromRow)]
-pub struct ClaimedRun {
-    pub run_id: RunId,
-    /// The fence of this claim.
-    pub fence: i64,
-    pub is_recovery: bool,
-    #[sqlx(flatten)]
-    pub launch: ClaimedLaunch,
+impl ClaimedLaunch {
+    /// Return the run that a claim begins, or that it continues after a retry's pause.
+    pub fn run_id(&self) -> RunId {
+        RunId::of(self.launch_id, self.recoveries + 1)
+    }
+
+    /// Return the fence of a claim.
+    pub fn fence(&self) -> i64 {
+        self.attempts + 1
+    }
+
+    /// Whether an earlier run of the launch was lost.
+    pub fn is_recovery(&self) -> bool {
+        self.recoveries > 0
+    }
 }
 
-/// A run to insert.
+/// A claim to record.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NewRun {
-    pub id: RunId,
+pub struct Claim {
     pub launch_id: LaunchId,
-    pub schedule_id: ScheduleId,
-    pub group_name: Option<String>,
-    pub is_recovery: bool,
-    pub digest: ArtifactDigest,
+    /// One more than the claims before.
+    pub fence: i64,
     pub hashes: RunHashes,
 }
 
@@ -73,12 +78,13 @@ pub struct WaitingClass {
     pub proposed: bool,
 }
 
-/// The columns of a [`ClaimedLaunch`] besides the digest.
+/// The columns of a [`ClaimedLaunch`].
 macro_rules! claimed_columns {
     () => {
-        "l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.scheduled_local, l.package, l.context,
+        "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.utc_offset, l.package, l.digest, l.context,
         l.interval_start, l.fire_time, l.proposed, l.group_name, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure,
-        (SELECT v.decision FROM package_version v WHERE v.package = l.package AND v.digest = l.digest) AS version_decision"
+        (SELECT v.decision FROM package_version v WHERE v.package = l.package AND v.digest = l.digest) AS version_decision
+        FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id "
     };
 }
 /// Only a host whose folder has the package may claim a launch: there the operator put the package's grants.
@@ -87,34 +93,30 @@ macro_rules! has_package {
         " AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $1)"
     };
 }
-/// The open launches whose fire time has come and whose package the host has, for the transaction to start.
+/// The open launches whose fire time has come and whose package the host has, for the transaction to claim.
 macro_rules! open_launches {
     ($group:literal) => {
         concat!(
-            "SELECT l.digest, ",
             claimed_columns!(),
-            " FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-            WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.fire_time <= $2",
+            "WHERE l.status = 'open' AND l.fire_time <= $2",
             has_package!(),
             " AND l.group_name ",
             $group
         )
     };
 }
-/// The runs whose retry is due and whose package the host has, for the transaction to continue.
+/// The launches whose retry is due and whose package the host has, for the transaction to claim.
 macro_rules! due_retries {
     ($condition:literal) => {
         locking!(
             concat!(
-                "SELECT r.id AS run_id, r.fence + 1 AS fence, r.is_recovery, r.digest, ",
                 claimed_columns!(),
-                " FROM run r JOIN launch l ON l.id = r.launch_id LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id
-                WHERE r.status = 'waiting' AND r.retry_at <= $2 AND r.cancel_deadline IS NULL",
+                "WHERE l.status = 'waiting' AND l.retry_at <= $2 AND l.cancel_deadline IS NULL",
                 has_package!(),
                 $condition,
-                " ORDER BY r.retry_at LIMIT $3"
+                " ORDER BY l.retry_at LIMIT $3"
             ),
-            "FOR UPDATE OF r SKIP LOCKED"
+            "FOR UPDATE OF l SKIP LOCKED"
         )
     };
 }
@@ -125,11 +127,11 @@ macro_rules! with_classes {
         concat!(
             "WITH RECURSIVE class (priority, proposed, name) AS (
                 SELECT CAST(p.column1 AS BIGINT), o.column1, (SELECT min(", $name, ") FROM launch
-                    WHERE run_id IS NULL AND decision = 'launched' AND group_name ", $group, "
+                    WHERE status = 'open' AND group_name ", $group, "
                         AND priority IS NOT NULL AND priority = p.column1 AND proposed = o.column1)
                 FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p, (VALUES (FALSE), (TRUE)) AS o
                 UNION ALL SELECT class.priority, class.proposed, (SELECT min(", $name, ") FROM launch
-                    WHERE run_id IS NULL AND decision = 'launched' AND group_name ", $group, "
+                    WHERE status = 'open' AND group_name ", $group, "
                         AND priority IS NOT NULL AND priority = class.priority AND proposed = class.proposed
                         AND ", $name, " > class.name) FROM class WHERE class.name IS NOT NULL) ",
             $query
@@ -146,7 +148,7 @@ macro_rules! due_classes {
             $group,
             concat!(
                 "SELECT name, priority, proposed FROM class WHERE name IS NOT NULL AND (SELECT l.priority FROM launch l
-                WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.group_name ", $group, "
+                WHERE l.status = 'open' AND l.group_name ", $group, "
                     AND l.priority IS NOT NULL AND l.priority = class.priority AND l.proposed = class.proposed
                     AND l.", $name, " = class.name AND l.fire_time <= $1 LIMIT 1) IS NOT NULL
                 ORDER BY name, priority DESC, proposed"
@@ -156,26 +158,15 @@ macro_rules! due_classes {
 }
 
 statements! {
-    const START: Batch = Batch::new(
-        "INSERT INTO run (id, launch_id, schedule_id, group_name, status, is_recovery, digest, grants_hash, context_hash, host_id, fence, lease_until,
-            started_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+    const CLAIM: Batch = Batch::new(
+        "UPDATE launch SET status = 'running', host_id = v.column2, attempts = v.column3, lease_until = v.column4, retry_at = NULL,
+            started_at = coalesce(launch.started_at, v.column5), grants_hash = v.column6, context_hash = v.column7
+        FROM (VALUES ($1, $2, $3, $4, $5, $6, $7)) AS v
+        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'waiting') AND launch.attempts = v.column3 - 1) IS TRUE",
     );
-    const LINK: Batch = Batch::new(
-        "UPDATE launch SET status = 'running', run_id = v.column2, attempts = attempts + 1, started_at = v.column3
-        FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status = 'open') = TRUE",
-    );
-    const RETRIES: Locking = due_retries!(" AND r.group_name IS NULL");
-    const RETRIES_OF_PACKAGE: Locking = due_retries!(" AND r.group_name IS NULL AND l.package = $4");
-    const RETRIES_OF_GROUP: Locking = due_retries!(" AND r.group_name = $4");
-    const CONTINUE: Batch = Batch::new(
-        "UPDATE run SET status = 'running', retry_at = NULL, host_id = v.column2, fence = v.column3, lease_until = v.column4
-        FROM (VALUES ($1, $2, $3, $4)) AS v WHERE run.id = v.column1 AND (run.status = 'waiting') = TRUE",
-    );
-    const CONTINUE_LAUNCH: Batch = Batch::new(
-        "UPDATE launch SET status = 'running', attempts = attempts + 1
-        FROM (VALUES ($1)) AS v WHERE launch.id = v.column1 AND (launch.status = 'waiting') = TRUE",
-    );
+    const RETRIES: Locking = due_retries!(" AND l.group_name IS NULL");
+    const RETRIES_OF_PACKAGE: Locking = due_retries!(" AND l.group_name IS NULL AND l.package = $4");
+    const RETRIES_OF_GROUP: Locking = due_retries!(" AND l.group_name = $4");
 
     /// Return when, after `now`, the next launch of no group fires or the next retry is due, if any is known.
     ///
@@ -183,15 +174,15 @@ statements! {
     pub async fn next_wake(now: Timestamp) -> Option<Timestamp> = one_value
         "SELECT min(at) FROM (
             SELECT min(fire_time) AS at FROM launch
-                WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL AND status = 'open' AND fire_time > $1
-            UNION ALL SELECT min(fire_time) FROM launch WHERE decision = 'queued' AND fire_time > $1
-            UNION ALL SELECT min(retry_at) FROM run WHERE status = 'waiting' AND retry_at > $1) AS next";
+                WHERE status = 'open' AND group_name IS NULL AND fire_time > $1
+            UNION ALL SELECT min(fire_time) FROM launch WHERE status = 'queued' AND fire_time > $1
+            UNION ALL SELECT min(retry_at) FROM launch WHERE status = 'waiting' AND retry_at > $1) AS next";
 
     /// Return when, after `now`, the next launch of a group fires, if any is known.
     pub async fn next_wake_of_groups(now: Timestamp) -> Option<Timestamp> = one_value
         with_classes!("group_name", "IS NOT NULL", "SELECT min(at) FROM (
-            SELECT (SELECT min(l.fire_time) FROM launch l WHERE l.run_id IS NULL AND l.decision = 'launched'
-                AND l.group_name IS NOT NULL AND l.status = 'open' AND l.priority = class.priority
+            SELECT (SELECT min(l.fire_time) FROM launch l WHERE l.status = 'open'
+                AND l.group_name IS NOT NULL AND l.priority = class.priority
                 AND l.proposed = class.proposed AND l.group_name = class.name AND l.fire_time > $1) AS at FROM class) AS next");
 
     /// Return up to `limit` launches of no group that `host` may claim, earliest first.
@@ -226,12 +217,12 @@ statements! {
 
     /// Return the packages with a due retry of no group.
     pub async fn packages_with_retries(now: Timestamp) -> Vec<String> = values
-        "SELECT DISTINCT l.package FROM run r JOIN launch l ON l.id = r.launch_id
-        WHERE r.status = 'waiting' AND r.retry_at <= $1 AND r.cancel_deadline IS NULL AND r.group_name IS NULL ORDER BY l.package";
+        "SELECT DISTINCT package FROM launch
+        WHERE status = 'waiting' AND retry_at <= $1 AND cancel_deadline IS NULL AND group_name IS NULL ORDER BY package";
 
     /// Return the groups with a due retry.
     pub async fn groups_with_retries(now: Timestamp) -> Vec<String> = values
-        "SELECT DISTINCT group_name FROM run
+        "SELECT DISTINCT group_name FROM launch
         WHERE status = 'waiting' AND retry_at <= $1 AND cancel_deadline IS NULL AND group_name IS NOT NULL ORDER BY group_name";
 
     /// Take the right to claim launches of a group until the transaction ends. False when another host has it.
@@ -243,36 +234,26 @@ statements! {
 
     /// Count the runs of a group, on all hosts.
     pub async fn running_in_group(group: &str) -> i64 = one_value
-        "SELECT count(*) FROM run WHERE group_name = $1 AND status = 'running' AND group_name IS NOT NULL";
+        "SELECT count(*) FROM launch WHERE group_name = $1 AND status = 'running' AND group_name IS NOT NULL";
 }
 
-/// The fence of a run's first claim.
-pub const FIRST_FENCE: i64 = 1;
-
-/// Insert runs, leased to `host` until `lease_until`, and link their launches to them.
-pub async fn start(
+/// Claim launches that are open or whose retry is due, with a lease of `host` until `lease_until`.
+pub async fn claim(
     tx: &mut Tx,
     host: HostId,
-    runs: &[NewRun],
+    claims: &[Claim],
     now: Timestamp,
     lease_until: Timestamp,
 ) -> Result {
-    execute_batch!(tx, START, runs, |run| [
-        run.id,
-        run.launch_id,
-        run.schedule_id,
-        &run.group_name,
-        RunStatus::Running,
-        run.is_recovery,
-        &run.digest,
-        &run.hashes.grants,
-        &run.hashes.context,
+    execute_batch!(tx, CLAIM, claims, |claim| [
+        claim.launch_id,
         host,
-        FIRST_FENCE,
+        claim.fence,
         lease_until,
         now,
-    ])?;
-    execute_batch!(tx, LINK, runs, |run| [run.launch_id, run.id, now])
+        &claim.hashes.grants,
+        &claim.hashes.context,
+    ])
 }
 
 /// Which due retries to return.
@@ -285,33 +266,17 @@ pub enum RetriesOf<'a> {
     Group(&'a str),
 }
 
-/// Return up to `limit` runs whose retry is due, the earliest first, for the transaction to continue.
+/// Return up to `limit` launches whose retry is due, the earliest first, for the transaction to claim.
 pub async fn retries(
     tx: &mut Tx,
     of: RetriesOf<'_>,
     host: HostId,
     now: Timestamp,
     limit: i64,
-) -> Result<Vec<ClaimedRun>> {
+) -> Result<Vec<ClaimedLaunch>> {
     match of {
         RetriesOf::AnyPackage => rows!(tx, RETRIES, host, now, limit),
         RetriesOf::Package(package) => rows!(tx, RETRIES_OF_PACKAGE, host, now, limit, package),
         RetriesOf::Group(group) => rows!(tx, RETRIES_OF_GROUP, host, now, limit, group),
     }
-}
-
-/// Continue waiting runs, leased to `host` until `lease_until`.
-pub async fn resume(
-    tx: &mut Tx,
-    host: HostId,
-    runs: &[ClaimedRun],
-    lease_until: Timestamp,
-) -> Result {
-    execute_batch!(tx, CONTINUE, runs, |run| [
-        run.run_id,
-        host,
-        run.fence,
-        lease_until
-    ])?;
-    execute_batch!(tx, CONTINUE_LAUNCH, runs, |run| [run.launch.launch_id])
 }

@@ -6,7 +6,7 @@ use sqlx::FromRow;
 
 use super::events::Event;
 use super::launches::{LaunchRow, launch_columns, launch_tables};
-use super::runs::{RunRow, run_columns};
+use super::runs::{RunRow, select_runs};
 use super::schedules::{Revision, revision_columns};
 use super::sql::statements;
 use campanile_model::clock::Timestamp;
@@ -60,9 +60,8 @@ macro_rules! decided {
 statements! {
     /// Count the runs of a package and of a concurrency group.
     pub async fn running_beside(package: &str, group: Option<&str>) -> RunningBeside = one_row
-        "SELECT (SELECT count(*) FROM run r JOIN launch l ON l.id = r.launch_id
-                WHERE r.status = 'running' AND l.package = $1) AS of_package,
-            (SELECT count(*) FROM run WHERE status = 'running' AND group_name = $2) AS of_group";
+        "SELECT (SELECT count(*) FROM launch WHERE status IN ('running', 'waiting') AND status = 'running' AND package = $1) AS of_package,
+            (SELECT count(*) FROM launch WHERE status = 'running' AND group_name = $2) AS of_group";
 
     /// Return the schedules that have or had the name.
     ///
@@ -103,18 +102,18 @@ statements! {
     pub async fn of_slot(schedule: ScheduleId, slot: Timestamp) -> Option<DecidedLaunch> = row
         decided!("l.id = (SELECT n.id FROM launch n WHERE n.schedule_id = $1 AND n.scheduled_time <= $2
             AND n.kind <> 'manual' AND n.kind <> 'backfill' ORDER BY n.scheduled_time DESC LIMIT 1)
-        AND l.last_scheduled_time >= $2");
+        AND coalesce(l.last_scheduled_time, l.scheduled_time) >= $2");
 
     /// Return the newest launches of the same schedule that were decided before `decided` and unfinished at that moment.
     pub async fn concurrent(schedule: ScheduleId, decided: &LaunchRow) -> Vec<DecidedLaunch> = rows
         decided!("l.schedule_id = $1 AND l.id <> $2
-        AND (l.decided_at < $3 OR (l.decided_at = $3 AND l.scheduled_time < $4)) AND l.decision <> 'skipped'
+        AND (l.decided_at < $3 OR (l.decided_at = $3 AND l.scheduled_time < $4)) AND l.status <> 'skipped'
         AND (l.finished_at IS NULL OR l.finished_at > $3) ORDER BY l.decided_at DESC, l.scheduled_time DESC LIMIT $5")
         => [schedule, decided.id, decided.decided_at, decided.scheduled_time, CONCURRENT_MAX];
 
     /// Return the runs of a launch, oldest first.
     pub async fn runs(launch: LaunchId) -> Vec<RunRow> = rows
-        concat!("SELECT ", run_columns!(), "r.launch_id = $1 ORDER BY r.started_at, r.id");
+        select_runs!("l.id = $1", "l.id = $1", "ORDER BY number");
 
     /// Return the events about `subject` from `since` to `until`, oldest first.
     pub async fn events(subject: &str, since: Timestamp, until: Timestamp) -> Vec<Event> = rows

@@ -1,9 +1,12 @@
 //! Launches: the decisions about slots, and how each launch ended.
 
-use serde::Serialize;
-use sqlx::FromRow;
+use std::collections::HashSet;
 
-use super::sql::{Batch, execute_batch, statements};
+use serde::Serialize;
+use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
+
+use super::runs::RunHashes;
+use super::sql::{Batch, statements, values_batch};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{
@@ -19,8 +22,9 @@ pub struct NewLaunch {
     pub schedule_revision: i64,
     pub kind: LaunchKind,
     pub scheduled_time: Timestamp,
-    pub scheduled_local: String,
-    /// The last slot and the number of slots, when one row stands for a range of skipped slots.
+    /// By how many seconds the clock of the schedule's zone is ahead of UTC.
+    pub utc_offset: i64,
+    /// The last slot, and the number of slots, when one row stands for a range of skipped slots.
     pub last_scheduled_time: Timestamp,
     pub slot_count: i64,
     pub decision: Decision,
@@ -48,14 +52,26 @@ pub struct NewLaunch {
     pub decided_at: Timestamp,
 }
 
+/// The claim of a launch by the host that decides it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewClaim {
+    pub host: HostId,
+    pub fence: i64,
+    pub at: Timestamp,
+    pub lease_until: Timestamp,
+    pub hashes: RunHashes,
+}
+
 /// A launch as commands show it.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct LaunchRow {
+    #[sqlx(rename = "launch_id")]
     pub id: LaunchId,
     pub schedule: String,
     /// The slot's instant.
     pub scheduled_time: Timestamp,
-    pub scheduled_local: String,
+    #[sqlx(flatten)]
+    pub scheduled_local: LocalTime,
     pub last_scheduled_time: Timestamp,
     pub slot_count: i64,
     pub kind: LaunchKind,
@@ -72,7 +88,9 @@ pub struct LaunchRow {
     #[sqlx(rename = "group_name")]
     pub group: Option<String>,
     pub digest: Option<ArtifactDigest>,
-    pub run_id: Option<RunId>,
+    /// The newest run.
+    #[sqlx(flatten)]
+    pub run_id: NewestRun,
     pub attempts: i64,
     pub recoveries: i64,
     /// When the launch may be claimed: the slot, plus jitter or spread.
@@ -88,6 +106,61 @@ pub struct LaunchRow {
     pub tzdata_version: Option<String>,
 }
 
+/// The newest run of a launch, if it has one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(transparent)]
+pub struct NewestRun(pub Option<RunId>);
+
+impl<'r, R: Row> FromRow<'r, R> for NewestRun
+where
+    &'static str: ColumnIndex<R>,
+    LaunchId: Decode<'r, R::Database> + Type<R::Database>,
+    Option<HostId>: Decode<'r, R::Database> + Type<R::Database>,
+    i64: Decode<'r, R::Database> + Type<R::Database>,
+{
+    fn from_row(row: &'r R) -> Result<NewestRun, sqlx::Error> {
+        let host: Option<HostId> = row.try_get("host_id")?;
+        let (launch, recoveries): (LaunchId, i64) =
+            (row.try_get("launch_id")?, row.try_get("recoveries")?);
+        Ok(NewestRun(host.map(|_| RunId::of(launch, recoveries + 1))))
+    }
+}
+
+/// A slot in the time zone of its schedule: `2026-11-21T09:00:00+01:00[Europe/Paris]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(transparent)]
+pub struct LocalTime(String);
+
+impl LocalTime {
+    /// Return `slot` in `zone`, whose clock is `utc_offset` seconds ahead of UTC then.
+    pub fn new(slot: Timestamp, utc_offset: i64, zone: &str) -> LocalTime {
+        LocalTime(slot.local_text(utc_offset, zone))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for LocalTime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl<'r, R: Row> FromRow<'r, R> for LocalTime
+where
+    &'static str: ColumnIndex<R>,
+    Timestamp: Decode<'r, R::Database> + Type<R::Database>,
+    i64: Decode<'r, R::Database> + Type<R::Database>,
+    String: Decode<'r, R::Database> + Type<R::Database>,
+{
+    fn from_row(row: &'r R) -> Result<LocalTime, sqlx::Error> {
+        let (slot, zone): (_, String) = (row.try_get("scheduled_time")?, row.try_get("timezone")?);
+        Ok(LocalTime::new(slot, row.try_get("utc_offset")?, &zone))
+    }
+}
+
 impl LaunchRow {
     /// Return `first`, and for a range of skipped slots also the last one and their number.
     pub fn slots_text(&self, first: &str) -> String {
@@ -101,15 +174,17 @@ impl LaunchRow {
 /// The columns of a [`LaunchRow`].
 macro_rules! launch_columns {
     () => {
-        "l.id, s.name AS schedule, l.scheduled_time, l.scheduled_local, l.last_scheduled_time, l.slot_count, l.kind,
-        l.decision, l.reason, l.overlaps_id, l.status, l.package, l.priority, l.group_name, l.digest, l.run_id, l.attempts, l.recoveries, l.fire_time, l.decided_at,
+        "l.id AS launch_id, s.name AS schedule, l.scheduled_time, l.utc_offset, v.timezone, coalesce(l.last_scheduled_time, l.scheduled_time) AS last_scheduled_time,
+        coalesce(l.slot_count, 1) AS slot_count, l.kind, CASE l.status WHEN 'skipped' THEN 'skipped' WHEN 'queued' THEN 'queued' ELSE 'launched' END AS decision,
+        l.reason, l.overlaps_id, l.status, l.package, l.priority, l.group_name, l.digest, l.host_id, l.attempts, l.recoveries, l.fire_time, l.decided_at,
         l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version"
     };
 }
 /// The tables that the columns of a [`LaunchRow`] come from.
 macro_rules! launch_tables {
     () => {
-        " FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.decided_by WHERE "
+        " FROM launch l JOIN schedule s ON s.id = l.schedule_id JOIN schedule_revision v ON v.schedule_id = l.schedule_id AND v.revision = l.schedule_revision
+        LEFT JOIN host h ON h.id = l.decided_by WHERE "
     };
 }
 pub(super) use {launch_columns, launch_tables};
@@ -117,11 +192,12 @@ pub(super) use {launch_columns, launch_tables};
 statements! {
     // The first decision about a slot stands.
     const INSERT: Batch = Batch::new(
-        "INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, scheduled_local, last_scheduled_time, slot_count,
-        decision, reason, overlaps_id, status, package, proposed, priority, group_name, digest, context, overlap, backfill_id,
-        interval_start, fire_time, decided_by, decided_at, finished_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)
-        ON CONFLICT DO NOTHING",
+        "INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, utc_offset, last_scheduled_time, slot_count,
+        reason, overlaps_id, status, package, proposed, priority, group_name, digest, context, overlap, backfill_id,
+        interval_start, fire_time, decided_by, decided_at, finished_at, host_id, attempts, lease_until, started_at, grants_hash, context_hash)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
+            $25, $26, $27, $28, $29, $30)
+        ON CONFLICT DO NOTHING RETURNING id",
     );
 
     /// Return the newest `limit` launches, newest decision first; only those of schedules called `schedule`, when given.
@@ -155,9 +231,15 @@ statements! {
 }
 
 impl NewLaunch {
+    /// Return the last slot and the number of slots of a range; none for a single slot.
+    fn range(&self) -> Option<(Timestamp, i64)> {
+        (self.slot_count > 1).then_some((self.last_scheduled_time, self.slot_count))
+    }
+
     /// Return the status of the new row, and when it finished.
-    fn status(&self) -> (LaunchStatus, Option<Timestamp>) {
+    fn status(&self, is_claimed: bool) -> (LaunchStatus, Option<Timestamp>) {
         match self.decision {
+            Decision::Launched if is_claimed => (LaunchStatus::Running, None),
             Decision::Launched => (LaunchStatus::Open, None),
             Decision::Queued => (LaunchStatus::Queued, None),
             Decision::Skipped => (LaunchStatus::Skipped, Some(self.decided_at)),
@@ -167,19 +249,30 @@ impl NewLaunch {
 
 /// Insert decisions. A slot that has a decision keeps it.
 pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result {
-    execute_batch!(tx, INSERT, launches, |launch| [
+    let unclaimed: Vec<_> = launches.iter().map(|launch| (launch, None)).collect();
+    insert_claimed(tx, &unclaimed).await?;
+    Ok(())
+}
+
+/// Insert decisions, some of them claimed in the same moment. Return the launches that were inserted.
+///
+/// A slot that has a decision keeps it: its launch must not run for the claim that is given here.
+pub async fn insert_claimed(
+    tx: &mut Tx,
+    launches: &[(&NewLaunch, Option<NewClaim>)],
+) -> Result<HashSet<LaunchId>> {
+    let inserted: Vec<LaunchId> = values_batch!(tx, INSERT, launches, |(launch, claim)| [
         launch.id,
         launch.schedule_id,
         launch.schedule_revision,
         launch.kind,
         launch.scheduled_time,
-        &launch.scheduled_local,
-        launch.last_scheduled_time,
-        launch.slot_count,
-        launch.decision,
+        launch.utc_offset,
+        launch.range().map(|(last, _)| last),
+        launch.range().map(|(_, count)| count),
         launch.reason,
         launch.overlaps,
-        launch.status().0,
+        launch.status(claim.is_some()).0,
         &launch.package,
         launch.proposed,
         launch.priority,
@@ -192,6 +285,17 @@ pub async fn insert(tx: &mut Tx, launches: &[NewLaunch]) -> Result {
         launch.fire_time,
         launch.decided_by,
         launch.decided_at,
-        launch.status().1,
-    ])
+        launch.status(claim.is_some()).1,
+        claim.as_ref().map(|claim| claim.host),
+        claim.as_ref().map_or(0, |claim| claim.fence),
+        claim.as_ref().map(|claim| claim.lease_until),
+        claim.as_ref().map(|claim| claim.at),
+        claim
+            .as_ref()
+            .and_then(|claim| claim.hashes.grants.as_ref()),
+        claim
+            .as_ref()
+            .and_then(|claim| claim.hashes.context.as_ref()),
+    ])?;
+    Ok(inserted.into_iter().collect())
 }

@@ -25,7 +25,6 @@ mod error;
 mod lock;
 mod open;
 mod postgres;
-mod results;
 mod sql;
 mod types;
 mod url;
@@ -45,6 +44,7 @@ pub mod packages;
 #[doc(hidden)]
 pub mod probe;
 pub mod recovery;
+pub mod results;
 pub mod runs;
 pub mod schedules;
 pub mod sidecars;

@@ -40,10 +40,14 @@ pub struct QueuedSchedule {
     pub arriving: i64,
 }
 
-/// The columns of an [`UnfinishedLaunch`] besides its cancel deadline.
-macro_rules! unfinished_columns {
-    () => {
-        "SELECT l.id, l.schedule_id, l.kind, l.status, l.scheduled_time, l.fire_time, l.decided_at, l.recoveries, l.overlap, "
+/// The unfinished launches of schedules in one status.
+macro_rules! unfinished_launches {
+    ($condition:literal) => {
+        concat!(
+            "SELECT l.id, l.schedule_id, l.kind, l.status, l.scheduled_time, l.fire_time, l.decided_at, l.recoveries, l.overlap, l.cancel_deadline
+            FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.status ",
+            $condition
+        )
     };
 }
 /// The end of the launches that displaced launches can have.
@@ -51,92 +55,58 @@ macro_rules! end_displaced {
     ($from:literal) => {
         // A launch without a run is skipped; only a launch that has started can be cancelled.
         Batch::new(concat!(
-            "UPDATE launch SET reason = 'overlap', overlaps_id = v.column2, finished_at = v.column3,
+            "UPDATE launch SET reason = 'overlap', overlaps_id = v.column2, finished_at = v.column3, lease_until = NULL, retry_at = NULL,
             status = CASE WHEN launch.attempts = 0 THEN 'skipped' ELSE 'cancelled' END,
-            decision = CASE WHEN launch.attempts = 0 THEN 'skipped' ELSE launch.decision END,
             failure = CASE WHEN launch.attempts = 0 THEN NULL ELSE 'cancelled' END
             FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status IN (",
             $from,
-            ")) = TRUE RETURNING launch.schedule_id, launch.kind, launch.status"
-        ))
-    };
-}
-/// The cancellation of the active runs of displaced launches.
-///
-/// The link from the launch finds the run by its id: SQLite would walk all runs for a condition on `launch_id`.
-macro_rules! end_runs {
-    ($from:literal) => {
-        Batch::new(concat!(
-            "UPDATE run SET status = 'cancelled', finished_at = v.column2, lease_until = NULL, retry_at = NULL,
-            failure = 'cancelled' FROM (VALUES ($1, $2)) AS v JOIN launch l ON l.id = v.column1
-            WHERE run.id = l.run_id AND (run.status IN (",
-            $from,
-            ")) = TRUE"
+            ")) IS TRUE RETURNING launch.schedule_id, launch.kind, launch.status"
         ))
     };
 }
 
 statements! {
     // A partial index on the schedule answers each part, however many launches there are.
-    const UNFINISHED: Batch = Batch::new(
-        concat!("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed) ", unfinished_columns!(), "r.cancel_deadline
-                FROM v JOIN run r ON r.schedule_id = v.column1 JOIN launch l ON l.id = r.launch_id
-                WHERE r.status IN ('running', 'waiting')
-            UNION ALL ", unfinished_columns!(), "NULL
-                FROM v JOIN launch l ON l.schedule_id = v.column1
-                WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'
-            UNION ALL ", unfinished_columns!(), "NULL
-                FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.decision = 'queued'"),
-    );
+    const UNFINISHED: Batch = Batch::new(concat!(
+        "WITH v AS (SELECT * FROM (VALUES ($1)) AS listed) ", unfinished_launches!("IN ('running', 'waiting')"),
+        " UNION ALL ", unfinished_launches!("= 'open'"), " UNION ALL ", unfinished_launches!("= 'queued'")
+    ));
     // The index leads from one schedule to the next, however many queued launches each has.
     const QUEUED_SCHEDULES: &str = "WITH RECURSIVE queue (id) AS (
-            SELECT (SELECT schedule_id FROM launch WHERE decision = 'queued' ORDER BY schedule_id LIMIT 1)
-            UNION ALL SELECT (SELECT schedule_id FROM launch WHERE decision = 'queued' AND schedule_id > queue.id
+            SELECT (SELECT schedule_id FROM launch WHERE status = 'queued' ORDER BY schedule_id LIMIT 1)
+            UNION ALL SELECT (SELECT schedule_id FROM launch WHERE status = 'queued' AND schedule_id > queue.id
                 ORDER BY schedule_id LIMIT 1) FROM queue WHERE queue.id IS NOT NULL)
-        SELECT s.id, s.revision, (SELECT count(*) FROM launch l WHERE l.schedule_id = s.id AND l.decision = 'queued'
+        SELECT s.id, s.revision, (SELECT count(*) FROM launch l WHERE l.schedule_id = s.id AND l.status = 'queued'
                 AND l.kind = 'schedule' AND l.fire_time <= $1 AND l.fire_time > l.decided_at) AS arriving
             FROM queue JOIN schedule s ON s.id = queue.id
-        WHERE EXISTS (SELECT 1 FROM launch l WHERE l.schedule_id = s.id AND l.decision = 'queued' AND l.fire_time <= $1
+        WHERE EXISTS (SELECT 1 FROM launch l WHERE l.schedule_id = s.id AND l.status = 'queued' AND l.fire_time <= $1
             AND (s.enabled OR l.kind IN ('manual', 'backfill')))";
-    const ANY_QUEUED: &str = "SELECT count(*) FROM (SELECT 1 FROM launch WHERE decision = 'queued' AND fire_time <= $1 LIMIT 1) AS first";
-    const SKIP_QUEUED: Batch = Batch::new(
-        "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = 'overlap', overlaps_id = v.column2,
-            finished_at = v.column3
-        FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.decision = 'queued') = TRUE
-        RETURNING launch.schedule_id, launch.kind, launch.status",
+    const ANY_QUEUED: &str = "SELECT count(*) FROM (SELECT 1 FROM launch WHERE status = 'queued' AND fire_time <= $1 LIMIT 1) AS first";
+    const SKIP_QUEUED: Batch = end_displaced!("'queued'");
+    // A run that was asked to end before keeps its deadline.
+    const ASK: Batch = Batch::new(
+        "UPDATE launch SET overlaps_id = v.column2, cancel_deadline = coalesce(launch.cancel_deadline, v.column3)
+        FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status = 'running') IS TRUE",
     );
-    const ASK_RUN: Batch = Batch::new(
-        "UPDATE run SET cancel_deadline = v.column2 FROM (VALUES ($1, $2)) AS v JOIN launch l ON l.id = v.column1
-        WHERE run.id = l.run_id AND (run.status = 'running' AND run.cancel_deadline IS NULL) = TRUE",
-    );
-    const RECORD_OVERLAP: Batch = Batch::new(
-        "UPDATE launch SET overlaps_id = v.column2 FROM (VALUES ($1, $2)) AS v
-        WHERE launch.id = v.column1 AND (launch.status = 'running'
-            AND EXISTS (SELECT 1 FROM run WHERE run.id = launch.run_id AND run.cancel_deadline IS NOT NULL)) = TRUE",
-    );
-    const END_ACTIVE_RUN: Batch = end_runs!("'running', 'waiting'");
-    const END_WAITING_RUN: Batch = end_runs!("'waiting'");
     const END_UNFINISHED: Batch = end_displaced!("'open', 'running', 'waiting'");
     const END_IDLE: Batch = end_displaced!("'open', 'waiting'");
 
     /// Skip every launch of a schedule that is queued or has not been claimed, for `reason`.
     pub async fn skip_unstarted(schedule: ScheduleId, reason: &'static str, now: Timestamp) -> () = run
-        "UPDATE launch SET decision = 'skipped', status = 'skipped', reason = $2, finished_at = $3
-        WHERE schedule_id = $1 AND (decision = 'queued'
-            OR (run_id IS NULL AND decision = 'launched' AND status = 'open' AND attempts = 0))";
+        "UPDATE launch SET status = 'skipped', reason = $2, finished_at = $3
+        WHERE schedule_id = $1 AND (status = 'queued' OR (status = 'open' AND attempts = 0))";
 
     /// Return the schedule of each launch of these schedules that is open, running or waiting.
     pub async fn active(schedules: &[ScheduleId]) -> Vec<ScheduleId> = values_batch
         Batch::new("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed)
-            SELECT r.schedule_id FROM v JOIN run r ON r.schedule_id = v.column1 WHERE r.status IN ('running', 'waiting')
-            UNION ALL SELECT l.schedule_id FROM v JOIN launch l ON l.schedule_id = v.column1
-                WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open'"),
+            SELECT l.schedule_id FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.status IN ('running', 'waiting')
+            UNION ALL SELECT l.schedule_id FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.status = 'open'"),
         schedules, |schedule| [*schedule];
 
     /// Open queued launches in the name of `host`.
     pub async fn open_queued(host: HostId, launches: &[LaunchId], now: Timestamp) -> () = execute_batch
-        Batch::new("UPDATE launch SET decision = 'launched', status = 'open', opened_at = v.column2, decided_by = v.column3
-        FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.decision = 'queued') = TRUE"),
+        Batch::new("UPDATE launch SET status = 'open', opened_at = v.column2, decided_by = v.column3
+        FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status = 'queued') IS TRUE"),
         launches, |launch| [*launch, now, host];
 }
 
@@ -178,21 +148,20 @@ pub async fn cancel(
     displaced: &[(Displaced, Timestamp)],
     now: Timestamp,
 ) -> Result<Vec<ScheduleId>> {
-    let ask = |(displaced, deadline): &(Displaced, Timestamp)| (displaced.launch, *deadline);
-    let asked: Vec<(LaunchId, Timestamp)> = displaced.iter().map(ask).collect();
+    ask(tx, displaced).await?;
     let launches = displaced.iter().map(|(displaced, _)| displaced);
-    let at_once: Vec<(LaunchId, Timestamp)> =
-        launches.clone().map(|other| (other.launch, now)).collect();
-    set_instants(tx, &ASK_RUN, &asked).await?;
-    set_instants(tx, &END_WAITING_RUN, &at_once).await?;
     let skipped = end(tx, &END_IDLE, launches, now).await?;
-    // A launch that a host claimed meanwhile has a run only now.
-    set_instants(tx, &ASK_RUN, &asked).await?;
-    execute_batch!(tx, RECORD_OVERLAP, displaced, |(displaced, _)| [
+    // A launch that a host claimed meanwhile runs only now.
+    ask(tx, displaced).await?;
+    Ok(skipped)
+}
+
+async fn ask(tx: &mut Tx, displaced: &[(Displaced, Timestamp)]) -> Result {
+    execute_batch!(tx, ASK, displaced, |(displaced, deadline)| [
         displaced.launch,
         displaced.by,
-    ])?;
-    Ok(skipped)
+        *deadline,
+    ])
 }
 
 /// End launches at once. The host that runs one finds that it lost its claim.
@@ -201,18 +170,7 @@ pub async fn terminate(
     displaced: &[Displaced],
     now: Timestamp,
 ) -> Result<Vec<ScheduleId>> {
-    let at_once: Vec<(LaunchId, Timestamp)> =
-        displaced.iter().map(|other| (other.launch, now)).collect();
-    set_instants(tx, &END_ACTIVE_RUN, &at_once).await?;
-    let skipped = end(tx, &END_UNFINISHED, displaced.iter(), now).await?;
-    // A launch that a host claimed meanwhile has a run only now.
-    set_instants(tx, &END_ACTIVE_RUN, &at_once).await?;
-    Ok(skipped)
-}
-
-/// Run a batch of `(launch, instant)`.
-async fn set_instants(tx: &mut Tx, batch: &Batch, instants: &[(LaunchId, Timestamp)]) -> Result {
-    execute_batch!(tx, batch, instants, |(launch, instant)| [*launch, *instant])
+    end(tx, &END_UNFINISHED, displaced.iter(), now).await
 }
 
 /// Run a batch of `(launch, displaced by, now)`; return the schedule of each slot's launch that it skipped.

@@ -63,7 +63,10 @@ pub fn statements(tx: &Tx) -> Vec<String> {
 
 /// Return the statement that finds the unfinished launches of two schedules.
 pub fn unfinished(tx: &Tx) -> String {
-    overlap::UNFINISHED.sql(tx, 2).0
+    match tx {
+        Tx::Sqlite(_) => overlap::UNFINISHED.with_rows(2).0,
+        Tx::Postgres(_) => overlap::UNFINISHED.with_arrays().0,
+    }
 }
 
 /// Prepare a statement without running it.

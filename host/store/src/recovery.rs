@@ -6,7 +6,7 @@ use super::results;
 use super::sql::{Batch, execute_batch, locking, rows_batch, statements};
 use super::{Result, Tx, overlap};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
 pub use campanile_model::status::OrphanCause;
 use campanile_model::status::{FailureKind, LaunchStatus};
 
@@ -14,9 +14,8 @@ use campanile_model::status::{FailureKind, LaunchStatus};
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct OrphanedLaunch {
     pub launch_id: LaunchId,
-    /// The lost run; none when the launch has no run.
-    #[sqlx(default)]
-    pub run_id: Option<RunId>,
+    /// Whether a host claimed it. Its run is lost.
+    pub has_run: bool,
     pub schedule_id: ScheduleId,
     pub schedule_revision: i64,
     pub schedule: String,
@@ -30,7 +29,6 @@ pub struct OrphanedLaunch {
     /// Since when no live host has the package.
     pub missing_since: Option<Timestamp>,
     /// Set when its run was asked to end.
-    #[sqlx(default)]
     pub cancel_deadline: Option<Timestamp>,
     pub cause: OrphanCause,
 }
@@ -39,7 +37,6 @@ pub struct OrphanedLaunch {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecoveryDecision {
     pub launch_id: LaunchId,
-    pub run_id: Option<RunId>,
     pub action: RecoveryAction,
 }
 
@@ -68,11 +65,12 @@ impl RecoveryAction {
     }
 }
 
-/// The columns of an [`OrphanedLaunch`] besides its run's columns and the cause.
+/// The columns of an [`OrphanedLaunch`] besides the cause.
 macro_rules! orphan_columns {
     () => {
         "SELECT l.id AS launch_id, l.schedule_id, l.schedule_revision, s.name AS schedule, l.scheduled_time, l.kind,
-        coalesce(l.opened_at, l.decided_at) AS claimable_since, l.recoveries, s.enabled, s.deleted_at, p.missing_since, "
+        coalesce(l.opened_at, l.decided_at) AS claimable_since, l.recoveries, s.enabled, s.deleted_at, p.missing_since,
+        l.host_id IS NOT NULL AS has_run, l.cancel_deadline, "
     };
 }
 
@@ -81,7 +79,7 @@ macro_rules! orphaned_launches {
     () => {
         " FROM launch l JOIN schedule s ON s.id = l.schedule_id
             LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
-        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.schedule_id IS NOT NULL AND l.status = 'open'
+        WHERE l.status = 'open' AND l.schedule_id IS NOT NULL
             AND (h.end_reason = 'died' OR (l.fire_time < $2 AND l.decided_at < $2
                 AND (l.recovered_at IS NULL OR l.recovered_at < $2) AND (l.opened_at IS NULL OR l.opened_at < $2)
                 AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $1))))"
@@ -89,20 +87,23 @@ macro_rules! orphaned_launches {
 }
 
 statements! {
-    const LOSE_RUN: Batch = Batch::new(
-        "UPDATE run SET status = 'lost', finished_at = v.column2, lease_until = NULL, retry_at = NULL, failure = 'lost', message = v.column3
-        FROM (VALUES ($1, $2, $3)) AS v WHERE run.id = v.column1 AND (run.status IN ('running', 'waiting')) = TRUE",
+    const KEEP_LOST_RUN: Batch = Batch::new(
+        "INSERT INTO lost_run (launch_id, number, host_id, grants_hash, context_hash, started_at, finished_at, message)
+        SELECT l.id, l.recoveries + 1, l.host_id, l.grants_hash, l.context_hash, l.started_at, v.column2, v.column3
+        FROM (VALUES ($1, $2, $3)) AS v JOIN launch l ON l.id = v.column1 WHERE (l.status IN ('running', 'waiting')) IS TRUE",
     );
     // The same statement reopens the launch and counts the recovery.
     const REOPEN: Batch = Batch::new(
-        "UPDATE launch SET status = 'open', run_id = NULL, recoveries = recoveries + 1, recovered_at = v.column2, decided_by = v.column3
+        "UPDATE launch SET status = 'open', recoveries = recoveries + 1, recovered_at = v.column2, decided_by = v.column3, host_id = NULL,
+            lease_until = NULL, retry_at = NULL, cancel_deadline = NULL, started_at = NULL, grants_hash = NULL, context_hash = NULL
         FROM (VALUES ($1, $2, $3)) AS v
-        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE",
+        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) IS TRUE",
     );
     const END: Batch = Batch::new(
-        "UPDATE launch SET status = v.column2, reason = v.column3, finished_at = v.column4, failure = 'lost'
-        FROM (VALUES ($1, $2, $3, $4)) AS v
-        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) = TRUE
+        "UPDATE launch SET status = v.column2, reason = v.column3, finished_at = v.column4, message = v.column5, failure = 'lost',
+            lease_until = NULL, retry_at = NULL
+        FROM (VALUES ($1, $2, $3, $4, $5)) AS v
+        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) IS TRUE
         RETURNING launch.schedule_id, launch.scheduled_time, launch.status",
     );
 
@@ -110,16 +111,15 @@ statements! {
     /// for this transaction to recover.
     // The first condition follows from the second. It leads to the index of active runs.
     pub async fn orphaned_runs(now: Timestamp, retry_before: Timestamp, limit: i64) -> Vec<OrphanedLaunch> = rows locking!(
-        concat!(orphan_columns!(), "r.id AS run_id, r.cancel_deadline,
-            CASE WHEN r.cancel_deadline IS NOT NULL THEN 'cancel_requested' WHEN r.status = 'waiting' THEN 'retry_not_claimed'
+        concat!(orphan_columns!(), "CASE WHEN l.cancel_deadline IS NOT NULL THEN 'cancel_requested' WHEN l.status = 'waiting' THEN 'retry_not_claimed'
                 WHEN h.end_reason = 'stopped' THEN 'host_stopped' WHEN h.ended_at IS NOT NULL THEN 'host_died'
                 ELSE 'lease_expired' END AS cause
-        FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id
-            JOIN host h ON h.id = r.host_id LEFT JOIN package p ON p.name = l.package
-        WHERE r.status IN ('running', 'waiting') AND ((r.status = 'running' AND (r.lease_until <= $1 OR h.ended_at IS NOT NULL))
-            OR (r.status = 'waiting' AND (r.retry_at <= $2 OR r.cancel_deadline IS NOT NULL)))
+        FROM launch l JOIN schedule s ON s.id = l.schedule_id
+            JOIN host h ON h.id = l.host_id LEFT JOIN package p ON p.name = l.package
+        WHERE l.status IN ('running', 'waiting') AND ((l.status = 'running' AND (l.lease_until <= $1 OR h.ended_at IS NOT NULL))
+            OR (l.status = 'waiting' AND (l.retry_at <= $2 OR l.cancel_deadline IS NOT NULL)))
         ORDER BY l.fire_time LIMIT $3"),
-        "FOR UPDATE OF r SKIP LOCKED"
+        "FOR UPDATE OF l SKIP LOCKED"
     );
 
     /// Return launches without a run whose host died, or that `host` could have claimed since before `unclaimed_since`.
@@ -139,12 +139,12 @@ statements! {
     /// Return the unclaimed launches of earlier starts that `host` has recovered: each with its schedule's name and slot.
     pub async fn unclaimed_startups(host: HostId) -> Vec<(LaunchId, String, Timestamp)> = rows
         "SELECT l.id, s.name, l.scheduled_time FROM launch l JOIN schedule s ON s.id = l.schedule_id
-        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.status = 'open' AND l.kind = 'startup' AND l.decided_by = $1";
+        WHERE l.status = 'open' AND l.kind = 'startup' AND l.decided_by = $1";
 }
 
-/// Apply decisions: mark the runs as lost, then reopen their launches in the name of `host` or end them.
+/// Apply decisions: reopen launches in the name of `host`, whose lost runs are kept beside them, or end them.
 ///
-/// `message` is recorded for the lost runs, and as the last failure of the schedules whose launches end.
+/// `message` is recorded for the lost runs, for the launches that end, and as the last failure of their schedules.
 pub async fn apply(
     tx: &mut Tx,
     host: HostId,
@@ -152,13 +152,13 @@ pub async fn apply(
     message: &str,
     now: Timestamp,
 ) -> Result {
-    let runs: Vec<RunId> = decisions
-        .iter()
-        .filter_map(|decision| decision.run_id)
-        .collect();
-    execute_batch!(tx, LOSE_RUN, &runs, |run| [*run, now, message])?;
     let again = |decision: &&RecoveryDecision| decision.action == RecoveryAction::RunAgain;
     let (again, ended): (Vec<&RecoveryDecision>, Vec<_>) = decisions.iter().partition(again);
+    execute_batch!(tx, KEEP_LOST_RUN, &again, |decision| [
+        decision.launch_id,
+        now,
+        message
+    ])?;
     execute_batch!(tx, REOPEN, &again, |decision| [
         decision.launch_id,
         now,
@@ -170,6 +170,7 @@ pub async fn apply(
             decision.action.end().map(|(status, _)| status),
             decision.action.end().and_then(|(_, reason)| reason),
             now,
+            message,
         ])?;
     // A launch that was asked to end has not failed.
     ended.retain(|(_, _, status)| *status != LaunchStatus::Cancelled);

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use sqlx::FromRow;
 
 use super::sql::{Batch, execute_batch, statements};
 use super::{Result, Tx};
@@ -23,6 +24,14 @@ pub(super) fn failure(
 ) -> LastResult<'static> {
     let failure = json!({ "kind": kind, "message": message, "scheduled_time": slot });
     (schedule, slot, Some(Cow::Owned(failure.to_string())))
+}
+
+/// What the next launch of a schedule gets: the last result and the failure since then, JSON.
+#[derive(Debug, Clone, Default, PartialEq, FromRow)]
+pub struct LastEnds {
+    pub schedule_id: ScheduleId,
+    pub result: Option<String>,
+    pub failure: Option<String>,
 }
 
 statements! {
@@ -48,6 +57,11 @@ statements! {
               AND (schedule_result.success_scheduled_time IS NULL
                 OR schedule_result.success_scheduled_time < excluded.failure_scheduled_time)",
     );
+
+    /// Return how the last launches of schedules ended. A schedule without a launch that ended is left out.
+    pub async fn last(schedules: &[ScheduleId]) -> Vec<LastEnds> = rows_batch
+        Batch::new("SELECT m.schedule_id, m.result, m.failure FROM schedule_result m JOIN (VALUES ($1)) AS v ON m.schedule_id = v.column1"),
+        schedules, |schedule| [*schedule];
 }
 
 /// Keep the newest results of each schedule: [`SUCCESS`] or [`FAILURE`].

@@ -1,27 +1,27 @@
 //! Runs: renew leases, record calls, finish runs.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 use sqlx::FromRow;
 
 use super::results;
-use super::sql::{Batch, execute_batch, statements, values_batch};
+use super::sql::{Batch, rows_batch, statements};
 use super::task_runs::{self, TaskRun};
 use super::types::storable;
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{ArtifactDigest, LaunchId, RunId, ScheduleId};
+use campanile_model::ids::{ArtifactDigest, InputHash, LaunchId, RunId, ScheduleId};
 use campanile_model::status::{FailureKind, LaunchStatus, RunStatus};
 
-/// The SHA-256, in lower-case hexadecimal, of what a run uses besides its code.
+/// The hashes of what a run uses besides its code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunHashes {
     /// Of the grants of its host's sidecar.
-    pub grants: Option<String>,
+    pub grants: Option<InputHash>,
     /// Of the context, without what the host adds.
-    pub context: Option<String>,
+    pub context: Option<InputHash>,
 }
 
 /// How a run ends on its host.
@@ -30,7 +30,6 @@ pub struct Finish {
     pub run_id: RunId,
     /// The fence under which the host claimed it.
     pub fence: i64,
-    pub launch_id: LaunchId,
     pub schedule_id: ScheduleId,
     pub scheduled_time: Timestamp,
     pub at: Timestamp,
@@ -68,13 +67,13 @@ impl Finish {
 }
 
 impl RunEnd {
-    /// Return the status of the run and of its launch.
-    fn status(&self) -> (RunStatus, LaunchStatus) {
+    /// Return the status of the launch.
+    fn status(&self) -> LaunchStatus {
         match self {
-            RunEnd::Succeeded { .. } => (RunStatus::Succeeded, LaunchStatus::Succeeded),
-            RunEnd::Failed { .. } => (RunStatus::Failed, LaunchStatus::Failed),
-            RunEnd::Cancelled { .. } => (RunStatus::Cancelled, LaunchStatus::Cancelled),
-            RunEnd::Waiting { .. } => (RunStatus::Waiting, LaunchStatus::Waiting),
+            RunEnd::Succeeded { .. } => LaunchStatus::Succeeded,
+            RunEnd::Failed { .. } => LaunchStatus::Failed,
+            RunEnd::Cancelled { .. } => LaunchStatus::Cancelled,
+            RunEnd::Waiting { .. } => LaunchStatus::Waiting,
         }
     }
 
@@ -105,6 +104,7 @@ impl RunEnd {
 /// A run as commands show it.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct RunRow {
+    #[sqlx(flatten)]
     pub id: RunId,
     pub launch_id: LaunchId,
     pub schedule: String,
@@ -116,9 +116,9 @@ pub struct RunRow {
     /// The revision of the schedule that decided the launch.
     pub schedule_revision: i64,
     /// The SHA-256 of the grants of its host's sidecar at the last claim.
-    pub grants_hash: Option<String>,
+    pub grants_hash: Option<InputHash>,
     /// The SHA-256 of its context, without what the host adds.
-    pub context_hash: Option<String>,
+    pub context_hash: Option<InputHash>,
     pub host: Option<String>,
     /// The host's version of Campanile, and of the next two.
     pub host_version: Option<String>,
@@ -131,93 +131,112 @@ pub struct RunRow {
     pub message: Option<String>,
 }
 
-/// A query for [`RunRow`]s, before its condition.
-macro_rules! run_columns {
-    () => {
-        "r.id, r.launch_id, s.name AS schedule, l.scheduled_time, r.status, r.is_recovery, l.package, r.digest, l.schedule_revision,
-        r.grants_hash, r.context_hash, h.name AS host, h.version AS host_version, h.wasmtime_version, h.tzdata_version, r.retry_at,
-        r.started_at, r.finished_at, r.failure, r.message
-    FROM run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = r.host_id
-    WHERE "
+/// A query for [`RunRow`]s, with a condition on the launch for runs that launches hold, and for lost runs, and its end.
+///
+/// A launch holds its newest run. A launch that ended because its run was lost still holds that run.
+macro_rules! select_runs {
+    ($of_launch:literal, $lost:literal, $end:literal) => {
+        concat!(
+            "SELECT * FROM (SELECT l.id AS launch_id, l.recoveries + 1 AS number, s.name AS schedule, l.scheduled_time,
+                CASE WHEN l.failure = 'lost' THEN 'lost' ELSE l.status END AS status, l.recoveries > 0 AS is_recovery, l.package, l.digest,
+                l.schedule_revision, l.grants_hash, l.context_hash, h.name AS host, h.version AS host_version, h.wasmtime_version, h.tzdata_version,
+                l.retry_at, l.started_at, l.finished_at, l.failure, l.message
+            FROM launch l JOIN schedule s ON s.id = l.schedule_id JOIN host h ON h.id = l.host_id WHERE ", $of_launch, ") AS newest
+            UNION ALL SELECT * FROM (SELECT l.id AS launch_id, r.number, s.name AS schedule, l.scheduled_time,
+                'lost' AS status, r.number > 1 AS is_recovery, l.package, l.digest,
+                l.schedule_revision, r.grants_hash, r.context_hash, h.name AS host, h.version AS host_version, h.wasmtime_version, h.tzdata_version,
+                CAST(NULL AS TIMESTAMPTZ) AS retry_at, r.started_at, r.finished_at, 'lost' AS failure, r.message
+            FROM lost_run r JOIN launch l ON l.id = r.launch_id JOIN schedule s ON s.id = l.schedule_id JOIN host h ON h.id = r.host_id
+            WHERE ", $lost, ") AS lost ", $end
+        )
     };
 }
-pub(super) use run_columns;
+pub(super) use select_runs;
 
 statements! {
     const FINISH: Batch = Batch::new(
-        "UPDATE run SET status = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
-            lease_until = NULL
-        FROM (VALUES ($1, $2, $3, $4, $5, $6, $7)) AS v
-        WHERE run.id = v.column1 AND (run.fence = v.column2 AND run.status = 'running') = TRUE RETURNING run.id",
+        "UPDATE launch SET status = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6, message = v.column7,
+            reason = v.column8, lease_until = NULL
+        FROM (VALUES ($1, $2, $3, $4, $5, $6, $7, $8)) AS v
+        WHERE launch.id = v.column1 AND (launch.attempts = v.column2 AND launch.status = 'running') IS TRUE RETURNING launch.id, launch.attempts",
     );
-    const FINISH_LAUNCH: Batch = Batch::new(
-        "UPDATE launch SET status = v.column2, finished_at = v.column3, failure = v.column4, message = v.column5, reason = v.column6
-        FROM (VALUES ($1, $2, $3, $4, $5, $6)) AS v WHERE launch.id = v.column1 AND (launch.status = 'running') = TRUE",
+    const RENEW: Batch = Batch::new(
+        "UPDATE launch SET lease_until = v.column3 FROM (VALUES ($1, $2, $3)) AS v
+        WHERE launch.id = v.column1 AND (launch.attempts = v.column2 AND launch.status = 'running') IS TRUE
+        RETURNING launch.id, launch.attempts, launch.cancel_deadline",
     );
-
-    /// Record the hashes of runs whose retries were claimed.
-    pub async fn set_run_hashes(runs: &[(RunId, RunHashes)]) -> () = execute_batch
-        Batch::new("UPDATE run SET grants_hash = v.column2, context_hash = v.column3
-        FROM (VALUES ($1, $2, $3)) AS v WHERE run.id = v.column1"),
-        runs, |(run, hashes)| [*run, &hashes.grants, &hashes.context];
-
-    /// Renew the leases of runs, each under its fence; return the runs that the host still holds, with their cancel
-    /// deadlines.
-    ///
-    /// The caller names the runs that it executes. When the answer to a claim's commit was lost, the record gives the run
-    /// to a host that does not execute it. That run's lease must expire.
-    pub async fn renew(held: &[(RunId, i64)], lease_until: Timestamp) -> Vec<(RunId, Option<Timestamp>)> = rows_batch
-        Batch::new("UPDATE run SET lease_until = v.column3 FROM (VALUES ($1, $2, $3)) AS v
-        WHERE run.id = v.column1 AND run.fence = v.column2 AND run.status = 'running' RETURNING run.id, run.cancel_deadline"),
-        held, |(run, fence)| [*run, *fence, lease_until];
 
     /// Lock a run until the transaction ends, if it is running under `fence`. No host claims it until then.
     pub async fn lock_if_current(run: RunId, fence: i64) -> bool = changed
-        "UPDATE run SET lease_until = lease_until WHERE id = $1 AND fence = $2 AND status = 'running'";
+        "UPDATE launch SET lease_until = lease_until WHERE id = $1 AND attempts = $2 AND status = 'running'"
+        => [run.launch(), fence];
 
-    /// Return the lost runs of a launch, the earliest first.
-    pub async fn lost_of_launch(launch: LaunchId) -> Vec<RunId> = values
-        "SELECT id FROM run WHERE launch_id = $1 AND status = 'lost' ORDER BY started_at, id";
+    /// Return the numbers of the lost runs of a launch, the earliest first.
+    pub async fn lost_of_launch(launch: LaunchId) -> Vec<i64> = values
+        "SELECT number FROM lost_run WHERE launch_id = $1 ORDER BY number";
 
-    /// Return the newest `limit` runs, newest first; only those of schedules called `schedule`, when given.
+    /// Return the newest `limit` runs, newest launch first; only those of schedules called `schedule`, when given.
     pub async fn list(schedule: Option<&str>, limit: i64) -> Vec<RunRow> = rows
-        concat!("SELECT ", run_columns!(), "s.name = $1 OR $1 IS NULL ORDER BY r.id DESC LIMIT $2");
+        select_runs!("s.name = $1 OR $1 IS NULL ORDER BY l.id DESC LIMIT $2", "s.name = $1 OR $1 IS NULL ORDER BY l.id DESC, r.number DESC LIMIT $2",
+        "ORDER BY launch_id DESC, number DESC LIMIT $2");
 
     /// Return the run of that id.
-    pub async fn find(run: RunId) -> Option<RunRow> = row concat!("SELECT ", run_columns!(), "r.id = $1");
+    pub async fn find(run: RunId) -> Option<RunRow> = row
+        select_runs!("l.id = $1 AND l.recoveries + 1 = $2", "l.id = $1 AND r.number = $2", "")
+        => [run.launch(), run.number()];
+}
+
+/// Renew the leases of runs, each under its fence; return the runs that the host still holds, with their cancel
+/// deadlines.
+///
+/// The caller names the runs that it executes. When the answer to a claim's commit was lost, the record gives the run
+/// to a host that does not execute it. That run's lease must expire.
+pub async fn renew(
+    tx: &mut Tx,
+    held: &[(RunId, i64)],
+    lease_until: Timestamp,
+) -> Result<Vec<(RunId, Option<Timestamp>)>> {
+    let renewed: Vec<(LaunchId, i64, Option<Timestamp>)> =
+        rows_batch!(tx, RENEW, held, |(run, fence)| [
+            run.launch(),
+            *fence,
+            lease_until
+        ])?;
+    // A host can also execute a lost run of the same launch. That run has another fence.
+    let renewed = renewed
+        .into_iter()
+        .map(|(launch, fence, deadline)| ((launch, fence), deadline));
+    let deadlines: HashMap<(LaunchId, i64), Option<Timestamp>> = renewed.collect();
+    let still = held
+        .iter()
+        .filter_map(|(run, fence)| Some((*run, *deadlines.get(&(run.launch(), *fence))?)));
+    Ok(still.collect())
 }
 
 /// Finish runs; return those whose fence was current. The others were lost, and nothing of them is applied.
 pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>> {
-    let won: Vec<RunId> = values_batch!(tx, FINISH, finishes, |finish| [
-        finish.run_id,
+    let won: Vec<(LaunchId, i64)> = rows_batch!(tx, FINISH, finishes, |finish| [
+        finish.run_id.launch(),
         finish.fence,
-        finish.end.status().0,
+        finish.end.status(),
         finish.finished_at(),
         finish.end.retry_at(),
         finish.end.failure().0,
         finish.end.failure().1,
-    ])?;
-    let current: HashSet<RunId> = won.iter().copied().collect();
-    let finishes: Vec<&Finish> = finishes
-        .iter()
-        .filter(|finish| current.contains(&finish.run_id))
-        .collect();
-    execute_batch!(tx, FINISH_LAUNCH, &finishes, |finish| [
-        finish.launch_id,
-        finish.end.status().1,
-        finish.finished_at(),
-        finish.end.failure().0,
-        finish.end.failure().1,
         finish.end.reason(),
     ])?;
+    let current: HashSet<(LaunchId, i64)> = won.into_iter().collect();
+    let finishes: Vec<&Finish> = finishes
+        .iter()
+        .filter(|finish| current.contains(&(finish.run_id.launch(), finish.fence)))
+        .collect();
     let tasks: Vec<(RunId, &TaskRun)> = finishes
         .iter()
         .flat_map(|finish| finish.tasks.iter().map(|task| (finish.run_id, task)))
         .collect();
     task_runs::insert(tx, &tasks).await?;
     keep_results(tx, &finishes).await?;
-    Ok(won)
+    Ok(finishes.iter().map(|finish| finish.run_id).collect())
 }
 
 /// Record calls of tasks of a run that continues. False when the run's fence is not current.

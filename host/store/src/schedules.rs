@@ -12,7 +12,7 @@ use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, ScheduleId};
 use campanile_model::rule_text::RuleText;
-use campanile_model::status::Origin;
+use campanile_model::status::{Origin, VersionDecision};
 
 /// One revision of a schedule's definition.
 #[derive(Debug, Clone, PartialEq, FromRow, Serialize, schemars::JsonSchema)]
@@ -127,6 +127,8 @@ pub struct DueSchedule {
     pub origin: Origin,
     pub package: String,
     pub digest: Option<ArtifactDigest>,
+    /// What a person has decided about this version.
+    pub version_decision: Option<VersionDecision>,
     pub missing_since: Option<Timestamp>,
 }
 
@@ -190,7 +192,7 @@ statements! {
             last_catchup_fire_time = coalesce(v.column8, schedule.last_catchup_fire_time)
         FROM (VALUES ($1, $2, $3, $4, $5, $6, $7, $8)) AS v
         WHERE schedule.id = v.column1 AND (schedule.revision = v.column2
-            AND schedule.cursor_at = v.column3 AND schedule.enabled AND schedule.deleted_at IS NULL) = TRUE
+            AND schedule.cursor_at = v.column3 AND schedule.enabled AND schedule.deleted_at IS NULL) IS TRUE
         RETURNING schedule.id",
     );
 
@@ -240,6 +242,12 @@ statements! {
         concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
         "WHERE s.deleted_at IS NULL AND (s.name = $1 OR $1 IS NULL) AND (s.package = $2 OR $2 IS NULL) ORDER BY s.name");
 
+    /// Return up to `limit` enabled schedules in the order of ids, those after `after`.
+    pub async fn page(after: Option<ScheduleId>, limit: i64) -> Vec<Schedule> = rows
+        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
+        "WHERE s.id > $1 AND s.deleted_at IS NULL AND s.enabled ORDER BY s.id LIMIT $2")
+        => [after.unwrap_or(ScheduleId::FIRST), limit];
+
     /// Lock the schedules that [`list`] returns for the same arguments, until this transaction ends.
     ///
     /// It is a statement by itself and runs before the schedules are read, so that the read sees the locked rows.
@@ -272,7 +280,7 @@ statements! {
     pub async fn set_next(slots: &[NextSlot]) -> Vec<ScheduleId> = values_batch
         Batch::new("UPDATE schedule SET next_slot = v.column3, updated_at = v.column4 FROM (VALUES ($1, $2, $3, $4)) AS v
         WHERE schedule.id = v.column1 AND (schedule.cursor_at = v.column2
-            AND schedule.deleted_at IS NULL AND schedule.enabled) = TRUE RETURNING schedule.id"),
+            AND schedule.deleted_at IS NULL AND schedule.enabled) IS TRUE RETURNING schedule.id"),
         slots, |slot| [slot.id, slot.cursor_at, slot.next_slot, slot.now];
 
     /// Return the states of schedules, also of removed ones, in the order of ids.
@@ -289,7 +297,8 @@ statements! {
     /// Return up to `limit` schedules whose next slot has come, earliest first, for this transaction to decide.
     pub async fn due(now: Timestamp, limit: i64) -> Vec<DueSchedule> = rows locking!(
         "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.last_catchup_at, s.last_catchup_fire_time, s.skips,
-            s.origin, s.package, p.digest, p.missing_since
+            s.origin, s.package, p.digest, p.missing_since,
+            (SELECT v.decision FROM package_version v WHERE v.package = p.name AND v.digest = p.digest) AS version_decision
         FROM schedule s LEFT JOIN package p ON p.name = s.package
         WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2",
         "FOR UPDATE OF s SKIP LOCKED"

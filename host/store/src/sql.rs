@@ -11,8 +11,6 @@
 //! | `values!`, `value!`, `one_value!` | the same for a query of one column |
 //! | the macros with `batch` | run a [`Batch`] over many rows, so that hundreds of launches share one round trip |
 
-use std::fmt::Write as _;
-
 use sqlx::AssertSqlSafe;
 
 use super::Tx;
@@ -59,19 +57,23 @@ impl Sql for Locking {
     }
 }
 
-/// A statement for many rows. Its text has a `VALUES` list of one row, `VALUES ($1, $2)`, which is repeated.
+/// A statement for many rows. Its text has a `VALUES` list of one row, `VALUES ($1, $2)`.
 ///
-/// Both databases name the columns of such a list `column1`, `column2`, …, so one text serves both.
+/// For SQLite that row is repeated. Postgres gets one array for each column, `unnest($1, $2)`, so that its text and its plan
+/// are the same for any number of rows. The columns are called `column1`, `column2`, … on both.
 ///
-/// In the tail of an `UPDATE`, write conditions other than the id as `(status = 'running') = TRUE`. With a plain
+/// In the tail of an `UPDATE`, write conditions other than the id as `(status = 'running') IS TRUE`. With a plain
 /// `status = 'running'`, SQLite scans the table or an index on `status`, and searches the list for each row. Postgres
 /// treats both forms alike.
 pub(super) struct Batch(pub Locking);
 
-/// The numbers of rows that a statement can have. Few sizes keep the number of prepared statements small. 224 is the most
-/// runs of one package on a host with 256 permits. The largest size keeps the number of bound values below SQLite's limit
-/// of 32 766.
+/// The numbers of rows that a statement for SQLite can have. Few sizes keep the number of prepared statements small. 224 is
+/// the most runs of one package on a host with 256 permits. The largest size keeps the number of bound values below
+/// SQLite's limit of 32 766.
 const SIZES: [usize; 10] = [256, 224, 128, 64, 32, 16, 8, 4, 2, 1];
+
+/// The most rows of a statement for Postgres.
+pub(super) const ROWS_MAX: usize = 1_024;
 
 impl Batch {
     /// A batch with one text for both databases.
@@ -82,44 +84,51 @@ impl Batch {
         })
     }
 
-    /// Return the statement for `rows` rows: `… VALUES ($1,$2), ($3,$4) …`.
+    /// Return the statement for SQLite with `rows` rows: `… VALUES (?,?), (?,?) …`.
     ///
-    /// For SQLite the placeholders are `?`. It handles `$1` as a named parameter, and looking up thousands of names takes
-    /// longer than writing the rows.
-    pub fn sql(&self, tx: &Tx, rows: usize) -> AssertSqlSafe<String> {
-        write_rows(self.0.sql(tx), rows, matches!(tx, Tx::Postgres(_)))
+    /// SQLite handles `$1` as a named parameter, and looking up thousands of names takes longer than writing the rows.
+    pub fn with_rows(&self, rows: usize) -> AssertSqlSafe<String> {
+        let text = self.0.sqlite;
+        let (head, row, tail) = split(text);
+        let columns = row.matches('$').count();
+        let row = format!("({})", vec!["?"; columns].join(","));
+        let mut sql = String::with_capacity(text.len() + rows * (row.len() + 2));
+        sql.push_str(head);
+        for number in 0..rows {
+            sql.push_str(if number == 0 { "" } else { ", " });
+            sql.push_str(&row);
+        }
+        sql.push_str(tail);
+        // The text holds only constants and placeholders.
+        AssertSqlSafe(sql)
+    }
+
+    /// Return the statement for Postgres, to which an array is bound for each column.
+    pub fn with_arrays(&self) -> AssertSqlSafe<String> {
+        let (head, row, tail) = split(self.0.postgres);
+        let head = head.strip_suffix("VALUES ").unwrap_or(head);
+        let Some(table) = head.strip_suffix('(') else {
+            return AssertSqlSafe(format!("{head}SELECT * FROM unnest({row}){tail}"));
+        };
+        let tail = tail.strip_prefix(") AS ").unwrap_or(tail);
+        let name_end = tail.find(|c: char| !c.is_ascii_alphanumeric());
+        let (name, tail) = tail.split_at(name_end.unwrap_or(tail.len()));
+        let columns = row.replace('$', "column");
+        AssertSqlSafe(format!("{table}unnest({row}) AS {name} ({columns}){tail}"))
     }
 }
 
-fn write_rows(text: &str, rows: usize, is_postgres: bool) -> AssertSqlSafe<String> {
-    let (head, row_and_tail) = text.split_once("($1").unwrap_or((text, ""));
-    let (row, tail) = row_and_tail.split_once(')').unwrap_or_default();
-    let columns = row.matches('$').count() + 1;
-    let mut sql = String::with_capacity(text.len() + rows * (columns * 7 + 3));
-    sql.push_str(head);
-    for placeholder in 0..rows * columns {
-        sql.push_str(match placeholder % columns {
-            0 if placeholder == 0 => "(",
-            0 => "), (",
-            _ => ",",
-        });
-        if is_postgres {
-            // Writing to a String cannot fail.
-            let _ = write!(sql, "${}", placeholder + 1);
-        } else {
-            sql.push('?');
-        }
-    }
-    sql.push(')');
-    sql.push_str(tail);
-    // The text holds only constants and placeholders.
-    AssertSqlSafe(sql)
+/// Split a batch before and after its row, whose parentheses are left out.
+fn split(text: &'static str) -> (&'static str, &'static str, &'static str) {
+    let start = text.find("($1").unwrap_or(text.len());
+    let (row, tail) = text[start..].split_once(')').unwrap_or_default();
+    (&text[..start], row.trim_start_matches('('), tail)
 }
 
 /// Postgres learns the types of a batch from the values that are bound.
 impl Statement for Batch {
     fn text(&self, tx: &Tx) -> Option<String> {
-        matches!(tx, Tx::Sqlite(_)).then(|| self.sql(tx, 2).0)
+        matches!(tx, Tx::Sqlite(_)).then(|| self.with_rows(2).0)
     }
 }
 
@@ -289,15 +298,30 @@ macro_rules! one_value {
 /// Run a batch for each piece of `items`: `$run` executes the query after the values of the piece are bound.
 macro_rules! each_piece {
     ($query:ident, $tx:expr, $batch:expr, $items:expr, |$item:pat_param| [$($value:expr),* $(,)?], |$bound:ident, $conn:ident| $run:expr) => {
-        for piece in $crate::sql::pieces($items) {
-            let sql = $batch.sql($tx, piece.len());
-            $crate::sql::on!($tx, |$conn| {
-                let mut $bound = sqlx::$query(sql);
-                for $item in piece {
-                    $bound = $bound$(.bind($value))*;
+        match $tx {
+            $crate::Tx::Sqlite(tx) => {
+                for piece in $crate::sql::pieces($items) {
+                    let $conn = &mut **tx;
+                    let mut $bound = sqlx::$query($batch.with_rows(piece.len()));
+                    for $item in piece {
+                        $bound = $bound$(.bind($value))*;
+                    }
+                    $run
                 }
-                $run
-            });
+            }
+            $crate::Tx::Postgres(tx) => {
+                for piece in $items.chunks($crate::sql::ROWS_MAX) {
+                    let $conn = &mut **tx;
+                    #[allow(
+                        clippy::allow_attributes,
+                        unused_variables,
+                        reason = "a column is made of a part of each item, and some parts have one column"
+                    )]
+                    let $bound = sqlx::$query($batch.with_arrays())
+                        $(.bind(piece.iter().map(|$item| $value).collect::<Vec<_>>()))*;
+                    $run
+                }
+            }
         }
     };
 }
@@ -356,20 +380,33 @@ pub(super) use {
 mod tests {
     use super::*;
 
-    const BATCH: Batch = Batch(locking!(
-        "INSERT INTO t VALUES ($1, $2) RETURNING a",
-        "LOCK"
-    ));
-
     #[test]
-    fn placeholders_are_numbered_through_all_rows() {
+    fn a_row_is_repeated_for_sqlite_and_arrays_are_given_to_postgres() {
+        let insert = Batch::new("INSERT INTO t (a, b) VALUES ($1, $2) ON CONFLICT DO NOTHING");
         assert_eq!(
-            write_rows(BATCH.0.postgres, 3, true).0,
-            "INSERT INTO t VALUES ($1,$2), ($3,$4), ($5,$6) RETURNING a LOCK"
+            insert.with_rows(3).0,
+            "INSERT INTO t (a, b) VALUES (?,?), (?,?), (?,?) ON CONFLICT DO NOTHING"
         );
         assert_eq!(
-            write_rows(BATCH.0.sqlite, 2, false).0,
-            "INSERT INTO t VALUES (?,?), (?,?) RETURNING a"
+            insert.with_arrays().0,
+            "INSERT INTO t (a, b) SELECT * FROM unnest($1, $2) ON CONFLICT DO NOTHING"
+        );
+        let update = Batch::new(
+            "UPDATE t SET b = v.column2 FROM (VALUES ($1, $2)) AS v WHERE t.a = v.column1",
+        );
+        assert_eq!(
+            update.with_rows(1).0,
+            "UPDATE t SET b = v.column2 FROM (VALUES (?,?)) AS v WHERE t.a = v.column1"
+        );
+        assert_eq!(
+            update.with_arrays().0,
+            "UPDATE t SET b = v.column2 FROM unnest($1, $2) AS v (column1, column2) WHERE t.a = v.column1"
+        );
+        let listed =
+            Batch::new("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed) SELECT 1 FROM v");
+        assert_eq!(
+            listed.with_arrays().0,
+            "WITH v AS (SELECT * FROM unnest($1) AS listed (column1)) SELECT 1 FROM v"
         );
     }
 

@@ -58,13 +58,13 @@ statements! {
     /// Count the launches decided since `since`.
     pub async fn counts(since: Timestamp) -> Counts = one_row
         "SELECT
-            count(*) FILTER (WHERE decision <> 'skipped') AS launches,
+            count(*) FILTER (WHERE status <> 'skipped') AS launches,
             count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
             count(*) FILTER (WHERE status = 'failed') AS failed,
             count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
             count(*) FILTER (WHERE status = 'unknown') AS unknown,
             count(*) FILTER (WHERE status IN ('open', 'queued', 'running', 'waiting')) AS unfinished,
-            CAST(coalesce(sum(slot_count) FILTER (WHERE decision = 'skipped'), 0) AS BIGINT) AS skipped,
+            CAST(coalesce(sum(coalesce(slot_count, 1)) FILTER (WHERE status = 'skipped'), 0) AS BIGINT) AS skipped,
             count(*) FILTER (WHERE recoveries > 0) AS recovered,
             CAST(coalesce(sum(recoveries), 0) AS BIGINT) AS recovery_attempts,
             count(*) FILTER (WHERE recoveries > 0 AND status = 'succeeded') AS recovery_successes,
@@ -89,9 +89,9 @@ statements! {
     pub async fn health_signs(overdue_since: Timestamp, live_since: Timestamp, ahead_of: Timestamp) -> HealthSigns = one_row
         "SELECT
             (SELECT count(*) FROM schedule WHERE next_slot < $1) AS overdue_schedules,
-            (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NULL AND status = 'open'
+            (SELECT count(*) FROM launch WHERE status = 'open' AND group_name IS NULL
                     AND fire_time < $1 AND (opened_at IS NULL OR opened_at < $1))
-                + (SELECT count(*) FROM run WHERE status = 'running' AND lease_until < $1) AS stalled,
+                + (SELECT count(*) FROM launch WHERE status IN ('running', 'waiting') AND lease_until < $1) AS stalled,
             (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND cursor_at > $3) AS cursors_ahead,
             (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $2) AS live_hosts,
             (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND enabled) AS schedules";
@@ -102,13 +102,13 @@ statements! {
 
     /// Return up to `limit` enabled schedules whose newest `failures` launches all failed for good, each with the last
     /// failure as JSON. Manual and backfill launches do not count.
-    // Only schedules with a failure newer than their last success are looked at, and `launch_slot` yields their launches.
+    // Only schedules with a failure newer than their last success are looked at, and `launch_schedule` yields their launches.
     pub async fn failing_schedules(failures: i64, limit: i64) -> Vec<(String, String)> = rows
         "SELECT s.name, m.failure FROM schedule_result m JOIN schedule s ON s.id = m.schedule_id
         WHERE m.failure IS NOT NULL AND s.deleted_at IS NULL AND s.enabled AND $1 =
             (SELECT count(*) FROM
                 (SELECT status FROM launch WHERE schedule_id = s.id AND kind <> 'manual' AND kind <> 'backfill'
-                    AND decision = 'launched' AND finished_at IS NOT NULL ORDER BY scheduled_time DESC LIMIT $1) AS newest
+                    AND status <> 'skipped' AND finished_at IS NOT NULL ORDER BY scheduled_time DESC LIMIT $1) AS newest
             WHERE status IN ('failed', 'unknown', 'abandoned'))
         ORDER BY s.name LIMIT $2";
 
@@ -116,7 +116,7 @@ statements! {
     /// has the package and launches of other packages began meanwhile; each with their number and the oldest fire time.
     pub async fn starved_packages(overdue_since: Timestamp, limit: i64) -> Vec<(String, i64, Timestamp)> = rows
         "SELECT l.package, count(*), min(l.fire_time) FROM launch l
-        WHERE l.run_id IS NULL AND l.decision = 'launched' AND l.group_name IS NULL AND l.status = 'open' AND l.fire_time < $1
+        WHERE l.status = 'open' AND l.group_name IS NULL AND l.fire_time < $1
             AND (l.opened_at IS NULL OR l.opened_at < $1)
             AND EXISTS (SELECT 1 FROM package_host p JOIN host h ON h.id = p.host_id WHERE p.package = l.package AND h.ended_at IS NULL)
             AND EXISTS (SELECT 1 FROM launch o WHERE o.decided_at >= $1 AND o.started_at IS NOT NULL AND o.package <> l.package)
@@ -126,7 +126,7 @@ statements! {
     /// each with their number and the oldest fire time.
     pub async fn waiting_groups(overdue_since: Timestamp, limit: i64) -> Vec<(String, i64, Timestamp)> = rows
         "SELECT group_name, count(*), min(fire_time) FROM launch
-        WHERE run_id IS NULL AND decision = 'launched' AND group_name IS NOT NULL AND status = 'open' AND fire_time < $1
+        WHERE status = 'open' AND group_name IS NOT NULL AND fire_time < $1
         GROUP BY group_name ORDER BY group_name LIMIT $2";
 
     /// Return the schedules with queued launches: the name, the policies as JSON, and the earliest fire time. Slots of a
@@ -134,10 +134,10 @@ statements! {
     // The index leads from one schedule to the next, however many queued launches each has.
     pub async fn queues() -> Vec<(String, String, Option<Timestamp>)> = rows
         "WITH RECURSIVE queue (id) AS (
-            SELECT (SELECT schedule_id FROM launch WHERE decision = 'queued' ORDER BY schedule_id LIMIT 1)
-            UNION ALL SELECT (SELECT schedule_id FROM launch WHERE decision = 'queued' AND schedule_id > queue.id
+            SELECT (SELECT schedule_id FROM launch WHERE status = 'queued' ORDER BY schedule_id LIMIT 1)
+            UNION ALL SELECT (SELECT schedule_id FROM launch WHERE status = 'queued' AND schedule_id > queue.id
                 ORDER BY schedule_id LIMIT 1) FROM queue WHERE queue.id IS NOT NULL)
-        SELECT s.name, r.policies, (SELECT min(l.fire_time) FROM launch l WHERE l.schedule_id = s.id AND l.decision = 'queued'
+        SELECT s.name, r.policies, (SELECT min(l.fire_time) FROM launch l WHERE l.schedule_id = s.id AND l.status = 'queued'
                 AND (s.enabled OR l.kind IN ('manual', 'backfill')))
             FROM queue JOIN schedule s ON s.id = queue.id
             JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision ORDER BY s.name";
@@ -153,16 +153,15 @@ statements! {
     /// Count the launches that are open, queued, running or waiting for a retry. Cheap.
     // A partial index answers each part, however many launches there are.
     pub async fn unfinished() -> i64 = one_value
-        "SELECT (SELECT count(*) FROM launch WHERE run_id IS NULL AND decision = 'launched' AND schedule_id IS NOT NULL AND status = 'open')
-            + (SELECT count(*) FROM launch WHERE decision = 'queued')
-            + (SELECT count(*) FROM run WHERE status = 'running')
-            + (SELECT count(*) FROM run WHERE status = 'waiting')";
+        "SELECT (SELECT count(*) FROM launch WHERE status = 'open' AND schedule_id IS NOT NULL)
+            + (SELECT count(*) FROM launch WHERE status = 'queued')
+            + (SELECT count(*) FROM launch WHERE status IN ('running', 'waiting'))";
 
     /// Return when launches of a schedule started last, and when they finished.
     ///
     /// These are the newest `limit` that succeeded among the schedule's newest `searched` slots. Manual and backfill
     /// launches do not count: they may have another context.
-    // The index `launch_slot` yields the newest slots first. $3 bounds the search in a schedule that never succeeds.
+    // The index `launch_schedule` yields the newest slots first. $3 bounds the search in a schedule that never succeeds.
     pub async fn successes(schedule: ScheduleId, limit: i64, searched: i64) -> Vec<(Timestamp, Timestamp)> = rows
         "SELECT started_at, finished_at FROM
             (SELECT scheduled_time, status, started_at, finished_at FROM launch
@@ -171,5 +170,5 @@ statements! {
 
     /// Return the runs of all schedules that have not ended.
     pub async fn active_runs() -> Vec<ActiveRun> = rows
-        "SELECT launch_id, started_at, retry_at FROM run WHERE status IN ('running', 'waiting')";
+        "SELECT id AS launch_id, started_at, retry_at FROM launch WHERE status IN ('running', 'waiting')";
 }

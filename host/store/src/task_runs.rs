@@ -46,7 +46,8 @@ pub struct TaskRun {
 /// What a recovery needs of a recorded call: neither what it printed nor what it used.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct LaunchCall {
-    pub run_id: RunId,
+    /// The number of its run.
+    pub run_number: i64,
     pub task: String,
     pub attempt: i64,
     pub succeeded: bool,
@@ -93,36 +94,37 @@ impl TaskRun {
 statements! {
     // A commit whose answer was lost is repeated with the same calls.
     const INSERT: Batch = Batch::new(
-        "INSERT INTO task_run (run_id, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
+        "INSERT INTO task_run (launch_id, run_number, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
             stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes, usage)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
-        ON CONFLICT (run_id, task, attempt) DO NOTHING",
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+        ON CONFLICT (launch_id, task, attempt) DO NOTHING",
     );
 
     /// Return all calls of tasks for a launch, over all its runs, in the order in which they started.
     pub async fn of_launch(launch: LaunchId) -> Vec<LaunchCall> = rows
-        "SELECT t.run_id, t.task, t.attempt, t.succeeded, t.retry_at, t.failure,
-            CASE WHEN t.succeeded THEN t.output END AS output, CASE WHEN t.succeeded THEN t.context END AS context,
-            CASE WHEN t.retry_at IS NULL THEN t.message END AS message
-        FROM task_run t JOIN run r ON r.id = t.run_id
-        WHERE r.launch_id = $1 ORDER BY t.started_at, t.task, t.attempt";
+        "SELECT run_number, task, attempt, succeeded, retry_at, failure,
+            CASE WHEN succeeded THEN output END AS output, CASE WHEN succeeded THEN context END AS context,
+            CASE WHEN retry_at IS NULL THEN message END AS message
+        FROM task_run WHERE launch_id = $1 ORDER BY started_at, task, attempt";
 
     /// Return the bytes of all contexts and outputs that [`of_launch`] returns.
     pub async fn bytes_of_launch(launch: LaunchId) -> i64 = one_value
-        "SELECT CAST(coalesce(sum(coalesce(octet_length(t.output), 0) + coalesce(octet_length(t.context), 0)), 0) AS BIGINT)
-        FROM task_run t JOIN run r ON r.id = t.run_id WHERE r.launch_id = $1 AND t.succeeded";
+        "SELECT CAST(coalesce(sum(coalesce(octet_length(output), 0) + coalesce(octet_length(context), 0)), 0) AS BIGINT)
+        FROM task_run WHERE launch_id = $1 AND succeeded";
 
     /// Return all calls of tasks in one run, in the order in which they started.
     pub async fn of_run(run: RunId) -> Vec<TaskRun> = rows
         "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message, stdout,
             stderr, logs, wall_ms, cpu_ms, memory_peak_bytes, usage
-        FROM task_run WHERE run_id = $1 ORDER BY started_at, task, attempt";
+        FROM task_run WHERE launch_id = $1 AND run_number = $2 ORDER BY started_at, task, attempt"
+        => [run.launch(), run.number()];
 }
 
 /// Insert calls, each with its run.
 pub(super) async fn insert(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result {
     execute_batch!(tx, INSERT, tasks, |(run, task)| [
-        *run,
+        run.launch(),
+        run.number(),
         &task.task,
         task.attempt,
         task.succeeded,

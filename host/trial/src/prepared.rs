@@ -161,7 +161,7 @@ pub(super) fn recovered(facts: &Facts) -> Facts {
     Facts {
         is_recovery: true,
         recovery_attempt_time: Some(facts.original_scheduled_time),
-        run_id: RunId::new(facts.original_scheduled_time),
+        run_id: RunId::of(facts.execution_id, facts.run_id.number() + 1),
         attempt: facts.attempt + 1,
         ..facts.clone()
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{LaunchId, LaunchKind, RunId, ScheduleId, sha256};
+use campanile_model::ids::{InputHash, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_package::context::RESERVED;
 use campanile_sandbox::{JsonText, RunFacts, object_text};
 
@@ -37,12 +37,13 @@ pub struct Facts {
 impl Facts {
     /// Return the values for a manual launch at `now` without a schedule and without a database.
     pub fn by_hand(now: Timestamp) -> Facts {
+        let launch = LaunchId::of(ScheduleId::new(), now, LaunchKind::Manual);
         Facts {
             is_recovery: false,
             original_scheduled_time: now,
             recovery_attempt_time: None,
-            execution_id: LaunchId::of(ScheduleId::new(), now, LaunchKind::Manual),
-            run_id: RunId::new(now),
+            execution_id: launch,
+            run_id: RunId::of(launch, 1),
             attempt: 1,
             trigger: LaunchKind::Manual,
             schedule: Value::Null,
@@ -81,13 +82,13 @@ impl Facts {
     }
 }
 
-/// Return the SHA-256 of the user's keys, in lower-case hexadecimal. The order in which keys were written has no effect.
+/// Return the hash of the user's keys. The order in which keys were written has no effect.
 ///
 /// It is the hash of the JSON without spaces, with the keys of every object in byte order.
-pub fn hash(user: &Map<String, Value>) -> String {
+pub fn hash(user: &Map<String, Value>) -> InputHash {
     let mut user = Value::Object(user.clone());
     user.sort_all_objects();
-    sha256(user.to_string().as_bytes())
+    InputHash::of(user.to_string().as_bytes())
 }
 
 /// Return the context of one call as text: the keys of `user`, which may not be reserved, and the reserved keys.
@@ -116,7 +117,7 @@ mod tests {
         // The value is part of the contract with databases already written.
         assert_eq!(
             hashed,
-            sha256(br#"{"a":"x","b":{"c":[2,{"e":4,"f":3}],"d":1}}"#)
+            InputHash::of(br#"{"a":"x","b":{"c":[2,{"e":4,"f":3}],"d":1}}"#)
         );
         assert_eq!(
             hashed,
@@ -130,12 +131,13 @@ mod tests {
 
     #[test]
     fn every_reserved_key_is_set_and_the_users_are_kept() {
+        let launch = LaunchId::of(ScheduleId::new(), Timestamp::EPOCH, LaunchKind::Manual);
         let facts = Facts {
             is_recovery: true,
             original_scheduled_time: Timestamp::EPOCH,
             recovery_attempt_time: Some(Timestamp::from_micros(1_500_000)),
-            execution_id: LaunchId::of(ScheduleId::new(), Timestamp::EPOCH, LaunchKind::Manual),
-            run_id: RunId::new(Timestamp::EPOCH),
+            execution_id: launch,
+            run_id: RunId::of(launch, 1),
             attempt: 2,
             trigger: LaunchKind::Catchup,
             schedule: Value::Null,

@@ -226,9 +226,12 @@ fn stopped_by(folder: &Path) -> String {
         .chunk_by(|a, b| a == b)
         .map(|same| format!("{} × {}", same.len(), same[0].trim()))
         .collect();
-    match counts.is_empty() {
-        true => "no rejection, no launches".to_owned(),
-        false => counts.join(", "),
+    if !counts.is_empty() {
+        return counts.join(", ");
+    }
+    match &attack["digest"] {
+        Value::Null => "not loaded, no rejection".to_owned(),
+        _ => "nothing: it is active, and has no schedule".to_owned(),
     }
 }
 

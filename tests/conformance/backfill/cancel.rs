@@ -1,5 +1,7 @@
 //! Cancelled backfills.
 
+use campanile_tests::Backend;
+
 use super::*;
 
 on_both!(

@@ -90,9 +90,8 @@ pub fn settings() -> Settings {
 /// Return the end of a run for the store.
 pub fn finish(work: &Work, end: RunEnd, at: Timestamp) -> Finish {
     Finish {
-        run_id: work.run_id,
-        fence: work.fence,
-        launch_id: work.launch.launch_id,
+        run_id: work.run_id(),
+        fence: work.fence(),
         schedule_id: work.launch.schedule_id,
         scheduled_time: work.launch.scheduled_time,
         at,

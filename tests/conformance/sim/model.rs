@@ -10,8 +10,6 @@ use campanile_store::launches::{self, LaunchRow};
 use campanile_store::runs::{self, RunRow};
 use campanile_store::schedules::{self, ScheduleState};
 use campanile_store::{Decision, LaunchStatus, RunStatus, Tx};
-use campanile_tests::Backend;
-use uuid::Uuid;
 
 use super::definition::Definition;
 use crate::fixtures::at;
@@ -97,13 +95,6 @@ impl Definition {
             // The other policies queue nothing, but one launch may wait for its fire time.
             _ => (1, 1),
         }
-    }
-}
-
-pub fn id_literal(backend: Backend, id: Uuid) -> String {
-    match backend {
-        Backend::Sqlite => format!("x'{}'", id.simple()),
-        Backend::Postgres => format!("'{id}'"),
     }
 }
 
@@ -293,7 +284,7 @@ impl Model {
             let run_status = not_lost.first().map(|run| run.status);
             let is_consistent = match row.status {
                 LaunchStatus::Open | LaunchStatus::Queued | LaunchStatus::Skipped => {
-                    run_status.is_none() && row.run_id.is_none()
+                    run_status.is_none() && row.run_id.0.is_none()
                 }
                 LaunchStatus::Running => run_status == Some(RunStatus::Running),
                 LaunchStatus::Waiting => run_status == Some(RunStatus::Waiting),
@@ -338,8 +329,9 @@ impl Model {
             assert_eq!(before, run, "a finished row changed: {case}");
         }
         let exists = |id: &LaunchId| rows.iter().any(|row| row.id == *id);
+        let run_exists = |id: &RunId| runs.iter().any(|run| run.id == *id);
         assert!(
-            self.finished_launches.keys().all(exists),
+            self.finished_launches.keys().all(exists) && self.finished_runs.keys().all(run_exists),
             "a finished row was deleted: {case}"
         );
     }

@@ -335,7 +335,7 @@ async fn why_names_an_edit_of_the_timing_and_a_rename(test: TestDb) {
         schedule_revision: 1,
         kind: LaunchKind::Schedule,
         scheduled_time: clock_time("10:10"),
-        scheduled_local: "10:10".to_owned(),
+        utc_offset: 0,
         last_scheduled_time: clock_time("10:10"),
         slot_count: 1,
         decision: Decision::Skipped,

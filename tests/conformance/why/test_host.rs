@@ -97,9 +97,8 @@ impl TestHost {
     pub async fn finish(&self, work: &Work, text: &str) {
         self.clock.advance_to(clock_time(text));
         let finish = Finish {
-            run_id: work.run_id,
-            fence: work.fence,
-            launch_id: work.launch.launch_id,
+            run_id: work.run_id(),
+            fence: work.fence(),
             schedule_id: work.launch.schedule_id,
             scheduled_time: work.launch.scheduled_time,
             at: clock_time(text),

@@ -23,7 +23,7 @@ use campanile_engine::schedule_admin::{self, ScheduleDefinition};
 use campanile_engine::watch::{Mode, Watch};
 use campanile_engine::{Engine, EngineError, Followed};
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_model::ids::{ArtifactDigest, RunId};
+use campanile_model::ids::{ArtifactDigest, uuid_at};
 use campanile_package::{Packages, PluginsFolder};
 use campanile_sandbox::own_files::temporary_directory;
 use campanile_sandbox::{Call, Grants, Limits, MemoryBuckets, Outcome, StopSignal, World};
@@ -74,6 +74,9 @@ pub(crate) struct Burst {
     /// The duration in seconds
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     seconds: u64,
+    /// The number of schedules beside them that are never due
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    idle: u32,
 }
 
 /// The result of `bench launches`.
@@ -101,6 +104,8 @@ pub(crate) struct LaunchesReport {
 pub(crate) struct BurstReport {
     backend: &'static str,
     schedules: u32,
+    /// Schedules beside them that were never due.
+    idle_schedules: u32,
     seconds: u64,
     /// The number of slots in that time.
     slots: usize,
@@ -177,6 +182,8 @@ impl Burst {
         const MARGIN: Duration = Duration::from_secs(2);
         let rule = RuleText::new(RuleKind::Every, self.every, "UTC");
         let host = BenchHost::start(config, Mode::Off).await?;
+        let schedules = self.schedules..self.schedules.saturating_add(self.idle);
+        add_idle_schedules(host.engine.db(), schedules, host.engine.clock()).await?;
         // All schedules must be added before the first slot.
         let from = host.engine.clock().now().plus(MARGIN);
         let until = from.plus(Duration::from_secs(self.seconds));
@@ -194,6 +201,7 @@ impl Burst {
         Ok(BurstReport {
             backend: config.files.database.backend(),
             schedules: self.schedules,
+            idle_schedules: self.idle,
             seconds: self.seconds,
             slots,
             succeeded: succeeded.len(),
@@ -271,7 +279,7 @@ impl Scratch {
 
 /// Create an empty database that [`Db::discard`] deletes.
 async fn scratch_db(config: &Config, clock: &Clock) -> Result<Db> {
-    let name = format!("campanile_bench_{}", RunId::new(clock.now()).0.simple());
+    let name = format!("campanile_bench_{}", uuid_at(clock.now()).simple());
     Ok(Db::open_scratch(&config.files.database, &name).await?)
 }
 
@@ -378,6 +386,21 @@ async fn add_backlog(db: &Db, n: u32, now: Timestamp) -> Result {
     let since = |slots: u32| now.minus(HOUR * slots);
     add_schedules(db, 0..one_more, &rule, since(each + 1)).await?;
     add_schedules(db, one_more..schedules, &rule, since(each)).await
+}
+
+/// Add schedules that are due in a year.
+async fn add_idle_schedules(db: &Db, numbers: std::ops::Range<u32>, clock: &Clock) -> Result {
+    const AT_ONCE: usize = 1_000;
+    for from in numbers.clone().step_by(AT_ONCE) {
+        let now = clock.now();
+        let rule = RuleText {
+            anchor: Some(now),
+            ..RuleText::new(RuleKind::Every, "8760h", "UTC")
+        };
+        let until = numbers.end.min(from.saturating_add(AT_ONCE as u32));
+        add_schedules(db, from..until, &rule, now).await?;
+    }
+    Ok(())
 }
 
 /// Add schedules of the no-op package in one transaction, as if at `since`.

@@ -8,6 +8,7 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use campanile_engine::watch::Mode;
+use campanile_model::ids::RunId;
 use campanile_model::text::{duration_text, size_text};
 use campanile_package::Approval;
 use campanile_package::ForeignWriters;
@@ -20,6 +21,8 @@ use campanile_store::DatabaseUrl;
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 pub(super) const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
+/// The most recoveries of a launch.
+const RECOVERIES_MAX: u32 = RunId::NUMBER_MAX as u32 - 1;
 /// The least value of the durations in `[recovery]`.
 const RECOVERY_LEAST: Duration = Duration::from_millis(100);
 
@@ -146,7 +149,7 @@ table! {
         /// The age after which a launch is not recovered. It must be longer than `lost_threshold`.
         max_age "max_age": Duration = DAY, duration(RECOVERY_LEAST, YEAR);
         /// How often one launch is recovered. 0 recovers none.
-        max_attempts "max_attempts": u32 = 3, number(0, 1000);
+        max_attempts "max_attempts": u32 = 3, number(0, RECOVERIES_MAX);
         /// How often to look for lost launches.
         interval "interval": Duration = 5 * SECOND, duration(RECOVERY_LEAST, YEAR);
     }

@@ -12,7 +12,7 @@ use crate::plan::{self, Plan};
 use crate::recovery_action;
 use crate::schedule_admin::next_slot_after;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{HostId, LaunchId, RunId};
+use campanile_model::ids::{HostId, LaunchId};
 use campanile_schedule::policy::{
     self, Active, Displaced, Displacements, GroupName, OverlapState, SlotEvaluator,
 };
@@ -24,8 +24,6 @@ use campanile_store::{Decision, LaunchStatus};
 
 /// The one simulated host.
 const HOST: HostId = HostId(Uuid::nil());
-/// Stands for any run: recovery only asks whether there is one.
-const RUN: RunId = RunId(Uuid::nil());
 
 /// Something to do at a moment. An event that no longer applies is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -469,7 +467,7 @@ impl Simulator<'_> {
         let launch = &simulated.launch;
         let orphaned = OrphanedLaunch {
             launch_id: id,
-            run_id: (launch.status == LaunchStatus::Running).then_some(RUN),
+            has_run: launch.status == LaunchStatus::Running,
             schedule_id: launch.schedule_id,
             schedule_revision: schedule.due.revision,
             schedule: schedule.name.clone(),

@@ -94,6 +94,7 @@ pub async fn read(
                 origin: state.origin,
                 package: definition.package.clone(),
                 digest: package.and_then(|package| package.digest.clone()),
+                version_decision: None,
                 missing_since: package.and_then(|package| package.missing_since),
             },
             next_slot: state.next_slot,

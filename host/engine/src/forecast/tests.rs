@@ -59,6 +59,7 @@ fn schedule(
             origin: Origin::Operator,
             package: "noop".to_owned(),
             digest: Some(ArtifactDigest::of(b"noop")),
+            version_decision: None,
             missing_since: None,
         },
         next_slot,

@@ -295,7 +295,7 @@ fn explained(rule: &Rule) -> String {
 fn named(other: &DecidedLaunch) -> String {
     let launch = &other.launch;
     let (slot, id, status) = (launch.scheduled_time, launch.id, launch.status);
-    let run = launch.run_id;
+    let run = launch.run_id.0;
     let run = run.map_or_else(String::new, |run| format!(", run {run}"));
     let auxiliary = match status {
         LaunchStatus::Cancelled | LaunchStatus::Abandoned | LaunchStatus::Skipped => "was ",

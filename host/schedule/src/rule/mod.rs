@@ -67,7 +67,7 @@ use std::iter;
 use std::str::FromStr;
 use std::time::Duration;
 
-use chrono::{DateTime, NaiveDateTime, SecondsFormat};
+use chrono::{DateTime, NaiveDateTime, Offset as _};
 
 use campanile_model::clock::Timestamp;
 pub use campanile_model::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
@@ -246,9 +246,13 @@ impl Rule {
 
     /// Print `slot` in the rule's zone: `2026-11-21T09:00:00+01:00[Europe/Paris]`.
     pub fn local_text(&self, slot: Timestamp) -> String {
+        slot.local_text(self.utc_offset(slot), self.timezone())
+    }
+
+    /// Return by how many seconds the clock of the rule's zone is ahead of UTC at `slot`.
+    pub fn utc_offset(&self, slot: Timestamp) -> i64 {
         let local = slot.to_chrono().with_timezone(&self.zone.tz);
-        let text = local.to_rfc3339_opts(SecondsFormat::AutoSi, false);
-        format!("{text}[{}]", self.timezone())
+        local.offset().fix().local_minus_utc().into()
     }
 
     /// Print the expression in one fixed spelling, which parses to the same rule. `H` stays `H`.

@@ -18,7 +18,7 @@ use crate::output::{Failure, Record, Result, failed, refused};
 use campanile_engine::audit::Lag;
 use campanile_engine::watch::{Mode, QUIET};
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_model::ids::RunId;
+use campanile_model::ids::uuid_at;
 use campanile_package::SETTLE;
 use campanile_sandbox::own_files::temporary_directory;
 use campanile_schedule::rule::{RuleKind, RuleText};
@@ -224,7 +224,7 @@ fn load_again(config: &Config, component: &[u8]) -> Result<Duration> {
 
 /// Return a new version of a file: a custom section changes the bytes and not the code.
 fn version(bytes: &[u8], clock: &Clock) -> Vec<u8> {
-    let id = RunId::new(clock.now()).0;
+    let id = uuid_at(clock.now());
     [bytes, b"\x00\x14\x03own", id.as_bytes()].concat()
 }
 

@@ -1,0 +1,140 @@
+//! Claim launches in the transaction that decides them.
+//!
+//! Most launches are due when they are decided, and this host can run them. They are inserted as running, with their claim.
+//! That is one transaction fewer than a claim afterwards, and one change of each row. A launch that cannot start now is
+//! inserted as open.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::capacity::Permit;
+use crate::choose::quota;
+use crate::ctx::Ctx;
+use crate::error::Result;
+use crate::spec::Spec;
+use crate::starter::Claiming;
+use crate::work::Work;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, ScheduleId};
+use campanile_package::Package;
+use campanile_store::claims::ClaimedLaunch;
+use campanile_store::launches::{self, NewClaim, NewLaunch};
+use campanile_store::results::{self, LastEnds};
+use campanile_store::schedules::DueSchedule;
+use campanile_store::{Decision, Tx};
+
+/// Insert decisions about the slots of `sources`, and claim those launches that this host can run now. Return their runs.
+pub(crate) async fn insert<'a>(
+    ctx: &Ctx,
+    tx: &mut Tx,
+    decisions: &[NewLaunch],
+    sources: impl Iterator<Item = (&'a DueSchedule, &'a Arc<Spec>)>,
+    claiming: &Claiming,
+    now: Timestamp,
+) -> Result<Vec<Work>> {
+    let admitted = admit(ctx, decisions, now);
+    let schedules = admitted.iter().map(|(launch, ..)| launch.schedule_id);
+    let last = last_ends(tx, schedules.collect()).await?;
+    let sources = sources.map(|source| (source.0.id, source));
+    let sources: HashMap<ScheduleId, (&DueSchedule, &Arc<Spec>)> = sources.collect();
+    let mut work: HashMap<LaunchId, Work> = HashMap::with_capacity(admitted.len());
+    for (launch, package, permit) in admitted {
+        let Some((due, spec)) = sources.get(&launch.schedule_id) else {
+            continue;
+        };
+        let Some(claimed) = claimed(launch, due, last.get(&launch.schedule_id)) else {
+            continue;
+        };
+        let run = claiming.work(claimed, Arc::clone(spec), Some(package), permit);
+        work.insert(launch.id, run);
+    }
+    let claim = |work: &Work| NewClaim {
+        host: ctx.host,
+        fence: work.fence(),
+        at: now,
+        lease_until: claiming.until,
+        hashes: work.hashes(),
+    };
+    let rows = decisions.iter();
+    let rows = rows.map(|launch| (launch, work.get(&launch.id).map(claim)));
+    let rows: Vec<(&NewLaunch, Option<NewClaim>)> = rows.collect();
+    let inserted = launches::insert_claimed(tx, &rows).await?;
+    // A slot that had a decision is not this host's to run.
+    work.retain(|launch, _| inserted.contains(launch));
+    Ok(work.into_values().collect())
+}
+
+/// Take a permit for each launch that may start now: the most urgent first, and none while others wait for permits.
+fn admit<'a>(
+    ctx: &Ctx,
+    decisions: &'a [NewLaunch],
+    now: Timestamp,
+) -> Vec<(&'a NewLaunch, Arc<Package>, Permit)> {
+    let is_due =
+        |launch: &&NewLaunch| launch.decision == Decision::Launched && launch.fire_time <= now;
+    let mut due: Vec<&NewLaunch> = decisions.iter().filter(is_due).collect();
+    due.sort_by_key(|launch| (-launch.priority, launch.fire_time));
+    let mut admitted = Vec::with_capacity(due.len());
+    for launch in due {
+        if ctx.capacity.is_short.load(Ordering::Relaxed) {
+            break;
+        }
+        // The dispatcher counts how many runs a group has on all hosts.
+        let package = ctx.packages.get(&launch.package);
+        let Some(package) = package.filter(|_| launch.group_name.is_none()) else {
+            continue;
+        };
+        let quota = quota(ctx, Some(&package));
+        let permit = ctx
+            .capacity
+            .take(&launch.package, &quota, launch.proposed, now);
+        match permit {
+            Ok(permit) => admitted.push((launch, package, permit)),
+            Err(_) => {
+                ctx.capacity.note_full(now);
+                ctx.capacity.is_short.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+    admitted
+}
+
+async fn last_ends(
+    tx: &mut Tx,
+    mut schedules: Vec<ScheduleId>,
+) -> Result<HashMap<ScheduleId, LastEnds>> {
+    schedules.sort_unstable();
+    schedules.dedup();
+    let ends = results::last(tx, &schedules).await?;
+    Ok(ends.into_iter().map(|end| (end.schedule_id, end)).collect())
+}
+
+/// Return what a run of `launch` needs; none when the launch has no version to run.
+fn claimed(
+    launch: &NewLaunch,
+    due: &DueSchedule,
+    last: Option<&LastEnds>,
+) -> Option<ClaimedLaunch> {
+    Some(ClaimedLaunch {
+        launch_id: launch.id,
+        schedule_id: launch.schedule_id,
+        schedule_revision: launch.schedule_revision,
+        kind: launch.kind,
+        scheduled_time: launch.scheduled_time,
+        utc_offset: launch.utc_offset,
+        package: launch.package.clone(),
+        digest: launch.digest.clone()?,
+        version_decision: due.version_decision,
+        context: launch.context.clone(),
+        interval_start: launch.interval_start,
+        fire_time: launch.fire_time,
+        proposed: launch.proposed,
+        group_name: None,
+        attempts: 0,
+        recoveries: 0,
+        recovered_at: None,
+        last_result: last.and_then(|last| last.result.clone()),
+        last_failure: last.and_then(|last| last.failure.clone()),
+    })
+}

@@ -1,0 +1,93 @@
+//! Start the runs that this host has claimed.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::FutureExt as _;
+use tokio::sync::mpsc;
+
+use crate::capacity::Permit;
+use crate::ctx::{Ctx, SharedCtx};
+use crate::lease_table::Lease;
+use crate::run::Executor;
+use crate::spec::Spec;
+use crate::work::Work;
+use campanile_model::clock::Timestamp;
+use campanile_package::Package;
+use campanile_store::claims::ClaimedLaunch;
+use campanile_store::runs::Finish;
+
+/// The end of a run, and its permit, which [`record_ends`](crate::finish::record_ends) releases after it has recorded the
+/// end.
+pub(crate) type Ended = (Finish, Permit);
+
+/// What executes claimed runs, for the services that claim them.
+#[derive(Clone)]
+pub(crate) struct Starter {
+    pub(crate) executor: Arc<Executor>,
+    /// Leads to [`record_ends`](crate::finish::record_ends).
+    pub(crate) ended: mpsc::UnboundedSender<Ended>,
+}
+
+impl Starter {
+    /// Spawn a tokio task that executes one run, so that a panic ends only this run.
+    pub(crate) fn start(&self, ctx: &SharedCtx, work: Work) {
+        let ctx = Arc::clone(ctx);
+        let executor = Arc::clone(&self.executor);
+        let ended = self.ended.clone();
+        let stop = ctx.leases.track(work.lease);
+        tokio::spawn(async move {
+            let executed = AssertUnwindSafe(executor.execute(&work, &stop)).catch_unwind();
+            match executed.await {
+                // Sending cannot fail: `record_ends` runs until the last sender is gone.
+                Ok(Some(finish)) => return drop(ended.send((finish, work.permit))),
+                Ok(None) => {}
+                // The lease expires, and recovery takes the run.
+                Err(_) => {
+                    tracing::error!(run = %work.run_id(), "a bug in Campanile: the execution of the run panicked");
+                }
+            }
+            ctx.leases.untrack(work.run_id(), work.fence());
+            ctx.capacity.release([work.permit], ctx.clock.now());
+        });
+    }
+}
+
+/// The leases of the claims of one transaction. They count from before it begins.
+pub(crate) struct Claiming {
+    pub(crate) until: Timestamp,
+    until_monotonic: Instant,
+}
+
+impl Claiming {
+    pub(crate) fn begin(ctx: &Ctx, now: Timestamp) -> Claiming {
+        Claiming {
+            until: now.plus(ctx.settings.lease),
+            until_monotonic: Instant::now() + ctx.settings.lease,
+        }
+    }
+
+    /// Return what executes a launch when its claim is committed.
+    pub(crate) fn work(
+        &self,
+        launch: ClaimedLaunch,
+        spec: Arc<Spec>,
+        package: Option<Arc<Package>>,
+        permit: Permit,
+    ) -> Work {
+        Work {
+            lease: Lease {
+                run: launch.run_id(),
+                fence: launch.fence(),
+                until: self.until,
+                until_monotonic: self.until_monotonic,
+            },
+            user: spec.user_context(package.as_ref(), launch.context.as_deref()),
+            launch,
+            spec,
+            package,
+            permit,
+        }
+    }
+}
