@@ -116,8 +116,6 @@ fn the_process_that_loads_a_file_is_confined_before_it_reads_it() {
         "limits": {"memory_bytes": 128 << 20, "time": {"secs": 7, "nanos": 0}},
     });
     let mut loading = crate::site::command(cache.path(), ["load-package", &settings.to_string()])
-        // As a host starts it: without this, the allocator reserves more than the limit.
-        .env("MIMALLOC_ARENA_EAGER_COMMIT", "0")
         .stdin(std::process::Stdio::piped())
         .stdout(std::process::Stdio::piped())
         .spawn()

@@ -147,9 +147,6 @@ impl LoadProcesses {
             .args(&self.args)
             .arg(serde_json::to_string(&settings)?)
             .env_clear()
-            // The program's allocator reserves 1 GiB of addresses at once. They count as memory unless it asks for each
-            // part of them when it needs it.
-            .env("MIMALLOC_ARENA_EAGER_COMMIT", "0")
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
