@@ -156,7 +156,7 @@ async fn decide_batch(
     claiming: Option<Claiming>,
 ) -> Result<(Decisions, Vec<Work>)> {
     let rows_max = match &claiming {
-        Some(_) => ctx.capacity.free_for_one().max(STARTS_MIN),
+        Some(_) => rows_max(ctx.capacity.free_for_one()),
         None => ROWS_MAX,
     };
     let mut tx = ctx.db.write().await?;
@@ -236,6 +236,12 @@ async fn decide_batch(
         more: has_more || moves.iter().any(is_due),
     };
     Ok((decided, work))
+}
+
+/// Pure: how many rows to decide while `free` launches can start at once. When that is too few, the launches wait on the
+/// record, in transactions as large as they may be.
+fn rows_max(free: usize) -> usize {
+    if free < STARTS_MIN { ROWS_MAX } else { free }
 }
 
 /// Read the unfinished launches of the due schedules that limit how many run at once.

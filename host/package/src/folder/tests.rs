@@ -535,7 +535,8 @@ async fn a_file_that_is_still_being_written_is_not_read() {
 #[tokio::test]
 async fn a_file_that_always_changes_does_not_delay_the_others() {
     let mut scene = Scene::new();
-    scene.folder.settle = Duration::from_millis(60);
+    // On a busy machine, the writer below may stand still for a hundred milliseconds.
+    scene.folder.settle = Duration::from_millis(400);
     scene.write("calm.wasm", "good");
     let path = scene.at("unstable.wasm");
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
