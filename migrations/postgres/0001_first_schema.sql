@@ -158,6 +158,8 @@ CREATE TABLE schedule (
 );
 -- A name is free again when its schedule is removed.
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
+-- schedules::defined_by_package, schedules::defined_by_file, schedules::is_any_of_file
+CREATE INDEX schedule_defined ON schedule (origin, package) WHERE deleted_at IS NULL AND origin <> 'operator';
 -- schedules::due, schedules::next_due
 CREATE INDEX schedule_due ON schedule (next_slot) WHERE next_slot IS NOT NULL;
 -- schedules::expired_pause, schedules::next_due
@@ -406,3 +408,23 @@ CREATE TABLE change (
     counter BIGINT NOT NULL
 );
 INSERT INTO change (id, counter) VALUES (1, 0);
+
+-- For people who read the record with SQL. Campanile does not use these views.
+-- The SQLite schema has them too; there they also convert ids and instants to text.
+CREATE VIEW launch_readable AS SELECT
+    l.id AS id,
+    s.name AS schedule, l.package, l.kind, l.status, l.reason,
+    l.scheduled_time AS scheduled_time,
+    l.fire_time AS fire_time,
+    l.decided_at AS decided_at,
+    l.started_at AS started_at,
+    l.finished_at AS finished_at,
+    h.name AS host, l.attempts, l.recoveries, l.failure, l.message
+FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.host_id;
+CREATE VIEW task_run_readable AS SELECT
+    t.launch_id AS launch_id,
+    s.name AS schedule, t.task, t.attempt, t.succeeded,
+    t.started_at AS started_at,
+    t.finished_at AS finished_at,
+    t.output, t.failure, t.message, t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes
+FROM task_run t JOIN launch l ON l.id = t.launch_id JOIN schedule s ON s.id = l.schedule_id;

@@ -158,6 +158,8 @@ CREATE TABLE schedule (
 ) STRICT;
 -- A name is free again when its schedule is removed.
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
+-- schedules::defined_by_package, schedules::defined_by_file, schedules::is_any_of_file
+CREATE INDEX schedule_defined ON schedule (origin, package) WHERE deleted_at IS NULL AND origin <> 'operator';
 -- schedules::due, schedules::next_due
 CREATE INDEX schedule_due ON schedule (next_slot) WHERE next_slot IS NOT NULL;
 -- schedules::expired_pause, schedules::next_due
@@ -406,3 +408,23 @@ CREATE TABLE change (
     counter INTEGER NOT NULL
 ) STRICT;
 INSERT INTO change (id, counter) VALUES (1, 0);
+
+-- For people who read the record with SQL. Campanile does not use these views.
+-- Ids and instants are text here, instants in UTC to the millisecond.
+CREATE VIEW launch_readable AS SELECT
+    lower(substr(hex(l.id), 1, 8) || '-' || substr(hex(l.id), 9, 4) || '-' || substr(hex(l.id), 13, 4) || '-' || substr(hex(l.id), 17, 4) || '-' || substr(hex(l.id), 21)) AS id,
+    s.name AS schedule, l.package, l.kind, l.status, l.reason,
+    strftime('%Y-%m-%dT%H:%M:%fZ', l.scheduled_time / 1000000.0, 'unixepoch') AS scheduled_time,
+    strftime('%Y-%m-%dT%H:%M:%fZ', l.fire_time / 1000000.0, 'unixepoch') AS fire_time,
+    strftime('%Y-%m-%dT%H:%M:%fZ', l.decided_at / 1000000.0, 'unixepoch') AS decided_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', l.started_at / 1000000.0, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', l.finished_at / 1000000.0, 'unixepoch') AS finished_at,
+    h.name AS host, l.attempts, l.recoveries, l.failure, l.message
+FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.host_id;
+CREATE VIEW task_run_readable AS SELECT
+    lower(substr(hex(t.launch_id), 1, 8) || '-' || substr(hex(t.launch_id), 9, 4) || '-' || substr(hex(t.launch_id), 13, 4) || '-' || substr(hex(t.launch_id), 17, 4) || '-' || substr(hex(t.launch_id), 21)) AS launch_id,
+    s.name AS schedule, t.task, t.attempt, t.succeeded,
+    strftime('%Y-%m-%dT%H:%M:%fZ', t.started_at / 1000000.0, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', t.finished_at / 1000000.0, 'unixepoch') AS finished_at,
+    t.output, t.failure, t.message, t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes
+FROM task_run t JOIN launch l ON l.id = t.launch_id JOIN schedule s ON s.id = l.schedule_id;

@@ -130,7 +130,7 @@ impl System {
 
     async fn events(&self) -> Vec<(String, String)> {
         let mut tx = self.test.read().await;
-        let mut all = events::list(&mut tx, 1_000).await.unwrap();
+        let mut all = events::list(&mut tx, None, 1_000).await.unwrap();
         all.reverse();
         let all = all.into_iter().filter(|event| event.subject == "report");
         let all = all.map(|event| (event.kind.to_string(), event.detail));
@@ -424,7 +424,7 @@ async fn due_slots_are_launched_before_backfill_launches(test: TestDb) {
     let started: Vec<_> = rows.iter().map(|row| row.started_at).collect();
     assert!(started.is_sorted(), "launches start in slot order");
     let mut tx = system.test.read().await;
-    let all = launches::list(&mut tx, Some("report"), 1_000)
+    let all = launches::list_of(&mut tx, "report", None, 1_000)
         .await
         .unwrap();
     let own: Vec<_> = all

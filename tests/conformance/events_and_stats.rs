@@ -46,9 +46,12 @@ async fn events_are_listed_newest_first(test: TestDb) {
             .map(|event| event.detail)
             .collect::<Vec<_>>()
     };
-    let all = details(events::list(&mut tx, 10).await.unwrap());
+    let all = details(events::list(&mut tx, None, 10).await.unwrap());
     assert_eq!(all, ["5", "3", "1"]);
-    assert_eq!(details(events::list(&mut tx, 2).await.unwrap()), all[..2]);
+    assert_eq!(
+        details(events::list(&mut tx, None, 2).await.unwrap()),
+        all[..2]
+    );
 }
 
 async fn a_committed_change_is_visible_to_other_connections(test: TestDb) {

@@ -1,18 +1,20 @@
 //! Launches: one decision per slot, and the lists of launches.
 
+use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, LaunchKind};
-use campanile_store::launches;
-use campanile_store::{Decision, LaunchStatus};
-use campanile_tests::{TestDb, on_both};
+use campanile_store::{Decision, LaunchStatus, launches, probe};
+use campanile_tests::{Backend, TestDb, on_both};
 
 use crate::fixtures::{
-    PACKAGE, at, digest, host_id, host_with_schedules, launch, manual, schedule_id, skipped,
+    PACKAGE, at, digest, host_id, host_with_schedules, insert_and_claim, launch, manual,
+    schedule_id, skipped,
 };
 
 on_both!(
     the_first_decision_about_a_slot_is_kept,
     a_manual_launch_and_a_slot_of_the_same_instant_are_two_rows,
-    launches_are_listed_newest_decision_first,
+    launches_are_listed_newest_slot_first,
+    the_readable_views_show_ids_and_instants_as_text,
     one_row_records_a_range_of_dropped_slots,
     launches_of_a_removed_schedule_stay_in_the_table,
 );
@@ -72,7 +74,7 @@ async fn a_manual_launch_and_a_slot_of_the_same_instant_are_two_rows(test: TestD
     assert_eq!(kinds, ["manual", "schedule"]);
 }
 
-async fn launches_are_listed_newest_decision_first(test: TestDb) {
+async fn launches_are_listed_newest_slot_first(test: TestDb) {
     host_with_schedules(&test, 2).await;
     // The order of the decisions is not the order of the slots.
     let decided = |schedule, slot, second| launches::NewLaunch {
@@ -100,23 +102,27 @@ async fn launches_are_listed_newest_decision_first(test: TestDb) {
         .collect()
     };
     let all = launches::list(&mut tx, None, 10).await.unwrap();
-    assert_eq!(
-        labels(&all),
-        [
-            "schedule-2 20",
-            "schedule-1 10",
-            "schedule-2 10",
-            "schedule-1 20"
-        ]
-    );
-    let some = launches::list(&mut tx, None, 2).await.unwrap();
-    assert_eq!(some[..], all[..2]);
-    let one = launches::list(&mut tx, Some("schedule-1"), 10)
+    let slots: Vec<u64> = all
+        .iter()
+        .map(|row| row.scheduled_time.since(at(0)).as_secs())
+        .collect();
+    assert_eq!(slots, [20, 20, 10, 10]);
+    let first = launches::list(&mut tx, None, 3).await.unwrap();
+    assert_eq!(first[..], all[..3]);
+    let rest = launches::list(&mut tx, Some(all[2].id), 3).await.unwrap();
+    assert_eq!(rest[..], all[3..]);
+    let one = launches::list_of(&mut tx, "schedule-1", None, 10)
         .await
         .unwrap();
-    assert_eq!(labels(&one), ["schedule-1 10", "schedule-1 20"]);
+    assert_eq!(labels(&one), ["schedule-1 20", "schedule-1 10"]);
+    let older = launches::list_of(&mut tx, "schedule-1", Some(one[0].id), 10)
+        .await
+        .unwrap();
+    assert_eq!(older[..], one[1..]);
     assert_eq!(
-        launches::list(&mut tx, Some("nobody"), 10).await.unwrap(),
+        launches::list_of(&mut tx, "nobody", None, 10)
+            .await
+            .unwrap(),
         []
     );
     let by_slot = launches::of_schedule(&mut tx, schedule_id(1), 10)
@@ -129,6 +135,39 @@ async fn launches_are_listed_newest_decision_first(test: TestDb) {
             .unwrap()[..],
         by_slot[..1]
     );
+}
+
+async fn the_readable_views_show_ids_and_instants_as_text(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
+    let mut tx = test.write().await;
+    let run = insert_and_claim(&mut tx, host, &[launch(1, 10)], at(11)).await;
+    let id = run[0].run_id.launch();
+    let second_of = |column: &str| match test.backend() {
+        Backend::Sqlite => format!("substr({column}, 1, 19)"),
+        Backend::Postgres => {
+            format!("to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS')")
+        }
+    };
+    let sql = format!(
+        "SELECT CAST(id AS TEXT), schedule, status, {}, {}, CASE WHEN finished_at IS NULL THEN 'unfinished' END FROM launch_readable",
+        second_of("scheduled_time"),
+        second_of("started_at")
+    );
+    let rows = probe::rows(&mut tx, &sql).await.unwrap();
+    let second = |at: Timestamp| at.to_fixed_text()[..19].to_owned();
+    assert_eq!(
+        rows,
+        [[
+            id.to_string(),
+            "schedule-1".to_owned(),
+            "running".to_owned(),
+            second(at(10)),
+            second(at(11)),
+            "unfinished".to_owned(),
+        ]]
+    );
+    let sql = "SELECT CAST(launch_id AS TEXT) FROM task_run_readable";
+    assert!(probe::rows(&mut tx, sql).await.unwrap().is_empty());
 }
 
 async fn one_row_records_a_range_of_dropped_slots(test: TestDb) {
@@ -169,7 +208,7 @@ async fn launches_of_a_removed_schedule_stay_in_the_table(test: TestDb) {
     campanile_store::schedules::remove(&mut tx, schedule_id(1), at(11))
         .await
         .unwrap();
-    let rows = launches::list(&mut tx, Some("schedule-1"), 10)
+    let rows = launches::list_of(&mut tx, "schedule-1", None, 10)
         .await
         .unwrap();
     assert_eq!(rows.len(), 1);

@@ -179,7 +179,7 @@ async fn add_schedule(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> 
 
 async fn revise(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
     let id = list.any_schedule();
-    let all = schedules::list(tx, None, None).await.unwrap();
+    let all = schedules::all(tx).await.unwrap();
     let Some(found) = all.into_iter().find(|found| found.state.id == id) else {
         return ("revise", "no schedule".to_owned(), false);
     };
@@ -284,7 +284,7 @@ async fn decide(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepRe
 
 async fn trigger(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
     let id = list.any_schedule();
-    let all = schedules::list(tx, None, None).await.unwrap();
+    let all = schedules::all(tx).await.unwrap();
     let Some(found) = all.into_iter().find(|found| found.state.id == id) else {
         return ("trigger", "no schedule".to_owned(), false);
     };
@@ -492,13 +492,13 @@ async fn read_everything(tx: &mut Tx, now: Timestamp) -> StepResult {
     let results = [
         text(&stats::counts(tx, since).await),
         text(&stats::health_signs(tx, now, now, now).await),
-        text(&launches::list(tx, Some("schedule-3"), 50).await),
+        text(&launches::list_of(tx, "schedule-3", None, 50).await),
         text(&runs::list(tx, None, 20).await),
-        text(&schedules::list(tx, None, None).await),
+        text(&schedules::all(tx).await),
         text(&claims::next_wake(tx, now).await),
         text(&claims::next_wake_of_groups(tx, now).await),
         text(&schedules::next_due(tx).await),
-        text(&events::list(tx, 30).await),
+        text(&events::list(tx, None, 30).await),
         text(&changes::counter(tx).await),
     ];
     ("read", results.join("\n"), false)

@@ -123,7 +123,7 @@ async fn a_package_that_prints_too_much_fails_until_midnight(test: TestDb) {
         package_record::exceeded(&mut tx, day).await.unwrap(),
         ["guests"]
     );
-    let told = events::list(&mut tx, 100).await.unwrap();
+    let told = events::list(&mut tx, None, 100).await.unwrap();
     let told = told
         .iter()
         .filter(|event| event.kind == EventKind::QuotaExceeded);

@@ -58,7 +58,7 @@ async fn instants_are_read_back_to_the_microsecond_and_in_order(test: TestDb) {
     }
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
-    let stored = events::list(&mut tx, 100).await.unwrap();
+    let stored = events::list(&mut tx, None, 100).await.unwrap();
     instants.reverse();
     let read: Vec<Timestamp> = stored.iter().map(|event| event.at).collect();
     assert_eq!(read, instants);
@@ -80,7 +80,7 @@ async fn texts_of_any_length_are_read_back(test: TestDb) {
     }
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
-    let mut stored = events::list(&mut tx, 100).await.unwrap();
+    let mut stored = events::list(&mut tx, None, 100).await.unwrap();
     stored.reverse();
     assert_eq!(stored.len(), texts.len());
     for (event, text) in stored.iter().zip(&texts) {
@@ -132,7 +132,7 @@ async fn every_enum_value_is_read_back(test: TestDb) {
     tx.commit().await.unwrap();
 
     let mut tx = test.read().await;
-    let mut kinds: Vec<EventKind> = events::list(&mut tx, 100)
+    let mut kinds: Vec<EventKind> = events::list(&mut tx, None, 100)
         .await
         .unwrap()
         .iter()
@@ -274,7 +274,7 @@ async fn a_text_with_a_zero_byte_is_stored_without_it(test: TestDb) {
     assert_eq!(stored[0].stderr, "x\u{FFFD}");
     let run = runs::find(&mut tx, claimed.run_id).await.unwrap().unwrap();
     assert_eq!(run.message.as_deref(), Some("no \u{FFFD} more"));
-    let event = &events::list(&mut tx, 1).await.unwrap()[0];
+    let event = &events::list(&mut tx, None, 1).await.unwrap()[0];
     assert_eq!(
         (event.subject.as_str(), event.detail.as_str()),
         ("p\u{FFFD}", "d\u{FFFD}")

@@ -565,11 +565,15 @@ async fn runs_are_listed_newest_first_with_their_schedule_and_host(test: TestDb)
         [run_ids[1]]
     );
     assert_eq!(
-        ids(&runs::list(&mut tx, Some("schedule-1"), 9).await.unwrap()),
+        ids(&runs::list(&mut tx, Some(run_ids[1]), 9).await.unwrap()),
         [run_ids[0]]
     );
+    let of_one = runs::list_of(&mut tx, "schedule-1", None, 9);
+    assert_eq!(ids(&of_one.await.unwrap()), [run_ids[0]]);
+    let older = runs::list_of(&mut tx, "schedule-1", Some(run_ids[0]), 9);
+    assert_eq!(older.await.unwrap(), []);
     assert_eq!(
-        runs::list(&mut tx, Some("schedule-3"), 9).await.unwrap(),
+        runs::list_of(&mut tx, "schedule-3", None, 9).await.unwrap(),
         []
     );
     assert_eq!(all[0].started_at.since(at(20)), Duration::ZERO);

@@ -7,7 +7,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::launches::{self, NewLaunch};
-use campanile_store::schedules::{self, CursorMove, Revision};
+use campanile_store::schedules::{self, CursorMove, Revision, Schedule};
 use campanile_store::{Db, DbError, Origin};
 use campanile_tests::{TestDb, on_both};
 
@@ -23,7 +23,7 @@ on_both!(
     a_removed_schedule_keeps_only_its_revisions,
     the_audit_corrects_a_next_slot_only_if_the_cursor_has_not_moved,
     due_schedules_are_listed_earliest_first_up_to_the_limit,
-    schedules_are_listed_by_name_and_by_package,
+    schedules_are_listed_by_name_by_package_and_by_origin,
     a_cursor_moves_only_from_the_position_that_was_read,
     one_of_several_writers_with_the_same_cursor_moves_it,
     concurrent_hosts_decide_every_slot_once,
@@ -308,7 +308,7 @@ async fn due_schedules_are_listed_earliest_first_up_to_the_limit(test: TestDb) {
     assert_eq!(schedules::next_due(&mut tx).await.unwrap(), Some(at(5)));
 }
 
-async fn schedules_are_listed_by_name_and_by_package(test: TestDb) {
+async fn schedules_are_listed_by_name_by_package_and_by_origin(test: TestDb) {
     let mut tx = test.write().await;
     for number in [3, 1, 2] {
         add_schedule(&mut tx, number, 10).await;
@@ -320,31 +320,46 @@ async fn schedules_are_listed_by_name_and_by_package(test: TestDb) {
     schedules::insert(&mut tx, &other, Origin::Sidecar, None)
         .await
         .unwrap();
-    let mut names = Vec::new();
-    for (name, package) in [
-        (None, None),
-        (None, Some(PACKAGE)),
-        (Some("schedule-4"), None),
-        (Some("schedule-4"), Some(PACKAGE)),
-    ] {
-        let found = schedules::list(&mut tx, name, package).await.unwrap();
-        names.push(
-            found
-                .iter()
-                .map(|found| found.definition.name.clone())
-                .collect::<Vec<_>>()
-                .join(" "),
-        );
+    let of_file = Revision {
+        name: "0-of-file".to_owned(),
+        ..revision(5)
+    };
+    schedules::insert(&mut tx, &of_file, Origin::File, None)
+        .await
+        .unwrap();
+    let removed = schedule_id(2);
+    assert!(schedules::remove(&mut tx, removed, at(1)).await.unwrap());
+    let all = schedules::all(&mut tx).await.unwrap();
+    assert_eq!(names(&all), "0-of-file schedule-1 schedule-3 schedule-4");
+    let first = schedules::list(&mut tx, None, 2).await.unwrap();
+    assert_eq!(names(&first), "0-of-file schedule-1");
+    let rest = schedules::list(&mut tx, Some("schedule-1"), 2).await;
+    assert_eq!(names(&rest.unwrap()), "schedule-3 schedule-4");
+    let some = schedules::names(&mut tx, 3).await.unwrap();
+    assert_eq!(some, ["0-of-file", "schedule-1", "schedule-3"]);
+    let of_package = schedules::of_package(&mut tx, PACKAGE).await.unwrap();
+    assert_eq!(names(&of_package), "0-of-file schedule-1 schedule-3");
+    for (package, expected) in [("other", "schedule-4"), (PACKAGE, "")] {
+        let own = schedules::defined_by_package(&mut tx, package).await;
+        assert_eq!(names(&own.unwrap()), expected);
     }
-    assert_eq!(
-        names,
-        [
-            "schedule-1 schedule-2 schedule-3 schedule-4",
-            "schedule-1 schedule-2 schedule-3",
-            "schedule-4",
-            ""
-        ]
-    );
+    let of_file = schedules::defined_by_file(&mut tx).await.unwrap();
+    assert_eq!(names(&of_file), "0-of-file");
+    assert!(schedules::is_any_of_file(&mut tx).await.unwrap());
+    let id = of_file[0].state.id;
+    assert!(schedules::remove(&mut tx, id, at(1)).await.unwrap());
+    assert!(!schedules::is_any_of_file(&mut tx).await.unwrap());
+    let wanted = ["schedule-4", "schedule-2", "schedule-1", "unknown"];
+    let mut named = schedules::named(&mut tx, &wanted).await.unwrap();
+    named.sort_by(|a, b| a.definition.name.cmp(&b.definition.name));
+    assert_eq!(names(&named), "schedule-1 schedule-4");
+    let locked = schedules::lock_named(&mut tx, &wanted).await.unwrap();
+    assert_eq!(locked.len(), 2);
+}
+
+fn names(schedules: &[Schedule]) -> String {
+    let names = schedules.iter().map(|found| &*found.definition.name);
+    names.collect::<Vec<_>>().join(" ")
 }
 
 async fn a_cursor_moves_only_from_the_position_that_was_read(test: TestDb) {
@@ -392,7 +407,7 @@ async fn a_cursor_moves_only_from_the_position_that_was_read(test: TestDb) {
     assert_eq!(schedules::advance(&mut tx, &moves).await.unwrap(), []);
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
-    let states: Vec<(Timestamp, Option<Timestamp>)> = schedules::list(&mut tx, None, None)
+    let states: Vec<(Timestamp, Option<Timestamp>)> = schedules::all(&mut tx)
         .await
         .unwrap()
         .iter()
@@ -521,7 +536,7 @@ async fn concurrent_hosts_decide_every_slot_once(test: TestDb) {
         decided.sort();
         assert_eq!(decided, expected, "{schedule}");
     }
-    for schedule in schedules::list(&mut tx, None, None).await.unwrap() {
+    for schedule in schedules::all(&mut tx).await.unwrap() {
         assert_eq!(schedule.state.cursor_at, now);
         assert_eq!(schedule.state.next_slot, Some(at(10 * SLOTS + 10)));
     }

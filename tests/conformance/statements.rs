@@ -35,7 +35,7 @@ async fn every_batch_statement_runs_at_every_size(test: TestDb) {
     for (round, size) in (0..).zip(SIZES) {
         let first_slot = 1_000 * (round + 1);
         let mut tx = test.write().await;
-        let moves: Vec<CursorMove> = schedules::list(&mut tx, None, None)
+        let moves: Vec<CursorMove> = schedules::all(&mut tx)
             .await
             .unwrap()
             .into_iter()

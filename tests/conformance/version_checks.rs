@@ -137,7 +137,7 @@ impl<'t> Host<'t> {
     }
 
     async fn events(&self, kind: EventKind) -> Vec<Event> {
-        let mut all = events::list(&mut self.test.read().await, 100)
+        let mut all = events::list(&mut self.test.read().await, None, 100)
             .await
             .unwrap();
         all.retain(|event| event.kind == kind);

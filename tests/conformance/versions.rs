@@ -221,7 +221,9 @@ async fn a_pending_version_is_approved_or_rejected(test: TestDb) {
     assert_eq!(version.decided_at, Some(at(7)));
     assert_eq!(version.decided_by.as_deref(), Some("ada"));
     assert_eq!(version.note.as_deref(), Some("looked at it"));
-    let events = events::list(&mut test.read().await, 10).await.unwrap();
+    let events = events::list(&mut test.read().await, None, 10)
+        .await
+        .unwrap();
     let kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(kinds, ["version_approved", "version_rejected"]);
     assert!(

@@ -245,10 +245,7 @@ impl Site {
                 note: None,
                 until: None,
             };
-            for schedule in schedules::list(&mut tx, None, None)
-                .await
-                .expect("schedules")
-            {
+            for schedule in schedules::all(&mut tx).await.expect("schedules") {
                 schedules::pause(&mut tx, schedule.state.id, pause, now)
                     .await
                     .expect("a pause");
@@ -356,9 +353,7 @@ async fn read(db: &Db) -> Record {
     let mut runs = runs::list(&mut tx, None, ROWS_MAX).await.expect("runs");
     runs.sort_by_key(|run| run.started_at);
     Record {
-        schedules: schedules::list(&mut tx, None, None)
-            .await
-            .expect("schedules"),
+        schedules: schedules::all(&mut tx).await.expect("schedules"),
         launches: by_schedule,
         runs,
     }

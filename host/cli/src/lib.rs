@@ -17,6 +17,7 @@ mod reference;
 mod telemetry;
 
 use std::cell::OnceCell;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -274,6 +275,22 @@ impl Common {
             true => output::print_json(records),
             false => output::print_table(records),
         }
+    }
+
+    /// Print a page of a longer list as [`print_list`](Common::print_list) does, and where the next page begins.
+    fn print_page<R: Record, K: Display>(
+        &self,
+        records: &[R],
+        limit: i64,
+        key: impl Fn(&R) -> K,
+    ) -> Result {
+        self.print_list(records)?;
+        let is_full = i64::try_from(records.len()).is_ok_and(|len| len >= limit);
+        let last = records.last().filter(|_| is_full);
+        if let Some(last) = last {
+            output::print_message!("for the next entries, add `--after {}`", key(last));
+        }
+        Ok(())
     }
 
     /// Print `text` for people, or `report` as JSON.

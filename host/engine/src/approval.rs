@@ -478,7 +478,7 @@ async fn decided(
     let now = packages::find(tx, &row.name).await?;
     let manifest = now.map_or_else(String::new, |now| now.manifest);
     let manifest = Manifest::from_stored(&row.name, &manifest);
-    let schedules = schedules::list(tx, None, Some(&row.name)).await?;
+    let schedules = schedules::of_package(tx, &row.name).await?;
     let definitions = schedules.into_iter().map(|schedule| schedule.definition);
     let tasks = definitions.filter_map(|definition| {
         let task = definition.task.filter(|task| manifest.task(task).is_none());

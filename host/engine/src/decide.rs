@@ -31,11 +31,13 @@ use campanile_store::schedules::{self, CursorMove, DueSchedule};
 const DUE_BATCH_MAX: i64 = 512;
 /// The rows of one transaction: when there are as many, no other schedule is decided in it. One schedule may have more.
 const ROWS_MAX: usize = 1_024;
+/// When planning has taken so long, no other schedule is decided in the transaction: others wait for it.
+const PLAN_TIME_MAX: Duration = Duration::from_millis(20);
 /// The fewest launches for which a transaction is worth its cost.
 const STARTS_MIN: usize = 32;
 /// How long slots that are due wait for permits, so that their launches can start at once. When it is over, the launches
-/// are opened, and wait on the record.
-const CAPACITY_PATIENCE: Duration = Duration::from_millis(20);
+/// are opened, and wait on the record. A host that starts fewer than [`STARTS_MIN`] launches in this time is full.
+const CAPACITY_PATIENCE: Duration = Duration::from_millis(100);
 /// The longest sleep while a backfill runs: its launches may end on other hosts.
 const BACKFILL_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause when another transaction has locked a due schedule.
@@ -160,6 +162,7 @@ async fn decide_batch(
         None => ROWS_MAX,
     };
     let mut tx = ctx.db.write().await?;
+    let begun = Instant::now();
     let resumed = schedule_admin::end_pauses(&mut tx, now).await?;
     let due_max = (rows_max as i64).min(DUE_BATCH_MAX);
     let due = schedules::due(&mut tx, now, due_max).await?;
@@ -182,7 +185,7 @@ async fn decide_batch(
     let mut plans: Vec<Plan> = Vec::with_capacity(due.len());
     let mut rows = 0;
     for (due, spec) in due.iter().zip(&specs) {
-        if rows >= rows_max {
+        if rows >= rows_max || (!plans.is_empty() && begun.elapsed() >= PLAN_TIME_MAX) {
             // The next transaction decides the rest.
             has_more = true;
             break;

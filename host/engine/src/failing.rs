@@ -46,7 +46,7 @@ async fn count_and_pause(ctx: &Ctx, failed: &BTreeSet<ScheduleId>, now: Timestam
     for (state, spec) in states.iter().zip(specs) {
         if spec.policies.pause_on_failure.is_some() && state.enabled {
             let mut tx = ctx.db.write().await?;
-            schedules::lock(&mut tx, Some(&spec.definition.name), None).await?;
+            schedules::lock_named(&mut tx, &[&spec.definition.name]).await?;
             pause_if_failing(ctx, &mut tx, state.id, now).await?;
             tx.commit().await?;
         }

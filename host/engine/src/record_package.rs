@@ -176,15 +176,9 @@ async fn follow_schedules(
         None => Origin::Package,
     };
     let wanted = package.schedules();
-    schedules::lock(tx, None, Some(&package.name)).await?;
-    let mut current = schedules::list(tx, None, Some(&package.name)).await?;
-    for definition in &wanted {
-        let name = &definition.name;
-        if current.iter().all(|known| known.definition.name != *name) {
-            schedules::lock(tx, Some(name), None).await?;
-            current.extend(schedules::find(tx, name).await?);
-        }
-    }
+    schedules::lock_defined_by_package(tx, &package.name).await?;
+    let mut current = schedules::defined_by_package(tx, &package.name).await?;
+    schedule_admin::add_wanted(tx, &mut current, &wanted).await?;
     let is_owned = |schedule: &Schedule| {
         schedule.definition.package == package.name
             && matches!(schedule.state.origin, Origin::Sidecar | Origin::Package)

@@ -39,8 +39,11 @@ use error::{did_you_mean, origin_is};
 use pause::drop_past_slots;
 pub(super) use pause::{OVERDUE, PAUSED, end_pauses, pause_text};
 pub use pause::{pause, resume};
-pub(super) use reconcile::reconcile;
 pub use reconcile::{Reconciled, Refusal};
+pub(super) use reconcile::{add_wanted, reconcile};
+
+/// The most names among which the nearest to an unknown one is looked for.
+const SIMILAR_MAX: i64 = 10_000;
 
 /// A launch that a person or a program requests.
 #[derive(Debug, Clone, Copy, Default)]
@@ -402,7 +405,7 @@ async fn refuse_taken_name(tx: &mut Tx, name: &str) -> Result {
 
 /// Lock and return the schedule of that name.
 pub(super) async fn lock(tx: &mut Tx, name: &str) -> Result<Schedule> {
-    schedules::lock(tx, Some(name), None).await?;
+    schedules::lock_named(tx, &[name]).await?;
     find(tx, name).await
 }
 
@@ -411,9 +414,8 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule> {
     if let Some(schedule) = schedules::find(tx, name).await? {
         return Ok(schedule);
     }
-    let all = schedules::list(tx, None, None).await?;
-    let names = all.iter().map(|schedule| schedule.definition.name.as_str());
-    let hint = did_you_mean(name, names);
+    let names = schedules::names(tx, SIMILAR_MAX).await?;
+    let hint = did_you_mean(name, names.iter().map(String::as_str));
     let message = format!("there is no schedule named `{name}`{hint}");
     Err(ScheduleError::Refused(message))
 }

@@ -170,8 +170,7 @@ async fn follow_news(
 }
 
 async fn has_file_schedules(ctx: &Ctx) -> Result<bool, DbError> {
-    let all = schedules::list(&mut ctx.db.read().await?, None, None).await?;
-    Ok(all.iter().any(|row| row.state.origin == Origin::File))
+    schedules::is_any_of_file(&mut ctx.db.read().await?).await
 }
 
 /// Leave the schedules as they are, and record why.
@@ -232,10 +231,11 @@ pub async fn rehearse(
     Ok((diff, refusals))
 }
 
-/// Lock all schedules, and return what a schedules file that defines `wanted` changes.
+/// Lock the schedules that a schedules file with the definitions `wanted` can change, and return what it changes.
 async fn lock_and_compare(tx: &mut Tx, wanted: &[ScheduleDefinition]) -> Result<Diff, DbError> {
-    schedules::lock(tx, None, None).await?;
-    let current = schedules::list(tx, None, None).await?;
+    schedules::lock_defined_by_file(tx).await?;
+    let mut current = schedules::defined_by_file(tx).await?;
+    schedule_admin::add_wanted(tx, &mut current, wanted).await?;
     let is_owned = |schedule: &Schedule| schedule.state.origin == Origin::File;
     let diff = schedule_admin::diff(&current, wanted, Origin::File, is_owned);
     Ok(diff)

@@ -30,6 +30,14 @@ pub struct Spec {
 }
 
 impl Spec {
+    /// Return about how many bytes of memory it takes.
+    fn bytes(&self) -> usize {
+        let Revision {
+            policies, context, ..
+        } = &self.definition;
+        SPEC_BYTES + policies.len() + CONTEXT_FACTOR * context.len()
+    }
+
     /// Return the user's part of the context of a launch whose own context is `trigger`.
     ///
     /// The sidecar's keys are those of now; the schedule's are those of the revision that decided the launch.
@@ -61,13 +69,49 @@ impl Spec {
 /// Parsed revisions. A revision never changes, so nothing here is ever stale.
 #[derive(Default)]
 pub struct Specs {
-    revisions: Mutex<HashMap<(ScheduleId, i64), Arc<Spec>>>,
+    kept: Mutex<Kept>,
     /// The schedules of which one revision counts from ends.
     counting_from_ends: Mutex<HashSet<ScheduleId>>,
 }
 
-/// Parsed revisions kept at most. Past it the cache is cleared.
-const SPECS_MAX: usize = 100_000;
+/// The bytes of the parsed revisions that are kept, at most.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+/// The bytes of a parsed revision besides its texts.
+const SPEC_BYTES: usize = 1 << 10;
+/// A parsed context takes so many times the bytes of its text.
+const CONTEXT_FACTOR: usize = 4;
+
+/// The revisions that were used last. When the younger half is full, it takes the place of the older half.
+#[derive(Default)]
+struct Kept {
+    young: HashMap<Key, Arc<Spec>>,
+    young_bytes: usize,
+    old: HashMap<Key, Arc<Spec>>,
+}
+
+type Key = (ScheduleId, i64);
+
+impl Kept {
+    fn get(&mut self, key: &Key) -> Option<Arc<Spec>> {
+        if let Some(spec) = self.young.get(key) {
+            return Some(Arc::clone(spec));
+        }
+        let spec = self.old.remove(key)?;
+        self.insert(*key, Arc::clone(&spec));
+        Some(spec)
+    }
+
+    fn insert(&mut self, key: Key, spec: Arc<Spec>) {
+        if self.young_bytes >= KEPT_BYTES_MAX / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        let bytes = spec.bytes();
+        if self.young.insert(key, spec).is_none() {
+            self.young_bytes += bytes;
+        }
+    }
+}
 
 impl Specs {
     /// Return a revision, which `tx` reads the first time.
@@ -79,7 +123,7 @@ impl Specs {
     /// Return a revision that the caller has read. It is parsed unless it is known, and it is not kept.
     pub fn of(&self, definition: Revision) -> Arc<Spec> {
         let key = (definition.schedule_id, definition.revision);
-        let known = lock(&self.revisions).get(&key).cloned();
+        let known = lock(&self.kept).get(&key);
         known.unwrap_or_else(|| Arc::new(self.parse(definition)))
     }
 
@@ -87,11 +131,7 @@ impl Specs {
     fn add(&self, definition: Revision) -> Arc<Spec> {
         let key = (definition.schedule_id, definition.revision);
         let spec = Arc::new(self.parse(definition));
-        let mut specs = lock(&self.revisions);
-        if specs.len() >= SPECS_MAX {
-            specs.clear();
-        }
-        specs.insert(key, Arc::clone(&spec));
+        lock(&self.kept).insert(key, Arc::clone(&spec));
         spec
     }
 
@@ -126,9 +166,9 @@ impl Specs {
         revisions: impl IntoIterator<Item = (ScheduleId, i64)>,
     ) -> Result<Vec<Arc<Spec>>> {
         let revisions: Vec<(ScheduleId, i64)> = revisions.into_iter().collect();
-        let mut specs: HashMap<(ScheduleId, i64), Arc<Spec>> = {
-            let known = lock(&self.revisions);
-            let known = revisions.iter().map(|key| (*key, known.get(key).cloned()));
+        let mut specs: HashMap<Key, Arc<Spec>> = {
+            let mut kept = lock(&self.kept);
+            let known = revisions.iter().map(|key| (*key, kept.get(key)));
             known.filter_map(|(key, spec)| Some((key, spec?))).collect()
         };
         let unknown = revisions.iter().filter(|key| !specs.contains_key(key));
@@ -170,6 +210,44 @@ fn cautious() -> Policies {
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under the locks leaves the collections whole: they are only inserted into.
+    // Nothing under the locks panics.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use campanile_model::clock::Timestamp;
+    use campanile_schedule::rule::{RuleKind, RuleText};
+
+    fn revision(context: &str) -> Revision {
+        Revision {
+            schedule_id: ScheduleId::new(),
+            revision: 1,
+            name: "hourly".to_owned(),
+            package: "hello".to_owned(),
+            task: None,
+            rule: RuleText::new(RuleKind::Cron, "@hourly", "UTC"),
+            policies: "{}".to_owned(),
+            context: context.to_owned(),
+            since: Timestamp::EPOCH,
+        }
+    }
+
+    #[test]
+    fn revisions_are_kept_up_to_a_number_of_bytes_and_the_used_ones_longest() {
+        let context = format!(r#"{{"text": "{}"}}"#, "a".repeat(1 << 20));
+        let specs = Specs::default();
+        let used = specs.add(revision(&context));
+        let key = (used.definition.schedule_id, used.definition.revision);
+        for _ in 0..100 {
+            specs.add(revision(&context));
+            assert!(lock(&specs.kept).get(&key).is_some());
+        }
+        let kept = lock(&specs.kept);
+        let bytes = kept.young.values().chain(kept.old.values());
+        let bytes: usize = bytes.map(|spec| spec.bytes()).sum();
+        assert!(bytes <= KEPT_BYTES_MAX + 2 * used.bytes(), "{bytes}");
+        assert!(bytes >= KEPT_BYTES_MAX / 4, "{bytes}");
+    }
 }

@@ -95,6 +95,7 @@ pub(crate) async fn follow_tzdata(ctx: &Ctx, now: Timestamp) -> Result {
 /// Launches of earlier starts that recovery has just opened again are abandoned: a host that dies again and again must
 /// not do the work of all its starts at once.
 pub(crate) async fn launch_at_start(ctx: &Ctx, now: Timestamp) -> Result {
+    let at_start = schedules::at_host_start(&mut ctx.db.read().await?).await?;
     let mut tx = ctx.db.write().await?;
     let mut superseded = Vec::new();
     for (launch_id, schedule, slot) in recovery::unclaimed_startups(&mut tx, ctx.host).await? {
@@ -107,28 +108,22 @@ pub(crate) async fn launch_at_start(ctx: &Ctx, now: Timestamp) -> Result {
     }
     let why = "a later start took its place";
     recovery::apply(&mut tx, ctx.host, &superseded, why, now).await?;
-    // Every transaction locks these rows in the order of their ids.
-    let mut all = schedules::list(&mut tx, None, None).await?;
-    all.sort_unstable_by_key(|schedule| schedule.state.id);
-    for schedule in all {
-        let state = &schedule.state;
-        let spec = ctx.specs.get(&mut tx, state.id, state.revision).await?;
-        if spec.rule.as_ref().is_some_and(Rule::at_host_start) {
-            launch_now(ctx, &mut tx, &schedule.definition.name, now).await?;
-        }
+    for name in at_start {
+        launch_now(ctx, &mut tx, &name, now).await?;
     }
     Ok(tx.commit().await?)
 }
 
 /// Launch a schedule at the start of this host, unless it is paused.
 async fn launch_now(ctx: &Ctx, tx: &mut Tx, name: &str, now: Timestamp) -> Result {
-    schedules::lock(tx, Some(name), None).await?;
+    schedules::lock_named(tx, &[name]).await?;
     let Some(schedule) = schedules::find(tx, name).await? else {
         return Ok(());
     };
     let state = &schedule.state;
     let spec = ctx.specs.get(tx, state.id, state.revision).await?;
-    let Some(rule) = spec.rule.as_ref().filter(|_| state.enabled) else {
+    let is_launched = |rule: &&Rule| state.enabled && rule.at_host_start();
+    let Some(rule) = spec.rule.as_ref().filter(is_launched) else {
         return Ok(());
     };
     let package = packages::find(tx, &schedule.definition.package).await?;

@@ -39,6 +39,11 @@ macro_rules! uuid_newtype {
                 Uuid::parse_str(text).map($name)
             }
         }
+
+        impl $name {
+            /// An id after that of any other.
+            pub const LAST: $name = $name(Uuid::max());
+        }
     };
     ($(#[$doc:meta])* $name:ident, ordered) => {
         uuid_newtype! { $(#[$doc])* $name }
@@ -71,6 +76,10 @@ uuid_newtype! {
 uuid_newtype! {
     /// One process of `campanile serve`. A restart has a new id.
     HostId, ordered
+}
+uuid_newtype! {
+    /// An event.
+    EventId, ordered
 }
 
 impl ScheduleId {

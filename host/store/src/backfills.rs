@@ -116,9 +116,10 @@ statements! {
     /// Return the backfill of that id.
     pub async fn find(id: BackfillId) -> Option<Backfill> = row select!("WHERE b.id = $1");
 
-    /// Return the newest `limit` backfills, newest first.
-    pub async fn list(limit: i64) -> Vec<Backfill> = rows
-        select!("ORDER BY b.created_at DESC, b.id DESC LIMIT $1");
+    /// Return the newest `limit` backfills before `before`, newest first.
+    pub async fn list(before: Option<BackfillId>, limit: i64) -> Vec<Backfill> = rows
+        select!("WHERE b.id < $1 ORDER BY b.id DESC LIMIT $2")
+        => [before.unwrap_or(BackfillId::LAST), limit];
 
     /// Return the running backfills, oldest first.
     pub async fn running() -> Vec<Backfill> = rows

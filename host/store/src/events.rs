@@ -7,12 +7,13 @@ use super::sql::{Batch, statements};
 use super::types::storable;
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::uuid_at;
+use campanile_model::ids::EventId;
 pub use campanile_model::status::EventKind;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct Event {
+    pub id: EventId,
     pub at: Timestamp,
     pub kind: EventKind,
     /// The name or id of the host, package, schedule or backfill.
@@ -30,14 +31,15 @@ pub struct NewEvent {
 }
 
 statements! {
-    /// Return the newest `limit` events, newest first.
-    pub async fn list(limit: i64) -> Vec<Event> = rows
-        "SELECT at, kind, subject, detail FROM event ORDER BY at DESC, id DESC LIMIT $1";
+    /// Return the newest `limit` events before `before`, newest first.
+    pub async fn list(before: Option<EventId>, limit: i64) -> Vec<Event> = rows
+        "SELECT id, at, kind, subject, detail FROM event WHERE id < $1 ORDER BY id DESC LIMIT $2"
+        => [before.unwrap_or(EventId::LAST), limit];
 
     /// Record events that happened at the same moment, in this order.
     pub async fn record_all(at: Timestamp, events: &[NewEvent]) -> () = execute_batch
         Batch::new("INSERT INTO event (id, at, kind, subject, detail) VALUES ($1, $2, $3, $4, $5)"),
-        events, |event| [uuid_at(at), at, event.kind, storable(&event.subject), storable(&event.detail)];
+        events, |event| [EventId::new(at), at, event.kind, storable(&event.subject), storable(&event.detail)];
 }
 
 /// Record one event.

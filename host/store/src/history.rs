@@ -117,6 +117,6 @@ statements! {
 
     /// Return the events about `subject` from `since` to `until`, oldest first.
     pub async fn events(subject: &str, since: Timestamp, until: Timestamp) -> Vec<Event> = rows
-        "SELECT at, kind, subject, detail FROM event
+        "SELECT id, at, kind, subject, detail FROM event
         WHERE subject = $1 AND at >= $2 AND at <= $3 ORDER BY at, id";
 }

@@ -1,5 +1,6 @@
 //! Launches: the decisions about slots, and how each launch ended.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use serde::Serialize;
@@ -7,7 +8,7 @@ use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 
 use super::runs::RunHashes;
 use super::sql::{Batch, statements, values_batch};
-use super::{Result, Tx};
+use super::{Result, Tx, schedules};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{
     ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId,
@@ -200,10 +201,10 @@ statements! {
         ON CONFLICT DO NOTHING RETURNING id",
     );
 
-    /// Return the newest `limit` launches, newest decision first; only those of schedules called `schedule`, when given.
-    pub async fn list(schedule: Option<&str>, limit: i64) -> Vec<LaunchRow> = rows
-        concat!("SELECT ", launch_columns!(), launch_tables!(),
-        "s.name = $1 OR $1 IS NULL ORDER BY l.decided_at DESC, l.scheduled_time DESC LIMIT $2");
+    /// Return the newest `limit` launches before `before`, newest slot first.
+    pub async fn list(before: Option<LaunchId>, limit: i64) -> Vec<LaunchRow> = rows
+        concat!("SELECT ", launch_columns!(), launch_tables!(), "l.id < $1 ORDER BY l.id DESC LIMIT $2")
+        => [before.unwrap_or(LaunchId::LAST), limit];
 
     /// Return the status of a schedule's newest `limit` finished launches, newest slot first, and when each was decided.
     ///
@@ -214,10 +215,18 @@ statements! {
         WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill'
           AND status IN ('succeeded', 'failed', 'unknown', 'abandoned') ORDER BY scheduled_time DESC LIMIT $2";
 
-    /// Return the newest `limit` launches of one schedule, newest slot first.
-    pub async fn of_schedule(schedule: ScheduleId, limit: i64) -> Vec<LaunchRow> = rows
+    /// Return the newest `limit` launches of one schedule, newest slot first: those before the launch `before` with its
+    /// slot.
+    pub async fn of_schedule_before(
+        schedule: ScheduleId, before: (Timestamp, LaunchId), limit: i64,
+    ) -> Vec<LaunchRow> = rows
         concat!("SELECT ", launch_columns!(), launch_tables!(),
-        "l.schedule_id = $1 ORDER BY l.scheduled_time DESC LIMIT $2");
+        "l.schedule_id = $1 AND (l.scheduled_time, l.id) < ($2, $3) ORDER BY l.scheduled_time DESC, l.id DESC LIMIT $4")
+        => [schedule, before.0, before.1, limit];
+
+    /// Return the slot of a launch.
+    pub async fn slot(id: LaunchId) -> Option<Timestamp> = value
+        "SELECT scheduled_time FROM launch WHERE id = $1";
 
     /// Return when the launch of each schedule's newest slot finished, or none inside while it has not.
     ///
@@ -298,4 +307,41 @@ pub async fn insert_claimed(
             .and_then(|claim| claim.hashes.context.as_ref()),
     ])?;
     Ok(inserted.into_iter().collect())
+}
+
+/// Return the newest `limit` launches of a schedule, newest slot first.
+pub async fn of_schedule(tx: &mut Tx, schedule: ScheduleId, limit: i64) -> Result<Vec<LaunchRow>> {
+    of_schedule_before(tx, schedule, NEWEST, limit).await
+}
+
+/// Return the newest `limit` launches before `before` of the schedule called `schedule`, newest slot first. If no schedule
+/// has that name now, return those of the removed schedules that had it.
+pub async fn list_of(
+    tx: &mut Tx,
+    schedule: &str,
+    before: Option<LaunchId>,
+    limit: i64,
+) -> Result<Vec<LaunchRow>> {
+    let before = position(tx, before).await?;
+    let mut rows = Vec::new();
+    for id in schedules::ids_named(tx, schedule).await? {
+        rows.extend(of_schedule_before(tx, id, before, limit).await?);
+    }
+    rows.sort_unstable_by_key(|row| Reverse((row.scheduled_time, row.id)));
+    rows.truncate(usize::try_from(limit).unwrap_or_default());
+    Ok(rows)
+}
+
+/// After every launch.
+const NEWEST: (Timestamp, LaunchId) = (Timestamp::LAST, LaunchId::LAST);
+
+/// Return the slot and the id of a launch before which a list begins; those after every launch when there is none.
+pub(super) async fn position(
+    tx: &mut Tx,
+    launch: Option<LaunchId>,
+) -> Result<(Timestamp, LaunchId)> {
+    let Some(id) = launch else {
+        return Ok(NEWEST);
+    };
+    Ok((slot(tx, id).await?.unwrap_or(Timestamp::LAST), id))
 }

@@ -1,16 +1,17 @@
 //! Runs: renew leases, record calls, finish runs.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::results;
 use super::sql::{Batch, rows_batch, statements};
 use super::task_runs::{self, TaskRun};
 use super::types::storable;
 use super::{Result, Tx};
+use super::{launches, results, schedules};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, InputHash, LaunchId, RunId, ScheduleId};
 use campanile_model::status::{FailureKind, LaunchStatus, RunStatus};
@@ -175,15 +176,53 @@ statements! {
     pub async fn lost_of_launch(launch: LaunchId) -> Vec<i64> = values
         "SELECT number FROM lost_run WHERE launch_id = $1 ORDER BY number";
 
-    /// Return the newest `limit` runs, newest launch first; only those of schedules called `schedule`, when given.
-    pub async fn list(schedule: Option<&str>, limit: i64) -> Vec<RunRow> = rows
-        select_runs!("s.name = $1 OR $1 IS NULL ORDER BY l.id DESC LIMIT $2", "s.name = $1 OR $1 IS NULL ORDER BY l.id DESC, r.number DESC LIMIT $2",
-        "ORDER BY launch_id DESC, number DESC LIMIT $2");
+    /// Return the newest `limit` runs before the run `number` of `launch`, newest launch first.
+    pub(super) async fn list_before(launch: LaunchId, number: i64, limit: i64) -> Vec<RunRow> = rows
+        select_runs!("l.id <= $1 AND (l.id < $1 OR l.recoveries + 1 < $2) ORDER BY l.id DESC LIMIT $3",
+        "r.launch_id <= $1 AND (r.launch_id < $1 OR r.number < $2) ORDER BY r.launch_id DESC, r.number DESC LIMIT $3",
+        "ORDER BY launch_id DESC, number DESC LIMIT $3");
+
+    /// Return the newest `limit` runs of a schedule before the run `number` of the launch `before` with its slot, newest
+    /// slot first.
+    pub(super) async fn of_schedule_before(
+        schedule: ScheduleId, before: (Timestamp, LaunchId), number: i64, limit: i64,
+    ) -> Vec<RunRow> = rows
+        select_runs!("l.schedule_id = $1 AND (l.scheduled_time, l.id) <= ($2, $3) AND (l.id <> $3 OR l.recoveries + 1 < $4)
+            ORDER BY l.scheduled_time DESC, l.id DESC LIMIT $5",
+        "l.schedule_id = $1 AND (l.scheduled_time, l.id) <= ($2, $3) AND (l.id <> $3 OR r.number < $4)
+            ORDER BY l.scheduled_time DESC, l.id DESC, r.number DESC LIMIT $5",
+        "ORDER BY scheduled_time DESC, launch_id DESC, number DESC LIMIT $5")
+        => [schedule, before.0, before.1, number, limit];
 
     /// Return the run of that id.
     pub async fn find(run: RunId) -> Option<RunRow> = row
         select_runs!("l.id = $1 AND l.recoveries + 1 = $2", "l.id = $1 AND r.number = $2", "")
         => [run.launch(), run.number()];
+}
+
+/// Return the newest `limit` runs before `before`, newest launch first.
+pub async fn list(tx: &mut Tx, before: Option<RunId>, limit: i64) -> Result<Vec<RunRow>> {
+    let before = before.unwrap_or(RunId::LAST);
+    list_before(tx, before.launch(), before.number(), limit).await
+}
+
+/// Return the newest `limit` runs before `before` of the schedule called `schedule`, newest slot first. If no schedule has
+/// that name now, return those of the removed schedules that had it.
+pub async fn list_of(
+    tx: &mut Tx,
+    schedule: &str,
+    before: Option<RunId>,
+    limit: i64,
+) -> Result<Vec<RunRow>> {
+    let number = before.unwrap_or(RunId::LAST).number();
+    let before = launches::position(tx, before.map(RunId::launch)).await?;
+    let mut rows = Vec::new();
+    for id in schedules::ids_named(tx, schedule).await? {
+        rows.extend(of_schedule_before(tx, id, before, number, limit).await?);
+    }
+    rows.sort_unstable_by_key(|row| Reverse((row.scheduled_time, row.id)));
+    rows.truncate(usize::try_from(limit).unwrap_or_default());
+    Ok(rows)
 }
 
 /// Renew the leases of runs, each under its fence; return the runs that the host still holds, with their cancel

@@ -237,10 +237,55 @@ statements! {
     pub async fn name(id: ScheduleId) -> Option<String> = value
         concat!("SELECT r.name", current_revision!(), "WHERE s.id = $1");
 
-    /// Return the schedules by name, without removed ones; only that of `name`, only those of `package`, when given.
-    pub async fn list(name: Option<&str>, package: Option<&str>) -> Vec<Schedule> = rows
+    /// Return the schedule of that name.
+    pub async fn find(name: &str) -> Option<Schedule> = row
         concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
-        "WHERE s.deleted_at IS NULL AND (s.name = $1 OR $1 IS NULL) AND (s.package = $2 OR $2 IS NULL) ORDER BY s.name");
+        "WHERE s.name = $1 AND s.deleted_at IS NULL");
+
+    /// Return the removed schedules that had this name.
+    pub(super) async fn removed(name: &str) -> Vec<ScheduleId> = values
+        "SELECT id FROM schedule WHERE name = $1 AND deleted_at IS NOT NULL ORDER BY id";
+
+    /// Return all schedules by name, without removed ones.
+    ///
+    /// That may be a million: only a forecast and a crontab need all of them.
+    pub async fn all() -> Vec<Schedule> = rows
+        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(), "WHERE s.deleted_at IS NULL ORDER BY s.name");
+
+    /// Return up to `limit` schedules by name, those after the name `after`, without removed ones.
+    pub async fn list(after: Option<&str>, limit: i64) -> Vec<Schedule> = rows
+        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
+        "WHERE s.deleted_at IS NULL AND s.name > $1 ORDER BY s.name LIMIT $2")
+        => [after.unwrap_or_default(), limit];
+
+    /// Return up to `limit` names of schedules, without removed ones.
+    pub async fn names(limit: i64) -> Vec<String> = values
+        "SELECT name FROM schedule WHERE deleted_at IS NULL ORDER BY name LIMIT $1";
+
+    /// Return the schedules that have these names, in no order.
+    pub async fn named(names: &[&str]) -> Vec<Schedule> = rows_batch
+        Batch::new(concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
+        "JOIN (VALUES ($1)) AS v ON s.name = v.column1 WHERE s.deleted_at IS NULL")),
+        names, |name| [*name];
+
+    /// Return the schedules that launch a package, by name, without removed ones.
+    pub async fn of_package(package: &str) -> Vec<Schedule> = rows
+        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
+        "WHERE s.deleted_at IS NULL AND s.package = $1 ORDER BY s.name");
+
+    /// Return the schedules that a package or its sidecar defines, by name, without removed ones.
+    pub async fn defined_by_package(package: &str) -> Vec<Schedule> = rows
+        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
+        "WHERE s.deleted_at IS NULL AND s.origin <> 'operator' AND s.origin IN ('sidecar', 'package') AND s.package = $1 ORDER BY s.name");
+
+    /// Return the schedules of the schedules file, by name, without removed ones.
+    pub async fn defined_by_file() -> Vec<Schedule> = rows
+        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
+        "WHERE s.deleted_at IS NULL AND s.origin <> 'operator' AND s.origin = 'file' ORDER BY s.name");
+
+    /// Whether the schedules file has any schedule.
+    pub async fn is_any_of_file() -> bool = one_value
+        "SELECT EXISTS (SELECT 1 FROM schedule WHERE deleted_at IS NULL AND origin <> 'operator' AND origin = 'file')";
 
     /// Return up to `limit` enabled schedules in the order of ids, those after `after`.
     pub async fn page(after: Option<ScheduleId>, limit: i64) -> Vec<Schedule> = rows
@@ -248,18 +293,40 @@ statements! {
         "WHERE s.id > $1 AND s.deleted_at IS NULL AND s.enabled ORDER BY s.id LIMIT $2")
         => [after.unwrap_or(ScheduleId::FIRST), limit];
 
-    /// Lock the schedules that [`list`] returns for the same arguments, until this transaction ends.
+    /// Lock all schedules until this transaction ends.
     ///
-    /// It is a statement by itself and runs before the schedules are read, so that the read sees the locked rows.
-    pub async fn lock(name: Option<&str>, package: Option<&str>) -> () = run locking!(
-        "SELECT id FROM schedule
-        WHERE deleted_at IS NULL AND (name = $1 OR $1 IS NULL) AND (package = $2 OR $2 IS NULL) ORDER BY id",
-        "FOR UPDATE"
+    /// This and the next three are statements by themselves and run before the schedules are read, so that the read sees
+    /// the locked rows.
+    pub async fn lock_all() -> () = run locking!(
+        "SELECT id FROM schedule WHERE deleted_at IS NULL ORDER BY id", "FOR UPDATE"
+    );
+
+    /// Lock the schedules that [`named`] returns.
+    pub async fn lock_named(names: &[&str]) -> Vec<ScheduleId> = values_batch Batch(locking!(
+        "SELECT schedule.id FROM schedule JOIN (VALUES ($1)) AS v ON schedule.name = v.column1
+        WHERE schedule.deleted_at IS NULL ORDER BY schedule.id",
+        "FOR UPDATE OF schedule"
+    )), names, |name| [*name];
+
+    /// Lock the schedules that [`defined_by_package`] returns.
+    pub async fn lock_defined_by_package(package: &str) -> () = run locking!(
+        "SELECT id FROM schedule WHERE deleted_at IS NULL AND origin <> 'operator' AND origin IN ('sidecar', 'package') AND package = $1
+        ORDER BY id", "FOR UPDATE"
+    );
+
+    /// Lock the schedules that [`defined_by_file`] returns.
+    pub async fn lock_defined_by_file() -> () = run locking!(
+        "SELECT id FROM schedule WHERE deleted_at IS NULL AND origin <> 'operator' AND origin = 'file' ORDER BY id", "FOR UPDATE"
     );
 
     /// Return the schedules whose rule counts from the end of the last launch.
     pub async fn after_completion() -> Vec<ScheduleId> = values
         concat!("SELECT s.id", current_revision!(), "WHERE s.deleted_at IS NULL AND r.kind = 'after_completion'");
+
+    /// Return the names of all schedules whose rule is `@reboot`, and perhaps of others, in the order of their ids, as every
+    /// transaction locks them. It reads all schedules.
+    pub async fn at_host_start() -> Vec<String> = values
+        concat!("SELECT s.name", current_revision!(), "WHERE s.deleted_at IS NULL AND r.kind = 'cron' AND r.expression LIKE '%@reboot%' ORDER BY s.id");
 
     /// Count the schedules besides `id` whose next slot is from `from` until before `until`.
     pub async fn waiting(from: Timestamp, until: Timestamp, id: ScheduleId) -> i64 = one_value
@@ -385,9 +452,12 @@ pub async fn revise(
     Ok(revised)
 }
 
-/// Return the schedule of that name.
-pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<Schedule>> {
-    Ok(list(tx, Some(name), None).await?.pop())
+/// Return the schedule that has this name, or else the removed ones that had it.
+pub(super) async fn ids_named(tx: &mut Tx, name: &str) -> Result<Vec<ScheduleId>> {
+    match find(tx, name).await? {
+        Some(schedule) => Ok(vec![schedule.state.id]),
+        None => removed(tx, name).await,
+    }
 }
 
 /// Return the state of a schedule, also of a removed one.

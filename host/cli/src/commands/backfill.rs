@@ -30,6 +30,9 @@ const HEARTBEAT_AGE_MAX: Duration = Duration::from_secs(60);
 pub(crate) enum BackfillCommand {
     /// List the newest backfills, newest first
     List {
+        /// List those after this one of another list
+        #[arg(long, value_name = "ID")]
+        after: Option<BackfillId>,
         #[command(flatten)]
         limit: Limit,
     },
@@ -53,13 +56,13 @@ pub(crate) enum BackfillCommand {
 impl BackfillCommand {
     pub async fn run(self, common: &Common) -> Result {
         match self {
-            BackfillCommand::List { limit } => {
+            BackfillCommand::List { after, limit } => {
                 let mut tx = common.read().await?;
                 let mut records = Vec::new();
-                for row in backfills::list(&mut tx, limit.limit).await? {
+                for row in backfills::list(&mut tx, after, limit.limit).await? {
                     records.push(BackfillRecord::count(&mut tx, row).await?);
                 }
-                common.print_list(&records)
+                common.print_page(&records, limit.limit, |record| record.row.id)
             }
             BackfillCommand::Show { id, follow: false } => {
                 common.print(&BackfillRecord::read(&mut common.read().await?, id).await?)

@@ -4,12 +4,16 @@ use clap::Subcommand;
 
 use crate::output::{Record, Result};
 use crate::{Common, Limit};
+use campanile_model::ids::EventId;
 use campanile_store::events;
 
 #[derive(Subcommand)]
 pub(crate) enum Event {
     /// List the newest events, newest first
     List {
+        /// List those after this event of another list; the JSON output shows the ids
+        #[arg(long, value_name = "ID")]
+        after: Option<EventId>,
         #[command(flatten)]
         limit: Limit,
     },
@@ -21,8 +25,9 @@ impl Record for events::Event {
 
 impl Event {
     pub async fn run(self, common: &Common) -> Result {
-        let Event::List { limit } = self;
+        let Event::List { after, limit } = self;
         let mut tx = common.read().await?;
-        common.print_list(&events::list(&mut tx, limit.limit).await?)
+        let rows = events::list(&mut tx, after, limit.limit).await?;
+        common.print_page(&rows, limit.limit, |row| row.id)
     }
 }

@@ -1,5 +1,9 @@
 //! `campanile launch`: the decisions about slots.
 
+use std::error::Error;
+use std::fmt::Display;
+use std::str::FromStr;
+
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -15,7 +19,7 @@ use campanile_store::runs::RunRow;
 #[derive(Subcommand)]
 pub(crate) enum Launch {
     /// List the newest launches, newest first
-    List(ListOptions),
+    List(ListOptions<LaunchId>),
     /// Show one launch: its decision, the versions that made it, and all its runs
     Show {
         /// The launch's id, as `launch list` and `schedule trigger` print it
@@ -23,12 +27,18 @@ pub(crate) enum Launch {
     },
 }
 
-/// The options of a list of launches or runs.
+/// The options of a list of launches or runs, whose ids are `K`.
 #[derive(Args)]
-pub(crate) struct ListOptions {
+pub(crate) struct ListOptions<K>
+where
+    K: FromStr<Err: Error + Send + Sync> + Copy + Display + Send + Sync + 'static,
+{
     /// List only those of this schedule
     #[arg(long, value_name = "NAME")]
     pub schedule: Option<String>,
+    /// List those after this one of another list
+    #[arg(long, value_name = "ID")]
+    pub after: Option<K>,
     #[command(flatten)]
     pub limit: Limit,
 }
@@ -72,21 +82,25 @@ impl Record for LaunchDetail {
     }
 }
 
-impl ListOptions {
+impl<K> ListOptions<K>
+where
+    K: FromStr<Err: Error + Send + Sync> + Copy + Display + Send + Sync + 'static,
+{
     /// Print `rows`; refuse a schedule that never existed, because an empty list would hide the mistake.
     pub(crate) async fn print<R: Record>(
         &self,
         common: &Common,
         tx: &mut Tx,
         rows: &[R],
+        id: impl Fn(&R) -> K,
     ) -> Result {
         if let (Some(name), true) = (&self.schedule, rows.is_empty()) {
             // A removed schedule is still known by its launches.
-            if launches::list(tx, Some(name), 1).await?.is_empty() {
+            if launches::list_of(tx, name, None, 1).await?.is_empty() {
                 schedule_admin::find(tx, name).await?;
             }
         }
-        common.print_list(rows)
+        common.print_page(rows, self.limit.limit, id)
     }
 }
 
@@ -95,9 +109,12 @@ impl Launch {
         let mut tx = common.read().await?;
         match self {
             Launch::List(options) => {
-                let schedule = options.schedule.as_deref();
-                let rows = launches::list(&mut tx, schedule, options.limit.limit).await?;
-                options.print(common, &mut tx, &rows).await
+                let (after, limit) = (options.after, options.limit.limit);
+                let rows = match &options.schedule {
+                    Some(name) => launches::list_of(&mut tx, name, after, limit).await?,
+                    None => launches::list(&mut tx, after, limit).await?,
+                };
+                options.print(common, &mut tx, &rows, |row| row.id).await
             }
             Launch::Show { id } => {
                 let Some(decided) = history::launch(&mut tx, id).await? else {

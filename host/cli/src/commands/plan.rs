@@ -82,7 +82,7 @@ impl Plan {
             // The file is applied without a commit. The lock keeps hosts from deciding between the two reads.
             drop(tx);
             tx = db.write().await?;
-            schedules::lock(&mut tx, None, None).await?;
+            schedules::lock_all(&mut tx).await?;
         }
         let (mut snapshot, mut omitted) = snapshot::read(&mut tx, &settings, &learned, now).await?;
         let (mut present, mut refused) = (None, Vec::new());

@@ -19,7 +19,7 @@ use campanile_store::task_runs::{self, TaskRun};
 #[derive(Subcommand)]
 pub(crate) enum Run {
     /// List the newest runs, newest first
-    List(ListOptions),
+    List(ListOptions<RunId>),
     /// Show one run with every call of its tasks
     Show {
         /// The run's id, as `launch list` and `run list` print it
@@ -111,9 +111,12 @@ impl Run {
         let mut tx = common.read().await?;
         let id = match self {
             Run::List(options) => {
-                let schedule = options.schedule.as_deref();
-                let rows = runs::list(&mut tx, schedule, options.limit.limit).await?;
-                return options.print(common, &mut tx, &rows).await;
+                let (after, limit) = (options.after, options.limit.limit);
+                let rows = match &options.schedule {
+                    Some(name) => runs::list_of(&mut tx, name, after, limit).await?,
+                    None => runs::list(&mut tx, after, limit).await?,
+                };
+                return options.print(common, &mut tx, &rows, |row| row.id).await;
             }
             Run::Show { id } | Run::Logs { id } => id,
         };

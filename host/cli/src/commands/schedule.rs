@@ -54,8 +54,15 @@ pub(crate) enum Schedule {
     Rename(edit::Rename),
     /// Skip one future slot of a schedule, or restore it
     Skip(edit::Skip),
-    /// List all schedules
-    List,
+    /// List schedules by name
+    List {
+        /// List those after this name
+        #[arg(long, value_name = "NAME")]
+        after: Option<String>,
+        /// The most entries to list
+        #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(i64).range(1..=100_000))]
+        limit: i64,
+    },
     /// Show one schedule with its newest launches
     Show {
         /// The schedule's name
@@ -198,10 +205,11 @@ impl Schedule {
             Schedule::Edit(edit) => self::edit::edit(common, *edit).await,
             Schedule::Rename(rename) => self::edit::rename(common, &rename).await,
             Schedule::Skip(skip) => self::edit::skip(common, &skip).await,
-            Schedule::List => {
-                let rows = schedules::list(&mut common.read().await?, None, None).await?;
-                let records = rows.into_iter().map(ScheduleRecord::new);
-                common.print_list(&Vec::from_iter(records))
+            Schedule::List { after, limit } => {
+                let mut tx = common.read().await?;
+                let rows = schedules::list(&mut tx, after.as_deref(), limit).await?;
+                let records = Vec::from_iter(rows.into_iter().map(ScheduleRecord::new));
+                common.print_page(&records, limit, |record| record.name().to_owned())
             }
             Schedule::Show { name } => show(common, &name).await,
             Schedule::Next(command) => next(common, &command).await,

@@ -188,7 +188,7 @@ pub async fn begin(
 /// Cancel a backfill; return how many of its launches had not started and are skipped. Started launches continue.
 pub async fn cancel(tx: &mut Tx, id: BackfillId, by: &str, now: Timestamp) -> Result<u64> {
     let name = find(tx, id).await?.schedule;
-    schedules::lock(tx, Some(&name), None).await?;
+    schedules::lock_named(tx, &[&name]).await?;
     let found = find(tx, id).await?;
     if found.schedule != name {
         // It was renamed before this transaction locked the row, so the wrong row is locked.

@@ -34,7 +34,7 @@ pub struct OmittedSchedule {
 /// Estimate how long launches take. This is the slowest part of a snapshot: call it once for several snapshots.
 pub async fn estimate_durations(tx: &mut Tx) -> Result<DurationEstimates, DbError> {
     let mut estimates = DurationEstimates::new();
-    for schedule in schedules::list(tx, None, None).await? {
+    for schedule in schedules::all(tx).await? {
         let id = schedule.state.id;
         let successes = stats::successes(tx, id, SAMPLES_MAX, CANDIDATES_MAX).await?;
         let durations = successes.iter().map(|(start, end)| end.since(*start));
@@ -59,7 +59,7 @@ pub async fn read(
     let packages = packages::list(tx, None).await?.into_iter();
     let packages = packages.map(|package| (package.name.clone(), package));
     let packages: HashMap<String, PackageRow> = packages.collect();
-    let listed = schedules::list(tx, None, None).await?;
+    let listed = schedules::all(tx).await?;
     let mut unfinished = unfinished(tx, &listed).await?;
     let mut snapshot = SystemSnapshot {
         now,

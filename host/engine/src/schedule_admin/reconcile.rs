@@ -6,7 +6,8 @@ use super::{Diff, Result, ScheduleDefinition, ScheduleError, add, end, revise};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
 use campanile_schedule::rule::{HashKey, Rule};
-use campanile_store::{Origin, Tx};
+use campanile_store::schedules::{self, Schedule};
+use campanile_store::{DbError, Origin, Tx};
 
 /// A schedule that Campanile would refuse, and why.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
@@ -25,6 +26,22 @@ pub struct Reconciled {
     pub refusals: Vec<Refusal>,
     /// The schedules that differ from the definitions, because one was refused.
     pub different: BTreeSet<String>,
+}
+
+/// Lock the schedules that have a name in `wanted`, and add those that are not there yet to `current`.
+pub(crate) async fn add_wanted(
+    tx: &mut Tx,
+    current: &mut Vec<Schedule>,
+    wanted: &[ScheduleDefinition],
+) -> Result<(), DbError> {
+    let known = current.iter().map(|known| &*known.definition.name);
+    let known: BTreeSet<&str> = known.collect();
+    let names = wanted.iter().map(|wanted| &*wanted.name);
+    let names: Vec<&str> = names.filter(|name| !known.contains(name)).collect();
+    schedules::lock_named(tx, &names).await?;
+    let held = schedules::named(tx, &names).await?;
+    current.extend(held);
+    Ok(())
 }
 
 /// Make the changes in `diff` for a definer of `origin`.

@@ -173,7 +173,7 @@ pub(crate) fn list(common: &Common, rows: Vec<PackageRow>) -> Result {
 }
 
 pub(crate) async fn show(common: &Common, tx: &mut Tx, row: PackageRow) -> Result {
-    let schedules = schedules::list(tx, None, Some(&row.name)).await?;
+    let schedules = schedules::of_package(tx, &row.name).await?;
     let versions = package_versions::of_package(tx, &row.name).await?;
     let schedules = schedules.into_iter();
     let sizes = versions.iter().map(|version| version.size_bytes);

@@ -228,7 +228,7 @@ impl Crontab {
         if let Some(package) = &self.package {
             schedule_admin::known_package(tx, package).await?;
         }
-        let rows = schedules::list(tx, None, None).await?;
+        let rows = schedules::all(tx).await?;
         let mut target = Target {
             names: rows.iter().map(|row| row.definition.name.clone()).collect(),
             rows,

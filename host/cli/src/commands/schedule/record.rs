@@ -139,6 +139,10 @@ impl Record for ScheduleDetail {
 }
 
 impl ScheduleRecord {
+    pub(super) fn name(&self) -> &str {
+        &self.row.definition.name
+    }
+
     pub fn new(row: Schedule) -> ScheduleRecord {
         let rule = rule(&row).ok();
         let text = &row.definition.rule;
