@@ -33,9 +33,14 @@ pub fn point(name: &str) {
     static CRASH_AT: std::sync::LazyLock<Option<String>> =
         std::sync::LazyLock::new(|| std::env::var("CAMPANILE_CRASH_AT").ok());
     debug_assert!(
-        [&POINTS[..], &BACKFILL_POINTS, &PACKAGE_POINTS, &RETENTION_POINTS]
-            .iter()
-            .any(|points| points.contains(&name)),
+        [
+            &POINTS[..],
+            &BACKFILL_POINTS,
+            &PACKAGE_POINTS,
+            &RETENTION_POINTS
+        ]
+        .iter()
+        .any(|points| points.contains(&name)),
         "{name} is not among the crash points"
     );
     if CRASH_AT.as_deref() == Some(name) {

@@ -141,8 +141,8 @@ impl Default for Retention {
 impl Service for Retention {
     const STEP: &'static str = "removing old launches";
 
-    fn first(_: &Ctx) -> Next {
-        Next::After(INTERVAL)
+    fn first(ctx: &Ctx) -> Next {
+        Next::After(interval(&ctx.settings.retention))
     }
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
@@ -221,7 +221,14 @@ impl Retention {
         };
         tracing::warn!("{detail}");
         let mut tx = ctx.db.write().await?;
-        events::record(&mut tx, now, EventKind::RecordSizeChanged, &ctx.name, &detail).await?;
+        events::record(
+            &mut tx,
+            now,
+            EventKind::RecordSizeChanged,
+            &ctx.name,
+            &detail,
+        )
+        .await?;
         tx.commit().await?;
         self.was_over_size = excess.is_some();
         self.is_stuck = false;
@@ -318,7 +325,9 @@ impl Retention {
         let last = page.last().filter(|_| page.len() as i64 == PAGE);
         pass.stage = match last {
             // What else is in this page may be past its age, although the record is small enough now.
-            Some(_) if pass.excess > 0 && removed >= pass.excess => Stage::Launches { after: FIRST },
+            Some(_) if pass.excess > 0 && removed >= pass.excess => {
+                Stage::Launches { after: FIRST }
+            }
             Some(last) => Stage::Launches { after: last.id },
             None => Stage::Schedules(ScheduleCursor::first()),
         };
@@ -358,8 +367,7 @@ impl Retention {
         pass.look_up(ctx, &mut tx, &[schedule]).await?;
         let age = pass.schedules.get(&schedule).and_then(|rule| rule.own_age);
         let before = now.minus(age.unwrap_or_default());
-        let page =
-            retention::launches_of(&mut tx, schedule, slot, after, before, PAGE).await?;
+        let page = retention::launches_of(&mut tx, schedule, slot, after, before, PAGE).await?;
         let old = pass.old(ctx, &mut tx, &page, now).await?;
         drop(tx);
         pass.count_read(begun.elapsed(), page.len(), old.len());
@@ -646,9 +654,7 @@ impl Pass {
         if self.excess > 0 {
             return INTERVAL_OVER_SIZE;
         }
-        let least = limits.least_age().into_iter().chain(limits.logs).min();
-        let interval = least.map_or(INTERVAL, |age| (age / 10).min(INTERVAL));
-        interval.max(self.read * INTERVAL_PER_READ)
+        interval(limits).max(self.read * INTERVAL_PER_READ)
     }
 
     fn report(&self) {
@@ -663,6 +669,12 @@ impl Pass {
             "removed what is older than the ages of [retention]"
         );
     }
+}
+
+/// Return the least time from one pass to the next.
+fn interval(limits: &RetentionLimits) -> Duration {
+    let least = limits.least_age().into_iter().chain(limits.logs).min();
+    least.map_or(INTERVAL, |age| (age / 10).min(INTERVAL))
 }
 
 /// Return from which slots on the launches of a schedule stay.

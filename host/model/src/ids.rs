@@ -169,6 +169,14 @@ impl LaunchId {
         LaunchId::from_parts([a, b, c, d, e], &name)
     }
 
+    /// Return about when the slot of the launch was, up to 256 ms too early. Of a launch of a backfill, when that was requested.
+    pub fn slot(self) -> Timestamp {
+        let mut millis = [0; 8];
+        millis[2..7].copy_from_slice(&self.0.as_bytes()[..5]);
+        let millis = i64::from_be_bytes(millis);
+        Timestamp::from_micros(millis.saturating_mul(1_000))
+    }
+
     /// Return an id that no launch has: ids of launches of slots before `time` are smaller, all others are greater.
     ///
     /// An id holds its time in units of 256 ms, so launches up to 255 ms before `time` count as later ones.
@@ -350,6 +358,7 @@ mod tests {
 
         assert!(LaunchId::first_at(slot) < of(slot) && LaunchId::first_at(later) > of(slot));
         assert!(LaunchId::first_at(later) < filled);
+        assert!(of(slot).slot() <= slot && slot.since(of(slot).slot()).as_millis() < 256);
 
         let runs = [1, 2, 255].map(|number| RunId::of(of(slot), number));
         assert!(runs.is_sorted());

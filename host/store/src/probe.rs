@@ -5,8 +5,8 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 use super::sql::on;
 use super::{
     Result, Tx, backfills, buckets, changes, claims, events, history, hosts, launches, overlap,
-    package_record, package_versions, packages, recovery, removed_launches, results, retention, runs, schedules, sidecars, size,
-    stats, task_runs,
+    package_record, package_versions, packages, recovery, removed_launches, results, retention,
+    runs, schedules, sidecars, size, stats, task_runs,
 };
 
 /// Run any SQL, also several statements.

@@ -110,11 +110,11 @@ statements! {
         "SELECT CAST(sum(launches) AS BIGINT) AS launches, max(removed_at) AS removed_at FROM removed_launches
         WHERE schedule_id = $1 AND slot_day = $2 HAVING count(*) > 0";
 
-    /// Return how many launches were removed of the slots of a day, of all schedules.
-    // A launch is decided on the day of its slot or later, so the index leads to few rows besides.
+    /// Return how many launches of a day were removed, by slot or by decision, of all schedules.
+    // A launch is decided on the day of its slot or soon after, so the index leads to few rows besides.
     pub async fn of_all(day: i64) -> Option<RemovedDay> = row
         "SELECT CAST(sum(launches) AS BIGINT) AS launches, max(removed_at) AS removed_at FROM removed_launches
-        WHERE decided_day >= $1 AND decided_day <= $1 + 1 AND slot_day = $1 HAVING count(*) > 0";
+        WHERE decided_day >= $1 AND decided_day <= $1 + 2 AND (slot_day = $1 OR decided_day = $1) HAVING count(*) > 0";
 
     /// Return the newest day of a decision whose launch was removed.
     pub async fn newest_day() -> Option<i64> = one_value "SELECT max(decided_day) FROM removed_launches";

@@ -6,7 +6,7 @@
 use sqlx::FromRow;
 
 use super::removed_launches::{self, RemovedLaunch};
-use super::sql::{Batch, Locking, execute_batch, rows_batch, statements};
+use super::sql::{Batch, Locking, rows_batch, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, ScheduleId};
@@ -60,8 +60,11 @@ macro_rules! old_launches {
 }
 macro_rules! schedule_policies {
     ($rest:literal) => {
-        concat!("SELECT s.id, s.deleted_at, r.policies FROM schedule s
-            JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision ", $rest)
+        concat!(
+            "SELECT s.id, s.deleted_at, r.policies FROM schedule s
+            JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision ",
+            $rest
+        )
     };
 }
 /// The rows that need the bytes of an artifact, besides unfinished launches.

@@ -24,7 +24,10 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const MONTH: Duration = Duration::from_secs(2_630_016);
 const LEAP_YEAR: Duration = Duration::from_secs(31_557_600);
 /// The bounds of the ages in `[retention]`.
-const AGE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(100 * 31_557_600));
+const AGE: (Duration, Duration) = (
+    Duration::from_secs(60),
+    Duration::from_secs(100 * 31_557_600),
+);
 /// How an age is written that never comes.
 const FOR_EVER: &str = "forever";
 pub(super) const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -318,14 +321,24 @@ impl Retention {
             ("skipped", self.skipped),
         ];
         let looked_back = [
-            ("recovery.max_age", recovery.max_age, "recovery may still look for such launches"),
-            ("late.catchup_window", late.catchup_window, "their slots may still be caught up"),
+            (
+                "recovery.max_age",
+                recovery.max_age,
+                "recovery may still look for such launches",
+            ),
+            (
+                "late.catchup_window",
+                late.catchup_window,
+                "their slots may still be caught up",
+            ),
         ];
         for (key, age) in ages {
             for (other, least, reason) in looked_back {
                 if let Some(age) = age.filter(|age| *age < least) {
                     let (age, least) = (duration_text(age), duration_text(least));
-                    let what = format_args!("is {age}, shorter than `{other}`, which is {least}: {reason}; write at least \"{least}\"");
+                    let what = format_args!(
+                        "is {age}, shorter than `{other}`, which is {least}: {reason}; write at least \"{least}\""
+                    );
                     return Err(section.error(key, what));
                 }
             }
@@ -344,7 +357,9 @@ impl Retention {
             return Ok(());
         }
         let (logs, longest) = (age_text(self.logs), duration_text(longest));
-        let what = format_args!("is {logs}, and every launch is removed with its logs after {longest}: write at most \"{longest}\", or keep launches longer");
+        let what = format_args!(
+            "is {logs}, and every launch is removed with its logs after {longest}: write at most \"{longest}\", or keep launches longer"
+        );
         Err(section.error("logs", what))
     }
 }

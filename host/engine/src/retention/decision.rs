@@ -64,7 +64,9 @@ impl Rules<'_> {
         let ends = launch.finished_at.zip(age);
         let is_old = ends.is_some_and(|(finished_at, age)| finished_at.plus(age) <= self.now);
         let is_finished = launch.finished_at.is_some();
-        (is_old || (is_finished && self.over_size)) && !self.needs(launch) && !schedule.keeps(launch)
+        (is_old || (is_finished && self.over_size))
+            && !self.needs(launch)
+            && !schedule.keeps(launch)
     }
 
     /// Whether the launch, which is removed, should have gone longer than `delay` ago by the age of the configuration.
@@ -196,11 +198,18 @@ mod tests {
             (29, Schedule, Succeeded, true),
         ] {
             let launch = launch(days, kind, status);
-            assert_eq!(rules.may_remove(&launch, &schedule), is_removed, "{launch:?}");
+            assert_eq!(
+                rules.may_remove(&launch, &schedule),
+                is_removed,
+                "{launch:?}"
+            );
         }
         // A schedule with few launches keeps all; a removed schedule keeps none.
         let old = launch(1, Schedule, Succeeded);
-        let few = ScheduleRule { own_age: None, newest: Some(NewestSlots::default()) };
+        let few = ScheduleRule {
+            own_age: None,
+            newest: Some(NewestSlots::default()),
+        };
         assert!(!rules.may_remove(&old, &few));
         assert!(rules.may_remove(&old, &ScheduleRule::default()));
     }
@@ -210,7 +219,10 @@ mod tests {
         use LaunchKind::Schedule;
         use LaunchStatus::{Failed, Running, Skipped, Succeeded};
         let rules = rules(Needed::default(), false);
-        let own = |days| ScheduleRule { own_age: Some(DAY * days), ..newest(100, 100, 100) };
+        let own = |days| ScheduleRule {
+            own_age: Some(DAY * days),
+            ..newest(100, 100, 100)
+        };
         for (days, own_days, status, is_removed) in [
             (90, 20, Succeeded, false),
             (80, 20, Succeeded, true),
@@ -219,7 +231,11 @@ mod tests {
             (1, 1, Running, false),
         ] {
             let launch = launch(days, Schedule, status);
-            assert_eq!(rules.may_remove(&launch, &own(own_days)), is_removed, "{launch:?}");
+            assert_eq!(
+                rules.may_remove(&launch, &own(own_days)),
+                is_removed,
+                "{launch:?}"
+            );
         }
     }
 
@@ -227,7 +243,10 @@ mod tests {
     fn what_others_need_stays_also_when_the_record_is_too_large() {
         let launch = launch(1, LaunchKind::Schedule, LaunchStatus::Succeeded);
         let backfill = BackfillId::new(day(1));
-        let filled = OldLaunch { backfill_id: Some(backfill), ..launch.clone() };
+        let filled = OldLaunch {
+            backfill_id: Some(backfill),
+            ..launch.clone()
+        };
         let none = rules(Needed::default(), true);
         assert!(none.is_candidate(&launch) && none.is_candidate(&filled));
         let needed = rules(
@@ -238,7 +257,11 @@ mod tests {
             true,
         );
         assert!(!needed.is_candidate(&launch) && !needed.is_candidate(&filled));
-        let young = OldLaunch { status: LaunchStatus::Running, finished_at: None, ..launch };
+        let young = OldLaunch {
+            status: LaunchStatus::Running,
+            finished_at: None,
+            ..launch
+        };
         assert!(!none.is_candidate(&young));
     }
 }
