@@ -312,7 +312,8 @@ async fn calls_go_before_their_launches(test: TestDb) {
     let running = claim_all(&mut tx, host.engine.host(), at(20))
         .await
         .remove(0);
-    let recorded = runs::record_tasks(&mut tx, running.run_id, running.fence, &[task_run("a", 1)]);
+    let calls = [task_run("a", 1)];
+    let recorded = runs::record_tasks(&mut tx, running.run_id, running.fence, &calls);
     assert!(recorded.await.unwrap());
     tx.commit().await.unwrap();
     let removed = host.remove_old(at(DAY_S + 100)).await;
