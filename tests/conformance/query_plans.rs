@@ -45,6 +45,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("FROM lost_run WHERE launch_id = $1", "lost_run_"),
     ("FROM launch WHERE decided_at >= $1", "launch_decided"),
     ("FROM event ORDER BY at DESC", "event_at"),
+    ("FROM event WHERE at < $1 ORDER BY at", "event_at"),
     (
         "status = 'queued' AND fire_time <= $1",
         "launch_queued_fire",
