@@ -13,8 +13,9 @@
 //! slot: so a pass reads only launches of slots before the least age.
 
 mod decision;
+mod pass;
+mod rest;
 
-use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -22,66 +23,28 @@ use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::{EngineError, Result};
 use crate::service::{Next, Service};
-use crate::settings::RetentionLimits;
-use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_model::text::size_text;
-use campanile_schedule::policy::{Policies, Policy};
 use campanile_store::events::{self, EventKind};
-use campanile_store::retention::{self, NewestSlots, OldLaunch, SchedulePolicies};
+use campanile_store::retention::{self, CalledLaunch, OldLaunch};
 use campanile_store::{DbError, Tx, hosts, schedules, size};
-use decision::{Needed, Rules, ScheduleRule};
+pub use pass::Removed;
+use pass::{BEHIND, FIRST, INTERVAL, Pass, ScheduleCursor, Stage, ever, interval, own_age};
+use rest::remove_rest;
 
 /// The rows of a page.
 const PAGE: i64 = 2_048;
 /// The schedules of a page.
 const SCHEDULES_PAGE: i64 = 256;
-/// The events, hosts and artifacts of one transaction.
-const BATCH: i64 = 256;
 /// The launches of one transaction, at most.
 const LAUNCHES_MAX: usize = 256;
 /// A transaction that takes longer makes the next one smaller.
 const TRANSACTION_MAX: Duration = Duration::from_millis(10);
-/// The pause after a page, in times of what the page took.
-const PAUSE: u32 = 4;
-/// The same while the record is behind its ages by [`BEHIND`], or larger than it may be.
-const PAUSE_BEHIND: u32 = 1;
-/// The same while launches are late; besides, the pause is at least [`PAUSE_LATE_MIN`].
-const PAUSE_LATE: u32 = 16;
-const PAUSE_LATE_MIN: Duration = Duration::from_millis(500);
-const BEHIND: Duration = Duration::from_secs(600);
 /// A slot that is undecided for longer is late.
 const LATE: Duration = Duration::from_secs(1);
-/// The time from one pass to the next, at least; less when an age is shorter than ten times that.
-const INTERVAL: Duration = Duration::from_secs(60);
-/// The same while the record is larger than it may be.
-const INTERVAL_OVER_SIZE: Duration = Duration::from_secs(10);
-/// The time from one pass to the next, in times of what it took to read rows that stay.
-const INTERVAL_PER_READ: u32 = 10;
 /// The pause after an error.
 const ERROR_PAUSE: Duration = Duration::from_secs(60);
-/// An id before that of any launch.
-const FIRST: LaunchId = LaunchId::FIRST;
-/// Health reports a schedule as failing by so many launches; see `audit.rs`.
-const OUTCOMES_MIN: u32 = 3;
-/// The schedules whose newest launches are remembered during a pass.
-const SCHEDULES_MAX: usize = 100_000;
-/// A host decides no launch whose slot is later than the host's end by more: the difference of two clocks.
-const CLOCK_MARGIN: Duration = Duration::from_secs(3_600);
-
-/// What retention removed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Removed {
-    pub launches: usize,
-    /// Launches of which the calls were removed, and that stay.
-    pub calls: usize,
-    pub events: u64,
-    pub backfills: u64,
-    pub hosts: usize,
-    /// Artifacts whose bytes were removed.
-    pub artifacts: usize,
-}
 
 /// The service that removes what is old.
 pub(crate) struct Retention {
@@ -92,39 +55,6 @@ pub(crate) struct Retention {
     /// Whether the record was larger than it may be at the last pass, and whether the log says that nothing helps.
     was_over_size: bool,
     is_stuck: bool,
-}
-
-/// One pass over the record.
-struct Pass {
-    stage: Stage,
-    /// How many launches are still to be removed whatever their age, because the record is too large.
-    excess: usize,
-    /// The schedules that were looked up.
-    schedules: HashMap<ScheduleId, ScheduleRule>,
-    /// What it took to read rows that stay.
-    read: Duration,
-    is_behind: bool,
-    removed: Removed,
-}
-
-/// What a pass does next. A page begins after the row that `after` names.
-enum Stage {
-    Calls { after: LaunchId },
-    Launches { after: LaunchId },
-    Schedules(ScheduleCursor),
-    Rest,
-    Done,
-}
-
-/// The place of a pass among the schedules that have an age of their own.
-struct ScheduleCursor {
-    /// The last schedule that was read.
-    after: ScheduleId,
-    is_last_page: bool,
-    /// Those with an age of their own. The last one is next.
-    todo: Vec<ScheduleId>,
-    /// The last launch of the next one that was read, after its slot.
-    launch: (Timestamp, LaunchId),
 }
 
 impl Default for Retention {
@@ -276,6 +206,12 @@ impl Retention {
         let old = page.iter().filter(|launch| is_old(launch.finished_at));
         let old: Vec<LaunchId> = old.map(|launch| launch.id).collect();
         pass.count_read(begun.elapsed(), page.len(), old.len());
+        let is_behind = |launch: &CalledLaunch| {
+            launch
+                .finished_at
+                .is_some_and(|at| at.plus(BEHIND) < before)
+        };
+        pass.is_behind = page.iter().any(is_behind);
         let mut left = old.as_slice();
         while !left.is_empty() {
             let (batch, more) = left.split_at(self.batch.min(left.len()));
@@ -458,17 +394,6 @@ impl Excess {
     }
 }
 
-impl ScheduleCursor {
-    fn first() -> ScheduleCursor {
-        ScheduleCursor {
-            after: ScheduleId::FIRST,
-            is_last_page: false,
-            todo: Vec::new(),
-            launch: (ever(), FIRST),
-        }
-    }
-}
-
 /// Read the next page of schedules; return those with an age of their own.
 async fn next_schedules(ctx: &Ctx, after: ScheduleId) -> Result<ScheduleCursor> {
     let mut tx = ctx.db.read().await?;
@@ -480,211 +405,4 @@ async fn next_schedules(ctx: &Ctx, after: ScheduleId) -> Result<ScheduleCursor> 
         todo: own.map(|row| row.id).collect(),
         ..ScheduleCursor::first()
     })
-}
-
-fn policies_of(row: &SchedulePolicies) -> Option<Policies> {
-    stored_json(Some(&row.policies))
-}
-
-/// Return the age of the schedule's own policy; none without it.
-///
-/// It is never shorter than what recovery and catch-up look back.
-fn own_age(ctx: &Ctx, row: &SchedulePolicies) -> Option<Duration> {
-    // Most schedules have no such policy, and need not be parsed.
-    let policies = row.policies.contains(Policy::Retention.as_str());
-    let policies = policies.then(|| policies_of(row)).flatten()?;
-    let window = policies.catchup_window;
-    let window = window.unwrap_or(ctx.settings.late.catchup_window);
-    let least = window.max(ctx.settings.recovery.age_max);
-    policies.retention.map(|age| age.max(least))
-}
-
-/// Remove what is neither a launch nor part of one.
-async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp) -> Result {
-    let limits = &ctx.settings.retention;
-    if let Some(age) = limits.events {
-        removed.events += remove_events(ctx, now.minus(age)).await?;
-    }
-    if let Some(age) = limits.artifacts {
-        removed.artifacts += remove_artifacts(ctx, now.minus(age), now).await?;
-    }
-    let Some(age) = limits.greatest_age() else {
-        return Ok(());
-    };
-    let before = now.minus(age);
-    let mut tx = ctx.db.write().await?;
-    retention::remove_package_days(&mut tx, before.day()).await?;
-    removed.backfills += retention::remove_backfills(&mut tx, before).await?;
-    tx.commit().await?;
-    removed.hosts += remove_hosts(ctx, before).await?;
-    Ok(())
-}
-
-async fn remove_events(ctx: &Ctx, before: Timestamp) -> Result<u64> {
-    let mut all = 0;
-    loop {
-        let mut tx = ctx.db.write().await?;
-        let removed = retention::remove_events(&mut tx, before, BATCH).await?;
-        tx.commit().await?;
-        all += removed;
-        if removed < BATCH.unsigned_abs() {
-            return Ok(all);
-        }
-    }
-}
-
-/// Remove the bytes of artifacts that nothing has needed since `since`. Each transaction removes one: it may be large.
-async fn remove_artifacts(ctx: &Ctx, since: Timestamp, now: Timestamp) -> Result<usize> {
-    let mut tx = ctx.db.read().await?;
-    let unused = retention::unused_artifacts(&mut tx, since, BATCH).await?;
-    drop(tx);
-    let mut removed = 0;
-    for digest in unused {
-        let mut tx = ctx.db.write().await?;
-        removed += usize::from(retention::remove_bytes(&mut tx, &digest, now).await?);
-        tx.commit().await?;
-    }
-    Ok(removed)
-}
-
-async fn remove_hosts(ctx: &Ctx, before: Timestamp) -> Result<usize> {
-    let until = LaunchId::first_at(before.plus(CLOCK_MARGIN));
-    let mut tx = ctx.db.read().await?;
-    let hosts = retention::unused_hosts(&mut tx, before, until, BATCH).await?;
-    drop(tx);
-    if hosts.is_empty() {
-        return Ok(0);
-    }
-    let mut tx = ctx.db.write().await?;
-    retention::remove_hosts(&mut tx, &hosts).await?;
-    tx.commit().await?;
-    Ok(hosts.len())
-}
-
-fn ever() -> Timestamp {
-    Timestamp::from_micros(i64::MIN)
-}
-
-impl Pass {
-    fn new(excess: usize) -> Pass {
-        Pass {
-            stage: Stage::Calls { after: FIRST },
-            excess,
-            schedules: HashMap::new(),
-            read: Duration::ZERO,
-            is_behind: false,
-            removed: Removed::default(),
-        }
-    }
-
-    /// Return the launches of a page that are to be removed.
-    async fn old(
-        &mut self,
-        ctx: &Ctx,
-        tx: &mut Tx,
-        page: &[OldLaunch],
-        now: Timestamp,
-    ) -> Result<Vec<OldLaunch>> {
-        let limits = &ctx.settings.retention;
-        let needed = Needed {
-            displacing: HashSet::from_iter(retention::displacing(tx).await?),
-            backfills: HashSet::from_iter(retention::running_backfills(tx).await?),
-        };
-        let over_size = self.excess > 0;
-        let rules = Rules {
-            limits,
-            now,
-            needed,
-            over_size,
-        };
-        let by_schedule = matches!(self.stage, Stage::Schedules(_));
-        let candidates = page.iter();
-        let candidates = candidates.filter(|launch| by_schedule || rules.is_candidate(launch));
-        let candidates: Vec<&OldLaunch> = candidates.collect();
-        let schedules: HashSet<ScheduleId> =
-            candidates.iter().map(|launch| launch.schedule_id).collect();
-        self.look_up(ctx, tx, &Vec::from_iter(schedules)).await?;
-        let old = candidates.into_iter().filter(|launch| {
-            let rule = self.schedules.get(&launch.schedule_id);
-            rule.is_some_and(|rule| rules.may_remove(launch, rule))
-        });
-        let old: Vec<OldLaunch> = old.cloned().collect();
-        self.is_behind = over_size || old.iter().any(|launch| rules.is_behind(launch, BEHIND));
-        Ok(old)
-    }
-
-    /// Look up what applies to the launches of schedules.
-    async fn look_up(&mut self, ctx: &Ctx, tx: &mut Tx, schedules: &[ScheduleId]) -> Result {
-        if self.schedules.len() + schedules.len() > SCHEDULES_MAX {
-            self.schedules.clear();
-        }
-        let unknown = schedules.iter();
-        let unknown = unknown.filter(|schedule| !self.schedules.contains_key(schedule));
-        let unknown: Vec<ScheduleId> = unknown.copied().collect();
-        for row in retention::policies_of(tx, &unknown).await? {
-            let rule = ScheduleRule {
-                own_age: own_age(ctx, &row),
-                newest: match row.deleted_at {
-                    Some(_) => None,
-                    None => Some(newest(ctx, tx, &row).await?),
-                },
-            };
-            self.schedules.insert(row.id, rule);
-        }
-        Ok(())
-    }
-
-    /// Count the time of a page of `rows`, by the share of the rows that stay.
-    fn count_read(&mut self, took: Duration, rows: usize, removed: usize) {
-        let stayed = rows.saturating_sub(removed) as f64 / rows.max(1) as f64;
-        self.read += took.mul_f64(stayed);
-    }
-
-    /// Return how long to wait after a step that took `worked`.
-    fn pause(&self, worked: Duration, is_late: bool) -> Duration {
-        match (is_late, self.is_behind) {
-            (true, _) => (worked * PAUSE_LATE).max(PAUSE_LATE_MIN),
-            (false, true) => worked * PAUSE_BEHIND,
-            (false, false) => worked * PAUSE,
-        }
-    }
-
-    /// Return the time from the end of this pass to the next one.
-    fn interval(&self, limits: &RetentionLimits) -> Duration {
-        if self.excess > 0 {
-            return INTERVAL_OVER_SIZE;
-        }
-        interval(limits).max(self.read * INTERVAL_PER_READ)
-    }
-
-    fn report(&self) {
-        if self.removed == Removed::default() {
-            return;
-        }
-        tracing::info!(
-            launches = self.removed.launches,
-            calls = self.removed.calls,
-            events = self.removed.events,
-            artifacts = self.removed.artifacts,
-            "removed what is older than the ages of [retention]"
-        );
-    }
-}
-
-/// Return the least time from one pass to the next.
-fn interval(limits: &RetentionLimits) -> Duration {
-    let least = limits.least_age().into_iter().chain(limits.logs).min();
-    least.map_or(INTERVAL, |age| (age / 10).min(INTERVAL))
-}
-
-/// Return from which slots on the launches of a schedule stay.
-async fn newest(ctx: &Ctx, tx: &mut Tx, row: &SchedulePolicies) -> Result<NewestSlots, DbError> {
-    // Another version stored the policies: it may need all launches.
-    let Some(policies) = policies_of(row) else {
-        return Ok(NewestSlots::default());
-    };
-    let keep = ctx.settings.retention.keep_last.max(1);
-    let counted = policies.pause_on_failure.unwrap_or_default();
-    let outcomes = keep.max(counted).max(OUTCOMES_MIN);
-    retention::newest_slots(tx, row.id, keep.into(), outcomes.into()).await
 }
