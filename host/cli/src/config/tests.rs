@@ -256,7 +256,7 @@ fn an_error_is_one_sentence_with_file_line_key_and_hint() {
         ),
         (
             "[retention]\nkeep_last = 0",
-            "DIR/campanile.toml:2:1: `retention.keep_last` must be from 1 to 10000, not 0",
+            "DIR/campanile.toml:2:1: `retention.keep_last` must be a whole number from 1 to 10000",
         ),
         (
             "[retention]\nmax_bytes = '1MiB'",
