@@ -107,7 +107,7 @@ fn launches_left_ends_at_zero() {
 }
 
 /// Every policy with a value, as text.
-const WRITTEN: [(Policy, &str); 18] = [
+const WRITTEN: [(Policy, &str); 19] = [
     (Policy::Catchup, "all"),
     (Policy::CatchupWindow, "1h 30m"),
     (Policy::CatchupMax, "7"),
