@@ -16,14 +16,14 @@ use campanile_store::launches::{self, NewLaunch};
 use campanile_store::package_record::{self, DayUse};
 use campanile_store::runs::RunEnd;
 use campanile_store::{
-    FailureKind, HostLock, LaunchStatus, history, hosts, package_versions, removed_launches,
-    retention, runs, schedules, size, stats, task_runs,
+    FailureKind, HostLock, LaunchStatus, Origin, history, hosts, package_versions,
+    removed_launches, retention, runs, schedules, size, stats, task_runs,
 };
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    BYTES, ClaimedRun, PACKAGE, add_schedule, at, claim_all, host, host_id, launch, manual,
-    publish, revision, schedule_id, skipped, task_run,
+    BYTES, ClaimedRun, PACKAGE, at, claim_all, host, host_id, launch, manual, publish, revision,
+    schedule_id, skipped, task_run,
 };
 use crate::sim::host::{loader, settings};
 
@@ -131,10 +131,16 @@ async fn count(test: &TestDb, table: &str) -> String {
         .await
 }
 
+/// Add schedules with a slot each 10 seconds, which no host decides yet.
 async fn add_schedules(test: &TestDb, schedules: u128) {
     let mut tx = test.write().await;
     for number in 1..=schedules {
-        add_schedule(&mut tx, number, 1_000 * DAY_S).await;
+        let mut definition = revision(number);
+        definition.rule.expression = "10s".to_owned();
+        let next = Some(at(1_000 * DAY_S));
+        schedules::insert(&mut tx, &definition, Origin::Operator, next)
+            .await
+            .unwrap();
     }
     tx.commit().await.unwrap();
 }
@@ -268,7 +274,7 @@ async fn the_newest_launches_of_each_schedule_stay(test: TestDb) {
     let mut counting = revision(2);
     counting.policies = r#"{"pause_on_failure":6}"#.to_owned();
     let mut tx = test.write().await;
-    let origin = campanile_store::Origin::Operator;
+    let origin = Origin::Operator;
     schedules::insert(&mut tx, &counting, origin, None)
         .await
         .unwrap();
@@ -337,7 +343,7 @@ async fn a_schedule_may_have_its_own_age(test: TestDb) {
         let mut own = revision(number);
         own.policies = format!(r#"{{"retention":"{age}"}}"#);
         let mut tx = test.write().await;
-        let origin = campanile_store::Origin::Operator;
+        let origin = Origin::Operator;
         schedules::insert(&mut tx, &own, origin, None)
             .await
             .unwrap();
