@@ -3,8 +3,11 @@
 CREATE TABLE artifact (
     digest BYTEA NOT NULL,
     form TEXT NOT NULL,
-    bytes BYTEA NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    bytes BYTEA,
     stored_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    removed_at TIMESTAMP WITH TIME ZONE,
+    CHECK (((bytes IS NULL) = (removed_at IS NOT NULL))),
     PRIMARY KEY (digest)
 );
 CREATE TABLE backfill (
@@ -226,6 +229,23 @@ CREATE TABLE package_version (
     FOREIGN KEY (package) REFERENCES package(name),
     PRIMARY KEY (package, digest)
 );
+CREATE TABLE removed_launches (
+    schedule_id UUID NOT NULL,
+    slot_day BIGINT NOT NULL,
+    decided_day BIGINT NOT NULL,
+    status TEXT NOT NULL,
+    launches BIGINT NOT NULL,
+    slots BIGINT NOT NULL,
+    recovered BIGINT NOT NULL,
+    recoveries BIGINT NOT NULL,
+    settled BIGINT NOT NULL,
+    removed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    hash BYTEA NOT NULL,
+    CHECK ((launches >= 1)),
+    CHECK ((status = ANY (ARRAY['succeeded'::text, 'failed'::text, 'cancelled'::text, 'unknown'::text, 'abandoned'::text, 'skipped'::text]))),
+    PRIMARY KEY (schedule_id, slot_day, decided_day, status)
+);
+CREATE INDEX removed_launches_decided ON removed_launches USING btree (decided_day);
 CREATE TABLE schedule (
     id UUID NOT NULL,
     name TEXT NOT NULL,

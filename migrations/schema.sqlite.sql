@@ -3,8 +3,11 @@
 CREATE TABLE artifact (
     digest BLOB NOT NULL PRIMARY KEY,
     form TEXT NOT NULL,
-    bytes BLOB NOT NULL,
-    stored_at INTEGER NOT NULL
+    size_bytes INTEGER NOT NULL,
+    bytes BLOB,
+    stored_at INTEGER NOT NULL,
+    removed_at INTEGER,
+    CHECK ((bytes IS NULL) = (removed_at IS NOT NULL))
 ) STRICT;
 CREATE TABLE backfill (
     id BLOB NOT NULL PRIMARY KEY,
@@ -195,6 +198,21 @@ CREATE TABLE package_version (
     CHECK ((decision IS NULL) = (decided_by IS NULL)),
     CHECK (decision IS NOT NULL OR note IS NULL)
 ) STRICT;
+CREATE TABLE removed_launches (
+    schedule_id BLOB NOT NULL,
+    slot_day INTEGER NOT NULL,
+    decided_day INTEGER NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
+    launches INTEGER NOT NULL CHECK (launches >= 1),
+    slots INTEGER NOT NULL,
+    recovered INTEGER NOT NULL,
+    recoveries INTEGER NOT NULL,
+    settled INTEGER NOT NULL,
+    removed_at INTEGER NOT NULL,
+    hash BLOB NOT NULL,
+    PRIMARY KEY (schedule_id, slot_day, decided_day, status)
+) STRICT;
+CREATE INDEX removed_launches_decided ON removed_launches (decided_day);
 CREATE TABLE schedule (
     id BLOB NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,

@@ -422,6 +422,18 @@ impl Schedule {
         self.with("pause_on_failure", failures)
     }
 
+    /// Remove launches of the schedule from the record when they ended so long ago, whatever their outcome.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Schedule};
+    /// let schedule = Schedule::every("1m").retention("7days");
+    /// let package = Package::new("probe", "0.1.0").schedule(schedule);
+    /// assert_eq!(package.manifest()["schedules"][0]["retention"], "7days");
+    /// ```
+    pub fn retention(self, age: impl Into<String>) -> Schedule {
+        self.text("retention", age)
+    }
+
     /// Set the context of the schedule's launches, which must be a JSON object.
     ///
     /// ```

@@ -8,9 +8,10 @@
 --
 -- The comment before an index names the functions that need it.
 --
--- The tables that every launch writes have no foreign keys. No row is ever deleted. A row is written in one
--- transaction with the row that it refers to, or after that row was read under a lock. A foreign key would make
--- the database look up, and on Postgres lock, one more row for each row.
+-- The tables that every launch writes have no foreign keys. A row is written in one transaction with the row that
+-- it refers to, or after that row was read under a lock. A foreign key would make the database look up, and on
+-- Postgres lock, one more row for each row. Only retention deletes such rows: a launch in one transaction with its
+-- lost runs and its calls.
 
 -- One row for each `campanile serve` process.
 CREATE TABLE host (
@@ -30,12 +31,16 @@ CREATE TABLE host (
 CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
 
 -- The bytes of every artifact that a launch may need. A launch runs the digest it was
--- decided with, also when the file has changed since.
+-- decided with, also when the file has changed since. Retention removes the bytes of old versions and keeps their rows.
 CREATE TABLE artifact (
     digest BYTEA NOT NULL PRIMARY KEY,
     form TEXT NOT NULL,
-    bytes BYTEA NOT NULL,
-    stored_at TIMESTAMPTZ NOT NULL
+    size_bytes BIGINT NOT NULL,
+    -- None when retention has removed them.
+    bytes BYTEA,
+    stored_at TIMESTAMPTZ NOT NULL,
+    removed_at TIMESTAMPTZ,
+    CHECK ((bytes IS NULL) = (removed_at IS NOT NULL))
 );
 
 CREATE TABLE package (
@@ -284,7 +289,7 @@ CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NU
 -- launches::list
 CREATE INDEX launch_decided ON launch (decided_at);
 
--- A run that was lost before its launch was opened again. Rows are only added.
+-- A run that was lost before its launch was opened again. Rows are added, and deleted with their launch.
 CREATE TABLE lost_run (
     launch_id UUID NOT NULL,
     -- Runs of a launch are numbered from 1.
@@ -300,7 +305,32 @@ CREATE TABLE lost_run (
     PRIMARY KEY (launch_id, number)
 );
 
--- One call of one task that has ended. Rows are only added.
+-- The launches that retention removed: one row for each schedule, day of the slot, day of the decision and status.
+-- A transaction that removes launches changes it, so that statistics stay whole. Rows are never deleted.
+CREATE TABLE removed_launches (
+    schedule_id UUID NOT NULL,
+    -- Days since 1970, in UTC: of the slot, and of the decision.
+    slot_day BIGINT NOT NULL,
+    decided_day BIGINT NOT NULL,
+    status TEXT NOT NULL CHECK (status IN ('succeeded', 'failed', 'cancelled', 'unknown', 'abandoned', 'skipped')),
+    launches BIGINT NOT NULL CHECK (launches >= 1),
+    -- More than the launches where one of them stands for a range of slots.
+    slots BIGINT NOT NULL,
+    -- The launches that were recovered at least once, and all recoveries.
+    recovered BIGINT NOT NULL,
+    recoveries BIGINT NOT NULL,
+    -- The launches for whose slots backfills::slots_to_skip returned them.
+    settled BIGINT NOT NULL,
+    -- When launches were removed last.
+    removed_at TIMESTAMPTZ NOT NULL,
+    -- A chain over the removed launches: the SHA-256 of the hash before in hexadecimal digits, followed by the launch as JSON.
+    hash BYTEA NOT NULL,
+    PRIMARY KEY (schedule_id, slot_day, decided_day, status)
+);
+-- removed_launches::counts
+CREATE INDEX removed_launches_decided ON removed_launches (decided_day);
+
+-- One call of one task that has ended. Rows are added, and deleted by retention, with their launch or before it.
 CREATE TABLE task_run (
     launch_id UUID NOT NULL,
     task TEXT NOT NULL,
@@ -371,7 +401,7 @@ CREATE TABLE backfill (
 -- backfills::running
 CREATE INDEX backfill_running ON backfill (created_at) WHERE status = 'running';
 
--- Changes of hosts, packages, schedules, launches and health. Rows are only added.
+-- Changes of hosts, packages, schedules, launches and health. Rows are added, and deleted by retention.
 CREATE TABLE event (
     id UUID NOT NULL PRIMARY KEY,
     at TIMESTAMPTZ NOT NULL,

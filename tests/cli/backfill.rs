@@ -60,7 +60,7 @@ async fn a_backfill_request_launches_each_slot_once(place: Place) {
     let (site, _host) = site(place, "ok");
     let dry_run = site.json(backfill_args(&["--dry-run"]));
     let expected = json!({
-        "schedule": "daily", "slots": 5, "slots_skipped": 0, "first": FIRST, "last": FIFTH,
+        "schedule": "daily", "slots": 5, "slots_skipped": 0, "slots_removed": 0, "first": FIRST, "last": FIFTH,
     });
     assert_eq!(dry_run, expected);
     assert_eq!(

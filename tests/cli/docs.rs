@@ -83,6 +83,7 @@ pages! {
     late_and_overlapping: "docs/src/guides/late-and-overlapping.md",
     many_hosts: "docs/src/guides/many-hosts.md",
     operating: "docs/src/guides/operating.md",
+    retention: "docs/src/guides/retention.md",
     schedules: "docs/src/guides/schedules.md",
     testing_tasks: "docs/src/guides/testing-tasks.md",
     versions: "docs/src/guides/versions.md",

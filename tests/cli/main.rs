@@ -19,6 +19,7 @@ mod package_policy;
 mod plan;
 mod policies;
 mod refusals;
+mod retention;
 mod rules;
 mod schedules;
 mod schedules_file;

@@ -112,6 +112,11 @@ async fn impossible_states_are_refused(test: TestDb) {
         "DELETE FROM schedule WHERE name = 'schedule-1'",
         "DELETE FROM host",
         "DELETE FROM artifact",
+        // Only an artifact whose bytes were removed has none.
+        "UPDATE artifact SET bytes = NULL",
+        "UPDATE artifact SET removed_at = $T",
+        // Only finished launches are removed.
+        "INSERT INTO removed_launches SELECT schedule_id, 1, 1, 'open', 1, 1, 0, 0, 0, $T, a.digest FROM launch l JOIN artifact a ON l.digest = a.digest LIMIT 1",
         // The change counter has one row.
         "INSERT INTO change (id, counter) VALUES (2, 0)",
         "INSERT INTO change (id, counter) VALUES (1, 0)",
@@ -153,6 +158,8 @@ async fn possible_states_are_accepted(test: TestDb) {
         "UPDATE launch SET kind = 'backfill', backfill_id = schedule_id",
         "UPDATE launch SET last_scheduled_time = $T, slot_count = 2",
         "UPDATE launch SET recoveries = 254, priority = 9",
+        "UPDATE artifact SET bytes = NULL, removed_at = $T",
+        "INSERT INTO removed_launches SELECT schedule_id, 1, 1, 'failed', 1, 1, 0, 0, 0, $T, a.digest FROM launch l JOIN artifact a ON l.digest = a.digest LIMIT 1",
         "INSERT INTO lost_run ($LOST) SELECT id, 1, host_id, started_at, $T, 'gone' FROM launch WHERE status = 'running'",
         "INSERT INTO lost_run ($LOST) SELECT id, 1, host_id, started_at, $T, 'gone' FROM launch WHERE status = 'running';
             INSERT INTO lost_run ($LOST) SELECT launch_id, 2, host_id, started_at, $T, 'gone' FROM lost_run",

@@ -22,6 +22,7 @@ mod query_plans;
 mod random;
 mod record_quota;
 mod recovery;
+mod retention;
 mod round_trips;
 mod rule_texts;
 mod run_context;

@@ -48,6 +48,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("origin IN ('sidecar', 'package')", "schedule_defined"),
     ("FROM launch WHERE decided_at >= $1", "launch_decided"),
     ("FROM event WHERE id < $1", "event_pkey"),
+    ("FROM event WHERE at < $1 ORDER BY at", "event_at"),
     (
         "status = 'queued' AND fire_time <= $1",
         "launch_queued_fire",

@@ -24,6 +24,7 @@ mod hosts;
 mod kills;
 mod outage;
 mod proxy;
+mod retention;
 mod site;
 mod stop;
 

@@ -13,6 +13,7 @@ use clap::Args;
 
 use self::settings::{Entry, YEAR, check_host_name};
 use crate::environment;
+use campanile_engine::RetentionLimits;
 use campanile_engine::secrets::Source;
 use campanile_model::text::{self, size_text};
 use campanile_package::LoadLimits;
@@ -28,7 +29,9 @@ mod own_paths;
 mod secrets;
 mod settings;
 
-pub use settings::{Audit, Files, Host, Late, Packages, Policy, Quota, Recovery, Sandbox, Watch};
+pub use settings::{
+    Audit, Files, Host, Late, Packages, Policy, Quota, Recovery, Retention, Sandbox, Watch,
+};
 
 /// The file in the working directory that is read when no file is named.
 pub const FILE_NAME: &str = "campanile.toml";
@@ -74,6 +77,7 @@ pub struct Config {
     pub recovery: Recovery,
     pub audit: Audit,
     pub late: Late,
+    pub retention: Retention,
     pub packages: Packages,
     pub quota: Quota,
     /// The concurrency groups.
@@ -215,6 +219,21 @@ impl Config {
         }
     }
 
+    /// Return how long the record keeps what has ended.
+    pub fn retention_limits(&self) -> RetentionLimits {
+        let retention = &self.retention;
+        RetentionLimits {
+            succeeded: retention.succeeded,
+            failed: retention.failed,
+            skipped: retention.skipped,
+            logs: retention.logs,
+            events: retention.events,
+            artifacts: retention.artifacts,
+            keep_last: retention.keep_last,
+            max_bytes: retention.max_bytes,
+        }
+    }
+
     /// Return what one load of a package may take.
     pub fn load_limits(&self) -> LoadLimits {
         LoadLimits {
@@ -263,6 +282,26 @@ impl Config {
                 ),
             ));
         }
+        let recovery = read_table(&mut top, "recovery", |table| {
+            let recovery = Recovery::read(table, home)?;
+            recovery.check(table)?;
+            Ok(recovery)
+        })?;
+        let late = read_table(&mut top, "late", |table| {
+            let late = Late::read(table, home)?;
+            if late.catchup_window < late.misfire_grace {
+                return Err(table.error(
+                    "catchup_window",
+                    "is shorter than misfire_grace: every missed slot is later than that, so none would be caught up; write a longer one",
+                ));
+            }
+            Ok(late)
+        })?;
+        let retention = read_table(&mut top, "retention", |table| {
+            let retention = Retention::read(table, home)?;
+            retention.check(table, &recovery, &late)?;
+            Ok(retention)
+        })?;
         let config = Config {
             file: None,
             files,
@@ -274,22 +313,10 @@ impl Config {
             })?,
             watch: read_table(&mut top, "watch", |table| Watch::read(table, home))?,
             limits,
-            recovery: read_table(&mut top, "recovery", |table| {
-                let recovery = Recovery::read(table, home)?;
-                recovery.check(table)?;
-                Ok(recovery)
-            })?,
+            recovery,
             audit: read_table(&mut top, "audit", |table| Audit::read(table, home))?,
-            late: read_table(&mut top, "late", |table| {
-                let late = Late::read(table, home)?;
-                if late.catchup_window < late.misfire_grace {
-                    return Err(table.error(
-                        "catchup_window",
-                        "is shorter than misfire_grace: every missed slot is later than that, so none would be caught up; write a longer one",
-                    ));
-                }
-                Ok(late)
-            })?,
+            late,
+            retention,
             packages: read_table(&mut top, "packages", |table| Packages::read(table, home))?,
             quota: read_table(&mut top, "quota", |table| Quota::read(table, home))?,
             groups: read_groups(&mut top)?,
@@ -332,7 +359,7 @@ impl Config {
     }
 
     /// List the keys of each table.
-    fn entries(&self) -> [(&'static str, Vec<Entry>); 11] {
+    fn entries(&self) -> [(&'static str, Vec<Entry>); 12] {
         let limits = LIMITS.iter().zip(limits::keys()).map(|(spec, help)| {
             let amount = self.limits.get(spec.resource);
             Entry {
@@ -349,6 +376,7 @@ impl Config {
             ("recovery", self.recovery.entries()),
             ("audit", self.audit.entries()),
             ("late", self.late.entries()),
+            ("retention", self.retention.entries()),
             ("packages", self.packages.entries()),
             ("quota", self.quota.entries()),
             ("sandbox", self.sandbox.entries()),

@@ -375,7 +375,7 @@ impl Shapes {
             self.one::<Statistics>("stats"),
             self.one::<Health>("health"),
             self.one::<db::DbStatus>("db migrate"),
-            self.one::<db::DbStatus>("db status"),
+            self.one::<db::status::DbReport>("db status"),
             self.one::<config::ConfigReport>("config default"),
             self.one::<config::ConfigReport>("config check"),
             self.one::<bench::LaunchesReport>("bench launches"),

@@ -283,6 +283,7 @@ pub async fn roll_back(
         );
         return Err(PackageError::refused(message, hint));
     }
+    check_bytes(&name, former)?;
     check_pins(tx, &name, &digest).await?;
     let against = attribution.review(VersionDecision::RolledBack);
     package_versions::block_newer(tx, &name, &digest, against, now).await?;
@@ -454,6 +455,21 @@ fn former<'v>(versions: &'v [Version], active: &ArtifactDigest) -> Option<&'v Ve
         .filter(|version| version.activated_at.is_some() && version.digest != *active)
         .filter(|version| matches!(version.decision, None | Some(VersionDecision::Approved)))
         .max_by_key(|version| version.activated_at)
+}
+
+/// Refuse a version whose bytes retention has removed: no host could run it.
+fn check_bytes(name: &str, version: &Version) -> Result<(), PackageError> {
+    let Some(removed_at) = version.removed_at else {
+        return Ok(());
+    };
+    let digest = version.digest.short();
+    let message = format!(
+        "the database has no bytes of the version {digest} of `{name}` any more: retention removed them at {removed_at}"
+    );
+    let hint = format!(
+        "copy the file of that version into the plugins folder as {name}.wasm; a host that loads it records the bytes again"
+    );
+    Err(PackageError::refused(message, hint))
 }
 
 /// Refuse a version that a host's sidecar excludes with its `sha256`: that host would have none.

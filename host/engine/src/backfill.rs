@@ -29,7 +29,7 @@ use campanile_store::backfills::{self, Backfill, BackfillStep};
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::NewLaunch;
 use campanile_store::schedules::{self, ScheduleState};
-use campanile_store::{BackfillStatus, DbError, Tx, packages};
+use campanile_store::{BackfillStatus, DbError, Tx, packages, removed_launches};
 
 /// How many launches of one backfill may be unfinished at the same time.
 pub const UNFINISHED_MAX: i64 = 100;
@@ -164,6 +164,9 @@ struct SkippedSlots {
     slots: BTreeSet<Timestamp>,
     /// Ranges of slots that a person skipped, each by its first and its last slot.
     ranges: Vec<(Timestamp, Timestamp)>,
+    /// Days (since 1970, in UTC) of slots that succeeded, or that a person skipped, and whose launches were removed. Which
+    /// slots of the day they were is not on record.
+    removed_days: BTreeSet<i64>,
 }
 
 impl SkippedSlots {
@@ -182,6 +185,7 @@ impl SkippedSlots {
         let mut skipped = SkippedSlots {
             slots: state.history.skipped_slots(),
             ranges: Vec::new(),
+            removed_days: BTreeSet::new(),
         };
         for (first, last) in backfills::slots_to_skip(tx, state.id, first, last).await? {
             match first == last {
@@ -189,10 +193,21 @@ impl SkippedSlots {
                 false => skipped.ranges.push((first, last)),
             }
         }
+        let days = removed_launches::settled_days(tx, state.id, first.day(), last.day()).await?;
+        skipped.removed_days.extend(days);
         Ok(skipped)
     }
 
+    /// Whether the slot is skipped only because launches of its day were removed.
+    fn is_by_removal(&self, slot: Timestamp) -> bool {
+        self.contains(slot) && !self.is_on_record(slot)
+    }
+
     fn contains(&self, slot: Timestamp) -> bool {
+        self.is_on_record(slot) || self.removed_days.contains(&slot.day())
+    }
+
+    fn is_on_record(&self, slot: Timestamp) -> bool {
         let holds = |(first, last): &(Timestamp, Timestamp)| (*first..=*last).contains(&slot);
         self.slots.contains(&slot) || self.ranges.iter().any(holds)
     }

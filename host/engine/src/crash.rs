@@ -24,13 +24,23 @@ pub const BACKFILL_POINTS: [&str; 2] = ["before_backfill_commit", "after_backfil
 /// The points around the commit that records a version of a package, active or pending.
 pub const PACKAGE_POINTS: [&str; 2] = ["before_package_commit", "after_package_commit"];
 
+/// The points around the commit that removes old launches.
+pub const RETENTION_POINTS: [&str; 2] = ["before_retention_commit", "after_retention_commit"];
+
 /// Die here, if this is the point that the environment names.
 #[cfg(debug_assertions)]
 pub fn point(name: &str) {
     static CRASH_AT: std::sync::LazyLock<Option<String>> =
         std::sync::LazyLock::new(|| std::env::var("CAMPANILE_CRASH_AT").ok());
     debug_assert!(
-        POINTS.contains(&name) || BACKFILL_POINTS.contains(&name) || PACKAGE_POINTS.contains(&name),
+        [
+            &POINTS[..],
+            &BACKFILL_POINTS,
+            &PACKAGE_POINTS,
+            &RETENTION_POINTS
+        ]
+        .iter()
+        .any(|points| points.contains(&name)),
         "{name} is not among the crash points"
     );
     if CRASH_AT.as_deref() == Some(name) {

@@ -18,6 +18,7 @@
 //! | `lease_keeper`   | the heartbeat and the leases are renewed                              | `LeaseKeeper`   |
 //! | `audit`          | health is watched                                                     | `Auditor`       |
 //! | `next_slots`     | next slots are corrected                                              | `NextSlots`     |
+//! | `retention`      | what is older than the configured ages is removed                     | `Retention`     |
 //! | `folder`         | the plugin folder is followed                                         | `FolderSync`    |
 //! | `schedules_file` | the schedules file is followed                                        | `FollowedFile`  |
 //! | `clock_keeper`   | the database's clock is followed                                      | `ClockKeeper`   |
@@ -68,6 +69,7 @@ mod record_use;
 mod recover;
 mod release;
 mod reported;
+mod retention;
 mod run;
 mod serve;
 mod service;
@@ -90,9 +92,10 @@ use tokio::sync::watch::Receiver;
 pub use decide::Decisions;
 pub use error::EngineError;
 pub use recover::{Recovered, recovery_action};
+pub use retention::Removed;
 pub use schedules_file::FollowedFile;
 pub use serve::Followed;
-pub use settings::{RecoveryLimits, Settings};
+pub use settings::{RecoveryLimits, RetentionLimits, Settings};
 pub use start::StartError;
 pub use work::Work;
 
@@ -244,6 +247,12 @@ impl Engine {
     /// Drop the runs whose lease has expired, or whose grace is over.
     pub fn drop_expired(&self, now: Timestamp) {
         lease_keeper::drop_expired(&self.ctx, now);
+    }
+
+    /// Remove what is older than the ages of the settings, in one pass without pauses. Another host that is live and older
+    /// than this one does it instead.
+    pub async fn remove_old(&self, now: Timestamp) -> Result<Removed> {
+        retention::remove_old(&self.ctx, now).await
     }
 
     /// Scan the plugin folder until every file is loaded, and record and apply what changed.

@@ -20,6 +20,7 @@ use crate::folder::{FolderSync, expect_files, scan_at_start};
 use crate::lease_keeper::LeaseKeeper;
 use crate::next_slots::NextSlots;
 use crate::recover::{Recovery, recover};
+use crate::retention::Retention;
 use crate::run::Executor;
 use crate::schedules_file::{FollowedFile, follow_file};
 use crate::service::{RETRY_PAUSE, Service, within};
@@ -97,6 +98,7 @@ async fn run_services(
     spawn(&mut services, ctx, Recovery, stop);
     spawn(&mut services, ctx, Auditor::default(), stop);
     spawn(&mut services, ctx, NextSlots::default(), stop);
+    spawn(&mut services, ctx, Retention::default(), stop);
     spawn(&mut services, ctx, ChangeWatcher::default(), stop);
     let folder = FolderSync {
         folder: followed.folder,

@@ -26,6 +26,7 @@ pub struct Settings {
     pub recovery: RecoveryLimits,
     pub recovery_interval: Duration,
     pub audit_interval: Duration,
+    pub retention: RetentionLimits,
     /// How long a stopping host waits for its runs.
     pub drain: Duration,
     /// The source of each secret, by its name.
@@ -43,4 +44,48 @@ pub struct RecoveryLimits {
     pub age_max: Duration,
     /// Recoveries of one launch.
     pub attempts_max: i64,
+}
+
+/// How long the record keeps what has ended. Without an age, it keeps it for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetentionLimits {
+    pub succeeded: Option<Duration>,
+    /// Of launches that failed, are unknown or abandoned, or were cancelled.
+    pub failed: Option<Duration>,
+    pub skipped: Option<Duration>,
+    /// Of what the calls of tasks wrote. The launch stays.
+    pub logs: Option<Duration>,
+    pub events: Option<Duration>,
+    /// Of the bytes of versions, from when another version replaced them.
+    pub artifacts: Option<Duration>,
+    /// So many of the newest launches of each schedule stay, whatever their age. At least 1.
+    pub keep_last: u32,
+    /// The greatest size of the record in bytes. Past it, the oldest launches are removed before their age.
+    pub max_bytes: Option<u64>,
+}
+
+impl RetentionLimits {
+    /// Keep everything for ever.
+    pub const FOR_EVER: RetentionLimits = RetentionLimits {
+        succeeded: None,
+        failed: None,
+        skipped: None,
+        logs: None,
+        events: None,
+        artifacts: None,
+        keep_last: 1,
+        max_bytes: None,
+    };
+
+    /// Return the least age at which a launch is removed; none when all are kept for ever.
+    pub fn least_age(&self) -> Option<Duration> {
+        let ages = [self.succeeded, self.failed, self.skipped];
+        ages.into_iter().flatten().min()
+    }
+
+    /// Return the age at which launches of every outcome are removed; none when some are kept for ever.
+    pub fn greatest_age(&self) -> Option<Duration> {
+        let ages = [self.succeeded?, self.failed?, self.skipped?];
+        ages.into_iter().max()
+    }
 }

@@ -43,9 +43,19 @@ impl Timestamp {
         self.0.div_euclid(DAY_MICROS)
     }
 
+    /// Return the beginning of a day, in UTC.
+    pub fn of_day(day: i64) -> Timestamp {
+        Timestamp::from_micros(day.saturating_mul(DAY_MICROS))
+    }
+
+    /// Return the date in UTC, such as `2026-11-21`.
+    pub fn date_text(self) -> String {
+        self.to_chrono().format("%Y-%m-%d").to_string()
+    }
+
     /// Return the next midnight in UTC.
     pub fn next_day(self) -> Timestamp {
-        Timestamp::from_micros((self.day() + 1).saturating_mul(DAY_MICROS))
+        Timestamp::of_day(self.day() + 1)
     }
 
     /// Return the instant `duration` later.

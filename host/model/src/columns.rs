@@ -14,7 +14,7 @@ use sqlx::postgres::{PgHasArrayType, PgTypeInfo};
 use sqlx::{ColumnIndex, Database, Decode, Encode, FromRow, Postgres, Row, Sqlite, Type};
 
 use crate::clock::Timestamp;
-use crate::ids::{ArtifactDigest, InputHash, LaunchId, LaunchKind, RunId};
+use crate::ids::{ArtifactDigest, ChainHash, InputHash, LaunchId, LaunchKind, RunId};
 use crate::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::status::{
     BackfillStatus, Decision, EndReason, EventKind, FailureKind, LaunchStatus, Origin, OrphanCause,
@@ -125,7 +125,7 @@ macro_rules! sha256_column {
     )*};
 }
 
-sha256_column!(ArtifactDigest, InputHash);
+sha256_column!(ArtifactDigest, ChainHash, InputHash);
 
 /// The launch and the number of a run.
 impl<'r, R: Row> FromRow<'r, R> for RunId

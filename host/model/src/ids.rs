@@ -140,6 +140,9 @@ impl LaunchKind {
 }
 
 impl LaunchId {
+    /// An id before that of any launch.
+    pub const FIRST: LaunchId = LaunchId(Uuid::nil());
+
     /// The namespace of launch ids. It must never change: past slots would be launched again.
     const NAMESPACE: Uuid = Uuid::from_u128(0x6f1d_2a8e_53b4_4c07_9e11_ca3b_a211_e001);
 
@@ -173,6 +176,25 @@ impl LaunchId {
         // The id of a backfill begins with its time in milliseconds, 48 bits.
         let [a, b, c, d, e, ..] = *backfill.0.as_bytes();
         LaunchId::from_parts([a, b, c, d, e], &name)
+    }
+
+    /// Return about when the slot of the launch was, up to 256 ms too early. Of a launch of a backfill, when that was requested.
+    pub fn slot(self) -> Timestamp {
+        let mut millis = [0; 8];
+        millis[2..7].copy_from_slice(&self.0.as_bytes()[..5]);
+        let millis = i64::from_be_bytes(millis);
+        Timestamp::from_micros(millis.saturating_mul(1_000))
+    }
+
+    /// Return an id that no launch has: ids of launches of slots before `time` are smaller, all others are greater.
+    ///
+    /// An id holds its time in units of 256 ms, so launches up to 255 ms before `time` count as later ones.
+    pub fn first_at(time: Timestamp) -> LaunchId {
+        let millis = u64::try_from(time.micros() / 1_000).unwrap_or(0);
+        let [_, _, time @ .., _] = millis.to_be_bytes();
+        let mut bytes = [0; 16];
+        bytes[..5].copy_from_slice(&time);
+        LaunchId(Uuid::from_bytes(bytes))
     }
 
     fn from_parts(time: [u8; 5], name: &[u8]) -> LaunchId {
@@ -246,6 +268,25 @@ sha256_newtype! {
 sha256_newtype! {
     /// The SHA-256 of what a run uses besides its code, in lower-case hexadecimal.
     InputHash
+}
+
+sha256_newtype! {
+    /// The end of a chain of SHA-256 over rows of the record that were removed, in lower-case hexadecimal.
+    ChainHash
+}
+
+impl ChainHash {
+    /// Return the end of the chain `before`, or of a new chain, after `row`.
+    pub fn after(before: Option<&ChainHash>, row: &str) -> ChainHash {
+        let before = before.map_or("", |before| &before.0);
+        ChainHash(sha256(format!("{before}{row}").as_bytes()))
+    }
+}
+
+impl fmt::Debug for ChainHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl InputHash {
@@ -323,6 +364,10 @@ mod tests {
         let backfill = BackfillId::new(later);
         let filled = LaunchId::of_backfill(schedule, slot, backfill);
         assert_eq!(filled.0.as_bytes()[..5], of(later).0.as_bytes()[..5]);
+
+        assert!(LaunchId::first_at(slot) < of(slot) && LaunchId::first_at(later) > of(slot));
+        assert!(LaunchId::first_at(later) < filled);
+        assert!(of(slot).slot() <= slot && slot.since(of(slot).slot()).as_millis() < 256);
 
         let runs = [1, 2, 255].map(|number| RunId::of(of(slot), number));
         assert!(runs.is_sorted());

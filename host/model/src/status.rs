@@ -168,6 +168,8 @@ words! {
         BackfillDone => "backfill_done",
         /// A backfill was cancelled.
         BackfillCancelled => "backfill_cancelled",
+        /// The record exceeds `max_bytes`, so launches are removed before their age; or it does not any more.
+        RecordSizeChanged => "record_size_changed",
         /// The result of the health check changed.
         HealthChanged => "health_changed",
     }

@@ -353,6 +353,24 @@ impl<'d> Section<'d> {
         self.quoted(key, expected, |text| duration_within(text, least, most))
     }
 
+    /// Read a duration as [`Section::duration`] does, or `word`, which gives `None` inside.
+    pub fn duration_or(
+        &mut self,
+        key: &'static str,
+        word: &str,
+        least: Duration,
+        most: Duration,
+    ) -> Result<Option<Option<Duration>>, Error> {
+        let expected =
+            format!("a duration in quotes with a unit, such as \"30days\", or \"{word}\"");
+        self.quoted(key, &expected, |text| match text == word {
+            true => Ok(None),
+            false => duration_within(text, least, most)
+                .map(Some)
+                .map_err(|what| format!("{what}; or write \"{word}\"")),
+        })
+    }
+
     /// Read a number of bytes such as `"64MiB"`, from `least` to `most`.
     pub fn size(&mut self, key: &'static str, least: u64, most: u64) -> Result<Option<u64>, Error> {
         let expected = "a size in quotes with a unit, such as \"64MiB\"";

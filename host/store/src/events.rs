@@ -1,4 +1,4 @@
-//! Events: changes of hosts, packages, schedules and launches. Rows are only added.
+//! Events: changes of hosts, packages, schedules and launches. Rows are added, and deleted by retention.
 
 use serde::Serialize;
 use sqlx::FromRow;

@@ -14,7 +14,8 @@
 //! 5. `lock.rs`: a file lock on SQLite, an advisory lock on Postgres;
 //! 6. `error.rs`: what error codes mean;
 //! 7. `buckets.rs`: how long a statement waits for a locked bucket;
-//! 8. `url.rs`: the two kinds of address.
+//! 8. `url.rs`: the two kinds of address;
+//! 9. `size.rs`: how large the tables are.
 
 // Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -44,10 +45,13 @@ pub mod packages;
 #[doc(hidden)]
 pub mod probe;
 pub mod recovery;
+pub mod removed_launches;
 pub mod results;
+pub mod retention;
 pub mod runs;
 pub mod schedules;
 pub mod sidecars;
+pub mod size;
 pub mod stats;
 pub mod task_runs;
 

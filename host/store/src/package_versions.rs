@@ -16,6 +16,8 @@ pub struct Version {
     /// `typed_component` or `core_module_with_wit`.
     pub form: String,
     pub size_bytes: i64,
+    /// When retention removed the bytes; none while the database has them.
+    pub removed_at: Option<Timestamp>,
     /// JSON.
     #[serde(skip)]
     pub manifest: String,
@@ -85,7 +87,7 @@ statements! {
 
     /// Return all versions of a package, in the order in which they were first seen.
     pub async fn of_package(package: &str) -> Vec<Version> = rows
-        "SELECT v.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, v.manifest,
+        "SELECT v.digest, a.form, a.size_bytes, a.removed_at, v.manifest,
             v.first_seen_at, v.activated_at, v.decision, v.decided_at, v.decided_by, v.note, v.signature
         FROM package_version v JOIN artifact a ON a.digest = v.digest
         WHERE v.package = $1 ORDER BY v.first_seen_at, v.digest";

@@ -95,9 +95,10 @@ pub struct LoadedPackage<'a> {
 }
 
 statements! {
-    // Replaces bytes that were altered in the database.
-    const KEEP_ARTIFACT: &str = "INSERT INTO artifact (digest, form, bytes, stored_at) VALUES ($1, $2, $3, $4)
-        ON CONFLICT (digest) DO UPDATE SET bytes = excluded.bytes WHERE artifact.bytes <> excluded.bytes";
+    // Replaces bytes that were altered in the database, and brings back bytes that retention removed.
+    const KEEP_ARTIFACT: &str = "INSERT INTO artifact (digest, form, size_bytes, bytes, stored_at) VALUES ($1, $2, $3, $4, $5)
+        ON CONFLICT (digest) DO UPDATE SET bytes = excluded.bytes, stored_at = excluded.stored_at, removed_at = NULL
+        WHERE artifact.bytes IS DISTINCT FROM excluded.bytes";
     const LOCK: &str = "UPDATE package SET name = name WHERE name = $1";
     const PUBLISH: &str = "UPDATE package SET digest = $2, manifest = $3, loaded_at = $4, missing_since = NULL,
             pending_digest = NULL, pending_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL WHERE name = $1";
@@ -169,16 +170,16 @@ statements! {
 
     /// Return all packages, or the one called `name`.
     pub async fn list(name: Option<&str>) -> Vec<PackageRow> = rows
-        "SELECT p.name, p.digest, a.form, CAST(length(a.bytes) AS BIGINT) AS size_bytes, p.manifest,
+        "SELECT p.name, p.digest, a.form, a.size_bytes, p.manifest,
             p.loaded_at, p.grants, p.pending_digest, p.pending_since, v.decision AS pending_decision, p.missing_since,
             p.rejection, p.rejected_at, p.loading_since
         FROM package p LEFT JOIN artifact a ON a.digest = p.digest
         LEFT JOIN package_version v ON v.package = p.name AND v.digest = p.pending_digest
         WHERE p.name = $1 OR $1 IS NULL ORDER BY p.name";
 
-    /// Return the bytes of an artifact, if a host ever loaded it.
+    /// Return the bytes of an artifact, if a host ever loaded it and retention has not removed them.
     pub async fn artifact(digest: &ArtifactDigest) -> Option<Vec<u8>> = value
-        "SELECT bytes FROM artifact WHERE digest = $1";
+        "SELECT bytes FROM artifact WHERE digest = $1 AND bytes IS NOT NULL";
 
     /// Return the digests to which sidecars pin a package, each after the name of the live host that has the sidecar.
     pub async fn pins(name: &str) -> Vec<(String, String)> = rows
@@ -229,7 +230,16 @@ pub async fn keep_sidecar(
 
 async fn keep(tx: &mut Tx, package: &LoadedPackage<'_>, now: Timestamp) -> Result {
     let digest = package.digest;
-    run!(tx, KEEP_ARTIFACT, digest, package.form, package.bytes, now)?;
+    let size_bytes = i64::try_from(package.bytes.len()).unwrap_or(i64::MAX);
+    run!(
+        tx,
+        KEEP_ARTIFACT,
+        digest,
+        package.form,
+        size_bytes,
+        package.bytes,
+        now
+    )?;
     let (name, manifest) = (package.name, package.manifest);
     package_versions::add(tx, name, digest, manifest, package.signature, now).await
 }

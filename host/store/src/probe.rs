@@ -5,8 +5,8 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 use super::sql::on;
 use super::{
     Result, Tx, backfills, buckets, changes, claims, events, history, hosts, launches, overlap,
-    package_record, package_versions, packages, recovery, results, runs, schedules, sidecars,
-    stats, task_runs,
+    package_record, package_versions, packages, recovery, removed_launches, results, retention,
+    runs, schedules, sidecars, size, stats, task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -50,10 +50,13 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         package_record::STATEMENTS,
         packages::STATEMENTS,
         recovery::STATEMENTS,
+        removed_launches::STATEMENTS,
         results::STATEMENTS,
+        retention::STATEMENTS,
         runs::STATEMENTS,
         schedules::STATEMENTS,
         sidecars::STATEMENTS,
+        size::STATEMENTS,
         stats::STATEMENTS,
         task_runs::STATEMENTS,
     ];

@@ -1,13 +1,18 @@
 //! Counts of launches, and the numbers that decide about health.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::statements;
+use super::removed_launches::{self, RemovedCounts};
+use super::sql::{one_row, statements};
+use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
+use campanile_model::status::LaunchStatus;
 
-/// Counts of launches decided at or after a given time.
+/// Counts of launches decided at or after a given time, also of those that retention has removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct Counts {
     /// Decisions to launch.
@@ -55,9 +60,7 @@ pub struct ActiveRun {
 }
 
 statements! {
-    /// Count the launches decided since `since`.
-    pub async fn counts(since: Timestamp) -> Counts = one_row
-        "SELECT
+    const COUNTS: &str = "SELECT
             count(*) FILTER (WHERE status <> 'skipped') AS launches,
             count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
             count(*) FILTER (WHERE status = 'failed') AS failed,
@@ -171,4 +174,44 @@ statements! {
     /// Return the runs of all schedules that have not ended.
     pub async fn active_runs() -> Vec<ActiveRun> = rows
         "SELECT id AS launch_id, started_at, retry_at FROM launch WHERE status IN ('running', 'waiting')";
+}
+
+/// Count the launches decided since `since`.
+///
+/// Launches that retention removed are included, of the days (in UTC) that begin at `since` or later.
+pub async fn counts(tx: &mut Tx, since: Timestamp) -> Result<Counts> {
+    let mut counts: Counts = one_row!(tx, COUNTS, since)?;
+    let first_day = since.minus(Duration::from_micros(1)).day() + 1;
+    for removed in removed_launches::counts(tx, first_day).await? {
+        counts.add(&removed);
+    }
+    Ok(counts)
+}
+
+impl Counts {
+    fn add(&mut self, removed: &RemovedCounts) {
+        let launches = removed.launches;
+        self.recovered += removed.recovered;
+        self.recovery_attempts += removed.recoveries;
+        if removed.status == LaunchStatus::Skipped {
+            self.skipped += removed.slots;
+            return;
+        }
+        self.launches += launches;
+        match removed.status {
+            LaunchStatus::Succeeded => {
+                self.succeeded += launches;
+                self.recovery_successes += removed.recovered;
+            }
+            LaunchStatus::Failed => {
+                self.failed += launches;
+                self.recovery_failures += removed.recovered;
+            }
+            LaunchStatus::Cancelled => self.cancelled += launches,
+            LaunchStatus::Unknown => self.unknown += launches,
+            LaunchStatus::Abandoned => self.abandoned += launches,
+            // Only finished launches are removed.
+            _ => {}
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Task runs: the calls of tasks inside runs. Rows are only added.
+//! Task runs: the calls of tasks inside runs. Rows are added, and deleted by retention.
 
 use serde::Serialize;
 use sqlx::FromRow;

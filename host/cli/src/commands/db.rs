@@ -1,5 +1,7 @@
 //! `campanile db`: the database's tables.
 
+pub(crate) mod status;
+
 use clap::Subcommand;
 use serde::Serialize;
 
@@ -11,7 +13,7 @@ use campanile_store::{Db, MigrationState};
 pub(crate) enum DbCommand {
     /// Bring the tables up to this version; create a SQLite file that does not exist
     Migrate,
-    /// Show which migrations the database has; exit code 1 when one is missing
+    /// Show which migrations the database has, its size, and what retention will remove; exit code 1 when a migration is missing
     Status,
 }
 
@@ -38,20 +40,26 @@ impl Record for MigrationState {
     const LIST: &'static str = "version name applied";
 }
 
+impl DbStatus {
+    async fn read(db: &Db) -> Result<DbStatus> {
+        let migrations = db.migrations().await?;
+        Ok(DbStatus {
+            database: db.url().to_string(),
+            current: migrations.iter().all(|migration| migration.applied),
+            migrations,
+        })
+    }
+}
+
 impl DbCommand {
     pub async fn run(self, common: &Common) -> Result {
         let url = common.config()?.files.database;
         let db = match self {
             DbCommand::Migrate => Db::open_and_migrate(&url).await?,
-            DbCommand::Status => Db::open(&url).await?,
+            DbCommand::Status => return status::run(common, &Db::open(&url).await?).await,
         };
-        let migrations = db.migrations().await?;
+        let status = DbStatus::read(&db).await?;
         crate::close(&db).await;
-        let status = DbStatus {
-            database: db.url().to_string(),
-            current: migrations.iter().all(|migration| migration.applied),
-            migrations,
-        };
         common.print(&status)?;
         output::check(status.current)
     }

@@ -7,14 +7,15 @@ use std::str::FromStr;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::output::{self, Record, Result, optional, refused};
+use crate::output::{self, Failure, Record, Result, optional, refused};
 use crate::{Common, Limit};
 use campanile_engine::schedule_admin;
+use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
-use campanile_store::Tx;
 use campanile_store::history::{self, DecidedLaunch};
 use campanile_store::launches::{self, LaunchRow};
 use campanile_store::runs::RunRow;
+use campanile_store::{Tx, removed_launches};
 
 #[derive(Subcommand)]
 pub(crate) enum Launch {
@@ -96,12 +97,61 @@ where
     ) -> Result {
         if let (Some(name), true) = (&self.schedule, rows.is_empty()) {
             // A removed schedule is still known by its launches.
-            if launches::list_of(tx, name, None, 1).await?.is_empty() {
+            let is_known = removed_launches::newest_day_of(tx, name).await?.is_some();
+            if !is_known && launches::list_of(tx, name, None, 1).await?.is_empty() {
                 schedule_admin::find(tx, name).await?;
             }
         }
-        common.print_page(rows, self.limit.limit, id)
+        common.print_page(rows, self.limit.limit, id)?;
+        let is_whole = (rows.len() as i64) < self.limit.limit;
+        match is_whole {
+            true => note_removed(common, tx, self.schedule.as_deref()).await,
+            false => Ok(()),
+        }
     }
+}
+
+/// Return the error that there is no launch `id`, or run of it, on record. It says whether retention may have removed it.
+pub(crate) async fn no_launch(tx: &mut Tx, id: LaunchId) -> Result<Failure> {
+    let missing = refused!("there is no launch {id}");
+    let hint = "`campanile launch list` shows the ids";
+    let day = id.slot().day();
+    let Some(removed) = removed_launches::of_all(tx, day).await? else {
+        return Ok(missing.hint(hint));
+    };
+    Ok(refused!(
+        "the launch {id} is not on record: retention has removed {}, the last at {}",
+        launches_of(removed.launches, day),
+        removed.removed_at
+    )
+    .hint("`campanile stats` counts removed launches; `[retention]` in the configuration sets their ages"))
+}
+
+/// Return `3 launches of 2026-11-21`.
+fn launches_of(launches: i64, day: i64) -> String {
+    let day = Timestamp::of_day(day).date_text();
+    match launches {
+        1 => format!("1 launch of {day}"),
+        n => format!("{n} launches of {day}"),
+    }
+}
+
+/// Say below a list that ended before its limit that retention has removed older launches.
+async fn note_removed(common: &Common, tx: &mut Tx, schedule: Option<&str>) -> Result {
+    if common.json {
+        return Ok(());
+    }
+    let day = match schedule {
+        Some(name) => removed_launches::newest_day_of(tx, name).await?,
+        None => removed_launches::newest_day(tx).await?,
+    };
+    if let Some(day) = day {
+        let day = Timestamp::of_day(day).date_text();
+        output::print_message!(
+            "retention has removed launches that were decided up to {day}; `campanile stats` counts them"
+        );
+    }
+    Ok(())
 }
 
 impl Launch {
@@ -118,8 +168,7 @@ impl Launch {
             }
             Launch::Show { id } => {
                 let Some(decided) = history::launch(&mut tx, id).await? else {
-                    return Err(refused!("there is no launch {id}")
-                        .hint("`campanile launch list` shows the ids"));
+                    return Err(no_launch(&mut tx, id).await?);
                 };
                 let runs = history::runs(&mut tx, id).await?;
                 common.print(&LaunchDetail { decided, runs })

@@ -7,12 +7,14 @@ use bytesize::ByteSize;
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::launch::ListOptions;
+use super::launch::{ListOptions, no_launch};
 use crate::Common;
 use crate::output::{self, Record, Result, refused};
+use campanile_model::clock::Clock;
 use campanile_model::ids::RunId;
 use campanile_model::text::{duration_text, printable_line, printable_lines};
 use campanile_sandbox::{LogLine, Resource, Share, Unit};
+use campanile_store::history;
 use campanile_store::runs::{self, RunRow};
 use campanile_store::task_runs::{self, TaskRun};
 
@@ -121,9 +123,18 @@ impl Run {
             Run::Show { id } | Run::Logs { id } => id,
         };
         let Some(run) = runs::find(&mut tx, id).await? else {
-            return Err(refused!("there is no run {id}").hint("`campanile run list` shows the ids"));
+            return match history::launch(&mut tx, id.launch()).await? {
+                Some(_) => {
+                    Err(refused!("there is no run {id}").hint("`campanile run list` shows the ids"))
+                }
+                None => Err(no_launch(&mut tx, id.launch()).await?),
+            };
         };
-        let tasks = task_runs::of_run(&mut tx, id).await?.into_iter();
+        let tasks = task_runs::of_run(&mut tx, id).await?;
+        if tasks.is_empty() {
+            note_removed_calls(common, &run)?;
+        }
+        let tasks = tasks.into_iter();
         if matches!(self, Run::Show { .. }) {
             let calls = tasks.map(|row| TaskCall {
                 usage: shares(&row.usage),
@@ -151,6 +162,21 @@ impl Run {
         }
         Ok(())
     }
+}
+
+/// Say that retention has removed the calls of a run, if it ended long enough ago.
+fn note_removed_calls(common: &Common, run: &RunRow) -> Result {
+    let Some(age) = common.config()?.retention.logs else {
+        return Ok(());
+    };
+    let removed_at = run.finished_at.map(|finished_at| finished_at.plus(age));
+    if removed_at.is_some_and(|at| at <= Clock::system().now()) {
+        let age = duration_text(age);
+        output::print_message!(
+            "the calls of this run are not on record: retention removes outputs and logs {age} after the end of a launch (`retention.logs`)"
+        );
+    }
+    Ok(())
 }
 
 /// Parse the stored usage of a call: `{"memory":[used, limit], …}`.

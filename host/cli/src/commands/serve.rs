@@ -137,6 +137,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         },
         recovery_interval: config.recovery.interval,
         audit_interval: config.audit.interval,
+        retention: config.retention_limits(),
         drain: config.host.drain,
         secrets: config.secrets.clone(),
         policy: config.package_policy(),

@@ -20,6 +20,16 @@ use campanile_store::DatabaseUrl;
 
 const SECOND: Duration = Duration::from_secs(1);
 const DAY: Duration = Duration::from_secs(24 * 3600);
+/// A month and a year as `humantime` has them, so that defaults are printed as one number.
+const MONTH: Duration = Duration::from_secs(2_630_016);
+const LEAP_YEAR: Duration = Duration::from_secs(31_557_600);
+/// The bounds of the ages in `[retention]`.
+const AGE: (Duration, Duration) = (
+    Duration::from_secs(60),
+    Duration::from_secs(100 * 31_557_600),
+);
+/// How an age is written that never comes.
+const FOR_EVER: &str = "forever";
 pub(super) const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
 /// The most recoveries of a launch.
 const RECOVERIES_MAX: u32 = RunId::NUMBER_MAX as u32 - 1;
@@ -164,6 +174,30 @@ table! {
 }
 
 table! {
+    /// `[retention]`: how long the record keeps what has ended. An age counts from the end; "forever" keeps for ever.
+    Retention {
+        /// The age at which launches that succeeded are removed.
+        succeeded "succeeded": Option<Duration> = Some(30 * DAY), age();
+        /// The age at which launches are removed that failed, are unknown or abandoned, or were cancelled.
+        failed "failed": Option<Duration> = Some(6 * MONTH), age();
+        /// The age at which the decisions to skip a slot are removed.
+        skipped "skipped": Option<Duration> = Some(30 * DAY), age();
+        /// The age at which outputs, logs and usage of the calls of a launch are removed. The launch stays.
+        logs "logs": Option<Duration> = Some(14 * DAY), age();
+        /// The age at which events are removed.
+        events "events": Option<Duration> = Some(LEAP_YEAR), age();
+        /// How long after another version replaced it the bytes of a version of a package are removed.
+        artifacts "artifacts": Option<Duration> = Some(6 * MONTH), age();
+        /// So many of the newest launches of each schedule stay, whatever their age. At least as many stay as the
+        /// schedule's `pause_on_failure` counts.
+        keep_last "keep_last": u32 = 10, number(1, 10_000);
+        /// The greatest size of the record. Past it, the oldest launches are removed before their age. Without it, there is no
+        /// limit.
+        max_bytes "max_bytes": Option<u64> = None, optional_size(64 << 20, 1 << 50), example "\"50GiB\"";
+    }
+}
+
+table! {
     /// `[late]`: the defaults of schedules for late and missed slots.
     Late {
         /// A slot that is later than this counts as missed.
@@ -271,6 +305,69 @@ impl Recovery {
     }
 }
 
+impl Retention {
+    /// Check the ages against each other and against what recovery and catch-up look back.
+    ///
+    /// `recovery.lost_threshold` is shorter than `recovery.max_age`.
+    pub(super) fn check(
+        &self,
+        section: &Section<'_>,
+        recovery: &Recovery,
+        late: &Late,
+    ) -> Result<(), Error> {
+        let ages = [
+            ("succeeded", self.succeeded),
+            ("failed", self.failed),
+            ("skipped", self.skipped),
+        ];
+        let looked_back = [
+            (
+                "recovery.max_age",
+                recovery.max_age,
+                "recovery may still look for such launches",
+            ),
+            (
+                "late.catchup_window",
+                late.catchup_window,
+                "their slots may still be caught up",
+            ),
+        ];
+        for (key, age) in ages {
+            for (other, least, reason) in looked_back {
+                if let Some(age) = age.filter(|age| *age < least) {
+                    let (age, least) = (duration_text(age), duration_text(least));
+                    let what = format_args!(
+                        "is {age}, shorter than `{other}`, which is {least}: {reason}; write at least \"{least}\""
+                    );
+                    return Err(section.error(key, what));
+                }
+            }
+        }
+        self.check_logs(section)
+    }
+
+    /// Refuse an age of logs that no launch reaches.
+    fn check_logs(&self, section: &Section<'_>) -> Result<(), Error> {
+        let ages = [self.succeeded, self.failed, self.skipped];
+        let longest = ages.into_iter().collect::<Option<Vec<Duration>>>();
+        let Some(longest) = longest.and_then(|ages| ages.into_iter().max()) else {
+            return Ok(());
+        };
+        if self.logs.is_some_and(|logs| logs <= longest) {
+            return Ok(());
+        }
+        let (logs, longest) = (age_text(self.logs), duration_text(longest));
+        let what = format_args!(
+            "is {logs}, and every launch is removed with its logs after {longest}: write at most \"{longest}\", or keep launches longer"
+        );
+        Err(section.error("logs", what))
+    }
+}
+
+fn age_text(age: Option<Duration>) -> String {
+    age.map_or_else(|| FOR_EVER.to_owned(), duration_text)
+}
+
 impl Policy {
     /// Refuse to require signatures that no key can make.
     pub(super) fn check(&self, section: &Section<'_>) -> Result<(), Error> {
@@ -297,6 +394,30 @@ fn duration(least: Duration, most: Duration) -> Kind<Duration> {
         )),
         read: Box::new(move |section, key, _| section.duration(key, least, most)),
         toml: |it| Some(duration_text(*it).into()),
+    }
+}
+
+/// An age, or never.
+fn age() -> Kind<Option<Duration>> {
+    let (least, most) = AGE;
+    Kind {
+        name: "duration, or \"forever\"",
+        bounds: Some(format!(
+            "{} to {}",
+            duration_text(least),
+            duration_text(most)
+        )),
+        read: Box::new(move |section, key, _| section.duration_or(key, FOR_EVER, least, most)),
+        toml: |it| Some(age_text(*it).into()),
+    }
+}
+
+fn optional_size(least: u64, most: u64) -> Kind<Option<u64>> {
+    Kind {
+        name: "size",
+        bounds: Some(format!("{} to {}", size_text(least), size_text(most))),
+        read: Box::new(move |section, key, _| Ok(section.size(key, least, most)?.map(Some))),
+        toml: |it| it.map(|bytes| size_text(bytes).into()),
     }
 }
 

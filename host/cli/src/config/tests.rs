@@ -77,6 +77,14 @@ fn the_defaults_are_the_documented_ones() {
     assert_eq!(config.limits, Limits::default());
     assert_eq!(config.recovery.lease, Duration::from_secs(30));
     assert_eq!(config.late.catchup_window, Duration::from_secs(86_400));
+    let shown = config.to_string();
+    for line in [
+        "succeeded = \"30days\"",
+        "failed = \"6months\"",
+        "events = \"1year\"",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
     assert_eq!(config.sandbox_settings().memory_bytes_max, 1 << 30);
     assert_eq!(config.sandbox_settings().calls_max, 256);
 }
@@ -225,6 +233,46 @@ fn an_error_is_one_sentence_with_file_line_key_and_hint() {
         (
             "[recovery]\nmax_age = '5m'",
             "DIR/campanile.toml:2:1: `recovery.max_age` is 5m, and `recovery.lost_threshold` is 5m: it must be longer, or no launch is ever recovered",
+        ),
+        (
+            "[retention]\nsucceeded = '0s'",
+            "DIR/campanile.toml:2:1: `retention.succeeded` must be from \"1m\" to \"100years\", not \"0s\"; or write \"forever\"",
+        ),
+        (
+            "[retention]\nfailed = '-3days'",
+            "DIR/campanile.toml:2:1: `retention.failed` is \"-3days\", which is not a duration: write a number with a unit, such as \"30s\" or \"5m\"; or write \"forever\"",
+        ),
+        (
+            "[retention]\nlogs = '30'",
+            "DIR/campanile.toml:2:1: `retention.logs` is \"30\", which is not a duration: write a number with a unit, such as \"30s\" or \"5m\"; or write \"forever\"",
+        ),
+        (
+            "[retention]\nlogs = 30",
+            "DIR/campanile.toml:2:1: `retention.logs` must be a duration in quotes with a unit, such as \"30days\", or \"forever\", not a number",
+        ),
+        (
+            "[retention]\nsucceded = '3days'",
+            "DIR/campanile.toml:2:1: unknown key `retention.succeded`: did you mean `succeeded`?",
+        ),
+        (
+            "[retention]\nkeep_last = 0",
+            "DIR/campanile.toml:2:1: `retention.keep_last` must be a whole number from 1 to 10000",
+        ),
+        (
+            "[retention]\nmax_bytes = '1MiB'",
+            "DIR/campanile.toml:2:1: `retention.max_bytes` must be from \"64MiB\" to \"1024TiB\", not \"1MiB\"",
+        ),
+        (
+            "[retention]\nlogs = '1year'",
+            "DIR/campanile.toml:2:1: `retention.logs` is 1year, and every launch is removed with its logs after 6months: write at most \"6months\", or keep launches longer",
+        ),
+        (
+            "[retention]\nskipped = '2h'",
+            "DIR/campanile.toml:2:1: `retention.skipped` is 2h, shorter than `recovery.max_age`, which is 1day: recovery may still look for such launches; write at least \"1day\"",
+        ),
+        (
+            "[late]\ncatchup_window = '10days'\n[retention]\nfailed = '5days'\nsucceeded = '12days'",
+            "DIR/campanile.toml:4:1: `retention.failed` is 5days, shorter than `late.catchup_window`, which is 10days: their slots may still be caught up; write at least \"10days\"",
         ),
         (
             "[limits]\nmemory = '2GiB'",

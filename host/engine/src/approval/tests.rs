@@ -144,6 +144,7 @@ fn seen(bytes: &str, activated_at: Option<i64>, decision: Option<VersionDecision
         digest: ArtifactDigest::of(bytes.as_bytes()),
         form: "typed_component".to_owned(),
         size_bytes: bytes.len() as i64,
+        removed_at: None,
         manifest: "{}".to_owned(),
         first_seen_at: at(0),
         activated_at: activated_at.map(at),

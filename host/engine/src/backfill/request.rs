@@ -45,6 +45,9 @@ pub struct BackfillPreview {
     pub last: Timestamp,
     /// Slots that are not launched again.
     pub slots_skipped: u64,
+    /// Those of them that are skipped because retention has removed launches of their days: whether they succeeded is not
+    /// known.
+    pub slots_removed: u64,
 }
 
 /// Return what a backfill would do, without beginning it.
@@ -79,11 +82,12 @@ pub async fn preview(
     let (first_instant, state) = (before.plus(MICROSECOND), &schedule.state);
     let skipped = SkippedSlots::read(tx, state, asked.forced, first_instant, until).await?;
     let mut bounds = None;
-    let (mut count, mut slots_skipped) = (0, 0);
+    let (mut count, mut slots_skipped, mut slots_removed) = (0, 0, 0);
     for slot in rule.slots(before, until) {
         bounds = Some((bounds.map_or(slot, |(first, _)| first), slot));
         count += 1;
         slots_skipped += u64::from(skipped.contains(slot));
+        slots_removed += u64::from(skipped.is_by_removal(slot));
         if count > SLOTS_MAX {
             return Err(ScheduleError::Backfill(format!(
                 "`{name}` has more than {SLOTS_MAX} slots in this span; ask for a shorter one, and for the rest when that is done"
@@ -104,6 +108,7 @@ pub async fn preview(
         first,
         last,
         slots_skipped,
+        slots_removed,
     })
 }
 

@@ -41,6 +41,7 @@ fn batch_of(backfill: &Backfill, succeeded: &[u64], capacity: usize, now: u64) -
     let slots_skipped = SkippedSlots {
         slots: minutes(succeeded.iter().copied()).into_iter().collect(),
         ranges: Vec::new(),
+        removed_days: BTreeSet::new(),
     };
     batch(
         backfill,
@@ -134,6 +135,7 @@ fn a_backfill_launches_no_slot_of_a_skipped_range() {
     let slots_skipped = SkippedSlots {
         slots: BTreeSet::new(),
         ranges: vec![(minute(3), minute(5))],
+        removed_days: BTreeSet::new(),
     };
     let batch = batch(
         &backfill(),

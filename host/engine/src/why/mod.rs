@@ -25,7 +25,7 @@ use campanile_model::text;
 use campanile_model::words;
 use campanile_schedule::rule::{DstAction, LocalOccurrence, Rule, SlotCheck, clock_text};
 use campanile_store::history::DecidedLaunch;
-use campanile_store::{LaunchStatus, Tx};
+use campanile_store::{LaunchStatus, Tx, removed_launches};
 use history::{LaunchTrace, ParsedRevision, ScheduleHistory};
 use moment::ReadableRevision;
 
@@ -85,6 +85,8 @@ words! {
         Outcome => "outcome",
         /// It was skipped for another reason.
         Skipped => "skipped",
+        /// Retention has removed launches of that day.
+        Expired => "expired",
         /// The slot has come, and no decision is recorded.
         Undecided => "undecided",
         /// What comes next.
@@ -236,7 +238,11 @@ async fn at(tx: &mut Tx, history: &ScheduleHistory, instant: Timestamp) -> Resul
     let mut findings = Vec::new();
     let traces = LaunchTrace::read_all(tx, history, instant).await?;
     if !traces.iter().any(|trace| trace.decides(instant)) {
-        findings.extend(moment::without_decision(history, instant));
+        let removed = removed_launches::of_day(tx, history.state.id, instant.day()).await?;
+        findings.extend(match removed {
+            Some(removed) => moment::of_removed_day(history, instant, removed),
+            None => moment::without_decision(history, instant),
+        });
     }
     for trace in traces.iter().filter(|trace| trace.is_about(instant)) {
         findings.extend(launch::chain(history, trace, Some(instant)));

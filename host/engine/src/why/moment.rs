@@ -10,6 +10,7 @@ use crate::schedule_admin::pause_text;
 use campanile_model::clock::Timestamp;
 use campanile_schedule::policy::{Defaults, Policies, SlotEvaluator};
 use campanile_schedule::rule::{Rule, SlotCheck, clock_text};
+use campanile_store::removed_launches::RemovedDay;
 use campanile_store::schedules::Pause;
 
 const UNDECIDED: &str = "its time has come, and no host has decided it yet";
@@ -64,6 +65,35 @@ pub(super) fn without_decision(history: &ScheduleHistory, instant: Timestamp) ->
         let text = "the schedule was added then, and launches no slot before";
         findings.push(Finding::at(FindingKind::Added, state.created_at, text));
     }
+    findings
+}
+
+/// Explain a moment of a day with removed launches: which slot it is, and that its decision is not known any more.
+pub(super) fn of_removed_day(
+    history: &ScheduleHistory,
+    instant: Timestamp,
+    removed: RemovedDay,
+) -> Vec<Finding> {
+    let revision = history.revision_at(instant);
+    let mut findings = Vec::new();
+    if let Ok(readable) = ReadableRevision::new(history, revision) {
+        match readable.misfit(&readable.rule.check_slot(instant)) {
+            Some(misfit) => {
+                let at = Some(instant);
+                findings.push(Finding { at, ..misfit });
+            }
+            None => findings.extend(slot(revision, instant, "")),
+        }
+    }
+    let (launches, were) = match removed.launches {
+        1 => ("1 launch of its slots".to_owned(), "was"),
+        n => (format!("{n} launches of its slots"), "were"),
+    };
+    let text = format!(
+        "of the day {} {launches} {were} removed by retention, so the decision about this moment may be gone",
+        instant.date_text()
+    );
+    findings.push(Finding::at(FindingKind::Expired, removed.removed_at, text));
     findings
 }
 

@@ -30,6 +30,7 @@ impl Policies {
             self.refuse_slot_policies()?;
         }
         self.refuse_short_window()?;
+        self.refuse_short_retention()?;
         self.refuse_backward_span()?;
         self.refuse_without_slots(rule)?;
         self.refuse_long_jitter(rule)
@@ -76,6 +77,21 @@ impl Policies {
                 "write a catchup_window of at least {grace}, a shorter misfire_grace, or \
                  catchup = `none` to catch nothing up"
             ),
+        ))
+    }
+
+    /// Refuse a retention shorter than the window: what is caught up late would be gone at once.
+    fn refuse_short_retention(&self) -> Result<(), PolicyError> {
+        let window = self.catchup_window;
+        let window = window.unwrap_or(Defaults::default().catchup_window);
+        let Some(retention) = self.retention.filter(|retention| *retention < window) else {
+            return Ok(());
+        };
+        let (retention, window) = (duration_text(retention), duration_text(window));
+        Err(PolicyError::new(
+            Policy::Retention,
+            format!("retention is {retention}, shorter than catchup_window, {window}"),
+            format!("write a retention of at least {window}, or a shorter catchup_window"),
         ))
     }
 

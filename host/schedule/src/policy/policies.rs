@@ -237,6 +237,9 @@ policies! {
     Group group "group": Option<GroupName>,
         kind: ValueKind::Group, default: Nothing("none"), needs: None, decides_slots: false,
         "The concurrency group, whose launches run at most `max` at the same time on all hosts together";
+    Retention retention "retention": Option<Duration>,
+        kind: ValueKind::Duration("7days"), default: Nothing("the ages of the configuration"), needs: None, decides_slots: false,
+        "How long the launches of the schedule stay on record after their end, whatever their outcome";
 }
 
 impl Policy {

@@ -45,7 +45,19 @@ impl Compare {
         let versions = package_versions::of_package(&mut tx, &row.name).await?;
         let (from, to) = self.versions(&row, &versions)?;
         let manifests = [from, to].map(|side| Manifest::from_stored(&row.name, &side.manifest));
-        let imports = [imports(&mut tx, from).await?, imports(&mut tx, to).await?];
+        let removed = [from, to]
+            .into_iter()
+            .find(|side| side.removed_at.is_some());
+        let imports = match removed {
+            Some(version) => {
+                let digest = version.digest.short();
+                output::print_message!(
+                    "retention removed the bytes of {digest}: the imports are not compared"
+                );
+                Default::default()
+            }
+            None => [imports(&mut tx, from).await?, imports(&mut tx, to).await?],
+        };
         let side = |version, place: usize| Side {
             version,
             manifest: &manifests[place],

@@ -90,7 +90,9 @@ impl Record for PackageDetail {
                 Some(grants.collect::<Vec<_>>().join("\n"))
             }
             "kept" => {
-                let (bytes, versions) = (ByteSize::b(self.bytes_kept), self.versions.len());
+                let kept = self.versions.iter();
+                let versions = kept.filter(|it| it.version.removed_at.is_none()).count();
+                let bytes = ByteSize::b(self.bytes_kept);
                 Some(format!("{bytes} in {versions} versions"))
             }
             _ => None,
@@ -113,7 +115,10 @@ impl Record for VersionRecord {
     fn text(&self, key: &str) -> Option<String> {
         match key {
             "digest" => Some(self.version.digest.short().to_owned()),
-            "size" => Some(size_text(self.version.size_bytes)),
+            "size" => Some(match self.version.removed_at {
+                None => size_text(self.version.size_bytes),
+                Some(_) => format!("{} (removed)", size_text(self.version.size_bytes)),
+            }),
             _ => None,
         }
     }
@@ -176,7 +181,10 @@ pub(crate) async fn show(common: &Common, tx: &mut Tx, row: PackageRow) -> Resul
     let schedules = schedules::of_package(tx, &row.name).await?;
     let versions = package_versions::of_package(tx, &row.name).await?;
     let schedules = schedules.into_iter();
-    let sizes = versions.iter().map(|version| version.size_bytes);
+    let kept = versions
+        .iter()
+        .filter(|version| version.removed_at.is_none());
+    let sizes = kept.map(|version| version.size_bytes);
     let grants = row.grants.lines().map(serde_json::from_str);
     let detail = PackageDetail {
         manifest: serde_json::from_str(&row.manifest).unwrap_or_default(),

@@ -36,7 +36,8 @@ pub(crate) struct Request {
     /// The least time between two launches, such as 10s
     #[arg(long, value_name = "DURATION", value_parser = spread)]
     spread: Option<Duration>,
-    /// Also launch the slots that succeeded, have an unfinished launch, or were skipped by a person
+    /// Also launch the slots that succeeded, have an unfinished launch, or were skipped by a person, and those of days
+    /// with launches that retention removed
     #[arg(long)]
     force: bool,
     /// Context merged over the schedule's: a JSON object, or @FILE
@@ -150,5 +151,11 @@ fn summary(survey: &BackfillPreview) -> String {
     };
     let skipped = survey.slots_skipped;
     text += &format!("; {skipped} {is} left alone: {it} skipped by a person");
+    if survey.slots_removed > 0 {
+        let removed = survey.slots_removed;
+        text += &format!(
+            ", or retention has removed launches of the same day ({removed}; `--force` launches them)"
+        );
+    }
     text
 }

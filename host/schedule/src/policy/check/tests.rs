@@ -43,6 +43,7 @@ fn zeros_are_refused() {
 {"overlap":"allow","max_concurrent":0} => max_concurrent is 0 => write at least 1, or leave max_concurrent out
 {"max_launches":0} => max_launches is 0 => write at least 1, or leave max_launches out
 {"priority":10} => priority is 10 => write at most 9
+{"retention":"1h"} => retention is 1h, shorter than catchup_window, 1day => write a retention of at least 1day, or a shorter catchup_window
 {"pause_on_failure":0} => pause_on_failure is 0 => write at least 1, or leave pause_on_failure out
 "#,
     );

@@ -22,6 +22,7 @@ fn all_policies() -> Policies {
         pause_on_failure: Some(5),
         priority: Some(9),
         group: Some("db".parse().unwrap()),
+        retention: Some(Duration::from_secs(7 * 86_400)),
     }
 }
 
@@ -38,7 +39,7 @@ fn policies_that_are_not_set_are_not_stored() {
 #[test]
 fn every_policy_is_stored_and_read_back() {
     // Existing databases contain this text, so it must not change.
-    let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5,"priority":9,"group":"db"}"#;
+    let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5,"priority":9,"group":"db","retention":"7days"}"#;
     assert_eq!(serde_json::to_string(&all_policies()).unwrap(), stored);
     assert_eq!(
         serde_json::from_str::<Policies>(stored).unwrap(),
@@ -106,7 +107,7 @@ fn launches_left_ends_at_zero() {
 }
 
 /// Every policy with a value, as text.
-const WRITTEN: [(Policy, &str); 18] = [
+const WRITTEN: [(Policy, &str); 19] = [
     (Policy::Catchup, "all"),
     (Policy::CatchupWindow, "1h 30m"),
     (Policy::CatchupMax, "7"),
@@ -125,6 +126,7 @@ const WRITTEN: [(Policy, &str); 18] = [
     (Policy::PauseOnFailure, "5"),
     (Policy::Priority, "9"),
     (Policy::Group, "db"),
+    (Policy::Retention, "7days"),
 ];
 
 #[test]

@@ -1,0 +1,408 @@
+//! Retention: remove what is older than the configured ages.
+//!
+//! ```text
+//! a pass:  calls ─▶ launches, oldest first ─▶ schedules with an age of their own ─▶ the rest
+//! a page:  read ─▶ decide (pure) ─▶ remove, at most 256 launches in a transaction
+//! ```
+//!
+//! Pages are read outside of transactions that write, and decided by `decision.rs`. A transaction that removes launches
+//! records what it removed (`removed_launches`), so a crash between two steps leaves a whole record.
+//!
+//! The oldest live host works, the others wait. It takes a fifth of a processor, less while launches are late, and half of
+//! one while the record has rows that should have gone long before. Launch ids sort by slot, and no launch ends before its
+//! slot: so a pass reads only launches of slots before the least age.
+
+mod decision;
+mod pass;
+mod rest;
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::crash;
+use crate::ctx::{Ctx, SharedCtx};
+use crate::error::{EngineError, Result};
+use crate::service::{Next, Service};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, ScheduleId};
+use campanile_model::text::size_text;
+use campanile_store::events::{self, EventKind};
+use campanile_store::retention::{self, CalledLaunch, OldLaunch};
+use campanile_store::{DbError, Tx, hosts, schedules, size};
+pub use pass::Removed;
+use pass::{BEHIND, FIRST, INTERVAL, Pass, ScheduleCursor, Stage, ever, interval, own_age};
+use rest::remove_rest;
+
+/// The rows of a page.
+const PAGE: i64 = 2_048;
+/// The schedules of a page.
+const SCHEDULES_PAGE: i64 = 256;
+/// The launches of one transaction, at most.
+const LAUNCHES_MAX: usize = 256;
+/// A transaction that takes longer makes the next one smaller.
+const TRANSACTION_MAX: Duration = Duration::from_millis(10);
+/// A slot that is undecided for longer is late.
+const LATE: Duration = Duration::from_secs(1);
+/// The pause after an error.
+const ERROR_PAUSE: Duration = Duration::from_secs(60);
+
+/// The service that removes what is old.
+pub(crate) struct Retention {
+    /// None between two passes.
+    pass: Option<Pass>,
+    /// How many launches the next transaction removes.
+    batch: usize,
+    /// Whether the record was larger than it may be at the last pass, and whether the log says that nothing helps.
+    was_over_size: bool,
+    is_stuck: bool,
+}
+
+impl Default for Retention {
+    fn default() -> Retention {
+        Retention {
+            pass: None,
+            batch: LAUNCHES_MAX,
+            was_over_size: false,
+            is_stuck: false,
+        }
+    }
+}
+
+impl Service for Retention {
+    const STEP: &'static str = "removing old launches";
+
+    fn first(ctx: &Ctx) -> Next {
+        Next::After(interval(&ctx.settings.retention))
+    }
+
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
+        // A wrong clock would remove what is not old.
+        if ctx.clock_skewed.load(Ordering::Relaxed) {
+            return Ok(Next::After(INTERVAL));
+        }
+        let begun = Instant::now();
+        let Some(mut pass) = self.begin_or_continue(ctx, now).await? else {
+            return Ok(Next::After(INTERVAL));
+        };
+        let stepped = self.step(ctx, &mut pass, now).await;
+        if stepped.is_ok() && matches!(pass.stage, Stage::Done) {
+            pass.report();
+            return Ok(Next::After(pass.interval(&ctx.settings.retention)));
+        }
+        let pass = self.pass.insert(pass);
+        // After an error the same page is tried again.
+        stepped?;
+        let pause = pass.pause(begun.elapsed(), is_late(ctx, now).await?);
+        Ok(Next::After(pause))
+    }
+
+    fn after_error(_: &EngineError) -> Next {
+        Next::After(ERROR_PAUSE)
+    }
+}
+
+/// Do a whole pass without pauses. Return what it removed.
+pub(crate) async fn remove_old(ctx: &Ctx, now: Timestamp) -> Result<Removed> {
+    let mut service = Retention::default();
+    let Some(mut pass) = service.begin_or_continue(ctx, now).await? else {
+        return Ok(Removed::default());
+    };
+    while !matches!(pass.stage, Stage::Done) {
+        service.step(ctx, &mut pass, now).await?;
+    }
+    Ok(pass.removed)
+}
+
+/// Whether launches wait that are due: for a host that decides them, or for capacity.
+async fn is_late(ctx: &Ctx, now: Timestamp) -> Result<bool> {
+    let due = schedules::next_due(&mut ctx.db.read().await?).await?;
+    let is_overdue = due.is_some_and(|due| due < now.minus(LATE));
+    Ok(is_overdue || ctx.capacity.is_short.load(Ordering::Relaxed))
+}
+
+impl Retention {
+    /// Return the pass to continue, or a new one; none while another host removes what is old.
+    async fn begin_or_continue(&mut self, ctx: &Ctx, now: Timestamp) -> Result<Option<Pass>> {
+        if let Some(pass) = self.pass.take() {
+            return Ok(Some(pass));
+        }
+        let mut tx = ctx.db.read().await?;
+        let oldest = hosts::live(&mut tx).await?.into_iter().next();
+        if oldest.is_some_and(|oldest| oldest.id != ctx.host) {
+            return Ok(None);
+        }
+        let excess = match ctx.settings.retention.max_bytes {
+            Some(max) => excess(&mut tx, max).await?,
+            None => None,
+        };
+        drop(tx);
+        self.note_size(ctx, excess.as_ref(), now).await?;
+        Ok(Some(Pass::new(excess.map_or(0, |excess| excess.launches))))
+    }
+
+    /// Report once that the record is larger than it may be, and once that it is not any more.
+    async fn note_size(&mut self, ctx: &Ctx, excess: Option<&Excess>, now: Timestamp) -> Result {
+        if self.was_over_size == excess.is_some() {
+            return Ok(());
+        }
+        let detail = match excess {
+            Some(excess) => excess.text(),
+            None => "the record is smaller than `retention.max_bytes` again".to_owned(),
+        };
+        tracing::warn!("{detail}");
+        let mut tx = ctx.db.write().await?;
+        events::record(
+            &mut tx,
+            now,
+            EventKind::RecordSizeChanged,
+            &ctx.name,
+            &detail,
+        )
+        .await?;
+        tx.commit().await?;
+        self.was_over_size = excess.is_some();
+        self.is_stuck = false;
+        Ok(())
+    }
+
+    /// Do one page of the present stage, and set the next one.
+    async fn step(&mut self, ctx: &Ctx, pass: &mut Pass, now: Timestamp) -> Result {
+        match &pass.stage {
+            Stage::Calls { after } => {
+                let after = *after;
+                self.remove_calls(ctx, pass, after, now).await
+            }
+            Stage::Launches { after } => {
+                let after = *after;
+                self.remove_launches(ctx, pass, after, now).await
+            }
+            Stage::Schedules(_) => self.remove_by_schedule(ctx, pass, now).await,
+            Stage::Rest => {
+                remove_rest(ctx, &mut pass.removed, now).await?;
+                pass.stage = Stage::Done;
+                Ok(())
+            }
+            Stage::Done => Ok(()),
+        }
+    }
+
+    /// Remove what the calls of a page of launches wrote.
+    async fn remove_calls(
+        &mut self,
+        ctx: &Ctx,
+        pass: &mut Pass,
+        after: LaunchId,
+        now: Timestamp,
+    ) -> Result {
+        let Some(age) = ctx.settings.retention.logs else {
+            pass.stage = Stage::Launches { after: FIRST };
+            return Ok(());
+        };
+        let (begun, before) = (Instant::now(), now.minus(age));
+        let mut tx = ctx.db.read().await?;
+        let page = retention::called(&mut tx, after, LaunchId::first_at(before), PAGE).await?;
+        drop(tx);
+        let is_old = |at: Option<Timestamp>| at.is_some_and(|at| at <= before);
+        let old = page.iter().filter(|launch| is_old(launch.finished_at));
+        let old: Vec<LaunchId> = old.map(|launch| launch.id).collect();
+        pass.count_read(begun.elapsed(), page.len(), old.len());
+        let is_behind = |launch: &CalledLaunch| {
+            launch
+                .finished_at
+                .is_some_and(|at| at.plus(BEHIND) < before)
+        };
+        pass.is_behind = page.iter().any(is_behind);
+        let mut left = old.as_slice();
+        while !left.is_empty() {
+            let (batch, more) = left.split_at(self.batch.min(left.len()));
+            let begun = Instant::now();
+            let mut tx = ctx.db.write().await?;
+            retention::remove_calls(&mut tx, batch).await?;
+            tx.commit().await?;
+            pass.removed.calls += batch.len();
+            self.adapt_batch(begun.elapsed());
+            left = more;
+        }
+        let last = page.last().filter(|_| page.len() as i64 == PAGE);
+        pass.stage = match last {
+            Some(last) => Stage::Calls { after: last.id },
+            None => Stage::Launches { after: FIRST },
+        };
+        Ok(())
+    }
+
+    /// Remove the old launches of a page.
+    async fn remove_launches(
+        &mut self,
+        ctx: &Ctx,
+        pass: &mut Pass,
+        after: LaunchId,
+        now: Timestamp,
+    ) -> Result {
+        let least_age = match pass.excess {
+            0 => ctx.settings.retention.least_age(),
+            _ => Some(Duration::ZERO),
+        };
+        let Some(least_age) = least_age else {
+            pass.stage = Stage::Schedules(ScheduleCursor::first());
+            return Ok(());
+        };
+        let before = LaunchId::first_at(now.minus(least_age));
+        let begun = Instant::now();
+        let mut tx = ctx.db.read().await?;
+        let page = retention::launches(&mut tx, after, before, PAGE).await?;
+        let mut old = pass.old(ctx, &mut tx, &page, now).await?;
+        drop(tx);
+        if pass.excess > 0 {
+            old.truncate(pass.excess);
+        }
+        pass.count_read(begun.elapsed(), page.len(), old.len());
+        let removed = self.remove(ctx, pass, old, now).await?;
+        let last = page.last().filter(|_| page.len() as i64 == PAGE);
+        pass.stage = match last {
+            // What else is in this page may be past its age, although the record is small enough now.
+            Some(_) if pass.excess > 0 && removed >= pass.excess => {
+                Stage::Launches { after: FIRST }
+            }
+            Some(last) => Stage::Launches { after: last.id },
+            None => Stage::Schedules(ScheduleCursor::first()),
+        };
+        pass.excess = pass.excess.saturating_sub(removed);
+        if last.is_none() {
+            self.note_stuck(pass);
+        }
+        Ok(())
+    }
+
+    /// Log once that the record stays larger than it may be.
+    fn note_stuck(&mut self, pass: &Pass) {
+        if pass.excess > 0 && pass.removed.launches == 0 && !self.is_stuck {
+            self.is_stuck = true;
+            tracing::warn!(
+                "the record is larger than `retention.max_bytes`, and no launch may be removed: \
+                 all that are left are unfinished, or the newest of their schedules; raise `max_bytes` or lower `keep_last`"
+            );
+        }
+    }
+
+    /// Remove a page of launches of a schedule with its own age, or find the next such schedules.
+    async fn remove_by_schedule(&mut self, ctx: &Ctx, pass: &mut Pass, now: Timestamp) -> Result {
+        let Stage::Schedules(cursor) = &pass.stage else {
+            return Ok(());
+        };
+        let Some(&schedule) = cursor.todo.last() else {
+            let is_last_page = cursor.is_last_page;
+            pass.stage = match is_last_page {
+                true => Stage::Rest,
+                false => Stage::Schedules(next_schedules(ctx, cursor.after).await?),
+            };
+            return Ok(());
+        };
+        let (begun, (slot, after)) = (Instant::now(), cursor.launch);
+        let mut tx = ctx.db.read().await?;
+        pass.look_up(ctx, &mut tx, &[schedule]).await?;
+        let age = pass.schedules.get(&schedule).and_then(|rule| rule.own_age);
+        let before = now.minus(age.unwrap_or_default());
+        let page = retention::launches_of(&mut tx, schedule, slot, after, before, PAGE).await?;
+        let old = pass.old(ctx, &mut tx, &page, now).await?;
+        drop(tx);
+        pass.count_read(begun.elapsed(), page.len(), old.len());
+        self.remove(ctx, pass, old, now).await?;
+        if let Stage::Schedules(cursor) = &mut pass.stage {
+            let last = page.last().filter(|_| page.len() as i64 == PAGE);
+            cursor.launch = match last {
+                Some(last) => (last.scheduled_time, last.id),
+                None => {
+                    cursor.todo.pop();
+                    (ever(), FIRST)
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Remove launches, a batch in each transaction. Return how many.
+    async fn remove(
+        &mut self,
+        ctx: &Ctx,
+        pass: &mut Pass,
+        mut old: Vec<OldLaunch>,
+        now: Timestamp,
+    ) -> Result<usize> {
+        // Launches of one schedule and day change one row of what was removed.
+        old.sort_unstable_by_key(|launch| (launch.schedule_id, launch.id));
+        let ids: Vec<LaunchId> = old.iter().map(|launch| launch.id).collect();
+        let (mut left, mut removed) = (ids.as_slice(), 0);
+        while !left.is_empty() {
+            let (batch, more) = left.split_at(self.batch.min(left.len()));
+            let begun = Instant::now();
+            let mut tx = ctx.db.write().await?;
+            // Another host took over meanwhile: this one begins its next page, which reads what is left.
+            if !retention::lock(&mut tx).await? {
+                break;
+            }
+            removed += retention::remove(&mut tx, batch, now).await?;
+            crash::point("before_retention_commit");
+            tx.commit().await?;
+            crash::point("after_retention_commit");
+            self.adapt_batch(begun.elapsed());
+            left = more;
+        }
+        pass.removed.launches += removed;
+        Ok(removed)
+    }
+
+    /// Remove fewer launches in the next transaction after one that was long, and more after one that was short.
+    fn adapt_batch(&mut self, took: Duration) {
+        self.batch = match took > TRANSACTION_MAX {
+            true => (self.batch / 2).max(1),
+            false => (self.batch * 2).min(LAUNCHES_MAX),
+        };
+    }
+}
+
+/// By how much the record is too large.
+struct Excess {
+    used_bytes: u64,
+    max_bytes: u64,
+    /// About so many launches occupy the rest.
+    launches: usize,
+}
+
+/// Return by how much the record is too large; none when it is not.
+async fn excess(tx: &mut Tx, max_bytes: u64) -> Result<Option<Excess>, DbError> {
+    let used_bytes = size::used_bytes(tx).await?.unsigned_abs();
+    let launches = size::launch_rows(tx).await?.unsigned_abs();
+    if used_bytes <= max_bytes {
+        return Ok(None);
+    }
+    let share = u128::from(launches) * u128::from(used_bytes - max_bytes) / u128::from(used_bytes);
+    let launches = usize::try_from(share).unwrap_or(usize::MAX).max(1);
+    Ok(Some(Excess {
+        used_bytes,
+        max_bytes,
+        launches,
+    }))
+}
+
+impl Excess {
+    fn text(&self) -> String {
+        let [used, max] = [self.used_bytes, self.max_bytes].map(size_text);
+        format!(
+            "the record has {used}, more than the {max} of `retention.max_bytes`: the oldest launches are removed before their age"
+        )
+    }
+}
+
+/// Read the next page of schedules; return those with an age of their own.
+async fn next_schedules(ctx: &Ctx, after: ScheduleId) -> Result<ScheduleCursor> {
+    let mut tx = ctx.db.read().await?;
+    let page = retention::policies(&mut tx, after, SCHEDULES_PAGE).await?;
+    let own = page.iter().filter(|row| own_age(ctx, row).is_some());
+    Ok(ScheduleCursor {
+        after: page.last().map_or(after, |last| last.id),
+        is_last_page: (page.len() as i64) < SCHEDULES_PAGE,
+        todo: own.map(|row| row.id).collect(),
+        ..ScheduleCursor::first()
+    })
+}

@@ -1,0 +1,77 @@
+//! Remove what is neither a launch nor part of one: events, bytes of artifacts, backfills, hosts.
+
+use std::time::Duration;
+
+use super::pass::Removed;
+use crate::ctx::Ctx;
+use crate::error::Result;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::LaunchId;
+use campanile_store::retention;
+
+/// The events, hosts and artifacts of one transaction.
+const BATCH: i64 = 256;
+/// A host decides no launch whose slot is later than the host's end by more: the difference of two clocks.
+const CLOCK_MARGIN: Duration = Duration::from_secs(3_600);
+
+/// Remove what is neither a launch nor part of one.
+pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp) -> Result {
+    let limits = &ctx.settings.retention;
+    if let Some(age) = limits.events {
+        removed.events += remove_events(ctx, now.minus(age)).await?;
+    }
+    if let Some(age) = limits.artifacts {
+        removed.artifacts += remove_artifacts(ctx, now.minus(age), now).await?;
+    }
+    let Some(age) = limits.greatest_age() else {
+        return Ok(());
+    };
+    let before = now.minus(age);
+    let mut tx = ctx.db.write().await?;
+    retention::remove_package_days(&mut tx, before.day()).await?;
+    removed.backfills += retention::remove_backfills(&mut tx, before).await?;
+    tx.commit().await?;
+    removed.hosts += remove_hosts(ctx, before).await?;
+    Ok(())
+}
+
+async fn remove_events(ctx: &Ctx, before: Timestamp) -> Result<u64> {
+    let mut all = 0;
+    loop {
+        let mut tx = ctx.db.write().await?;
+        let removed = retention::remove_events(&mut tx, before, BATCH).await?;
+        tx.commit().await?;
+        all += removed;
+        if removed < BATCH.unsigned_abs() {
+            return Ok(all);
+        }
+    }
+}
+
+/// Remove the bytes of artifacts that nothing has needed since `since`. Each transaction removes one: it may be large.
+async fn remove_artifacts(ctx: &Ctx, since: Timestamp, now: Timestamp) -> Result<usize> {
+    let mut tx = ctx.db.read().await?;
+    let unused = retention::unused_artifacts(&mut tx, since, BATCH).await?;
+    drop(tx);
+    let mut removed = 0;
+    for digest in unused {
+        let mut tx = ctx.db.write().await?;
+        removed += usize::from(retention::remove_bytes(&mut tx, &digest, now).await?);
+        tx.commit().await?;
+    }
+    Ok(removed)
+}
+
+async fn remove_hosts(ctx: &Ctx, before: Timestamp) -> Result<usize> {
+    let until = LaunchId::first_at(before.plus(CLOCK_MARGIN));
+    let mut tx = ctx.db.read().await?;
+    let hosts = retention::unused_hosts(&mut tx, before, until, BATCH).await?;
+    drop(tx);
+    if hosts.is_empty() {
+        return Ok(0);
+    }
+    let mut tx = ctx.db.write().await?;
+    retention::remove_hosts(&mut tx, &hosts).await?;
+    tx.commit().await?;
+    Ok(hosts.len())
+}

@@ -1,0 +1,192 @@
+//! What stays of the launches that retention removed: counts and a hash for each schedule, day and status.
+//!
+//! The hash is a chain over the removed launches in the order of their removal: within a transaction in the order of
+//! their ids. Each link is the SHA-256 of the hash before, in hexadecimal digits, followed by the launch as JSON:
+//! [`RemovedLaunch`]. The first link has no hash before it. A copy of the launches, such as `launch list --json` gives,
+//! can be checked against it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use sqlx::FromRow;
+
+use super::sql::{Batch, execute_batch, rows_batch, statements};
+use super::{Result, Tx};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{ArtifactDigest, ChainHash, LaunchId, LaunchKind, ScheduleId};
+use campanile_model::status::{FailureKind, LaunchStatus};
+
+/// The reason of a slot that a person skipped.
+const SKIPPED_BY_HAND: &str = "skipped_once";
+
+/// A launch as it was when it was removed. As JSON it has these keys in this order, without spaces.
+#[derive(Debug, Clone, PartialEq, FromRow, Serialize)]
+pub struct RemovedLaunch {
+    pub id: LaunchId,
+    #[serde(skip)]
+    pub schedule_id: ScheduleId,
+    pub scheduled_time: Timestamp,
+    pub last_scheduled_time: Timestamp,
+    pub slot_count: i64,
+    pub kind: LaunchKind,
+    pub status: LaunchStatus,
+    pub reason: Option<String>,
+    pub package: String,
+    pub digest: Option<ArtifactDigest>,
+    pub attempts: i64,
+    pub recoveries: i64,
+    pub fire_time: Timestamp,
+    pub decided_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Option<Timestamp>,
+    pub failure: Option<FailureKind>,
+    pub message: Option<String>,
+}
+
+/// What identifies a row: the schedule, the day of the slot, the day of the decision, and the status.
+type Key = (ScheduleId, i64, i64, &'static str);
+
+/// A row to insert, or to add to the row that there is.
+#[derive(Debug, Default)]
+struct Group {
+    launches: i64,
+    slots: i64,
+    recovered: i64,
+    recoveries: i64,
+    settled: i64,
+    hash: Option<ChainHash>,
+}
+
+/// The counts of removed launches of one status.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct RemovedCounts {
+    pub status: LaunchStatus,
+    pub launches: i64,
+    pub slots: i64,
+    pub recovered: i64,
+    pub recoveries: i64,
+}
+
+/// The launches of one day that were removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
+pub struct RemovedDay {
+    pub launches: i64,
+    /// When launches of that day were removed last.
+    pub removed_at: Timestamp,
+}
+
+statements! {
+    const HASHES: Batch = Batch::new(
+        "SELECT r.schedule_id, r.slot_day, r.decided_day, r.status, r.hash FROM removed_launches r
+        JOIN (VALUES ($1, $2, $3, $4)) AS v ON r.schedule_id = v.column1 AND r.slot_day = v.column2
+            AND r.decided_day = v.column3 AND r.status = v.column4",
+    );
+    const ADD: Batch = Batch::new(
+        "INSERT INTO removed_launches (schedule_id, slot_day, decided_day, status, launches, slots, recovered, recoveries, settled,
+            removed_at, hash)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+        ON CONFLICT (schedule_id, slot_day, decided_day, status) DO UPDATE SET
+            launches = removed_launches.launches + excluded.launches, slots = removed_launches.slots + excluded.slots,
+            recovered = removed_launches.recovered + excluded.recovered,
+            recoveries = removed_launches.recoveries + excluded.recoveries,
+            settled = removed_launches.settled + excluded.settled,
+            removed_at = excluded.removed_at, hash = excluded.hash",
+    );
+
+    /// Count the removed launches that were decided on the day `since` (days since 1970, in UTC) or later, by status.
+    pub async fn counts(since: i64) -> Vec<RemovedCounts> = rows
+        "SELECT status, CAST(sum(launches) AS BIGINT) AS launches, CAST(sum(slots) AS BIGINT) AS slots,
+            CAST(sum(recovered) AS BIGINT) AS recovered, CAST(sum(recoveries) AS BIGINT) AS recoveries
+        FROM removed_launches WHERE decided_day >= $1 GROUP BY status ORDER BY status";
+
+    /// Return the days from `first` to `last` with a slot that a backfill does not launch again, and whose launch was
+    /// removed.
+    pub async fn settled_days(schedule: ScheduleId, first: i64, last: i64) -> Vec<i64> = values
+        "SELECT DISTINCT slot_day FROM removed_launches
+        WHERE schedule_id = $1 AND slot_day >= $2 AND slot_day <= $3 AND settled > 0 ORDER BY slot_day";
+
+    /// Return how many launches of the slots of a day were removed, of one schedule.
+    pub async fn of_day(schedule: ScheduleId, day: i64) -> Option<RemovedDay> = row
+        "SELECT CAST(sum(launches) AS BIGINT) AS launches, max(removed_at) AS removed_at FROM removed_launches
+        WHERE schedule_id = $1 AND slot_day = $2 HAVING count(*) > 0";
+
+    /// Return how many launches of a day were removed, by slot or by decision, of all schedules.
+    // A launch is decided on the day of its slot or soon after, so the index leads to few rows besides.
+    pub async fn of_all(day: i64) -> Option<RemovedDay> = row
+        "SELECT CAST(sum(launches) AS BIGINT) AS launches, max(removed_at) AS removed_at FROM removed_launches
+        WHERE decided_day >= $1 AND decided_day <= $1 + 2 AND (slot_day = $1 OR decided_day = $1) HAVING count(*) > 0";
+
+    /// Return the newest day of a decision whose launch was removed.
+    pub async fn newest_day() -> Option<i64> = one_value "SELECT max(decided_day) FROM removed_launches";
+
+    /// Return the newest day of a decision whose launch was removed, of the schedules called `schedule`.
+    pub async fn newest_day_of(schedule: &str) -> Option<i64> = one_value
+        "SELECT max(decided_day) FROM removed_launches WHERE schedule_id IN (SELECT id FROM schedule WHERE name = $1)";
+}
+
+impl RemovedLaunch {
+    fn key(&self) -> Key {
+        let (slot, decided) = (self.scheduled_time.day(), self.decided_at.day());
+        (self.schedule_id, slot, decided, self.status.as_str())
+    }
+
+    /// Whether a backfill does not launch the slot again.
+    fn is_settled(&self) -> bool {
+        let by_hand = self.reason.as_deref() == Some(SKIPPED_BY_HAND);
+        self.kind != LaunchKind::Manual && (self.status == LaunchStatus::Succeeded || by_hand)
+    }
+
+    /// Return the JSON that the hash covers.
+    fn canonical(&self) -> String {
+        // The keys are texts, so this cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl Group {
+    fn add(&mut self, launch: &RemovedLaunch) {
+        self.launches += 1;
+        self.slots += launch.slot_count;
+        self.recovered += i64::from(launch.recoveries > 0);
+        self.recoveries += launch.recoveries;
+        self.settled += i64::from(launch.is_settled());
+        self.hash = Some(ChainHash::after(self.hash.as_ref(), &launch.canonical()));
+    }
+}
+
+/// Record launches that this transaction has removed.
+///
+/// One transaction at a time may do so: the hashes are read before they are written.
+pub(super) async fn add(tx: &mut Tx, launches: &mut [RemovedLaunch], now: Timestamp) -> Result {
+    launches.sort_unstable_by_key(|launch| launch.id);
+    let mut groups: BTreeMap<Key, Group> = BTreeMap::new();
+    for launch in launches.iter() {
+        groups.entry(launch.key()).or_default();
+    }
+    let keys: Vec<Key> = groups.keys().copied().collect();
+    let hashes: Vec<(ScheduleId, i64, i64, LaunchStatus, ChainHash)> =
+        rows_batch!(tx, HASHES, &keys, |key| [key.0, key.1, key.2, key.3])?;
+    for (schedule, slot, decided, status, hash) in hashes {
+        let group = groups.get_mut(&(schedule, slot, decided, status.as_str()));
+        if let Some(group) = group {
+            group.hash = Some(hash);
+        }
+    }
+    for launch in launches.iter() {
+        groups.entry(launch.key()).or_default().add(launch);
+    }
+    let rows: Vec<(Key, Group)> = groups.into_iter().collect();
+    execute_batch!(tx, ADD, &rows, |(key, group)| [
+        key.0,
+        key.1,
+        key.2,
+        key.3,
+        group.launches,
+        group.slots,
+        group.recovered,
+        group.recoveries,
+        group.settled,
+        now,
+        &group.hash,
+    ])
+}
