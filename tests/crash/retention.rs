@@ -66,7 +66,7 @@ fn insert_old(site: &Site) {
     let start = now().minus(Duration::from_secs(3_600));
     site.with_db(async |db| {
         let mut tx = db.write().await.expect("a transaction");
-        let found = schedules::list(&mut tx, None, None)
+        let found = schedules::all(&mut tx)
             .await
             .expect("schedules");
         let schedule = found.first().expect("a schedule");

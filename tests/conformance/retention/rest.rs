@@ -106,7 +106,7 @@ async fn the_rest_of_the_record_ends_too(test: TestDb) {
     assert_eq!((removed.hosts, removed.launches), (1, 0));
     assert!(removed.events >= 300, "{removed:?}");
     let mut tx = test.read().await;
-    let left = events::list(&mut tx, 100).await.unwrap();
+    let left = events::list(&mut tx, None, 100).await.unwrap();
     assert_eq!(
         left.iter().map(|event| &*event.subject).collect::<Vec<_>>(),
         ["new"]
@@ -240,7 +240,7 @@ async fn a_record_that_is_too_large_loses_its_oldest_launches(test: TestDb) {
         Some(removed as u64 + 1)
     );
     let mut tx = test.read().await;
-    let events = events::list(&mut tx, 100).await.unwrap();
+    let events = events::list(&mut tx, None, 100).await.unwrap();
     let told = events
         .iter()
         .filter(|event| event.kind == EventKind::RecordSizeChanged);

@@ -21,7 +21,7 @@ use crate::output::{self, Failure, Record, Result, failed};
 use campanile_engine::audit::Lag;
 use campanile_engine::schedule_admin::{self, ScheduleDefinition};
 use campanile_engine::watch::{Mode, Watch};
-use campanile_engine::{Engine, EngineError, Followed};
+use campanile_engine::{Engine, EngineError, Followed, RetentionLimits};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{ArtifactDigest, uuid_at};
 use campanile_package::{Packages, PluginsFolder};
@@ -36,16 +36,21 @@ use campanile_store::{Db, HostLock, LaunchStatus, Origin, packages, schedules, s
 use campanile_workflow::context::{self, Facts};
 
 mod big;
+pub(crate) mod growth;
 pub(crate) mod load;
 
 /// The launched task reads its context, logs a line and returns a small result.
 const NOOP: &[u8] = include_bytes!("../../assets/noop.wasm");
 /// The name of the package and of its task.
 const NAME: &str = "noop";
+/// The schedules of a measurement are called `bench-0`, `bench-1`, …
+const BACKLOG: &str = "bench-";
 /// The number of schedules of `bench launches`.
 const SCHEDULES: u32 = 1_000;
 /// The number of calls of the bare sandbox. A tenth as many warm it up.
 const SANDBOX_CALLS: u32 = 10_000;
+/// The time between two slots of a backlog.
+const HOUR: Duration = Duration::from_secs(3_600);
 /// The longest wait for anything in a benchmark.
 const WAIT_MAX: Duration = Duration::from_secs(600);
 
@@ -61,6 +66,8 @@ pub(crate) enum Bench {
     Burst(Burst),
     /// Measure how fast packages load, and how much compiling a large one delays launches
     Load(load::Load),
+    /// Fill a database with launches, and measure launches and questions on it; `--database` says which, and it stays
+    Growth(growth::Growth),
 }
 
 #[derive(Args)]
@@ -135,6 +142,7 @@ impl Bench {
                 output::check(report.missed + report.doubled == 0)
             }
             Bench::Load(load) => common.print(&load.measure(&config).await?),
+            Bench::Growth(growth) => common.print(&growth.measure(&config).await?),
         }
     }
 }
@@ -149,25 +157,21 @@ async fn measure_launches(config: &Config, n: u32) -> Result<LaunchesReport> {
     // Adding schedules and reading the rows are not parts of a launch.
     let (idle, cost) = Cost::of(host.until_idle()).await;
     idle?;
-    let rows = host.launches(Timestamp::from_micros(0), now).await?;
+    let rows = host.backlog(n, now).await?;
     host.stop().await?;
 
     let succeeded = rows.iter().filter(has_succeeded).count();
     if succeeded != n as usize {
         return Err(failed!("{succeeded} of {} launches succeeded", n));
     }
-    // There is at least one launch, and every launch has ended.
-    let first = rows.iter().map(|row| row.decided_at).min().unwrap_or(now);
-    let ended = rows.iter().filter_map(|row| row.finished_at).max();
-    let ended = ended.unwrap_or(now);
-    let per_s = f64::from(n) / ended.since(first).as_secs_f64();
+    let per_s = launches_per_s(&rows);
     let cpu_us = micros(cost.cpu) / f64::from(n);
     let starts = rows.iter().filter_map(|row| row.started_at);
     Ok(LaunchesReport {
         backend: config.files.database.backend(),
         launches: n,
         launches_per_s: per_s,
-        lag_ms: Lag::of(starts.map(|start| (first, start))),
+        lag_ms: Lag::of(starts.map(|start| (first_decision(&rows), start))),
         cpu_us_per_launch: cpu_us,
         ratio_to_sandbox: cpu_us / micros(sandbox.cpu),
         ratio_to_database: database.as_secs_f64().recip() / per_s,
@@ -213,6 +217,19 @@ impl Burst {
     }
 }
 
+/// Return when the first of these launches was decided.
+fn first_decision(rows: &[LaunchRow]) -> Timestamp {
+    let decided = rows.iter().map(|row| row.decided_at);
+    decided.min().unwrap_or(Timestamp::EPOCH)
+}
+
+/// Return how many launches were executed in a second, from the first decision to the last recorded end.
+fn launches_per_s(rows: &[LaunchRow]) -> f64 {
+    let first = first_decision(rows);
+    let ended = rows.iter().filter_map(|row| row.finished_at).max();
+    rows.len() as f64 / ended.unwrap_or(first).since(first).as_secs_f64()
+}
+
 fn has_succeeded(row: &&LaunchRow) -> bool {
     row.status == LaunchStatus::Succeeded
 }
@@ -255,8 +272,12 @@ struct Scratch {
 
 impl Scratch {
     async fn new(config: &Config) -> Result<Scratch> {
+        Scratch::on(config, scratch_db(config, &Clock::system()).await?).await
+    }
+
+    /// Use this database, which keeps what was measured before.
+    async fn on(config: &Config, db: Db) -> Result<Scratch> {
         let clock = Clock::system();
-        let db = scratch_db(config, &clock).await?;
         let dir = temporary_directory().map_err(Failure::failed)?;
         std::fs::write(dir.path().join("noop.wasm"), NOOP).map_err(Failure::failed)?;
         let loader = serve::loader(config, &clock)?;
@@ -266,6 +287,8 @@ impl Scratch {
         let mut settings = serve::settings(config);
         // The slots of the backlog must count as late, not as missed.
         settings.late.misfire_grace = Duration::from_secs(366 * 24 * 3_600);
+        // What is measured must stay.
+        settings.retention = RetentionLimits::FOR_EVER;
         let (name, packages) = (Some("bench"), Packages::default());
         let (engine, lock) = Engine::start(db, clock, name, settings, packages, loader).await?;
         Ok(Scratch {
@@ -293,7 +316,12 @@ struct BenchHost {
 
 impl BenchHost {
     async fn start(config: &Config, mode: Mode) -> Result<BenchHost> {
-        let scratch = Scratch::new(config).await?;
+        BenchHost::on(config, scratch_db(config, &Clock::system()).await?, mode).await
+    }
+
+    /// Serve this database, which keeps what was measured before.
+    async fn on(config: &Config, db: Db, mode: Mode) -> Result<BenchHost> {
+        let scratch = Scratch::on(config, db).await?;
         let followed = Followed {
             folder: scratch.plugins,
             watcher: Watch::start(scratch.dir.path(), mode, WAIT_MAX),
@@ -354,19 +382,44 @@ impl BenchHost {
             .await
     }
 
-    /// Return the launches of the no-op package with slots after `from` and until `until`.
+    /// Return the launches of the schedules of a measurement with slots after `from` and until `until`.
     async fn launches(&self, from: Timestamp, until: Timestamp) -> Result<Vec<LaunchRow>> {
-        let mut rows = launches::list(&mut self.engine.db().read().await?, None, i64::MAX).await?;
-        let is_in = |row: &LaunchRow| from < row.scheduled_time && row.scheduled_time <= until;
-        rows.retain(|row| row.package == NAME && is_in(row));
-        Ok(rows)
+        const PAGE: i64 = 10_000;
+        let mut tx = self.engine.db().read().await?;
+        let (mut rows, mut after) = (Vec::new(), None);
+        loop {
+            let page = launches::list(&mut tx, after, PAGE).await?;
+            let last = page.last().map(|last| (last.id, last.scheduled_time));
+            let is_in = |row: &LaunchRow| from < row.scheduled_time && row.scheduled_time <= until;
+            let is_ours = |row: &LaunchRow| row.schedule.starts_with(BACKLOG) && is_in(row);
+            rows.extend(page.into_iter().filter(is_ours));
+            match last {
+                // The ids sort by slot, to a quarter of a second.
+                Some((id, slot)) if slot.plus(Duration::from_secs(1)) > from => after = Some(id),
+                _ => return Ok(rows),
+            }
+        }
     }
 
+    /// Return the launches of a backlog of `n` at `now`.
+    async fn backlog(&self, n: u32, now: Timestamp) -> Result<Vec<LaunchRow>> {
+        let slots = n.div_ceil(SCHEDULES.min(n));
+        self.launches(now.minus(HOUR * slots), now).await
+    }
+
+    /// Stop, and delete the database.
     async fn stop(self) -> Result {
+        let db = self.engine.db().clone();
+        let ended = self.end().await;
+        db.discard().await?;
+        ended
+    }
+
+    /// Stop, and leave the database.
+    async fn end(self) -> Result {
         self.stop.send_replace(true);
         let stopped = self.served.await;
         drop(self.dir);
-        self.engine.db().clone().discard().await?;
         stopped
             .map_err(|panic| failed!("the host panicked: {panic}"))?
             .map_err(Failure::failed)
@@ -375,7 +428,6 @@ impl BenchHost {
 
 /// Add hourly schedules with `n` undecided slots in total at `now`.
 async fn add_backlog(db: &Db, n: u32, now: Timestamp) -> Result {
-    const HOUR: Duration = Duration::from_secs(3_600);
     let rule = RuleText {
         // The last slot is now, so that no other slot follows during the benchmark.
         anchor: Some(now.minus(HOUR * 100_000)),
@@ -419,7 +471,7 @@ async fn add_schedules(
     let adding = schedule_admin::change(db, async |tx| {
         for number in numbers.clone() {
             let wanted = ScheduleDefinition {
-                name: format!("bench-{number}"),
+                name: format!("{BACKLOG}{number}"),
                 package: NAME.to_owned(),
                 task: None,
                 rule: rule.clone(),
@@ -503,7 +555,7 @@ async fn finish_without_calls(engine: &Engine, now: Timestamp) -> Result<usize, 
         }
         let ends = work.iter().map(|work| {
             let end = RunEnd::Succeeded { output: output() };
-            work.finished(end, vec![call()], engine.clock().now())
+            work.finished(end, vec![call()], now)
         });
         finished += engine.finish(&ends.collect::<Vec<_>>()).await?;
     }
