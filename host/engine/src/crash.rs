@@ -24,13 +24,27 @@ pub const BACKFILL_POINTS: [&str; 2] = ["before_backfill_commit", "after_backfil
 /// The points around the commit that records a version of a package, active or pending.
 pub const PACKAGE_POINTS: [&str; 2] = ["before_package_commit", "after_package_commit"];
 
+/// The points of a backup and of a restore.
+pub const DATABASE_POINTS: [&str; 4] = [
+    "after_backup_copy",
+    "after_restore_copy",
+    "before_restore_rename",
+    "after_restore_rename",
+];
+
 /// Die here, if this is the point that the environment names.
 #[cfg(debug_assertions)]
 pub fn point(name: &str) {
     static CRASH_AT: std::sync::LazyLock<Option<String>> =
         std::sync::LazyLock::new(|| std::env::var("CAMPANILE_CRASH_AT").ok());
+    let all = [
+        &POINTS[..],
+        &BACKFILL_POINTS,
+        &PACKAGE_POINTS,
+        &DATABASE_POINTS,
+    ];
     debug_assert!(
-        POINTS.contains(&name) || BACKFILL_POINTS.contains(&name) || PACKAGE_POINTS.contains(&name),
+        all.concat().contains(&name),
         "{name} is not among the crash points"
     );
     if CRASH_AT.as_deref() == Some(name) {

@@ -8,6 +8,7 @@ mod edit;
 mod error;
 mod pause;
 mod reconcile;
+mod restored;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,6 +42,7 @@ pub(super) use pause::{OVERDUE, PAUSED, end_pauses, pause_text};
 pub use pause::{pause, resume};
 pub(super) use reconcile::reconcile;
 pub use reconcile::{Reconciled, Refusal};
+pub use restored::{RESTORED, SkippedMissed, skip_missed};
 
 /// A launch that a person or a program requests.
 #[derive(Debug, Clone, Copy, Default)]

@@ -1,4 +1,9 @@
-//! `campanile db`: the database's tables.
+//! `campanile db`: the database's tables and its copies.
+
+pub(crate) mod backup;
+pub(crate) mod compact;
+mod postgres;
+pub(crate) mod restore;
 
 use clap::Subcommand;
 use serde::Serialize;
@@ -13,6 +18,12 @@ pub(crate) enum DbCommand {
     Migrate,
     /// Show which migrations the database has; exit code 1 when one is missing
     Status,
+    /// Copy a SQLite database to a file, also while a host serves; on Postgres, say how
+    Backup(backup::Backup),
+    /// Put a copy in the place of a SQLite database that no host serves; on Postgres, say how
+    Restore(restore::Restore),
+    /// Give the free pages of a SQLite database that no host serves back to the disk; on Postgres, say how
+    Compact,
 }
 
 /// The migrations of a database.
@@ -44,6 +55,9 @@ impl DbCommand {
         let db = match self {
             DbCommand::Migrate => Db::open_and_migrate(&url).await?,
             DbCommand::Status => Db::open(&url).await?,
+            DbCommand::Backup(command) => return command.run(common, &url).await,
+            DbCommand::Restore(command) => return command.run(common, &url).await,
+            DbCommand::Compact => return compact::run(common, &url).await,
         };
         let migrations = db.migrations().await?;
         crate::close(&db).await;
