@@ -79,6 +79,7 @@ pages! {
     readme: "README.md",
     configuration: "examples/config/README.md",
     backfills: "docs/src/guides/backfills.md",
+    backup: "docs/src/guides/backup.md",
     grants_and_secrets: "docs/src/guides/grants-and-secrets.md",
     late_and_overlapping: "docs/src/guides/late-and-overlapping.md",
     many_hosts: "docs/src/guides/many-hosts.md",

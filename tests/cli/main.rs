@@ -3,6 +3,7 @@
 mod backfill;
 mod bench;
 mod cron;
+mod db_copies;
 mod docs;
 mod edit;
 mod folder;

@@ -179,6 +179,15 @@ impl Site {
         output.json()
     }
 
+    /// Run one command with `--json`, which must succeed with one warning on stderr. Return its JSON.
+    #[track_caller]
+    pub fn json_with_warning<'a>(&self, args: impl IntoIterator<Item = &'a str>) -> Value {
+        let output = self.run(args.into_iter().chain(["--json"]));
+        assert_eq!(output.code, 0, "{output:?}");
+        assert_eq!(output.stderr.matches("warning: ").count(), 1, "{output:?}");
+        output.json()
+    }
+
     /// Run `schedule add` for a task of the package `guests`, with more arguments.
     pub fn run_add(&self, name: &str, task: &str, more: &[&str]) -> CommandOutput {
         let fixed = ["schedule", "add", name, "--package", "guests"];

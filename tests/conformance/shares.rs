@@ -290,7 +290,9 @@ async fn health_names_a_group_that_is_full_for_too_long(test: TestDb) {
     assert_eq!(claim(&engine).await, counts(&[("a", 1)]));
     let issues = async |now| {
         let mut tx = test.read().await;
-        let health = audit::health(&mut tx, now, &settings, 0).await.unwrap();
+        let health = audit::health(&mut tx, now, &settings, 0, None)
+            .await
+            .unwrap();
         let of_group = |issue: &String| issue.contains("the group `db`");
         health.issues.into_iter().find(of_group)
     };

@@ -21,10 +21,10 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 const NOBODY: u32 = 65_534;
 
 /// Return a site whose database is in `folder`.
-fn site_in(folder: &Path) -> Site {
+pub fn site_in(folder: &Path) -> Site {
     let site = Site::on(DatabaseUrl::Sqlite(folder.join("campanile.db")));
     // Some hosts here run as another user, who can write the folder only if everyone can.
-    site.configure("[policy]\nforeign_writers = \"warn\"\n[sandbox]\ncache = false\n");
+    site.configure("[policy]\nforeign_writers = \"warn\"\n[host]\ndisk_reserve = \"0\"\n[sandbox]\ncache = false\n");
     site
 }
 
@@ -76,7 +76,7 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("permissions");
 }
 
-fn integrity(site: &Site) -> String {
+pub fn integrity(site: &Site) -> String {
     site.with_db(async |db| {
         let mut tx = db.read().await.expect("a transaction");
         let rows = probe::rows(&mut tx, "PRAGMA integrity_check")
@@ -125,7 +125,7 @@ fn a_read_only_folder_is_rejected() {
 }
 
 /// A disk that can be filled.
-enum FullDisk {
+pub enum FullDisk {
     /// A small file system, which a file can fill.
     FileSystem { mount: TempDir },
     /// A limit of the file size of the process, if mounting is not allowed.
@@ -133,7 +133,7 @@ enum FullDisk {
 }
 
 impl FullDisk {
-    fn file_system() -> FullDisk {
+    pub fn file_system() -> FullDisk {
         let mount = TempDir::new().expect("a folder");
         let mounted = geteuid().is_root()
             && Command::new("mount")
@@ -154,7 +154,7 @@ impl FullDisk {
         }
     }
 
-    fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         match self {
             FullDisk::FileSystem { mount } => mount.path(),
             FullDisk::FileSize { folder } => folder.path(),
@@ -165,7 +165,7 @@ impl FullDisk {
         self.folder().join("filler")
     }
 
-    fn fill(&self, host: Option<&HostProcess>) {
+    pub fn fill(&self, host: Option<&HostProcess>) {
         match self {
             FullDisk::FileSystem { .. } => {
                 let mut filler = std::fs::File::create(self.filler()).expect("a file");
@@ -177,7 +177,7 @@ impl FullDisk {
         }
     }
 
-    fn free(&self, host: Option<&HostProcess>) {
+    pub fn free(&self, host: Option<&HostProcess>) {
         match self {
             FullDisk::FileSystem { .. } => std::fs::remove_file(self.filler()).expect("a file"),
             FullDisk::FileSize { .. } => limit(host, None),

@@ -3,10 +3,12 @@
 //! | file             | failure                                                                  |
 //! |------------------|--------------------------------------------------------------------------|
 //! | `crash_points`   | the host dies at a named point of a launch's path                        |
+//! | `copies`         | a backup or a restore is killed, and a host serves a restored copy     |
 //! | `kills`          | `kill -9` during a backup, and repeatedly at random times                |
 //! | `hosts`          | one of two hosts dies, or is suspended for longer than its lease         |
 //! | `outage`         | the Postgres server stops or does not answer, and recovers               |
 //! | `disk`           | the SQLite file cannot be written, the disk is full, the file is damaged |
+//! | `low_disk`       | the disk of the database is low or full, and has room again              |
 //! | `stop`           | the host gets a stop signal at a critical time                           |
 //! | `folder_changes` | files in the plugins folder change at random while launches run          |
 //!
@@ -16,12 +18,14 @@
 //! `CAMPANILE_LONG_TESTS=1` runs outages and loads at their full length.
 
 mod consistency;
+mod copies;
 mod crash_points;
 mod disk;
 mod folder_changes;
 mod folder_chaos;
 mod hosts;
 mod kills;
+mod low_disk;
 mod outage;
 mod proxy;
 mod retention;

@@ -66,9 +66,7 @@ fn insert_old(site: &Site) {
     let start = now().minus(Duration::from_secs(3_600));
     site.with_db(async |db| {
         let mut tx = db.write().await.expect("a transaction");
-        let found = schedules::all(&mut tx)
-            .await
-            .expect("schedules");
+        let found = schedules::all(&mut tx).await.expect("schedules");
         let schedule = found.first().expect("a schedule");
         let slots = (0..LAUNCHES).map(|n| start.plus(Duration::from_secs(n)));
         let skipped = slots.map(|slot| NewLaunch {

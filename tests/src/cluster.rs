@@ -232,7 +232,7 @@ pub fn free_port() -> std::io::Result<u16> {
 }
 
 /// Return the folder with `initdb` and `postgres`: from `PATH`, else of the newest installed version.
-fn server_programs() -> Option<PathBuf> {
+pub fn server_programs() -> Option<PathBuf> {
     let has_both =
         |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("postgres").is_file();
     let path = std::env::var_os("PATH").unwrap_or_default();

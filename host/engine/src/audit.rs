@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::clock_keeper::SKEW_REPORTED_US;
 use crate::ctx::{Ctx, SharedCtx};
+use crate::disk_keeper::short_of;
 use crate::error::Result;
 use crate::service::{Next, Service};
 use crate::settings::Settings;
@@ -149,16 +150,25 @@ pub async fn statistics(tx: &mut Tx, since: Timestamp) -> Result<Statistics, DbE
     })
 }
 
-/// Return the health of the system at `now`. A host whose last heartbeat is older than its lease is not live.
+/// Return the health of the system at `now`. A host whose last heartbeat is older than its lease is not live. `free_bytes`
+/// is the room on the disk of the database, where it can be seen.
 pub async fn health(
     tx: &mut Tx,
     now: Timestamp,
     settings: &Settings,
     offset_us: i64,
+    free_bytes: Option<u64>,
 ) -> Result<Health, DbError> {
     let (overdue_since, live_since) = (now.minus(OVERDUE), now.minus(settings.lease));
     let signs = stats::health_signs(tx, overdue_since, live_since, now.plus(CURSOR_AHEAD)).await?;
     let mut health = judge(signs, offset_us);
+    let reserve = settings.disk_reserve_bytes;
+    if let Some(free) = free_bytes.filter(|free| *free < reserve) {
+        health.issues.push(format!(
+            "{}: hosts decide and claim nothing; free some space on it",
+            short_of(free, reserve)
+        ));
+    }
     for (name, heartbeat_at) in stats::silent_hosts(tx, live_since).await? {
         health.issues.push(format!(
             "the host `{name}` is silent since {heartbeat_at}: it died, or it lost its connection to the database"
@@ -267,10 +277,12 @@ impl Service for Auditor {
     }
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
+        let free_bytes = ctx.db.free_bytes().await;
         let mut tx = ctx.db.read().await?;
         let since = now.minus(ctx.settings.audit_interval);
         let statistics = statistics(&mut tx, since).await?;
-        let health = health(&mut tx, now, &ctx.settings, ctx.clock.offset_us()).await?;
+        let offset_us = ctx.clock.offset_us();
+        let health = health(&mut tx, now, &ctx.settings, offset_us, free_bytes).await?;
         drop(tx);
         tracing::info!(
             launches = statistics.counts.launches,

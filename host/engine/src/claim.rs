@@ -26,7 +26,7 @@ impl Service for Dispatcher {
     const STEP: &'static str = "claiming launches";
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
-        if ctx.clock_skewed.load(Ordering::Relaxed) {
+        if ctx.begins_nothing() {
             return Ok(Next::After(DISPATCH_INTERVAL));
         }
         if let Err(error) = release(ctx, now).await {

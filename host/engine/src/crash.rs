@@ -27,20 +27,28 @@ pub const PACKAGE_POINTS: [&str; 2] = ["before_package_commit", "after_package_c
 /// The points around the commit that removes old launches.
 pub const RETENTION_POINTS: [&str; 2] = ["before_retention_commit", "after_retention_commit"];
 
+/// The points of a backup and of a restore.
+pub const DATABASE_POINTS: [&str; 4] = [
+    "after_backup_copy",
+    "after_restore_copy",
+    "before_restore_rename",
+    "after_restore_rename",
+];
+
 /// Die here, if this is the point that the environment names.
 #[cfg(debug_assertions)]
 pub fn point(name: &str) {
     static CRASH_AT: std::sync::LazyLock<Option<String>> =
         std::sync::LazyLock::new(|| std::env::var("CAMPANILE_CRASH_AT").ok());
+    let all = [
+        &POINTS[..],
+        &BACKFILL_POINTS,
+        &PACKAGE_POINTS,
+        &RETENTION_POINTS,
+        &DATABASE_POINTS,
+    ];
     debug_assert!(
-        [
-            &POINTS[..],
-            &BACKFILL_POINTS,
-            &PACKAGE_POINTS,
-            &RETENTION_POINTS
-        ]
-        .iter()
-        .any(|points| points.contains(&name)),
+        all.concat().contains(&name),
         "{name} is not among the crash points"
     );
     if CRASH_AT.as_deref() == Some(name) {

@@ -1,7 +1,7 @@
 //! What the services of one host share.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
@@ -43,9 +43,16 @@ pub struct Ctx {
     pub(crate) backfill_running: AtomicBool,
     /// Set while this machine's clock is too far off the database's to decide or claim anything.
     pub(crate) clock_skewed: AtomicBool,
+    /// Set while the disk of the database has too little room to decide or claim anything.
+    pub(crate) disk_low: AtomicBool,
 }
 
 impl Ctx {
+    /// Whether this host neither decides nor claims.
+    pub(crate) fn begins_nothing(&self) -> bool {
+        self.clock_skewed.load(Ordering::Relaxed) || self.disk_low.load(Ordering::Relaxed)
+    }
+
     /// The context of a new incarnation of the host `name`.
     pub(crate) fn new(
         db: Db,
@@ -73,6 +80,7 @@ impl Ctx {
             trouble: Trouble::default(),
             backfill_running: AtomicBool::new(false),
             clock_skewed: AtomicBool::new(false),
+            disk_low: AtomicBool::new(false),
         }
     }
 }

@@ -22,6 +22,7 @@
 //! | `folder`         | the plugin folder is followed                                         | `FolderSync`    |
 //! | `schedules_file` | the schedules file is followed                                        | `FollowedFile`  |
 //! | `clock_keeper`   | the database's clock is followed                                      | `ClockKeeper`   |
+//! | `disk_keeper`    | the room on the database's disk is watched                            | `DiskKeeper`    |
 //! | `changes`        | changes of other processes are noticed                                | `ChangeWatcher` |
 //!
 //! Every service shares one `ctx` and implements `service::Service`: wait, one step, again. `serve` starts and stops them.
@@ -55,6 +56,7 @@ mod claim_at_once;
 mod clock_keeper;
 mod ctx;
 mod decide;
+mod disk_keeper;
 mod error;
 mod failing;
 mod finish;

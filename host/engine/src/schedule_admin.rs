@@ -8,6 +8,7 @@ mod edit;
 mod error;
 mod pause;
 mod reconcile;
+mod restored;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,6 +45,7 @@ pub(super) use reconcile::{add_wanted, reconcile};
 
 /// The most names among which the nearest to an unknown one is looked for.
 const SIMILAR_MAX: i64 = 10_000;
+pub use restored::{RESTORED, SkippedMissed, skip_missed};
 
 /// A launch that a person or a program requests.
 #[derive(Debug, Clone, Copy, Default)]

@@ -14,6 +14,7 @@ use crate::claim::Dispatcher;
 use crate::clock_keeper::ClockKeeper;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::Scheduler;
+use crate::disk_keeper::DiskKeeper;
 use crate::error::{EngineError, Result};
 use crate::finish;
 use crate::folder::{FolderSync, expect_files, scan_at_start};
@@ -86,6 +87,7 @@ async fn run_services(
     }
     tracing::info!(host = %ctx.name, database = %ctx.db.url(), packages = ctx.packages.all().len(), "serving");
 
+    let disk = DiskKeeper::start(ctx).await;
     let (ended, ends) = mpsc::unbounded_channel();
     let mut services = JoinSet::new();
     let executor = Arc::clone(executor);
@@ -110,6 +112,7 @@ async fn run_services(
         spawn(&mut services, ctx, file, stop);
     }
     spawn(&mut services, ctx, ClockKeeper, stop);
+    spawn(&mut services, ctx, disk, stop);
     // The finisher works while the host drains, until the last run has ended.
     let finisher = tokio::spawn(finish::record_ends(Arc::clone(ctx), ends));
 

@@ -27,6 +27,8 @@ pub struct Settings {
     pub recovery_interval: Duration,
     pub audit_interval: Duration,
     pub retention: RetentionLimits,
+    /// The free bytes of a SQLite database's disk below which the host decides and claims nothing.
+    pub disk_reserve_bytes: u64,
     /// How long a stopping host waits for its runs.
     pub drain: Duration,
     /// The source of each secret, by its name.

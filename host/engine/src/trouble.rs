@@ -1,7 +1,8 @@
 //! Failed steps in the log: an outage of an hour that stops every service is one line, not thousands.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::EngineError;
@@ -14,7 +15,11 @@ const LOGGED_MAX: usize = 64;
 
 /// The outage of the database that is not over, shared by all services of a host.
 #[derive(Default)]
-pub(crate) struct Trouble(Mutex<Outages>);
+pub(crate) struct Trouble {
+    outages: Mutex<Outages>,
+    /// Set when a write failed because the disk is full.
+    disk_full: AtomicBool,
+}
 
 #[derive(Default)]
 struct Outages {
@@ -29,7 +34,10 @@ struct Outages {
 impl Trouble {
     /// Log that `step` failed, unless it is logged already or belongs to the same outage.
     pub(crate) fn report(&self, step: &str, error: &EngineError) {
-        let mut outages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(error, EngineError::Db(error) if error.is_disk_full()) {
+            self.disk_full.store(true, Ordering::Relaxed);
+        }
+        let mut outages = self.lock();
         let is_aftermath = outages.over_at.is_some_and(|at| at.elapsed() < AFTERMATH);
         if error.is_transient() && (outages.since.is_some() || is_aftermath) {
             tracing::debug!("{step}: {error}");
@@ -48,9 +56,18 @@ impl Trouble {
         }
     }
 
+    /// Whether a write failed since the last call because the disk is full.
+    pub(crate) fn take_disk_full(&self) -> bool {
+        self.disk_full.swap(false, Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Outages> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Log the end of the outage, if there was one.
     pub(crate) fn end(&self) {
-        let mut outages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outages = self.lock();
         if let Some(since) = outages.since.take() {
             outages.over_at = Some(Instant::now());
             outages.logged.clear();

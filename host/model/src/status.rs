@@ -172,6 +172,14 @@ words! {
         RecordSizeChanged => "record_size_changed",
         /// The result of the health check changed.
         HealthChanged => "health_changed",
+        /// A host decides and claims nothing, because the disk of the database is nearly full.
+        DiskLow => "disk_low",
+        /// The disk of the database has room again.
+        DiskFreed => "disk_freed",
+        /// The database was copied. Only the copy has this event.
+        BackupTaken => "backup_taken",
+        /// The database was restored from a copy.
+        DatabaseRestored => "database_restored",
     }
 }
 

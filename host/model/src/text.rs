@@ -73,6 +73,11 @@ pub fn size_text(bytes: u64) -> String {
     format!("{bytes}B")
 }
 
+/// A number of bytes as people read it, such as `12.3 MiB`.
+pub fn size_rounded(bytes: u64) -> String {
+    ByteSize(bytes).display().iec().to_string()
+}
+
 /// `text` with every control character but newline and tab written out, as `\u{1b}`.
 ///
 /// A task writes its log lines and failures; printed raw, they could clear the operator's terminal,

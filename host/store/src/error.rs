@@ -18,6 +18,9 @@ pub enum DbError {
     /// It is readable but not writable: an operator must act, then try again.
     #[error("the database cannot be written: {0}")]
     NotWritable(String),
+    /// There is no room for what was to be written: try again when there is. Nothing was changed.
+    #[error("the database cannot be written: {0}")]
+    DiskFull(String),
     /// A row of that identity or name exists already.
     #[error("it exists already: {0}")]
     Conflict(String),
@@ -37,21 +40,40 @@ impl DbError {
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            DbError::Unavailable(_) | DbError::Busy(_) | DbError::NotWritable(_)
+            DbError::Unavailable(_)
+                | DbError::Busy(_)
+                | DbError::NotWritable(_)
+                | DbError::DiskFull(_)
         )
+    }
+
+    /// Whether the disk of the database is full.
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, DbError::DiskFull(_))
     }
 
     /// Return the same error, with the name of the database before its message.
     pub(super) fn at(mut self, place: impl Display) -> DbError {
+        let message = self.message_mut();
+        *message = format!("{place}: {message}");
+        self
+    }
+
+    /// Return what is wrong, without the kind of the error.
+    pub(super) fn into_message(mut self) -> String {
+        std::mem::take(self.message_mut())
+    }
+
+    fn message_mut(&mut self) -> &mut String {
         let (DbError::Unavailable(message)
         | DbError::Busy(message)
         | DbError::NotWritable(message)
+        | DbError::DiskFull(message)
         | DbError::Conflict(message)
         | DbError::Schema(message)
         | DbError::Refused(message)
-        | DbError::Unexpected(message)) = &mut self;
-        *message = format!("{place}: {message}");
-        self
+        | DbError::Unexpected(message)) = self;
+        message
     }
 }
 
@@ -94,7 +116,10 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
             ("08", _) | (_, "57P01" | "57P02" | "57P03" | "53300") => DbError::Unavailable(message),
             (_, "40001" | "40P01" | "55P03" | "57014") => DbError::Busy(message),
             (_, "25006") => DbError::NotWritable(format!("{message}; is it a standby?")),
-            (_, "53100" | "53200" | "58030") => DbError::NotWritable(message),
+            (_, "53100") => {
+                DbError::DiskFull(format!("{message}; free some space on the server's disk"))
+            }
+            (_, "53200" | "58030") => DbError::NotWritable(message),
             ("28", _) => DbError::Refused(format!(
                 "{message}; check the user and the password in the address"
             )),
@@ -112,7 +137,7 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
         Ok(8) => DbError::NotWritable(format!(
             "{message}; check the permissions of the file and of its folder"
         )),
-        Ok(13) => DbError::NotWritable(format!("{message}; free some space")),
+        Ok(13) => DbError::DiskFull(format!("{message}; free some space")),
         Ok(10) => DbError::NotWritable(format!("{message}; check the disk and its free space")),
         Ok(14) => DbError::Refused(format!(
             "{message}; check that the folder exists and may be written"
@@ -134,12 +159,13 @@ mod tests {
         assert!(matches!(of("57P01"), DbError::Unavailable(_)));
         assert!(matches!(of("08006"), DbError::Unavailable(_)));
         assert!(matches!(of("40P01"), DbError::Busy(_)));
-        assert!(matches!(of("53100"), DbError::NotWritable(_)));
+        assert!(of("53100").is_disk_full() && of("53100").is_transient());
+        assert!(matches!(of("58030"), DbError::NotWritable(_)));
         assert!(matches!(of("42703"), DbError::Unexpected(_)));
         // SQLITE_BUSY_SNAPSHOT, SQLITE_READONLY_DIRECTORY, SQLITE_FULL, SQLITE_CORRUPT.
         assert!(matches!(of("517"), DbError::Busy(_)));
         assert!(matches!(of("1544"), DbError::NotWritable(_)));
-        assert!(matches!(of("13"), DbError::NotWritable(_)));
+        assert!(of("13").is_disk_full() && of("13").is_transient());
         assert!(matches!(of("11"), DbError::Refused(_)));
         assert!(matches!(of_code("2067", "m", true), DbError::Conflict(_)));
     }

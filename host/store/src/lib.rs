@@ -15,22 +15,27 @@
 //! 6. `error.rs`: what error codes mean;
 //! 7. `buckets.rs`: how long a statement waits for a locked bucket;
 //! 8. `url.rs`: the two kinds of address;
-//! 9. `size.rs`: how large the tables are.
+//! 9. `size.rs`: how large the tables are;
+//! 10. `backup.rs`: copies, which only SQLite's file has;
+//! 11. `restore.rs`: the place of that file.
 
 // Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 // Stdout is data, and the command line's.
 #![warn(clippy::print_stdout)]
 
+mod disk;
 mod error;
 mod lock;
 mod open;
+mod partial;
 mod postgres;
 mod sql;
 mod types;
 mod url;
 
 pub mod backfills;
+pub mod backup;
 pub mod buckets;
 pub mod changes;
 pub mod claims;
@@ -46,6 +51,7 @@ pub mod packages;
 pub mod probe;
 pub mod recovery;
 pub mod removed_launches;
+pub mod restore;
 pub mod results;
 pub mod retention;
 pub mod runs;
@@ -66,6 +72,7 @@ pub use campanile_model::status::{
 pub use error::{DbError, Result};
 pub use lock::HostLock;
 pub use open::MigrationState;
+pub use partial::{PartialFile, delete_left};
 
 use campanile_model::clock::{Clock, Timestamp};
 

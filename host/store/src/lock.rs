@@ -45,37 +45,7 @@ impl Db {
     pub async fn host_lock(&self, name: &str) -> Result<Option<HostLock>> {
         match &self.pools {
             Pools::Sqlite { .. } => {
-                let database = self.url.sqlite_path().unwrap_or(Path::new(""));
-                // One file has one lock, whatever link leads to it.
-                let database =
-                    std::fs::canonicalize(database).unwrap_or_else(|_| database.to_owned());
-                let path = database.with_added_extension("lock");
-                let mut file = File::options()
-                    .write(true)
-                    .create(true)
-                    .truncate(false)
-                    .mode(FILE_MODE)
-                    .open(&path)
-                    .map_err(|error| {
-                        DbError::NotWritable(format!("{}: {error}", path.display()))
-                    })?;
-                match file.try_lock() {
-                    Ok(()) => {
-                        // The process id tells an operator which process holds the lock.
-                        let _ = file.set_len(0);
-                        let _ = write!(file, "{}", std::process::id());
-                        let inode = inode(&database);
-                        Ok(Some(HostLock(Lock::File {
-                            file,
-                            database,
-                            inode,
-                        })))
-                    }
-                    Err(TryLockError::WouldBlock) => Ok(None),
-                    Err(TryLockError::Error(error)) => {
-                        Err(DbError::NotWritable(format!("{}: {error}", path.display())))
-                    }
-                }
+                HostLock::of_file(self.url.sqlite_path().unwrap_or(Path::new("")))
             }
             Pools::Postgres(pool) => {
                 let options = pool.connect_options().as_ref().clone();
@@ -94,6 +64,40 @@ impl Db {
 }
 
 impl HostLock {
+    /// Acquire the lock of the SQLite file `database`, which may be missing or damaged; none when a running process holds it.
+    ///
+    /// # Errors
+    ///
+    /// `NotWritable` when the lock file beside it cannot be created.
+    pub fn of_file(database: &Path) -> Result<Option<HostLock>> {
+        // One file has one lock, whatever link leads to it.
+        let database = std::fs::canonicalize(database).unwrap_or_else(|_| database.to_owned());
+        let path = database.with_added_extension("lock");
+        let not_writable =
+            |error: std::io::Error| DbError::NotWritable(format!("{}: {error}", path.display()));
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .open(&path)
+            .map_err(not_writable)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(not_writable(error)),
+        }
+        // The process id tells an operator which process holds the lock.
+        let _ = file.set_len(0);
+        let _ = write!(file, "{}", std::process::id());
+        let inode = inode(&database);
+        Ok(Some(HostLock(Lock::File {
+            file,
+            database,
+            inode,
+        })))
+    }
+
     /// Return the path of the SQLite file when the file was deleted or replaced.
     ///
     /// SQLite continues with the open file, and everything recorded there is lost when the process ends.

@@ -25,6 +25,8 @@ const SQLITE_ROWS_AHEAD: usize = 512;
 /// The length of the write-ahead log, in pages of 4 KiB, at which SQLite moves it into the file. The same index pages
 /// are written again and again, so a longer log saves most of the second writes.
 const SQLITE_WAL_PAGES: u32 = 8_192;
+/// The bytes of the write-ahead log that stay on disk when it begins anew. A long read, such as a backup, lets it grow.
+const SQLITE_WAL_BYTES_KEPT: u64 = 64 << 20;
 /// How long a SQLite statement waits for another process's write, in seconds.
 const BUSY_SECONDS: u64 = 10;
 
@@ -39,7 +41,13 @@ pub struct MigrationState {
     pub applied: bool,
 }
 
-const APPLIED: &str = "SELECT version FROM _sqlx_migrations WHERE success = TRUE ORDER BY version";
+const APPLIED: &str =
+    "SELECT version, checksum FROM _sqlx_migrations WHERE success = TRUE ORDER BY version";
+
+/// Whether a SQLite file has tables, and not those of Campanile.
+const IS_FOREIGN: &str =
+    "SELECT count(*) > 0 AND max(name = '_sqlx_migrations') = 0 FROM sqlite_schema
+    WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'";
 
 impl Db {
     /// Open the database at `url`, which must exist. Its tables may be of any version.
@@ -111,6 +119,24 @@ impl Db {
         }
     }
 
+    /// Open the SQLite file at `path` for reading. No process may write it meanwhile, and nothing is created beside it.
+    pub(super) fn open_copy(path: &Path) -> Db {
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .read_only(true)
+            .immutable(true);
+        let pool = SqlitePoolOptions::new()
+            .max_connections(1)
+            .connect_lazy_with(options);
+        Db {
+            pools: Pools::Sqlite {
+                writer: pool.clone(),
+                readers: pool,
+            },
+            url: DatabaseUrl::Sqlite(path.to_owned()),
+        }
+    }
+
     /// Delete a database that [`Db::open_scratch`] created.
     pub async fn discard(self) -> Result {
         match (&self.pools, self.url.sqlite_path()) {
@@ -155,11 +181,11 @@ impl Db {
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
                 DbError::from(error)
             }
-            MigrateError::VersionMismatch(version) => DbError::Schema(format!(
-                "schema version {version} of {} was made by a different build of Campanile; use that build, or a fresh database",
+            MigrateError::VersionMismatch(version) => self.of_another_build(version),
+            other => DbError::Schema(format!(
+                "the tables of {} cannot be migrated: {other}",
                 self.url
             )),
-            other => DbError::Schema(format!("the tables of {} cannot be migrated: {other}", self.url)),
         })
     }
 
@@ -167,38 +193,51 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// `Schema` when the database has a migration that this version does not know.
+    /// `Schema` when the database has a migration that this version does not know, or one that had another text.
     pub async fn migrations(&self) -> Result<Vec<MigrationState>> {
         let (known, applied) = match &self.pools {
             Pools::Sqlite { readers, .. } => (
                 &SQLITE_MIGRATIONS,
-                sqlx::query_scalar(APPLIED).fetch_all(readers).await,
+                sqlx::query_as(APPLIED).fetch_all(readers).await,
             ),
             Pools::Postgres(pool) => (
                 &POSTGRES_MIGRATIONS,
-                sqlx::query_scalar(APPLIED).fetch_all(pool).await,
+                sqlx::query_as(APPLIED).fetch_all(pool).await,
             ),
         };
-        let applied: Vec<i64> = match applied {
+        let applied: Vec<(i64, Vec<u8>)> = match applied {
             Ok(applied) => applied,
             Err(error) if is_missing_table(&error) => Vec::new(),
             Err(error) => return Err(error.into()),
         };
         let newest = known.iter().map(|step| step.version).max().unwrap_or(0);
-        if let Some(newer) = applied.iter().find(|version| **version > newest) {
+        if let Some((newer, _)) = applied.iter().find(|(version, _)| *version > newest) {
             return Err(DbError::Schema(format!(
                 "the database {} has schema version {newer}, newer than version {newest} which this campanile knows; use a newer campanile",
                 self.url
             )));
         }
-        Ok(known
-            .iter()
-            .map(|step| MigrationState {
-                version: step.version,
-                name: step.description.to_string(),
-                applied: applied.contains(&step.version),
-            })
-            .collect())
+        let states = known.iter().map(|step| {
+            let found = applied.iter().find(|(version, _)| *version == step.version);
+            match found {
+                Some((version, checksum)) if *checksum != *step.checksum => {
+                    Err(self.of_another_build(*version))
+                }
+                found => Ok(MigrationState {
+                    version: step.version,
+                    name: step.description.to_string(),
+                    applied: found.is_some(),
+                }),
+            }
+        });
+        states.collect()
+    }
+
+    fn of_another_build(&self, version: i64) -> DbError {
+        DbError::Schema(format!(
+            "schema version {version} of {} was made by a different build of Campanile; use that build, or a fresh database",
+            self.url
+        ))
     }
 }
 
@@ -210,6 +249,7 @@ fn is_missing_table(error: &sqlx::Error) -> bool {
 }
 
 async fn open_sqlite(path: &Path, create: bool) -> Result<Pools> {
+    refuse_foreign(path).await?;
     let options = SqliteConnectOptions::new()
         .filename(path)
         .create_if_missing(create)
@@ -220,6 +260,7 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools> {
         .busy_timeout(Duration::from_secs(BUSY_SECONDS))
         .pragma("cache_size", format!("-{SQLITE_CACHE_KIB}"))
         .pragma("wal_autocheckpoint", SQLITE_WAL_PAGES.to_string())
+        .pragma("journal_size_limit", SQLITE_WAL_BYTES_KEPT.to_string())
         // Temporary tables of a batch are small. In files they would cost as much as the rows.
         .pragma("temp_store", "MEMORY")
         .row_buffer_size(SQLITE_ROWS_AHEAD)
@@ -264,6 +305,30 @@ async fn is_clean(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error
         connection.ping().await?;
     }
     Ok(!connection.is_in_transaction())
+}
+
+/// Refuse a SQLite file of another program, and leave it unchanged: opening it for writing would change its journal mode.
+///
+/// An error of this look is left to the open that follows, which meets it again.
+async fn refuse_foreign(path: &Path) -> Result {
+    if !std::fs::metadata(path).is_ok_and(|found| found.len() > 0) {
+        return Ok(());
+    }
+    match is_foreign(path).await {
+        Ok(true) => Err(DbError::Refused(
+            "it has tables of another program and none of Campanile; give another file".to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}
+
+async fn is_foreign(path: &Path) -> Result<bool, sqlx::Error> {
+    let options = SqliteConnectOptions::new().filename(path).read_only(true);
+    let mut connection = options.connect().await?;
+    let is_foreign = sqlx::query_scalar(IS_FOREIGN);
+    let is_foreign = is_foreign.fetch_one(&mut connection).await;
+    connection.close().await?;
+    is_foreign
 }
 
 /// Switch the file to WAL mode, in which it stays.

@@ -4,9 +4,9 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::sql::on;
 use super::{
-    Result, Tx, backfills, buckets, changes, claims, events, history, hosts, launches, overlap,
-    package_record, package_versions, packages, recovery, removed_launches, results, retention,
-    runs, schedules, sidecars, size, stats, task_runs,
+    Result, Tx, backfills, backup, buckets, changes, claims, events, history, hosts, launches,
+    overlap, package_record, package_versions, packages, recovery, removed_launches, results,
+    retention, runs, schedules, sidecars, size, stats, task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -38,6 +38,7 @@ pub async fn rows(tx: &mut Tx, sql: &str) -> Result<Vec<Vec<String>>> {
 pub fn statements(tx: &Tx) -> Vec<String> {
     let modules = [
         backfills::STATEMENTS,
+        backup::STATEMENTS,
         buckets::STATEMENTS,
         changes::STATEMENTS,
         claims::STATEMENTS,

@@ -136,6 +136,16 @@ statements! {
     pub async fn has_orphaned_launches(host: HostId, unclaimed_since: Timestamp) -> bool = one_value
         concat!("SELECT EXISTS (SELECT 1", orphaned_launches!(), ")");
 
+    /// Abandon every launch that was decided and has not ended, for `reason`; return how many. No host may serve.
+    pub async fn abandon_unfinished(reason: &'static str, message: &str, now: Timestamp) -> u64 = execute
+        "UPDATE launch SET status = 'abandoned', reason = $1, message = $2, finished_at = $3, failure = 'lost',
+            lease_until = NULL, retry_at = NULL
+        WHERE status IN ('open', 'running', 'waiting')";
+
+    /// Skip every queued launch, for `reason`; return how many. No host may serve.
+    pub async fn skip_queued(reason: &'static str, now: Timestamp) -> u64 = execute
+        "UPDATE launch SET status = 'skipped', reason = $1, finished_at = $2 WHERE status = 'queued'";
+
     /// Return the unclaimed launches of earlier starts that `host` has recovered: each with its schedule's name and slot.
     pub async fn unclaimed_startups(host: HostId) -> Vec<(LaunchId, String, Timestamp)> = rows
         "SELECT l.id, s.name, l.scheduled_time FROM launch l JOIN schedule s ON s.id = l.schedule_id

@@ -24,6 +24,41 @@ impl PostgresUrl {
     }
 }
 
+/// The options of an address that the programs of Postgres know by the same names.
+const TOOL_OPTIONS: [&str; 6] = ["dbname", "host", "port", "sslmode", "sslrootcert", "user"];
+
+impl PostgresUrl {
+    /// Return the address as `pg_dump` and `psql` take it, without its password.
+    pub fn without_password(&self) -> String {
+        let shown = self.to_string().replacen(":***@", "@", 1);
+        let Some((place, options)) = shown.split_once('?') else {
+            return shown;
+        };
+        let name = |option: &&str| option.split('=').next().unwrap_or_default().to_owned();
+        let known = |option: &&str| TOOL_OPTIONS.contains(&name(option).as_str());
+        let options: Vec<&str> = options.split('&').filter(known).collect();
+        match options.is_empty() {
+            true => place.to_owned(),
+            false => format!("{place}?{}", options.join("&")),
+        }
+    }
+
+    /// Return the schema that the option `search_path` names, if it names one.
+    pub fn schema(&self) -> Option<String> {
+        let (_, options) = self.0.rsplit_once('?')?;
+        let mut options = url::form_urlencoded::parse(options.as_bytes());
+        options.find_map(|(key, value)| {
+            let path = match key.as_ref() {
+                "options" => value.split_once("search_path=")?.1,
+                "options[search_path]" => value.as_ref(),
+                _ => return None,
+            };
+            let end = path.find([',', ' ']).unwrap_or(path.len());
+            Some(path[..end].to_owned()).filter(|name| !name.is_empty())
+        })
+    }
+}
+
 /// Why an address is invalid, as the end of a sentence that starts with the key. It never repeats a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}: write sqlite:PATH or postgres://user:password@host:port/name")]
@@ -260,6 +295,33 @@ mod tests {
                 "{error}"
             );
             assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn other_programs_get_the_address_without_the_password_and_the_schema() {
+        for (text, address, schema) in [
+            ("postgres://u:secret@h:5/db", "postgres://u@h:5/db", None),
+            ("postgres://h/db", "postgres://h/db", None),
+            (
+                "postgres://u:se/cr?et@h/db?sslmode=require&statement-cache-capacity=1&password=x",
+                "postgres://u@h/db?sslmode=require",
+                None,
+            ),
+            (
+                "postgres://u@h/db?options=-c%20search_path%3Dteam_a%20-c%20x%3D1",
+                "postgres://u@h/db",
+                Some("team_a"),
+            ),
+            (
+                "postgres://u@h/db?options[search_path]=team_a,public",
+                "postgres://u@h/db",
+                Some("team_a"),
+            ),
+        ] {
+            let url = PostgresUrl(text.to_owned());
+            assert_eq!(url.without_password(), address);
+            assert_eq!(url.schema().as_deref(), schema);
         }
     }
 

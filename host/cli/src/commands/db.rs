@@ -1,4 +1,9 @@
-//! `campanile db`: the database's tables.
+//! `campanile db`: the database's tables and its copies.
+
+pub(crate) mod backup;
+pub(crate) mod compact;
+mod postgres;
+pub(crate) mod restore;
 
 pub(crate) mod status;
 
@@ -15,6 +20,12 @@ pub(crate) enum DbCommand {
     Migrate,
     /// Show which migrations the database has, its size, and what retention will remove; exit code 1 when a migration is missing
     Status,
+    /// Copy a SQLite database to a file, also while a host serves; on Postgres, say how
+    Backup(backup::Backup),
+    /// Put a copy in the place of a SQLite database that no host serves; on Postgres, say how
+    Restore(restore::Restore),
+    /// Give the free pages of a SQLite database that no host serves back to the disk; on Postgres, say how
+    Compact,
 }
 
 /// The migrations of a database.
@@ -57,6 +68,9 @@ impl DbCommand {
         let db = match self {
             DbCommand::Migrate => Db::open_and_migrate(&url).await?,
             DbCommand::Status => return status::run(common, &Db::open(&url).await?).await,
+            DbCommand::Backup(command) => return command.run(common, &url).await,
+            DbCommand::Restore(command) => return command.run(common, &url).await,
+            DbCommand::Compact => return compact::run(common, &url).await,
         };
         let status = DbStatus::read(&db).await?;
         crate::close(&db).await;

@@ -138,6 +138,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         recovery_interval: config.recovery.interval,
         audit_interval: config.audit.interval,
         retention: config.retention_limits(),
+        disk_reserve_bytes: config.host.disk_reserve_bytes,
         drain: config.host.drain,
         secrets: config.secrets.clone(),
         policy: config.package_policy(),

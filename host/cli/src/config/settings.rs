@@ -131,6 +131,9 @@ table! {
         guest_threads "guest_threads": u32 = processors(), number(1, 1024), example "4";
         /// How long to wait for the database at the start. "0s" tries once.
         wait "wait": Duration = 60 * SECOND, duration(Duration::ZERO, YEAR);
+        /// The least free space on the disk of a SQLite database: with less, the host launches nothing until there is more.
+        /// Runs continue, and use it for their ends. "0" is no bound.
+        disk_reserve_bytes "disk_reserve": u64 = 256 << 20, size(0, 1 << 40);
         /// How long runs may continue after the host is told to stop.
         drain "drain": Duration = 30 * SECOND, duration(Duration::ZERO, YEAR);
     }

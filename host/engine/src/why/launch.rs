@@ -3,7 +3,7 @@
 use super::history::{LaunchTrace, ScheduleHistory, was_queued};
 use super::{Finding, FindingKind, NOTICED, moment, named, path, rule_of, span};
 use crate::plan::PACKAGE_MISSING;
-use crate::schedule_admin::{OVERDUE, PAUSED};
+use crate::schedule_admin::{OVERDUE, PAUSED, RESTORED};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_schedule::policy::{Catchup, DropReason, Policies};
@@ -133,6 +133,10 @@ fn skipped(history: &ScheduleHistory, trace: &LaunchTrace, slot: Timestamp) -> V
         "removed" => (
             FindingKind::Removed,
             "skipped: the schedule was removed before a host decided it".to_owned(),
+        ),
+        RESTORED => (
+            FindingKind::Skipped,
+            "skipped: the database was restored from a copy without it".to_owned(),
         ),
         reason => (FindingKind::Skipped, format!("skipped: {reason}")),
     };

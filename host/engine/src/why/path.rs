@@ -3,6 +3,7 @@
 use super::history::{LaunchTrace, ScheduleHistory};
 use super::{Finding, FindingKind, NOTICED, named, span};
 use crate::plan::PACKAGE_MISSING;
+use crate::schedule_admin::RESTORED;
 use campanile_model::ids::LaunchKind;
 use campanile_store::events::EventKind;
 use campanile_store::runs::RunRow;
@@ -198,6 +199,9 @@ fn abandoned_because(reason: &str, recoveries: i64) -> String {
         "schedule_deleted" => "its schedule was removed before it could be run again".to_owned(),
         PACKAGE_MISSING => "no live host had its package for too long".to_owned(),
         "recovery_age" => "it was too long ago to be run again".to_owned(),
+        RESTORED => {
+            "the database was restored from a copy that was made before it ended".to_owned()
+        }
         "recovery_attempts" => format!("it was run again {recoveries} times, and lost each time"),
         _ => "it was given up".to_owned(),
     }

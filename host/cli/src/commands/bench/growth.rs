@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::Map;
 
 use super::{
-    BACKLOG, BenchHost, HOUR, NAME, SCHEDULES, Scratch, add_backlog, finish_without_calls, launches_per_s,
-    scratch_db,
+    BACKLOG, BenchHost, HOUR, NAME, SCHEDULES, Scratch, add_backlog, finish_without_calls,
+    launches_per_s, scratch_db,
 };
 use crate::config::Config;
 use crate::output::{self, Failure, Record, Result, failed, refused};
@@ -95,8 +95,10 @@ impl Growth {
             launches_per_s_empty,
             launches_per_s_full,
             ratio: launches_per_s_full / launches_per_s_empty,
-            launch_list_ms: time(async || Ok(launches::list(&mut db.read().await?, None, 50).await?))
-                .await?,
+            launch_list_ms: time(async || {
+                Ok(launches::list(&mut db.read().await?, None, 50).await?)
+            })
+            .await?,
             launch_list_of_schedule_ms: time(async || {
                 Ok(launches::list_of(&mut db.read().await?, &name, None, 50).await?)
             })
@@ -108,7 +110,7 @@ impl Growth {
             })
             .await?,
             health_ms: time(async || {
-                Ok(audit::health(&mut db.read().await?, now, &settings, 0).await?)
+                Ok(audit::health(&mut db.read().await?, now, &settings, 0, None).await?)
             })
             .await?,
             why_ms: time(async || Ok(why::why(&mut db.read().await?, &name, None, now).await?))
@@ -170,7 +172,10 @@ async fn refuse_other_schedules(db: &Db) -> Result {
 /// Count the launches by the counters of their schedules.
 async fn count(db: &Db) -> Result<u64> {
     let all = schedules::all(&mut db.read().await?).await?;
-    Ok(all.iter().map(|row| row.state.history.launches_made()).sum())
+    Ok(all
+        .iter()
+        .map(|row| row.state.history.launches_made())
+        .sum())
 }
 
 /// Add the schedules that fill the record, each with `hours` slots before `now`, unless they are there.
@@ -184,8 +189,10 @@ async fn add_fillers(db: &Db, hours: u32, now: Timestamp) -> Result {
             return Ok(());
         }
         let made_for = made_for.unwrap_or_default() * u64::from(SCHEDULES);
-        return Err(refused!("the database {} was made for {made_for} launches", db.url())
-            .hint(format!("give `--launches {made_for}`, or another database")));
+        return Err(
+            refused!("the database {} was made for {made_for} launches", db.url())
+                .hint(format!("give `--launches {made_for}`, or another database")),
+        );
     }
     let since = now.minus(HOUR * (hours + 1));
     let rule = RuleText {
@@ -226,7 +233,10 @@ async fn speed(config: &Config, db: Db) -> Result<f64> {
     remove_backlog(&db).await?;
     idle?;
     if rows.len() != LAUNCHES as usize {
-        return Err(failed!("{} of {LAUNCHES} launches are on the record", rows.len()));
+        return Err(failed!(
+            "{} of {LAUNCHES} launches are on the record",
+            rows.len()
+        ));
     }
     Ok(launches_per_s(&rows))
 }

@@ -1,0 +1,163 @@
+//! The disk of the database: a host stops to decide and to claim before it is full, and continues when there is room.
+//!
+//! Runs continue, and their ends are recorded: the reserve is for them. On Postgres the disk cannot be seen. There, and where
+//! a quota hides it, the first write that fails for lack of room counts, and the write that succeeds again.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::ctx::{Ctx, SharedCtx};
+use crate::error::Result;
+use crate::service::{Next, Service};
+use campanile_model::clock::Timestamp;
+use campanile_model::text::size_rounded;
+use campanile_store::events::{self, EventKind};
+
+/// How often the free space is read.
+const DISK_INTERVAL: Duration = Duration::from_secs(2);
+/// The longest pause between two attempts to write to a disk that was full.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// When the disk is low again so soon after it had room, the pause grows.
+const CALM: Duration = Duration::from_secs(60);
+
+/// The service that watches the disk of the database.
+pub(crate) struct DiskKeeper {
+    /// How long to wait for the next attempt while the disk is low.
+    pause: Duration,
+    /// When the disk had room again.
+    freed_at: Option<Timestamp>,
+}
+
+impl DiskKeeper {
+    /// Look at the disk before a host decides anything.
+    pub(crate) async fn start(ctx: &Ctx) -> DiskKeeper {
+        let mut keeper = DiskKeeper {
+            pause: DISK_INTERVAL,
+            freed_at: None,
+        };
+        let free = ctx.db.free_bytes().await;
+        if free.is_some_and(|free| is_short(free, ctx.settings.disk_reserve_bytes, false)) {
+            keeper.stop_work(ctx, free, ctx.clock.now()).await;
+        }
+        keeper
+    }
+
+    /// Decide and claim nothing from now on.
+    async fn stop_work(&mut self, ctx: &Ctx, free: Option<u64>, now: Timestamp) {
+        self.pause = match self.freed_at {
+            Some(freed_at) if now.since(freed_at) < CALM => (self.pause * 2).min(PAUSE_MAX),
+            _ => DISK_INTERVAL,
+        };
+        ctx.disk_low.store(true, Ordering::Relaxed);
+        let detail = low(free, ctx.settings.disk_reserve_bytes);
+        tracing::warn!("{detail}");
+        // Without room for the event, the log has the line.
+        let _ = record(ctx, EventKind::DiskLow, &detail, now).await;
+    }
+
+    /// Decide and claim again, if the database accepts a write.
+    async fn resume_work(&mut self, ctx: &Ctx, now: Timestamp) -> Result {
+        let detail = "hosts decide and claim again; slots that came meanwhile are late or missed";
+        record(ctx, EventKind::DiskFreed, detail, now).await?;
+        self.freed_at = Some(now);
+        ctx.disk_low.store(false, Ordering::Relaxed);
+        tracing::info!("the disk of the database has room again: {detail}");
+        ctx.wake.scheduler.notify_one();
+        ctx.wake.dispatcher.notify_one();
+        Ok(())
+    }
+}
+
+impl Service for DiskKeeper {
+    const STEP: &'static str = "looking at the disk of the database";
+
+    fn first(_: &Ctx) -> Next {
+        Next::After(DISK_INTERVAL)
+    }
+
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
+        let was_low = ctx.disk_low.load(Ordering::Relaxed);
+        let was_full = ctx.trouble.take_disk_full();
+        let reserve = ctx.settings.disk_reserve_bytes;
+        let free = ctx.db.free_bytes().await;
+        let is_short = free.is_some_and(|free| is_short(free, reserve, was_low));
+        match (was_low, was_full || is_short) {
+            (false, false) => {}
+            (false, true) => self.stop_work(ctx, free, now).await,
+            (true, true) if was_full => self.pause = (self.pause * 2).min(PAUSE_MAX),
+            (true, true) => {}
+            (true, false) => self.resume_work(ctx, now).await?,
+        }
+        Ok(match ctx.disk_low.load(Ordering::Relaxed) {
+            true => Next::After(self.pause),
+            false => Self::first(ctx),
+        })
+    }
+}
+
+/// Pure: whether `free` bytes are too few. A disk that was low has room only with an eighth more than the reserve.
+fn is_short(free: u64, reserve: u64, was_low: bool) -> bool {
+    let margin = if was_low { reserve / 8 } else { 0 };
+    free < reserve.saturating_add(margin)
+}
+
+/// Say that the disk is low; `free` is none when its free space cannot be seen.
+fn low(free: Option<u64>, reserve: u64) -> String {
+    let why = match free {
+        Some(free) if free < reserve => short_of(free, reserve),
+        _ => "the disk of the database is full".to_owned(),
+    };
+    format!("{why}: this host decides and claims nothing until there is room; free some space")
+}
+
+/// Say that a disk with `free` bytes has less than the reserve.
+pub(crate) fn short_of(free: u64, reserve: u64) -> String {
+    format!(
+        "the disk of the database has {} free, less than the `disk_reserve` of {}",
+        size_rounded(free),
+        size_rounded(reserve)
+    )
+}
+
+async fn record(ctx: &Ctx, kind: EventKind, detail: &str, now: Timestamp) -> Result {
+    let mut tx = ctx.db.write().await?;
+    events::record(&mut tx, now, kind, &ctx.name, detail).await?;
+    Ok(tx.commit().await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_short_below_its_reserve_until_it_has_an_eighth_more() {
+        for (free, reserve, was_low, expected) in [
+            (800, 800, false, false),
+            (799, 800, false, true),
+            (800, 800, true, true),
+            (899, 800, true, true),
+            (900, 800, true, false),
+            // No reserve is no bound.
+            (0, 0, false, false),
+            (0, 0, true, false),
+            (0, u64::MAX, true, true),
+        ] {
+            assert_eq!(
+                is_short(free, reserve, was_low),
+                expected,
+                "{free} {reserve}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_low_disk_is_named_with_its_free_space() {
+        let text = low(Some(1 << 20), 256 << 20);
+        assert!(
+            text.contains("1.0 MiB free") && text.contains("of 256.0 MiB"),
+            "{text}"
+        );
+        assert!(low(None, 256 << 20).starts_with("the disk of the database is full"));
+        assert!(low(Some(512 << 20), 256 << 20).contains("is full"));
+    }
+}
