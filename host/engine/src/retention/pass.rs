@@ -16,9 +16,9 @@ use campanile_store::{DbError, Tx};
 
 /// The pause after a page, in times of what the page took.
 const PAUSE: u32 = 4;
-/// The same while the record is behind its ages by [`BEHIND`], or larger than it may be.
+/// The same while the record is behind its ages by [`BEHIND`], or larger than it may be, and no launch is late.
 const PAUSE_BEHIND: u32 = 1;
-/// The same while launches are late; besides, the pause is at least [`PAUSE_LATE_MIN`].
+/// The same while launches are late and the record is not behind; the pause is at least [`PAUSE_LATE_MIN`].
 const PAUSE_LATE: u32 = 16;
 const PAUSE_LATE_MIN: Duration = Duration::from_millis(500);
 pub(super) const BEHIND: Duration = Duration::from_secs(600);
@@ -178,9 +178,9 @@ impl Pass {
     /// Return how long to wait after a step that took `worked`.
     pub(super) fn pause(&self, worked: Duration, is_late: bool) -> Duration {
         match (is_late, self.is_behind) {
-            (true, _) => (worked * PAUSE_LATE).max(PAUSE_LATE_MIN),
+            (true, false) => (worked * PAUSE_LATE).max(PAUSE_LATE_MIN),
             (false, true) => worked * PAUSE_BEHIND,
-            (false, false) => worked * PAUSE,
+            (true, true) | (false, false) => worked * PAUSE,
         }
     }
 
