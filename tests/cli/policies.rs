@@ -45,6 +45,8 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
                 "9",
                 "--group",
                 "db",
+                "--retention",
+                "7days",
             ][..],
             json!({
                 "catchup": "all",
@@ -60,6 +62,7 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
                 "pause_on_failure": 5,
                 "priority": 9,
                 "group": "db",
+                "retention": "7days",
             }),
         ),
         (
@@ -103,7 +106,7 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
         let shown = site.json(["schedule", "show", name]);
         assert_eq!(shown["policies"], output, "{name}");
         let effective = &shown["effective_policies"];
-        assert_eq!(keys(effective).len(), 18, "{effective:#}");
+        assert_eq!(keys(effective).len(), 19, "{effective:#}");
         for (key, value) in output.as_object().expect("an object") {
             assert_eq!(&effective[key], value, "{name}: {key}");
         }
@@ -139,6 +142,7 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
             "pause_on_failure": null,
             "priority": 5,
             "group": null,
+            "retention": null,
         })
     );
 }

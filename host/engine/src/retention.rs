@@ -39,7 +39,7 @@ const PAGE: i64 = 2_048;
 const SCHEDULES_PAGE: i64 = 256;
 /// The launches of one transaction, at most.
 const LAUNCHES_MAX: usize = 256;
-/// A transaction that takes longer makes the next one smaller.
+/// A transaction whose statements take longer makes the next one smaller.
 const TRANSACTION_MAX: Duration = Duration::from_millis(10);
 /// A slot that is undecided for longer is late.
 const LATE: Duration = Duration::from_secs(1);
@@ -52,6 +52,8 @@ pub(crate) struct Retention {
     pass: Option<Pass>,
     /// How many launches the next transaction removes.
     batch: usize,
+    /// How long the present step has used the database, without waiting for its turn.
+    worked: Duration,
     /// Whether the record was larger than it may be at the last pass, and whether the log says that nothing helps.
     was_over_size: bool,
     is_stuck: bool,
@@ -62,6 +64,7 @@ impl Default for Retention {
         Retention {
             pass: None,
             batch: LAUNCHES_MAX,
+            worked: Duration::ZERO,
             was_over_size: false,
             is_stuck: false,
         }
@@ -80,10 +83,10 @@ impl Service for Retention {
         if ctx.clock_skewed.load(Ordering::Relaxed) {
             return Ok(Next::After(INTERVAL));
         }
-        let begun = Instant::now();
         let Some(mut pass) = self.begin_or_continue(ctx, now).await? else {
             return Ok(Next::After(INTERVAL));
         };
+        self.worked = Duration::ZERO;
         let stepped = self.step(ctx, &mut pass, now).await;
         if stepped.is_ok() && matches!(pass.stage, Stage::Done) {
             pass.report();
@@ -92,7 +95,7 @@ impl Service for Retention {
         let pass = self.pass.insert(pass);
         // After an error the same page is tried again.
         stepped?;
-        let pause = pass.pause(begun.elapsed(), is_late(ctx, now).await?);
+        let pause = pass.pause(self.worked, is_late(ctx, now).await?);
         Ok(Next::After(pause))
     }
 
@@ -198,14 +201,15 @@ impl Retention {
             pass.stage = Stage::Launches { after: FIRST };
             return Ok(());
         };
-        let (begun, before) = (Instant::now(), now.minus(age));
+        let before = now.minus(age);
         let mut tx = ctx.db.read().await?;
+        let begun = Instant::now();
         let page = retention::called(&mut tx, after, LaunchId::first_at(before), PAGE).await?;
         drop(tx);
         let is_old = |at: Option<Timestamp>| at.is_some_and(|at| at <= before);
         let old = page.iter().filter(|launch| is_old(launch.finished_at));
         let old: Vec<LaunchId> = old.map(|launch| launch.id).collect();
-        pass.count_read(begun.elapsed(), page.len(), old.len());
+        self.count_read(pass, begun.elapsed(), page.len(), old.len());
         let is_behind = |launch: &CalledLaunch| {
             launch
                 .finished_at
@@ -215,12 +219,13 @@ impl Retention {
         let mut left = old.as_slice();
         while !left.is_empty() {
             let (batch, more) = left.split_at(self.batch.min(left.len()));
-            let begun = Instant::now();
             let mut tx = ctx.db.write().await?;
+            let begun = Instant::now();
             retention::remove_calls(&mut tx, batch).await?;
-            tx.commit().await?;
-            pass.removed.calls += batch.len();
             self.adapt_batch(begun.elapsed());
+            tx.commit().await?;
+            self.worked += begun.elapsed();
+            pass.removed.calls += batch.len();
             left = more;
         }
         let last = page.last().filter(|_| page.len() as i64 == PAGE);
@@ -248,15 +253,15 @@ impl Retention {
             return Ok(());
         };
         let before = LaunchId::first_at(now.minus(least_age));
-        let begun = Instant::now();
         let mut tx = ctx.db.read().await?;
+        let begun = Instant::now();
         let page = retention::launches(&mut tx, after, before, PAGE).await?;
         let mut old = pass.old(ctx, &mut tx, &page, now).await?;
         drop(tx);
         if pass.excess > 0 {
             old.truncate(pass.excess);
         }
-        pass.count_read(begun.elapsed(), page.len(), old.len());
+        self.count_read(pass, begun.elapsed(), page.len(), old.len());
         let removed = self.remove(ctx, pass, old, now).await?;
         let last = page.last().filter(|_| page.len() as i64 == PAGE);
         pass.stage = match last {
@@ -298,15 +303,16 @@ impl Retention {
             };
             return Ok(());
         };
-        let (begun, (slot, after)) = (Instant::now(), cursor.launch);
+        let (slot, after) = cursor.launch;
         let mut tx = ctx.db.read().await?;
+        let begun = Instant::now();
         pass.look_up(ctx, &mut tx, &[schedule]).await?;
         let age = pass.schedules.get(&schedule).and_then(|rule| rule.own_age);
         let before = now.minus(age.unwrap_or_default());
         let page = retention::launches_of(&mut tx, schedule, slot, after, before, PAGE).await?;
         let old = pass.old(ctx, &mut tx, &page, now).await?;
         drop(tx);
-        pass.count_read(begun.elapsed(), page.len(), old.len());
+        self.count_read(pass, begun.elapsed(), page.len(), old.len());
         self.remove(ctx, pass, old, now).await?;
         if let Stage::Schedules(cursor) = &mut pass.stage {
             let last = page.last().filter(|_| page.len() as i64 == PAGE);
@@ -335,21 +341,28 @@ impl Retention {
         let (mut left, mut removed) = (ids.as_slice(), 0);
         while !left.is_empty() {
             let (batch, more) = left.split_at(self.batch.min(left.len()));
-            let begun = Instant::now();
             let mut tx = ctx.db.write().await?;
+            let begun = Instant::now();
             // Another host took over meanwhile: this one begins its next page, which reads what is left.
             if !retention::lock(&mut tx).await? {
                 break;
             }
             removed += retention::remove(&mut tx, batch, now).await?;
+            self.adapt_batch(begun.elapsed());
             crash::point("before_retention_commit");
             tx.commit().await?;
             crash::point("after_retention_commit");
-            self.adapt_batch(begun.elapsed());
+            self.worked += begun.elapsed();
             left = more;
         }
         pass.removed.launches += removed;
         Ok(removed)
+    }
+
+    /// Count the time of a page of `rows`, of which some are removed.
+    fn count_read(&mut self, pass: &mut Pass, took: Duration, rows: usize, removed: usize) {
+        self.worked += took;
+        pass.count_read(took, rows, removed);
     }
 
     /// Remove fewer launches in the next transaction after one that was long, and more after one that was short.

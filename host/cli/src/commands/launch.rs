@@ -111,20 +111,18 @@ where
     }
 }
 
-/// Return the error that there is no launch `id`, or run of it, on record. It says whether retention may have removed it.
-pub(crate) async fn no_launch(tx: &mut Tx, id: LaunchId) -> Result<Failure> {
-    let missing = refused!("there is no launch {id}");
-    let hint = "`campanile launch list` shows the ids";
+/// Return the error that retention may have removed the launch `id`; none when no launch of its day was removed.
+pub(crate) async fn removed_launch(tx: &mut Tx, id: LaunchId) -> Result<Option<Failure>> {
     let day = id.slot().day();
-    let Some(removed) = removed_launches::of_all(tx, day).await? else {
-        return Ok(missing.hint(hint));
-    };
-    Ok(refused!(
-        "the launch {id} is not on record: retention has removed {}, the last at {}",
-        launches_of(removed.launches, day),
-        removed.removed_at
-    )
-    .hint("`campanile stats` counts removed launches; `[retention]` in the configuration sets their ages"))
+    let removed = removed_launches::of_all(tx, day).await?;
+    Ok(removed.map(|removed| {
+        let launches = launches_of(removed.launches, day);
+        refused!(
+            "the launch {id} is not on record: retention has removed {launches}, the last at {}",
+            removed.removed_at
+        )
+        .hint("`campanile stats` counts removed launches; `[retention]` in the configuration sets their ages")
+    }))
 }
 
 /// Return `3 launches of 2026-11-21`.
@@ -168,7 +166,9 @@ impl Launch {
             }
             Launch::Show { id } => {
                 let Some(decided) = history::launch(&mut tx, id).await? else {
-                    return Err(no_launch(&mut tx, id).await?);
+                    let missing = refused!("there is no launch {id}")
+                        .hint("`campanile launch list` shows the ids");
+                    return Err(removed_launch(&mut tx, id).await?.unwrap_or(missing));
                 };
                 let runs = history::runs(&mut tx, id).await?;
                 common.print(&LaunchDetail { decided, runs })

@@ -7,7 +7,7 @@ use bytesize::ByteSize;
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::launch::{ListOptions, no_launch};
+use super::launch::{ListOptions, removed_launch};
 use crate::Common;
 use crate::output::{self, Record, Result, refused};
 use campanile_model::clock::Clock;
@@ -123,12 +123,14 @@ impl Run {
             Run::Show { id } | Run::Logs { id } => id,
         };
         let Some(run) = runs::find(&mut tx, id).await? else {
-            return match history::launch(&mut tx, id.launch()).await? {
-                Some(_) => {
-                    Err(refused!("there is no run {id}").hint("`campanile run list` shows the ids"))
-                }
-                None => Err(no_launch(&mut tx, id.launch()).await?),
+            let missing =
+                refused!("there is no run {id}").hint("`campanile run list` shows the ids");
+            let launch = history::launch(&mut tx, id.launch()).await?;
+            let removed = match launch {
+                Some(_) => None,
+                None => removed_launch(&mut tx, id.launch()).await?,
             };
+            return Err(removed.unwrap_or(missing));
         };
         let tasks = task_runs::of_run(&mut tx, id).await?;
         if tasks.is_empty() {

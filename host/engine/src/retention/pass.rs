@@ -16,9 +16,9 @@ use campanile_store::{DbError, Tx};
 
 /// The pause after a page, in times of what the page took.
 const PAUSE: u32 = 4;
-/// The same while the record is behind its ages by [`BEHIND`], or larger than it may be.
+/// The same while the record is behind its ages by [`BEHIND`], or larger than it may be, and no launch is late.
 const PAUSE_BEHIND: u32 = 1;
-/// The same while launches are late; besides, the pause is at least [`PAUSE_LATE_MIN`].
+/// The same while launches are late and the record is not behind; the pause is at least [`PAUSE_LATE_MIN`].
 const PAUSE_LATE: u32 = 16;
 const PAUSE_LATE_MIN: Duration = Duration::from_millis(500);
 pub(super) const BEHIND: Duration = Duration::from_secs(600);
@@ -178,9 +178,9 @@ impl Pass {
     /// Return how long to wait after a step that took `worked`.
     pub(super) fn pause(&self, worked: Duration, is_late: bool) -> Duration {
         match (is_late, self.is_behind) {
-            (true, _) => (worked * PAUSE_LATE).max(PAUSE_LATE_MIN),
+            (true, false) => (worked * PAUSE_LATE).max(PAUSE_LATE_MIN),
             (false, true) => worked * PAUSE_BEHIND,
-            (false, false) => worked * PAUSE,
+            (true, true) | (false, false) => worked * PAUSE,
         }
     }
 
@@ -243,4 +243,43 @@ pub(super) fn own_age(ctx: &Ctx, row: &SchedulePolicies) -> Option<Duration> {
 
 pub(super) fn ever() -> Timestamp {
     Timestamp::from_micros(i64::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pass_pauses_longer_while_launches_are_late_and_shorter_when_it_is_behind() {
+        let worked = Duration::from_millis(100);
+        for (is_late, is_behind, pause_ms) in [
+            (false, false, 400),
+            (false, true, 100),
+            (true, false, 1_600),
+            (true, true, 400),
+        ] {
+            let mut pass = Pass::new(0);
+            pass.is_behind = is_behind;
+            let pause = pass.pause(worked, is_late);
+            assert_eq!(pause, Duration::from_millis(pause_ms));
+        }
+        let little = Duration::from_micros(1);
+        assert_eq!(Pass::new(0).pause(little, true), PAUSE_LATE_MIN);
+    }
+
+    #[test]
+    fn the_next_pass_waits_for_what_it_took_to_read_rows_that_stay() {
+        let limits = RetentionLimits::FOR_EVER;
+        let mut pass = Pass::new(0);
+        assert_eq!(pass.interval(&limits), INTERVAL);
+        pass.count_read(Duration::from_secs(100), 10, 9);
+        assert_eq!(pass.interval(&limits), Duration::from_secs(100));
+        let over_size = Pass::new(1);
+        assert_eq!(over_size.interval(&limits), INTERVAL_OVER_SIZE);
+        let short = RetentionLimits {
+            logs: Some(Duration::from_secs(60)),
+            ..limits
+        };
+        assert_eq!(Pass::new(0).interval(&short), Duration::from_secs(6));
+    }
 }
