@@ -129,6 +129,16 @@ CREATE INDEX launch_schedule ON launch (schedule_id, scheduled_time);
 CREATE INDEX launch_share ON launch (priority, proposed, package, fire_time)
     WHERE status = 'open' AND group_name IS NULL AND priority IS NOT NULL;
 CREATE INDEX launch_unclaimed ON launch (schedule_id) WHERE status = 'open' AND schedule_id IS NOT NULL;
+CREATE VIEW launch_readable AS SELECT
+    lower(substr(hex(l.id), 1, 8) || '-' || substr(hex(l.id), 9, 4) || '-' || substr(hex(l.id), 13, 4) || '-' || substr(hex(l.id), 17, 4) || '-' || substr(hex(l.id), 21)) AS id,
+    s.name AS schedule, l.package, l.kind, l.status, l.reason,
+    strftime('%Y-%m-%dT%H:%M:%fZ', l.scheduled_time / 1000000.0, 'unixepoch') AS scheduled_time,
+    strftime('%Y-%m-%dT%H:%M:%fZ', l.fire_time / 1000000.0, 'unixepoch') AS fire_time,
+    strftime('%Y-%m-%dT%H:%M:%fZ', l.decided_at / 1000000.0, 'unixepoch') AS decided_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', l.started_at / 1000000.0, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', l.finished_at / 1000000.0, 'unixepoch') AS finished_at,
+    h.name AS host, l.attempts, l.recoveries, l.failure, l.message
+FROM launch l JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.host_id;
 CREATE TABLE lost_run (
     launch_id BLOB NOT NULL,
     number INTEGER NOT NULL CHECK (number >= 1),
@@ -240,6 +250,7 @@ CREATE TABLE schedule (
     CHECK (enabled = (paused_at IS NULL)),
     CHECK (paused_at IS NOT NULL OR (paused_by IS NULL AND pause_note IS NULL AND paused_until IS NULL))
 ) STRICT;
+CREATE INDEX schedule_defined ON schedule (origin, package) WHERE deleted_at IS NULL AND origin <> 'operator';
 CREATE INDEX schedule_due ON schedule (next_slot) WHERE next_slot IS NOT NULL;
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
@@ -291,3 +302,10 @@ CREATE TABLE task_run (
     usage TEXT NOT NULL,
     PRIMARY KEY (launch_id, task, attempt)
 ) STRICT;
+CREATE VIEW task_run_readable AS SELECT
+    lower(substr(hex(t.launch_id), 1, 8) || '-' || substr(hex(t.launch_id), 9, 4) || '-' || substr(hex(t.launch_id), 13, 4) || '-' || substr(hex(t.launch_id), 17, 4) || '-' || substr(hex(t.launch_id), 21)) AS launch_id,
+    s.name AS schedule, t.task, t.attempt, t.succeeded,
+    strftime('%Y-%m-%dT%H:%M:%fZ', t.started_at / 1000000.0, 'unixepoch') AS started_at,
+    strftime('%Y-%m-%dT%H:%M:%fZ', t.finished_at / 1000000.0, 'unixepoch') AS finished_at,
+    t.output, t.failure, t.message, t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes
+FROM task_run t JOIN launch l ON l.id = t.launch_id JOIN schedule s ON s.id = l.schedule_id;

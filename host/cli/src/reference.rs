@@ -3,22 +3,20 @@
 //! The text comes from the definitions that the program itself uses: clap's commands, the types of the JSON output,
 //! the tables of keys, and the closed sets of words. In each file it stands between two marker lines.
 
+mod json;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use clap::{Arg, Command, CommandFactory as _};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde_json::{Map, Value, json};
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value};
 
-use crate::commands::{
-    backfill, bench, calendar, config, db, explain, launch, new, package, plan, run, schedule, task,
-};
+use crate::commands::{backfill, bench, db, launch, package, plan, run, schedule};
 use crate::config::Config;
 use crate::{Cli, environment, output};
-use campanile_engine::audit::{Health, Statistics};
-use campanile_engine::why::Answer;
-use campanile_model::clock::Timestamp;
+use campanile_engine::audit::Statistics;
 use campanile_model::status::{
     BackfillStatus, Decision, EventKind, LaunchStatus, RunStatus, VersionDecision,
 };
@@ -28,6 +26,7 @@ use campanile_store::events::Event;
 use campanile_store::launches::LaunchRow;
 use campanile_store::packages::PackageState;
 use campanile_store::runs::RunRow;
+use json::{Shapes, resolve, words};
 
 /// The variable that makes the test write the files instead of comparing them.
 const UPDATE: &str = "UPDATE_REFERENCE";
@@ -130,6 +129,7 @@ fn every_field_of_a_record_is_in_its_json() {
     check::<bench::LaunchesReport>();
     check::<bench::BurstReport>();
     check::<bench::load::LoadReport>();
+    check::<bench::growth::GrowthReport>();
 }
 
 /// Collect the keys of an object, those of flattened objects included.
@@ -299,278 +299,6 @@ fn arguments<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
     match rows.is_empty() {
         true => rows,
         false => format!("| argument | meaning |\n|---|---|\n{rows}"),
-    }
-}
-
-// JSON output.
-
-/// The schemas of the JSON output.
-#[derive(Default)]
-struct Shapes {
-    generator: SchemaGenerator,
-}
-
-/// The JSON of a command.
-struct Shape {
-    command: &'static str,
-    schema: Schema,
-}
-
-impl Shapes {
-    fn one<T: JsonSchema>(&mut self, command: &'static str) -> Shape {
-        Shape {
-            command,
-            schema: self.generator.subschema_for::<T>(),
-        }
-    }
-
-    fn list<T: JsonSchema>(&mut self, command: &'static str) -> Shape {
-        self.one::<Vec<T>>(command)
-    }
-
-    fn commands(&mut self) -> Vec<Shape> {
-        vec![
-            self.one::<new::NewReport>("new"),
-            self.one::<task::TaskReport>("task run"),
-            self.one::<task::check::CheckReport>("task check"),
-            self.one::<schedule::record::NewSchedule>("schedule add"),
-            self.one::<schedule::record::ScheduleRecord>("schedule edit"),
-            self.one::<schedule::edit::RenameReport<'_>>("schedule rename"),
-            self.one::<schedule::edit::SkipReport<'_>>("schedule skip"),
-            self.list::<schedule::record::ScheduleRecord>("schedule list"),
-            self.one::<schedule::record::ScheduleDetail>("schedule show"),
-            self.list::<Timestamp>("schedule next"),
-            self.list::<calendar::Day>("schedule next --calendar"),
-            self.one::<schedule::ChangeReport<'_>>("schedule pause"),
-            self.one::<schedule::ChangeReport<'_>>("schedule resume"),
-            self.one::<schedule::ChangeReport<'_>>("schedule remove"),
-            self.one::<schedule::TriggerReport<'_>>("schedule trigger"),
-            self.one::<backfill::BackfillRecord>("schedule backfill"),
-            self.one::<schedule::backfill::SurveyReport<'_>>("schedule backfill --dry-run"),
-            self.one::<Answer>("schedule why"),
-            self.one::<schedule::check::FileReport<'_>>("schedule check"),
-            self.one::<schedule::import::ImportReport>("schedule import crontab"),
-            self.list::<backfill::BackfillRecord>("backfill list"),
-            self.one::<backfill::BackfillRecord>("backfill show"),
-            self.one::<backfill::BackfillRecord>("backfill cancel"),
-            self.list::<Timestamp>("cron next"),
-            self.one::<explain::Explanation>("cron explain"),
-            self.list::<calendar::Day>("cron calendar"),
-            self.one::<plan::report::PlanReport>("plan"),
-            self.list::<LaunchRow>("launch list"),
-            self.one::<launch::LaunchDetail>("launch show"),
-            self.list::<RunRow>("run list"),
-            self.one::<run::RunDetail>("run show"),
-            self.list::<run::TaskLogs>("run logs"),
-            self.list::<package::record::PackageRecord>("package list"),
-            self.one::<package::record::PackageDetail>("package show"),
-            self.one::<package::compare::DiffReport>("package diff"),
-            self.one::<package::DecisionReport>("package approve"),
-            self.one::<package::DecisionReport>("package reject"),
-            self.one::<package::DecisionReport>("package rollback"),
-            self.one::<package::signing::KeyReport>("package keygen"),
-            self.one::<package::signing::SignatureReport>("package sign"),
-            self.one::<package::signing::SignatureReport>("package verify"),
-            self.list::<Event>("event list"),
-            self.one::<Statistics>("stats"),
-            self.one::<Health>("health"),
-            self.one::<db::DbStatus>("db migrate"),
-            self.one::<db::status::DbReport>("db status"),
-            self.one::<db::backup::BackupReport>("db backup"),
-            self.one::<db::restore::RestoreReport>("db restore"),
-            self.one::<db::compact::CompactReport>("db compact"),
-            self.one::<config::ConfigReport>("config default"),
-            self.one::<config::ConfigReport>("config check"),
-            self.one::<bench::LaunchesReport>("bench launches"),
-            self.one::<bench::BurstReport>("bench burst"),
-            self.one::<bench::load::LoadReport>("bench load"),
-            self.one::<output::Failure>("any command that fails"),
-        ]
-    }
-
-    fn text(&self, commands: &[Shape]) -> String {
-        let definitions = self.generator.definitions();
-        let mut text = String::new();
-        text += "\n## Commands\n\n| command | JSON |\n|---|---|\n";
-        let mut answers = BTreeSet::new();
-        for Shape { command, schema } in commands {
-            let kind = type_text(schema.as_value(), definitions);
-            let _ = writeln!(text, "| `{command}` | {} |", cell(&kind));
-            answers.extend(reference_of(schema.as_value()));
-            answers.extend(reference_of(&schema.as_value()["items"]));
-        }
-        text += "\n## Objects\n";
-        for (name, schema) in definitions {
-            if schema["properties"].is_null() && schema["allOf"].is_null() {
-                continue;
-            }
-            let _ = write!(text, "\n### {name}\n\n{}\n\n", description(schema));
-            text += "| key | type | meaning |\n|---|---|---|\n";
-            rows(schema, definitions, &mut text);
-            if answers.contains(name.as_str()) {
-                let example = sample("", schema, definitions);
-                let _ = write!(text, "\nExample:\n\n```json\n{example:#}\n```\n");
-            }
-        }
-        text
-    }
-
-    fn schema_file(&self) -> String {
-        let schema = json!({
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": "JSON output of campanile",
-            "$defs": self.generator.definitions(),
-        });
-        format!("{schema:#}\n")
-    }
-}
-
-fn rows(schema: &Value, definitions: &Map<String, Value>, text: &mut String) {
-    for (key, property) in schema["properties"].as_object().into_iter().flatten() {
-        let _ = writeln!(
-            text,
-            "| `{key}` | {} | {} |",
-            cell(&type_text(property, definitions)),
-            cell(&description(property))
-        );
-    }
-    for part in schema["allOf"].as_array().into_iter().flatten() {
-        rows(resolve(part, definitions), definitions, text);
-    }
-}
-
-fn description(schema: &Value) -> String {
-    schema["description"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned()
-}
-
-/// Return the name of the definition that a schema refers to.
-fn reference_of(schema: &Value) -> Option<&str> {
-    schema["$ref"].as_str()?.strip_prefix("#/$defs/")
-}
-
-fn resolve<'a>(schema: &'a Value, definitions: &'a Map<String, Value>) -> &'a Value {
-    match reference_of(schema) {
-        Some(name) => &definitions[name],
-        None => schema,
-    }
-}
-
-/// Return the schemas among which a value can choose, without null.
-fn alternatives(schema: &Value) -> Vec<&Value> {
-    let alternatives = schema["anyOf"].as_array().or(schema["oneOf"].as_array());
-    let alternatives = alternatives.into_iter().flatten();
-    alternatives.filter(|one| one["type"] != "null").collect()
-}
-
-/// Return the words of a closed set, each with its description.
-fn words(schema: &Value) -> Vec<(String, String)> {
-    let word = |value: &Value| value.as_str().map(str::to_owned);
-    let plain = schema["enum"].as_array().into_iter().flatten();
-    let plain = plain.filter_map(|value| Some((word(value)?, String::new())));
-    let described = alternatives(schema).into_iter().flat_map(|one| {
-        let mut own = words(one);
-        own.extend(word(&one["const"]).map(|word| (word, description(one))));
-        own
-    });
-    plain.chain(described).collect()
-}
-
-fn type_text(schema: &Value, definitions: &Map<String, Value>) -> String {
-    let or_null = |text: String, is_nullable: bool| match is_nullable {
-        true => format!("{text} or null"),
-        false => text,
-    };
-    if let Some(name) = reference_of(schema) {
-        let words = words(&definitions[name]);
-        if words.is_empty() {
-            return match definitions[name]["properties"].is_null() {
-                true => type_text(&definitions[name], definitions),
-                false => format!("[{name}](#{})", name.to_lowercase()),
-            };
-        }
-        let words = words.iter().map(|(word, _)| format!("`{word}`"));
-        return words.collect::<Vec<_>>().join(", ");
-    }
-    let all = schema["anyOf"].as_array().map_or(0, Vec::len);
-    if let [only] = alternatives(schema)[..] {
-        return or_null(type_text(only, definitions), all > 1);
-    }
-    let types: Vec<&str> = match &schema["type"] {
-        Value::String(one) => vec![one],
-        Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
-        _ => vec!["any"],
-    };
-    let is_nullable = types.contains(&"null");
-    let first = types.into_iter().find(|one| *one != "null");
-    let text = match first.unwrap_or("any") {
-        "array" => format!("list of {}", type_text(&schema["items"], definitions)),
-        "string" if schema["format"] == "date-time" => "time".to_owned(),
-        other => other.to_owned(),
-    };
-    or_null(text, is_nullable)
-}
-
-/// Return an example of a value, chosen by its key or else by its type.
-fn sample(key: &str, schema: &Value, definitions: &Map<String, Value>) -> Value {
-    let schema = resolve(schema, definitions);
-    if schema["properties"].is_object() || schema["allOf"].is_array() {
-        let mut object = Map::new();
-        let parts = schema["allOf"].as_array().into_iter().flatten();
-        for part in parts {
-            if let Value::Object(part) = sample("", part, definitions) {
-                object.extend(part);
-            }
-        }
-        for (key, property) in schema["properties"].as_object().into_iter().flatten() {
-            object.insert(key.clone(), sample(key, property, definitions));
-        }
-        return Value::Object(object);
-    }
-    if let Some((word, _)) = words(schema).first() {
-        return json!(word);
-    }
-    if let Some(first) = alternatives(schema).first() {
-        return sample(key, first, definitions);
-    }
-    let types = match &schema["type"] {
-        Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
-        one => Vec::from_iter(one.as_str()),
-    };
-    match types.iter().find(|one| **one != "null") {
-        Some(&"array") => json!([sample(key, &schema["items"], definitions)]),
-        Some(&"string") if schema["format"] == "date-time" => json!("2026-11-21T08:00:00Z"),
-        Some(&"string") => json!(sample_text(key)),
-        Some(&"integer") => json!(1),
-        Some(&"number") => json!(1.5),
-        Some(&"boolean") => json!(true),
-        _ => json!({}),
-    }
-}
-
-fn sample_text(key: &str) -> &'static str {
-    match key {
-        "id" | "launch_id" | "run_id" | "schedule_id" | "overlaps" | "launch" => {
-            "01934f6e-6b00-7000-8000-000000000000"
-        }
-        "schedule" | "name" | "subject" => "nightly",
-        "package" => "report",
-        "task" => "report",
-        "digest" | "pending_digest" | "from" | "to" | "before" | "grants_hash" | "context_hash" => {
-            "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-        }
-        "expression" | "normal_form" | "resolved" => "0 8 * * *",
-        "timezone" => "UTC",
-        "scheduled_local" | "local" | "local_last" => "2026-11-21T08:00:00",
-        "host" | "decided_by" => "server-1",
-        "host_version" | "version" => env!("CARGO_PKG_VERSION"),
-        "created_by" | "paused_by" => "ada",
-        "date" => "2026-11-21",
-        "form" => "typed_component",
-        "database" => "sqlite:campanile.db",
-        _ => "text",
     }
 }
 
