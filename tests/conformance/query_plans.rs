@@ -44,8 +44,6 @@ const EXPECTED: &[(&str, &str)] = &[
     ("FROM lost_run WHERE launch_id = $1", "lost_run_pkey"),
     ("l.id < $1 ORDER BY l.id DESC", "launch_pkey"),
     ("(l.scheduled_time, l.id) < ($2, $3)", "launch_schedule"),
-    ("origin = 'file'", "schedule_defined"),
-    ("origin IN ('sidecar', 'package')", "schedule_defined"),
     ("FROM launch WHERE decided_at >= $1", "launch_decided"),
     ("FROM event WHERE id < $1", "event_pkey"),
     ("FROM event WHERE at < $1 ORDER BY at", "event_at"),
@@ -66,6 +64,12 @@ const EXPECTED: &[(&str, &str)] = &[
     ("FROM launch WHERE backfill_id = $1", "launch_backfill"),
 ];
 
+/// The same on SQLite only: in tables of three rows, Postgres finds another index as good.
+const EXPECTED_OF_SQLITE: &[(&str, &str)] = &[
+    ("origin = 'file'", "schedule_defined"),
+    ("origin IN ('sidecar', 'package')", "schedule_defined"),
+];
+
 async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {
     host_with_schedules(&test, 3).await;
     let mut tx = test.write().await;
@@ -76,7 +80,11 @@ async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {
             .unwrap();
     }
     let statements = probe::statements(&tx);
-    for (piece, index) in EXPECTED {
+    let of_sqlite = match test.backend() {
+        Backend::Sqlite => EXPECTED_OF_SQLITE,
+        Backend::Postgres => &[],
+    };
+    for (piece, index) in EXPECTED.iter().chain(of_sqlite) {
         let found: Vec<_> = statements
             .iter()
             .filter(|sql| sql.contains(piece))

@@ -487,6 +487,18 @@ async fn change_hosts(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> 
     ("hosts", format!("{answer} {:?}", sorted(live)), true)
 }
 
+/// Return the newest events without their ids, which are random.
+async fn events_without_ids(tx: &mut Tx) -> Result<Vec<String>, DbError> {
+    let events = events::list(tx, None, 30).await?.into_iter();
+    let texts = events.map(|event| {
+        format!(
+            "{} {:?} {} {}",
+            event.at, event.kind, event.subject, event.detail
+        )
+    });
+    Ok(texts.collect())
+}
+
 async fn read_everything(tx: &mut Tx, now: Timestamp) -> StepResult {
     let since = now.minus(Duration::from_secs(1_200));
     let results = [
@@ -498,7 +510,7 @@ async fn read_everything(tx: &mut Tx, now: Timestamp) -> StepResult {
         text(&claims::next_wake(tx, now).await),
         text(&claims::next_wake_of_groups(tx, now).await),
         text(&schedules::next_due(tx).await),
-        text(&events::list(tx, None, 30).await),
+        text(&events_without_ids(tx).await),
         text(&changes::counter(tx).await),
     ];
     ("read", results.join("\n"), false)

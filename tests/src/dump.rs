@@ -17,7 +17,7 @@ pub async fn tables(test: &TestDb) -> Vec<String> {
         }
         Backend::Postgres => {
             "SELECT table_name::text FROM information_schema.tables
-                WHERE table_schema = current_schema() AND table_name <> '_sqlx_migrations' ORDER BY table_name"
+                WHERE table_schema = current_schema() AND table_type = 'BASE TABLE' AND table_name <> '_sqlx_migrations' ORDER BY table_name"
         }
     };
     test.rows(sql).await.concat()

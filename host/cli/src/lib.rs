@@ -18,6 +18,7 @@ mod telemetry;
 
 use std::cell::OnceCell;
 use std::fmt::Display;
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -277,7 +278,8 @@ impl Common {
         }
     }
 
-    /// Print a page of a longer list as [`print_list`](Common::print_list) does, and where the next page begins.
+    /// Print a page of a longer list as [`print_list`](Common::print_list) does, and on a terminal where the next page
+    /// begins.
     fn print_page<R: Record, K: Display>(
         &self,
         records: &[R],
@@ -287,7 +289,9 @@ impl Common {
         self.print_list(records)?;
         let is_full = i64::try_from(records.len()).is_ok_and(|len| len >= limit);
         let last = records.last().filter(|_| is_full);
-        if let Some(last) = last {
+        if let Some(last) = last
+            && io::stderr().is_terminal()
+        {
             output::print_message!("for the next entries, add `--after {}`", key(last));
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde::Serialize;
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 
-use super::runs::RunHashes;
+use super::runs::{NEWEST, RunHashes, position};
 use super::sql::{Batch, statements, values_batch};
 use super::{Result, Tx, schedules};
 use campanile_model::clock::Timestamp;
@@ -224,10 +224,6 @@ statements! {
         "l.schedule_id = $1 AND (l.scheduled_time, l.id) < ($2, $3) ORDER BY l.scheduled_time DESC, l.id DESC LIMIT $4")
         => [schedule, before.0, before.1, limit];
 
-    /// Return the slot of a launch.
-    pub async fn slot(id: LaunchId) -> Option<Timestamp> = value
-        "SELECT scheduled_time FROM launch WHERE id = $1";
-
     /// Return when the launch of each schedule's newest slot finished, or none inside while it has not.
     ///
     /// A schedule without any slot is left out. Manual and backfill launches do not count.
@@ -330,18 +326,4 @@ pub async fn list_of(
     rows.sort_unstable_by_key(|row| Reverse((row.scheduled_time, row.id)));
     rows.truncate(usize::try_from(limit).unwrap_or_default());
     Ok(rows)
-}
-
-/// After every launch.
-const NEWEST: (Timestamp, LaunchId) = (Timestamp::LAST, LaunchId::LAST);
-
-/// Return the slot and the id of a launch before which a list begins; those after every launch when there is none.
-pub(super) async fn position(
-    tx: &mut Tx,
-    launch: Option<LaunchId>,
-) -> Result<(Timestamp, LaunchId)> {
-    let Some(id) = launch else {
-        return Ok(NEWEST);
-    };
-    Ok((slot(tx, id).await?.unwrap_or(Timestamp::LAST), id))
 }

@@ -11,7 +11,7 @@ use super::sql::{Batch, rows_batch, statements};
 use super::task_runs::{self, TaskRun};
 use super::types::storable;
 use super::{Result, Tx};
-use super::{launches, results, schedules};
+use super::{results, schedules};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, InputHash, LaunchId, RunId, ScheduleId};
 use campanile_model::status::{FailureKind, LaunchStatus, RunStatus};
@@ -194,6 +194,10 @@ statements! {
         "ORDER BY scheduled_time DESC, launch_id DESC, number DESC LIMIT $5")
         => [schedule, before.0, before.1, number, limit];
 
+    /// Return the slot of a launch.
+    pub(super) async fn slot(id: LaunchId) -> Option<Timestamp> = value
+        "SELECT scheduled_time FROM launch WHERE id = $1";
+
     /// Return the run of that id.
     pub async fn find(run: RunId) -> Option<RunRow> = row
         select_runs!("l.id = $1 AND l.recoveries + 1 = $2", "l.id = $1 AND r.number = $2", "")
@@ -215,7 +219,7 @@ pub async fn list_of(
     limit: i64,
 ) -> Result<Vec<RunRow>> {
     let number = before.unwrap_or(RunId::LAST).number();
-    let before = launches::position(tx, before.map(RunId::launch)).await?;
+    let before = position(tx, before.map(RunId::launch)).await?;
     let mut rows = Vec::new();
     for id in schedules::ids_named(tx, schedule).await? {
         rows.extend(of_schedule_before(tx, id, before, number, limit).await?);
@@ -223,6 +227,20 @@ pub async fn list_of(
     rows.sort_unstable_by_key(|row| Reverse((row.scheduled_time, row.id)));
     rows.truncate(usize::try_from(limit).unwrap_or_default());
     Ok(rows)
+}
+
+/// After every launch.
+pub(super) const NEWEST: (Timestamp, LaunchId) = (Timestamp::LAST, LaunchId::LAST);
+
+/// Return the slot and the id of a launch before which a list begins; those after every launch when there is none.
+pub(super) async fn position(
+    tx: &mut Tx,
+    launch: Option<LaunchId>,
+) -> Result<(Timestamp, LaunchId)> {
+    let Some(id) = launch else {
+        return Ok(NEWEST);
+    };
+    Ok((slot(tx, id).await?.unwrap_or(Timestamp::LAST), id))
 }
 
 /// Renew the leases of runs, each under its fence; return the runs that the host still holds, with their cancel
