@@ -30,7 +30,7 @@ pub(crate) struct Capacity {
     full_at: AtomicI64,
 }
 
-/// Held by one run from its claim until its end is recorded.
+/// Held by one run from its claim until the transaction that records its end has begun.
 #[derive(Debug)]
 pub struct Permit {
     _permit: OwnedSemaphorePermit,

@@ -34,7 +34,7 @@ const ROWS_MAX: usize = 1_024;
 /// When planning has taken so long, no other schedule is decided in the transaction: others wait for it.
 const PLAN_TIME_MAX: Duration = Duration::from_millis(20);
 /// The fewest launches for which a transaction is worth its cost.
-const STARTS_MIN: usize = 32;
+const STARTS_MIN: usize = 64;
 /// How long slots that are due wait for permits, so that their launches can start at once. When it is over, the launches
 /// are opened, and wait on the record. A host that starts fewer than [`STARTS_MIN`] launches in this time is full.
 const CAPACITY_PATIENCE: Duration = Duration::from_millis(100);
@@ -157,11 +157,12 @@ async fn decide_batch(
     now: Timestamp,
     claiming: Option<Claiming>,
 ) -> Result<(Decisions, Vec<Work>)> {
+    let mut tx = ctx.db.write().await?;
+    // While the transaction waited for its turn, more permits may have become free.
     let rows_max = match &claiming {
         Some(_) => rows_max(ctx.capacity.free_for_one()),
         None => ROWS_MAX,
     };
-    let mut tx = ctx.db.write().await?;
     let begun = Instant::now();
     let resumed = schedule_admin::end_pauses(&mut tx, now).await?;
     let due_max = (rows_max as i64).min(DUE_BATCH_MAX);
@@ -186,7 +187,7 @@ async fn decide_batch(
     let mut rows = 0;
     for (due, spec) in due.iter().zip(&specs) {
         if rows >= rows_max || (!plans.is_empty() && begun.elapsed() >= PLAN_TIME_MAX) {
-            // The next transaction decides the rest.
+            // The next transaction decides the other schedules.
             has_more = true;
             break;
         }
@@ -208,6 +209,10 @@ async fn decide_batch(
             None => plan::leave_undecided(due),
         };
         rows += plan.launches.len();
+        if rows > rows_max && !plans.is_empty() {
+            has_more = true;
+            break;
+        }
         plans.push(plan);
     }
     let moves: Vec<CursorMove> = plans.iter().map(|plan| plan.advance.clone()).collect();

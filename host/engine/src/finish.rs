@@ -10,12 +10,13 @@ use crate::capacity::Permit;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 use crate::failing;
 use crate::record_quota;
 use crate::service::RETRY_PAUSE;
 use crate::starter::Ended;
 use campanile_model::ids::RunId;
+use campanile_store::Tx;
 use campanile_store::runs::{self, Finish, RunEnd};
 
 /// The most runs that one commit records.
@@ -27,14 +28,22 @@ const FINISH_BATCH_MAX: usize = 256;
 pub(crate) async fn record_ends(ctx: SharedCtx, mut ends: mpsc::UnboundedReceiver<Ended>) {
     let mut batch: Vec<Ended> = Vec::new();
     while ends.recv_many(&mut batch, FINISH_BATCH_MAX).await > 0 {
+        let tx = ctx.db.write().await.map_err(EngineError::from);
+        // While the transaction waited for its turn, more runs have ended.
+        while batch.len() < FINISH_BATCH_MAX
+            && let Ok(ended) = ends.try_recv()
+        {
+            batch.push(ended);
+        }
         // Sorted by id, as in every transaction, so that two transactions cannot deadlock.
         batch.sort_unstable_by_key(|(finish, _)| finish.run_id);
         let (finishes, permits): (Vec<Finish>, Vec<Permit>) = batch.drain(..).unzip();
-        finish_until_recorded(&ctx, &finishes).await;
+        // These runs are over. The next ones can be decided right after this commit.
+        ctx.capacity.release(permits, ctx.clock.now());
+        finish_until_recorded(&ctx, Some(tx), &finishes).await;
         for finish in &finishes {
             ctx.leases.untrack(finish.run_id, finish.fence);
         }
-        ctx.capacity.release(permits, ctx.clock.now());
         // A freed permit matters to launches that had none, and to those of a group.
         if ctx.capacity.is_short.load(Ordering::Relaxed) || !ctx.settings.groups.is_empty() {
             ctx.wake.dispatcher.notify_one();
@@ -42,10 +51,18 @@ pub(crate) async fn record_ends(ctx: SharedCtx, mut ends: mpsc::UnboundedReceive
     }
 }
 
-/// Record ends, however long the database is away.
-async fn finish_until_recorded(ctx: &Ctx, finishes: &[Finish]) {
+/// Record ends, however long the database is away. The first try is in the transaction that has begun, if one has.
+async fn finish_until_recorded(ctx: &Ctx, mut begun: Option<Result<Tx>>, finishes: &[Finish]) {
     loop {
-        match finish(ctx, finishes).await {
+        let tx = match begun.take() {
+            Some(tx) => tx,
+            None => ctx.db.write().await.map_err(EngineError::from),
+        };
+        let recorded = match tx {
+            Ok(tx) => finish_in(ctx, tx, finishes).await,
+            Err(error) => Err(error),
+        };
+        match recorded {
             Ok(_) => return ctx.trouble.end(),
             Err(error) if error.may_pass() => {
                 ctx.trouble.report("recording ends of runs", &error);
@@ -60,8 +77,8 @@ async fn finish_until_recorded(ctx: &Ctx, finishes: &[Finish]) {
                 // One row makes the batch fail. Halve the batch until that row is alone.
                 all => {
                     let (first, second) = all.split_at(all.len() / 2);
-                    Box::pin(finish_until_recorded(ctx, first)).await;
-                    return Box::pin(finish_until_recorded(ctx, second)).await;
+                    Box::pin(finish_until_recorded(ctx, None, first)).await;
+                    return Box::pin(finish_until_recorded(ctx, None, second)).await;
                 }
             },
         }
@@ -75,7 +92,11 @@ pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
     if ends.is_empty() {
         return Ok(0);
     }
-    let mut tx = ctx.db.write().await?;
+    finish_in(ctx, ctx.db.write().await?, ends).await
+}
+
+/// Record ends in one commit, of `tx`.
+async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
     let won = runs::finish(&mut tx, ends).await?;
     let ended = ends.iter().map(|end| end.schedule_id);
     let counting_from_end = ctx.specs.counting_from_ends(ended);

@@ -174,7 +174,7 @@ impl Executor {
         };
         let refused = async |why| {
             let (kind, version) = (EventKind::VersionRefused, (&**name, digest));
-            Err(CannotBegin::reported(&self.ctx, stop, kind, version, why).await)
+            Err(Box::pin(CannotBegin::reported(&self.ctx, stop, kind, version, why)).await)
         };
         let (decision, policy) = (work.launch.version_decision, &self.ctx.settings.policy);
         if let Some(why) = refusal(decision, digest, package, policy) {
@@ -185,7 +185,8 @@ impl Executor {
             false => {
                 let (versions, loader) = (&self.versions, &*self.loader);
                 let older = versions.older(&self.ctx, loader, stop, package, digest, only);
-                older.await?
+                // Boxed, because it is large and rarely needed. As a part of this future it would make each run larger.
+                Box::pin(older).await?
             }
         };
         match &version.refusal {

@@ -18,8 +18,7 @@ use campanile_package::Package;
 use campanile_store::claims::ClaimedLaunch;
 use campanile_store::runs::Finish;
 
-/// The end of a run, and its permit, which [`record_ends`](crate::finish::record_ends) releases after it has recorded the
-/// end.
+/// The end of a run, and its permit, which [`record_ends`](crate::finish::record_ends) releases when it records the end.
 pub(crate) type Ended = (Finish, Permit);
 
 /// What executes claimed runs, for the services that claim them.

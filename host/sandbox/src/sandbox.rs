@@ -132,7 +132,9 @@ impl Sandbox {
             slot = self.calls.clone().acquire_owned() => slot,
         };
         call.limits.memory_bytes_max = call.limits.memory_bytes_max.min(self.memory_bytes_max);
-        self.spawn_guest(slot, run(artifact.clone(), call, self.clock.clone()))
+        // Several kilobytes, which would be copied into each future that awaits this one.
+        let work = Box::pin(run(artifact.clone(), call, self.clock.clone()));
+        self.spawn_guest(slot, work)
             .await
             .unwrap_or_else(|message| Report::without_call(Outcome::HostError, message))
     }
