@@ -278,7 +278,7 @@ CREATE TABLE schedule (
     PRIMARY KEY (id)
 );
 CREATE INDEX schedule_defined ON schedule USING btree (origin, package) WHERE ((deleted_at IS NULL) AND (origin <> 'operator'::text));
-CREATE INDEX schedule_due ON schedule USING btree (next_slot) WHERE (next_slot IS NOT NULL);
+CREATE INDEX schedule_due ON schedule USING btree (next_slot, cursor_at) WHERE (next_slot IS NOT NULL);
 CREATE UNIQUE INDEX schedule_name ON schedule USING btree (name) WHERE (deleted_at IS NULL);
 CREATE INDEX schedule_paused_until ON schedule USING btree (paused_until) WHERE (paused_until IS NOT NULL);
 CREATE TABLE schedule_result (
@@ -313,6 +313,9 @@ CREATE TABLE schedule_revision (
     FOREIGN KEY (schedule_id) REFERENCES schedule(id),
     PRIMARY KEY (schedule_id, revision)
 );
+CREATE INDEX schedule_revision_at_start ON schedule_revision USING btree (schedule_id) WHERE ((kind = 'cron'::text) AND (expression ~~ '%@reboot%'::text));
+CREATE INDEX schedule_revision_counting ON schedule_revision USING btree (schedule_id) WHERE (kind = 'after_completion'::text);
+CREATE INDEX schedule_revision_retention ON schedule_revision USING btree (schedule_id) WHERE (policies ~~ '%"retention"%'::text);
 CREATE TABLE task_run (
     launch_id UUID NOT NULL,
     task TEXT NOT NULL,

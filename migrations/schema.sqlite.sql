@@ -251,7 +251,7 @@ CREATE TABLE schedule (
     CHECK (paused_at IS NOT NULL OR (paused_by IS NULL AND pause_note IS NULL AND paused_until IS NULL))
 ) STRICT;
 CREATE INDEX schedule_defined ON schedule (origin, package) WHERE deleted_at IS NULL AND origin <> 'operator';
-CREATE INDEX schedule_due ON schedule (next_slot) WHERE next_slot IS NOT NULL;
+CREATE INDEX schedule_due ON schedule (next_slot, cursor_at) WHERE next_slot IS NOT NULL;
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
 CREATE TABLE schedule_result (
@@ -280,6 +280,9 @@ CREATE TABLE schedule_revision (
     since INTEGER NOT NULL,
     PRIMARY KEY (schedule_id, revision)
 ) STRICT;
+CREATE INDEX schedule_revision_at_start ON schedule_revision (schedule_id) WHERE kind = 'cron' AND expression LIKE '%@reboot%';
+CREATE INDEX schedule_revision_counting ON schedule_revision (schedule_id) WHERE kind = 'after_completion';
+CREATE INDEX schedule_revision_retention ON schedule_revision (schedule_id) WHERE policies LIKE '%"retention"%';
 CREATE TABLE task_run (
     launch_id BLOB NOT NULL,
     task TEXT NOT NULL,

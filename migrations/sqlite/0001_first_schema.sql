@@ -165,8 +165,8 @@ CREATE TABLE schedule (
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 -- schedules::defined_by_package, schedules::defined_by_file, schedules::is_any_of_file
 CREATE INDEX schedule_defined ON schedule (origin, package) WHERE deleted_at IS NULL AND origin <> 'operator';
--- schedules::due, schedules::next_due
-CREATE INDEX schedule_due ON schedule (next_slot) WHERE next_slot IS NOT NULL;
+-- schedules::due, schedules::next_due, stats::health_signs, which counts cursors by the index alone
+CREATE INDEX schedule_due ON schedule (next_slot, cursor_at) WHERE next_slot IS NOT NULL;
 -- schedules::expired_pause, schedules::next_due
 CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
 
@@ -192,6 +192,12 @@ CREATE TABLE schedule_revision (
     since INTEGER NOT NULL,
     PRIMARY KEY (schedule_id, revision)
 ) STRICT;
+-- schedules::after_completion
+CREATE INDEX schedule_revision_counting ON schedule_revision (schedule_id) WHERE kind = 'after_completion';
+-- schedules::at_host_start
+CREATE INDEX schedule_revision_at_start ON schedule_revision (schedule_id) WHERE kind = 'cron' AND expression LIKE '%@reboot%';
+-- retention::policies_with_age
+CREATE INDEX schedule_revision_retention ON schedule_revision (schedule_id) WHERE policies LIKE '%"retention"%';
 
 -- The decision about one slot, or about a range of slots that were skipped for one reason; and the newest run of the launch.
 CREATE TABLE launch (

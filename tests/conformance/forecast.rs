@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_engine::definition;
-use campanile_engine::forecast::{
-    DurationEstimate, ForecastRequest, Outage, Row, SystemSnapshot, snapshot,
-};
+use campanile_engine::forecast::snapshot::{self, OmittedSchedule};
+use campanile_engine::forecast::{DurationEstimate, ForecastRequest, Outage, Row, SystemSnapshot};
 use campanile_engine::{Engine, RecoveryLimits, Settings};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ScheduleId;
@@ -15,7 +14,7 @@ use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
 use campanile_store::launches::{self, LaunchRow};
 use campanile_store::runs::{self, RunEnd};
 use campanile_store::schedules::{self, Revision};
-use campanile_store::{LaunchStatus, Origin, stats};
+use campanile_store::{LaunchStatus, Origin, Tx, stats};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{self, ClaimedRun, schedule_id};
@@ -25,6 +24,7 @@ on_both!(
     a_host_recovers_from_an_outage_as_forecast,
     durations_are_of_the_newest_successful_launches,
     a_forecast_starts_from_the_unfinished_launches,
+    a_forecast_needs_no_schedule_that_is_due_later_and_not_listed,
 );
 
 /// The duration of every run.
@@ -166,13 +166,29 @@ fn settings() -> Settings {
     }
 }
 
+/// Read what a forecast of a day needs.
+async fn read(
+    tx: &mut Tx,
+    settings: &Settings,
+    now: Timestamp,
+) -> (SystemSnapshot, Vec<OmittedSchedule>) {
+    let request = ForecastRequest {
+        from: now,
+        to: now.plus(Duration::from_secs(24 * 3_600)),
+        outages: Vec::new(),
+        rows_max: 100_000,
+    };
+    let needed = snapshot::needed(tx, &request, &[]).await.unwrap();
+    let estimates = snapshot::estimate_durations(tx, &needed).await.unwrap();
+    snapshot::read(tx, settings, &estimates, &needed, now)
+        .await
+        .unwrap()
+}
+
 /// Return a snapshot of the system in which each run takes [`RUN_DURATION`].
 async fn read_snapshot(test: &TestDb, now: Timestamp) -> SystemSnapshot {
     let mut tx = test.read().await;
-    let estimates = snapshot::estimate_durations(&mut tx).await.unwrap();
-    let (mut system, left_out) = snapshot::read(&mut tx, &settings(), &estimates, now)
-        .await
-        .unwrap();
+    let (mut system, left_out) = read(&mut tx, &settings(), now).await;
     assert_eq!(left_out, []);
     assert_eq!(system.capacity, CAPACITY);
     for schedule in &mut system.schedules {
@@ -377,10 +393,7 @@ async fn a_forecast_starts_from_the_unfinished_launches(test: TestDb) {
     tx.commit().await.unwrap();
     let mut tx = test.read().await;
     let settings = serving::settings(3);
-    let estimates = snapshot::estimate_durations(&mut tx).await.unwrap();
-    let (system, _) = snapshot::read(&mut tx, &settings, &estimates, at(31))
-        .await
-        .unwrap();
+    let (system, _) = read(&mut tx, &settings, at(31)).await;
     let unfinished = system
         .schedules
         .iter()
@@ -406,4 +419,59 @@ async fn a_forecast_starts_from_the_unfinished_launches(test: TestDb) {
     );
     // The host's last heartbeat is older than its lease. The forecast still assumes that it serves.
     assert_eq!(system.capacity, 3);
+}
+
+/// Of 1,100 schedules, one has a slot in the span, one an unfinished launch, and one is named by the caller.
+async fn a_forecast_needs_no_schedule_that_is_due_later_and_not_listed(test: TestDb) {
+    let now = clock_time("00:00");
+    let request = ForecastRequest {
+        from: now,
+        to: now.plus(Duration::from_secs(3_600)),
+        outages: Vec::new(),
+        rows_max: 1,
+    };
+    let name = |number: usize| format!("schedule-{number:04}");
+    let (due, due_after, unfinished, named, later) = (1_050, 1_051, 1_060, 1_070, 1_080);
+    let mut tx = test.write().await;
+    for number in 0..1_100 {
+        let id = schedule_id(number as u128 + 1);
+        let text = RuleText::new(RuleKind::Cron, "@yearly", "UTC");
+        let definition = Revision {
+            schedule_id: id,
+            revision: 1,
+            name: name(number),
+            package: "noop".to_owned(),
+            task: None,
+            rule: text,
+            policies: "{}".to_owned(),
+            context: "{}".to_owned(),
+            since: now,
+        };
+        let minutes = match number {
+            _ if number == due => 5,
+            _ if number == due_after => 6,
+            _ => 1_000,
+        };
+        let next = Some(now.plus(Duration::from_secs(minutes * 60)));
+        schedules::insert(&mut tx, &definition, Origin::Operator, next)
+            .await
+            .unwrap();
+        if number == unfinished {
+            let launch = fixtures::launch(number as u128 + 1, 10);
+            launches::insert(&mut tx, &[launch]).await.unwrap();
+        }
+    }
+    tx.commit().await.unwrap();
+
+    let mut tx = test.read().await;
+    let wanted = name(named);
+    let wanted = [wanted.as_str(), "no-such-schedule"];
+    let needed = snapshot::needed(&mut tx, &request, &wanted).await.unwrap();
+    let needed: Vec<String> = needed
+        .into_iter()
+        .map(|schedule| schedule.definition.name)
+        .collect();
+    let listed = (0..1_000).chain([due, unfinished, named]).map(name);
+    assert_eq!(needed, listed.collect::<Vec<_>>());
+    assert!(!needed.contains(&name(due_after)) && !needed.contains(&name(later)));
 }

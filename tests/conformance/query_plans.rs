@@ -62,6 +62,9 @@ const EXPECTED: &[(&str, &str)] = &[
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_unclaimed"),
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_queued"),
     ("FROM launch WHERE backfill_id = $1", "launch_backfill"),
+    ("r.kind = 'after_completion'", "schedule_revision_counting"),
+    ("LIKE '%@reboot%'", "schedule_revision_at_start"),
+    ("LIKE '%\"retention\"%'", "schedule_revision_retention"),
 ];
 
 /// The same on SQLite only: in tables of three rows, Postgres finds another index as good.

@@ -1,16 +1,17 @@
-//! Retention: remove what is older than the configured ages.
+//! Retention: remove launches, task runs, events and artifacts that are older than the configured ages.
 //!
 //! ```text
-//! a pass:  calls ─▶ launches, oldest first ─▶ schedules with an age of their own ─▶ the rest
+//! a pass:  task runs ─▶ launches, oldest first ─▶ launches of schedules with an own age
+//!          ─▶ events, artifacts, backfills, hosts
 //! a page:  read ─▶ decide (pure) ─▶ remove, at most 256 launches in a transaction
 //! ```
 //!
-//! Pages are read outside of transactions that write, and decided by `decision.rs`. A transaction that removes launches
-//! records what it removed (`removed_launches`), so a crash between two steps leaves a whole record.
+//! Pages are read outside of transactions that write, and decided by `decision.rs`. A transaction that removes launches also
+//! adds their counts to the table `removed_launches`. After a crash, each launch is either on record or counted.
 //!
-//! The oldest live host works, the others wait. It takes a fifth of a processor, less while launches are late, and half of
-//! one while the record has rows that should have gone long before. Launch ids sort by slot, and no launch ends before its
-//! slot: so a pass reads only launches of slots before the least age.
+//! Only the oldest live host removes rows. It uses a fifth of a processor, less while launches are late, and half of one
+//! while launches are on record 10 minutes longer than their age. Launch ids sort by slot, and no launch ends before its
+//! slot. So a pass reads only launches whose slots are older than the least age.
 
 mod decision;
 mod pass;
@@ -30,7 +31,7 @@ use campanile_store::events::{self, EventKind};
 use campanile_store::retention::{self, CalledLaunch, OldLaunch};
 use campanile_store::{DbError, Tx, hosts, schedules, size};
 pub use pass::Removed;
-use pass::{BEHIND, FIRST, INTERVAL, Pass, ScheduleCursor, Stage, ever, interval, own_age};
+use pass::{BEHIND, FIRST, INTERVAL, Pass, ScheduleCursor, Stage, interval, own_age};
 use rest::remove_rest;
 
 /// The rows of a page.
@@ -46,13 +47,13 @@ const LATE: Duration = Duration::from_secs(1);
 /// The pause after an error.
 const ERROR_PAUSE: Duration = Duration::from_secs(60);
 
-/// The service that removes what is old.
+/// The service that removes rows beyond their ages.
 pub(crate) struct Retention {
     /// None between two passes.
     pass: Option<Pass>,
     /// How many launches the next transaction removes.
     batch: usize,
-    /// How long the present step has used the database, without waiting for its turn.
+    /// How long the statements of the present step took, without the wait for SQLite's writer.
     worked: Duration,
     /// Whether the record was larger than it may be at the last pass, and whether the log says that nothing helps.
     was_over_size: bool,
@@ -79,7 +80,7 @@ impl Service for Retention {
     }
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
-        // A wrong clock would remove what is not old.
+        // By a wrong clock, new launches would be old.
         if ctx.clock_skewed.load(Ordering::Relaxed) {
             return Ok(Next::After(INTERVAL));
         }
@@ -104,7 +105,7 @@ impl Service for Retention {
     }
 }
 
-/// Do a whole pass without pauses. Return what it removed.
+/// Do a whole pass without pauses. Return the numbers of removed rows.
 pub(crate) async fn remove_old(ctx: &Ctx, now: Timestamp) -> Result<Removed> {
     let mut service = Retention::default();
     let Some(mut pass) = service.begin_or_continue(ctx, now).await? else {
@@ -124,7 +125,7 @@ async fn is_late(ctx: &Ctx, now: Timestamp) -> Result<bool> {
 }
 
 impl Retention {
-    /// Return the pass to continue, or a new one; none while another host removes what is old.
+    /// Return the pass to continue, or a new one; none when another live host is older.
     async fn begin_or_continue(&mut self, ctx: &Ctx, now: Timestamp) -> Result<Option<Pass>> {
         if let Some(pass) = self.pass.take() {
             return Ok(Some(pass));
@@ -181,15 +182,19 @@ impl Retention {
             }
             Stage::Schedules(_) => self.remove_by_schedule(ctx, pass, now).await,
             Stage::Rest => {
-                remove_rest(ctx, &mut pass.removed, now).await?;
-                pass.stage = Stage::Done;
+                let begun = Instant::now();
+                let has_more = remove_rest(ctx, &mut pass.removed, now).await?;
+                self.worked += begun.elapsed();
+                if !has_more {
+                    pass.stage = Stage::Done;
+                }
                 Ok(())
             }
             Stage::Done => Ok(()),
         }
     }
 
-    /// Remove what the calls of a page of launches wrote.
+    /// Remove the old task runs of a page of launches.
     async fn remove_calls(
         &mut self,
         ctx: &Ctx,
@@ -265,7 +270,7 @@ impl Retention {
         let removed = self.remove(ctx, pass, old, now).await?;
         let last = page.last().filter(|_| page.len() as i64 == PAGE);
         pass.stage = match last {
-            // What else is in this page may be past its age, although the record is small enough now.
+            // Other launches of this page may be older than their age, although the record is small enough now.
             Some(_) if pass.excess > 0 && removed >= pass.excess => {
                 Stage::Launches { after: FIRST }
             }
@@ -299,7 +304,12 @@ impl Retention {
             let is_last_page = cursor.is_last_page;
             pass.stage = match is_last_page {
                 true => Stage::Rest,
-                false => Stage::Schedules(next_schedules(ctx, cursor.after).await?),
+                false => {
+                    let begun = Instant::now();
+                    let next = next_schedules(ctx, cursor.after).await?;
+                    self.count_read(pass, begun.elapsed(), 1, 0);
+                    Stage::Schedules(next)
+                }
             };
             return Ok(());
         };
@@ -320,7 +330,7 @@ impl Retention {
                 Some(last) => (last.scheduled_time, last.id),
                 None => {
                     cursor.todo.pop();
-                    (ever(), FIRST)
+                    (Timestamp::FIRST, FIRST)
                 }
             };
         }
@@ -335,7 +345,7 @@ impl Retention {
         mut old: Vec<OldLaunch>,
         now: Timestamp,
     ) -> Result<usize> {
-        // Launches of one schedule and day change one row of what was removed.
+        // Launches of one schedule and day change one row of `removed_launches`.
         old.sort_unstable_by_key(|launch| (launch.schedule_id, launch.id));
         let ids: Vec<LaunchId> = old.iter().map(|launch| launch.id).collect();
         let (mut left, mut removed) = (ids.as_slice(), 0);
@@ -343,7 +353,7 @@ impl Retention {
             let (batch, more) = left.split_at(self.batch.min(left.len()));
             let mut tx = ctx.db.write().await?;
             let begun = Instant::now();
-            // Another host took over meanwhile: this one begins its next page, which reads what is left.
+            // Another host is removing launches. The next page of this pass reads those that it leaves.
             if !retention::lock(&mut tx).await? {
                 break;
             }
@@ -378,7 +388,7 @@ impl Retention {
 struct Excess {
     used_bytes: u64,
     max_bytes: u64,
-    /// About so many launches occupy the rest.
+    /// About how many launches occupy the bytes beyond the maximum.
     launches: usize,
 }
 
@@ -407,10 +417,10 @@ impl Excess {
     }
 }
 
-/// Read the next page of schedules; return those with an age of their own.
+/// Read the next page of schedules with an age of their own.
 async fn next_schedules(ctx: &Ctx, after: ScheduleId) -> Result<ScheduleCursor> {
     let mut tx = ctx.db.read().await?;
-    let page = retention::policies(&mut tx, after, SCHEDULES_PAGE).await?;
+    let page = retention::policies_with_age(&mut tx, after, SCHEDULES_PAGE).await?;
     let own = page.iter().filter(|row| own_age(ctx, row).is_some());
     Ok(ScheduleCursor {
         after: page.last().map_or(after, |last| last.id),

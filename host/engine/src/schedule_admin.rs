@@ -3,6 +3,7 @@
 //! Each function checks everything first and then writes in the transaction of its caller, so that a refusal changes
 //! nothing.
 
+mod add;
 mod diff;
 mod edit;
 mod error;
@@ -20,9 +21,8 @@ use crate::plan::{self, Definer, PACKAGE_MISSING, launch_of_slot};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind, ScheduleId};
 use campanile_package::context;
-use campanile_package::{Manifest, names};
 use campanile_schedule::policy::{Displacements, Overlap, OverlapDecision, OverlapState, Policies};
-use campanile_schedule::rule::{HashKey, Rule, RuleKind};
+use campanile_schedule::rule::Rule;
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::packages::{self, PackageRow};
@@ -31,12 +31,14 @@ use campanile_store::{
     BackfillStatus, Db, DbError, Decision, Origin, Tx, backfills, changes, overlap,
 };
 
+use add::{KnownPackages, check, refuse_nothing_ahead};
+pub use add::{add, add_all};
 pub use campanile_package::ScheduleDefinition;
 pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
+use error::did_you_mean;
 pub(crate) use error::no_task;
 pub use error::{Result, ScheduleError};
-use error::{did_you_mean, origin_is};
 use pause::drop_past_slots;
 pub(super) use pause::{OVERDUE, PAUSED, end_pauses, pause_text};
 pub use pause::{pause, resume};
@@ -63,29 +65,6 @@ pub struct Triggered {
     pub decision: OverlapDecision,
 }
 
-/// Add a schedule; gives its id.
-pub async fn add(
-    tx: &mut Tx,
-    wanted: &ScheduleDefinition,
-    origin: Origin,
-    now: Timestamp,
-) -> Result<ScheduleId> {
-    let id = ScheduleId::new();
-    let rule = check(tx, wanted, id).await?;
-    refuse_taken_name(tx, &wanted.name).await?;
-    if origin == Origin::Operator {
-        refuse_nothing_ahead(wanted, &rule, now)?;
-    }
-    let next = next_slot_after(&rule, &wanted.policies, &History::default(), now, None);
-    let definition = revision(wanted, id, 1, now);
-    schedules::insert(tx, &definition, origin, next).await?;
-    let (rule, origin) = (&wanted.rule, origin_is(origin));
-    let (kind, expression, timezone) = (rule.kind, &rule.expression, &rule.timezone);
-    let detail = format!("{kind} {expression} {timezone}, {origin}");
-    changes::record(tx, now, EventKind::ScheduleAdded, &wanted.name, &detail).await?;
-    Ok(id)
-}
-
 /// Replace the definition of `schedule`. A change of timing drops undecided slots of the past; others keep the cursor.
 pub async fn revise(
     tx: &mut Tx,
@@ -95,7 +74,7 @@ pub async fn revise(
     now: Timestamp,
 ) -> Result {
     let Schedule { state, definition } = schedule;
-    let rule = check(tx, wanted, state.id).await?;
+    let rule = check(tx, &mut KnownPackages::default(), wanted, state.id).await?;
     let policies = definition::policies(definition).ok();
     let has_same_timing = definition.rule == wanted.rule
         && policies.is_some_and(|before| before.same_timing(&wanted.policies));
@@ -452,43 +431,6 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow> {
 pub(crate) async fn nearest_package(tx: &mut Tx, name: &str) -> Result<String, DbError> {
     let all = packages::list(tx, None).await?;
     Ok(did_you_mean(name, all.iter().map(|row| &*row.name)))
-}
-
-async fn check(tx: &mut Tx, wanted: &ScheduleDefinition, id: ScheduleId) -> Result<Rule> {
-    if names::schedule_name_fault(&wanted.name).is_some() {
-        return Err(ScheduleError::Name(wanted.name.clone()));
-    }
-    context::check(&wanted.context)?;
-    let rule = Rule::parse(&wanted.rule, HashKey::of(id))?;
-    wanted.policies.check(&rule)?;
-    let package = known_package(tx, &wanted.package).await?;
-    if let Some(task) = &wanted.task {
-        let manifest = Manifest::from_stored(&package.name, &package.manifest);
-        if manifest.task(task).is_none() {
-            let hint = did_you_mean(task, manifest.tasks.iter().map(|task| &*task.id));
-            let message = no_task(&package.name, &manifest, task) + &hint;
-            return Err(ScheduleError::Refused(message));
-        }
-    }
-    Ok(rule)
-}
-
-/// Refuse a schedule that would never fire. A file may define such a schedule, because it keeps a schedule that has ended.
-fn refuse_nothing_ahead(wanted: &ScheduleDefinition, rule: &Rule, now: Timestamp) -> Result {
-    let policies = &wanted.policies;
-    let fires = match rule.delay_after_completion() {
-        Some(_) => policies.allowed_from(now, 0).is_some(),
-        None => rule.at_host_start() || policies.next_slot(rule, now, 0).is_some(),
-    };
-    let is_at = wanted.rule.kind == RuleKind::At;
-    match policies.end_at.filter(|end| *end <= now) {
-        _ if fires => Ok(()),
-        Some(end) => Err(ScheduleError::Past(end)),
-        None if is_at => Err(ScheduleError::Past(
-            wanted.rule.expression.parse().unwrap_or(now),
-        )),
-        None => Err(ScheduleError::NothingAhead),
-    }
 }
 
 pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies)> {

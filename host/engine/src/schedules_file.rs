@@ -231,7 +231,7 @@ pub async fn rehearse(
     Ok((diff, refusals))
 }
 
-/// Lock the schedules that a schedules file with the definitions `wanted` can change, and return what it changes.
+/// Lock the schedules that a schedules file with the definitions `wanted` can change. Return the changes.
 async fn lock_and_compare(tx: &mut Tx, wanted: &[ScheduleDefinition]) -> Result<Diff, DbError> {
     schedules::lock_defined_by_file(tx).await?;
     let mut current = schedules::defined_by_file(tx).await?;

@@ -114,9 +114,11 @@ statements! {
         Batch::new(schedule_policies!("JOIN (VALUES ($1)) AS v ON s.id = v.column1")),
         schedules, |schedule| [*schedule];
 
-    /// Return the policies of up to `limit` schedules after `after` in the order of ids, also of removed ones.
-    pub async fn policies(after: ScheduleId, limit: i64) -> Vec<SchedulePolicies> = rows
-        schedule_policies!("WHERE s.id > $1 ORDER BY s.id LIMIT $2");
+    /// Return up to `limit` schedules after `after` in the order of ids, also removed ones: those whose policies may set an
+    /// age.
+    // A partial index finds them, however many schedules there are.
+    pub async fn policies_with_age(after: ScheduleId, limit: i64) -> Vec<SchedulePolicies> = rows
+        schedule_policies!("WHERE r.policies LIKE '%\"retention\"%' AND r.schedule_id > $1 ORDER BY r.schedule_id LIMIT $2");
 
     /// Return from which slots on the launches of a schedule are its newest `any` and, of those with an outcome, its newest
     /// `with_outcome`. Both numbers are at least 1.
@@ -192,7 +194,7 @@ statements! {
         concat!("UPDATE artifact SET bytes = NULL, removed_at = $2 WHERE digest = $1 AND ", unused_artifact!());
 }
 
-/// Remove finished launches with their calls and lost runs, and record what was removed; return how many.
+/// Remove finished launches with their task runs and lost runs, and add them to `removed_launches`. Return their number.
 ///
 /// The caller has the right to remove rows: see [`lock`].
 pub async fn remove(tx: &mut Tx, launches: &[LaunchId], now: Timestamp) -> Result<usize> {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 use sqlx::FromRow;
 
-use super::sql::{Batch, changed, locking, run, statements, values_batch};
+use super::sql::{Batch, changed, execute_batch, locking, statements, values_batch};
 use super::types::{json_text, storable};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
@@ -115,6 +115,14 @@ pub struct Schedule {
     pub definition: Revision,
 }
 
+/// A schedule to insert, with its first revision.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewSchedule {
+    pub definition: Revision,
+    pub origin: Origin,
+    pub next_slot: Option<Timestamp>,
+}
+
 /// A schedule that has a slot to decide.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct DueSchedule {
@@ -178,12 +186,15 @@ macro_rules! current_revision {
 }
 
 statements! {
-    const INSERT: &str = "INSERT INTO schedule
-            (id, name, package, origin, revision, enabled, cursor_at, next_slot, created_at, updated_at)
-        VALUES ($1, $2, $3, $4, $5, TRUE, $6, $7, $6, $6)";
-    const INSERT_REVISION: &str = "INSERT INTO schedule_revision
+    const INSERT: Batch = Batch::new(
+        "INSERT INTO schedule (id, name, package, origin, revision, enabled, cursor_at, next_slot, created_at, updated_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+    );
+    const INSERT_REVISIONS: Batch = Batch::new(
+        "INSERT INTO schedule_revision
             (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, day_match, dst_gap, dst_fold, exclude, policies, context, since)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+    );
     const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8, origin = $9
         WHERE id = $1 AND revision = $2 AND enabled = $10 AND deleted_at IS NULL";
     const ADVANCE: Batch = Batch::new(
@@ -248,7 +259,7 @@ statements! {
 
     /// Return all schedules by name, without removed ones.
     ///
-    /// That may be a million: only a forecast and a crontab need all of them.
+    /// That may be a million: only the import of a crontab and a restore need all of them.
     pub async fn all() -> Vec<Schedule> = rows
         concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(), "WHERE s.deleted_at IS NULL ORDER BY s.name");
 
@@ -267,6 +278,26 @@ statements! {
         Batch::new(concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
         "JOIN (VALUES ($1)) AS v ON s.name = v.column1 WHERE s.deleted_at IS NULL")),
         names, |name| [*name];
+
+    /// Return those of the names that a schedule has, each with the schedule's origin.
+    pub async fn origins(names: &[&str]) -> Vec<(String, Origin)> = rows_batch
+        Batch::new("SELECT s.name, s.origin FROM schedule s JOIN (VALUES ($1)) AS v ON s.name = v.column1 WHERE s.deleted_at IS NULL"),
+        names, |name| [*name];
+
+    /// Return the ids of the schedules with a slot before `until`, the earliest `limit` of them, with an unfinished launch,
+    /// or among the first `listed` by name.
+    pub async fn with_slot_or_launch(until: Timestamp, limit: i64, listed: i64) -> Vec<ScheduleId> = values
+        "SELECT id FROM (SELECT id FROM schedule WHERE next_slot < $1 ORDER BY next_slot LIMIT $2) AS with_slot
+        UNION SELECT id FROM (SELECT id FROM schedule WHERE deleted_at IS NULL ORDER BY name LIMIT $3) AS listed
+        UNION SELECT schedule_id FROM launch WHERE status IN ('running', 'waiting')
+        UNION SELECT schedule_id FROM launch WHERE status = 'open' AND schedule_id IS NOT NULL
+        UNION SELECT schedule_id FROM launch WHERE status = 'queued'";
+
+    /// Return the schedules that have these ids, in no order, without removed ones.
+    pub async fn with_ids(ids: &[ScheduleId]) -> Vec<Schedule> = rows_batch
+        Batch::new(concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
+        "JOIN (VALUES ($1)) AS v ON s.id = v.column1 WHERE s.deleted_at IS NULL")),
+        ids, |id| [*id];
 
     /// Return the schedules that launch a package, by name, without removed ones.
     pub async fn of_package(package: &str) -> Vec<Schedule> = rows
@@ -293,15 +324,10 @@ statements! {
         "WHERE s.id > $1 AND s.deleted_at IS NULL AND s.enabled ORDER BY s.id LIMIT $2")
         => [after.unwrap_or(ScheduleId::FIRST), limit];
 
-    /// Lock all schedules until this transaction ends.
+    /// Lock the schedules that [`named`] returns, until this transaction ends.
     ///
-    /// This and the next three are statements by themselves and run before the schedules are read, so that the read sees
-    /// the locked rows.
-    pub async fn lock_all() -> () = run locking!(
-        "SELECT id FROM schedule WHERE deleted_at IS NULL ORDER BY id", "FOR UPDATE"
-    );
-
-    /// Lock the schedules that [`named`] returns.
+    /// This and the next two are statements by themselves and run before the schedules are read, so that the read sees the
+    /// locked rows.
     pub async fn lock_named(names: &[&str]) -> Vec<ScheduleId> = values_batch Batch(locking!(
         "SELECT schedule.id FROM schedule JOIN (VALUES ($1)) AS v ON schedule.name = v.column1
         WHERE schedule.deleted_at IS NULL ORDER BY schedule.id",
@@ -383,42 +409,56 @@ pub async fn insert(
     origin: Origin,
     next_slot: Option<Timestamp>,
 ) -> Result {
-    run!(
-        tx,
-        INSERT,
-        definition.schedule_id,
-        &definition.name,
-        &definition.package,
+    let definition = definition.clone();
+    let schedule = NewSchedule {
+        definition,
         origin,
-        definition.revision,
-        definition.since,
-        next_slot
-    )?;
-    insert_revision(tx, definition).await
+        next_slot,
+    };
+    insert_all(tx, &[schedule]).await
 }
 
-async fn insert_revision(tx: &mut Tx, definition: &Revision) -> Result {
-    let rule = &definition.rule;
-    run!(
-        tx,
-        INSERT_REVISION,
-        definition.schedule_id,
-        definition.revision,
-        &definition.name,
-        &definition.package,
-        &definition.task,
-        rule.kind,
-        &rule.expression,
-        rule.anchor,
-        &rule.timezone,
-        rule.day_match,
-        rule.dst_gap,
-        rule.dst_fold,
-        json!(rule.exclude).to_string(),
-        &definition.policies,
-        &definition.context,
-        definition.since
-    )
+/// Insert schedules with their first revisions.
+///
+/// # Errors
+///
+/// `Conflict` when a schedule of one of the names exists.
+pub async fn insert_all(tx: &mut Tx, schedules: &[NewSchedule]) -> Result {
+    execute_batch!(tx, INSERT, schedules, |new| [
+        new.definition.schedule_id,
+        &new.definition.name,
+        &new.definition.package,
+        new.origin,
+        new.definition.revision,
+        true,
+        new.definition.since,
+        new.next_slot,
+        new.definition.since,
+        new.definition.since,
+    ])?;
+    let revisions: Vec<&Revision> = schedules.iter().map(|new| &new.definition).collect();
+    insert_revisions(tx, &revisions).await
+}
+
+async fn insert_revisions(tx: &mut Tx, revisions: &[&Revision]) -> Result {
+    execute_batch!(tx, INSERT_REVISIONS, revisions, |revision| [
+        revision.schedule_id,
+        revision.revision,
+        &revision.name,
+        &revision.package,
+        &revision.task,
+        revision.rule.kind,
+        &revision.rule.expression,
+        revision.rule.anchor,
+        &revision.rule.timezone,
+        revision.rule.day_match,
+        revision.rule.dst_gap,
+        revision.rule.dst_fold,
+        json!(revision.rule.exclude).to_string(),
+        &revision.policies,
+        &revision.context,
+        revision.since,
+    ])
 }
 
 /// Change a schedule from revision `definition.revision - 1` to `definition`.
@@ -447,7 +487,7 @@ pub async fn revise(
         enabled
     )?;
     if revised {
-        insert_revision(tx, definition).await?;
+        insert_revisions(tx, &[definition]).await?;
     }
     Ok(revised)
 }

@@ -43,7 +43,7 @@ pub struct HealthSigns {
     pub overdue_schedules: i64,
     /// Open launches that no host has claimed for too long, and runs whose lease has expired.
     pub stalled: i64,
-    /// Schedules whose cursor is too far ahead of the clock.
+    /// Schedules with a next slot whose cursor is too far ahead of the clock.
     pub cursors_ahead: i64,
     pub live_hosts: i64,
     /// Enabled schedules.
@@ -95,7 +95,7 @@ statements! {
             (SELECT count(*) FROM launch WHERE status = 'open' AND group_name IS NULL
                     AND fire_time < $1 AND (opened_at IS NULL OR opened_at < $1))
                 + (SELECT count(*) FROM launch WHERE status IN ('running', 'waiting') AND lease_until < $1) AS stalled,
-            (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND cursor_at > $3) AS cursors_ahead,
+            (SELECT count(*) FROM schedule WHERE next_slot IS NOT NULL AND cursor_at > $3) AS cursors_ahead,
             (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $2) AS live_hosts,
             (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND enabled) AS schedules";
 

@@ -275,7 +275,7 @@ impl Scratch {
         Scratch::on(config, scratch_db(config, &Clock::system()).await?).await
     }
 
-    /// Use this database, which keeps what was measured before.
+    /// Create an engine on `db`. Launches of earlier measurements stay in that database.
     async fn on(config: &Config, db: Db) -> Result<Scratch> {
         let clock = Clock::system();
         let dir = temporary_directory().map_err(Failure::failed)?;
@@ -287,7 +287,7 @@ impl Scratch {
         let mut settings = serve::settings(config);
         // The slots of the backlog must count as late, not as missed.
         settings.late.misfire_grace = Duration::from_secs(366 * 24 * 3_600);
-        // What is measured must stay.
+        // A fill of many months must stay complete.
         settings.retention = RetentionLimits::FOR_EVER;
         let (name, packages) = (Some("bench"), Packages::default());
         let (engine, lock) = Engine::start(db, clock, name, settings, packages, loader).await?;
@@ -319,7 +319,7 @@ impl BenchHost {
         BenchHost::on(config, scratch_db(config, &Clock::system()).await?, mode).await
     }
 
-    /// Serve this database, which keeps what was measured before.
+    /// Serve `db`. Launches of earlier measurements stay in that database.
     async fn on(config: &Config, db: Db, mode: Mode) -> Result<BenchHost> {
         let scratch = Scratch::on(config, db).await?;
         let followed = Followed {
@@ -468,19 +468,29 @@ async fn add_schedules(
         max_concurrent: Some(u32::MAX),
         ..Policies::default()
     };
+    add_schedules_with(db, (BACKLOG, numbers), rule, &policies, since).await
+}
+
+/// Add schedules of the no-op package with these policies, named by a prefix and numbers.
+async fn add_schedules_with(
+    db: &Db,
+    (prefix, numbers): (&str, std::ops::Range<u32>),
+    rule: &RuleText,
+    policies: &Policies,
+    since: Timestamp,
+) -> Result {
+    let wanted = numbers.map(|number| ScheduleDefinition {
+        name: format!("{prefix}{number}"),
+        package: NAME.to_owned(),
+        task: None,
+        rule: rule.clone(),
+        policies: policies.clone(),
+        context: Map::new(),
+    });
+    let wanted: Vec<ScheduleDefinition> = wanted.collect();
     let adding = schedule_admin::change(db, async |tx| {
-        for number in numbers.clone() {
-            let wanted = ScheduleDefinition {
-                name: format!("{BACKLOG}{number}"),
-                package: NAME.to_owned(),
-                task: None,
-                rule: rule.clone(),
-                policies: policies.clone(),
-                context: Map::new(),
-            };
-            schedule_admin::add(tx, &wanted, Origin::Operator, since).await?;
-        }
-        Ok(())
+        let added = schedule_admin::add_all(tx, &wanted, Origin::Operator, since).await?;
+        added.into_iter().try_for_each(|added| added.map(drop))
     });
     Ok(adding.await?)
 }

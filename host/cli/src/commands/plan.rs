@@ -17,7 +17,8 @@ use campanile_engine::forecast::{ForecastRequest, Outage};
 use campanile_engine::schedule_admin;
 use campanile_engine::schedules_file::rehearse;
 use campanile_model::clock::Timestamp;
-use campanile_store::schedules;
+use campanile_package::ScheduleDefinition;
+use campanile_store::{DbError, Tx, schedules};
 use report::PlanReport;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -77,20 +78,28 @@ impl Plan {
         let wanted = wanted.map(|file| check::read(file, &config.groups));
         let wanted = wanted.transpose()?;
         let mut tx = db.read().await?;
-        let learned = snapshot::estimate_durations(&mut tx).await?;
+        let names = self.names(&mut tx, wanted.as_deref()).await?;
+        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+        let mut needed = snapshot::needed(&mut tx, &question, &names).await?;
+        let learned = snapshot::estimate_durations(&mut tx, &needed).await?;
         if wanted.is_some() {
-            // The file is applied without a commit. The lock keeps hosts from deciding between the two reads.
+            // The file is applied without a commit. The locks keep hosts from deciding between the two snapshots.
             drop(tx);
             tx = db.write().await?;
-            schedules::lock_all(&mut tx).await?;
+            let locked = needed.iter().map(|needed| &*needed.definition.name);
+            schedules::lock_named(&mut tx, &locked.collect::<Vec<_>>()).await?;
+            needed = snapshot::needed(&mut tx, &question, &names).await?;
         }
-        let (mut snapshot, mut omitted) = snapshot::read(&mut tx, &settings, &learned, now).await?;
+        let (mut snapshot, mut omitted) =
+            snapshot::read(&mut tx, &settings, &learned, &needed, now).await?;
         let (mut present, mut refused) = (None, Vec::new());
         if let Some(wanted) = &wanted {
             let diff;
             (diff, refused) = rehearse(&mut tx, wanted, now).await?;
             present = Some(snapshot);
-            (snapshot, omitted) = snapshot::read(&mut tx, &settings, &learned, now).await?;
+            needed = snapshot::needed(&mut tx, &question, &names).await?;
+            (snapshot, omitted) =
+                snapshot::read(&mut tx, &settings, &learned, &needed, now).await?;
             omitted.extend(diff.removed.into_iter().map(|removed| OmittedSchedule {
                 name: removed.definition.name,
                 why: "the file removes it".to_owned(),
@@ -106,6 +115,24 @@ impl Plan {
         let report = PlanReport::new(&self, question, &snapshot, present, omitted, refused);
         common.print(&report)?;
         output::check(report.refused.is_empty())
+    }
+
+    /// Return the names of the schedules that the report is about in any case: the requested one, and all that the file
+    /// `wanted` may change.
+    async fn names(
+        &self,
+        tx: &mut Tx,
+        wanted: Option<&[ScheduleDefinition]>,
+    ) -> Result<Vec<String>, DbError> {
+        let mut names: Vec<String> = self.schedule.iter().cloned().collect();
+        if let Some(wanted) = wanted {
+            let of_file = schedules::defined_by_file(tx).await?.into_iter();
+            names.extend(of_file.map(|schedule| schedule.definition.name));
+            names.extend(wanted.iter().map(|wanted| wanted.name.clone()));
+        }
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
     }
 
     fn question(&self, now: Timestamp) -> Result<ForecastRequest> {

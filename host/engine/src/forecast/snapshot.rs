@@ -1,9 +1,11 @@
 //! Read the state from which a forecast begins.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::{DURATION_DEFAULT, DurationEstimate, ScheduleSnapshot, SystemSnapshot};
+use super::{
+    DURATION_DEFAULT, DurationEstimate, ForecastRequest, ScheduleSnapshot, SystemSnapshot,
+};
 use crate::Settings;
 use crate::definition;
 use campanile_model::clock::Timestamp;
@@ -18,6 +20,8 @@ use campanile_store::{DbError, Tx, hosts, overlap, packages, schedules};
 /// A duration estimate uses so many successful launches, among so many of the newest.
 const SAMPLES_MAX: i64 = 50;
 const CANDIDATES_MAX: i64 = 500;
+/// So many schedules, the first by name, are in a forecast although they may have no slot in its span.
+const LISTED_MAX: i64 = 1_000;
 
 pub type DurationEstimates = HashMap<ScheduleId, DurationEstimate>;
 
@@ -31,10 +35,34 @@ pub struct OmittedSchedule {
     pub why: String,
 }
 
-/// Estimate how long launches take. This is the slowest part of a snapshot: call it once for several snapshots.
-pub async fn estimate_durations(tx: &mut Tx) -> Result<DurationEstimates, DbError> {
+/// Return the schedules that a forecast for `request` needs, by name.
+///
+/// These are the ones with a slot in that span or with an unfinished launch, the ones called `names`, and the first
+/// [`LISTED_MAX`] by name. The forecast stops after `rows_max` decisions, so it needs no more schedules with a slot.
+pub async fn needed(
+    tx: &mut Tx,
+    request: &ForecastRequest,
+    names: &[&str],
+) -> Result<Vec<Schedule>, DbError> {
+    let rows_max = i64::try_from(request.rows_max).unwrap_or(i64::MAX);
+    let ids = schedules::with_slot_or_launch(tx, request.to, rows_max, LISTED_MAX).await?;
+    let mut needed = schedules::with_ids(tx, &ids).await?;
+    let known: HashSet<&str> = needed.iter().map(|known| &*known.definition.name).collect();
+    let others = names.iter().copied().filter(|name| !known.contains(name));
+    let others: Vec<&str> = others.collect();
+    needed.extend(schedules::named(tx, &others).await?);
+    needed.sort_unstable_by(|a, b| a.definition.name.cmp(&b.definition.name));
+    Ok(needed)
+}
+
+/// Estimate how long the launches of schedules take. This is the slowest part of a snapshot: call it once for several
+/// snapshots.
+pub async fn estimate_durations(
+    tx: &mut Tx,
+    schedules: &[Schedule],
+) -> Result<DurationEstimates, DbError> {
     let mut estimates = DurationEstimates::new();
-    for schedule in schedules::all(tx).await? {
+    for schedule in schedules {
         let id = schedule.state.id;
         let successes = stats::successes(tx, id, SAMPLES_MAX, CANDIDATES_MAX).await?;
         let durations = successes.iter().map(|(start, end)| end.since(*start));
@@ -44,13 +72,14 @@ pub async fn estimate_durations(tx: &mut Tx) -> Result<DurationEstimates, DbErro
     Ok(estimates)
 }
 
-/// Read the state at `now`, and the schedules without a forecast.
+/// Read the state of `schedules` at `now`, and which of them have no forecast.
 ///
 /// Each live host is assumed to have these `settings`. Without a live host, one is assumed.
 pub async fn read(
     tx: &mut Tx,
     settings: &Settings,
     estimates: &DurationEstimates,
+    schedules: &[Schedule],
     now: Timestamp,
 ) -> Result<(SystemSnapshot, Vec<OmittedSchedule>), DbError> {
     let alive_since = now.minus(settings.lease);
@@ -59,18 +88,17 @@ pub async fn read(
     let packages = packages::list(tx, None).await?.into_iter();
     let packages = packages.map(|package| (package.name.clone(), package));
     let packages: HashMap<String, PackageRow> = packages.collect();
-    let listed = schedules::all(tx).await?;
-    let mut unfinished = unfinished(tx, &listed).await?;
+    let mut unfinished = unfinished(tx, schedules).await?;
     let mut snapshot = SystemSnapshot {
         now,
         capacity: settings.runs_max.saturating_mul(live.count().max(1)),
         defaults: settings.late,
         recovery: settings.recovery,
         groups: settings.groups.clone(),
-        schedules: Vec::with_capacity(listed.len()),
+        schedules: Vec::with_capacity(schedules.len()),
     };
     let mut left_out = Vec::new();
-    for Schedule { state, definition } in &listed {
+    for Schedule { state, definition } in schedules {
         let parsed = definition::parse(definition);
         let why = match &parsed {
             Ok((rule, _)) => why_omitted(state, rule),

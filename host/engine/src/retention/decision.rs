@@ -18,7 +18,7 @@ pub(super) struct Needed {
     pub backfills: HashSet<BackfillId>,
 }
 
-/// What applies to the launches of one schedule.
+/// The age and the kept launches of one schedule.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ScheduleRule {
     /// The age of its policy `retention`, in place of those of the configuration.
@@ -27,7 +27,7 @@ pub(super) struct ScheduleRule {
     pub newest: Option<NewestSlots>,
 }
 
-/// What a decision depends on besides the launch and its schedule.
+/// The settings and the state on which a decision depends, besides the launch and its schedule.
 pub(super) struct Rules<'a> {
     pub limits: &'a RetentionLimits,
     pub now: Timestamp,
@@ -145,7 +145,7 @@ mod tests {
         }
     }
 
-    /// Keep what is newer than these days.
+    /// Keep the launches of these days and later ones.
     fn newest(any: u32, with_outcome: u32, of_slots: u32) -> ScheduleRule {
         ScheduleRule {
             own_age: None,

@@ -1,4 +1,4 @@
-//! One pass over the record: its place, what it has looked up, and how long it pauses.
+//! One pass over the record: its position, its cache of schedules, and its pauses.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use campanile_schedule::policy::{Policies, Policy};
 use campanile_store::retention::{self, NewestSlots, OldLaunch, SchedulePolicies};
 use campanile_store::{DbError, Tx};
 
-/// The pause after a page, in times of what the page took.
+/// The pause after a page, as a multiple of the time of its statements.
 const PAUSE: u32 = 4;
 /// The same while the record is behind its ages by [`BEHIND`], or larger than it may be, and no launch is late.
 const PAUSE_BEHIND: u32 = 1;
@@ -26,7 +26,7 @@ pub(super) const BEHIND: Duration = Duration::from_secs(600);
 pub(super) const INTERVAL: Duration = Duration::from_secs(60);
 /// The same while the record is larger than it may be.
 const INTERVAL_OVER_SIZE: Duration = Duration::from_secs(10);
-/// The time from one pass to the next, in times of what it took to read rows that stay.
+/// The time from one pass to the next, as a multiple of the time in which the pass read rows that stay.
 const INTERVAL_PER_READ: u32 = 10;
 /// An id before that of any launch.
 pub(super) const FIRST: LaunchId = LaunchId::FIRST;
@@ -35,7 +35,7 @@ const OUTCOMES_MIN: u32 = 3;
 /// The schedules whose newest launches are remembered during a pass.
 const SCHEDULES_MAX: usize = 100_000;
 
-/// What retention removed.
+/// The numbers of rows that a pass removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Removed {
     pub launches: usize,
@@ -57,13 +57,13 @@ pub(super) struct Pass {
     pub(super) is_over_size: bool,
     /// The schedules that were looked up.
     pub(super) schedules: HashMap<ScheduleId, ScheduleRule>,
-    /// What it took to read rows that stay.
+    /// The time in which the pass read rows that stay.
     pub(super) read: Duration,
     pub(super) is_behind: bool,
     pub(super) removed: Removed,
 }
 
-/// What a pass does next. A page begins after the row that `after` names.
+/// The next step of a pass. A page begins after the row that `after` names.
 pub(super) enum Stage {
     Calls { after: LaunchId },
     Launches { after: LaunchId },
@@ -89,7 +89,7 @@ impl ScheduleCursor {
             after: ScheduleId::FIRST,
             is_last_page: false,
             todo: Vec::new(),
-            launch: (ever(), FIRST),
+            launch: (Timestamp::FIRST, FIRST),
         }
     }
 }
@@ -143,7 +143,7 @@ impl Pass {
         Ok(old)
     }
 
-    /// Look up what applies to the launches of schedules.
+    /// Read the ages and the kept launches of schedules, unless they are cached.
     pub(super) async fn look_up(
         &mut self,
         ctx: &Ctx,
@@ -239,10 +239,6 @@ pub(super) fn own_age(ctx: &Ctx, row: &SchedulePolicies) -> Option<Duration> {
     let window = window.unwrap_or(ctx.settings.late.catchup_window);
     let least = window.max(ctx.settings.recovery.age_max);
     policies.retention.map(|age| age.max(least))
-}
-
-pub(super) fn ever() -> Timestamp {
-    Timestamp::from_micros(i64::MIN)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Remove what is neither a launch nor part of one: events, bytes of artifacts, backfills, hosts.
+//! Remove old rows besides launches: events, bytes of artifacts, days of package use, backfills, hosts.
 
 use std::time::Duration;
 
@@ -14,17 +14,21 @@ const BATCH: i64 = 256;
 /// A host decides no launch whose slot is later than the host's end by more: the difference of two clocks.
 const CLOCK_MARGIN: Duration = Duration::from_secs(3_600);
 
-/// Remove what is neither a launch nor part of one.
-pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp) -> Result {
+/// Remove old rows besides launches. Return whether there are more old events.
+pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp) -> Result<bool> {
     let limits = &ctx.settings.retention;
     if let Some(age) = limits.events {
-        removed.events += remove_events(ctx, now.minus(age)).await?;
+        let events = remove_events(ctx, now.minus(age)).await?;
+        removed.events += events;
+        if events >= BATCH.unsigned_abs() {
+            return Ok(true);
+        }
     }
     if let Some(age) = limits.artifacts {
         removed.artifacts += remove_artifacts(ctx, now.minus(age), now).await?;
     }
     let Some(age) = limits.greatest_age() else {
-        return Ok(());
+        return Ok(false);
     };
     let before = now.minus(age);
     let mut tx = ctx.db.write().await?;
@@ -32,20 +36,15 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
     removed.backfills += retention::remove_backfills(&mut tx, before).await?;
     tx.commit().await?;
     removed.hosts += remove_hosts(ctx, before).await?;
-    Ok(())
+    Ok(false)
 }
 
+/// Remove a batch of events. Return how many.
 async fn remove_events(ctx: &Ctx, before: Timestamp) -> Result<u64> {
-    let mut all = 0;
-    loop {
-        let mut tx = ctx.db.write().await?;
-        let removed = retention::remove_events(&mut tx, before, BATCH).await?;
-        tx.commit().await?;
-        all += removed;
-        if removed < BATCH.unsigned_abs() {
-            return Ok(all);
-        }
-    }
+    let mut tx = ctx.db.write().await?;
+    let removed = retention::remove_events(&mut tx, before, BATCH).await?;
+    tx.commit().await?;
+    Ok(removed)
 }
 
 /// Remove the bytes of artifacts that nothing has needed since `since`. Each transaction removes one: it may be large.

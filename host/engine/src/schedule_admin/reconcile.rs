@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Diff, Result, ScheduleDefinition, ScheduleError, add, end, revise};
+use super::{Diff, Result, ScheduleDefinition, ScheduleError, add_all, end, revise};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
 use campanile_schedule::rule::{HashKey, Rule};
@@ -61,9 +61,9 @@ pub(crate) async fn reconcile(
         let (name, origin) = (wanted.name.clone(), *holder);
         done.note(wanted, Err(ScheduleError::Exists { name, origin }))?;
     }
-    for wanted in &diff.added {
-        let added = add(tx, wanted, origin, now).await.map(drop);
-        done.added += done.note(wanted, added)?;
+    let added = add_all(tx, &diff.added, origin, now).await?;
+    for (wanted, added) in diff.added.iter().zip(added) {
+        done.added += done.note(wanted, added.map(drop))?;
     }
     for changed in &diff.changed {
         let wanted = &changed.wanted;

@@ -1,4 +1,4 @@
-//! What a restored record leaves open: the slots and launches after its snapshot may have run, and it does not know.
+//! After a restore: skip the slots and end the launches that may have run since the copy was made.
 
 use super::{Result, cancel_backfill, drop_past_slots, next_slot};
 use crate::definition;
@@ -9,7 +9,7 @@ use campanile_store::{Tx, backfills, recovery};
 /// The reason of slots and launches that are not launched again after a restore.
 pub const RESTORED: &str = "restored";
 
-/// What [`skip_missed`] ended.
+/// The numbers of schedules, launches and backfills that [`skip_missed`] changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct SkippedMissed {
     /// Schedules with slots that are recorded as skipped.
@@ -20,7 +20,7 @@ pub struct SkippedMissed {
     pub backfills: usize,
 }
 
-/// End all that the record leaves open up to `now`, so that nothing of it is launched again.
+/// End all unfinished launches and skip all undecided slots up to `now`, so that a host launches none of them.
 ///
 /// Slots up to `now` are recorded as skipped, launches without an end as abandoned, or skipped if they were queued, each
 /// with the reason `restored`. Backfills are cancelled. Paused schedules stay paused, and skip their slots when they are

@@ -4,23 +4,22 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
-use serde_json::Map;
 
 use super::{
-    BACKLOG, BenchHost, HOUR, NAME, SCHEDULES, Scratch, add_backlog, finish_without_calls,
-    launches_per_s, scratch_db,
+    BACKLOG, BenchHost, HOUR, SCHEDULES, Scratch, add_backlog, add_schedules_with,
+    finish_without_calls, launches_per_s, scratch_db,
 };
 use crate::config::Config;
 use crate::output::{self, Failure, Record, Result, failed, refused};
 use campanile_engine::audit::{self, Lag};
-use campanile_engine::schedule_admin::{self, ScheduleDefinition};
+use campanile_engine::schedule_admin;
 use campanile_engine::watch::Mode;
 use campanile_engine::why;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::schedules::{self, Schedule};
-use campanile_store::{Db, Origin, launches, runs, size};
+use campanile_store::{Db, launches, runs, size};
 
 /// The schedules that fill the record are called `growth-0`, `growth-1`, … Each has one slot an hour.
 const FILLER: &str = "growth-";
@@ -204,21 +203,7 @@ async fn add_fillers(db: &Db, hours: u32, now: Timestamp) -> Result {
         max_launches: limit,
         ..Policies::default()
     };
-    let adding = schedule_admin::change(db, async |tx| {
-        for number in 0..SCHEDULES {
-            let wanted = ScheduleDefinition {
-                name: format!("{FILLER}{number}"),
-                package: NAME.to_owned(),
-                task: None,
-                rule: rule.clone(),
-                policies: policies.clone(),
-                context: Map::new(),
-            };
-            schedule_admin::add(tx, &wanted, Origin::Operator, since).await?;
-        }
-        Ok(())
-    });
-    Ok(adding.await?)
+    add_schedules_with(db, (FILLER, 0..SCHEDULES), &rule, &policies, since).await
 }
 
 /// Measure how many launches of a backlog a host executes in a second.

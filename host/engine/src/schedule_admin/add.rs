@@ -1,0 +1,161 @@
+//! Add schedules, thousands of them with a few statements.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::error::{did_you_mean, no_task, origin_is};
+use super::{Result, ScheduleDefinition, ScheduleError, known_package, next_slot_after, revision};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ScheduleId;
+use campanile_package::{Manifest, context, names};
+use campanile_schedule::rule::{HashKey, Rule, RuleKind};
+use campanile_store::events::{self, EventKind, NewEvent};
+use campanile_store::schedules::{self, History, NewSchedule};
+use campanile_store::{Origin, Tx, changes};
+
+/// Add a schedule. Return its id.
+pub async fn add(
+    tx: &mut Tx,
+    wanted: &ScheduleDefinition,
+    origin: Origin,
+    now: Timestamp,
+) -> Result<ScheduleId> {
+    let mut added = add_all(tx, std::slice::from_ref(wanted), origin, now).await?;
+    added.swap_remove(0)
+}
+
+/// Add schedules. For each of `wanted`, return its id, or why it is refused. The others are added.
+///
+/// # Errors
+/// When the database fails, or another host took one of the names at the same moment. Nothing of the transaction can be kept.
+pub async fn add_all(
+    tx: &mut Tx,
+    wanted: &[ScheduleDefinition],
+    origin: Origin,
+    now: Timestamp,
+) -> Result<Vec<Result<ScheduleId>>> {
+    let names: Vec<&str> = wanted.iter().map(|wanted| &*wanted.name).collect();
+    let taken = schedules::origins(tx, &names).await?;
+    let mut taken: BTreeMap<String, Origin> = taken.into_iter().collect();
+    let mut packages = KnownPackages::default();
+    let mut results = Vec::with_capacity(wanted.len());
+    let (mut added, mut told) = (Vec::new(), Vec::new());
+    for wanted in wanted {
+        let id = ScheduleId::new();
+        let holder = taken.get(&wanted.name).copied();
+        let result = match prepare(tx, &mut packages, (wanted, id), (origin, holder), now).await {
+            Ok(schedule) => {
+                taken.insert(wanted.name.clone(), origin);
+                added.push(schedule);
+                told.push(event(wanted, origin));
+                Ok(id)
+            }
+            Err(error @ ScheduleError::Db(_)) => return Err(error),
+            Err(refused) => Err(refused),
+        };
+        results.push(result);
+    }
+    if !added.is_empty() {
+        schedules::insert_all(tx, &added).await?;
+        events::record_all(tx, now, &told).await?;
+        changes::bump(tx).await?;
+    }
+    Ok(results)
+}
+
+/// Check a new schedule, whose name belongs to a schedule of origin `holder`, if to any.
+async fn prepare(
+    tx: &mut Tx,
+    packages: &mut KnownPackages,
+    (wanted, id): (&ScheduleDefinition, ScheduleId),
+    (origin, holder): (Origin, Option<Origin>),
+    now: Timestamp,
+) -> Result<NewSchedule> {
+    let rule = check(tx, packages, wanted, id).await?;
+    if let Some(holder) = holder {
+        return Err(ScheduleError::Exists {
+            name: wanted.name.clone(),
+            origin: holder,
+        });
+    }
+    if origin == Origin::Operator {
+        refuse_nothing_ahead(wanted, &rule, now)?;
+    }
+    let next_slot = next_slot_after(&rule, &wanted.policies, &History::default(), now, None);
+    Ok(NewSchedule {
+        definition: revision(wanted, id, 1, now),
+        origin,
+        next_slot,
+    })
+}
+
+fn event(wanted: &ScheduleDefinition, origin: Origin) -> NewEvent {
+    let (rule, origin) = (&wanted.rule, origin_is(origin));
+    let (kind, expression, timezone) = (rule.kind, &rule.expression, &rule.timezone);
+    NewEvent {
+        kind: EventKind::ScheduleAdded,
+        subject: wanted.name.clone(),
+        detail: format!("{kind} {expression} {timezone}, {origin}"),
+    }
+}
+
+/// The packages that a change of schedules has looked up, each with what its active version describes.
+#[derive(Default)]
+pub(super) struct KnownPackages(HashMap<String, Manifest>);
+
+impl KnownPackages {
+    /// Return what the active version of a package describes.
+    async fn manifest(&mut self, tx: &mut Tx, name: &str) -> Result<&Manifest> {
+        if !self.0.contains_key(name) {
+            let package = known_package(tx, name).await?;
+            let manifest = Manifest::from_stored(&package.name, &package.manifest);
+            self.0.insert(name.to_owned(), manifest);
+        }
+        Ok(&self.0[name])
+    }
+}
+
+/// Check a definition of the schedule `id`, except whether its name is free. Return its rule.
+pub(super) async fn check(
+    tx: &mut Tx,
+    packages: &mut KnownPackages,
+    wanted: &ScheduleDefinition,
+    id: ScheduleId,
+) -> Result<Rule> {
+    if names::schedule_name_fault(&wanted.name).is_some() {
+        return Err(ScheduleError::Name(wanted.name.clone()));
+    }
+    context::check(&wanted.context)?;
+    let rule = Rule::parse(&wanted.rule, HashKey::of(id))?;
+    wanted.policies.check(&rule)?;
+    let manifest = packages.manifest(tx, &wanted.package).await?;
+    if let Some(task) = &wanted.task
+        && manifest.task(task).is_none()
+    {
+        let hint = did_you_mean(task, manifest.tasks.iter().map(|task| &*task.id));
+        let message = no_task(&wanted.package, manifest, task) + &hint;
+        return Err(ScheduleError::Refused(message));
+    }
+    Ok(rule)
+}
+
+/// Refuse a schedule that would never fire. A file may define such a schedule, because it keeps a schedule that has ended.
+pub(super) fn refuse_nothing_ahead(
+    wanted: &ScheduleDefinition,
+    rule: &Rule,
+    now: Timestamp,
+) -> Result {
+    let policies = &wanted.policies;
+    let fires = match rule.delay_after_completion() {
+        Some(_) => policies.allowed_from(now, 0).is_some(),
+        None => rule.at_host_start() || policies.next_slot(rule, now, 0).is_some(),
+    };
+    let is_at = wanted.rule.kind == RuleKind::At;
+    match policies.end_at.filter(|end| *end <= now) {
+        _ if fires => Ok(()),
+        Some(end) => Err(ScheduleError::Past(end)),
+        None if is_at => Err(ScheduleError::Past(
+            wanted.rule.expression.parse().unwrap_or(now),
+        )),
+        None => Err(ScheduleError::NothingAhead),
+    }
+}
