@@ -1,4 +1,4 @@
-//! `db backup`, `db restore` and `db compact`: what they refuse, what they write, and the lines for Postgres.
+//! `db backup`, `db restore` and `db compact`: refused files, written files, and the lines for Postgres.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -192,7 +192,7 @@ fn a_restored_database_is_the_one_that_was_copied() {
             "{events}"
         );
 
-        // What was replaced is complete, and can be restored in its turn.
+        // The replaced database is complete: it can be restored too.
         let kept = text(&report["kept"]);
         let back = site.json_with_warning(["db", "restore", &kept, "--force"]);
         assert_eq!(names(&site), ["after", "before"]);

@@ -1,4 +1,4 @@
-//! Retention: what is removed, what stays, and what is left of what was removed.
+//! Retention: which rows are removed, which stay, and the counts of removed launches.
 
 mod rest;
 
@@ -80,7 +80,7 @@ impl TestHost {
         }
     }
 
-    /// Remove what is old at `now`.
+    /// Do a pass of retention at `now`.
     async fn remove_old(&self, now: Timestamp) -> Removed {
         self.clock.advance_to(now);
         self.engine.remove_old(now).await.unwrap()

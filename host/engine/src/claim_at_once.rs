@@ -110,7 +110,7 @@ async fn last_ends(
     Ok(ends.into_iter().map(|end| (end.schedule_id, end)).collect())
 }
 
-/// Return what a run of `launch` needs; none when the launch has no version to run.
+/// Return `launch` as a claimed launch; none when it has no version to run.
 fn claimed(
     launch: &NewLaunch,
     due: &DueSchedule,

@@ -18,7 +18,7 @@
 //! | `lease_keeper`   | the heartbeat and the leases are renewed                              | `LeaseKeeper`   |
 //! | `audit`          | health is watched                                                     | `Auditor`       |
 //! | `next_slots`     | next slots are corrected                                              | `NextSlots`     |
-//! | `retention`      | what is older than the configured ages is removed                     | `Retention`     |
+//! | `retention`      | launches, task runs and events beyond their ages are removed          | `Retention`     |
 //! | `folder`         | the plugin folder is followed                                         | `FolderSync`    |
 //! | `schedules_file` | the schedules file is followed                                        | `FollowedFile`  |
 //! | `clock_keeper`   | the database's clock is followed                                      | `ClockKeeper`   |
@@ -251,8 +251,8 @@ impl Engine {
         lease_keeper::drop_expired(&self.ctx, now);
     }
 
-    /// Remove what is older than the ages of the settings, in one pass without pauses. Another host that is live and older
-    /// than this one does it instead.
+    /// Remove launches, task runs, events and artifacts that are older than the ages of the settings. It is one pass without
+    /// pauses. Only the oldest live host removes rows; on another host this removes nothing.
     pub async fn remove_old(&self, now: Timestamp) -> Result<Removed> {
         retention::remove_old(&self.ctx, now).await
     }

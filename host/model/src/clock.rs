@@ -22,6 +22,8 @@ const DAY_MICROS: i64 = 24 * 3_600 * 1_000_000;
 impl Timestamp {
     /// 1970-01-01T00:00:00Z.
     pub const EPOCH: Timestamp = Timestamp(0);
+    /// The beginning of the year 1.
+    pub const FIRST: Timestamp = Timestamp(-62_135_596_800_000_000);
     /// The last microsecond of the year 9999.
     pub const LAST: Timestamp = Timestamp(253_402_300_799_999_999);
 
@@ -29,8 +31,7 @@ impl Timestamp {
     ///
     /// The result is clamped to the years 1 to 9999, in which the stored text sorts as the instants do.
     pub fn from_micros(micros: i64) -> Timestamp {
-        const YEAR_1: i64 = -62_135_596_800_000_000;
-        Timestamp(micros.clamp(YEAR_1, Timestamp::LAST.0))
+        Timestamp(micros.clamp(Timestamp::FIRST.0, Timestamp::LAST.0))
     }
 
     /// Return the microseconds since the epoch.

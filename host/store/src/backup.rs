@@ -25,7 +25,7 @@ const USED_BYTES: &str = "SELECT (page_count - freelist_count) * page_size
     FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()";
 const CHECK: &str = "PRAGMA integrity_check(1)";
 
-/// What a copy of a database holds.
+/// The instant, the launches and the bytes of a copy of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Snapshot {
     /// Everything that was committed before is in the copy.
@@ -203,7 +203,7 @@ fn only_sqlite() -> DbError {
     DbError::Refused("only a SQLite database is a file that can be copied".to_owned())
 }
 
-/// Check that the file at `path` is a Campanile database with the tables of this version; return what it holds.
+/// Check that the file at `path` is a Campanile database with the tables of this version. Return its [`Snapshot`].
 ///
 /// With `whole`, all pages and indexes are read and compared. Errors call the file `shown`. No other process may write the
 /// file. It is not changed.

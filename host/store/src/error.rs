@@ -18,7 +18,7 @@ pub enum DbError {
     /// It is readable but not writable: an operator must act, then try again.
     #[error("the database cannot be written: {0}")]
     NotWritable(String),
-    /// There is no room for what was to be written: try again when there is. Nothing was changed.
+    /// The disk has no room for the write. Nothing was changed. Try again when there is room.
     #[error("the database cannot be written: {0}")]
     DiskFull(String),
     /// A row of that identity or name exists already.

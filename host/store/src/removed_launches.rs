@@ -1,4 +1,4 @@
-//! What stays of the launches that retention removed: counts and a hash for each schedule, day and status.
+//! Counts and a hash of the launches that retention removed, for each schedule, day and status.
 //!
 //! The hash is a chain over the removed launches in the order of their removal: within a transaction in the order of
 //! their ids. Each link is the SHA-256 of the hash before, in hexadecimal digits, followed by the launch as JSON:

@@ -1,13 +1,13 @@
 //! Put a copy in the place of a SQLite database that no process uses.
 //!
 //! ```text
-//! lock ── copy and check ── take the old database over ── keep it under another name ── rename the copy to its place
+//! lock ── copy and check ── lock the old database ── link it to another name ── rename the copy to its place
 //!   a kill before the last step leaves the old database, complete; after it, the new one ─────────▲
 //! ```
 //!
-//! Taking over merges the journal of the old database into its file. SQLite would apply a journal that is left to
-//! whatever file has the name of its database. The old database stays locked and without write-ahead log until its place
-//! is taken: a process that waits for it then finds that its file was moved, and writes nothing.
+//! The journal of the old database is merged into its file before, because SQLite applies a journal to the file that has
+//! the name of its database. The old database stays locked and without write-ahead log until the copy has its name. A
+//! process that waits for the lock then finds that its file was moved, and writes nothing.
 
 use std::fs::{self, File};
 use std::io;

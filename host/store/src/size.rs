@@ -1,4 +1,4 @@
-//! How large the record is, and what its oldest part holds. No statement reads the whole record.
+//! The size of the record, and the counts of its oldest launches. No statement reads all launches.
 
 use std::path::Path;
 

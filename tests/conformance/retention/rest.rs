@@ -1,4 +1,4 @@
-//! Retention of several hosts, of what is no launch, of a record that is too large, and what is said of removed launches.
+//! Retention: several hosts, rows besides launches, a record that is too large, and messages about removed launches.
 
 use super::*;
 

@@ -18,7 +18,7 @@ use campanile_store::{Db, MigrationState};
 pub(crate) enum DbCommand {
     /// Bring the tables up to this version; create a SQLite file that does not exist
     Migrate,
-    /// Show which migrations the database has, its size, and what retention will remove; exit code 1 when a migration is missing
+    /// Show which migrations the database has, its size, and the launches past their age; exit code 1 when a migration is missing
     Status,
     /// Copy a SQLite database to a file, also while a host serves; on Postgres, say how
     Backup(backup::Backup),

@@ -177,7 +177,7 @@ table! {
 }
 
 table! {
-    /// `[retention]`: how long the record keeps what has ended. An age counts from the end; "forever" keeps for ever.
+    /// `[retention]`: how long launches, logs and events stay on record. An age counts from the end; "forever" keeps them.
     Retention {
         /// The age at which launches that succeeded are removed.
         succeeded "succeeded": Option<Duration> = Some(30 * DAY), age();

@@ -80,7 +80,7 @@ impl Policies {
         ))
     }
 
-    /// Refuse a retention shorter than the window: what is caught up late would be gone at once.
+    /// Refuse a retention shorter than the window: a launch that is caught up late would be removed at its end.
     fn refuse_short_retention(&self) -> Result<(), PolicyError> {
         let window = self.catchup_window;
         let window = window.unwrap_or(Defaults::default().catchup_window);

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::output::{Failure, refused};
 use campanile_store::PostgresUrl;
 
-/// What a user of such a line has to know.
+/// The note below such a line.
 const PASSWORD: &str = "it asks for the password, or takes it from PGPASSWORD or ~/.pgpass";
 
 /// Return the answer to `db backup`.

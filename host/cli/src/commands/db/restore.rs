@@ -35,13 +35,13 @@ pub(crate) struct Restore {
 pub(crate) struct RestoreReport {
     database: String,
     file: String,
-    /// What was recorded after this instant is not in the database.
+    /// The instant of the backup. Later rows are not in the database.
     taken_at: Timestamp,
     launches: i64,
     bytes: u64,
     /// Where the replaced database is now; null when there was none.
     kept: Option<String>,
-    /// What `--skip-missed` ended; null without it.
+    /// The numbers of `--skip-missed`; null without it.
     skipped: Option<SkippedMissed>,
 }
 
@@ -101,7 +101,8 @@ impl Restore {
         })
     }
 
-    /// Record in the copy that it is restored, and end what is not to be launched again.
+    /// Record the restore as an event in the copy. With `--skip-missed`, also skip the missed slots and end the unfinished
+    /// launches. Return the numbers of these.
     async fn prepare(
         &self,
         copy: &PartialFile,
@@ -127,7 +128,7 @@ impl Restore {
     }
 }
 
-/// Say what the restored record does not know.
+/// Print the warning about the time since the backup.
 fn warn(report: &RestoreReport) {
     let taken_at = report.taken_at;
     match report.skipped {
@@ -135,7 +136,7 @@ fn warn(report: &RestoreReport) {
             "warning: this record ends at {taken_at}; nothing that was due since then is launched"
         ),
         None => print_message!(
-            "warning: this record ends at {taken_at}; slots since then count as missed when a host starts, and launches that had not ended are recovered: what ran since then may run again"
+            "warning: this record ends at {taken_at}; slots since then count as missed when a host starts, and launches that had not ended are recovered; launches that ran since then may run again"
         ),
     }
 }

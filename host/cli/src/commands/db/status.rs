@@ -1,4 +1,4 @@
-//! `campanile db status`: the migrations, the size of the record, and what retention will remove.
+//! `campanile db status`: the migrations, the size of the record, and the launches past their age.
 
 use bytesize::ByteSize;
 use serde::Serialize;
@@ -17,7 +17,7 @@ const SEARCHED_MAX: i64 = 10_000;
 /// So many packages are listed.
 const PACKAGES_MAX: i64 = 20;
 
-/// The migrations of a database, its size, and what retention will remove.
+/// The migrations of a database, its size, and the launches past their age.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct DbReport {
     #[serde(flatten)]
@@ -31,7 +31,7 @@ pub(crate) struct DbReport {
 struct RecordSize {
     #[serde(flatten)]
     size: DatabaseSize,
-    /// What tasks of packages have added, the most first; at most 20 packages.
+    /// The bytes that tasks of packages have added, the most first; at most 20 packages.
     packages: Vec<PackageSize>,
     /// The slot of the oldest launch.
     oldest_launch: Option<Timestamp>,
