@@ -6,7 +6,7 @@ use campanile_engine::{Engine, Settings, Work};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_model::status::RunStatus;
-use campanile_schedule::policy::Policies;
+use campanile_schedule::policy::{Overlap, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::launches::{self, LaunchRow};
 use campanile_store::runs;
@@ -26,6 +26,7 @@ on_both!(
     a_run_that_nobody_executes_is_recovered,
     the_next_launch_gets_the_result_of_the_last,
     a_transaction_decides_no_more_schedules_than_can_start,
+    a_schedule_with_many_slots_waits_until_all_of_them_can_start,
 );
 
 /// All schedules of these tests are due.
@@ -257,4 +258,29 @@ async fn a_transaction_decides_no_more_schedules_than_can_start(test: TestDb) {
     assert_eq!((decided.decisions, work_after.len()), (25, 0));
     drop(work);
     assert_eq!(engine.claim(now()).await.unwrap().len(), 25);
+}
+
+async fn a_schedule_with_many_slots_waits_until_all_of_them_can_start(test: TestDb) {
+    let mut settings = settings(40);
+    settings.late.misfire_grace = Duration::from_secs(3_600);
+    let (engine, clock) = start(&test, settings).await;
+    let policies = Policies {
+        overlap: Overlap::Allow,
+        max_concurrent: Some(100),
+        ..Policies::default()
+    };
+    add(&test, 5, |_| policies.clone()).await;
+    // Each has 10 slots, and 35 launches of one package can start.
+    clock.advance_to(at(100));
+    let (decided, work) = engine.decide_and_claim(at(100)).await.unwrap();
+    assert_eq!(
+        (decided.decisions, work.len(), decided.more),
+        (30, 30, true)
+    );
+    drop(work);
+    let (decided, work) = engine.decide_and_claim(at(100)).await.unwrap();
+    assert_eq!(
+        (decided.decisions, work.len(), decided.more),
+        (20, 20, false)
+    );
 }

@@ -1,8 +1,9 @@
 //! What attacks cost: for each, what stopped it, the memory of the host and of its processes, and the delay of a schedule
 //! beside it that launches every second.
 //!
-//! Each attack gets a host and a database of its own, on SQLite. It prints the rows of the table in
-//! `docs/src/explanation/attacks.md`. `CAMPANILE_BIN` names the program, such as one that was built with `--release`.
+//! Each attack gets a host and a database of its own: on SQLite, or with the argument `postgres` on a Postgres server that
+//! is started for it. It prints the rows of the table in `docs/src/explanation/attacks.md`. `CAMPANILE_BIN` names the
+//! program, such as one that was built with `--release`.
 
 use std::fs;
 use std::path::Path;
@@ -13,6 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use campanile_model::clock::{Clock, Timestamp};
+use campanile_tests::cluster::{Cluster, ClusterOptions};
 use campanile_tests::{HostProcess, campanile_binary, hostile};
 use serde_json::Value;
 
@@ -38,12 +40,13 @@ struct Cost {
 }
 
 fn main() {
+    let on_postgres = std::env::args().any(|argument| argument == "postgres");
     println!(
         "| attack | what stopped it | peak memory | record | launches beside it | median delay | longest delay |"
     );
     println!("|---|---|---|---|---|---|---|");
     for attack in attacks() {
-        let mut cost = cost(&attack);
+        let mut cost = cost(&attack, on_postgres);
         cost.delays.sort();
         let millis =
             |delay: Option<&Duration>| delay.map_or(f64::NAN, |delay| delay.as_secs_f64() * 1e3);
@@ -141,8 +144,15 @@ fn committed(path: &str) -> Vec<u8> {
     fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect("a committed package")
 }
 
-fn cost(attack: &Attack) -> Cost {
+fn cost(attack: &Attack, on_postgres: bool) -> Cost {
     let folder = tempfile::tempdir().expect("a temporary folder");
+    let server = ClusterOptions { fsync: true };
+    let server = on_postgres.then(|| Cluster::start_with(server).expect("a Postgres server"));
+    if let Some(server) = &server {
+        let url = server.url().expose();
+        let config = format!("database = '{url}'\n");
+        fs::write(folder.path().join("campanile.toml"), config).expect("a configuration");
+    }
     let plugins = folder.path().join("plugins");
     fs::create_dir(&plugins).expect("a plugins folder");
     fs::write(plugins.join("noop.wasm"), committed("guests/noop.wasm")).expect("a package");
@@ -258,11 +268,11 @@ fn delays(folder: &Path, began: Timestamp) -> Vec<Duration> {
         .collect()
 }
 
-/// Return the size of the database.
+/// Return the size of the database, with its write-ahead log on SQLite.
 fn record_bytes(folder: &Path) -> u64 {
-    let files = ["campanile.db", "campanile.db-wal"];
-    let size = |name: &str| fs::metadata(folder.join(name)).map_or(0, |file| file.len());
-    files.into_iter().map(size).sum()
+    let status = json(folder, &["db", "status"]);
+    let size = |key: &str| status["record"][key].as_u64().unwrap_or_default();
+    size("bytes") + size("wal_bytes")
 }
 
 /// Reads the memory of a process and of its children again and again.
