@@ -64,11 +64,6 @@ impl Capacity {
         self.permits.available_permits()
     }
 
-    /// Return how many permits the host has.
-    pub(crate) fn total(&self) -> usize {
-        self.total as usize
-    }
-
     /// Return how many permits any one package may take now.
     pub(crate) fn free_for_one(&self) -> usize {
         lock(&self.shares).free_for_one(self.free())

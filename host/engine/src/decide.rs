@@ -33,10 +33,10 @@ const DUE_BATCH_MAX: i64 = 512;
 const ROWS_MAX: usize = 1_024;
 /// When planning has taken so long, no other schedule is decided in the transaction: others wait for it.
 const PLAN_TIME_MAX: Duration = Duration::from_millis(20);
-/// The fewest launches for which a transaction is worth its cost, on a host with many permits.
-const STARTS_MIN: usize = 64;
+/// The fewest launches for which a transaction is worth its cost.
+const STARTS_MIN: usize = 32;
 /// How long slots that are due wait for permits, so that their launches can start at once. When it is over, the launches
-/// are opened, and wait on the record. A host that can start fewer than [`starts_min`] launches after this time is full.
+/// are opened, and wait on the record. A host that starts fewer than [`STARTS_MIN`] launches in this time is full.
 const CAPACITY_PATIENCE: Duration = Duration::from_millis(100);
 /// The longest sleep while a backfill runs: its launches may end on other hosts.
 const BACKFILL_INTERVAL: Duration = Duration::from_secs(1);
@@ -106,7 +106,7 @@ impl Scheduler {
         let until = Instant::now() + CAPACITY_PATIENCE;
         let is_enough = || {
             !ctx.capacity.is_short.load(Ordering::Relaxed)
-                && ctx.capacity.free_for_one() >= starts_min(ctx.capacity.total())
+                && ctx.capacity.free_for_one() >= STARTS_MIN
         };
         while !is_enough() {
             let patience = until.saturating_duration_since(Instant::now());
@@ -160,7 +160,7 @@ async fn decide_batch(
     let mut tx = ctx.db.write().await?;
     // While the transaction waited for its turn, more permits may have become free.
     let rows_max = match &claiming {
-        Some(_) => rows_max(ctx.capacity.free_for_one(), ctx.capacity.total()),
+        Some(_) => rows_max(ctx.capacity.free_for_one()),
         None => ROWS_MAX,
     };
     let begun = Instant::now();
@@ -246,19 +246,10 @@ async fn decide_batch(
     Ok((decided, work))
 }
 
-/// Pure: how many rows to decide while `free` of `total` permits are free. When that is too few, the launches wait on the
+/// Pure: how many rows to decide while `free` launches can start at once. When that is too few, the launches wait on the
 /// record, in transactions as large as they may be.
-fn rows_max(free: usize, total: usize) -> usize {
-    if free < starts_min(total) {
-        ROWS_MAX
-    } else {
-        free
-    }
-}
-
-/// Pure: the fewest launches to decide and start in one transaction, on a host with `total` permits.
-fn starts_min(total: usize) -> usize {
-    (total / 4).clamp(1, STARTS_MIN)
+fn rows_max(free: usize) -> usize {
+    if free < STARTS_MIN { ROWS_MAX } else { free }
 }
 
 /// Read the unfinished launches of the due schedules that limit how many run at once.
@@ -338,20 +329,6 @@ mod tests {
                 has_more,
             };
             assert_eq!(next_step(due, filled, now), expected, "{filled:?} {due:?}");
-        }
-    }
-    #[test]
-    fn a_host_with_too_few_free_permits_opens_launches() {
-        for (total, free, expected) in [
-            (256, 256, 256),
-            (256, 64, 64),
-            (256, 63, ROWS_MAX),
-            (40, 10, 10),
-            (40, 9, ROWS_MAX),
-            (1, 1, 1),
-            (1, 0, ROWS_MAX),
-        ] {
-            assert_eq!(rows_max(free, total), expected, "{free} of {total}");
         }
     }
 }
