@@ -49,10 +49,12 @@ pub(crate) async fn insert<'a>(
         let run = claiming.work(claimed, Arc::clone(spec), Some(package), permit);
         work.insert(launch.id, run);
     }
+    // The permits were taken after the wait for this transaction, so the runs that gave them back ended before this.
+    let at = ctx.clock.now().max(now);
     let claim = |work: &Work| NewClaim {
         host: ctx.host,
         fence: work.fence(),
-        at: now,
+        at,
         lease_until: claiming.until,
         hashes: work.hashes(),
     };

@@ -38,7 +38,7 @@ pub struct OmittedSchedule {
 /// Return the schedules that a forecast for `request` needs, by name.
 ///
 /// These are the ones with a slot in that span or with an unfinished launch, the ones called `names`, and the first
-/// [`LISTED_MAX`] by name. The forecast stops after `rows_max` decisions, so it needs no more schedules with a slot.
+/// 1,000 by name. The forecast stops after `rows_max` decisions, so it needs no more schedules with a slot.
 pub async fn needed(
     tx: &mut Tx,
     request: &ForecastRequest,
