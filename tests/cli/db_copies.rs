@@ -178,7 +178,7 @@ fn a_restored_database_is_the_one_that_was_copied() {
         assert_eq!(restored.code, 0, "{restored:?}");
         let warning = restored.stderr.as_str();
         assert!(
-            warning.contains("what ran since then may run again"),
+            warning.contains("launches that ran since then may run again"),
             "{warning}"
         );
         assert!(warning.contains(&text(&backup["taken_at"])), "{warning}");
