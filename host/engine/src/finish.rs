@@ -38,7 +38,7 @@ pub(crate) async fn record_ends(ctx: SharedCtx, mut ends: mpsc::UnboundedReceive
         // Sorted by id, as in every transaction, so that two transactions cannot deadlock.
         batch.sort_unstable_by_key(|(finish, _)| finish.run_id);
         let (finishes, permits): (Vec<Finish>, Vec<Permit>) = batch.drain(..).unzip();
-        // These runs are over. The next ones can be decided right after this commit.
+        // The runs of this batch have ended. Other launches may take their permits while the ends are recorded.
         ctx.capacity.release(permits, ctx.clock.now());
         finish_until_recorded(&ctx, Some(tx), &finishes).await;
         for finish in &finishes {
@@ -95,7 +95,7 @@ pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
     finish_in(ctx, ctx.db.write().await?, ends).await
 }
 
-/// Record ends in one commit, of `tx`.
+/// Record ends in `tx`, and commit it.
 async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
     let won = runs::finish(&mut tx, ends).await?;
     let ended = ends.iter().map(|end| end.schedule_id);

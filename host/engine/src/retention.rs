@@ -80,7 +80,7 @@ impl Service for Retention {
     }
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
-        // By a wrong clock, new launches would be old.
+        // With a wrong clock, new launches would count as old.
         if ctx.clock_skewed.load(Ordering::Relaxed) {
             return Ok(Next::After(INTERVAL));
         }
@@ -353,7 +353,7 @@ impl Retention {
             let (batch, more) = left.split_at(self.batch.min(left.len()));
             let mut tx = ctx.db.write().await?;
             let begun = Instant::now();
-            // Another host is removing launches. The next page of this pass reads those that it leaves.
+            // Another host has the lock for removal. This pass continues with its next page.
             if !retention::lock(&mut tx).await? {
                 break;
             }
@@ -417,7 +417,7 @@ impl Excess {
     }
 }
 
-/// Read the next page of schedules with an age of their own.
+/// Read the next page of the schedules whose policies set `retention`.
 async fn next_schedules(ctx: &Ctx, after: ScheduleId) -> Result<ScheduleCursor> {
     let mut tx = ctx.db.read().await?;
     let page = retention::policies_with_age(&mut tx, after, SCHEDULES_PAGE).await?;

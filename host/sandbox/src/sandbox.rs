@@ -132,7 +132,7 @@ impl Sandbox {
             slot = self.calls.clone().acquire_owned() => slot,
         };
         call.limits.memory_bytes_max = call.limits.memory_bytes_max.min(self.memory_bytes_max);
-        // Several kilobytes, which would be copied into each future that awaits this one.
+        // Boxed, because this future has several kilobytes, and each future that awaits it would have to hold them.
         let work = Box::pin(run(artifact.clone(), call, self.clock.clone()));
         self.spawn_guest(slot, work)
             .await

@@ -1,9 +1,9 @@
 //! What attacks cost: for each, what stopped it, the memory of the host and of its processes, and the delay of a schedule
 //! beside it that launches every second.
 //!
-//! Each attack gets a host and a database of its own: on SQLite, or with the argument `postgres` on a Postgres server that
-//! is started for it. It prints the rows of the table in `docs/src/explanation/attacks.md`. `CAMPANILE_BIN` names the
-//! program, such as one that was built with `--release`.
+//! Each attack gets a host and a database of its own. The database is a SQLite file. With the argument `postgres`, this
+//! benchmark starts a Postgres server for each attack. It prints the rows of the table in
+//! `docs/src/explanation/attacks.md`. `CAMPANILE_BIN` names the program, such as one that was built with `--release`.
 
 use std::fs;
 use std::path::Path;

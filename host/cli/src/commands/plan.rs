@@ -117,8 +117,8 @@ impl Plan {
         output::check(report.refused.is_empty())
     }
 
-    /// Return the names of the schedules that the report is about in any case: the requested one, and all that the file
-    /// `wanted` may change.
+    /// Return the names of schedules that the forecast must contain: the requested one, and those that the definitions
+    /// `wanted` of a schedules file may change.
     async fn names(
         &self,
         tx: &mut Tx,

@@ -98,12 +98,12 @@ fn event(wanted: &ScheduleDefinition, origin: Origin) -> NewEvent {
     }
 }
 
-/// The packages that a change of schedules has looked up, each with what its active version describes.
+/// The packages that a change of schedules has looked up, each with the manifest of its active version.
 #[derive(Default)]
 pub(super) struct KnownPackages(HashMap<String, Manifest>);
 
 impl KnownPackages {
-    /// Return what the active version of a package describes.
+    /// Return the manifest of a package's active version.
     async fn manifest(&mut self, tx: &mut Tx, name: &str) -> Result<&Manifest> {
         if !self.0.contains_key(name) {
             let package = known_package(tx, name).await?;

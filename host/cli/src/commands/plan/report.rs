@@ -40,9 +40,9 @@ pub(crate) struct PlanReport {
     recovered: u64,
     /// Where the forecast stops because it has too many decisions.
     cut_at: Option<Timestamp>,
-    /// Those with a slot before `to` or with an unfinished launch, and the first 1,000 by name.
+    /// The schedules with a slot before `to` or with an unfinished launch, and the first 1,000 by name.
     schedules: Vec<ScheduleForecast>,
-    /// Schedules without a forecast, of the same ones.
+    /// The schedules among them that have no forecast, such as paused ones.
     omitted: Vec<OmittedSchedule>,
     /// The number of launches that start in each minute.
     starts: Vec<Starts>,
