@@ -3,8 +3,6 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use crate::buckets::{BucketPermits, RunBuckets};
 use crate::crash;
 use crate::ctx::SharedCtx;
@@ -205,11 +203,15 @@ fn task_run(
     }
 }
 
-/// What a call used, as it is kept: `{"memory":[used, limit], …}`.
+/// What a call used, as it is kept: `{"memory":[used,limit],…}`.
 pub(crate) fn usage_text(usage: &Usage) -> String {
-    let shares = usage.shares.iter().map(|share| {
-        let of = vec![share.used.into(), share.limit.into()];
-        (share.resource.as_str().to_owned(), Value::Array(of))
+    let shares = usage.shares.iter();
+    let shares = shares.map(|share| {
+        (
+            share.resource.as_str(),
+            format!("[{},{}]", share.used, share.limit),
+        )
     });
-    Value::Object(shares.collect()).to_string()
+    let shares: Vec<(&str, String)> = shares.collect();
+    object_text(shares.iter().map(|(resource, of)| (*resource, of.as_str())))
 }

@@ -100,7 +100,8 @@ pub fn object_text<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) ->
         if text.len() > 1 {
             text.push(',');
         }
-        text.push_str(&Value::from(key).to_string());
+        // No text can fail to become JSON.
+        text.push_str(&serde_json::to_string(key).unwrap_or_default());
         text.push(':');
         text.push_str(value);
     }

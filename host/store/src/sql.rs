@@ -59,7 +59,8 @@ impl Sql for Locking {
 
 /// A statement for many rows. Its text has a `VALUES` list of one row, `VALUES ($1, $2)`.
 ///
-/// For SQLite that row is repeated. Postgres gets one array for each column, `unnest($1, $2)`, so that its text and its plan
+/// For SQLite that row is repeated, and rows of nulls fill the statement up to one of few sizes. So no statement may match
+/// or insert anything for a null in its first column. Postgres gets one array for each column, `unnest($1, $2)`, so that its text and its plan
 /// are the same for any number of rows. The columns are called `column1`, `column2`, … on both.
 ///
 /// In the tail of an `UPDATE`, write conditions other than the id as `(status = 'running') IS TRUE`. With a plain
@@ -67,10 +68,12 @@ impl Sql for Locking {
 /// treats both forms alike.
 pub(super) struct Batch(pub Locking);
 
-/// The numbers of rows that a statement for SQLite can have. Few sizes keep the number of prepared statements small. 224 is
-/// the most runs of one package on a host with 256 permits. The largest size keeps the number of bound values below
-/// SQLite's limit of 32 766.
-const SIZES: [usize; 10] = [256, 224, 128, 64, 32, 16, 8, 4, 2, 1];
+/// The numbers of rows that a statement for SQLite can have. Few sizes keep the number of prepared statements small. The
+/// largest size keeps the number of bound values below SQLite's limit of 32 766.
+const SIZES: [usize; 9] = [1, 4, 16, 32, 64, 96, 128, 192, SQLITE_ROWS_MAX];
+
+/// The most rows of a statement for SQLite.
+pub(super) const SQLITE_ROWS_MAX: usize = 256;
 
 /// The most rows of a statement for Postgres.
 pub(super) const ROWS_MAX: usize = 1_024;
@@ -84,21 +87,30 @@ impl Batch {
         })
     }
 
-    /// Return the statement for SQLite with `rows` rows: `… VALUES (?,?), (?,?) …`.
+    /// Return the statement for SQLite with at least `rows` rows: `… VALUES (?,?), (?,?) …`. Values that are not bound are
+    /// null.
     ///
     /// SQLite handles `$1` as a named parameter, and looking up thousands of names takes longer than writing the rows.
     pub fn with_rows(&self, rows: usize) -> AssertSqlSafe<String> {
+        let rows = SIZES
+            .into_iter()
+            .find(|size| *size >= rows)
+            .unwrap_or(SQLITE_ROWS_MAX);
         let text = self.0.sqlite;
         let (head, row, tail) = split(text);
         let columns = row.matches('$').count();
         let row = format!("({})", vec!["?"; columns].join(","));
-        let mut sql = String::with_capacity(text.len() + rows * (row.len() + 2));
-        sql.push_str(head);
-        for number in 0..rows {
-            sql.push_str(if number == 0 { "" } else { ", " });
-            sql.push_str(&row);
-        }
-        sql.push_str(tail);
+        let rows = vec![row; rows].join(", ");
+        let insert = head
+            .strip_suffix("VALUES ")
+            .filter(|head| !head.ends_with('('));
+        let sql = match insert {
+            // The rows of nulls are left out.
+            Some(insert) => format!(
+                "{insert}SELECT * FROM (VALUES {rows}) AS listed WHERE column1 IS NOT NULL{tail}"
+            ),
+            None => format!("{head}{rows}{tail}"),
+        };
         // The text holds only constants and placeholders.
         AssertSqlSafe(sql)
     }
@@ -130,17 +142,6 @@ impl Statement for Batch {
     fn text(&self, tx: &Tx) -> Option<String> {
         matches!(tx, Tx::Sqlite(_)).then(|| self.with_rows(2).0)
     }
-}
-
-/// Split `items` into pieces whose lengths are in [`SIZES`].
-pub(super) fn pieces<T>(items: &[T]) -> impl Iterator<Item = &[T]> {
-    let mut rest = items;
-    std::iter::from_fn(move || {
-        let size = SIZES.into_iter().find(|size| *size <= rest.len())?;
-        let (piece, more) = rest.split_at(size);
-        rest = more;
-        Some(piece)
-    })
 }
 
 /// Declare the statements of a module, and list them in `STATEMENTS`.
@@ -300,7 +301,7 @@ macro_rules! each_piece {
     ($query:ident, $tx:expr, $batch:expr, $items:expr, |$item:pat_param| [$($value:expr),* $(,)?], |$bound:ident, $conn:ident| $run:expr) => {
         match $tx {
             $crate::Tx::Sqlite(tx) => {
-                for piece in $crate::sql::pieces($items) {
+                for piece in $items.chunks($crate::sql::SQLITE_ROWS_MAX) {
                     let $conn = &mut **tx;
                     let mut $bound = sqlx::$query($batch.with_rows(piece.len()));
                     for $item in piece {
@@ -385,7 +386,7 @@ mod tests {
         let insert = Batch::new("INSERT INTO t (a, b) VALUES ($1, $2) ON CONFLICT DO NOTHING");
         assert_eq!(
             insert.with_rows(3).0,
-            "INSERT INTO t (a, b) VALUES (?,?), (?,?), (?,?) ON CONFLICT DO NOTHING"
+            "INSERT INTO t (a, b) SELECT * FROM (VALUES (?,?), (?,?), (?,?), (?,?)) AS listed WHERE column1 IS NOT NULL ON CONFLICT DO NOTHING"
         );
         assert_eq!(
             insert.with_arrays().0,
@@ -408,14 +409,5 @@ mod tests {
             listed.with_arrays().0,
             "WITH v AS (SELECT * FROM unnest($1) AS listed (column1)) SELECT 1 FROM v"
         );
-    }
-
-    #[test]
-    fn pieces_cover_everything_in_order() {
-        let items: Vec<usize> = (0..345).collect();
-        let sizes: Vec<usize> = pieces(&items).map(<[usize]>::len).collect();
-        assert_eq!(sizes, [256, 64, 16, 8, 1]);
-        assert_eq!(pieces(&items).flatten().copied().collect::<Vec<_>>(), items);
-        assert_eq!(pieces::<usize>(&[]).count(), 0);
     }
 }

@@ -1,7 +1,7 @@
 //! The context JSON of a call: the user's keys, and the host's reserved keys.
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{InputHash, LaunchId, LaunchKind, RunId, ScheduleId};
@@ -54,19 +54,20 @@ impl Facts {
         }
     }
 
-    /// Return the reserved keys with their values as JSON.
-    fn reserved(&self) -> Vec<(String, JsonText)> {
-        let slot = JsonText::from(json!(self.original_scheduled_time));
-        let slots = ["scheduled_time", "interval_end"].map(|key| (key.to_owned(), slot.clone()));
-        let mut reserved = Vec::from(slots);
-        if let Value::Object(facts) = json!(self) {
-            let facts = facts.into_iter();
-            reserved.extend(facts.map(|(key, value)| (key, value.into())));
-        }
-        // These may be as large as the result of a run, and are never parsed.
-        reserved.push(("last_result".to_owned(), self.last_result.clone()));
-        reserved.push(("last_failure".to_owned(), self.last_failure.clone()));
-        reserved
+    /// Return the reserved keys with their values as JSON, without the braces of the object.
+    fn reserved(&self) -> String {
+        // No value here can fail to become JSON.
+        let facts = serde_json::to_string(self).unwrap_or_default();
+        let facts = facts
+            .strip_prefix('{')
+            .and_then(|text| text.strip_suffix('}'));
+        let facts = facts.unwrap_or_default();
+        let slot = self.original_scheduled_time;
+        // The last two may be as large as the result of a run, and are never parsed.
+        let (result, failure) = (self.last_result.as_str(), self.last_failure.as_str());
+        format!(
+            r#""scheduled_time":"{slot}","interval_end":"{slot}",{facts},"last_result":{result},"last_failure":{failure}"#
+        )
     }
 
     /// Return what `run-info` tells the task about a run that was to begin at `scheduled_time`.
@@ -96,11 +97,15 @@ pub fn of_call<'c>(
     user: impl IntoIterator<Item = (&'c str, &'c JsonText)>,
     facts: &Facts,
 ) -> String {
-    let reserved = facts.reserved();
     let user = user.into_iter().filter(|(key, _)| !RESERVED.contains(key));
-    let user = user.map(|(key, value)| (key, value.as_str()));
-    let reserved = reserved.iter();
-    object_text(user.chain(reserved.map(|(key, value)| (key.as_str(), value.as_str()))))
+    let mut text = object_text(user.map(|(key, value)| (key, value.as_str())));
+    text.pop();
+    if text.len() > 1 {
+        text.push(',');
+    }
+    text.push_str(&facts.reserved());
+    text.push('}');
+    text
 }
 
 #[cfg(test)]
