@@ -166,12 +166,13 @@ async fn measure_launches(config: &Config, n: u32) -> Result<LaunchesReport> {
     }
     let per_s = launches_per_s(&rows);
     let cpu_us = micros(cost.cpu) / f64::from(n);
+    let first = first_decision(&rows);
     let starts = rows.iter().filter_map(|row| row.started_at);
     Ok(LaunchesReport {
         backend: config.files.database.backend(),
         launches: n,
         launches_per_s: per_s,
-        lag_ms: Lag::of(starts.map(|start| (first_decision(&rows), start))),
+        lag_ms: Lag::of(starts.map(|start| (first, start))),
         cpu_us_per_launch: cpu_us,
         ratio_to_sandbox: cpu_us / micros(sandbox.cpu),
         ratio_to_database: database.as_secs_f64().recip() / per_s,

@@ -135,9 +135,12 @@ impl Growth {
         add_fillers(&db, hours, clock.now()).await?;
         let begun = Instant::now();
         let (mut filled, mut told) = (0, Instant::now());
-        while let Some(next) = schedules::next_due(&mut db.read().await?).await?
-            && next <= clock.now()
-        {
+        loop {
+            // Dropped before the next commit: SQLite cannot begin its log anew while an earlier state is read.
+            let next = schedules::next_due(&mut db.read().await?).await?;
+            let Some(next) = next.filter(|next| *next <= clock.now()) else {
+                break;
+            };
             let done = finish_without_calls(engine, next).await;
             filled += done.map_err(Failure::failed)?;
             if told.elapsed() >= MESSAGE_INTERVAL {
