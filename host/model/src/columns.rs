@@ -21,50 +21,55 @@ use crate::status::{
     Overlap, RunStatus, VersionDecision,
 };
 
-/// Store a closed set of words, through `as_str` and `FromStr`.
-macro_rules! word_column {
-    ($($name:ty),*) => {$(
+/// Store types as `$stored`. `$encode` makes of a value the `$encoded` that is bound, and `$decode` reads a `&$stored`.
+macro_rules! column {
+    (
+        $stored:ty, $encoded:ty, |$value:ident| $encode:expr, |$read:ident| $decode:expr;
+        $($name:ident),* $(,)?
+    ) => {$(
         impl<DB: Database> Type<DB> for $name
         where
-            str: Type<DB>,
+            $stored: Type<DB>,
         {
             fn type_info() -> DB::TypeInfo {
-                <str as Type<DB>>::type_info()
+                <$stored as Type<DB>>::type_info()
             }
 
             fn compatible(ty: &DB::TypeInfo) -> bool {
-                <str as Type<DB>>::compatible(ty)
+                <$stored as Type<DB>>::compatible(ty)
             }
         }
 
         impl<'q, DB: Database> Encode<'q, DB> for $name
         where
-            &'static str: Encode<'q, DB>,
+            $encoded: Encode<'q, DB>,
         {
             fn encode_by_ref(&self, buf: &mut DB::ArgumentBuffer) -> Result<IsNull, BoxDynError> {
-                let word: &'static str = self.as_str();
-                word.encode_by_ref(buf)
+                let $value = self;
+                <$encoded as Encode<DB>>::encode($encode, buf)
             }
         }
 
         impl PgHasArrayType for $name {
             fn array_type_info() -> PgTypeInfo {
-                <&str as PgHasArrayType>::array_type_info()
+                <&$stored as PgHasArrayType>::array_type_info()
             }
         }
 
         impl<'r, DB: Database> Decode<'r, DB> for $name
         where
-            &'r str: Decode<'r, DB>,
+            &'r $stored: Decode<'r, DB>,
         {
             fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
-                Ok(<&str as Decode<DB>>::decode(value)?.parse()?)
+                let $read = <&$stored as Decode<DB>>::decode(value)?;
+                Ok($decode)
             }
         }
     )*};
 }
 
-word_column!(
+// A word is stored as it is printed.
+column!(str, &'static str, |word| word.as_str(), |text| text.parse()?;
     RuleKind,
     DayMatch,
     DstGap,
@@ -80,52 +85,15 @@ word_column!(
     EventKind,
     EndReason,
     VersionDecision,
-    OrphanCause
+    OrphanCause,
 );
 
-/// Store a SHA-256 as its bytes.
-macro_rules! sha256_column {
-    ($($name:ident),*) => {$(
-        impl<DB: Database> Type<DB> for $name
-        where
-            Vec<u8>: Type<DB>,
-        {
-            fn type_info() -> DB::TypeInfo {
-                <Vec<u8> as Type<DB>>::type_info()
-            }
-
-            fn compatible(ty: &DB::TypeInfo) -> bool {
-                <Vec<u8> as Type<DB>>::compatible(ty)
-            }
-        }
-
-        impl<'q, DB: Database> Encode<'q, DB> for $name
-        where
-            Vec<u8>: Encode<'q, DB>,
-        {
-            fn encode_by_ref(&self, buf: &mut DB::ArgumentBuffer) -> Result<IsNull, BoxDynError> {
-                hex::decode(&self.0)?.encode(buf)
-            }
-        }
-
-        impl PgHasArrayType for $name {
-            fn array_type_info() -> PgTypeInfo {
-                <Vec<u8> as PgHasArrayType>::array_type_info()
-            }
-        }
-
-        impl<'r, DB: Database> Decode<'r, DB> for $name
-        where
-            &'r [u8]: Decode<'r, DB>,
-        {
-            fn decode(value: DB::ValueRef<'r>) -> Result<Self, BoxDynError> {
-                Ok($name(hex::encode(<&[u8] as Decode<DB>>::decode(value)?)))
-            }
-        }
-    )*};
-}
-
-sha256_column!(ArtifactDigest, ChainHash, InputHash);
+// A SHA-256 is stored as its bytes.
+column!([u8], Vec<u8>, |hash| hex::decode(&hash.0)?, |bytes| Self(hex::encode(bytes));
+    ArtifactDigest,
+    ChainHash,
+    InputHash,
+);
 
 /// The launch and the number of a run.
 impl<'r, R: Row> FromRow<'r, R> for RunId
@@ -168,54 +136,42 @@ where
     }
 }
 
-type Buffer<DB> = <DB as Database>::ArgumentBuffer;
+/// Store an instant on one database as `$stored`.
+macro_rules! instant_column {
+    ($database:ident, $stored:ty, $encode:ident, $decode:ident) => {
+        impl Type<$database> for Timestamp {
+            fn type_info() -> <$database as Database>::TypeInfo {
+                <$stored as Type<$database>>::type_info()
+            }
 
-impl Type<Sqlite> for Timestamp {
-    fn type_info() -> <Sqlite as Database>::TypeInfo {
-        <i64 as Type<Sqlite>>::type_info()
-    }
+            fn compatible(ty: &<$database as Database>::TypeInfo) -> bool {
+                <$stored as Type<$database>>::compatible(ty)
+            }
+        }
 
-    fn compatible(ty: &<Sqlite as Database>::TypeInfo) -> bool {
-        <i64 as Type<Sqlite>>::compatible(ty)
-    }
+        impl Encode<'_, $database> for Timestamp {
+            fn encode_by_ref(
+                &self,
+                buf: &mut <$database as Database>::ArgumentBuffer,
+            ) -> Result<IsNull, BoxDynError> {
+                <$stored as Encode<$database>>::encode(self.$encode(), buf)
+            }
+        }
+
+        impl<'r> Decode<'r, $database> for Timestamp {
+            fn decode(value: <$database as Database>::ValueRef<'r>) -> Result<Self, BoxDynError> {
+                let stored = <$stored as Decode<$database>>::decode(value)?;
+                Ok(Timestamp::$decode(stored))
+            }
+        }
+    };
 }
 
-impl Encode<'_, Sqlite> for Timestamp {
-    fn encode_by_ref(&self, buf: &mut Buffer<Sqlite>) -> Result<IsNull, BoxDynError> {
-        <i64 as Encode<Sqlite>>::encode(self.micros(), buf)
-    }
-}
-
-impl<'r> Decode<'r, Sqlite> for Timestamp {
-    fn decode(value: <Sqlite as Database>::ValueRef<'r>) -> Result<Self, BoxDynError> {
-        Ok(Timestamp::from_micros(<i64 as Decode<Sqlite>>::decode(
-            value,
-        )?))
-    }
-}
-
-impl Type<Postgres> for Timestamp {
-    fn type_info() -> <Postgres as Database>::TypeInfo {
-        <DateTime<Utc> as Type<Postgres>>::type_info()
-    }
-}
+instant_column!(Sqlite, i64, micros, from_micros);
+instant_column!(Postgres, DateTime<Utc>, to_chrono, from);
 
 impl PgHasArrayType for Timestamp {
     fn array_type_info() -> PgTypeInfo {
         <DateTime<Utc> as PgHasArrayType>::array_type_info()
-    }
-}
-
-impl Encode<'_, Postgres> for Timestamp {
-    fn encode_by_ref(&self, buf: &mut Buffer<Postgres>) -> Result<IsNull, BoxDynError> {
-        <DateTime<Utc> as Encode<Postgres>>::encode(self.to_chrono(), buf)
-    }
-}
-
-impl<'r> Decode<'r, Postgres> for Timestamp {
-    fn decode(value: <Postgres as Database>::ValueRef<'r>) -> Result<Self, BoxDynError> {
-        Ok(Timestamp::from(
-            <DateTime<Utc> as Decode<Postgres>>::decode(value)?,
-        ))
     }
 }
