@@ -222,7 +222,7 @@ mod tests {
 
     fn revision(context: &str) -> Revision {
         Revision {
-            schedule_id: ScheduleId::new(),
+            schedule_id: ScheduleId::random(),
             revision: 1,
             name: "hourly".to_owned(),
             package: "hello".to_owned(),

@@ -41,6 +41,8 @@ macro_rules! uuid_newtype {
         }
 
         impl $name {
+            /// An id before that of any other.
+            pub const FIRST: $name = $name(Uuid::nil());
             /// An id after that of any other.
             pub const LAST: $name = $name(Uuid::max());
         }
@@ -83,18 +85,9 @@ uuid_newtype! {
 }
 
 impl ScheduleId {
-    /// An id before that of any schedule.
-    pub const FIRST: ScheduleId = ScheduleId(Uuid::nil());
-
-    /// Return a new random id.
-    pub fn new() -> ScheduleId {
+    /// Return a new id.
+    pub fn random() -> ScheduleId {
         ScheduleId(Uuid::new_v4())
-    }
-}
-
-impl Default for ScheduleId {
-    fn default() -> Self {
-        ScheduleId::new()
     }
 }
 
@@ -140,9 +133,6 @@ impl LaunchKind {
 }
 
 impl LaunchId {
-    /// An id before that of any launch.
-    pub const FIRST: LaunchId = LaunchId(Uuid::nil());
-
     /// The namespace of launch ids. It must never change: past slots would be launched again.
     const NAMESPACE: Uuid = Uuid::from_u128(0x6f1d_2a8e_53b4_4c07_9e11_ca3b_a211_e001);
 
@@ -253,9 +243,32 @@ macro_rules! sha256_newtype {
         #[serde(transparent)]
         pub struct $name(pub(crate) String);
 
+        impl $name {
+            /// Return the hash of `bytes`.
+            pub fn of(bytes: &[u8]) -> $name {
+                $name(sha256(bytes))
+            }
+
+            /// Return the first twelve digits, for messages.
+            pub fn short(&self) -> &str {
+                &self.0[..self.0.len().min(12)]
+            }
+
+            /// Return all digits.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.short())
             }
         }
     };
@@ -269,7 +282,6 @@ sha256_newtype! {
     /// The SHA-256 of what a run uses besides its code, in lower-case hexadecimal.
     InputHash
 }
-
 sha256_newtype! {
     /// The end of a chain of SHA-256 over rows of the record that were removed, in lower-case hexadecimal.
     ChainHash
@@ -278,50 +290,8 @@ sha256_newtype! {
 impl ChainHash {
     /// Return the end of the chain `before`, or of a new chain, after `row`.
     pub fn after(before: Option<&ChainHash>, row: &str) -> ChainHash {
-        let before = before.map_or("", |before| &before.0);
-        ChainHash(sha256(format!("{before}{row}").as_bytes()))
-    }
-}
-
-impl fmt::Debug for ChainHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl InputHash {
-    /// Return the hash of `bytes`.
-    pub fn of(bytes: &[u8]) -> InputHash {
-        InputHash(sha256(bytes))
-    }
-}
-
-impl fmt::Debug for InputHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl ArtifactDigest {
-    /// Return the digest of `bytes`.
-    pub fn of(bytes: &[u8]) -> ArtifactDigest {
-        ArtifactDigest(sha256(bytes))
-    }
-
-    /// Return the first twelve digits, for messages.
-    pub fn short(&self) -> &str {
-        &self.0[..self.0.len().min(12)]
-    }
-
-    /// Return all digits.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for ArtifactDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.short())
+        let before = before.map_or("", ChainHash::as_str);
+        ChainHash::of(format!("{before}{row}").as_bytes())
     }
 }
 

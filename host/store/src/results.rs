@@ -27,7 +27,7 @@ pub(super) fn failure(
 }
 
 /// What the next launch of a schedule gets: the last result and the failure since then, JSON.
-#[derive(Debug, Clone, Default, PartialEq, FromRow)]
+#[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct LastEnds {
     pub schedule_id: ScheduleId,
     pub result: Option<String>,

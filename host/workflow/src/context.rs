@@ -37,7 +37,7 @@ pub struct Facts {
 impl Facts {
     /// Return the values for a manual launch at `now` without a schedule and without a database.
     pub fn by_hand(now: Timestamp) -> Facts {
-        let launch = LaunchId::of(ScheduleId::new(), now, LaunchKind::Manual);
+        let launch = LaunchId::of(ScheduleId::random(), now, LaunchKind::Manual);
         Facts {
             is_recovery: false,
             original_scheduled_time: now,
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn every_reserved_key_is_set_and_the_users_are_kept() {
-        let launch = LaunchId::of(ScheduleId::new(), Timestamp::EPOCH, LaunchKind::Manual);
+        let launch = LaunchId::of(ScheduleId::random(), Timestamp::EPOCH, LaunchKind::Manual);
         let facts = Facts {
             is_recovery: true,
             original_scheduled_time: Timestamp::EPOCH,

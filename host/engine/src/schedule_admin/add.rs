@@ -40,7 +40,7 @@ pub async fn add_all(
     let mut results = Vec::with_capacity(wanted.len());
     let (mut added, mut told) = (Vec::new(), Vec::new());
     for wanted in wanted {
-        let id = ScheduleId::new();
+        let id = ScheduleId::random();
         let holder = taken.get(&wanted.name).copied();
         let result = match prepare(tx, &mut packages, (wanted, id), (origin, holder), now).await {
             Ok(schedule) => {

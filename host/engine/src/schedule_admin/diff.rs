@@ -191,7 +191,7 @@ mod tests {
 
     /// Return a schedule with the definition `wanted`.
     fn schedule(wanted: &ScheduleDefinition, origin: Origin) -> Schedule {
-        let id = ScheduleId::new();
+        let id = ScheduleId::random();
         let at = Timestamp::from_micros(0);
         Schedule {
             state: ScheduleState {
