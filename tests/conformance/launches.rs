@@ -154,7 +154,7 @@ async fn the_readable_views_show_ids_and_instants_as_text(test: TestDb) {
         second_of("started_at")
     );
     let rows = probe::rows(&mut tx, &sql).await.unwrap();
-    let second = |at: Timestamp| at.to_fixed_text()[..19].to_owned();
+    let second = |at: Timestamp| at.to_string()[..19].to_owned();
     assert_eq!(
         rows,
         [[

@@ -2,7 +2,6 @@
 //!
 //! All other code takes `now` as an argument, so that a test sets it.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -14,8 +13,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 /// An instant in UTC, in whole microseconds, the precision of both databases.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp(i64);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, schemars::JsonSchema)]
+// Without this empty description, the schema of each key would repeat the comment above.
+#[schemars(inline, description = "", extend("format" = "date-time"))]
+pub struct Timestamp(#[schemars(with = "String")] i64);
 
 const DAY_MICROS: i64 = 24 * 3_600 * 1_000_000;
 
@@ -29,7 +30,7 @@ impl Timestamp {
 
     /// Return the instant `micros` microseconds after the epoch.
     ///
-    /// The result is clamped to the years 1 to 9999, in which the stored text sorts as the instants do.
+    /// The result is clamped to the years 1 to 9999, which RFC 3339 can write.
     pub fn from_micros(micros: i64) -> Timestamp {
         Timestamp(micros.clamp(Timestamp::FIRST.0, Timestamp::LAST.0))
     }
@@ -93,12 +94,6 @@ impl Timestamp {
         let text = local.to_rfc3339_opts(SecondsFormat::AutoSi, false);
         format!("{text}[{zone}]")
     }
-
-    /// Print with a fixed width, `2026-11-21T08:00:00.000000Z`, as SQLite stores it. The text sorts as the instants do.
-    pub fn to_fixed_text(self) -> String {
-        self.to_chrono()
-            .to_rfc3339_opts(SecondsFormat::Micros, true)
-    }
 }
 
 impl From<DateTime<Utc>> for Timestamp {
@@ -143,20 +138,6 @@ pub struct InvalidTimestamp(String);
 impl Serialize for Timestamp {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
-    }
-}
-
-impl schemars::JsonSchema for Timestamp {
-    fn schema_name() -> Cow<'static, str> {
-        "Timestamp".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "format": "date-time" })
     }
 }
 
@@ -260,23 +241,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fixed_text_has_one_width_and_display_is_short() {
+    fn a_fraction_is_printed_only_when_it_is_not_zero() {
         let whole = Timestamp::from_micros(1_800_000_000_000_000);
         let fine = Timestamp::from_micros(1_800_000_000_000_001);
-        assert_eq!(whole.to_fixed_text(), "2027-01-15T08:00:00.000000Z");
         assert_eq!(whole.to_string(), "2027-01-15T08:00:00Z");
         assert_eq!(fine.to_string(), "2027-01-15T08:00:00.000001Z");
-        assert_eq!(fine.to_fixed_text().parse(), Ok(fine));
+        assert_eq!(fine.to_string().parse(), Ok(fine));
     }
 
     #[test]
-    fn text_order_is_time_order_to_the_ends_of_the_range() {
+    fn an_instant_is_from_the_years_that_its_text_can_show() {
         let first = Timestamp::from_micros(i64::MIN);
         let last = Timestamp::from_micros(i64::MAX);
-        assert_eq!(first.to_fixed_text(), "0001-01-01T00:00:00.000000Z");
-        assert_eq!(last.to_fixed_text(), "9999-12-31T23:59:59.999999Z");
-        assert!(first.to_fixed_text() < Timestamp::EPOCH.to_fixed_text());
-        assert!(Timestamp::EPOCH.to_fixed_text() < last.to_fixed_text());
+        assert_eq!(first.to_string(), "0001-01-01T00:00:00Z");
+        assert_eq!(last.to_string(), "9999-12-31T23:59:59.999999Z");
+        assert_eq!(
+            [first, last].map(|time| time.to_string().parse()),
+            [Ok(first), Ok(last)]
+        );
+    }
+
+    #[test]
+    fn the_schema_of_an_instant_is_a_text_of_this_format() {
+        let schema = schemars::schema_for!(Timestamp);
+        let schema = schema.as_object().unwrap();
+        assert_eq!(
+            (&schema["type"], &schema["format"]),
+            (&"string".into(), &"date-time".into())
+        );
+        assert!(!schema.contains_key("description"));
     }
 
     #[tokio::test]
