@@ -9,21 +9,17 @@ use std::path::{Path, PathBuf};
 
 use sqlx::SqliteConnection;
 
+use super::error::refused;
 use super::events::{self, EventKind};
 use super::partial::{BESIDE, JOURNALS, PartialFile, with_end};
-use super::sql::statements;
-use super::{DatabaseUrl, Db, DbError, Pools, Result};
+use super::sql::{Locking, statements};
+use super::{DatabaseUrl, Db, DbError, Pools, Result, size};
 use crate::disk::free_bytes;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::size_rounded;
 
 /// The subject of events about the whole database.
 pub const SUBJECT: &str = "database";
-
-/// The bytes of the pages that hold something.
-const USED_BYTES: &str = "SELECT (page_count - freelist_count) * page_size
-    FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()";
-const CHECK: &str = "PRAGMA integrity_check(1)";
 
 /// The instant, the launches and the bytes of a copy of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +31,12 @@ pub struct Snapshot {
 }
 
 statements! {
+    /// Return `ok`, or the first damage that SQLite finds in a whole file.
+    pub(super) async fn damage() -> String = one_value Locking {
+        sqlite: "PRAGMA integrity_check(1)",
+        postgres: "SELECT 'ok'",
+    };
+
     /// Return the newest instant on record. In a copy it is the instant of the snapshot.
     pub async fn newest_instant() -> Option<Timestamp> = one_value
         "SELECT max(at) FROM (SELECT max(at) AS at FROM event UNION ALL SELECT max(heartbeat_at) FROM host) AS newest";
@@ -51,7 +53,7 @@ statements! {
 /// `Refused`, with what to do.
 pub fn place(database: &Path, file: &Path, replace: bool) -> Result<PathBuf> {
     let shown = file.display();
-    let refused = |why: &str| Err(DbError::Refused(format!("{shown} {why}")));
+    let refused = |why: &str| refused(format!("{shown} {why}"));
     if is_file_of(database, file) {
         return refused("is a file of the database itself; give another name");
     }
@@ -84,7 +86,7 @@ const IN_USE: &str = "is a database in use: a journal is beside it; give another
 /// Refuse a file that cannot be a backup to put in the place of `database`: a file of that database, or one with a
 /// journal, without which it is not complete. Blocks.
 pub fn check_source(database: &Path, file: &Path) -> Result {
-    let refused = |why: &str| Err(DbError::Refused(format!("{} {why}", file.display())));
+    let refused = |why: &str| refused(format!("{} {why}", file.display()));
     match fs::metadata(file) {
         Err(error) => return refused(&format!("cannot be read: {error}; name a backup")),
         Ok(found) if !found.is_file() => return refused("is not a plain file; name a backup"),
@@ -104,13 +106,13 @@ pub fn check_source(database: &Path, file: &Path) -> Result {
 pub fn check_room(place: &Path, bytes: u64) -> Result {
     let folder = folder_of(place);
     match free_bytes(&folder) {
-        Ok(free) if free < bytes => Err(DbError::Refused(format!(
+        Ok(free) if free < bytes => refused(format!(
             "the disk of {} has {} free, and {} needs {}; free some space first",
             folder.display(),
             size_rounded(free),
             place.display(),
             size_rounded(bytes)
-        ))),
+        )),
         // A file system that does not say is tried.
         _ => Ok(()),
     }
@@ -146,12 +148,7 @@ fn folder_of(path: &Path) -> PathBuf {
 impl Db {
     /// Return the bytes that a copy of this SQLite database has at most.
     pub async fn used_bytes(&self) -> Result<u64> {
-        let bytes: i64 = match &self.pools {
-            Pools::Sqlite { readers, .. } => {
-                sqlx::query_scalar(USED_BYTES).fetch_one(readers).await?
-            }
-            Pools::Postgres(_) => return Err(only_sqlite()),
-        };
+        let bytes = size::used_bytes(&mut self.read().await?).await?;
         Ok(u64::try_from(bytes).unwrap_or_default())
     }
 
@@ -167,7 +164,7 @@ impl Db {
             Pools::Sqlite { writer, .. } => {
                 vacuum_into(&mut *writer.acquire().await?, copy.path()).await
             }
-            Pools::Postgres(_) => Err(only_sqlite()),
+            Pools::Postgres(_) => refused("only a SQLite database is a file that can be copied"),
         }
     }
 }
@@ -175,17 +172,17 @@ impl Db {
 /// Write the database of `connection` to the empty file at `path`.
 pub(super) async fn vacuum_into(connection: &mut SqliteConnection, path: &Path) -> Result {
     let Some(text) = path.to_str() else {
-        let why = "is not a name in UTF-8; give another name";
-        return Err(DbError::Refused(format!("{} {why}", path.display())));
+        let shown = path.display();
+        return refused(format!("{shown} is not a name in UTF-8; give another name"));
     };
     let written = sqlx::query("VACUUM INTO $1").bind(text);
-    match written.execute(connection).await {
-        Ok(_) => Ok(()),
-        Err(error) => Err(DbError::Refused(format!(
-            "{text} could not be written, and is deleted: {}",
-            DbError::from(error).into_message()
-        ))),
+    if let Err(error) = written.execute(connection).await {
+        let error = DbError::from(error).into_message();
+        return refused(format!(
+            "{text} could not be written, and is deleted: {error}"
+        ));
     }
+    Ok(())
 }
 
 /// Record in a copy that it was made at `now`: everything that was committed before is in it.
@@ -197,10 +194,6 @@ pub async fn record_backup(copy: &PartialFile, now: Timestamp) -> Result {
     tx.commit().await?;
     db.close().await;
     Ok(())
-}
-
-fn only_sqlite() -> DbError {
-    DbError::Refused("only a SQLite database is a file that can be copied".to_owned())
 }
 
 /// Check that the file at `path` is a Campanile database with the tables of this version. Return its [`Snapshot`].
@@ -215,15 +208,15 @@ pub async fn check(path: &Path, shown: &Path, whole: bool) -> Result<Snapshot> {
     let db = Db::open_copy(path);
     let checked = check_open(&db, whole).await;
     db.close().await;
-    let (taken_at, launches) = checked.map_err(|error| match error {
+    let (taken_at, launches) = match checked {
+        Ok(checked) => checked,
         // This error names the file already.
-        schema @ DbError::Schema(_) => schema,
-        other => DbError::Refused(format!(
-            "{} cannot be used: {}",
-            shown.display(),
-            other.into_message()
-        )),
-    })?;
+        Err(schema @ DbError::Schema(_)) => return Err(schema),
+        Err(other) => {
+            let (shown, error) = (shown.display(), other.into_message());
+            return refused(format!("{shown} cannot be used: {error}"));
+        }
+    };
     let bytes = fs::metadata(path).map_or(0, |found| found.len());
     Ok(Snapshot {
         taken_at,
@@ -233,10 +226,9 @@ pub async fn check(path: &Path, shown: &Path, whole: bool) -> Result<Snapshot> {
 }
 
 async fn check_open(db: &Db, whole: bool) -> Result<(Timestamp, i64)> {
-    let refused = |why: String| Err(DbError::Refused(why));
     let states = db.migrations().await?;
     if !states.iter().any(|state| state.applied) {
-        return refused("it has no tables of Campanile; name a backup of Campanile".to_owned());
+        return refused("it has no tables of Campanile; name a backup of Campanile");
     }
     if let Some(missing) = states.iter().find(|state| !state.applied) {
         return Err(DbError::Schema(format!(
@@ -244,19 +236,13 @@ async fn check_open(db: &Db, whole: bool) -> Result<(Timestamp, i64)> {
             db.url, missing.version
         )));
     }
-    if whole && let Some(damage) = damage(db).await? {
-        return refused(format!("it is damaged ({damage}); use an older backup"));
-    }
     let mut tx = db.read().await?;
+    if whole {
+        let damage = damage(&mut tx).await?;
+        if damage != "ok" {
+            return refused(format!("it is damaged ({damage}); use an older backup"));
+        }
+    }
     let taken_at = newest_instant(&mut tx).await?.unwrap_or(Timestamp::EPOCH);
     Ok((taken_at, launches(&mut tx).await?))
-}
-
-/// Return the first damage that SQLite finds in a whole file.
-async fn damage(db: &Db) -> Result<Option<String>> {
-    let Pools::Sqlite { readers, .. } = &db.pools else {
-        return Err(only_sqlite());
-    };
-    let found: String = sqlx::query_scalar(CHECK).fetch_one(readers).await?;
-    Ok(Some(found).filter(|found| found != "ok"))
 }

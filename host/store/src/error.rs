@@ -77,6 +77,11 @@ impl DbError {
     }
 }
 
+/// Refuse a request: `why` says what is wrong, and what to do.
+pub(super) fn refused<T>(why: impl Into<String>) -> Result<T> {
+    Err(DbError::Refused(why.into()))
+}
+
 impl From<sqlx::Error> for DbError {
     fn from(error: sqlx::Error) -> DbError {
         match error {
@@ -107,46 +112,51 @@ impl From<sqlx::Error> for DbError {
 /// Codes of both databases. SQLite's are decimal numbers whose low byte is the class;
 /// Postgres's are five characters whose first two are the class.
 fn of_code(code: &str, message: &str, unique: bool) -> DbError {
-    let message = message.to_owned();
     if unique {
-        return DbError::Conflict(message);
+        return DbError::Conflict(message.to_owned());
     }
-    if code.len() == 5 {
-        return match (&code[..2], code) {
-            ("08", _) | (_, "57P01" | "57P02" | "57P03" | "53300") => DbError::Unavailable(message),
-            (_, "40001" | "40P01" | "55P03" | "57014") => DbError::Busy(message),
-            (_, "25006") => DbError::NotWritable(format!("{message}; is it a standby?")),
-            (_, "53100") => {
-                DbError::DiskFull(format!("{message}; free some space on the server's disk"))
-            }
-            (_, "53200" | "58030") => DbError::NotWritable(message),
-            ("28", _) => DbError::Refused(format!(
-                "{message}; check the user and the password in the address"
-            )),
-            ("3D", _) => DbError::Refused(format!(
-                "{message}; create it, or name another one in the address"
-            )),
-            ("3F", _) => DbError::Refused(format!(
-                "{message}; create the schema, or name another one in the address"
-            )),
-            _ => DbError::Unexpected(format!("{message} (SQLSTATE {code})")),
-        };
-    }
-    match code.parse::<u32>().map(|code| code & 0xff) {
-        Ok(5 | 6) => DbError::Busy(message),
-        Ok(8) => DbError::NotWritable(format!(
-            "{message}; check the permissions of the file and of its folder"
-        )),
-        Ok(13) => DbError::DiskFull(format!("{message}; free some space")),
-        Ok(10) => DbError::NotWritable(format!("{message}; check the disk and its free space")),
-        Ok(14) => DbError::Refused(format!(
-            "{message}; check that the folder exists and may be written"
-        )),
-        Ok(11 | 26) => DbError::Refused(format!(
-            "{message}; restore the file from a backup, or give another one"
-        )),
-        _ => DbError::Unexpected(format!("{message} (SQLite code {code})")),
-    }
+    let (kind, hint): (fn(String) -> DbError, &str) = if code.len() == 5 {
+        match (&code[..2], code) {
+            ("08", _) | (_, "57P01" | "57P02" | "57P03" | "53300") => (DbError::Unavailable, ""),
+            (_, "40001" | "40P01" | "55P03" | "57014") => (DbError::Busy, ""),
+            (_, "25006") => (DbError::NotWritable, "; is it a standby?"),
+            (_, "53100") => (DbError::DiskFull, "; free some space on the server's disk"),
+            (_, "53200" | "58030") => (DbError::NotWritable, ""),
+            ("28", _) => (
+                DbError::Refused,
+                "; check the user and the password in the address",
+            ),
+            ("3D", _) => (
+                DbError::Refused,
+                "; create it, or name another one in the address",
+            ),
+            ("3F", _) => (
+                DbError::Refused,
+                "; create the schema, or name another one in the address",
+            ),
+            _ => return DbError::Unexpected(format!("{message} (SQLSTATE {code})")),
+        }
+    } else {
+        match code.parse::<u32>().map(|code| code & 0xff) {
+            Ok(5 | 6) => (DbError::Busy, ""),
+            Ok(8) => (
+                DbError::NotWritable,
+                "; check the permissions of the file and of its folder",
+            ),
+            Ok(13) => (DbError::DiskFull, "; free some space"),
+            Ok(10) => (DbError::NotWritable, "; check the disk and its free space"),
+            Ok(14) => (
+                DbError::Refused,
+                "; check that the folder exists and may be written",
+            ),
+            Ok(11 | 26) => (
+                DbError::Refused,
+                "; restore the file from a backup, or give another one",
+            ),
+            _ => return DbError::Unexpected(format!("{message} (SQLite code {code})")),
+        }
+    };
+    kind(format!("{message}{hint}"))
 }
 
 #[cfg(test)]

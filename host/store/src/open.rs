@@ -10,6 +10,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
+use super::error::refused;
 use super::{ACQUIRE_SECONDS, DatabaseUrl, Db, DbError, Pools, Result, STATEMENTS_MAX, postgres};
 
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -73,10 +74,10 @@ impl Db {
     async fn open_or_create(url: &DatabaseUrl, create: bool) -> Result<Db> {
         let pools = match url {
             DatabaseUrl::Sqlite(path) if !create && !path.exists() => {
-                return Err(DbError::Refused(format!(
+                return refused(format!(
                     "there is no database at {}; start `campanile serve` to make one, or name another with --database",
                     path.display()
-                )));
+                ));
             }
             DatabaseUrl::Sqlite(path) => open_sqlite(path, create).await,
             DatabaseUrl::Postgres(url) => postgres::open(url).await.map(Pools::Postgres),
@@ -315,9 +316,9 @@ async fn refuse_foreign(path: &Path) -> Result {
         return Ok(());
     }
     match is_foreign(path).await {
-        Ok(true) => Err(DbError::Refused(
-            "it has tables of another program and none of Campanile; give another file".to_owned(),
-        )),
+        Ok(true) => {
+            refused("it has tables of another program and none of Campanile; give another file")
+        }
         _ => Ok(()),
     }
 }

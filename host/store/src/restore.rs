@@ -19,6 +19,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteLockingMode};
 use sqlx::{ConnectOptions as _, SqliteConnection};
 
 use super::backup::{resolved, vacuum_into};
+use super::error::refused;
 use super::partial::{BESIDE, JOURNALS, PartialFile, sync_folder, with_end};
 use super::{DbError, HostLock, Result};
 use campanile_model::clock::Timestamp;
@@ -45,14 +46,14 @@ impl RestoreTarget {
         let shown = database.display();
         let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|it| it.is_symlink());
         if is_link(&path) {
-            return Err(DbError::Refused(format!(
+            return refused(format!(
                 "{shown} is a link to a file that does not exist; remove the link, or create its folder"
-            )));
+            ));
         }
         if !path.parent().is_some_and(Path::is_dir) {
-            return Err(DbError::Refused(format!(
+            return refused(format!(
                 "the folder of {shown} does not exist; create it first"
-            )));
+            ));
         }
         match HostLock::of_file(&path)? {
             Some(lock) => Ok(RestoreTarget {
@@ -60,9 +61,9 @@ impl RestoreTarget {
                 present: None,
                 _lock: lock,
             }),
-            None => Err(DbError::Refused(format!(
+            None => refused(format!(
                 "a host serves {shown}; stop it, and start it again afterwards"
-            ))),
+            )),
         }
     }
 
@@ -98,13 +99,11 @@ impl RestoreTarget {
         if !self.path.exists() {
             return Ok(());
         }
+        let shown = self.path.display();
         match take_over(&self.path).await.map_err(DbError::from) {
             Ok(connection) => self.present = Some(connection),
             Err(DbError::Busy(_)) => {
-                return Err(DbError::Refused(format!(
-                    "another process has {} open; end it first",
-                    self.path.display()
-                )));
+                return refused(format!("another process has {shown} open; end it first"));
             }
             Err(error @ DbError::DiskFull(_)) => return Err(error),
             Err(_) => {}
@@ -120,10 +119,10 @@ impl RestoreTarget {
     pub async fn copy_to(&mut self, copy: &PartialFile) -> Result {
         match &mut self.present {
             Some(present) => vacuum_into(present, copy.path()).await,
-            None => Err(DbError::Refused(format!(
+            None => refused(format!(
                 "{} cannot be read; restore it from a backup",
                 self.path.display()
-            ))),
+            )),
         }
     }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use serde::Serialize;
 use sqlx::{AssertSqlSafe, FromRow};
 
-use super::sql::{Locking, one_value, rows, statements};
+use super::partial::with_end;
+use super::sql::{Locking, one_row, one_value, rows, statements};
 use super::{Db, Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
@@ -59,17 +60,10 @@ pub struct OldLaunches {
 }
 
 statements! {
+    // The pages of the file, how many of them are free, and the bytes of a page.
     const PAGES: Locking = Locking {
-        sqlite: "SELECT page_count FROM pragma_page_count",
-        postgres: "SELECT CAST(0 AS BIGINT)",
-    };
-    const PAGE_BYTES: Locking = Locking {
-        sqlite: "SELECT page_size FROM pragma_page_size",
-        postgres: "SELECT CAST(0 AS BIGINT)",
-    };
-    const FREE_PAGES: Locking = Locking {
-        sqlite: "SELECT freelist_count FROM pragma_freelist_count",
-        postgres: "SELECT CAST(0 AS BIGINT)",
+        sqlite: "SELECT page_count, freelist_count, page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size",
+        postgres: "SELECT CAST(0 AS BIGINT), CAST(0 AS BIGINT), CAST(0 AS BIGINT)",
     };
     // SQLite counts the pages of each table and its indexes. Both databases estimate the rows.
     const MEASURED: Locking = Locking {
@@ -153,9 +147,7 @@ async fn measure_postgres(tx: &mut Tx) -> Result<DatabaseSize> {
 }
 
 async fn measure_sqlite(db: &Db, tx: &mut Tx) -> Result<DatabaseSize> {
-    let pages: i64 = one_value!(tx, PAGES)?;
-    let page_bytes: i64 = one_value!(tx, PAGE_BYTES)?;
-    let free_pages: i64 = one_value!(tx, FREE_PAGES)?;
+    let (pages, free_pages, page_bytes): (i64, i64, i64) = one_row!(tx, PAGES)?;
     let estimated = pages > MEASURED_PAGES_MAX;
     let mut tables = estimate(tx, (pages - free_pages) * page_bytes).await?;
     if !estimated {
@@ -207,8 +199,6 @@ async fn sample(tx: &mut Tx, table: &str, columns: &str) -> Result<(i64, f64)> {
 }
 
 fn wal_bytes(database: &Path) -> i64 {
-    let mut path = database.as_os_str().to_owned();
-    path.push("-wal");
-    let found = std::fs::metadata(path).map_or(0, |found| found.len());
+    let found = std::fs::metadata(with_end(database, "-wal")).map_or(0, |found| found.len());
     i64::try_from(found).unwrap_or(i64::MAX)
 }
