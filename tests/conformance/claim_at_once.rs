@@ -14,7 +14,7 @@ use campanile_store::schedules;
 use campanile_store::{LaunchStatus, Origin, Tx};
 use campanile_tests::{TestDb, on_both};
 
-use crate::fixtures::{self, add_host, at, revision, schedule_id};
+use crate::fixtures::{self, add_host, at, insert_schedule, revision, schedule_id};
 use crate::serving::{self, NOOP, settings};
 
 on_both!(
@@ -61,7 +61,7 @@ async fn add_one(tx: &mut Tx, number: u128, package: &str, policies: &Policies) 
         },
         ..revision(number)
     };
-    schedules::insert(tx, &definition, Origin::Operator, Some(at(10)))
+    insert_schedule(tx, &definition, Origin::Operator, Some(at(10)))
         .await
         .unwrap();
 }

@@ -13,7 +13,7 @@ use campanile_store::schedules::{self, Revision};
 use campanile_store::{Decision, LaunchStatus, Origin};
 use campanile_tests::{TestDb, on_both};
 
-use crate::fixtures::schedule_id;
+use crate::fixtures::{insert_schedule, schedule_id};
 use crate::serving::{self, NOOP, settings};
 
 on_both!(
@@ -250,7 +250,7 @@ impl ClockChange {
                 since: self.start(),
             };
             let next = rule.next(self.start());
-            schedules::insert(&mut tx, &revision, Origin::Operator, next)
+            insert_schedule(&mut tx, &revision, Origin::Operator, next)
                 .await
                 .unwrap();
             rules.push((name, rule));

@@ -10,7 +10,7 @@ use campanile_store::hosts::{self, Host};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
 use campanile_store::runs::{self, Finish, RunEnd, RunHashes};
-use campanile_store::schedules::{self, NextSlot, Pause, Revision};
+use campanile_store::schedules::{self, NewSchedule, NextSlot, Pause, Revision};
 use campanile_store::task_runs::TaskRun;
 use campanile_store::{DbError, Decision, Origin, Tx};
 use campanile_tests::TestDb;
@@ -106,9 +106,25 @@ pub fn revision(number: u128) -> Revision {
     }
 }
 
+/// Insert a schedule with its first revision.
+pub async fn insert_schedule(
+    tx: &mut Tx,
+    definition: &Revision,
+    origin: Origin,
+    next_slot: Option<Timestamp>,
+) -> Result<(), DbError> {
+    let definition = definition.clone();
+    let schedule = NewSchedule {
+        definition,
+        origin,
+        next_slot,
+    };
+    schedules::insert_all(tx, &[schedule]).await
+}
+
 /// Add the schedule `schedule-{number}` with the cursor `at(0)` and the next slot `at(next)`.
 pub async fn add_schedule(tx: &mut Tx, number: u128, next: u64) -> ScheduleId {
-    schedules::insert(tx, &revision(number), Origin::Operator, Some(at(next)))
+    insert_schedule(tx, &revision(number), Origin::Operator, Some(at(next)))
         .await
         .unwrap();
     schedule_id(number)

@@ -17,7 +17,7 @@ use campanile_store::schedules::{self, Revision};
 use campanile_store::{LaunchStatus, Origin, Tx, stats};
 use campanile_tests::{TestDb, on_both};
 
-use crate::fixtures::{self, ClaimedRun, schedule_id};
+use crate::fixtures::{self, ClaimedRun, insert_schedule, schedule_id};
 use crate::serving::{self, NOOP};
 
 on_both!(
@@ -219,7 +219,7 @@ async fn add(test: &TestDb, number: u128, policies: &str, now: Timestamp) -> Sch
     };
     definition::parse(&definition).unwrap_or_else(|error| panic!("{policies}: {error}"));
     let mut tx = test.write().await;
-    schedules::insert(&mut tx, &definition, Origin::Operator, next)
+    insert_schedule(&mut tx, &definition, Origin::Operator, next)
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -453,7 +453,7 @@ async fn a_forecast_needs_no_schedule_that_is_due_later_and_not_listed(test: Tes
             _ => 1_000,
         };
         let next = Some(now.plus(Duration::from_secs(minutes * 60)));
-        schedules::insert(&mut tx, &definition, Origin::Operator, next)
+        insert_schedule(&mut tx, &definition, Origin::Operator, next)
             .await
             .unwrap();
         if number == unfinished {

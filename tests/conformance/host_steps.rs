@@ -10,7 +10,7 @@ use campanile_store::task_runs::{self, TaskRun};
 use campanile_store::{FailureKind, LaunchStatus, Origin, launches, probe};
 use campanile_tests::{TestDb, on_both};
 
-use crate::fixtures::schedule_id;
+use crate::fixtures::{insert_schedule, schedule_id};
 use crate::serving::{self, GUESTS, Guest, settings};
 
 on_both!(
@@ -43,7 +43,7 @@ pub async fn add(test: &TestDb, package: &str, task: Option<&str>, policies: &Po
     };
     let next = policies.next_slot(&parsed, now, 0);
     let mut tx = test.write().await;
-    schedules::insert(&mut tx, &definition, Origin::Operator, next)
+    insert_schedule(&mut tx, &definition, Origin::Operator, next)
         .await
         .unwrap();
     tx.commit().await.unwrap();

@@ -12,7 +12,7 @@ use campanile_store::schedules::{self, Revision};
 use campanile_store::{Origin, Tx};
 use campanile_tests::{TestDb, on_both};
 
-use crate::fixtures::{at, revision, schedule_id};
+use crate::fixtures::{at, insert_schedule, revision, schedule_id};
 use crate::sim::host::{self, LiveHost, finish};
 
 on_both!(
@@ -53,7 +53,7 @@ impl TestHost {
             ..revision(1)
         };
         let mut tx = test.write().await;
-        schedules::insert(&mut tx, &definition, Origin::Operator, Some(next))
+        insert_schedule(&mut tx, &definition, Origin::Operator, Some(next))
             .await
             .unwrap();
         tx.commit().await.unwrap();

@@ -24,8 +24,8 @@ use rand::{Rng as _, SeedableRng as _};
 use uuid::Uuid;
 
 use crate::fixtures::{
-    ClaimedRun, PAUSE, at, host, host_id, launch, manual, publish, revision, set_next, skipped,
-    task_run,
+    ClaimedRun, PAUSE, at, host, host_id, insert_schedule, launch, manual, publish, revision,
+    set_next, skipped, task_run,
 };
 
 mod versions;
@@ -169,7 +169,7 @@ async fn add_schedule(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> 
     let next = list.unique_instant(now.plus(Duration::from_secs(20)));
     let next = Some(next).filter(|_| !list.one_in(10));
     let origin = Origin::ALL[list.random.random_range(0..Origin::ALL.len())];
-    let answer = schedules::insert(tx, &definition, origin, next).await;
+    let answer = insert_schedule(tx, &definition, origin, next).await;
     if answer.is_ok() {
         list.schedules.push(definition.schedule_id);
         list.count_effect("added", 1);

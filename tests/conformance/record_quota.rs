@@ -8,10 +8,10 @@ use campanile_package::Quota;
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::events::{self, EventKind};
 use campanile_store::schedules::{self, Revision};
-use campanile_store::{FailureKind, LaunchStatus, Origin, launches, package_record};
+use campanile_store::{FailureKind, LaunchStatus, Origin, launches, package_record, probe};
 use campanile_tests::{TestDb, on_both};
 
-use crate::fixtures::schedule_id;
+use crate::fixtures::{insert_schedule, schedule_id};
 use crate::host_steps::clock_time;
 use crate::serving::{self, GUESTS, settings};
 
@@ -47,7 +47,7 @@ async fn insert_schedule(test: &TestDb, id: u128, origin: Origin, bytes: u64) {
     };
     let first = Some(clock_time("23:51:00"));
     let mut tx = test.write().await;
-    schedules::insert(&mut tx, &definition, origin, first)
+    insert_schedule(&mut tx, &definition, origin, first)
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -115,10 +115,14 @@ async fn a_package_that_prints_too_much_fails_until_midnight(test: TestDb) {
     let today = |at: Timestamp| at.day();
     let mut tx = test.read().await;
     let day = today(clock_time("23:51:00"));
-    let bytes = package_record::of_day(&mut tx, "guests", day)
-        .await
-        .unwrap();
-    assert!(bytes.unwrap() <= QUOTA as i64, "{bytes:?}");
+    let bytes = format!(
+        "SELECT CAST(bytes AS TEXT) FROM package_record WHERE package = 'guests' AND day = {day}"
+    );
+    let bytes = probe::rows(&mut tx, &bytes).await.unwrap();
+    let [row] = &bytes[..] else {
+        panic!("{bytes:?}");
+    };
+    assert!(row[0].parse::<u64>().unwrap() <= QUOTA, "{bytes:?}");
     assert_eq!(
         package_record::exceeded(&mut tx, day).await.unwrap(),
         ["guests"]

@@ -22,8 +22,8 @@ use campanile_store::{
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    BYTES, ClaimedRun, PACKAGE, at, claim_all, host, host_id, launch, manual, publish, revision,
-    schedule_id, skipped, task_run,
+    BYTES, ClaimedRun, PACKAGE, at, claim_all, host, host_id, insert_schedule, launch, manual,
+    publish, revision, schedule_id, skipped, task_run,
 };
 use crate::sim::host::{loader, settings};
 
@@ -138,7 +138,7 @@ async fn add_schedules(test: &TestDb, schedules: u128) {
         let mut definition = revision(number);
         definition.rule.expression = "10s".to_owned();
         let next = Some(at(1_000 * DAY_S));
-        schedules::insert(&mut tx, &definition, Origin::Operator, next)
+        insert_schedule(&mut tx, &definition, Origin::Operator, next)
             .await
             .unwrap();
     }
@@ -275,7 +275,7 @@ async fn the_newest_launches_of_each_schedule_stay(test: TestDb) {
     counting.policies = r#"{"pause_on_failure":6}"#.to_owned();
     let mut tx = test.write().await;
     let origin = Origin::Operator;
-    schedules::insert(&mut tx, &counting, origin, None)
+    insert_schedule(&mut tx, &counting, origin, None)
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -344,9 +344,7 @@ async fn a_schedule_may_have_its_own_age(test: TestDb) {
         own.policies = format!(r#"{{"retention":"{age}"}}"#);
         let mut tx = test.write().await;
         let origin = Origin::Operator;
-        schedules::insert(&mut tx, &own, origin, None)
-            .await
-            .unwrap();
+        insert_schedule(&mut tx, &own, origin, None).await.unwrap();
         tx.commit().await.unwrap();
     }
     for schedule in 1..=4 {

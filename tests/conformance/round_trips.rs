@@ -15,8 +15,8 @@ use campanile_tests::{TestDb, on_both};
 use uuid::Uuid;
 
 use crate::fixtures::{
-    PACKAGE, add_schedule, at, digest, host_with_schedules, insert_and_claim, launch, publish,
-    revision, task_run, unknown_run,
+    PACKAGE, add_schedule, at, digest, host_with_schedules, insert_and_claim, insert_schedule,
+    launch, publish, revision, task_run, unknown_run,
 };
 
 on_both!(
@@ -116,7 +116,7 @@ async fn every_enum_value_is_read_back(test: TestDb) {
             .unwrap()
     );
     for (number, origin) in (10..).zip(Origin::ALL) {
-        schedules::insert(&mut tx, &revision(number), *origin, None)
+        insert_schedule(&mut tx, &revision(number), *origin, None)
             .await
             .unwrap();
     }
@@ -125,7 +125,7 @@ async fn every_enum_value_is_read_back(test: TestDb) {
             rule: RuleText::new(kind, "", "UTC"),
             ..revision(number)
         };
-        schedules::insert(&mut tx, &definition, Origin::Operator, None)
+        insert_schedule(&mut tx, &definition, Origin::Operator, None)
             .await
             .unwrap();
     }
@@ -301,10 +301,10 @@ async fn a_revision_is_read_back_completely(test: TestDb) {
         ..revision(1)
     };
     let mut tx = test.write().await;
-    schedules::insert(&mut tx, &full, Origin::Sidecar, None)
+    insert_schedule(&mut tx, &full, Origin::Sidecar, None)
         .await
         .unwrap();
-    schedules::insert(&mut tx, &revision(2), Origin::Package, Some(at(1)))
+    insert_schedule(&mut tx, &revision(2), Origin::Package, Some(at(1)))
         .await
         .unwrap();
     tx.commit().await.unwrap();

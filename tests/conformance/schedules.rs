@@ -12,8 +12,8 @@ use campanile_store::{Db, DbError, Origin};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    PACKAGE, PAUSE, add_schedule, at, digest, host_id, host_with_schedules, launch, revision,
-    schedule_id, set_next,
+    PACKAGE, PAUSE, add_schedule, at, digest, host_id, host_with_schedules, insert_schedule,
+    launch, revision, schedule_id, set_next,
 };
 
 on_both!(
@@ -38,7 +38,7 @@ async fn a_name_is_in_use_until_its_schedule_is_removed(test: TestDb) {
         ..revision(1)
     };
     let mut tx = test.write().await;
-    let refused = schedules::insert(&mut tx, &same_name, Origin::Operator, None).await;
+    let refused = insert_schedule(&mut tx, &same_name, Origin::Operator, None).await;
     assert!(matches!(refused, Err(DbError::Conflict(_))), "{refused:?}");
     drop(tx);
 
@@ -48,7 +48,7 @@ async fn a_name_is_in_use_until_its_schedule_is_removed(test: TestDb) {
             .await
             .unwrap()
     );
-    schedules::insert(&mut tx, &same_name, Origin::Operator, None)
+    insert_schedule(&mut tx, &same_name, Origin::Operator, None)
         .await
         .unwrap();
     tx.commit().await.unwrap();
@@ -276,7 +276,7 @@ async fn due_schedules_are_listed_earliest_first_up_to_the_limit(test: TestDb) {
         add_schedule(&mut tx, number, next).await;
     }
     crate::fixtures::add_host(&mut tx, 1, at(0)).await;
-    schedules::insert(
+    insert_schedule(
         &mut tx,
         &Revision {
             package: "missing".to_owned(),
@@ -317,14 +317,14 @@ async fn schedules_are_listed_by_name_by_package_and_by_origin(test: TestDb) {
         package: "other".to_owned(),
         ..revision(4)
     };
-    schedules::insert(&mut tx, &other, Origin::Sidecar, None)
+    insert_schedule(&mut tx, &other, Origin::Sidecar, None)
         .await
         .unwrap();
     let of_file = Revision {
         name: "0-of-file".to_owned(),
         ..revision(5)
     };
-    schedules::insert(&mut tx, &of_file, Origin::File, None)
+    insert_schedule(&mut tx, &of_file, Origin::File, None)
         .await
         .unwrap();
     let removed = schedule_id(2);

@@ -1,7 +1,6 @@
 //! What the tasks of each package have added to the record on each day.
 
-use super::sql::{Batch, rows_batch, statements};
-use super::{Result, Tx};
+use super::sql::{Batch, statements};
 use campanile_model::clock::Timestamp;
 
 /// What a host adds to the use of one package on one day.
@@ -16,11 +15,12 @@ pub struct DayUse {
 }
 
 statements! {
-    const ADD: Batch = Batch::new(
-        "INSERT INTO package_record (package, day, bytes) VALUES ($1, $2, $3)
+    /// Add to the use of packages; return the sums of all hosts.
+    pub async fn add(used: &[DayUse]) -> Vec<(String, i64)> = rows_batch
+        Batch::new("INSERT INTO package_record (package, day, bytes) VALUES ($1, $2, $3)
         ON CONFLICT (package, day) DO UPDATE SET bytes = package_record.bytes + excluded.bytes
-        RETURNING package, bytes",
-    );
+        RETURNING package, bytes"),
+        used, |used| [&used.package, used.day, used.bytes];
 
     /// Record that a package has used up its quota of a day. False when that is recorded already.
     pub async fn mark_exceeded(package: &str, day: i64, now: Timestamp) -> bool = changed
@@ -29,13 +29,4 @@ statements! {
     /// Return the packages that have used up their quota of a day.
     pub async fn exceeded(day: i64) -> Vec<String> = values
         "SELECT package FROM package_record WHERE day = $1 AND exceeded_at IS NOT NULL ORDER BY package";
-
-    /// Return the bytes that the tasks of a package have added on a day, if any.
-    pub async fn of_day(package: &str, day: i64) -> Option<i64> = value
-        "SELECT bytes FROM package_record WHERE package = $1 AND day = $2";
-}
-
-/// Add to the use of packages; return the sums of all hosts.
-pub async fn add(tx: &mut Tx, used: &[DayUse]) -> Result<Vec<(String, i64)>> {
-    rows_batch!(tx, ADD, used, |used| [&used.package, used.day, used.bytes])
 }

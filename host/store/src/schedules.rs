@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 use sqlx::FromRow;
 
-use super::sql::{Batch, changed, execute_batch, locking, statements, values_batch};
+use super::sql::{Batch, changed, execute_batch, locking, statements};
 use super::types::{json_text, storable};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
@@ -184,28 +184,27 @@ macro_rules! current_revision {
         " FROM schedule s JOIN schedule_revision r ON r.schedule_id = s.id AND r.revision = s.revision "
     };
 }
+/// A query for [`Schedule`]s.
+macro_rules! select_schedules {
+    ($rest:literal) => {
+        concat!(
+            "SELECT ",
+            state_columns!(),
+            ", ",
+            revision_columns!(),
+            current_revision!(),
+            $rest
+        )
+    };
+}
 
 statements! {
     const INSERT: Batch = Batch::new(
         "INSERT INTO schedule (id, name, package, origin, revision, enabled, cursor_at, next_slot, created_at, updated_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     );
-    const INSERT_REVISIONS: Batch = Batch::new(
-        "INSERT INTO schedule_revision
-            (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, day_match, dst_gap, dst_fold, exclude, policies, context, since)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
-    );
     const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8, origin = $9
         WHERE id = $1 AND revision = $2 AND enabled = $10 AND deleted_at IS NULL";
-    const ADVANCE: Batch = Batch::new(
-        "UPDATE schedule SET cursor_at = v.column4, next_slot = v.column5, launches = schedule.launches + v.column6,
-            last_catchup_at = coalesce(v.column7, schedule.last_catchup_at),
-            last_catchup_fire_time = coalesce(v.column8, schedule.last_catchup_fire_time)
-        FROM (VALUES ($1, $2, $3, $4, $5, $6, $7, $8)) AS v
-        WHERE schedule.id = v.column1 AND (schedule.revision = v.column2
-            AND schedule.cursor_at = v.column3 AND schedule.enabled AND schedule.deleted_at IS NULL) IS TRUE
-        RETURNING schedule.id",
-    );
 
     /// Return the earliest next slot or end of a pause over all schedules.
     pub async fn next_due() -> Option<Timestamp> = one_value
@@ -250,8 +249,7 @@ statements! {
 
     /// Return the schedule of that name.
     pub async fn find(name: &str) -> Option<Schedule> = row
-        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
-        "WHERE s.name = $1 AND s.deleted_at IS NULL");
+        select_schedules!("WHERE s.name = $1 AND s.deleted_at IS NULL");
 
     /// Return the removed schedules that had this name.
     pub(super) async fn removed(name: &str) -> Vec<ScheduleId> = values
@@ -261,12 +259,11 @@ statements! {
     ///
     /// That may be a million: only the import of a crontab and a restore need all of them.
     pub async fn all() -> Vec<Schedule> = rows
-        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(), "WHERE s.deleted_at IS NULL ORDER BY s.name");
+        select_schedules!("WHERE s.deleted_at IS NULL ORDER BY s.name");
 
     /// Return up to `limit` schedules by name, those after the name `after`, without removed ones.
     pub async fn list(after: Option<&str>, limit: i64) -> Vec<Schedule> = rows
-        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
-        "WHERE s.deleted_at IS NULL AND s.name > $1 ORDER BY s.name LIMIT $2")
+        select_schedules!("WHERE s.deleted_at IS NULL AND s.name > $1 ORDER BY s.name LIMIT $2")
         => [after.unwrap_or_default(), limit];
 
     /// Return up to `limit` names of schedules, without removed ones.
@@ -275,8 +272,7 @@ statements! {
 
     /// Return the schedules that have these names, in no order.
     pub async fn named(names: &[&str]) -> Vec<Schedule> = rows_batch
-        Batch::new(concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
-        "JOIN (VALUES ($1)) AS v ON s.name = v.column1 WHERE s.deleted_at IS NULL")),
+        Batch::new(select_schedules!("JOIN (VALUES ($1)) AS v ON s.name = v.column1 WHERE s.deleted_at IS NULL")),
         names, |name| [*name];
 
     /// Return those of the names that a schedule has, each with the schedule's origin.
@@ -295,24 +291,20 @@ statements! {
 
     /// Return the schedules that have these ids, in no order, without removed ones.
     pub async fn with_ids(ids: &[ScheduleId]) -> Vec<Schedule> = rows_batch
-        Batch::new(concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
-        "JOIN (VALUES ($1)) AS v ON s.id = v.column1 WHERE s.deleted_at IS NULL")),
+        Batch::new(select_schedules!("JOIN (VALUES ($1)) AS v ON s.id = v.column1 WHERE s.deleted_at IS NULL")),
         ids, |id| [*id];
 
     /// Return the schedules that launch a package, by name, without removed ones.
     pub async fn of_package(package: &str) -> Vec<Schedule> = rows
-        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
-        "WHERE s.deleted_at IS NULL AND s.package = $1 ORDER BY s.name");
+        select_schedules!("WHERE s.deleted_at IS NULL AND s.package = $1 ORDER BY s.name");
 
     /// Return the schedules that a package or its sidecar defines, by name, without removed ones.
     pub async fn defined_by_package(package: &str) -> Vec<Schedule> = rows
-        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
-        "WHERE s.deleted_at IS NULL AND s.origin <> 'operator' AND s.origin IN ('sidecar', 'package') AND s.package = $1 ORDER BY s.name");
+        select_schedules!("WHERE s.deleted_at IS NULL AND s.origin <> 'operator' AND s.origin IN ('sidecar', 'package') AND s.package = $1 ORDER BY s.name");
 
     /// Return the schedules of the schedules file, by name, without removed ones.
     pub async fn defined_by_file() -> Vec<Schedule> = rows
-        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
-        "WHERE s.deleted_at IS NULL AND s.origin <> 'operator' AND s.origin = 'file' ORDER BY s.name");
+        select_schedules!("WHERE s.deleted_at IS NULL AND s.origin <> 'operator' AND s.origin = 'file' ORDER BY s.name");
 
     /// Whether the schedules file has any schedule.
     pub async fn is_any_of_file() -> bool = one_value
@@ -320,8 +312,7 @@ statements! {
 
     /// Return up to `limit` enabled schedules in the order of ids, those after `after`.
     pub async fn page(after: Option<ScheduleId>, limit: i64) -> Vec<Schedule> = rows
-        concat!("SELECT ", state_columns!(), ", ", revision_columns!(), current_revision!(),
-        "WHERE s.id > $1 AND s.deleted_at IS NULL AND s.enabled ORDER BY s.id LIMIT $2")
+        select_schedules!("WHERE s.id > $1 AND s.deleted_at IS NULL AND s.enabled ORDER BY s.id LIMIT $2")
         => [after.unwrap_or(ScheduleId::FIRST), limit];
 
     /// Lock the schedules that [`named`] returns, until this transaction ends.
@@ -376,10 +367,36 @@ statements! {
             AND schedule.deleted_at IS NULL AND schedule.enabled) IS TRUE RETURNING schedule.id"),
         slots, |slot| [slot.id, slot.cursor_at, slot.next_slot, slot.now];
 
+    /// Move cursors; return the schedules whose cursor and revision were still as read.
+    pub async fn advance(moves: &[CursorMove]) -> Vec<ScheduleId> = values_batch
+        Batch::new("UPDATE schedule SET cursor_at = v.column4, next_slot = v.column5, launches = schedule.launches + v.column6,
+            last_catchup_at = coalesce(v.column7, schedule.last_catchup_at),
+            last_catchup_fire_time = coalesce(v.column8, schedule.last_catchup_fire_time)
+        FROM (VALUES ($1, $2, $3, $4, $5, $6, $7, $8)) AS v
+        WHERE schedule.id = v.column1 AND (schedule.revision = v.column2
+            AND schedule.cursor_at = v.column3 AND schedule.enabled AND schedule.deleted_at IS NULL) IS TRUE
+        RETURNING schedule.id"),
+        moves, |step| [
+            step.id, step.revision, step.from, step.to, step.next_slot, step.launches,
+            step.caught_up.map(|(decided_at, _)| decided_at), step.caught_up.map(|(_, fire_time)| fire_time),
+        ];
+
     /// Return the states of schedules, also of removed ones, in the order of ids.
     pub async fn states(ids: &[ScheduleId]) -> Vec<ScheduleState> = rows_batch
         Batch::new(concat!("SELECT ", state_columns!(), " FROM schedule s JOIN (VALUES ($1)) AS v ON s.id = v.column1 ORDER BY s.id")),
         ids, |id| [*id];
+
+    /// Insert revisions of schedules.
+    pub(super) async fn insert_revisions(revisions: &[&Revision]) -> () = execute_batch
+        Batch::new("INSERT INTO schedule_revision
+            (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, day_match, dst_gap, dst_fold, exclude, policies, context, since)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"),
+        revisions, |row| [
+            row.schedule_id, row.revision, &row.name, &row.package, &row.task,
+            row.rule.kind, &row.rule.expression, row.rule.anchor, &row.rule.timezone,
+            row.rule.day_match, row.rule.dst_gap, row.rule.dst_fold, json!(row.rule.exclude).to_string(),
+            &row.policies, &row.context, row.since,
+        ];
 
     /// Return revisions of schedules, also of removed ones.
     pub async fn revisions(revisions: &[(ScheduleId, i64)]) -> Vec<Revision> = rows_batch
@@ -396,26 +413,6 @@ statements! {
         WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2",
         "FOR UPDATE OF s SKIP LOCKED"
     );
-}
-
-/// Insert a schedule with its first revision.
-///
-/// # Errors
-///
-/// `Conflict` when a schedule of that name exists.
-pub async fn insert(
-    tx: &mut Tx,
-    definition: &Revision,
-    origin: Origin,
-    next_slot: Option<Timestamp>,
-) -> Result {
-    let definition = definition.clone();
-    let schedule = NewSchedule {
-        definition,
-        origin,
-        next_slot,
-    };
-    insert_all(tx, &[schedule]).await
 }
 
 /// Insert schedules with their first revisions.
@@ -438,27 +435,6 @@ pub async fn insert_all(tx: &mut Tx, schedules: &[NewSchedule]) -> Result {
     ])?;
     let revisions: Vec<&Revision> = schedules.iter().map(|new| &new.definition).collect();
     insert_revisions(tx, &revisions).await
-}
-
-async fn insert_revisions(tx: &mut Tx, revisions: &[&Revision]) -> Result {
-    execute_batch!(tx, INSERT_REVISIONS, revisions, |revision| [
-        revision.schedule_id,
-        revision.revision,
-        &revision.name,
-        &revision.package,
-        &revision.task,
-        revision.rule.kind,
-        &revision.rule.expression,
-        revision.rule.anchor,
-        &revision.rule.timezone,
-        revision.rule.day_match,
-        revision.rule.dst_gap,
-        revision.rule.dst_fold,
-        json!(revision.rule.exclude).to_string(),
-        &revision.policies,
-        &revision.context,
-        revision.since,
-    ])
 }
 
 /// Change a schedule from revision `definition.revision - 1` to `definition`.
@@ -508,18 +484,4 @@ pub async fn state(tx: &mut Tx, id: ScheduleId) -> Result<Option<ScheduleState>>
 /// Return one revision of a schedule, also of a removed one.
 pub async fn revision(tx: &mut Tx, id: ScheduleId, revision: i64) -> Result<Option<Revision>> {
     Ok(revisions(tx, &[(id, revision)]).await?.pop())
-}
-
-/// Move cursors; return the schedules whose cursor and revision were still as read.
-pub async fn advance(tx: &mut Tx, moves: &[CursorMove]) -> Result<Vec<ScheduleId>> {
-    values_batch!(tx, ADVANCE, moves, |step| [
-        step.id,
-        step.revision,
-        step.from,
-        step.to,
-        step.next_slot,
-        step.launches,
-        step.caught_up.map(|(decided_at, _)| decided_at),
-        step.caught_up.map(|(_, fire_time)| fire_time),
-    ])
 }

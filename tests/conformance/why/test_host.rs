@@ -13,7 +13,7 @@ use campanile_store::schedules::{self, Pause, Revision};
 use campanile_store::{HostLock, Origin};
 use campanile_tests::TestDb;
 
-use crate::fixtures::schedule_id;
+use crate::fixtures::{insert_schedule, schedule_id};
 use crate::serving::{GUESTS, settings, start};
 
 /// A host whose clock starts on Monday, 2026-05-04, at 10:00 UTC.
@@ -68,7 +68,7 @@ impl TestHost {
             since: now,
         };
         let mut tx = self.test.write().await;
-        schedules::insert(&mut tx, &definition, Origin::Operator, next)
+        insert_schedule(&mut tx, &definition, Origin::Operator, next)
             .await
             .unwrap();
         tx.commit().await.unwrap();
