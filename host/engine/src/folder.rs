@@ -90,10 +90,10 @@ impl FolderSync {
         }
         let mut tx = ctx.db.write().await?;
         for name in ended {
-            packages::set_loading(&mut tx, ctx.host, name, None).await?;
+            packages::end_loading(&mut tx, ctx.host, name).await?;
         }
         for (name, since) in begun {
-            packages::set_loading(&mut tx, ctx.host, name, Some(*since)).await?;
+            packages::set_loading(&mut tx, ctx.host, name, *since).await?;
         }
         tx.commit().await?;
         self.recorded_loads = long.into_keys().collect();

@@ -5,9 +5,8 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{run, statements};
+use super::sql::statements;
 use super::types::{json_text, storable};
-use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, ScheduleId};
 use campanile_model::status::BackfillStatus;
@@ -90,9 +89,20 @@ macro_rules! select {
 }
 
 statements! {
-    const INSERT: &str = "INSERT INTO backfill (id, schedule_id, schedule_revision, status, from_at, to_at, spread_ms, forced, context,
+    /// Insert a backfill.
+    ///
+    /// # Errors
+    ///
+    /// `Conflict` when a backfill of that id exists.
+    pub async fn insert(new: &Backfill) -> () = run
+        "INSERT INTO backfill (id, schedule_id, schedule_revision, status, from_at, to_at, spread_ms, forced, context,
             cursor_at, next_fire, slots, launched, slots_skipped, created_at, created_by, finished_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"
+        => [
+            new.id, new.schedule_id, new.schedule_revision, new.status, new.from, new.to, new.spread_ms, new.forced, &new.context,
+            new.cursor_at, new.next_fire, new.slots, new.launched, new.slots_skipped, new.created_at, storable(&new.created_by), new.finished_at
+        ];
+
     /// Count the launches of a backfill by how they ended.
     pub async fn launch_totals(backfill: BackfillId) -> LaunchTotals = one_row
         "SELECT count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
@@ -157,33 +167,4 @@ statements! {
     pub async fn skip_unstarted(id: BackfillId, now: Timestamp) -> u64 = execute
         "UPDATE launch SET status = 'skipped', reason = 'cancelled', finished_at = $2
         WHERE backfill_id = $1 AND (status = 'queued' OR (status = 'open' AND attempts = 0))";
-}
-
-/// Insert a backfill.
-///
-/// # Errors
-///
-/// `Conflict` when a backfill of that id exists.
-pub async fn insert(tx: &mut Tx, backfill: &Backfill) -> Result {
-    run!(
-        tx,
-        INSERT,
-        backfill.id,
-        backfill.schedule_id,
-        backfill.schedule_revision,
-        backfill.status,
-        backfill.from,
-        backfill.to,
-        backfill.spread_ms,
-        backfill.forced,
-        &backfill.context,
-        backfill.cursor_at,
-        backfill.next_fire,
-        backfill.slots,
-        backfill.launched,
-        backfill.slots_skipped,
-        backfill.created_at,
-        storable(&backfill.created_by),
-        backfill.finished_at
-    )
 }

@@ -5,7 +5,7 @@
 
 use sqlx::FromRow;
 
-use super::sql::{Batch, execute_batch, one_value, rows, rows_batch, statements};
+use super::sql::{Batch, one_value, rows, rows_batch, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
@@ -83,11 +83,6 @@ statements! {
             AND (s.enabled OR l.kind IN ('manual', 'backfill')))";
     const ANY_QUEUED: &str = "SELECT count(*) FROM (SELECT 1 FROM launch WHERE status = 'queued' AND fire_time <= $1 LIMIT 1) AS first";
     const SKIP_QUEUED: Batch = end_displaced!("'queued'");
-    // A run that was asked to end before keeps its deadline.
-    const ASK: Batch = Batch::new(
-        "UPDATE launch SET overlaps_id = v.column2, cancel_deadline = coalesce(launch.cancel_deadline, v.column3)
-        FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status = 'running') IS TRUE",
-    );
     const END_UNFINISHED: Batch = end_displaced!("'open', 'running', 'waiting'");
     const END_IDLE: Batch = end_displaced!("'open', 'waiting'");
 
@@ -102,6 +97,12 @@ statements! {
             SELECT l.schedule_id FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.status IN ('running', 'waiting')
             UNION ALL SELECT l.schedule_id FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.status = 'open'"),
         schedules, |schedule| [*schedule];
+
+    /// Ask running launches to end, each by its deadline. A run that was asked to end before keeps its deadline.
+    pub(super) async fn ask(displaced: &[(Displaced, Timestamp)]) -> () = execute_batch
+        Batch::new("UPDATE launch SET overlaps_id = v.column2, cancel_deadline = coalesce(launch.cancel_deadline, v.column3)
+        FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status = 'running') IS TRUE"),
+        displaced, |(displaced, deadline)| [displaced.launch, displaced.by, *deadline];
 
     /// Open queued launches in the name of `host`.
     pub async fn open_queued(host: HostId, launches: &[LaunchId], now: Timestamp) -> () = execute_batch
@@ -139,7 +140,7 @@ pub async fn queued_schedules(tx: &mut Tx, now: Timestamp) -> Result<Vec<QueuedS
 ///
 /// Like [`cancel`] and [`terminate`], it returns the schedule of each slot's launch that it skipped.
 pub async fn skip(tx: &mut Tx, displaced: &[Displaced], now: Timestamp) -> Result<Vec<ScheduleId>> {
-    end(tx, &SKIP_QUEUED, displaced.iter(), now).await
+    end(tx, &SKIP_QUEUED, displaced, now).await
 }
 
 /// Ask running launches to end, each by its deadline. Open and waiting launches end at once.
@@ -149,19 +150,11 @@ pub async fn cancel(
     now: Timestamp,
 ) -> Result<Vec<ScheduleId>> {
     ask(tx, displaced).await?;
-    let launches = displaced.iter().map(|(displaced, _)| displaced);
-    let skipped = end(tx, &END_IDLE, launches, now).await?;
+    let launches: Vec<Displaced> = displaced.iter().map(|(displaced, _)| *displaced).collect();
+    let skipped = end(tx, &END_IDLE, &launches, now).await?;
     // A launch that a host claimed meanwhile runs only now.
     ask(tx, displaced).await?;
     Ok(skipped)
-}
-
-async fn ask(tx: &mut Tx, displaced: &[(Displaced, Timestamp)]) -> Result {
-    execute_batch!(tx, ASK, displaced, |(displaced, deadline)| [
-        displaced.launch,
-        displaced.by,
-        *deadline,
-    ])
 }
 
 /// End launches at once. The host that runs one finds that it lost its claim.
@@ -170,19 +163,18 @@ pub async fn terminate(
     displaced: &[Displaced],
     now: Timestamp,
 ) -> Result<Vec<ScheduleId>> {
-    end(tx, &END_UNFINISHED, displaced.iter(), now).await
+    end(tx, &END_UNFINISHED, displaced, now).await
 }
 
 /// Run a batch of `(launch, displaced by, now)`; return the schedule of each slot's launch that it skipped.
 async fn end(
     tx: &mut Tx,
     batch: &Batch,
-    displaced: impl Iterator<Item = &Displaced>,
+    displaced: &[Displaced],
     now: Timestamp,
 ) -> Result<Vec<ScheduleId>> {
-    let displaced: Vec<&Displaced> = displaced.collect();
     let ended: Vec<(ScheduleId, LaunchKind, LaunchStatus)> =
-        rows_batch!(tx, batch, &displaced, |displaced| [
+        rows_batch!(tx, batch, displaced, |displaced| [
             displaced.launch,
             displaced.by,
             now,

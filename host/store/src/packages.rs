@@ -95,10 +95,6 @@ pub struct LoadedPackage<'a> {
 }
 
 statements! {
-    // Replaces bytes that were altered in the database, and brings back bytes that retention removed.
-    const KEEP_ARTIFACT: &str = "INSERT INTO artifact (digest, form, size_bytes, bytes, stored_at) VALUES ($1, $2, $3, $4, $5)
-        ON CONFLICT (digest) DO UPDATE SET bytes = excluded.bytes, stored_at = excluded.stored_at, removed_at = NULL
-        WHERE artifact.bytes IS DISTINCT FROM excluded.bytes";
     const LOCK: &str = "UPDATE package SET name = name WHERE name = $1";
     const PUBLISH: &str = "UPDATE package SET digest = $2, manifest = $3, loaded_at = $4, missing_since = NULL,
             pending_digest = NULL, pending_since = NULL, rejection = NULL, rejected_at = NULL, rejected_by = NULL WHERE name = $1";
@@ -119,9 +115,6 @@ statements! {
         WHERE name = $1 AND (missing_since IS NOT NULL OR grants <> $2)";
     const CLEAR_REJECTION: &str = "UPDATE package SET rejection = NULL, rejected_at = NULL, rejected_by = NULL
         WHERE name = $1 AND rejected_by = $2";
-    const SET_LOADING: &str = "INSERT INTO package (name, manifest, missing_since, loading_since, loading_by)
-        VALUES ($1, '{}', $2, $2, $3)
-        ON CONFLICT (name) DO UPDATE SET loading_since = excluded.loading_since, loading_by = excluded.loading_by";
     const CLEAR_LOADING: &str = "UPDATE package SET loading_since = NULL, loading_by = NULL WHERE name = $1 AND loading_by = $2";
     const CLEAR_LOADS_OF_ENDED: &str = "UPDATE package SET loading_since = NULL, loading_by = NULL
         WHERE loading_by IN (SELECT id FROM host WHERE ended_at IS NOT NULL)";
@@ -142,6 +135,14 @@ statements! {
         "INSERT INTO package (name, manifest) VALUES ($1, '{}')
         ON CONFLICT (name) DO UPDATE SET name = excluded.name";
 
+    /// Store the bytes of a package.
+    // Replaces bytes that were altered in the database, and brings back bytes that retention removed.
+    pub(super) async fn keep_artifact(package: &LoadedPackage<'_>, now: Timestamp) -> () = run
+        "INSERT INTO artifact (digest, form, size_bytes, bytes, stored_at) VALUES ($1, $2, $3, $4, $5)
+        ON CONFLICT (digest) DO UPDATE SET bytes = excluded.bytes, stored_at = excluded.stored_at, removed_at = NULL
+        WHERE artifact.bytes IS DISTINCT FROM excluded.bytes"
+        => [package.digest, package.form, i64::try_from(package.bytes.len()).unwrap_or(i64::MAX), package.bytes, now];
+
     /// Record that the newest file of a package is the active version again.
     pub async fn clear_pending(name: &str) -> () = run
         "UPDATE package SET pending_digest = NULL, pending_since = NULL,
@@ -155,6 +156,13 @@ statements! {
         ON CONFLICT (name) DO UPDATE SET rejection = excluded.rejection, rejected_at = excluded.rejected_at,
             rejected_by = excluded.rejected_by, pending_digest = NULL, pending_since = NULL"
         => [name, storable(rejection), now, host];
+
+    /// Record since when `host` loads the newest file of a package.
+    pub async fn set_loading(host: HostId, name: &str, since: Timestamp) -> () = run
+        "INSERT INTO package (name, manifest, missing_since, loading_since, loading_by)
+        VALUES ($1, '{}', $2, $2, $3)
+        ON CONFLICT (name) DO UPDATE SET loading_since = excluded.loading_since, loading_by = excluded.loading_by"
+        => [name, since, host];
 
     /// Delete the records of which packages ended hosts had.
     pub async fn withdraw_ended() -> () = run
@@ -229,18 +237,8 @@ pub async fn keep_sidecar(
 }
 
 async fn keep(tx: &mut Tx, package: &LoadedPackage<'_>, now: Timestamp) -> Result {
-    let digest = package.digest;
-    let size_bytes = i64::try_from(package.bytes.len()).unwrap_or(i64::MAX);
-    run!(
-        tx,
-        KEEP_ARTIFACT,
-        digest,
-        package.form,
-        size_bytes,
-        package.bytes,
-        now
-    )?;
-    let (name, manifest) = (package.name, package.manifest);
+    keep_artifact(tx, package, now).await?;
+    let (name, digest, manifest) = (package.name, package.digest, package.manifest);
     package_versions::add(tx, name, digest, manifest, package.signature, now).await
 }
 
@@ -284,20 +282,10 @@ pub async fn forget_file(tx: &mut Tx, host: HostId, name: &str) -> Result {
     run!(tx, DELETE_WITHOUT_VERSION)
 }
 
-/// Record since when `host` loads the newest file of a package; `None` when the load has ended.
-pub async fn set_loading(
-    tx: &mut Tx,
-    host: HostId,
-    name: &str,
-    since: Option<Timestamp>,
-) -> Result {
-    match since {
-        Some(since) => run!(tx, SET_LOADING, name, since, host),
-        None => {
-            run!(tx, CLEAR_LOADING, name, host)?;
-            run!(tx, DELETE_WITHOUT_VERSION)
-        }
-    }
+/// Record that `host` no longer loads the newest file of a package.
+pub async fn end_loading(tx: &mut Tx, host: HostId, name: &str) -> Result {
+    run!(tx, CLEAR_LOADING, name, host)?;
+    run!(tx, DELETE_WITHOUT_VERSION)
 }
 
 /// Delete the rejections and the loads that ended hosts recorded.

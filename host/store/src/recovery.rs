@@ -3,7 +3,7 @@
 use sqlx::FromRow;
 
 use super::results;
-use super::sql::{Batch, execute_batch, locking, rows_batch, statements};
+use super::sql::{Batch, locking, rows_batch, statements};
 use super::{Result, Tx, overlap};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
@@ -87,18 +87,6 @@ macro_rules! orphaned_launches {
 }
 
 statements! {
-    const KEEP_LOST_RUN: Batch = Batch::new(
-        "INSERT INTO lost_run (launch_id, number, host_id, grants_hash, context_hash, started_at, finished_at, message)
-        SELECT l.id, l.recoveries + 1, l.host_id, l.grants_hash, l.context_hash, l.started_at, v.column2, v.column3
-        FROM (VALUES ($1, $2, $3)) AS v JOIN launch l ON l.id = v.column1 WHERE (l.status IN ('running', 'waiting')) IS TRUE",
-    );
-    // The same statement reopens the launch and counts the recovery.
-    const REOPEN: Batch = Batch::new(
-        "UPDATE launch SET status = 'open', recoveries = recoveries + 1, recovered_at = v.column2, decided_by = v.column3, host_id = NULL,
-            lease_until = NULL, retry_at = NULL, cancel_deadline = NULL, started_at = NULL, grants_hash = NULL, context_hash = NULL
-        FROM (VALUES ($1, $2, $3)) AS v
-        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) IS TRUE",
-    );
     const END: Batch = Batch::new(
         "UPDATE launch SET status = v.column2, reason = v.column3, finished_at = v.column4, message = v.column5, failure = 'lost',
             lease_until = NULL, retry_at = NULL
@@ -106,6 +94,22 @@ statements! {
         WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) IS TRUE
         RETURNING launch.schedule_id, launch.scheduled_time, launch.status",
     );
+
+    /// Keep the lost runs of launches that are to be reopened.
+    pub(super) async fn keep_lost_runs(again: &[&RecoveryDecision], message: &str, now: Timestamp) -> () = execute_batch
+        Batch::new("INSERT INTO lost_run (launch_id, number, host_id, grants_hash, context_hash, started_at, finished_at, message)
+        SELECT l.id, l.recoveries + 1, l.host_id, l.grants_hash, l.context_hash, l.started_at, v.column2, v.column3
+        FROM (VALUES ($1, $2, $3)) AS v JOIN launch l ON l.id = v.column1 WHERE (l.status IN ('running', 'waiting')) IS TRUE"),
+        again, |decision| [decision.launch_id, now, message];
+
+    /// Reopen launches in the name of `host`.
+    // The same statement reopens the launch and counts the recovery.
+    pub(super) async fn reopen(host: HostId, again: &[&RecoveryDecision], now: Timestamp) -> () = execute_batch
+        Batch::new("UPDATE launch SET status = 'open', recoveries = recoveries + 1, recovered_at = v.column2, decided_by = v.column3, host_id = NULL,
+            lease_until = NULL, retry_at = NULL, cancel_deadline = NULL, started_at = NULL, grants_hash = NULL, context_hash = NULL
+        FROM (VALUES ($1, $2, $3)) AS v
+        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) IS TRUE"),
+        again, |decision| [decision.launch_id, now, host];
 
     /// Return runs whose lease has expired or whose host has ended, and runs whose retry has been due since `retry_before`;
     /// for this transaction to recover.
@@ -164,16 +168,8 @@ pub async fn apply(
 ) -> Result {
     let again = |decision: &&RecoveryDecision| decision.action == RecoveryAction::RunAgain;
     let (again, ended): (Vec<&RecoveryDecision>, Vec<_>) = decisions.iter().partition(again);
-    execute_batch!(tx, KEEP_LOST_RUN, &again, |decision| [
-        decision.launch_id,
-        now,
-        message
-    ])?;
-    execute_batch!(tx, REOPEN, &again, |decision| [
-        decision.launch_id,
-        now,
-        host
-    ])?;
+    keep_lost_runs(tx, &again, message, now).await?;
+    reopen(tx, host, &again, now).await?;
     let mut ended: Vec<(ScheduleId, Timestamp, LaunchStatus)> =
         rows_batch!(tx, END, &ended, |decision| [
             decision.launch_id,

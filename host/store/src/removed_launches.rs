@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{Batch, execute_batch, rows_batch, statements};
+use super::sql::{Batch, rows_batch, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, ChainHash, LaunchId, LaunchKind, ScheduleId};
@@ -44,11 +44,11 @@ pub struct RemovedLaunch {
 }
 
 /// What identifies a row: the schedule, the day of the slot, the day of the decision, and the status.
-type Key = (ScheduleId, i64, i64, &'static str);
+pub(super) type Key = (ScheduleId, i64, i64, &'static str);
 
 /// A row to insert, or to add to the row that there is.
 #[derive(Debug, Default)]
-struct Group {
+pub(super) struct Group {
     launches: i64,
     slots: i64,
     recovered: i64,
@@ -81,8 +81,9 @@ statements! {
         JOIN (VALUES ($1, $2, $3, $4)) AS v ON r.schedule_id = v.column1 AND r.slot_day = v.column2
             AND r.decided_day = v.column3 AND r.status = v.column4",
     );
-    const ADD: Batch = Batch::new(
-        "INSERT INTO removed_launches (schedule_id, slot_day, decided_day, status, launches, slots, recovered, recoveries, settled,
+    /// Add groups of removed launches to the rows that there are.
+    pub(super) async fn add_groups(groups: &[(Key, Group)], now: Timestamp) -> () = execute_batch
+        Batch::new("INSERT INTO removed_launches (schedule_id, slot_day, decided_day, status, launches, slots, recovered, recoveries, settled,
             removed_at, hash)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
         ON CONFLICT (schedule_id, slot_day, decided_day, status) DO UPDATE SET
@@ -90,8 +91,10 @@ statements! {
             recovered = removed_launches.recovered + excluded.recovered,
             recoveries = removed_launches.recoveries + excluded.recoveries,
             settled = removed_launches.settled + excluded.settled,
-            removed_at = excluded.removed_at, hash = excluded.hash",
-    );
+            removed_at = excluded.removed_at, hash = excluded.hash"),
+        groups, |(key, group)| [
+            key.0, key.1, key.2, key.3, group.launches, group.slots, group.recovered, group.recoveries, group.settled, now, &group.hash,
+        ];
 
     /// Count the removed launches that were decided on the day `since` (days since 1970, in UTC) or later, by status.
     pub async fn counts(since: i64) -> Vec<RemovedCounts> = rows
@@ -159,34 +162,19 @@ impl Group {
 /// One transaction at a time may do so: the hashes are read before they are written.
 pub(super) async fn add(tx: &mut Tx, launches: &mut [RemovedLaunch], now: Timestamp) -> Result {
     launches.sort_unstable_by_key(|launch| launch.id);
-    let mut groups: BTreeMap<Key, Group> = BTreeMap::new();
-    for launch in launches.iter() {
-        groups.entry(launch.key()).or_default();
-    }
+    let keys = launches.iter().map(RemovedLaunch::key);
+    let mut groups: BTreeMap<Key, Group> = keys.map(|key| (key, Group::default())).collect();
     let keys: Vec<Key> = groups.keys().copied().collect();
     let hashes: Vec<(ScheduleId, i64, i64, LaunchStatus, ChainHash)> =
         rows_batch!(tx, HASHES, &keys, |key| [key.0, key.1, key.2, key.3])?;
     for (schedule, slot, decided, status, hash) in hashes {
-        let group = groups.get_mut(&(schedule, slot, decided, status.as_str()));
-        if let Some(group) = group {
+        if let Some(group) = groups.get_mut(&(schedule, slot, decided, status.as_str())) {
             group.hash = Some(hash);
         }
     }
     for launch in launches.iter() {
         groups.entry(launch.key()).or_default().add(launch);
     }
-    let rows: Vec<(Key, Group)> = groups.into_iter().collect();
-    execute_batch!(tx, ADD, &rows, |(key, group)| [
-        key.0,
-        key.1,
-        key.2,
-        key.3,
-        group.launches,
-        group.slots,
-        group.recovered,
-        group.recoveries,
-        group.settled,
-        now,
-        &group.hash,
-    ])
+    let groups: Vec<(Key, Group)> = groups.into_iter().collect();
+    add_groups(tx, &groups, now).await
 }
