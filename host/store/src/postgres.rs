@@ -4,10 +4,12 @@
 //! machine must show a certificate for its name, unless the operator writes `sslmode=` in the address.
 
 use std::net::IpAddr;
+use std::str::FromStr as _;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{ConnectOptions as _, Connection as _, PgPool};
+use url::Url;
 
 use super::url::PostgresUrl;
 use super::{ACQUIRE_SECONDS, DbError, Result, STATEMENTS_MAX};
@@ -50,9 +52,13 @@ pub(super) async fn open(url: &PostgresUrl) -> Result<PgPool> {
 /// Return the options of `url`. The server's certificate is checked unless the server is on this machine, or the
 /// address itself says how TLS is used.
 fn options(url: &PostgresUrl) -> Result<PgConnectOptions> {
-    let options = PgConnectOptions::from_url(url.expose())?;
-    let mut keys = url.expose().query_pairs().map(|(key, _)| key);
-    match is_local(&options) || keys.any(|key| SSL_MODE_KEYS.contains(&key.as_ref())) {
+    let options = PgConnectOptions::from_str(url.expose())?;
+    let address = Url::parse(url.expose());
+    let names_ssl_mode = |address: &Url| {
+        let mut keys = address.query_pairs().map(|(key, _)| key);
+        keys.any(|key| SSL_MODE_KEYS.contains(&key.as_ref()))
+    };
+    match is_local(&options) || address.is_ok_and(|address| names_ssl_mode(&address)) {
         true => Ok(options),
         false => Ok(options.ssl_mode(PgSslMode::VerifyFull)),
     }
