@@ -38,6 +38,7 @@ words! {
 /// A watched folder. All its instants are on the monotonic clock.
 pub struct Watch {
     folder: PathBuf,
+    /// How changes are noticed at present: [`Mode::Poll`] where `Auto` got no events.
     mode: Mode,
     rescan: Duration,
     hints: Arc<Notify>,
@@ -53,13 +54,7 @@ type Identity = (u64, u64);
 
 struct Burst {
     first: Instant,
-    last: Instant,
-}
-
-impl Burst {
-    fn over_at(&self) -> Instant {
-        (self.last + QUIET).min(self.first + BURST_MOST)
-    }
+    over_at: Instant,
 }
 
 impl Watch {
@@ -85,11 +80,6 @@ impl Watch {
         watch
     }
 
-    /// Return how changes are noticed at present: [`Mode::Poll`] where `Auto` got no events.
-    pub fn mode(&self) -> Mode {
-        self.mode
-    }
-
     /// Wait until the folder should be looked at. May be dropped and called again without losing a hint.
     pub async fn changed(&mut self) {
         loop {
@@ -98,7 +88,7 @@ impl Watch {
                 wake_at = wake_at.min(self.look_at);
             }
             if let Some(burst) = &self.burst {
-                wake_at = wake_at.min(burst.over_at());
+                wake_at = wake_at.min(burst.over_at);
             }
             tokio::select! {
                 () = self.hints.notified() => self.hint(),
@@ -113,15 +103,16 @@ impl Watch {
     }
 
     fn hint(&mut self) {
-        let last = Instant::now();
-        let first = self.burst.as_ref().map_or(last, |burst| burst.first);
-        self.burst = Some(Burst { first, last });
+        let now = Instant::now();
+        let first = self.burst.as_ref().map_or(now, |burst| burst.first);
+        let over_at = (now + QUIET).min(first + BURST_MOST);
+        self.burst = Some(Burst { first, over_at });
     }
 
     async fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let burst = self.burst.as_ref();
-        if now >= self.rescan_at || burst.is_some_and(|burst| now >= burst.over_at()) {
+        if now >= self.rescan_at || burst.is_some_and(|burst| now >= burst.over_at) {
             return true;
         }
         if self.mode == Mode::Off || now < self.look_at {
@@ -201,7 +192,7 @@ mod tests {
     async fn a_write_wakes_and_reading_does_not() {
         let root = tempfile::tempdir().unwrap();
         let mut watch = Watch::start(root.path(), Mode::Auto, HOUR);
-        assert_eq!(watch.mode(), Mode::Auto);
+        assert_eq!(watch.mode, Mode::Auto);
         assert!(!wakes_within(&mut watch, 500).await);
         let file = root.path().join("a.wasm");
         fs::write(&file, "x").unwrap();
