@@ -48,25 +48,15 @@ const LATE: Duration = Duration::from_secs(1);
 const ERROR_PAUSE: Duration = Duration::from_secs(60);
 
 /// The service that removes rows beyond their ages.
+#[derive(Default)]
 pub(crate) struct Retention {
     /// None between two passes.
     pass: Option<Pass>,
-    /// How many launches the next transaction removes.
-    batch: usize,
+    /// How often the launches of the next transaction are halved, from [`LAUNCHES_MAX`] on.
+    halvings: u32,
     /// Whether the record was larger than it may be at the last pass, and whether the log says that nothing helps.
     was_over_size: bool,
     is_stuck: bool,
-}
-
-impl Default for Retention {
-    fn default() -> Retention {
-        Retention {
-            pass: None,
-            batch: LAUNCHES_MAX,
-            was_over_size: false,
-            is_stuck: false,
-        }
-    }
 }
 
 impl Service for Retention {
@@ -201,7 +191,7 @@ impl Retention {
         pass.is_behind = first_end.is_some_and(|at| at.plus(BEHIND) < before);
         let mut left = old.as_slice();
         while !left.is_empty() {
-            let (batch, more) = left.split_at(self.batch.min(left.len()));
+            let (batch, more) = left.split_at(left.len().min(LAUNCHES_MAX >> self.halvings));
             let mut tx = ctx.db.write().await?;
             let begun = Instant::now();
             retention::remove_calls(&mut tx, batch).await?;
@@ -328,7 +318,7 @@ impl Retention {
         let ids: Vec<LaunchId> = old.iter().map(|launch| launch.id).collect();
         let (mut left, mut removed) = (ids.as_slice(), 0);
         while !left.is_empty() {
-            let (batch, more) = left.split_at(self.batch.min(left.len()));
+            let (batch, more) = left.split_at(left.len().min(LAUNCHES_MAX >> self.halvings));
             let mut tx = ctx.db.write().await?;
             let begun = Instant::now();
             // Another host has the lock for removal. This pass continues with its next page.
@@ -349,9 +339,9 @@ impl Retention {
 
     /// Remove fewer launches in the next transaction after one that was long, and more after one that was short.
     fn adapt_batch(&mut self, took: Duration) {
-        self.batch = match took > TRANSACTION_MAX {
-            true => (self.batch / 2).max(1),
-            false => (self.batch * 2).min(LAUNCHES_MAX),
+        self.halvings = match took > TRANSACTION_MAX {
+            true => (self.halvings + 1).min(LAUNCHES_MAX.ilog2()),
+            false => self.halvings.saturating_sub(1),
         };
     }
 }
