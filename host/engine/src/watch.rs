@@ -54,7 +54,13 @@ type Identity = (u64, u64);
 
 struct Burst {
     first: Instant,
-    over_at: Instant,
+    last: Instant,
+}
+
+impl Burst {
+    fn over_at(&self) -> Instant {
+        (self.last + QUIET).min(self.first + BURST_MOST)
+    }
 }
 
 impl Watch {
@@ -88,7 +94,7 @@ impl Watch {
                 wake_at = wake_at.min(self.look_at);
             }
             if let Some(burst) = &self.burst {
-                wake_at = wake_at.min(burst.over_at);
+                wake_at = wake_at.min(burst.over_at());
             }
             tokio::select! {
                 () = self.hints.notified() => self.hint(),
@@ -103,16 +109,15 @@ impl Watch {
     }
 
     fn hint(&mut self) {
-        let now = Instant::now();
-        let first = self.burst.as_ref().map_or(now, |burst| burst.first);
-        let over_at = (now + QUIET).min(first + BURST_MOST);
-        self.burst = Some(Burst { first, over_at });
+        let last = Instant::now();
+        let first = self.burst.as_ref().map_or(last, |burst| burst.first);
+        self.burst = Some(Burst { first, last });
     }
 
     async fn is_due(&mut self) -> bool {
         let now = Instant::now();
         let burst = self.burst.as_ref();
-        if now >= self.rescan_at || burst.is_some_and(|burst| now >= burst.over_at) {
+        if now >= self.rescan_at || burst.is_some_and(|burst| now >= burst.over_at()) {
             return true;
         }
         if self.mode == Mode::Off || now < self.look_at {
