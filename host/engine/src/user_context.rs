@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use crate::work::stored_json;
 use campanile_model::ids::InputHash;
 use campanile_package::Package;
 use campanile_sandbox::{JsonObject, object_of};
@@ -26,7 +25,8 @@ impl UserContext {
     ) -> UserContext {
         let mut keys = package.map_or_else(Map::new, |package| package.sidecar.context.clone());
         keys.extend(schedule.clone());
-        let trigger: Option<Map<String, Value>> = stored_json(trigger);
+        let trigger =
+            trigger.and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
         keys.extend(trigger.unwrap_or_default());
         UserContext {
             hash: context::hash(&keys),
