@@ -18,7 +18,8 @@ use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::Request;
 use campanile_package::{Approval, Manifest, Package, grant_record};
 use campanile_store::events::EventKind;
-use campanile_store::package_versions::{self, Version, VersionDecision, VersionReview};
+pub use campanile_store::package_versions::Attribution;
+use campanile_store::package_versions::{self, Version, VersionDecision};
 use campanile_store::packages::{self, PackageRow};
 use campanile_store::schedules;
 use campanile_store::{DbError, Tx, changes};
@@ -28,19 +29,12 @@ use campanile_store::{DbError, Tx, changes};
 pub enum VersionAdmission {
     /// It is active, or becomes active now.
     Active,
-    /// It waits for a person.
-    Pending(PendingReason),
+    /// It waits for a person: it makes these requests, and neither are they granted, nor has the active version made them.
+    PendingRequests(Vec<Request>),
+    /// It waits for a person: the host's policy lets every version wait.
+    PendingPolicy,
     /// A person rejected it, or rolled back from it.
     Blocked(VersionDecision),
-}
-
-/// Why a version waits for a person.
-#[derive(Debug, Clone, PartialEq)]
-pub enum PendingReason {
-    /// It makes these requests: neither are they granted, nor has the active version made them.
-    Requests(Vec<Request>),
-    /// The host's policy lets every version wait.
-    Policy,
 }
 
 /// Pure: decide what to do with `new`. `row` has the active version, and `decision` is a person's about `new`.
@@ -60,7 +54,7 @@ pub fn admission<A>(
     match (decision, approval, active) {
         (Some(VersionDecision::Approved), ..) => VersionAdmission::Active,
         (Some(against), ..) => VersionAdmission::Blocked(against),
-        (None, Approval::Always, _) => VersionAdmission::Pending(PendingReason::Policy),
+        (None, Approval::Always, _) => VersionAdmission::PendingPolicy,
         // The folder refuses a version that no sidecar pins.
         (None, Approval::Pinned, _) | (None, Approval::Requests, None) => VersionAdmission::Active,
         (None, Approval::Requests, Some(row)) => {
@@ -68,7 +62,7 @@ pub fn admission<A>(
             let grants = (&*new.sidecar.grants).into();
             match new.manifest.additional_requests(&before, &grants) {
                 none if none.is_empty() => VersionAdmission::Active,
-                beyond => VersionAdmission::Pending(PendingReason::Requests(beyond)),
+                beyond => VersionAdmission::PendingRequests(beyond),
             }
         }
     }
@@ -99,29 +93,10 @@ pub fn approve_command(name: &str, digest: &ArtifactDigest) -> String {
     format!("campanile package approve {name} --digest {digest}")
 }
 
-/// Who decides something, and why.
-#[derive(Debug, Clone, Copy)]
-pub struct Attribution<'a> {
-    pub by: &'a str,
-    pub note: Option<&'a str>,
-}
-
-impl<'a> Attribution<'a> {
-    fn review(self, decision: VersionDecision) -> VersionReview<'a> {
-        VersionReview {
-            decision,
-            by: self.by,
-            note: self.note,
-        }
-    }
-
-    /// Return the detail of an event: `what` was decided, by whom and why.
-    fn after(self, what: &str) -> String {
-        let note = self
-            .note
-            .map_or_else(String::new, |note| format!(": {note}"));
-        format!("{what}, by {}{note}", self.by)
-    }
+/// Return the detail of an event: `what` was decided, by whom and why.
+fn detail(what: &str, Attribution { by, note }: Attribution<'_>) -> String {
+    let note = note.map_or_else(String::new, |note| format!(": {note}"));
+    format!("{what}, by {by}{note}")
 }
 
 /// The result of a person's decision.
@@ -198,18 +173,22 @@ pub async fn approve(
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
     let (row, before) = known(tx, name).await?;
-    let active = digest.map(|wanted| active_version(&row, wanted));
-    let approved = match active.transpose()?.flatten() {
-        Some(active) => active,
-        None => pending_version(&row, digest)?,
+    let approved = match (pending_version(&row, digest), digest) {
+        (Err(error), Some(wanted)) => {
+            let prefix = prefix(wanted)?;
+            let active = before.clone();
+            let active = active.filter(|active| active.as_str().starts_with(&prefix));
+            active.ok_or(error)?
+        }
+        (pending, _) => pending?,
     };
     let is_active = before.as_ref() == Some(&approved);
     if digest.is_none() {
         check_is_only(tx, name, before.as_ref(), &approved).await?;
     }
     check_pins(tx, name, &approved).await?;
-    let approval = attribution.review(VersionDecision::Approved);
-    package_versions::decide(tx, name, &approved, approval, now).await?;
+    let decision = VersionDecision::Approved;
+    package_versions::decide(tx, name, &approved, decision, attribution, now).await?;
     if !is_active {
         packages::activate(tx, name, &approved, None, now).await?;
     }
@@ -218,7 +197,7 @@ pub async fn approve(
         Some(before) => format!("{} in place of {}", approved.short(), before.short()),
         None => format!("{}, the first version", approved.short()),
     };
-    let detail = attribution.after(&what);
+    let detail = detail(&what, attribution);
     changes::record(tx, now, EventKind::VersionApproved, name, &detail).await?;
     decided(tx, row, approved, before).await
 }
@@ -239,11 +218,11 @@ pub async fn reject(
         let hint = format!("`{approve}` activates it all the same");
         return Err(PackageError::refused(message, hint));
     }
-    let rejection = attribution.review(VersionDecision::Rejected);
-    package_versions::decide(tx, name, &pending, rejection, now).await?;
+    let decision = VersionDecision::Rejected;
+    package_versions::decide(tx, name, &pending, decision, attribution, now).await?;
     let active = before.as_ref().map_or("no version", ArtifactDigest::short);
     let what = format!("{}, {active} stays active", pending.short());
-    let detail = attribution.after(&what);
+    let detail = detail(&what, attribution);
     changes::record(tx, now, EventKind::VersionRejected, name, &detail).await?;
     let decided = decided(tx, row, pending, before).await?;
     // The active version stays.
@@ -285,10 +264,9 @@ pub async fn roll_back(
     }
     check_bytes(&name, former)?;
     check_pins(tx, &name, &digest).await?;
-    let against = attribution.review(VersionDecision::RolledBack);
-    package_versions::block_newer(tx, &name, &digest, against, now).await?;
-    let chosen = attribution.review(VersionDecision::Approved);
-    package_versions::decide(tx, &name, &digest, chosen, now).await?;
+    package_versions::block_newer(tx, &name, &digest, attribution, now).await?;
+    let decision = VersionDecision::Approved;
+    package_versions::decide(tx, &name, &digest, decision, attribution, now).await?;
     // A rejected file is still the newest one, and is neither version.
     let newest = match row.rejection {
         Some(_) => None,
@@ -297,7 +275,7 @@ pub async fn roll_back(
     let pending = newest.filter(|newest| **newest != digest);
     packages::activate(tx, &name, &digest, pending, now).await?;
     let what = format!("from {} to {}", before.short(), digest.short());
-    let detail = attribution.after(&what);
+    let detail = detail(&what, attribution);
     changes::record(tx, now, EventKind::PackageRolledBack, &name, &detail).await?;
     decided(tx, row, digest, Some(before)).await
 }
@@ -344,19 +322,6 @@ fn pending_version(row: &PackageRow, wanted: Option<&str>) -> Result<ArtifactDig
         }
         _ => Ok(pending.clone()),
     }
-}
-
-/// Return the active version if its digest begins with `wanted`, and the digest of the pending version does not.
-fn active_version(row: &PackageRow, wanted: &str) -> Result<Option<ArtifactDigest>, PackageError> {
-    let prefix = prefix(wanted)?;
-    let begins = |digest: &&ArtifactDigest| digest.as_str().starts_with(&prefix);
-    let is_pending = row.pending_digest.as_ref().filter(begins).is_some();
-    Ok(row
-        .digest
-        .as_ref()
-        .filter(begins)
-        .filter(|_| !is_pending)
-        .cloned())
 }
 
 /// Refuse to guess which version is meant, if `pending` is not the only one that came since `before` is active.

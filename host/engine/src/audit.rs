@@ -9,13 +9,13 @@ use crate::clock_keeper::SKEW_REPORTED_US;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::disk_keeper::short_of;
 use crate::error::Result;
-use crate::service::{Next, Service};
+use crate::service::{Next, Service, record_event};
 use crate::settings::Settings;
 use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::{duration_text, printable_line};
 use campanile_schedule::policy::Policies;
-use campanile_store::events::{self, EventKind};
+use campanile_store::events::EventKind;
 use campanile_store::stats::{self, Counts, HealthSigns};
 use campanile_store::{DbError, Tx, package_record};
 
@@ -302,9 +302,7 @@ impl Service for Auditor {
                 false => health.issues.join("; "),
             };
             tracing::warn!(healthy = health.healthy, "health changed: {detail}");
-            let mut tx = ctx.db.write().await?;
-            events::record(&mut tx, now, EventKind::HealthChanged, &ctx.name, &detail).await?;
-            tx.commit().await?;
+            record_event(ctx, now, EventKind::HealthChanged, &ctx.name, &detail).await?;
         }
         Ok(Self::first(ctx))
     }

@@ -2,12 +2,13 @@
 //! been free.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
+use crate::lock::lock;
 use crate::shares::{Refused, Shares, Waiting};
 use campanile_model::clock::Timestamp;
 use campanile_package::Quota;
@@ -141,11 +142,6 @@ impl Capacity {
         // The semaphore is never closed.
         let _all = self.permits.acquire_many(self.total).await;
     }
-}
-
-fn lock(shares: &Mutex<Shares>) -> MutexGuard<'_, Shares> {
-    // Nothing under the lock panics.
-    shares.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
-use crate::service::{Next, Service};
+use crate::service::{Next, Service, record_event};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::size_rounded;
-use campanile_store::events::{self, EventKind};
+use campanile_store::events::EventKind;
 
 /// How often the free space is read.
 const DISK_INTERVAL: Duration = Duration::from_secs(2);
@@ -52,13 +52,13 @@ impl DiskKeeper {
         let detail = low(free, ctx.settings.disk_reserve_bytes);
         tracing::warn!("{detail}");
         // Without room for the event, the log has the line.
-        let _ = record(ctx, EventKind::DiskLow, &detail, now).await;
+        let _ = record_event(ctx, now, EventKind::DiskLow, &ctx.name, &detail).await;
     }
 
     /// Decide and claim again, if the database accepts a write.
     async fn resume_work(&mut self, ctx: &Ctx, now: Timestamp) -> Result {
         let detail = "hosts decide and claim again; slots that came meanwhile are late or missed";
-        record(ctx, EventKind::DiskFreed, detail, now).await?;
+        record_event(ctx, now, EventKind::DiskFreed, &ctx.name, detail).await?;
         self.freed_at = Some(now);
         ctx.disk_low.store(false, Ordering::Relaxed);
         tracing::info!("the disk of the database has room again: {detail}");
@@ -117,12 +117,6 @@ pub(crate) fn short_of(free: u64, reserve: u64) -> String {
         size_rounded(free),
         size_rounded(reserve)
     )
-}
-
-async fn record(ctx: &Ctx, kind: EventKind, detail: &str, now: Timestamp) -> Result {
-    let mut tx = ctx.db.write().await?;
-    events::record(&mut tx, now, kind, &ctx.name, detail).await?;
-    Ok(tx.commit().await?)
 }
 
 #[cfg(test)]

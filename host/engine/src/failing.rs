@@ -1,10 +1,10 @@
 //! `pause_on_failure`: a schedule that keeps failing is paused.
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 
 use crate::ctx::Ctx;
 use crate::error::Result;
+use crate::lock::lock;
 use crate::schedule_admin::pause_text;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
@@ -23,13 +23,12 @@ const PAUSER: &str = "pause_on_failure";
 /// This is not part of the finish's transaction. When two hosts finish failed runs at once, the second to lock the
 /// schedule's row counts both; and no run waits for that row.
 pub(crate) async fn pause_failing(ctx: &Ctx, failed: BTreeSet<ScheduleId>, now: Timestamp) {
-    let uncounted = || ctx.uncounted.lock().unwrap_or_else(PoisonError::into_inner);
-    uncounted().extend(failed);
-    let failed = std::mem::take(&mut *uncounted());
+    lock(&ctx.uncounted).extend(failed);
+    let failed = std::mem::take(&mut *lock(&ctx.uncounted));
     if let Err(error) = count_and_pause(ctx, &failed, now).await {
         ctx.trouble
             .report("pausing schedules that keep failing", &error);
-        uncounted().extend(failed);
+        lock(&ctx.uncounted).extend(failed);
     }
 }
 

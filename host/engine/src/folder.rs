@@ -78,25 +78,19 @@ impl FolderSync {
             .filter(|(_, elapsed)| *elapsed >= LONG_LOAD)
             .map(|(name, elapsed)| (name, now.minus(elapsed)))
             .collect();
-        let ended: Vec<&String> = (self.recorded_loads.iter())
-            .filter(|name| !long.contains_key(*name))
-            .collect();
-        let begun = long
-            .iter()
-            .filter(|(name, _)| !self.recorded_loads.contains(*name));
-        let begun: Vec<_> = begun.collect();
-        if ended.is_empty() && begun.is_empty() {
+        let names: BTreeSet<String> = long.keys().cloned().collect();
+        if names == self.recorded_loads {
             return Ok(());
         }
         let mut tx = ctx.db.write().await?;
-        for name in ended {
-            packages::end_loading(&mut tx, ctx.host, name).await?;
-        }
-        for (name, since) in begun {
-            packages::set_loading(&mut tx, ctx.host, name, *since).await?;
+        for name in names.symmetric_difference(&self.recorded_loads) {
+            match long.get(name) {
+                Some(since) => packages::set_loading(&mut tx, ctx.host, name, *since).await?,
+                None => packages::end_loading(&mut tx, ctx.host, name).await?,
+            }
         }
         tx.commit().await?;
-        self.recorded_loads = long.into_keys().collect();
+        self.recorded_loads = names;
         Ok(())
     }
 }

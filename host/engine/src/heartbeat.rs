@@ -1,8 +1,9 @@
 //! The history of this host's own heartbeat: it decides whether the host may declare others dead.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::lock::lock;
 use campanile_model::clock::Timestamp;
 
 /// Since when this host's heartbeat has been recorded without a gap, and when it was recorded last.
@@ -12,7 +13,7 @@ pub(crate) struct HeartbeatHistory(Mutex<Option<(Timestamp, Timestamp)>>);
 impl HeartbeatHistory {
     /// Note that a heartbeat was recorded at `now`. A gap of more than `gap_max` begins a new streak.
     pub(crate) fn note(&self, now: Timestamp, gap_max: Duration) {
-        let mut streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streak = lock(&self.0);
         let since = match *streak {
             Some((since, last)) if now.since(last) <= gap_max => since,
             _ => now,
@@ -25,7 +26,7 @@ impl HeartbeatHistory {
     /// Only then does another host's silence mean that it is dead. After an outage of the database, or a sleep of the
     /// machine, every host looks silent, this one too.
     pub(crate) fn may_declare_dead(&self, now: Timestamp, span: Duration) -> bool {
-        let streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let streak = lock(&self.0);
         streak.is_some_and(|(since, last)| now.since(since) >= span && now.since(last) <= span)
     }
 }

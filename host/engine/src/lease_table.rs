@@ -1,9 +1,10 @@
 //! The lease table: the runs that this host has claimed, and until when each claim is proven.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
+use crate::lock::lock;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
 use campanile_sandbox::StopSignal;
@@ -40,13 +41,13 @@ impl LeaseTable {
             stop: stop.clone(),
             cancel_deadline: None,
         };
-        self.lock().insert(lease.run, entry);
+        lock(&self.0).insert(lease.run, entry);
         stop
     }
 
     /// Stop tracking a run, unless it has been claimed again under another fence, after a retry's pause.
     pub(crate) fn untrack(&self, run: RunId, fence: i64) {
-        let mut entries = self.lock();
+        let mut entries = lock(&self.0);
         let has_fence = |entry: &Entry| entry.lease.fence == fence;
         if entries.get(&run).is_some_and(has_fence) {
             entries.remove(&run);
@@ -55,26 +56,26 @@ impl LeaseTable {
 
     /// Return how many runs are tracked.
     pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+        lock(&self.0).len()
     }
 
     /// Return when the first lease expires.
     pub(crate) fn first_expiry(&self) -> Option<Timestamp> {
-        let entries = self.lock();
+        let entries = lock(&self.0);
         let kept = entries.values().filter(|entry| !entry.stop.is_dropped());
         kept.map(|entry| entry.lease.until).min()
     }
 
     /// Ask every task to stop.
     pub(crate) fn request_stop(&self) {
-        for entry in self.lock().values() {
+        for entry in lock(&self.0).values() {
             entry.stop.request();
         }
     }
 
     /// Drop every call. Return the runs that were dropped; each is untracked when its call is gone.
     pub(crate) fn drop_all(&self) -> Vec<RunId> {
-        let entries = self.lock();
+        let entries = lock(&self.0);
         for entry in entries.values() {
             entry.stop.drop_now();
         }
@@ -83,7 +84,7 @@ impl LeaseTable {
 
     /// Return the runs to renew, each with its fence. A dropped run is left out: its lease must expire.
     pub(crate) fn to_renew(&self) -> Vec<(RunId, i64)> {
-        let entries = self.lock();
+        let entries = lock(&self.0);
         let kept = entries.values().filter(|entry| !entry.stop.is_dropped());
         let leases = kept.map(|entry| (entry.lease.run, entry.lease.fence));
         let mut leases: Vec<(RunId, i64)> = leases.collect();
@@ -103,7 +104,7 @@ impl LeaseTable {
         until_monotonic: Instant,
     ) {
         let held: HashMap<RunId, Option<Timestamp>> = held.iter().copied().collect();
-        let mut entries = self.lock();
+        let mut entries = lock(&self.0);
         for (run, fence) in asked {
             let entry = entries.get_mut(run);
             let Some(entry) = entry.filter(|entry| entry.lease.fence == *fence) else {
@@ -125,7 +126,7 @@ impl LeaseTable {
     /// Drop the runs that were asked to end and whose grace is over.
     pub(crate) fn drop_cancelled(&self, now: Timestamp) {
         let is_over = |deadline| deadline <= now;
-        for entry in self.lock().values() {
+        for entry in lock(&self.0).values() {
             if entry.cancel_deadline.is_some_and(is_over) {
                 entry.stop.drop_now();
             }
@@ -135,14 +136,10 @@ impl LeaseTable {
     /// Drop the runs whose lease has expired: another host may have claimed them. Return how many.
     pub(crate) fn drop_expired(&self, now: Timestamp, instant: Instant) -> usize {
         let has_expired = |lease: &Lease| lease.until <= now || lease.until_monotonic <= instant;
-        let entries = self.lock();
+        let entries = lock(&self.0);
         let kept = entries.values().filter(|entry| !entry.stop.is_dropped());
         let expired = kept.filter(|entry| has_expired(&entry.lease));
         expired.inspect(|entry| entry.stop.drop_now()).count()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<RunId, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

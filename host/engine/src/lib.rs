@@ -64,6 +64,7 @@ mod folder;
 mod heartbeat;
 mod lease_keeper;
 mod lease_table;
+mod lock;
 mod next_slots;
 mod record_package;
 mod record_quota;

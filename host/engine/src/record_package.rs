@@ -1,6 +1,6 @@
 //! The transaction that records a package of this host, active or pending, together with its schedules.
 
-use crate::approval::{self, PendingReason, VersionAdmission};
+use crate::approval::{self, VersionAdmission};
 use crate::crash;
 use crate::ctx::Ctx;
 use crate::error::Result;
@@ -112,32 +112,25 @@ async fn record_pending(
         Some(active) => (format!("{} stays active", active.short()), "diff"),
         None => ("no version is active".to_owned(), "show"),
     };
-    let (kind, said) = match admission {
+    let mut kind = EventKind::VersionPending;
+    let said = match admission {
         VersionAdmission::Active => return Ok(None),
-        VersionAdmission::Pending(PendingReason::Requests(beyond)) => (
-            EventKind::VersionPending,
-            format!(
-                "{digest} waits for approval and {active}: it asks for {}, which is not granted; \
-                 see `campanile package diff {name}`, then grant it in {name}.toml, reject it, or `{approve}`",
-                list_requests(beyond),
-            ),
+        VersionAdmission::PendingRequests(beyond) => format!(
+            "{digest} waits for approval and {active}: it asks for {}, which is not granted; \
+             see `campanile package diff {name}`, then grant it in {name}.toml, reject it, or `{approve}`",
+            list_requests(beyond),
         ),
-        VersionAdmission::Pending(PendingReason::Policy) => (
-            EventKind::VersionPending,
-            format!(
-                "{digest} waits for approval and {active}: `policy.approval` is \"always\"; \
-                 see `campanile package {look} {name}`, then reject it, or `{approve}`"
-            ),
+        VersionAdmission::PendingPolicy => format!(
+            "{digest} waits for approval and {active}: `policy.approval` is \"always\"; \
+             see `campanile package {look} {name}`, then reject it, or `{approve}`"
         ),
         VersionAdmission::Blocked(decision) => {
+            kind = EventKind::VersionBlocked;
             let was = match decision {
                 VersionDecision::RolledBack => "rolled back from",
                 _ => "rejected",
             };
-            (
-                EventKind::VersionBlocked,
-                format!("{digest} is blocked and {active}: it was {was}; `{approve}` activates it"),
-            )
+            format!("{digest} is blocked and {active}: it was {was}; `{approve}` activates it")
         }
     };
     if row.pending_digest.as_ref() != Some(loaded.digest) {
@@ -177,13 +170,12 @@ async fn follow_schedules(
     };
     let wanted = package.schedules();
     schedules::lock_defined_by_package(tx, &package.name).await?;
-    let mut current = schedules::defined_by_package(tx, &package.name).await?;
-    schedule_admin::add_wanted(tx, &mut current, &wanted).await?;
+    let current = schedules::defined_by_package(tx, &package.name).await?;
     let is_owned = |schedule: &Schedule| {
         schedule.definition.package == package.name
             && matches!(schedule.state.origin, Origin::Sidecar | Origin::Package)
     };
-    let diff = schedule_admin::diff(&current, &wanted, origin, is_owned);
+    let diff = schedule_admin::compare(tx, current, &wanted, origin, is_owned).await?;
     let reconciled = schedule_admin::reconcile(tx, &diff, origin, now).await?;
     for Refusal { schedule, error } in &reconciled.refusals {
         events::record(tx, now, EventKind::ScheduleRefused, schedule, error).await?;

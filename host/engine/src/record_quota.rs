@@ -30,20 +30,16 @@ pub(crate) async fn pause_beyond_quota(
 ) -> Result<Vec<DueSchedule>> {
     let mut within = Vec::with_capacity(due.len());
     for due in due {
-        match check(ctx, &due, now) {
+        let checked = match due.origin {
+            Origin::Package => ctx.record_use.check(&due.package, quota_of(ctx, &due), now),
+            _ => Ok(()),
+        };
+        match checked {
             Ok(()) => within.push(due),
             Err(why) => pause(tx, due.id, &why, now).await?,
         }
     }
     Ok(within)
-}
-
-fn check(ctx: &Ctx, due: &DueSchedule, now: Timestamp) -> Result<(), String> {
-    if due.origin != Origin::Package {
-        return Ok(());
-    }
-    let quota = quota_of(ctx, due);
-    ctx.record_use.check(&due.package, quota, now)
 }
 
 async fn pause(tx: &mut Tx, id: ScheduleId, why: &str, now: Timestamp) -> Result {
@@ -69,8 +65,8 @@ pub(crate) fn count_proposed(
     decided: &[NewLaunch],
     now: Timestamp,
 ) {
-    let of_each: HashMap<ScheduleId, &DueSchedule> =
-        proposed(due).map(|due| (due.id, due)).collect();
+    let proposed = due.iter().filter(|due| due.origin == Origin::Package);
+    let of_each: HashMap<ScheduleId, &DueSchedule> = proposed.map(|due| (due.id, due)).collect();
     let decided = decided.iter().filter(|launch| launch.proposed);
     for due in decided.filter_map(|launch| of_each.get(&launch.schedule_id)) {
         let (package, quota) = (&due.package, quota_of(ctx, due));
@@ -79,10 +75,6 @@ pub(crate) fn count_proposed(
             .record_use
             .add(package, quota, PROPOSED_LAUNCH_BYTES, now);
     }
-}
-
-fn proposed(due: &[DueSchedule]) -> impl Iterator<Item = &DueSchedule> {
-    due.iter().filter(|due| due.origin == Origin::Package)
 }
 
 fn quota_of(ctx: &Ctx, due: &DueSchedule) -> u64 {

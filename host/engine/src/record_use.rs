@@ -4,9 +4,10 @@
 //! may together exceed a quota by what each has counted since: at most a 64th of the quota each.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::lock::lock;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::size_text;
 use campanile_store::package_record::DayUse;
@@ -49,7 +50,7 @@ impl RecordUse {
     /// # Errors
     /// A sentence when that exceeds `quota`, in bytes a day. Then nothing is counted.
     pub fn add(&self, package: &str, quota: u64, bytes: u64, now: Timestamp) -> Result<(), String> {
-        let mut of_each = self.lock();
+        let mut of_each = lock(&self.0);
         let used = of_package(&mut of_each, package, quota, now);
         let sum = used.recorded.saturating_add(used.pending);
         if sum.saturating_add(bytes) > quota {
@@ -67,7 +68,7 @@ impl RecordUse {
     /// # Errors
     /// The sentence of [`RecordUse::add`].
     pub fn check(&self, package: &str, quota: u64, now: Timestamp) -> Result<(), String> {
-        let mut of_each = self.lock();
+        let mut of_each = lock(&self.0);
         let used = of_package(&mut of_each, package, quota, now);
         match used.exceeded {
             Exceeded::No => Ok(()),
@@ -77,7 +78,7 @@ impl RecordUse {
 
     /// Return the counts to write now. They are pending until [`RecordUse::written`].
     pub fn due(&self, now: Timestamp) -> Vec<DayUse> {
-        let of_each = self.lock();
+        let of_each = lock(&self.0);
         let due = of_each.iter().filter(|(_, used)| {
             let is_old = |at| now.since(at) >= SYNC_INTERVAL;
             let is_large = used.pending >= used.quota / SYNC_PART;
@@ -98,7 +99,7 @@ impl RecordUse {
 
     /// Note that `written` is in the database, and the sums there.
     pub fn written(&self, written: &[DayUse], sums: &HashMap<String, i64>, now: Timestamp) {
-        let mut of_each = self.lock();
+        let mut of_each = lock(&self.0);
         for written in written {
             let Some(used) = of_each.get_mut(&written.package) else {
                 continue;
@@ -114,11 +115,6 @@ impl RecordUse {
                 used.exceeded = Exceeded::Reported;
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Used>> {
-        // A panic under the lock leaves at most one count wrong.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

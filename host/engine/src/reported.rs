@@ -1,9 +1,10 @@
 //! Which versions of packages this host has reported as pending, rejected or refused.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::lock::lock;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::Package;
 
@@ -22,28 +23,28 @@ pub(crate) struct ReportedVersions {
 
 impl ReportedVersions {
     pub(crate) fn contains(&self, package: &Package) -> bool {
-        self.lock().get(&package.name) == Some(&package.digest)
+        lock(&self.versions).get(&package.name) == Some(&package.digest)
     }
 
     pub(crate) fn insert(&self, package: &Package) {
-        self.lock()
-            .insert(package.name.clone(), package.digest.clone());
+        lock(&self.versions).insert(package.name.clone(), package.digest.clone());
     }
 
     /// Forget the report about a package whose file has changed.
     pub(crate) fn forget(&self, name: &str) {
-        self.lock().remove(name);
+        lock(&self.versions).remove(name);
     }
 
     /// Whether this host has reported that it does not run a version, for this reason.
     pub(crate) fn has_refusal(&self, name: &str, digest: &ArtifactDigest, why: &str) -> bool {
         let key = (name.to_owned(), digest.clone());
-        let refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
-        refusals.get(&key).is_some_and(|reported| reported == why)
+        lock(&self.refusals)
+            .get(&key)
+            .is_some_and(|reported| reported == why)
     }
 
     pub(crate) fn insert_refusal(&self, name: &str, digest: &ArtifactDigest, why: &str) {
-        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refusals = lock(&self.refusals);
         if refusals.len() >= REFUSALS_MAX {
             refusals.clear();
         }
@@ -58,9 +59,5 @@ impl ReportedVersions {
     /// Return whether unusable files must be reported again, and reset that.
     pub(crate) fn take_lost(&self) -> bool {
         self.is_lost.swap(false, Ordering::Relaxed)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, ArtifactDigest>> {
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

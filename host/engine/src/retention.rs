@@ -23,12 +23,12 @@ use std::time::{Duration, Instant};
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::{EngineError, Result};
-use crate::service::{Next, Service};
+use crate::service::{Next, Service, record_event};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_model::text::size_text;
-use campanile_store::events::{self, EventKind};
-use campanile_store::retention::{self, CalledLaunch, OldLaunch};
+use campanile_store::events::EventKind;
+use campanile_store::retention::{self, OldLaunch};
 use campanile_store::{DbError, Tx, hosts, schedules, size};
 pub use pass::Removed;
 use pass::{BEHIND, FIRST, INTERVAL, Pass, ScheduleCursor, Stage, interval, own_age};
@@ -48,28 +48,15 @@ const LATE: Duration = Duration::from_secs(1);
 const ERROR_PAUSE: Duration = Duration::from_secs(60);
 
 /// The service that removes rows beyond their ages.
+#[derive(Default)]
 pub(crate) struct Retention {
     /// None between two passes.
     pass: Option<Pass>,
-    /// How many launches the next transaction removes.
-    batch: usize,
-    /// How long the statements of the present step took, without the wait for SQLite's writer.
-    worked: Duration,
+    /// How often the launches of the next transaction are halved, from [`LAUNCHES_MAX`] on.
+    halvings: u32,
     /// Whether the record was larger than it may be at the last pass, and whether the log says that nothing helps.
     was_over_size: bool,
     is_stuck: bool,
-}
-
-impl Default for Retention {
-    fn default() -> Retention {
-        Retention {
-            pass: None,
-            batch: LAUNCHES_MAX,
-            worked: Duration::ZERO,
-            was_over_size: false,
-            is_stuck: false,
-        }
-    }
 }
 
 impl Service for Retention {
@@ -87,7 +74,7 @@ impl Service for Retention {
         let Some(mut pass) = self.begin_or_continue(ctx, now).await? else {
             return Ok(Next::After(INTERVAL));
         };
-        self.worked = Duration::ZERO;
+        pass.worked = Duration::ZERO;
         let stepped = self.step(ctx, &mut pass, now).await;
         if stepped.is_ok() && matches!(pass.stage, Stage::Done) {
             pass.report();
@@ -96,7 +83,7 @@ impl Service for Retention {
         let pass = self.pass.insert(pass);
         // After an error the same page is tried again.
         stepped?;
-        let pause = pass.pause(self.worked, is_late(ctx, now).await?);
+        let pause = pass.pause(is_late(ctx, now).await?);
         Ok(Next::After(pause))
     }
 
@@ -141,7 +128,7 @@ impl Retention {
         };
         drop(tx);
         self.note_size(ctx, excess.as_ref(), now).await?;
-        Ok(Some(Pass::new(excess.map_or(0, |excess| excess.launches))))
+        Ok(Some(Pass::new(excess.map_or(0, |(launches, _)| launches))))
     }
 
     /// Report once that the record is larger than it may be, and once that it is not any more.
@@ -150,20 +137,11 @@ impl Retention {
             return Ok(());
         }
         let detail = match excess {
-            Some(excess) => excess.text(),
+            Some((_, text)) => text.clone(),
             None => "the record is smaller than `retention.max_bytes` again".to_owned(),
         };
         tracing::warn!("{detail}");
-        let mut tx = ctx.db.write().await?;
-        events::record(
-            &mut tx,
-            now,
-            EventKind::RecordSizeChanged,
-            &ctx.name,
-            &detail,
-        )
-        .await?;
-        tx.commit().await?;
+        record_event(ctx, now, EventKind::RecordSizeChanged, &ctx.name, &detail).await?;
         self.was_over_size = excess.is_some();
         self.is_stuck = false;
         Ok(())
@@ -171,20 +149,14 @@ impl Retention {
 
     /// Do one page of the present stage, and set the next one.
     async fn step(&mut self, ctx: &Ctx, pass: &mut Pass, now: Timestamp) -> Result {
-        match &pass.stage {
-            Stage::Calls { after } => {
-                let after = *after;
-                self.remove_calls(ctx, pass, after, now).await
-            }
-            Stage::Launches { after } => {
-                let after = *after;
-                self.remove_launches(ctx, pass, after, now).await
-            }
+        match pass.stage {
+            Stage::Calls { after } => self.remove_calls(ctx, pass, after, now).await,
+            Stage::Launches { after } => self.remove_launches(ctx, pass, after, now).await,
             Stage::Schedules(_) => self.remove_by_schedule(ctx, pass, now).await,
             Stage::Rest => {
                 let begun = Instant::now();
                 let has_more = remove_rest(ctx, &mut pass.removed, now).await?;
-                self.worked += begun.elapsed();
+                pass.worked += begun.elapsed();
                 if !has_more {
                     pass.stage = Stage::Done;
                 }
@@ -211,25 +183,21 @@ impl Retention {
         let begun = Instant::now();
         let page = retention::called(&mut tx, after, LaunchId::first_at(before), PAGE).await?;
         drop(tx);
-        let is_old = |at: Option<Timestamp>| at.is_some_and(|at| at <= before);
-        let old = page.iter().filter(|launch| is_old(launch.finished_at));
+        let old = page.iter();
+        let old = old.filter(|launch| launch.finished_at.is_some_and(|at| at <= before));
         let old: Vec<LaunchId> = old.map(|launch| launch.id).collect();
-        self.count_read(pass, begun.elapsed(), page.len(), old.len());
-        let is_behind = |launch: &CalledLaunch| {
-            launch
-                .finished_at
-                .is_some_and(|at| at.plus(BEHIND) < before)
-        };
-        pass.is_behind = page.iter().any(is_behind);
+        pass.count_read(begun.elapsed(), page.len(), old.len());
+        let first_end = page.iter().filter_map(|launch| launch.finished_at).min();
+        pass.is_behind = first_end.is_some_and(|at| at.plus(BEHIND) < before);
         let mut left = old.as_slice();
         while !left.is_empty() {
-            let (batch, more) = left.split_at(self.batch.min(left.len()));
+            let (batch, more) = left.split_at(left.len().min(LAUNCHES_MAX >> self.halvings));
             let mut tx = ctx.db.write().await?;
             let begun = Instant::now();
             retention::remove_calls(&mut tx, batch).await?;
             self.adapt_batch(begun.elapsed());
             tx.commit().await?;
-            self.worked += begun.elapsed();
+            pass.worked += begun.elapsed();
             pass.removed.calls += batch.len();
             left = more;
         }
@@ -266,7 +234,7 @@ impl Retention {
         if pass.excess > 0 {
             old.truncate(pass.excess);
         }
-        self.count_read(pass, begun.elapsed(), page.len(), old.len());
+        pass.count_read(begun.elapsed(), page.len(), old.len());
         let removed = self.remove(ctx, pass, old, now).await?;
         let last = page.last().filter(|_| page.len() as i64 == PAGE);
         pass.stage = match last {
@@ -307,7 +275,7 @@ impl Retention {
                 false => {
                     let begun = Instant::now();
                     let next = next_schedules(ctx, cursor.after).await?;
-                    self.count_read(pass, begun.elapsed(), 1, 0);
+                    pass.count_read(begun.elapsed(), 1, 0);
                     Stage::Schedules(next)
                 }
             };
@@ -322,7 +290,7 @@ impl Retention {
         let page = retention::launches_of(&mut tx, schedule, slot, after, before, PAGE).await?;
         let old = pass.old(ctx, &mut tx, &page, now).await?;
         drop(tx);
-        self.count_read(pass, begun.elapsed(), page.len(), old.len());
+        pass.count_read(begun.elapsed(), page.len(), old.len());
         self.remove(ctx, pass, old, now).await?;
         if let Stage::Schedules(cursor) = &mut pass.stage {
             let last = page.last().filter(|_| page.len() as i64 == PAGE);
@@ -350,7 +318,7 @@ impl Retention {
         let ids: Vec<LaunchId> = old.iter().map(|launch| launch.id).collect();
         let (mut left, mut removed) = (ids.as_slice(), 0);
         while !left.is_empty() {
-            let (batch, more) = left.split_at(self.batch.min(left.len()));
+            let (batch, more) = left.split_at(left.len().min(LAUNCHES_MAX >> self.halvings));
             let mut tx = ctx.db.write().await?;
             let begun = Instant::now();
             // Another host has the lock for removal. This pass continues with its next page.
@@ -362,35 +330,24 @@ impl Retention {
             crash::point("before_retention_commit");
             tx.commit().await?;
             crash::point("after_retention_commit");
-            self.worked += begun.elapsed();
+            pass.worked += begun.elapsed();
             left = more;
         }
         pass.removed.launches += removed;
         Ok(removed)
     }
 
-    /// Count the time of a page of `rows`, of which some are removed.
-    fn count_read(&mut self, pass: &mut Pass, took: Duration, rows: usize, removed: usize) {
-        self.worked += took;
-        pass.count_read(took, rows, removed);
-    }
-
     /// Remove fewer launches in the next transaction after one that was long, and more after one that was short.
     fn adapt_batch(&mut self, took: Duration) {
-        self.batch = match took > TRANSACTION_MAX {
-            true => (self.batch / 2).max(1),
-            false => (self.batch * 2).min(LAUNCHES_MAX),
+        self.halvings = match took > TRANSACTION_MAX {
+            true => (self.halvings + 1).min(LAUNCHES_MAX.ilog2()),
+            false => self.halvings.saturating_sub(1),
         };
     }
 }
 
-/// By how much the record is too large.
-struct Excess {
-    used_bytes: u64,
-    max_bytes: u64,
-    /// About how many launches occupy the bytes beyond the maximum.
-    launches: usize,
-}
+/// About how many launches occupy the bytes beyond the maximum, and a sentence about that.
+type Excess = (usize, String);
 
 /// Return by how much the record is too large; none when it is not.
 async fn excess(tx: &mut Tx, max_bytes: u64) -> Result<Option<Excess>, DbError> {
@@ -401,20 +358,11 @@ async fn excess(tx: &mut Tx, max_bytes: u64) -> Result<Option<Excess>, DbError> 
     }
     let share = u128::from(launches) * u128::from(used_bytes - max_bytes) / u128::from(used_bytes);
     let launches = usize::try_from(share).unwrap_or(usize::MAX).max(1);
-    Ok(Some(Excess {
-        used_bytes,
-        max_bytes,
-        launches,
-    }))
-}
-
-impl Excess {
-    fn text(&self) -> String {
-        let [used, max] = [self.used_bytes, self.max_bytes].map(size_text);
-        format!(
-            "the record has {used}, more than the {max} of `retention.max_bytes`: the oldest launches are removed before their age"
-        )
-    }
+    let [used, max] = [used_bytes, max_bytes].map(size_text);
+    let text = format!(
+        "the record has {used}, more than the {max} of `retention.max_bytes`: the oldest launches are removed before their age"
+    );
+    Ok(Some((launches, text)))
 }
 
 /// Read the next page of the schedules whose policies set `retention`.

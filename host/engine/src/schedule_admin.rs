@@ -34,7 +34,7 @@ use campanile_store::{
 use add::{KnownPackages, check, refuse_nothing_ahead};
 pub use add::{add, add_all};
 pub use campanile_package::ScheduleDefinition;
-pub use diff::{Changed, Diff, Difference, diff, difference_lines, differences};
+pub use diff::{Changed, Diff, Difference, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
 use error::did_you_mean;
 pub(crate) use error::no_task;
@@ -43,7 +43,7 @@ use pause::drop_past_slots;
 pub(super) use pause::{OVERDUE, PAUSED, end_pauses, pause_text};
 pub use pause::{pause, resume};
 pub use reconcile::{Reconciled, Refusal};
-pub(super) use reconcile::{add_wanted, reconcile};
+pub(super) use reconcile::{compare, reconcile};
 
 /// The most names among which the nearest to an unknown one is looked for.
 const SIMILAR_MAX: i64 = 10_000;
@@ -371,17 +371,6 @@ pub async fn change<T>(db: &Db, change: impl AsyncFn(&mut Tx) -> Result<T>) -> R
         Ok(done)
     })
     .await
-}
-
-/// Refuse the name of a schedule that exists.
-async fn refuse_taken_name(tx: &mut Tx, name: &str) -> Result {
-    match schedules::find(tx, name).await? {
-        None => Ok(()),
-        Some(other) => Err(ScheduleError::Exists {
-            name: name.to_owned(),
-            origin: other.state.origin,
-        }),
-    }
 }
 
 /// Lock and return the schedule of that name.

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::schedule_admin::{self, Diff, Reconciled, Refusal, ScheduleDefinition, ScheduleError};
-use crate::service::{Next, Service};
+use crate::service::{Next, Service, record_event};
 use crate::watch::{Mode, Watch};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
@@ -71,28 +71,19 @@ impl Service for FollowedFile {
     const STEP: &'static str = "following the schedules file";
     const IS_INTERRUPTIBLE: bool = true;
 
-    fn first(_: &Ctx) -> Next {
-        Next::WhenWoken
-    }
-
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
-        follow_file(ctx, self, now).await?;
-        Ok(Next::WhenWoken)
-    }
-
-    /// Wait until the file should be looked at.
-    async fn woken(&mut self, _: &Ctx) {
-        match self.again_at {
-            None => self.watch.changed().await,
-            Some(again_at) => tokio::select! {
-                () = self.watch.changed() => {}
-                () = tokio::time::sleep_until(again_at) => {}
-            },
-        }
         if self.again_at.is_some_and(|at| at <= Instant::now()) {
             self.again_at = None;
             self.file.forget();
         }
+        follow_file(ctx, self, now).await?;
+        let pause = |at: Instant| Next::After(at.saturating_duration_since(Instant::now()));
+        Ok(self.again_at.map_or(Next::WhenWoken, pause))
+    }
+
+    /// Wait until the file should be looked at.
+    async fn woken(&mut self, _: &Ctx) {
+        self.watch.changed().await;
     }
 }
 
@@ -116,31 +107,22 @@ async fn follow_news(
     now: Timestamp,
 ) -> Result {
     let shown = followed.file.path().display().to_string();
-    let text = match news {
-        FileChange::Text(text) => text,
-        FileChange::Unusable(why) => return reject_file(ctx, &shown, &why, now).await,
-        FileChange::Missing if !has_file_schedules(ctx).await? => return Ok(()),
+    let read = match news {
+        FileChange::Text(text) => read_definitions(ctx, &shown, &text),
+        FileChange::Unusable(why) => Err(why),
         FileChange::Missing => {
+            if !schedules::is_any_of_file(&mut ctx.db.read().await?).await? {
+                return Ok(());
+            }
             let why =
                 "it is not there any more; put it back, or an empty one to remove its schedules";
-            return reject_file(ctx, &shown, why, now).await;
+            Err(why.to_owned())
         }
     };
-    let wanted = match schedule_reader::read_file(&shown, &text) {
-        Ok(wanted) => wanted,
-        Err(error) => {
-            let why = format!("line {}: {}", error.line, error.message);
-            return reject_file(ctx, &shown, &why, now).await;
-        }
+    let (wanted, digest) = match read {
+        Ok(read) => read,
+        Err(why) => return reject_file(ctx, &shown, &why, now).await,
     };
-    let check = |wanted: &ScheduleDefinition| {
-        let checked = check_group(&wanted.policies, &ctx.settings.groups);
-        checked.map_err(|why| format!("the schedule `{}`: {why}", wanted.name))
-    };
-    if let Err(why) = wanted.iter().try_for_each(check) {
-        return reject_file(ctx, &shown, &why, now).await;
-    }
-    let digest = ArtifactDigest::of(text.as_bytes());
     let before = followed.left.as_ref().filter(|left| left.digest == digest);
     // Two hosts collide when they apply the same file.
     let applied = campanile_store::retry(ScheduleError::is_collision, || async {
@@ -169,15 +151,27 @@ async fn follow_news(
     Ok(())
 }
 
-async fn has_file_schedules(ctx: &Ctx) -> Result<bool, DbError> {
-    schedules::is_any_of_file(&mut ctx.db.read().await?).await
+/// Return the definitions in the text of a file, and the digest of the text.
+///
+/// # Errors
+/// A sentence that says why the file is rejected.
+fn read_definitions(
+    ctx: &Ctx,
+    shown: &str,
+    text: &str,
+) -> Result<(Vec<ScheduleDefinition>, ArtifactDigest), String> {
+    let wanted = schedule_reader::read_file(shown, text);
+    let wanted = wanted.map_err(|error| format!("line {}: {}", error.line, error.message))?;
+    for ScheduleDefinition { name, policies, .. } in &wanted {
+        let checked = check_group(policies, &ctx.settings.groups);
+        checked.map_err(|why| format!("the schedule `{name}`: {why}"))?;
+    }
+    Ok((wanted, ArtifactDigest::of(text.as_bytes())))
 }
 
 /// Leave the schedules as they are, and record why.
 async fn reject_file(ctx: &Ctx, shown: &str, why: &str, now: Timestamp) -> Result {
-    let mut tx = ctx.db.write().await?;
-    events::record(&mut tx, now, EventKind::SchedulesFileRejected, shown, why).await?;
-    tx.commit().await?;
+    record_event(ctx, now, EventKind::SchedulesFileRejected, shown, why).await?;
     let (shown, why) = (printable_line(shown), printable_line(why));
     tracing::warn!("rejected {shown}, its schedules stay as they were: {why}");
     Ok(())
@@ -234,9 +228,7 @@ pub async fn rehearse(
 /// Lock the schedules that a schedules file with the definitions `wanted` can change. Return the changes.
 async fn lock_and_compare(tx: &mut Tx, wanted: &[ScheduleDefinition]) -> Result<Diff, DbError> {
     schedules::lock_defined_by_file(tx).await?;
-    let mut current = schedules::defined_by_file(tx).await?;
-    schedule_admin::add_wanted(tx, &mut current, wanted).await?;
+    let current = schedules::defined_by_file(tx).await?;
     let is_owned = |schedule: &Schedule| schedule.state.origin == Origin::File;
-    let diff = schedule_admin::diff(&current, wanted, Origin::File, is_owned);
-    Ok(diff)
+    schedule_admin::compare(tx, current, wanted, Origin::File, is_owned).await
 }

@@ -9,6 +9,7 @@ use crate::error::{EngineError, Result};
 use campanile_model::clock::Timestamp;
 use campanile_sandbox::StopSignal;
 use campanile_store::DbError;
+use campanile_store::events::{self, EventKind};
 
 /// The pause after a failed step before it is tried again.
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(500);
@@ -123,6 +124,19 @@ where
             }
         }
     }
+}
+
+/// Record one event in a transaction of its own.
+pub(crate) async fn record_event(
+    ctx: &Ctx,
+    now: Timestamp,
+    kind: EventKind,
+    subject: &str,
+    detail: &str,
+) -> Result {
+    let mut tx = ctx.db.write().await?;
+    events::record(&mut tx, now, kind, subject, detail).await?;
+    Ok(tx.commit().await?)
 }
 
 /// Give up on a database that does not answer within `limit`.

@@ -1,12 +1,13 @@
 //! The revisions of schedules, each parsed once.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use serde_json::{Map, Value};
 
 use crate::definition::{parse, policies};
 use crate::error::{EngineError, Result};
+use crate::lock::lock;
 use crate::user_context::UserContext;
 use campanile_model::ids::ScheduleId;
 use campanile_package::Package;
@@ -207,11 +208,6 @@ fn cautious() -> Policies {
         delivery: Delivery::AtMostOnce,
         ..Policies::default()
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under the locks panics.
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::error::{EngineError, Result};
 use crate::next_slots::correct_all;
 use crate::recover::{forget_packages, hand_back};
 use crate::schedule_admin;
+use crate::service::record_event;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchKind, RunId};
 use campanile_schedule::rule::{Rule, tzdata_version};
@@ -85,9 +86,7 @@ pub(crate) async fn follow_tzdata(ctx: &Ctx, now: Timestamp) -> Result {
     let moved = correct_all(ctx, now).await?;
     let detail = format!("from {before} to {current}: {moved} next slots moved");
     tracing::info!("the time zone database changed {detail}");
-    let mut tx = ctx.db.write().await?;
-    events::record(&mut tx, now, EventKind::TzdataChanged, &ctx.name, &detail).await?;
-    Ok(tx.commit().await?)
+    record_event(ctx, now, EventKind::TzdataChanged, &ctx.name, &detail).await
 }
 
 /// Launch the schedules whose rule is `@reboot`, once in this incarnation. The folder must be recorded before.
@@ -152,10 +151,8 @@ pub(crate) async fn forget_ended_hosts(ctx: &Ctx, now: Timestamp) -> Result {
 /// End this incarnation in order. Runs `left` without an end are handed back, for another host to recover.
 pub(crate) async fn stop(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Result {
     let handed_back = hand_back(ctx, left, now).await?;
-    let mut tx = ctx.db.write().await?;
     let detail = format!("handed back {handed_back} runs");
-    events::record(&mut tx, now, EventKind::HostStopped, &ctx.name, &detail).await?;
-    tx.commit().await?;
+    record_event(ctx, now, EventKind::HostStopped, &ctx.name, &detail).await?;
     tracing::info!(host = %ctx.name, handed_back, "stopped");
     Ok(())
 }

@@ -1,11 +1,12 @@
 //! Failed steps in the log: an outage of an hour that stops every service is one line, not thousands.
 
 use std::collections::HashSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::EngineError;
+use crate::lock::lock;
 
 /// How long after an outage a passing error still counts as part of it: a step that began during it may fail late.
 const AFTERMATH: Duration = Duration::from_secs(2);
@@ -37,7 +38,7 @@ impl Trouble {
         if matches!(error, EngineError::Db(error) if error.is_disk_full()) {
             self.disk_full.store(true, Ordering::Relaxed);
         }
-        let mut outages = self.lock();
+        let mut outages = lock(&self.outages);
         let is_aftermath = outages.over_at.is_some_and(|at| at.elapsed() < AFTERMATH);
         if error.is_transient() && (outages.since.is_some() || is_aftermath) {
             tracing::debug!("{step}: {error}");
@@ -61,13 +62,9 @@ impl Trouble {
         self.disk_full.swap(false, Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Outages> {
-        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Log the end of the outage, if there was one.
     pub(crate) fn end(&self) {
-        let mut outages = self.lock();
+        let mut outages = lock(&self.outages);
         if let Some(since) = outages.since.take() {
             outages.over_at = Some(Instant::now());
             outages.logged.clear();

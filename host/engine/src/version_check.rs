@@ -8,9 +8,10 @@ use tokio::task::spawn_blocking;
 use crate::approval::approve_command;
 use crate::ctx::Ctx;
 use crate::error::Result;
+use crate::service::record_event;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::{Approval, Package, Policy};
-use campanile_store::events::{self, EventKind};
+use campanile_store::events::EventKind;
 use campanile_store::package_versions::{self, VersionDecision};
 use campanile_store::packages;
 
@@ -87,9 +88,7 @@ pub(crate) async fn report(
     if ctx.reported.has_refusal(name, digest, why) {
         return Ok(());
     }
-    let mut tx = ctx.db.write().await?;
-    events::record(&mut tx, ctx.clock.now(), kind, name, why).await?;
-    tx.commit().await?;
+    record_event(ctx, ctx.clock.now(), kind, name, why).await?;
     ctx.reported.insert_refusal(name, digest, why);
     tracing::warn!(package = name, "{why}");
     Ok(())

@@ -1,9 +1,10 @@
 //! The versions of packages that runs of this host call, each prepared once.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::ctx::Ctx;
+use crate::lock::lock;
 use crate::schedule_admin::no_task;
 use crate::service::retry_while_tracked;
 use crate::version_check::{self, StoredCode};
@@ -76,7 +77,7 @@ impl Versions {
         only: Option<&str>,
     ) -> Result<Arc<Version>, CannotBegin> {
         let key = (package.name.clone(), only.map(str::to_owned));
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.current);
         if let Some(version) = current.get(&key)
             && Arc::ptr_eq(&version.package, package)
         {
@@ -98,10 +99,9 @@ impl Versions {
         digest: &ArtifactDigest,
         only: Option<&str>,
     ) -> Result<Arc<Version>, CannotBegin> {
-        let lock = || self.older.lock().unwrap_or_else(PoisonError::into_inner);
         let name = &package.name;
         let key = (name.clone(), digest.clone());
-        let known = lock().get(&key).cloned();
+        let known = lock(&self.older).get(&key).cloned();
         if let Some(known) = known {
             return version(known, digest, package, only);
         }
@@ -120,7 +120,7 @@ impl Versions {
         };
         let loaded = campanile_package::load(loader, name, bytes, Attempt::First).await;
         let loaded = loaded.map_err(CannotBegin::refused)?;
-        let mut older = lock();
+        let mut older = lock(&self.older);
         if older.len() >= OLDER_MAX {
             older.clear();
         }

@@ -38,6 +38,7 @@ words! {
 /// A watched folder. All its instants are on the monotonic clock.
 pub struct Watch {
     folder: PathBuf,
+    /// How changes are noticed at present: [`Mode::Poll`] where `Auto` got no events.
     mode: Mode,
     rescan: Duration,
     hints: Arc<Notify>,
@@ -83,11 +84,6 @@ impl Watch {
             watch.arm();
         }
         watch
-    }
-
-    /// Return how changes are noticed at present: [`Mode::Poll`] where `Auto` got no events.
-    pub fn mode(&self) -> Mode {
-        self.mode
     }
 
     /// Wait until the folder should be looked at. May be dropped and called again without losing a hint.
@@ -201,7 +197,7 @@ mod tests {
     async fn a_write_wakes_and_reading_does_not() {
         let root = tempfile::tempdir().unwrap();
         let mut watch = Watch::start(root.path(), Mode::Auto, HOUR);
-        assert_eq!(watch.mode(), Mode::Auto);
+        assert_eq!(watch.mode, Mode::Auto);
         assert!(!wakes_within(&mut watch, 500).await);
         let file = root.path().join("a.wasm");
         fs::write(&file, "x").unwrap();

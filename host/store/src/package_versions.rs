@@ -33,10 +33,9 @@ pub struct Version {
     pub signature: Option<String>,
 }
 
-/// A person's decision to record.
+/// Who decides something, and why.
 #[derive(Debug, Clone, Copy)]
-pub struct VersionReview<'a> {
-    pub decision: VersionDecision,
+pub struct Attribution<'a> {
     pub by: &'a str,
     pub note: Option<&'a str>,
 }
@@ -50,20 +49,21 @@ macro_rules! set_decision {
 
 statements! {
     /// Record a decision about one version, in place of an earlier one.
-    pub async fn decide(package: &str, digest: &ArtifactDigest, review: VersionReview<'_>, now: Timestamp) -> () = run
+    pub async fn decide(package: &str, digest: &ArtifactDigest, decision: VersionDecision, attribution: Attribution<'_>, now: Timestamp) -> () = run
         concat!(set_decision!(), "digest = $2")
-        => [package, digest, review.decision, now, storable(review.by), review.note.map(storable)];
+        => [package, digest, decision, now, storable(attribution.by), attribution.note.map(storable)];
 
-    /// Record `review` for the active version, the pending one, and those activated after `digest`; not for `digest`.
+    /// Record that a person rolled back from the active version, the pending one, and those activated after `digest`; not
+    /// from `digest`.
     ///
     /// A host whose folder still holds one of them must not activate it when it comes back. A rejected version stays
     /// rejected.
-    pub async fn block_newer(package: &str, digest: &ArtifactDigest, review: VersionReview<'_>, now: Timestamp) -> () = run
+    pub async fn block_newer(package: &str, digest: &ArtifactDigest, attribution: Attribution<'_>, now: Timestamp) -> () = run
         concat!(set_decision!(), "digest <> $2 AND (decision IS NULL OR decision = 'approved')
           AND (activated_at > (SELECT v.activated_at FROM package_version v WHERE v.package = $1 AND v.digest = $2)
             OR digest IN (SELECT p.pending_digest FROM package p WHERE p.name = $1)
             OR digest IN (SELECT p.digest FROM package p WHERE p.name = $1))")
-        => [package, digest, review.decision, now, storable(review.by), review.note.map(storable)];
+        => [package, digest, VersionDecision::RolledBack, now, storable(attribution.by), attribution.note.map(storable)];
 
     /// Return what a person decided about a version; none when there is no decision or no such version.
     pub async fn decision(package: &str, digest: &ArtifactDigest) -> Option<VersionDecision> = value

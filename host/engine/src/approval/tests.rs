@@ -99,7 +99,7 @@ fn an_ungranted_request_makes_a_version_pending_unless_the_active_one_has_it() {
         None,
         &new(&["TOKEN", "OTHER"], &[]),
     ) {
-        VersionAdmission::Pending(PendingReason::Requests(beyond)) => {
+        VersionAdmission::PendingRequests(beyond) => {
             assert_eq!(list_requests(&beyond), "env OTHER")
         }
         other => panic!("{other:?}"),
@@ -307,7 +307,7 @@ fn the_policy_decides_which_versions_wait() {
     let never = row(None, &json!({}));
     let modest = file("new", &json!({}), &[]);
     let greedy = file("new", &requests_env(&["TOKEN"]), &[]);
-    let waits = VersionAdmission::Pending(PendingReason::Policy);
+    let waits = VersionAdmission::PendingPolicy;
     for new in [&modest, &greedy] {
         for before in [None, Some(&never), Some(&old)] {
             assert_eq!(admission(Approval::Always, before, None, new), waits);

@@ -18,8 +18,7 @@ pub(super) struct SimulatedLaunch {
     pub row: Option<usize>,
     /// When it was decided, or left the queue: recovery counts its age from this.
     pub opened_at: Timestamp,
-    /// How many ends of it were foreseen; only the last one counts.
-    pub ends: u32,
+    /// The end that was foreseen last, while it runs.
     pub ends_at: Timestamp,
     pub has_started: bool,
 }
@@ -73,7 +72,6 @@ impl LaunchTable {
             schedule,
             row,
             opened_at: launch.decided_at,
-            ends: 0,
             ends_at: launch.decided_at,
             has_started: false,
             launch,

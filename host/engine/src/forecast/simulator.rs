@@ -28,8 +28,8 @@ const HOST: HostId = HostId(Uuid::nil());
 /// Something to do at a moment. An event that no longer applies is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// The end of a launch, if it is still the foreseen one.
-    End(LaunchId, u32),
+    /// The end of a launch, if it still runs and is to end then.
+    End(LaunchId),
     /// A task of a launch is to be called again.
     Retry(LaunchId),
     /// A schedule may have a slot.
@@ -163,7 +163,7 @@ impl Simulator<'_> {
         {
             self.events.pop();
             match event {
-                Event::End(id, end) => self.end_run(id, end),
+                Event::End(id) => self.end_run(id, at),
                 Event::Retry(id) => self.make_claimable(id),
                 Event::Slot(schedule) => _ = slots.insert(schedule),
                 Event::Queue(schedule) => _ = queues.insert(schedule),
@@ -351,17 +351,16 @@ impl Simulator<'_> {
     /// Foresee the end of a launch, instead of an end that was foreseen before.
     fn end_at(&mut self, id: LaunchId, ends_at: Timestamp) {
         if let Some(launch) = self.launches.unfinished.get_mut(&id) {
-            launch.ends += 1;
             launch.ends_at = ends_at;
-            let end = Event::End(id, launch.ends);
-            self.at(ends_at, end);
+            self.at(ends_at, Event::End(id));
         }
     }
 
-    /// End a run, unless another end was foreseen since.
-    fn end_run(&mut self, id: LaunchId, end: u32) {
+    /// End a run at `at`, unless another end was foreseen since, or it was recovered.
+    fn end_run(&mut self, id: LaunchId, at: Timestamp) {
         let launch = self.launches.unfinished.get(&id);
-        let foreseen = launch.filter(|launch| launch.ends == end);
+        let launch = launch.filter(|launch| launch.launch.status == LaunchStatus::Running);
+        let foreseen = launch.filter(|launch| launch.ends_at == at);
         match foreseen.map(|launch| launch.launch.cancel_deadline) {
             None => {}
             Some(Some(_)) => self.end(id, LaunchStatus::Cancelled, Some(REASON)),
@@ -459,10 +458,9 @@ impl Simulator<'_> {
 
     /// Recover an orphaned launch, as the host that returns first does.
     fn recover(&mut self, id: LaunchId) {
-        let Some(simulated) = self.launches.unfinished.get_mut(&id) else {
+        let Some(simulated) = self.launches.unfinished.get(&id) else {
             return;
         };
-        simulated.ends += 1;
         let schedule = &self.schedules[simulated.schedule];
         let launch = &simulated.launch;
         let orphaned = OrphanedLaunch {

@@ -9,15 +9,6 @@ use campanile_model::ids::{BackfillId, LaunchId};
 use campanile_store::LaunchStatus;
 use campanile_store::retention::{NewestSlots, OldLaunch};
 
-/// The launches that others need, whatever their age.
-#[derive(Debug, Default)]
-pub(super) struct Needed {
-    /// Unfinished launches refer to them.
-    pub displacing: HashSet<LaunchId>,
-    /// The running backfills.
-    pub backfills: HashSet<BackfillId>,
-}
-
 /// The age and the kept launches of one schedule.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ScheduleRule {
@@ -31,7 +22,10 @@ pub(super) struct ScheduleRule {
 pub(super) struct Rules<'a> {
     pub limits: &'a RetentionLimits,
     pub now: Timestamp,
-    pub needed: Needed,
+    /// Unfinished launches refer to these launches, so they stay whatever their age.
+    pub displacing: HashSet<LaunchId>,
+    /// The running backfills. Their launches stay too.
+    pub backfills: HashSet<BackfillId>,
     /// Whether the record is larger than it may be: then no age counts.
     pub over_size: bool,
 }
@@ -92,9 +86,8 @@ impl Rules<'_> {
     }
 
     fn needs(&self, launch: &OldLaunch) -> bool {
-        let backfills = &self.needed.backfills;
-        let is_filled = launch.backfill_id.is_some_and(|id| backfills.contains(&id));
-        is_filled || self.needed.displacing.contains(&launch.id)
+        let is_filled = |id| self.backfills.contains(&id);
+        launch.backfill_id.is_some_and(is_filled) || self.displacing.contains(&launch.id)
     }
 }
 
@@ -136,11 +129,12 @@ mod tests {
         }
     }
 
-    fn rules(needed: Needed, over_size: bool) -> Rules<'static> {
+    fn rules(over_size: bool) -> Rules<'static> {
         Rules {
             limits: &LIMITS,
             now: day(100),
-            needed,
+            displacing: HashSet::new(),
+            backfills: HashSet::new(),
             over_size,
         }
     }
@@ -160,7 +154,7 @@ mod tests {
     #[test]
     fn each_status_has_its_age() {
         use LaunchStatus::*;
-        let rules = rules(Needed::default(), false);
+        let rules = rules(false);
         let schedule = newest(100, 100, 100);
         for (status, removed_at) in [
             (Succeeded, Some(99)),
@@ -186,7 +180,7 @@ mod tests {
     fn the_newest_launches_of_a_schedule_stay() {
         use LaunchKind::{Backfill, Manual, Schedule};
         use LaunchStatus::{Skipped, Succeeded};
-        let rules = rules(Needed::default(), true);
+        let rules = rules(true);
         let schedule = newest(50, 30, 40);
         for (days, kind, status, is_removed) in [
             (50, Manual, Succeeded, false),
@@ -218,7 +212,7 @@ mod tests {
     fn the_age_of_the_schedule_counts_for_every_outcome() {
         use LaunchKind::Schedule;
         use LaunchStatus::{Failed, Running, Skipped, Succeeded};
-        let rules = rules(Needed::default(), false);
+        let rules = rules(false);
         let own = |days| ScheduleRule {
             own_age: Some(DAY * days),
             ..newest(100, 100, 100)
@@ -247,15 +241,13 @@ mod tests {
             backfill_id: Some(backfill),
             ..launch.clone()
         };
-        let none = rules(Needed::default(), true);
+        let none = rules(true);
         assert!(none.is_candidate(&launch) && none.is_candidate(&filled));
-        let needed = rules(
-            Needed {
-                displacing: [launch.id].into(),
-                backfills: [backfill].into(),
-            },
-            true,
-        );
+        let needed = Rules {
+            displacing: [launch.id].into(),
+            backfills: [backfill].into(),
+            ..rules(true)
+        };
         assert!(!needed.is_candidate(&launch) && !needed.is_candidate(&filled));
         let young = OldLaunch {
             status: LaunchStatus::Running,

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::decision::{Needed, Rules, ScheduleRule};
+use super::decision::{Rules, ScheduleRule};
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::settings::RetentionLimits;
@@ -57,6 +57,8 @@ pub(super) struct Pass {
     pub(super) is_over_size: bool,
     /// The schedules that were looked up.
     pub(super) schedules: HashMap<ScheduleId, ScheduleRule>,
+    /// How long the statements of the present step took, without the wait for SQLite's writer.
+    pub(super) worked: Duration,
     /// The time in which the pass read rows that stay.
     pub(super) read: Duration,
     pub(super) is_behind: bool,
@@ -101,6 +103,7 @@ impl Pass {
             excess,
             is_over_size: excess > 0,
             schedules: HashMap::new(),
+            worked: Duration::ZERO,
             read: Duration::ZERO,
             is_behind: false,
             removed: Removed::default(),
@@ -116,15 +119,12 @@ impl Pass {
         now: Timestamp,
     ) -> Result<Vec<OldLaunch>> {
         let limits = &ctx.settings.retention;
-        let needed = Needed {
-            displacing: HashSet::from_iter(retention::displacing(tx).await?),
-            backfills: HashSet::from_iter(retention::running_backfills(tx).await?),
-        };
         let over_size = self.excess > 0;
         let rules = Rules {
             limits,
             now,
-            needed,
+            displacing: HashSet::from_iter(retention::displacing(tx).await?),
+            backfills: HashSet::from_iter(retention::running_backfills(tx).await?),
             over_size,
         };
         let by_schedule = matches!(self.stage, Stage::Schedules(_));
@@ -171,12 +171,14 @@ impl Pass {
 
     /// Count the time of a page of `rows`, by the share of the rows that stay.
     pub(super) fn count_read(&mut self, took: Duration, rows: usize, removed: usize) {
+        self.worked += took;
         let stayed = rows.saturating_sub(removed) as f64 / rows.max(1) as f64;
         self.read += took.mul_f64(stayed);
     }
 
-    /// Return how long to wait after a step that took `worked`.
-    pub(super) fn pause(&self, worked: Duration, is_late: bool) -> Duration {
+    /// Return how long to wait after a step.
+    pub(super) fn pause(&self, is_late: bool) -> Duration {
+        let worked = self.worked;
         match (is_late, self.is_behind) {
             (true, false) => (worked * PAUSE_LATE).max(PAUSE_LATE_MIN),
             (false, true) => worked * PAUSE_BEHIND,
@@ -256,11 +258,13 @@ mod tests {
         ] {
             let mut pass = Pass::new(0);
             pass.is_behind = is_behind;
-            let pause = pass.pause(worked, is_late);
+            pass.worked = worked;
+            let pause = pass.pause(is_late);
             assert_eq!(pause, Duration::from_millis(pause_ms));
         }
-        let little = Duration::from_micros(1);
-        assert_eq!(Pass::new(0).pause(little, true), PAUSE_LATE_MIN);
+        let mut pass = Pass::new(0);
+        pass.worked = Duration::from_micros(1);
+        assert_eq!(pass.pause(true), PAUSE_LATE_MIN);
     }
 
     #[test]

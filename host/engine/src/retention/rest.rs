@@ -18,7 +18,9 @@ const CLOCK_MARGIN: Duration = Duration::from_secs(3_600);
 pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp) -> Result<bool> {
     let limits = &ctx.settings.retention;
     if let Some(age) = limits.events {
-        let events = remove_events(ctx, now.minus(age)).await?;
+        let mut tx = ctx.db.write().await?;
+        let events = retention::remove_events(&mut tx, now.minus(age), BATCH).await?;
+        tx.commit().await?;
         removed.events += events;
         if events >= BATCH.unsigned_abs() {
             return Ok(true);
@@ -39,19 +41,9 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
     Ok(false)
 }
 
-/// Remove a batch of events. Return how many.
-async fn remove_events(ctx: &Ctx, before: Timestamp) -> Result<u64> {
-    let mut tx = ctx.db.write().await?;
-    let removed = retention::remove_events(&mut tx, before, BATCH).await?;
-    tx.commit().await?;
-    Ok(removed)
-}
-
 /// Remove the bytes of artifacts that nothing has needed since `since`. Each transaction removes one: it may be large.
 async fn remove_artifacts(ctx: &Ctx, since: Timestamp, now: Timestamp) -> Result<usize> {
-    let mut tx = ctx.db.read().await?;
-    let unused = retention::unused_artifacts(&mut tx, since, BATCH).await?;
-    drop(tx);
+    let unused = retention::unused_artifacts(&mut ctx.db.read().await?, since, BATCH).await?;
     let mut removed = 0;
     for digest in unused {
         let mut tx = ctx.db.write().await?;
@@ -63,9 +55,7 @@ async fn remove_artifacts(ctx: &Ctx, since: Timestamp, now: Timestamp) -> Result
 
 async fn remove_hosts(ctx: &Ctx, before: Timestamp) -> Result<usize> {
     let until = LaunchId::first_at(before.plus(CLOCK_MARGIN));
-    let mut tx = ctx.db.read().await?;
-    let hosts = retention::unused_hosts(&mut tx, before, until, BATCH).await?;
-    drop(tx);
+    let hosts = retention::unused_hosts(&mut ctx.db.read().await?, before, until, BATCH).await?;
     if hosts.is_empty() {
         return Ok(0);
     }

@@ -72,10 +72,7 @@ async fn prepare(
 ) -> Result<NewSchedule> {
     let rule = check(tx, packages, wanted, id).await?;
     if let Some(holder) = holder {
-        return Err(ScheduleError::Exists {
-            name: wanted.name.clone(),
-            origin: holder,
-        });
+        return Err(ScheduleError::exists(&wanted.name, holder));
     }
     if origin == Origin::Operator {
         refuse_nothing_ahead(wanted, &rule, now)?;

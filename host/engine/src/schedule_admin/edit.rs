@@ -6,10 +6,7 @@ use serde_json::json;
 
 use super::diff::{difference_lines, differences};
 use super::error::origin_is;
-use super::{
-    Result, ScheduleDefinition, ScheduleError, lock, parse, refuse_taken_name, revise,
-    store_revision,
-};
+use super::{Result, ScheduleDefinition, ScheduleError, lock, parse, revise, store_revision};
 use crate::definition;
 use crate::plan::decidable;
 use campanile_model::clock::Timestamp;
@@ -62,7 +59,9 @@ pub async fn rename(tx: &mut Tx, old: &str, new: &str, now: Timestamp) -> Result
     if names::schedule_name_fault(new).is_some() {
         return Err(ScheduleError::Name(new.to_owned()));
     }
-    refuse_taken_name(tx, new).await?;
+    if let Some(other) = schedules::find(tx, new).await? {
+        return Err(ScheduleError::exists(new, other.state.origin));
+    }
     let state = &schedule.state;
     let definition = Revision {
         revision: state.revision + 1,

@@ -125,6 +125,11 @@ impl From<ScheduleError> for EngineError {
 }
 
 impl ScheduleError {
+    pub(super) fn exists(name: &str, origin: Origin) -> ScheduleError {
+        let name = name.to_owned();
+        ScheduleError::Exists { name, origin }
+    }
+
     pub(crate) fn unreadable(definition: &Revision, why: String) -> ScheduleError {
         let name = definition.name.clone();
         ScheduleError::Unreadable { name, why }

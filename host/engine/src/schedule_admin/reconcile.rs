@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::diff::diff;
 use super::{Diff, Result, ScheduleDefinition, ScheduleError, add_all, end, revise};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
@@ -28,12 +29,15 @@ pub struct Reconciled {
     pub different: BTreeSet<String>,
 }
 
-/// Lock the schedules that have a name in `wanted`, and add those that are not there yet to `current`.
-pub(crate) async fn add_wanted(
+/// Lock the schedules that have a name in `wanted`. Compare them, and the `current` ones of a file or a package, with the
+/// definitions `wanted`; see [`diff()`].
+pub(crate) async fn compare(
     tx: &mut Tx,
-    current: &mut Vec<Schedule>,
+    mut current: Vec<Schedule>,
     wanted: &[ScheduleDefinition],
-) -> Result<(), DbError> {
+    origin: Origin,
+    is_owned: impl Fn(&Schedule) -> bool,
+) -> Result<Diff, DbError> {
     let known = current.iter().map(|known| &*known.definition.name);
     let known: BTreeSet<&str> = known.collect();
     let names = wanted.iter().map(|wanted| &*wanted.name);
@@ -41,7 +45,7 @@ pub(crate) async fn add_wanted(
     schedules::lock_named(tx, &names).await?;
     let held = schedules::named(tx, &names).await?;
     current.extend(held);
-    Ok(())
+    Ok(diff(&current, wanted, origin, is_owned))
 }
 
 /// Make the changes in `diff` for a definer of `origin`.
@@ -58,8 +62,7 @@ pub(crate) async fn reconcile(
 ) -> Result<Reconciled> {
     let mut done = Reconciled::default();
     for (wanted, holder) in &diff.held {
-        let (name, origin) = (wanted.name.clone(), *holder);
-        done.note(wanted, Err(ScheduleError::Exists { name, origin }))?;
+        done.note(wanted, Err(ScheduleError::exists(&wanted.name, *holder)))?;
     }
     let added = add_all(tx, &diff.added, origin, now).await?;
     for (wanted, added) in diff.added.iter().zip(added) {

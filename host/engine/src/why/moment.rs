@@ -45,21 +45,15 @@ pub(super) fn without_decision(history: &ScheduleHistory, instant: Timestamp) ->
         Err(why) => return vec![unreadable(revision, why)],
     };
     let mut findings = Vec::new();
-    match readable.misfit(&readable.rule.check_slot(instant)) {
-        Some(misfit) => {
-            let at = Some(instant);
-            findings.push(Finding { at, ..misfit });
-            findings.extend(readable.neighbours(instant));
-            if readable.rule.delay_after_completion().is_some() {
-                findings.extend(readable.next_slot());
-            }
+    let (is_slot, about) = readable.about(instant);
+    findings.extend(about);
+    if !is_slot {
+        findings.extend(readable.neighbours(instant));
+        if readable.rule.delay_after_completion().is_some() {
+            findings.extend(readable.next_slot());
         }
-        None => {
-            findings.extend(slot(revision, instant, ""));
-            if instant > state.created_at {
-                findings.extend(readable.slot_without_decision(instant));
-            }
-        }
+    } else if instant > state.created_at {
+        findings.extend(readable.slot_without_decision(instant));
     }
     if instant <= state.created_at {
         let text = "the schedule was added then, and launches no slot before";
@@ -77,13 +71,7 @@ pub(super) fn of_removed_day(
     let revision = history.revision_at(instant);
     let mut findings = Vec::new();
     if let Ok(readable) = ReadableRevision::new(history, revision) {
-        match readable.misfit(&readable.rule.check_slot(instant)) {
-            Some(misfit) => {
-                let at = Some(instant);
-                findings.push(Finding { at, ..misfit });
-            }
-            None => findings.extend(slot(revision, instant, "")),
-        }
+        findings.extend(readable.about(instant).1);
     }
     let (launches, were) = match removed.launches {
         1 => ("1 launch of its slots".to_owned(), "was"),
@@ -172,6 +160,17 @@ impl<'a> ReadableRevision<'a> {
         findings.extend(self.misfit(check));
         findings.extend(self.neighbours(change));
         findings
+    }
+
+    /// Return whether a moment is a slot, and say which slot it is, or why it is none.
+    fn about(&self, instant: Timestamp) -> (bool, Vec<Finding>) {
+        match self.misfit(&self.rule.check_slot(instant)) {
+            None => (true, slot(self.revision, instant, "")),
+            Some(misfit) => {
+                let at = Some(instant);
+                (false, vec![Finding { at, ..misfit }])
+            }
+        }
     }
 
     /// Say why a moment is no slot; none when it is one.
