@@ -103,7 +103,7 @@ impl Caller {
         let inheritance = call.inheritance;
         let context = match on_json(bytes, move || inheritance.context(&facts)).await? {
             Ok(context) => context,
-            Err(conflict) => return without_call(Outcome::InvalidOutput, conflict.to_string()),
+            Err(conflict) => return without_call(Outcome::InvalidOutput, conflict),
         };
         let call = Call {
             context,

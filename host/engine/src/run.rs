@@ -295,7 +295,7 @@ impl Progress {
             self.flow.succeed(place, output, gives).map_err(|exceeded| {
                 // The call keeps nothing, so that a recovery comes to the same end.
                 (call.output, call.context) = (None, None);
-                (FailureKind::InvalidOutput, exceeded.to_string(), None)
+                (FailureKind::InvalidOutput, exceeded, None)
             })
         });
         let held = self.flow.held_bytes() as u64;

@@ -47,8 +47,7 @@ pub(crate) fn refusal(
             format!("no operator has approved it, and `policy.approval` is \"always\"; {approve}")
         }
         None | Some(VersionDecision::Approved) => {
-            let pin = package.sidecar.pin.as_deref();
-            policy.check_pin(name, pin, digest).err()?
+            policy.check_pin(name, &package.sidecar, digest).err()?
         }
     };
     Some(not_run(digest, &why))

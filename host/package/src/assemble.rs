@@ -54,22 +54,17 @@ pub async fn open<L: Loader>(
 ) -> Result<Package<L::Artifact>, OpenError> {
     let mut digest_read = None;
     let opened: Result<_, String> = async {
-        let about = |why: &str| format!("{}: {why}", path.display());
         let read = {
             let (path, rules) = (path.to_owned(), rules.clone());
             let sidecar = sidecar.map(Path::to_owned);
             off_thread(move || read_both(&path, sidecar.as_deref(), &rules)).await?
         };
-        let (bytes, sidecar) = read
-            .map_err(|why| about(&why))?
-            .ok_or_else(|| about("it changed while it was read: try again when it is written"))?;
+        let (bytes, sidecar) = read.map_err(|why| format!("{}: {why}", path.display()))?;
         let digest = ArtifactDigest::of(&bytes);
         digest_read = Some(digest.clone());
         let sidecar = usable(sidecar.as_ref())?;
         let name = name_of(path);
-        rules
-            .policy
-            .check_pin(&name, sidecar.pin.as_deref(), &digest)?;
+        rules.policy.check_pin(&name, &sidecar, &digest)?;
         // A person who asks for one file wants another attempt.
         let loaded = load(loader, &name, bytes, Attempt::Again).await?;
         sidecar.check_version(&loaded.1)?;
@@ -82,23 +77,19 @@ pub async fn open<L: Loader>(
     })
 }
 
-type BothFiles = (Vec<u8>, Option<SidecarFile>);
-
-/// Return the bytes of the file at `path`, and the sidecar; `None` when one of them changed meanwhile.
+/// Return the bytes of the file at `path`, and the sidecar.
 fn read_both(
     path: &Path,
     sidecar: Option<&Path>,
     rules: &HostRules,
-) -> Result<Option<BothFiles>, String> {
-    let Some(bytes) = read_package(path)? else {
-        return Ok(None);
-    };
-    let Some(sidecar) = sidecar else {
-        return Ok(Some((bytes, None)));
-    };
-    let state = files::inspect(sidecar).unwrap_or_else(|| Err("it does not exist".to_owned()));
-    let sidecar = SidecarFile::read(sidecar, &state, rules);
-    Ok(sidecar.map(|sidecar| (bytes, Some(sidecar))))
+) -> Result<(Vec<u8>, Option<SidecarFile>), String> {
+    let changed = "it changed while it was read: try again when it is written";
+    let bytes = read_package(path)?.ok_or(changed)?;
+    let sidecar = sidecar.map(|path| {
+        let state = files::inspect(path).unwrap_or_else(|| Err("it does not exist".to_owned()));
+        SidecarFile::read(path, &state, rules).ok_or(changed)
+    });
+    Ok((bytes, sidecar.transpose()?))
 }
 
 /// Return the bytes of the file at `path`; `None` when it is gone or changed while it was read.
@@ -141,13 +132,7 @@ impl SidecarFile {
 
 /// Return the content of the sidecar at `path`, where `state` was found; `None` when it has changed since.
 fn read_sidecar(path: &Path, state: &FileState) -> Result<Option<(Stamp, Vec<u8>)>, String> {
-    let stamp = state.clone()?;
-    if stamp.size_bytes > SIDECAR_BYTES_MAX {
-        return Err(format!(
-            "it is larger than {}",
-            size_text(SIDECAR_BYTES_MAX)
-        ));
-    }
+    let stamp = state.clone()?.of_at_most(SIDECAR_BYTES_MAX)?;
     Ok(files::read(path, stamp)?.map(|bytes| (stamp, bytes)))
 }
 
@@ -213,10 +198,9 @@ pub(super) fn assemble<A>(
     let name = name_of(&path);
     check_tasks(&name, &sidecar, &manifest)?;
     let schedules = sidecar.schedules.as_ref().unwrap_or(&manifest.schedules);
-    for spec in schedules {
-        let schedule = spec.name.as_deref().unwrap_or(&name);
-        check_group(&spec.policies, &rules.groups)
-            .map_err(|why| format!("the schedule `{schedule}`: {why}"))?;
+    for schedule in schedules {
+        check_group(&schedule.policies, &rules.groups)
+            .map_err(|why| format!("the schedule `{}`: {why}", schedule.name))?;
     }
     Ok(Package {
         name,

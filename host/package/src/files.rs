@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use campanile_model::text::size_text;
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, Stat, fstat, statat};
 use rustix::io::Errno;
 use tokio::task::spawn_blocking;
@@ -36,6 +37,14 @@ impl Stamp {
             inode: found.st_ino.into(),
             modified: (found.st_mtime.into(), found.st_mtime_nsec.into()),
             changed: (found.st_ctime.into(), found.st_ctime_nsec.into()),
+        }
+    }
+
+    /// Return the stamp of a file that has at most `bytes`; the error is a sentence.
+    pub(crate) fn of_at_most(self, bytes: u64) -> Result<Stamp, String> {
+        match self.size_bytes <= bytes {
+            true => Ok(self),
+            false => Err(format!("it is larger than {}", size_text(bytes))),
         }
     }
 }
@@ -127,12 +136,16 @@ pub fn read_text(path: &Path) -> Result<Option<String>, String> {
     let Some(state) = inspect(path) else {
         return Ok(None);
     };
-    let bytes = read(path, state?)?.ok_or("it changed while it was read; try again")?;
-    text(bytes).map(Some)
+    read_text_with(path, state?).map(Some)
+}
+
+/// Return the text of the file at `path`, which has `stamp`; the error is a sentence.
+pub(crate) fn read_text_with(path: &Path, stamp: Stamp) -> Result<String, String> {
+    text(read(path, stamp)?.ok_or("it changed while it was read; try again")?)
 }
 
 /// Return `bytes` as text; the error is a sentence.
-pub fn text(bytes: Vec<u8>) -> Result<String, String> {
+pub(crate) fn text(bytes: Vec<u8>) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text; save it as such".to_owned())
 }
 

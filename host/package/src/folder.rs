@@ -290,7 +290,6 @@ impl<L: Loader> PluginsFolder<L> {
         let before = std::mem::replace(&mut self.beyond, rejected.clone());
         let gone = before.map(|(name, _)| Change::Gone(name));
         let rejected = rejected.map(|(name, error)| Change::Rejected {
-            path: self.path.join(format!("{name}.wasm")),
             name,
             error,
             kept: None,
@@ -366,7 +365,6 @@ impl<L: Loader> PluginsFolder<L> {
                 if known.rejected.as_ref() != Some(&rejection) {
                     scan.found.push_back(Change::Rejected {
                         name: name.clone(),
-                        path: self.path.join(wasm_name),
                         error,
                         kept,
                     });

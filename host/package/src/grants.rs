@@ -44,7 +44,7 @@ pub struct GrantKind {
     /// its value, other lines are shown as they are. Empty for a kind whose grants are one list or one table.
     entry: &'static [&'static str],
     /// Read one `[[grants.KEY]]` entry or, if `entry` is empty, the key in the table `[grants]`.
-    read: fn(&mut Section<'_>, &SidecarSource<'_>, &mut Grants) -> Result<(), Error>,
+    read: fn(&mut Section<'_>, &mut GrantReader<'_>) -> Result<(), Error>,
     /// Return the texts that the database stores for each grant: its `parts`, then details that no request mentions, such
     /// as the host's path. Never the value of a secret.
     pub(super) record: fn(&Grants) -> Vec<Vec<String>>,
@@ -65,7 +65,7 @@ impl GrantKind {
         key: "",
         keys: &[],
         entry: &[],
-        read: |_, _, _| Ok(()),
+        read: |_, _| Ok(()),
         record: |_| Vec::new(),
         parts: &[],
         need: "",
@@ -130,7 +130,7 @@ impl GrantKind {
         let mut lines = format!("[[grants.{}]]", self.key);
         for line in self.entry {
             let mut parts = self.parts.iter().zip(parts);
-            lines += &match parts.find(|(part, _)| part.key() == *line) {
+            lines += &match parts.find(|(part, _)| part.as_str() == *line) {
                 Some((Part::Port, port)) => format!("\n{line} = {port}"),
                 Some((Part::Private, text)) if text.is_empty() => String::new(),
                 Some((Part::Private, _)) => format!("\n{line} = true"),
@@ -150,31 +150,33 @@ impl PartialEq for GrantKind {
 
 impl Eq for GrantKind {}
 
-/// Where a sidecar lies, its package, and the rules of this host.
-pub(super) struct SidecarSource<'s> {
+/// The grants of a sidecar as far as they are read, and what they are checked against.
+pub(super) struct GrantReader<'s> {
     /// The plugins folder.
     pub(super) folder: &'s Path,
     /// The package that the sidecar belongs to.
     pub(super) package: &'s str,
     pub(super) rules: &'s HostRules,
+    pub(super) grants: Grants,
 }
 
-/// Read the table `[grants]`.
-///
-/// # Errors
-/// The first mistake, also a directory or a variable that this host does not have.
-pub(super) fn read(mut section: Section<'_>, place: &SidecarSource<'_>) -> Result<Grants, Error> {
-    let mut grants = Grants::default();
-    for kind in KINDS {
-        if kind.entry.is_empty() {
-            (kind.read)(&mut section, place, &mut grants)?;
-            continue;
+impl GrantReader<'_> {
+    /// Read the table `[grants]`.
+    ///
+    /// # Errors
+    /// The first mistake, also a directory or a variable that this host does not have.
+    pub(super) fn read(mut self, mut section: Section<'_>) -> Result<Grants, Error> {
+        for kind in KINDS {
+            if kind.entry.is_empty() {
+                (kind.read)(&mut section, &mut self)?;
+                continue;
+            }
+            for mut entry in section.tables(kind.key)?.unwrap_or_default() {
+                (kind.read)(&mut entry, &mut self)?;
+                entry.finish()?;
+            }
         }
-        for mut entry in section.tables(kind.key)?.unwrap_or_default() {
-            (kind.read)(&mut entry, place, &mut grants)?;
-            entry.finish()?;
-        }
+        section.finish()?;
+        Ok(self.grants)
     }
-    section.finish()?;
-    Ok(grants)
 }

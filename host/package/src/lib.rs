@@ -45,4 +45,4 @@ pub use package::{Change, Package, Packages};
 pub use policy::{Approval, Policy};
 pub use quota::Quota;
 pub use sidecar::Sidecar;
-pub use spec::{ScheduleDefinition, ScheduleSpec};
+pub use spec::ScheduleDefinition;

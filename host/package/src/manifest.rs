@@ -2,6 +2,7 @@
 //!
 //! A manifest grants nothing, and the operator's sidecar overrides its proposals.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use semver::Version;
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use super::grant_record::RecordedGrants;
 use super::requests::{Request, Requested, evaluate_requests};
-use super::spec::ScheduleSpec;
+use super::spec::ScheduleDefinition;
 use campanile_model::text::nearest;
 use graph::TaskGraph;
 
@@ -38,7 +39,7 @@ pub struct Manifest {
     pub summary: Option<String>,
     /// At least one, in the order of the description.
     pub tasks: Vec<Task>,
-    pub schedules: Vec<ScheduleSpec>,
+    pub schedules: Vec<ScheduleDefinition>,
     /// What the package needs to be granted.
     pub requests: Vec<Requested>,
     /// One sentence for each key that this host does not know; a newer SDK may write them.
@@ -118,16 +119,13 @@ impl Manifest {
         let graph = TaskGraph::of(&self.tasks);
         let mut order = graph.order();
         if let Some(id) = only {
-            let mut is_needed = vec![false; self.tasks.len()];
-            is_needed[*graph.places.get(id)?] = true;
-            for &place in order.iter().rev() {
-                if is_needed[place] {
-                    graph.before[place]
-                        .iter()
-                        .for_each(|&before| is_needed[before] = true);
+            let mut needed = BTreeSet::from([*graph.places.get(id)?]);
+            for place in order.iter().rev() {
+                if needed.contains(place) {
+                    needed.extend(&graph.before[*place]);
                 }
             }
-            order.retain(|&place| is_needed[place]);
+            order.retain(|place| needed.contains(place));
         }
         Some(order.into_iter().map(|place| &self.tasks[place]).collect())
     }

@@ -80,7 +80,11 @@ impl OpenFolder {
                 self.real_path.display()
             ));
         }
-        if let Some(why) = now.foreign_writer() {
+        let folder = OwnPath {
+            kind: OwnPathKind::Plugins,
+            path: self.path.clone(),
+        };
+        if let Some(why) = folder.foreign_writer() {
             match self.foreign_writers {
                 ForeignWriters::Refuse => return Err(format!("was replaced, and {why}")),
                 ForeignWriters::Warn => tracing::warn!("{why}"),
@@ -131,14 +135,6 @@ impl OpenFolder {
         }
         let why = foreign?;
         Some(format!("other users of this machine can change it: {why}"))
-    }
-
-    fn foreign_writer(&self) -> Option<String> {
-        let folder = OwnPath {
-            kind: OwnPathKind::Plugins,
-            path: self.path.clone(),
-        };
-        folder.foreign_writer()
     }
 
     fn is_same(&self, other: &OpenFolder) -> io::Result<bool> {

@@ -9,7 +9,7 @@ use crate::context;
 use crate::grant_record::GrantRecord;
 use crate::manifest::{MAX_ATTEMPTS_DEFAULT, Manifest};
 use crate::sidecar::Sidecar;
-use crate::spec::{self, ScheduleDefinition};
+use crate::spec::ScheduleDefinition;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::printable_line;
 use campanile_sandbox::{Artifact, Limits, Resource};
@@ -65,9 +65,8 @@ impl<A> Package<A> {
     ///
     /// The sidecar's list, even an empty one, replaces the schedules that the package proposes.
     pub fn schedules(&self) -> Vec<ScheduleDefinition> {
-        let specs = self.sidecar.schedules.as_ref();
-        let specs = specs.unwrap_or(&self.manifest.schedules);
-        let mut schedules = spec::define_all(&self.name, specs);
+        let schedules = self.sidecar.schedules.as_ref();
+        let mut schedules = schedules.unwrap_or(&self.manifest.schedules).clone();
         for schedule in &mut schedules {
             schedule.context = context::merge(&self.sidecar.context, &schedule.context);
         }
@@ -99,7 +98,6 @@ pub enum Change<A = Artifact> {
     /// The file or its sidecar cannot be used. Reported once until either changes.
     Rejected {
         name: String,
-        path: PathBuf,
         error: String,
         /// The version that stays active, if there is one.
         kept: Option<ArtifactDigest>,
@@ -120,9 +118,7 @@ impl<A> fmt::Display for Change<A> {
             Change::Restored(active) => write!(f, "restored {active:?}"),
             Change::Removed(old) => write!(f, "removed {old:?}"),
             Change::Gone(name) => write!(f, "the file of {} is gone", printable_line(name)),
-            Change::Rejected {
-                name, error, kept, ..
-            } => {
+            Change::Rejected { name, error, kept } => {
                 write!(f, "rejected {}", printable_line(name))?;
                 if let Some(kept) = kept {
                     write!(f, ", keeping {}", kept.short())?;
@@ -262,7 +258,6 @@ mod tests {
     fn a_rejection_is_one_line_for_any_file_name() {
         let change = Change::<()>::Rejected {
             name: "n\nl".to_owned(),
-            path: PathBuf::new(),
             error: "a\nWARN forged".to_owned(),
             kept: None,
         };

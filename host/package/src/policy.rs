@@ -3,6 +3,7 @@
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::words;
 
+use crate::sidecar::Sidecar;
 use crate::signature::{self, PublicKey};
 
 words! {
@@ -30,17 +31,17 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Refuse a digest that is not `pin`, the one that the sidecar pins, if it pins one or must pin one.
+    /// Refuse a digest that is not the one that the sidecar of `name` pins, if it pins one or must pin one.
     ///
     /// # Errors
     /// A sentence that says what to do.
     pub fn check_pin(
         &self,
         name: &str,
-        pin: Option<&str>,
+        sidecar: &Sidecar,
         digest: &ArtifactDigest,
     ) -> Result<(), String> {
-        match pin {
+        match &sidecar.pin {
             Some(pin) if pin != digest.as_str() => Err(format!(
                 "its SHA-256 is {digest}, and {name}.toml pins {pin}: put the pinned file back, or change `sha256`"
             )),
@@ -66,25 +67,25 @@ impl Policy {
         if self.trusted_keys.is_empty() && !self.require_signature {
             return Ok(None);
         }
-        let why = match signature {
-            None if self.require_signature => format!(
+        let verified = match signature {
+            None if !self.require_signature => return Ok(None),
+            None => Err(format!(
                 "it has no signature, and `policy.require_signature` is true: sign it with `campanile package sign \
                  {name}.wasm`"
-            ),
-            None => return Ok(None),
-            Some(read) => match read.and_then(|text| {
+            )),
+            Some(read) => read.and_then(|text| {
                 signature::verify(bytes, &text, &self.trusted_keys)?;
                 Ok(text)
-            }) {
-                Ok(text) => return Ok(Some(text)),
-                Err(why) => why,
-            },
+            }),
         };
-        if self.require_signature {
-            return Err(why);
+        match verified {
+            Ok(text) => Ok(Some(text)),
+            Err(why) if self.require_signature => Err(why),
+            Err(why) => {
+                tracing::warn!(package = name, "the signature does not count: {why}");
+                Ok(None)
+            }
         }
-        tracing::warn!(package = name, "the signature does not count: {why}");
-        Ok(None)
     }
 }
 

@@ -22,12 +22,10 @@ pub type Groups = BTreeMap<String, u32>;
 /// # Errors
 /// A sentence that says what to do.
 pub fn check_group(policies: &Policies, groups: &Groups) -> Result<(), String> {
-    let Some(group) = policies.group.as_ref().map(ToString::to_string) else {
+    let group = policies.group.as_ref().map(ToString::to_string);
+    let Some(group) = group.filter(|group| !groups.contains_key(group)) else {
         return Ok(());
     };
-    if groups.contains_key(&group) {
-        return Ok(());
-    }
     let known: Vec<&str> = groups.keys().map(String::as_str).collect();
     let known = match known.is_empty() {
         true => String::new(),

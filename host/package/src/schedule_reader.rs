@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::context;
 use super::names::schedule_name_fault;
-use super::spec::{ScheduleDefinition, ScheduleSpec, TIMEZONE_DEFAULT, only_rule};
+use super::spec::{ScheduleDefinition, TIMEZONE_DEFAULT, name_all, only_rule};
 use crate::toml_reader::{Document, Error, Section};
 use campanile_schedule::policy::{NUMBER_MAX, Policies, Policy, ValueKind};
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
@@ -37,19 +37,24 @@ pub fn read_file(shown: &str, text: &str) -> Result<Vec<ScheduleDefinition>, Err
             "package",
             "the name of a file in the plugins folder without .wasm",
         )?;
-        Ok(read_checked(section, None)?.define(name, package))
+        read_checked(section, name, &package)
     });
     schedules.collect()
 }
 
-/// Read the `[[schedules]]` of a sidecar.
-pub(super) fn read_sidecar(sections: Vec<Section<'_>>) -> Result<Vec<ScheduleSpec>, Error> {
+/// Read the `[[schedules]]` of the sidecar of `package`.
+pub(super) fn read_sidecar(
+    sections: Vec<Section<'_>>,
+    package: &str,
+) -> Result<Vec<ScheduleDefinition>, Error> {
     let mut names = BTreeSet::new();
-    let specs = sections.into_iter().map(|mut section| {
+    let schedules = sections.into_iter().map(|mut section| {
         let name = read_name(&mut section, &mut names)?;
-        read_checked(section, name)
+        read_checked(section, name.unwrap_or_default(), package)
     });
-    specs.collect()
+    let mut schedules: Vec<ScheduleDefinition> = schedules.collect::<Result<_, _>>()?;
+    name_all(package, &mut schedules);
+    Ok(schedules)
 }
 
 /// Read the name of a schedule, if it has one; `names` holds those of the file so far.
@@ -71,10 +76,14 @@ pub(super) fn read_name(
 }
 
 /// Read the rest of an operator's schedule, and check that its rule and policies can be used.
-fn read_checked(mut section: Section<'_>, name: Option<String>) -> Result<ScheduleSpec, Error> {
-    let spec = read(&mut section, name)?;
-    let rule = check_rule(&section, &spec.rule)?;
-    spec.policies.check(&rule).map_err(|error| {
+fn read_checked(
+    mut section: Section<'_>,
+    name: String,
+    package: &str,
+) -> Result<ScheduleDefinition, Error> {
+    let schedule = read(&mut section, name, package)?;
+    let rule = check_rule(&section, &schedule.rule)?;
+    schedule.policies.check(&rule).map_err(|error| {
         let what = format_args!("is refused: {error}; {}", error.hint());
         match error.policy() {
             Some(policy) => section.error(policy.as_str(), what),
@@ -82,13 +91,18 @@ fn read_checked(mut section: Section<'_>, name: Option<String>) -> Result<Schedu
         }
     })?;
     section.finish()?;
-    Ok(spec)
+    Ok(schedule)
 }
 
 /// Read the rest of a schedule once its name is read. The rule is not parsed yet.
-pub(super) fn read(section: &mut Section<'_>, name: Option<String>) -> Result<ScheduleSpec, Error> {
-    Ok(ScheduleSpec {
+pub(super) fn read(
+    section: &mut Section<'_>,
+    name: String,
+    package: &str,
+) -> Result<ScheduleDefinition, Error> {
+    Ok(ScheduleDefinition {
         name,
+        package: package.to_owned(),
         task: section.text("task")?,
         rule: read_rule(section)?,
         policies: read_policies(section)?,

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::files::{self, FileState, off_thread};
 use super::schedule_reader::FILE_BYTES_MAX;
-use campanile_model::text::size_text;
 
 /// How long the file must stay unchanged before it is read. Half a file would end the schedules of the other half.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -50,16 +49,13 @@ impl SchedulesFile {
         if self.seen.as_ref() == Some(&seen) {
             return None;
         }
-        let news = match &seen {
+        let found = seen.clone();
+        let news = match found.map(|state| state?.of_at_most(FILE_BYTES_MAX)) {
             None => FileChange::Missing,
-            Some(Err(why)) => FileChange::Unusable(why.clone()),
-            Some(Ok(stamp)) if stamp.size_bytes > FILE_BYTES_MAX => {
-                let most = size_text(FILE_BYTES_MAX);
-                FileChange::Unusable(format!("it is larger than {most}"))
-            }
+            Some(Err(why)) => FileChange::Unusable(why),
             Some(Ok(stamp)) => {
                 tokio::time::sleep(SETTLE).await;
-                let (path, stamp) = (self.path.clone(), *stamp);
+                let path = self.path.clone();
                 let read = off_thread(move || files::read(&path, stamp)).await.ok()?;
                 let text = read.transpose()?.and_then(files::text);
                 text.map_or_else(FileChange::Unusable, FileChange::Text)

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use semver::Version;
 use serde_json::{Map, Value};
 
-use super::grants::{self, SidecarSource};
+use super::grants::GrantReader;
 use super::host_rules::HostRules;
 use super::limits::{LimitChanges, MAX_ATTEMPTS_MOST};
 use super::manifest::Manifest;
 use super::quota::QuotaChanges;
 use super::schedule_reader::{self, read_context};
-use super::spec::ScheduleSpec;
-use crate::toml_reader::{Document, Error};
+use super::spec::ScheduleDefinition;
+use crate::toml_reader::{Document, Error, Section};
 use campanile_sandbox::Grants;
 
 /// The largest sidecar that is read.
@@ -37,7 +37,7 @@ pub struct Sidecar {
     /// The attempts of every task; overrides the package's proposals.
     pub max_attempts: Option<u32>,
     /// Replaces the package's proposals; an empty list leaves the package without schedules.
-    pub schedules: Option<Vec<ScheduleSpec>>,
+    pub schedules: Option<Vec<ScheduleDefinition>>,
     pub grants: Arc<Grants>,
 }
 
@@ -52,44 +52,30 @@ impl Sidecar {
         let shown = path.display().to_string();
         let document = Document::parse(&shown, text)?;
         let mut top = document.section();
-        let pin = top.parsed("sha256", |pin| {
-            match pin.len() == 64 && pin.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-                true => Ok(pin.to_ascii_lowercase()),
-                false => Err("must be the 64 hexadecimal digits of a SHA-256".to_owned()),
-            }
-        })?;
-        let minimum_version = top.parsed("minimum_version", |version| {
-            Version::parse(version)
-                .map_err(|why| format!("must be a semantic version such as \"1.2.0\": {why}"))
-        })?;
-        let context = read_context(&mut top)?;
-        let limits = LimitChanges::read(top.table_or_empty("limits")?, rules.memory_bytes_most)?;
-        let quota = QuotaChanges::read(top.table_or_empty("quota")?)?;
-        let mut retry = top.table_or_empty("retry")?;
-        let max_attempts = retry.number("max_attempts", 1, MAX_ATTEMPTS_MOST)?;
-        retry.finish()?;
-        let schedules = top
-            .tables("schedules")?
-            .map(schedule_reader::read_sidecar)
-            .transpose()?;
-        let place = SidecarSource {
+        let grants = GrantReader {
             folder: path.parent().unwrap_or(Path::new("")),
             package: &path.file_stem().unwrap_or_default().to_string_lossy(),
             rules,
+            grants: Grants::default(),
         };
-        let grants = grants::read(top.table_or_empty("grants")?, &place)?;
-        top.finish()?;
-        Ok(Sidecar {
+        let sidecar = Sidecar {
             text: Some(text.to_owned()),
-            pin,
-            minimum_version,
-            context,
-            limits,
-            quota,
-            max_attempts,
-            schedules,
-            grants: Arc::new(grants),
-        })
+            pin: top.parsed("sha256", read_pin)?,
+            minimum_version: top.parsed("minimum_version", |version| {
+                Version::parse(version)
+                    .map_err(|why| format!("must be a semantic version such as \"1.2.0\": {why}"))
+            })?,
+            context: read_context(&mut top)?,
+            limits: LimitChanges::read(top.table_or_empty("limits")?, rules.memory_bytes_most)?,
+            quota: QuotaChanges::read(top.table_or_empty("quota")?)?,
+            max_attempts: read_max_attempts(top.table_or_empty("retry")?)?,
+            schedules: (top.tables("schedules")?)
+                .map(|sections| schedule_reader::read_sidecar(sections, grants.package))
+                .transpose()?,
+            grants: Arc::new(grants.read(top.table_or_empty("grants")?)?),
+        };
+        top.finish()?;
+        Ok(sidecar)
     }
 
     /// Refuse a package whose manifest has a lower version than the sidecar's least one, or none.
@@ -113,6 +99,20 @@ impl Sidecar {
             "{found}, and {name}.toml accepts none below {least}: put a newer file there, or change `minimum_version`"
         ))
     }
+}
+
+fn read_pin(pin: &str) -> Result<String, String> {
+    match pin.len() == 64 && pin.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(pin.to_ascii_lowercase()),
+        false => Err("must be the 64 hexadecimal digits of a SHA-256".to_owned()),
+    }
+}
+
+/// Read `[retry]`.
+fn read_max_attempts(mut section: Section<'_>) -> Result<Option<u32>, Error> {
+    let attempts = section.number("max_attempts", 1, MAX_ATTEMPTS_MOST)?;
+    section.finish()?;
+    Ok(attempts)
 }
 
 #[cfg(test)]

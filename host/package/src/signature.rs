@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use campanile_model::text::size_text;
 use minisign_verify::{Error, Signature};
 
 use crate::files;
@@ -56,10 +55,9 @@ impl PublicKey {
     /// # Errors
     /// A sentence that names the file.
     pub fn read_file(path: &Path) -> Result<PublicKey, String> {
-        let about = |why: String| format!("{} {why}", path.display());
         let text = read_small(path).map_err(|why| format!("{}: {why}", path.display()))?;
         let line = text.lines().nth(1).unwrap_or_default();
-        PublicKey::read(line).map_err(about)
+        PublicKey::read(line).map_err(|why| format!("{} {why}", path.display()))
     }
 
     /// Return the key in base64.
@@ -101,27 +99,21 @@ pub fn verify<'k>(
                 .to_owned(),
         );
     };
-    let mut known = trusted.iter().filter(|key| key.id == id).peekable();
-    if known.peek().is_none() {
-        return Err(format!(
-            "it is signed by the key {id}, which is not trusted: add that public key to `policy.trusted_keys`, or sign \
-             the file with a key that is there"
-        ));
-    }
-    let mut why = String::new();
-    for key in known {
-        match key.key.verify(bytes, &parsed, false) {
+    let mut why = format!(
+        "it is signed by the key {id}, which is not trusted: add that public key to `policy.trusted_keys`, or sign the \
+         file with a key that is there"
+    );
+    for key in trusted.iter().filter(|key| key.id == id) {
+        why = match key.key.verify(bytes, &parsed, false) {
             Ok(()) => return Ok(key),
             Err(Error::UnexpectedAlgorithm) => {
-                why = format!("its signature by the key {id} has an old form: sign the file again");
+                format!("its signature by the key {id} has an old form: sign the file again")
             }
-            Err(_) => {
-                why = format!(
-                    "its signature by the key {id} is of other bytes or was changed: put the signed file back, or sign \
-                     this one"
-                );
-            }
-        }
+            Err(_) => format!(
+                "its signature by the key {id} is of other bytes or was changed: put the signed file back, or sign this \
+                 one"
+            ),
+        };
     }
     Err(why)
 }
@@ -131,24 +123,10 @@ pub fn verify<'k>(
 /// # Errors
 /// A clause that says why there is no text.
 pub fn read_small(path: &Path) -> Result<String, String> {
-    let stamp = match files::inspect(path) {
-        Some(state) => state?,
-        None => return Err("it does not exist".to_owned()),
-    };
-    check_size(stamp)?;
-    let bytes = files::read(path, stamp)?.ok_or("it changed while it was read; try again")?;
-    files::text(bytes)
-}
-
-/// Refuse a file that is too large to be a signature or a key.
-fn check_size(stamp: files::Stamp) -> Result<(), String> {
-    match stamp.size_bytes <= SIGNATURE_BYTES_MAX {
-        true => Ok(()),
-        false => Err(format!(
-            "it is larger than {}, so it is no signature or key",
-            size_text(SIGNATURE_BYTES_MAX)
-        )),
-    }
+    let found = files::inspect(path).ok_or("it does not exist")??;
+    let stamp = found.of_at_most(SIGNATURE_BYTES_MAX);
+    let stamp = stamp.map_err(|why| format!("{why}, so it is no signature or key"))?;
+    files::read_text_with(path, stamp)
 }
 
 /// Return the id in a key or a signature in base64.

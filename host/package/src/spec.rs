@@ -1,25 +1,12 @@
 //! A schedule as a sidecar, a schedules file or a package defines it, before its rule is parsed.
 
 use std::collections::BTreeSet;
+use std::iter::once;
 
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};
-
-/// One schedule of an operator, or proposed by a package. The rule and the zone are still text.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ScheduleSpec {
-    /// `None` takes the package's name; see [`define_all`].
-    pub name: Option<String>,
-    /// One task with its dependencies; `None` is the whole package.
-    pub task: Option<String>,
-    #[serde(flatten)]
-    pub rule: RuleText,
-    pub policies: Policies,
-    pub context: Map<String, Value>,
-}
 
 /// The definition of a schedule. The rule and the zone are still text.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,20 +18,6 @@ pub struct ScheduleDefinition {
     pub rule: RuleText,
     pub policies: Policies,
     pub context: Map<String, Value>,
-}
-
-impl ScheduleSpec {
-    /// Return the definition of a schedule of `package` that is named `name`.
-    pub(super) fn define(self, name: String, package: String) -> ScheduleDefinition {
-        ScheduleDefinition {
-            name,
-            package,
-            task: self.task,
-            rule: self.rule,
-            policies: self.policies,
-            context: self.context,
-        }
-    }
 }
 
 /// The zone of a schedule that names none. The machine's zone is never used.
@@ -62,36 +35,28 @@ pub(super) fn only_rule(
     }
 }
 
-/// Return the definition of every schedule, under its own name or the package's, with a number if that is taken.
-pub fn define_all(package: &str, specs: &[ScheduleSpec]) -> Vec<ScheduleDefinition> {
-    let mut names: BTreeSet<String> = specs.iter().filter_map(|spec| spec.name.clone()).collect();
-    let mut number = 1;
-    let mut next_free = || loop {
-        let name = match number {
-            1 => package.to_owned(),
-            n => format!("{package}-{n}"),
-        };
-        number += 1;
-        if names.insert(name.clone()) {
-            return name;
-        }
-    };
-    specs
-        .iter()
-        .map(|spec| {
-            let name = spec.name.clone().unwrap_or_else(&mut next_free);
-            spec.clone().define(name, package.to_owned())
-        })
-        .collect()
+/// Name the schedules of `package` whose names are empty: like the package, with a number if that is taken.
+pub(super) fn name_all(package: &str, schedules: &mut [ScheduleDefinition]) {
+    let taken = schedules.iter().map(|schedule| schedule.name.clone());
+    let taken: BTreeSet<String> = taken.collect();
+    let numbered = (2..).map(|number| format!("{package}-{number}"));
+    let names = once(package.to_owned()).chain(numbered);
+    let free = names.filter(|name| !taken.contains(name));
+    let unnamed = schedules.iter_mut();
+    let unnamed = unnamed.filter(|schedule| schedule.name.is_empty());
+    for (schedule, name) in unnamed.zip(free) {
+        schedule.name = name;
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn spec(name: Option<&str>) -> ScheduleSpec {
-        ScheduleSpec {
-            name: name.map(str::to_owned),
+    fn named(name: &str) -> ScheduleDefinition {
+        ScheduleDefinition {
+            name: name.to_owned(),
+            package: "backup".to_owned(),
             task: None,
             rule: RuleText::new(RuleKind::Cron, "@hourly", TIMEZONE_DEFAULT),
             policies: Policies::default(),
@@ -101,11 +66,9 @@ mod tests {
 
     #[test]
     fn schedules_without_a_name_are_numbered_around_those_that_have_one() {
-        let specs = [spec(None), spec(Some("backup-2")), spec(None), spec(None)];
-        let names: Vec<String> = define_all("backup", &specs)
-            .into_iter()
-            .map(|schedule| schedule.name)
-            .collect();
+        let mut schedules = ["", "backup-2", "", ""].map(named);
+        name_all("backup", &mut schedules);
+        let names = schedules.map(|schedule| schedule.name);
         assert_eq!(names, ["backup", "backup-2", "backup-3", "backup-4"]);
     }
 

@@ -4,14 +4,14 @@
 //! A mistyped key that is ignored would be a limit that does not apply or a schedule that never fires.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Map, Number, Value};
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 use campanile_model::clock::Timestamp;
 use campanile_model::text::{duration_within, nearest, size_within};
@@ -36,12 +36,9 @@ pub struct Document<'t> {
     /// Empty for a JSON value, as is the text.
     file: &'t str,
     text: &'t str,
-    is_toml: bool,
     root: Cow<'t, Map<String, Value>>,
-    /// The byte offset of each value whose path has at most [`PATH_BYTES_MAX`], by its path.
-    places: BTreeMap<String, usize>,
-    /// The paths of TOML's own dates, which [`Document::root`] holds as text.
-    dates: BTreeSet<String>,
+    /// The same with the place of each value; `None` for a JSON value.
+    toml: Option<DeTable<'t>>,
 }
 
 impl<'t> Document<'t> {
@@ -53,10 +50,9 @@ impl<'t> Document<'t> {
         let mut document = Document {
             file,
             text,
-            is_toml: true,
             ..Document::default()
         };
-        let root = DeTable::parse(text).map_err(|error| {
+        let toml = DeTable::parse(text).map_err(|error| {
             let hint = match error.message() {
                 "duplicate key" => {
                     ", which this file also sets elsewhere, alone or within a table or list: write it there"
@@ -66,7 +62,9 @@ impl<'t> Document<'t> {
             let offset = error.span().map_or(0, |span| span.start);
             document.error_at(offset, format!("this is not TOML: {}{hint}", error.message()))
         })?;
-        document.root = Cow::Owned(document.convert_table("", root.get_ref())?);
+        let toml = toml.into_inner();
+        document.root = Cow::Owned(document.table_as_json(&toml, &String::new)?);
+        document.toml = Some(toml);
         Ok(document)
     }
 
@@ -85,54 +83,39 @@ impl<'t> Document<'t> {
 
     /// Return the top of the file.
     pub fn section(&self) -> Section<'_> {
-        self.section_at(String::new(), Some(&self.root))
-    }
-
-    fn section_at<'d>(
-        &'d self,
-        path: String,
-        table: Option<&'d Map<String, Value>>,
-    ) -> Section<'d> {
         Section {
             document: self,
-            path,
-            table,
+            path: String::new(),
+            offset: 0,
+            table: Some(&self.root),
+            toml: self.toml.as_ref(),
             known: Vec::new(),
         }
     }
 
-    fn convert_table(
-        &mut self,
-        path: &str,
+    /// Return `table` as JSON. `path` returns its path, for an error.
+    fn table_as_json(
+        &self,
         table: &DeTable<'_>,
+        path: &dyn Fn() -> String,
     ) -> Result<Map<String, Value>, Error> {
-        let mut map = Map::new();
-        for (key, value) in table {
-            let path = match path.len() + key.get_ref().len() > PATH_BYTES_MAX {
-                // Errors name the nearest table around it.
-                true => path.to_owned(),
-                false => child_path(path, key.get_ref()),
-            };
-            let offset = match value.get_ref() {
-                // A header `[a.b]` mentions `a`, too, but the header of `a` may stand elsewhere.
-                DeValue::Table(_) => value.span().start,
-                _ => key.span().start,
-            };
-            let converted = self.convert(&path, offset, value)?;
-            map.insert(key.get_ref().to_string(), converted);
-        }
-        Ok(map)
+        let entries = table.iter().map(|(key, value)| {
+            let path = || child_path(&path(), key.get_ref());
+            let json = self.as_json(value.get_ref(), offset_of(key, value), &path)?;
+            Ok((key.get_ref().to_string(), json))
+        });
+        entries.collect()
     }
 
-    fn convert(
-        &mut self,
-        path: &str,
+    /// Return `value`, which is at `offset`, as JSON.
+    fn as_json(
+        &self,
+        value: &DeValue<'_>,
         offset: usize,
-        value: &Spanned<DeValue<'_>>,
+        path: &dyn Fn() -> String,
     ) -> Result<Value, Error> {
-        self.places.entry(path.to_owned()).or_insert(offset);
-        let unfit = |what: String| self.error_at(offset, format!("`{path}` holds {what}"));
-        Ok(match value.get_ref() {
+        let unfit = |what: String| self.error_at(offset, format!("`{}` holds {what}", path()));
+        Ok(match value {
             DeValue::String(text) => Value::from(text.as_ref()),
             DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
                 .map(Value::from)
@@ -145,36 +128,16 @@ impl<'t> Document<'t> {
                 .map(Value::Number)
                 .ok_or_else(|| unfit(format!("{number}, which JSON cannot express")))?,
             DeValue::Boolean(truth) => Value::from(*truth),
-            DeValue::Datetime(time) => {
-                self.dates.insert(path.to_owned());
-                Value::from(time.to_string())
-            }
+            DeValue::Datetime(time) => Value::from(time.to_string()),
             DeValue::Array(list) => {
-                let items = list.iter().enumerate();
-                items
-                    .map(|(index, item)| {
-                        let path = match path.len() < PATH_BYTES_MAX {
-                            true => format!("{path}[{index}]"),
-                            false => path.to_owned(),
-                        };
-                        self.convert(&path, item.span().start, item)
-                    })
-                    .collect::<Result<_, _>>()?
+                let items = list.iter().enumerate().map(|(index, item)| {
+                    let path = || format!("{}[{index}]", path());
+                    self.as_json(item.get_ref(), item.span().start, &path)
+                });
+                items.collect::<Result<_, _>>()?
             }
-            DeValue::Table(table) => Value::Object(self.convert_table(path, table)?),
+            DeValue::Table(table) => Value::Object(self.table_as_json(table, path)?),
         })
-    }
-
-    /// Return the place of `path`, or of the nearest table around it.
-    fn offset_of(&self, path: &str) -> usize {
-        let mut around = path;
-        loop {
-            match (self.places.get(around), around.rfind(['.', '['])) {
-                (Some(offset), _) => return *offset,
-                (None, Some(end)) => around = &around[..end],
-                (None, None) => return 0,
-            }
-        }
     }
 
     fn error_at(&self, offset: usize, message: String) -> Error {
@@ -187,23 +150,33 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// Return the text of `value` at `path`; `None` for another type, also for a date of TOML.
-    fn text_of<'v>(&self, path: &str, value: &'v Value) -> Option<&'v str> {
-        value.as_str().filter(|_| !self.dates.contains(path))
-    }
-
-    fn type_name(&self, path: &str, value: &Value) -> &'static str {
+    /// Return the name of the type of `value`, which TOML may write as `toml`.
+    fn type_name(&self, value: &Value, toml: Option<&DeValue<'_>>) -> &'static str {
         match value {
-            Value::String(_) if self.dates.contains(path) => "a date",
+            Value::String(_) if is_date(toml) => "a date",
             Value::String(_) => "a text",
             Value::Number(number) if number.is_f64() => "a fraction",
             Value::Number(_) => "a number",
             Value::Bool(_) => "true or false",
             Value::Array(_) => "a list",
-            Value::Object(_) if self.is_toml => "a table",
+            Value::Object(_) if self.toml.is_some() => "a table",
             Value::Object(_) => "an object",
             Value::Null => "null",
         }
+    }
+}
+
+/// Whether a value is one of TOML's own dates, which are texts in JSON.
+fn is_date(toml: Option<&DeValue<'_>>) -> bool {
+    toml.is_some_and(DeValue::is_datetime)
+}
+
+/// Return the byte offset of an entry of a table.
+fn offset_of(key: &Spanned<DeString<'_>>, value: &Spanned<DeValue<'_>>) -> usize {
+    match value.get_ref() {
+        // A header `[a.b]` mentions `a`, too, but the header of `a` may stand elsewhere.
+        DeValue::Table(_) => value.span().start,
+        _ => key.span().start,
     }
 }
 
@@ -213,9 +186,13 @@ impl<'t> Document<'t> {
 pub struct Section<'d> {
     document: &'d Document<'d>,
     path: String,
+    /// The byte offset of the table, or of the nearest table around one that the file does not have.
+    offset: usize,
     /// `None` for a table that the file does not have.
     table: Option<&'d Map<String, Value>>,
-    known: Vec<&'static str>,
+    /// The same, if the file is TOML.
+    toml: Option<&'d DeTable<'d>>,
+    known: Vec<&'d str>,
 }
 
 impl<'d> Section<'d> {
@@ -224,31 +201,37 @@ impl<'d> Section<'d> {
         child_path(&self.path, key)
     }
 
+    fn toml_of(&self, key: &str) -> Option<&'d DeValue<'d>> {
+        Some(self.toml?.get(key)?.get_ref())
+    }
+
+    fn offset_of(&self, key: &str) -> usize {
+        let entry = self.toml.and_then(|toml| toml.get_key_value(key));
+        entry.map_or(self.offset, |(key, value)| offset_of(key, value))
+    }
+
     /// Make an error about `key` that reads "`path.to.key` `what`". Its place is the key, or the table when the key is absent.
     pub fn error(&self, key: &str, what: impl fmt::Display) -> Error {
-        self.error_at_path(&self.path_of(key), what)
+        let message = format!("`{}` {what}", self.path_of(key));
+        self.document.error_at(self.offset_of(key), message)
     }
 
     /// Make an error about the table itself, at its place.
     pub fn error_of_table(&self, what: impl fmt::Display) -> Error {
-        match self.path.as_str() {
-            "" => self.document.error_at(0, format!("the file {what}")),
-            path => self.error_at_path(path, what),
-        }
+        let message = match self.path.as_str() {
+            "" => format!("the file {what}"),
+            path => format!("`{path}` {what}"),
+        };
+        self.document.error_at(self.offset, message)
     }
 
-    fn error_at_path(&self, path: &str, what: impl fmt::Display) -> Error {
-        let offset = self.document.offset_of(path);
-        self.document.error_at(offset, format!("`{path}` {what}"))
-    }
-
-    fn wrong_type(&self, path: &str, expected: &str, found: &Value) -> Error {
-        let found = self.document.type_name(path, found);
-        self.error_at_path(path, format_args!("must be {expected}, not {found}"))
+    fn wrong_type(&self, key: &str, expected: &str, found: &Value) -> Error {
+        let found = self.document.type_name(found, self.toml_of(key));
+        self.error(key, format_args!("must be {expected}, not {found}"))
     }
 
     /// Return the value of `key`, of any type.
-    pub fn any(&mut self, key: &'static str) -> Option<&'d Value> {
+    pub fn any(&mut self, key: &'d str) -> Option<&'d Value> {
         self.known.push(key);
         self.table?.get(key).filter(|value| !value.is_null())
     }
@@ -256,7 +239,7 @@ impl<'d> Section<'d> {
     /// Return the value of `key` as `pick` reads it.
     fn typed<T>(
         &mut self,
-        key: &'static str,
+        key: &'d str,
         expected: &str,
         pick: impl FnOnce(&'d Value) -> Option<T>,
     ) -> Result<Option<T>, Error> {
@@ -264,29 +247,29 @@ impl<'d> Section<'d> {
             return Ok(None);
         };
         let picked = pick(value).map(Some);
-        picked.ok_or_else(|| self.wrong_type(&self.path_of(key), expected, value))
+        picked.ok_or_else(|| self.wrong_type(key, expected, value))
     }
 
     /// Read a text with `read`, whose error is a clause about the key. Another type is an error that names `expected`.
     fn quoted<T>(
         &mut self,
-        key: &'static str,
+        key: &'d str,
         expected: &str,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Result<Option<T>, Error> {
-        let (document, path) = (self.document, self.path_of(key));
-        let text = self.typed(key, expected, |value| document.text_of(&path, value))?;
+        let is_date = is_date(self.toml_of(key));
+        let text = self.typed(key, expected, |value| value.as_str().filter(|_| !is_date))?;
         let read = text.map(read).transpose();
         read.map_err(|what| self.error(key, what))
     }
 
     /// Read a text.
-    pub fn text(&mut self, key: &'static str) -> Result<Option<String>, Error> {
+    pub fn text(&mut self, key: &'d str) -> Result<Option<String>, Error> {
         self.parsed(key, |text| Ok(text.to_owned()))
     }
 
     /// Read a text that must be there; the error says that the table needs `key`, and then `what`.
-    pub fn required(&mut self, key: &'static str, what: &str) -> Result<String, Error> {
+    pub fn required(&mut self, key: &'d str, what: &str) -> Result<String, Error> {
         let text = self.text(key)?;
         text.ok_or_else(|| self.error_of_table(format_args!("needs `{key}`, {what}")))
     }
@@ -294,7 +277,7 @@ impl<'d> Section<'d> {
     /// Read a text with `read`, whose error is a clause about the key.
     pub fn parsed<T>(
         &mut self,
-        key: &'static str,
+        key: &'d str,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Result<Option<T>, Error> {
         self.quoted(key, "a text in quotes", read)
@@ -303,14 +286,14 @@ impl<'d> Section<'d> {
     /// Read one word of a closed set; the set's default when the key is absent.
     pub fn word<T: Default>(
         &mut self,
-        key: &'static str,
+        key: &'d str,
         read: impl FnOnce(&str) -> Result<T, String>,
     ) -> Result<T, Error> {
         Ok(self.parsed(key, read)?.unwrap_or_default())
     }
 
     /// Read a path that a file can have.
-    pub fn path(&mut self, key: &'static str) -> Result<Option<PathBuf>, Error> {
+    pub fn path(&mut self, key: &'d str) -> Result<Option<PathBuf>, Error> {
         self.quoted(key, "a path in quotes", |path| match path {
             "" => Err("is empty: write a path, or leave the key out".to_owned()),
             path if path.contains('\0') => {
@@ -321,14 +304,14 @@ impl<'d> Section<'d> {
     }
 
     /// Read `true` or `false`.
-    pub fn boolean(&mut self, key: &'static str) -> Result<Option<bool>, Error> {
+    pub fn boolean(&mut self, key: &'d str) -> Result<Option<bool>, Error> {
         self.typed(key, "true or false", Value::as_bool)
     }
 
     /// Read a whole number from `least` to `most`, which must fit the type.
     pub fn number<N: TryFrom<u64>>(
         &mut self,
-        key: &'static str,
+        key: &'d str,
         least: u64,
         most: u64,
     ) -> Result<Option<N>, Error> {
@@ -345,7 +328,7 @@ impl<'d> Section<'d> {
     /// Read a duration such as `"30s"` or `"1h 30m"`, from `least` to `most`.
     pub fn duration(
         &mut self,
-        key: &'static str,
+        key: &'d str,
         least: Duration,
         most: Duration,
     ) -> Result<Option<Duration>, Error> {
@@ -356,7 +339,7 @@ impl<'d> Section<'d> {
     /// Read a duration as [`Section::duration`] does, or `word`, which gives `None` inside.
     pub fn duration_or(
         &mut self,
-        key: &'static str,
+        key: &'d str,
         word: &str,
         least: Duration,
         most: Duration,
@@ -372,13 +355,13 @@ impl<'d> Section<'d> {
     }
 
     /// Read a number of bytes such as `"64MiB"`, from `least` to `most`.
-    pub fn size(&mut self, key: &'static str, least: u64, most: u64) -> Result<Option<u64>, Error> {
+    pub fn size(&mut self, key: &'d str, least: u64, most: u64) -> Result<Option<u64>, Error> {
         let expected = "a size in quotes with a unit, such as \"64MiB\"";
         self.quoted(key, expected, |text| size_within(text, least, most))
     }
 
     /// Read an instant, as text or as TOML's own date and time. It must name its offset from UTC.
-    pub fn instant(&mut self, key: &'static str) -> Result<Option<Timestamp>, Error> {
+    pub fn instant(&mut self, key: &'d str) -> Result<Option<Timestamp>, Error> {
         let text = self.typed(key, "a time such as 2026-11-21T08:00:00Z", Value::as_str)?;
         text.map(str::parse)
             .transpose()
@@ -386,16 +369,17 @@ impl<'d> Section<'d> {
     }
 
     /// Read a list of texts.
-    pub fn texts(&mut self, key: &'static str) -> Result<Option<Vec<String>>, Error> {
+    pub fn texts(&mut self, key: &'d str) -> Result<Option<Vec<String>>, Error> {
         let expected = "a list of texts, such as [\"A\", \"B\"]";
         let Some(list) = self.typed(key, expected, Value::as_array)? else {
             return Ok(None);
         };
-        let texts = list.iter().zip(1..).map(|(item, number)| {
-            let path = format!("{}[{}]", self.path_of(key), number - 1);
-            let text = self.document.text_of(&path, item).map(str::to_owned);
-            text.ok_or_else(|| {
-                let found = self.document.type_name(&path, item);
+        let toml = self.toml_of(key).and_then(DeValue::as_array);
+        let texts = list.iter().enumerate().map(|(index, item)| {
+            let toml = toml.map(|toml| toml[index].get_ref());
+            let text = item.as_str().filter(|_| !is_date(toml));
+            text.map(str::to_owned).ok_or_else(|| {
+                let (number, found) = (index + 1, self.document.type_name(item, toml));
                 let what = format_args!("must hold only texts, and item {number} is {found}");
                 self.error(key, what)
             })
@@ -404,90 +388,111 @@ impl<'d> Section<'d> {
     }
 
     fn expected_table(&self, path: &str) -> String {
-        match self.document.is_toml {
+        match self.document.toml.is_some() {
             true => format!("a table, such as [{path}]"),
             false => "an object".to_owned(),
         }
     }
 
     /// Return a table within this one.
-    pub fn table(&mut self, key: &'static str) -> Result<Option<Section<'d>>, Error> {
-        let path = self.path_of(key);
-        let table = self.typed(key, &self.expected_table(&path), Value::as_object)?;
-        Ok(table.map(|table| self.document.section_at(path, Some(table))))
+    pub fn table(&mut self, key: &'d str) -> Result<Option<Section<'d>>, Error> {
+        let expected = self.expected_table(&self.path_of(key));
+        let table = self.typed(key, &expected, Value::as_object)?;
+        Ok(table.map(|table| self.inner(key, Some(table))))
     }
 
     /// Return a table within this one, or an empty table in its place.
-    pub fn table_or_empty(&mut self, key: &'static str) -> Result<Section<'d>, Error> {
-        let absent = self.document.section_at(self.path_of(key), None);
-        Ok(self.table(key)?.unwrap_or(absent))
+    pub fn table_or_empty(&mut self, key: &'d str) -> Result<Section<'d>, Error> {
+        let table = self.table(key)?;
+        Ok(table.unwrap_or_else(|| self.inner(key, None)))
+    }
+
+    fn inner(&self, key: &str, table: Option<&'d Map<String, Value>>) -> Section<'d> {
+        Section {
+            document: self.document,
+            path: self.path_of(key),
+            offset: self.offset_of(key),
+            table,
+            toml: self.toml_of(key).and_then(DeValue::as_table),
+            known: Vec::new(),
+        }
     }
 
     /// Return the tables of a table whose keys are free, each with its key.
-    pub fn named_tables(&mut self, key: &'static str) -> Result<Vec<(String, Section<'d>)>, Error> {
-        let outer = self.table_or_empty(key)?;
-        let tables = outer.table.into_iter().flatten().map(|(name, value)| {
-            let path = outer.path_of(name);
-            match value.as_object() {
-                Some(table) => Ok((name.clone(), self.document.section_at(path, Some(table)))),
-                None => Err(outer.wrong_type(&path, &outer.expected_table(&path), value)),
-            }
-        });
-        tables.collect()
+    pub fn named_tables(&mut self, key: &'d str) -> Result<Vec<(String, Section<'d>)>, Error> {
+        self.entries(key, Section::table)
+    }
+
+    /// Return the entries of a table whose keys are free, each as `read` reads it.
+    fn entries<T>(
+        &mut self,
+        key: &'d str,
+        read: impl Fn(&mut Section<'d>, &'d str) -> Result<Option<T>, Error>,
+    ) -> Result<Vec<(String, T)>, Error> {
+        let mut section = self.table_or_empty(key)?;
+        let mut entries = Vec::new();
+        for name in section.keys() {
+            let entry = read(&mut section, name)?;
+            entries.extend(entry.map(|entry| (name.clone(), entry)));
+        }
+        Ok(entries)
     }
 
     /// Return the tables of a list; none when the key is absent.
-    pub fn tables(&mut self, key: &'static str) -> Result<Option<Vec<Section<'d>>>, Error> {
+    pub fn tables(&mut self, key: &'d str) -> Result<Option<Vec<Section<'d>>>, Error> {
         let path = self.path_of(key);
-        let expected = match self.document.is_toml {
+        let expected = match self.document.toml.is_some() {
             true => format!("a list of tables, such as [[{path}]]"),
             false => "a list of objects".to_owned(),
         };
         let Some(list) = self.typed(key, &expected, Value::as_array)? else {
             return Ok(None);
         };
+        let toml = self.toml_of(key).and_then(DeValue::as_array);
         let sections = list.iter().enumerate().map(|(index, item)| {
+            let toml = toml.map(|toml| &toml[index]);
             let table = item.as_object();
-            let table = table.ok_or_else(|| self.wrong_type(&path, &expected, item))?;
-            let path = format!("{path}[{index}]");
-            Ok(self.document.section_at(path, Some(table)))
+            Ok(Section {
+                document: self.document,
+                path: format!("{path}[{index}]"),
+                offset: toml.map_or(self.offset, |toml| toml.span().start),
+                table: Some(table.ok_or_else(|| self.wrong_type(key, &expected, item))?),
+                toml: toml.and_then(|toml| toml.get_ref().as_table()),
+                known: Vec::new(),
+            })
         });
         sections.collect::<Result<_, _>>().map(Some)
     }
 
     /// Return a table whose keys are free and whose values are texts.
-    pub fn text_map(&mut self, key: &'static str) -> Result<BTreeMap<String, String>, Error> {
-        let section = self.table_or_empty(key)?;
-        let entries = section.table.into_iter().flatten().map(|(name, value)| {
-            let path = section.path_of(name);
-            match self.document.text_of(&path, value) {
-                Some(text) => Ok((name.clone(), text.to_owned())),
-                None => Err(section.wrong_type(&path, "a text in quotes", value)),
-            }
-        });
-        entries.collect()
+    pub fn text_map(&mut self, key: &'d str) -> Result<BTreeMap<String, String>, Error> {
+        Ok(self.entries(key, Section::text)?.into_iter().collect())
     }
 
     /// Return a table whose keys and values are free; empty when the key is absent. Dates are texts.
-    pub fn json(&mut self, key: &'static str) -> Result<Map<String, Value>, Error> {
+    pub fn json(&mut self, key: &'d str) -> Result<Map<String, Value>, Error> {
         let expected = self.expected_table(&self.path_of(key));
         let table = self.typed(key, &expected, Value::as_object)?;
         Ok(table.cloned().unwrap_or_default())
     }
 
-    fn unknown_keys(&self) -> impl Iterator<Item = &'d String> {
-        let keys = self.table.into_iter().flat_map(Map::keys);
-        keys.filter(|key| !self.known.contains(&key.as_str()))
+    /// Return the keys of the file's table.
+    fn keys(&self) -> impl Iterator<Item = &'d String> + use<'d> {
+        self.table.into_iter().flat_map(Map::keys)
     }
 
-    fn nearest_known(&self, key: &str) -> Option<&'static str> {
+    fn unknown_keys(&self) -> impl Iterator<Item = &'d String> {
+        self.keys()
+            .filter(|key| !self.known.contains(&key.as_str()))
+    }
+
+    fn nearest_known(&self, key: &str) -> Option<&'d str> {
         nearest(key, self.known.iter().copied())
     }
 
     /// Refuse the keys that were not read.
     pub fn finish(self) -> Result<(), Error> {
-        let offset_of = |key: &String| self.document.offset_of(&self.path_of(key));
-        let Some(key) = self.unknown_keys().min_by_key(|key| offset_of(key)) else {
+        let Some(key) = self.unknown_keys().min_by_key(|key| self.offset_of(key)) else {
             return Ok(());
         };
         let hint = match self.nearest_known(key) {
@@ -495,7 +500,7 @@ impl<'d> Section<'d> {
             None => format!("the keys known here are `{}`", self.known.join("`, `")),
         };
         let message = format!("unknown key `{}`: {hint}", self.path_of(key));
-        Err(self.document.error_at(offset_of(key), message))
+        Err(self.document.error_at(self.offset_of(key), message))
     }
 
     /// Add a warning for each key that was not read: a newer SDK may write keys that this host does not know.
@@ -510,10 +515,6 @@ impl<'d> Section<'d> {
         }));
     }
 }
-
-/// The longest path that is remembered with its place. Without a bound, one long key would be repeated for each entry
-/// below it.
-const PATH_BYTES_MAX: usize = 1024;
 
 fn child_path(path: &str, key: &str) -> String {
     match path {

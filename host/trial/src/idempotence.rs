@@ -151,13 +151,8 @@ impl fmt::Display for Idempotence {
 /// `crashed after effect 1, wasi:keyvalue: …`
 impl fmt::Display for Crashed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "crashed {} effect {}, {}",
-            self.moment,
-            self.number,
-            printable_line(&self.effect)
-        )?;
+        let place = place(self.moment, self.number, &self.effect);
+        write!(f, "crashed {place}")?;
         if let Some(failure) = &self.report.failure {
             write!(
                 f,
@@ -176,14 +171,16 @@ impl fmt::Display for Crashed {
 /// `not crashed after effect 1, wasi:keyvalue: …`
 impl fmt::Display for Unreached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = place(self.moment, self.number, &self.effect);
         write!(
             f,
-            "not crashed {} effect {}, {}: the run ended before it, so that its effects are not those of the undisturbed run",
-            self.moment,
-            self.number,
-            printable_line(&self.effect)
+            "not crashed {place}: the run ended before it, so that its effects are not those of the undisturbed run"
         )
     }
+}
+
+fn place(moment: Moment, number: usize, effect: &str) -> String {
+    format!("{moment} effect {number}, {}", printable_line(effect))
 }
 
 #[cfg(test)]

@@ -18,10 +18,7 @@ pub struct Step {
 #[derive(Debug)]
 pub struct Graph {
     steps: Vec<Step>,
-    run_context_bytes_max: usize,
     places: HashMap<String, usize>,
-    /// For each step, the steps that directly depend on it.
-    dependents: Vec<Vec<usize>>,
     /// For each step, whether it depends on each other step, directly or not.
     ancestors: Vec<Vec<bool>>,
 }
@@ -30,24 +27,19 @@ impl Graph {
     /// Return the graph of `steps`. Each step comes after all steps that it depends on. The time is proportional to the
     /// number of steps times the number of dependencies.
     pub fn new(steps: Vec<Step>) -> Graph {
-        let mut dependents = vec![Vec::new(); steps.len()];
         let mut ancestors = vec![vec![false; steps.len()]; steps.len()];
         for (place, step) in steps.iter().enumerate() {
             let (earlier, later) = ancestors.split_at_mut(place);
             for &before in &step.depends_on {
-                dependents[before].push(place);
                 let inherited = later[0].iter_mut().zip(&earlier[before]);
                 inherited.for_each(|(is_ancestor, is_earlier)| *is_ancestor |= is_earlier);
                 later[0][before] = true;
             }
         }
         let ids = steps.iter().enumerate();
-        let limits = steps.iter().map(|step| step.limits.run_context_bytes_max);
         Graph {
-            run_context_bytes_max: limits.min().unwrap_or_default(),
             places: ids.map(|(place, step)| (step.id.clone(), place)).collect(),
             steps,
-            dependents,
             ancestors,
         }
     }
@@ -59,7 +51,8 @@ impl Graph {
 
     /// Return the limit of the contexts and outputs of one run. One sidecar sets it for all steps.
     pub fn run_context_bytes_max(&self) -> usize {
-        self.run_context_bytes_max
+        let limits = self.steps.first().map(|step| &step.limits);
+        limits.map_or(0, |limits| limits.run_context_bytes_max)
     }
 
     /// Return the index of the step `id`.
@@ -67,9 +60,12 @@ impl Graph {
         self.places.get(id).copied()
     }
 
-    /// Return the steps that directly depend on `place`.
-    pub(crate) fn dependents(&self, place: usize) -> &[usize] {
-        &self.dependents[place]
+    /// Return the steps on which no other step depends.
+    pub(crate) fn last_steps(&self) -> Vec<usize> {
+        let is_before_any =
+            |place: usize| (place..self.steps.len()).any(|later| self.is_before(place, later));
+        let places = 0..self.steps.len();
+        places.filter(|place| !is_before_any(*place)).collect()
     }
 
     /// Return the steps that `place` depends on, directly or not, in their order.

@@ -31,18 +31,6 @@ pub struct Inheritance {
     pub(crate) passed: Vec<(usize, Arc<JsonObject>)>,
 }
 
-/// Two tasks that do not depend on each other passed on different values of one key.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "tasks `{first}` and `{second}` set the context key `{key}` to different values, and `{reader}` depends on both; let only one of them set it"
-)]
-pub struct ContextConflict {
-    key: String,
-    first: String,
-    second: String,
-    reader: String,
-}
-
 /// The value of a key, and the steps that set it and that no later step overrides.
 struct Inherited<'c> {
     value: &'c JsonText,
@@ -62,13 +50,13 @@ impl Inheritance {
     ///
     /// # Errors
     ///
-    /// When two tasks that do not depend on each other passed on different values of one key.
-    pub fn context(&self, facts: &Facts) -> Result<String, ContextConflict> {
+    /// A sentence, when two tasks that do not depend on each other passed on different values of one key.
+    pub fn context(&self, facts: &Facts) -> Result<String, String> {
         Ok(context::of_call(self.merged()?, facts))
     }
 
     /// Return the keys of the run, overridden by the keys that are passed on.
-    fn merged(&self) -> Result<BTreeMap<&str, &JsonText>, ContextConflict> {
+    fn merged(&self) -> Result<BTreeMap<&str, &JsonText>, String> {
         let user = self.user.iter().map(|(key, value)| (key.as_str(), value));
         let mut merged: BTreeMap<&str, &JsonText> = user.collect();
         let inherited = self.inherited()?.into_iter();
@@ -78,7 +66,7 @@ impl Inheritance {
 
     /// Return the keys that are passed on. A step's value overrides those of the steps that it depends on; all values of a
     /// key that are not overridden must be the same.
-    fn inherited(&self) -> Result<BTreeMap<&str, Inherited<'_>>, ContextConflict> {
+    fn inherited(&self) -> Result<BTreeMap<&str, Inherited<'_>>, String> {
         let mut inherited: BTreeMap<&str, Inherited<'_>> = BTreeMap::new();
         // The latest steps first, so that a value comes after all that may override it.
         let passed = self.passed.iter().rev();
@@ -109,14 +97,12 @@ impl Inheritance {
         Ok(inherited)
     }
 
-    fn conflict(&self, key: &str, first: usize, second: usize) -> ContextConflict {
-        let id = |place: usize| self.graph.steps()[place].id.clone();
-        ContextConflict {
-            key: key.to_owned(),
-            first: id(first),
-            second: id(second),
-            reader: id(self.place),
-        }
+    fn conflict(&self, key: &str, first: usize, second: usize) -> String {
+        let [first, second, reader] =
+            [first, second, self.place].map(|place| &self.graph.steps()[place].id);
+        format!(
+            "tasks `{first}` and `{second}` set the context key `{key}` to different values, and `{reader}` depends on both; let only one of them set it"
+        )
     }
 }
 

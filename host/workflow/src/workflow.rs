@@ -59,8 +59,6 @@ pub struct Workflow {
     /// The keys of the run, which every step gets.
     user: Arc<JsonObject>,
     states: Vec<State>,
-    /// How many dependencies of each step have not succeeded.
-    missing: Vec<usize>,
     /// How many calls of each step are recorded or active.
     tries: Vec<i64>,
     /// How many calls of each step a lost run may have begun and not recorded.
@@ -77,27 +75,12 @@ pub struct CallNumber {
     pub tries: i64,
 }
 
-/// With the result of a task, the run holds more contexts and outputs than its limit allows.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the task returned {bytes} bytes, and with them the contexts and outputs of this run have {held}; their limit is {}; put large values in a file or a database and pass on where they are, or {}",
-    size_text(*limit as u64), Resource::RunContext.raise()
-)]
-pub struct RunContextExceeded {
-    /// What the result counts.
-    bytes: usize,
-    /// What the run would hold.
-    held: usize,
-    limit: usize,
-}
-
 impl Workflow {
     /// Return a run of `graph` with the keys `user`, before its first call.
     pub fn new(graph: Arc<Graph>, user: Arc<JsonObject>) -> Workflow {
         let steps = graph.steps();
         Workflow {
             states: vec![State::Pending; steps.len()],
-            missing: steps.iter().map(|step| step.depends_on.len()).collect(),
             tries: vec![0; steps.len()],
             lost_calls: vec![0; steps.len()],
             held_bytes: context_bytes(&user),
@@ -128,7 +111,7 @@ impl Workflow {
                 CallResult::Succeeded { output, context } => {
                     done_before[place] = Some(call.lost_runs_before);
                     if let Err(exceeded) = self.succeed(place, output, context) {
-                        let message = self.failure_message(&call.task, &exceeded.to_string());
+                        let message = self.failure_message(&call.task, &exceeded);
                         failure.get_or_insert((FailureKind::InvalidOutput, message));
                     }
                 }
@@ -163,8 +146,10 @@ impl Workflow {
         if self.has_failed() {
             return Vec::new();
         }
+        let steps = self.graph.steps();
+        let has_succeeded = |before: &usize| self.has_succeeded(*before);
         let is_ready = |place: &usize| match self.states[*place] {
-            State::Pending => self.missing[*place] == 0,
+            State::Pending => steps[*place].depends_on.iter().all(has_succeeded),
             State::Waiting(at) => at <= now,
             _ => false,
         };
@@ -193,26 +178,26 @@ impl Workflow {
     ///
     /// # Errors
     ///
-    /// When the run would hold more than its limit. Then the step has finally failed, and nothing of its result is kept.
+    /// A sentence, when the run would hold more than its limit. Then the step has finally failed, and nothing of its
+    /// result is kept.
     pub fn succeed(
         &mut self,
         place: usize,
         output: Option<JsonText>,
         gives: JsonObject,
-    ) -> Result<(), RunContextExceeded> {
+    ) -> Result<(), String> {
         let output_bytes = output.as_ref().map_or(0, |output| output.as_str().len());
         let bytes = output_bytes + context_bytes(&gives);
         let (held, limit) = (self.held_bytes + bytes, self.graph.run_context_bytes_max());
         if held > limit {
             self.fail(place);
-            return Err(RunContextExceeded { bytes, held, limit });
+            return Err(format!(
+                "the task returned {bytes} bytes, and with them the contexts and outputs of this run have {held}; their limit is {}; put large values in a file or a database and pass on where they are, or {}",
+                size_text(limit as u64),
+                Resource::RunContext.raise()
+            ));
         }
         self.held_bytes = held;
-        if !self.has_succeeded(place) {
-            for &dependent in self.graph.dependents(place) {
-                self.missing[dependent] -= 1;
-            }
-        }
         let gives = Arc::new(gives);
         self.states[place] = State::Done { output, gives };
         Ok(())
@@ -266,8 +251,7 @@ impl Workflow {
     /// Return the result of the run as JSON: the output of its only last task, or an object with the outputs of its last
     /// tasks.
     pub fn output(&self) -> Option<String> {
-        let is_last = |place: &usize| self.graph.dependents(*place).is_empty();
-        let last: Vec<usize> = (0..self.states.len()).filter(is_last).collect();
+        let last = self.graph.last_steps();
         let output = |place: usize| match &self.states[place] {
             State::Done { output, .. } => output.as_ref().map(JsonText::as_str),
             _ => None,
@@ -324,9 +308,7 @@ mod tests {
     fn context(flow: &Workflow, place: usize) -> Result<Value, String> {
         let facts = Facts::by_hand(NOW);
         let inheritance = flow.inheritance(place);
-        let text = inheritance
-            .context(&facts)
-            .map_err(|error| error.to_string())?;
+        let text = inheritance.context(&facts)?;
         let mut context: Value = serde_json::from_str(&text).unwrap();
         let reserved = campanile_package::context::RESERVED;
         let object = context.as_object_mut().unwrap();

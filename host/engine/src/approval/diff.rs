@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::schedule_admin::{Difference, ScheduleDefinition, differences};
+use crate::schedule_admin::{Difference, differences};
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::grant_record::RecordedGrants;
 use campanile_package::requests::{Request, evaluate_requests};
-use campanile_package::{Manifest, Task, spec};
+use campanile_package::{Manifest, Task};
 use campanile_store::package_versions::Version;
 
 /// One of the two versions.
@@ -65,8 +65,8 @@ impl Changes {
     }
 }
 
-/// Return what changes from `from` to `to`, for the package that is named `name` in the folder and granted `grants`.
-pub fn diff(name: &str, from: &Side<'_>, to: &Side<'_>, grants: &RecordedGrants) -> Diff {
+/// Return what changes from `from` to `to`, two versions of a package that is granted `grants`.
+pub fn diff(from: &Side<'_>, to: &Side<'_>, grants: &RecordedGrants) -> Diff {
     Diff {
         from: from.version.digest.clone(),
         to: to.version.digest.clone(),
@@ -77,9 +77,9 @@ pub fn diff(name: &str, from: &Side<'_>, to: &Side<'_>, grants: &RecordedGrants)
             |before, after| lines(task_lines(before), task_lines(after)),
         ),
         schedules: changes(
-            proposals(name, from.manifest),
-            proposals(name, to.manifest),
-            differences,
+            named(&from.manifest.schedules, |schedule| &schedule.name),
+            named(&to.manifest.schedules, |schedule| &schedule.name),
+            |before, after| differences(before, after),
         ),
         requests: requests(from.manifest, to.manifest, grants),
         imports: changes(interfaces(from), interfaces(to), |_, _| Vec::new()),
@@ -127,11 +127,6 @@ fn task_lines(task: &Task) -> [Line; 4] {
 
 fn named<T>(all: &[T], name: impl Fn(&T) -> &String) -> BTreeMap<String, &T> {
     all.iter().map(|one| (name(one).clone(), one)).collect()
-}
-
-fn proposals(package: &str, manifest: &Manifest) -> BTreeMap<String, ScheduleDefinition> {
-    let all = spec::define_all(package, &manifest.schedules).into_iter();
-    all.map(|one| (one.name.clone(), one)).collect()
 }
 
 fn interfaces(side: &Side<'_>) -> BTreeMap<String, ()> {

@@ -222,7 +222,6 @@ fn a_diff_lists_added_removed_and_changed_items() {
     };
     let grants = file("", &json!({}), &["C"]).sidecar.grants.clone();
     let found = diff(
-        "chimes",
         &side(&old, &before, &names(&["wasi:a", "wasi:b"])),
         &side(&new, &after, &names(&["wasi:b", "wasi:c"])),
         &(&*grants).into(),

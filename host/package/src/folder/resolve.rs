@@ -100,9 +100,7 @@ impl<L: Loader> PluginsFolder<L> {
             return Ok(None);
         }
         let sidecar = usable(known.sidecar.as_ref())?;
-        self.rules
-            .policy
-            .check_pin(name, sidecar.pin.as_deref(), &digest)?;
+        self.rules.policy.check_pin(name, &sidecar, &digest)?;
 
         let loaded = match (active, &known.loaded) {
             (Some(active), _) if active.digest == digest => active.compiled(),
@@ -147,12 +145,9 @@ impl<L: Loader> PluginsFolder<L> {
             return None;
         }
         let mut restricted_hash = None;
-        let policy = &self.rules.policy;
-        let pin = policy.check_pin(&active.name, sidecar.pin.as_deref(), &active.digest);
-        if pin
-            .and_then(|()| sidecar.check_version(&active.manifest))
-            .is_err()
-        {
+        let pin = (self.rules.policy).check_pin(&active.name, &sidecar, &active.digest);
+        let accepts = pin.and_then(|()| sidecar.check_version(&active.manifest));
+        if accepts.is_err() {
             // The sidecar is for other bytes: the active version gets no new grant, loses what it does not grant, and
             // is refused when it is to run.
             let restricted = Sidecar {
@@ -188,13 +183,9 @@ impl<L: Loader> PluginsFolder<L> {
     /// Whether the last scan read a sidecar of `name` that pins another digest.
     pub fn pins_another_version(&self, name: &str, digest: &ArtifactDigest) -> bool {
         let known = self.files.get(name);
-        let read = known.and_then(|known| known.sidecar.as_ref());
-        usable(read).is_ok_and(|sidecar| {
-            self.rules
-                .policy
-                .check_pin(name, sidecar.pin.as_deref(), digest)
-                .is_err()
-        })
+        let sidecar = usable(known.and_then(|known| known.sidecar.as_ref()));
+        let policy = &self.rules.policy;
+        sidecar.is_ok_and(|sidecar| policy.check_pin(name, &sidecar, digest).is_err())
     }
 
     /// Return the package `name` from `bytes` of the database, with the sidecar of the last scan, or with the recorded
@@ -217,9 +208,7 @@ impl<L: Loader> PluginsFolder<L> {
         let digest = ArtifactDigest::of(bytes);
         if let Ok(sidecar) = &present {
             // A pin of other bytes is the operator's decision, not an error to fall back from.
-            self.rules
-                .policy
-                .check_pin(name, sidecar.pin.as_deref(), &digest)?;
+            self.rules.policy.check_pin(name, sidecar, &digest)?;
         }
         let loaded = load(&*self.loader, name, bytes.to_vec(), Attempt::First).await?;
         if let Ok(sidecar) = &present {
@@ -239,9 +228,7 @@ impl<L: Loader> PluginsFolder<L> {
                 let sidecar = sidecar.map_err(|why| {
                     format!("the sidecar recorded before it cannot be used: {why}")
                 })?;
-                self.rules
-                    .policy
-                    .check_pin(name, sidecar.pin.as_deref(), &digest)?;
+                self.rules.policy.check_pin(name, &sidecar, &digest)?;
                 sidecar.check_version(&loaded.1)?;
                 made(sidecar)
             }

@@ -1,7 +1,7 @@
 //! Buckets of `wasi:keyvalue`.
 
 use super::part::{Part, is_writable};
-use super::{GrantKind, SidecarSource};
+use super::{GrantKind, GrantReader};
 use crate::names::package_name_fault;
 use crate::toml_reader::{Error, Section};
 use campanile_sandbox::{AccessMode, BucketGrant, Grants};
@@ -34,11 +34,7 @@ pub(super) static KEYVALUE: GrantKind = GrantKind {
     ..GrantKind::DEFAULTS
 };
 
-fn read(
-    section: &mut Section<'_>,
-    place: &SidecarSource<'_>,
-    grants: &mut Grants,
-) -> Result<(), Error> {
+fn read(section: &mut Section<'_>, reader: &mut GrantReader<'_>) -> Result<(), Error> {
     let bucket = section.required(
         "bucket",
         "the name by which the task opens it, such as \"default\"",
@@ -49,25 +45,27 @@ fn read(
         );
         return Err(section.error("bucket", what));
     }
-    if grants.keyvalue.iter().any(|other| other.bucket == bucket) {
+    if reader
+        .grants
+        .keyvalue
+        .iter()
+        .any(|other| other.bucket == bucket)
+    {
         let what = format_args!(
             "is \"{bucket}\", the name of another bucket of this file: choose another name"
         );
         return Err(section.error("bucket", what));
     }
     let writable = is_writable(section)?;
-    let namespace = match section.text("namespace")? {
-        // A shared namespace cannot have this name, because of the slash.
-        None => format!("{}/{bucket}", place.package),
-        Some(shared) if package_name_fault(&shared).is_none() => shared,
-        Some(shared) => {
-            let what = format_args!(
-                "is {shared:?}: a namespace that packages share is 1 to 64 letters, digits, `_` or `-`"
-            );
-            return Err(section.error("namespace", what));
-        }
-    };
-    grants.keyvalue.push(BucketGrant {
+    let shared = section.parsed("namespace", |shared| match package_name_fault(shared) {
+        None => Ok(shared.to_owned()),
+        Some(_) => Err(format!(
+            "is {shared:?}: a namespace that packages share is 1 to 64 letters, digits, `_` or `-`"
+        )),
+    })?;
+    // A shared namespace cannot have this name, because of the slash.
+    let namespace = shared.unwrap_or_else(|| format!("{}/{bucket}", reader.package));
+    reader.grants.keyvalue.push(BucketGrant {
         bucket,
         namespace,
         writable,

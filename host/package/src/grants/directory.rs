@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::part::{Part, check_guest_path, is_writable};
-use super::{GrantKind, SidecarSource};
+use super::{GrantKind, GrantReader};
 use crate::files::is_package_file;
 use crate::host_rules::{OwnPath, OwnPathKind};
 use crate::toml_reader::{Error, Section};
@@ -47,16 +47,12 @@ pub(super) static DIRECTORY: GrantKind = GrantKind {
     ..GrantKind::DEFAULTS
 };
 
-fn read(
-    section: &mut Section<'_>,
-    place: &SidecarSource<'_>,
-    grants: &mut Grants,
-) -> Result<(), Error> {
+fn read(section: &mut Section<'_>, reader: &mut GrantReader<'_>) -> Result<(), Error> {
     let host = section.required("host", "a directory of this machine")?;
     let guest = section.required("guest", "the path under which the task sees it")?;
     let writable = is_writable(section)?;
     check_guest_path(&guest).map_err(|what| section.error("guest", what))?;
-    let mut others = grants.directories.iter();
+    let mut others = reader.grants.directories.iter();
     if others.any(|other| other.guest == guest) {
         let what = format_args!(
             "is \"{guest}\", the path of another directory of this file: choose another path"
@@ -64,8 +60,8 @@ fn read(
         return Err(section.error("guest", what));
     }
     let host =
-        find_directory(&place.folder.join(host)).map_err(|what| section.error("host", what))?;
-    check_access(&host, writable, place).map_err(|what| section.error("host", what))?;
+        find_directory(&reader.folder.join(host)).map_err(|what| section.error("host", what))?;
+    check_access(&host, writable, reader).map_err(|what| section.error("host", what))?;
     let quota = read_quota(section, writable)?;
     let grant = DirectoryGrant {
         host,
@@ -73,7 +69,12 @@ fn read(
         writable,
         quota,
     };
-    if let Some(other) = grants.directories.iter().find(|one| evades(one, &grant)) {
+    if let Some(other) = reader
+        .grants
+        .directories
+        .iter()
+        .find(|one| evades(one, &grant))
+    {
         let what = format_args!(
             "is {}, and {} is also granted for writing as {}: the task could evade the quota of one through the other; grant one of them, grant one only for reading, or leave out the quotas",
             grant.host.display(),
@@ -82,7 +83,7 @@ fn read(
         );
         return Err(section.error("host", what));
     }
-    grants.directories.push(grant);
+    reader.grants.directories.push(grant);
     Ok(())
 }
 
@@ -137,32 +138,28 @@ fn find_directory(path: &Path) -> Result<PathBuf, String> {
 /// Refuse to let a task write where it could change what the host does, or read a secret.
 ///
 /// The way to each path of the host is followed anew, because links may have changed since the host started.
-fn check_access(path: &Path, writable: bool, place: &SidecarSource<'_>) -> Result<(), String> {
-    let shown = path.display();
-    if writable && PathTrace::of(place.folder).passes(path) {
-        return Err(format!(
-            "is {shown}, which contains the plugins folder: a task that can write there could grant itself anything; grant another directory, or only \"read\""
-        ));
-    }
-    if writable && let Some(link) = find_link_through(path, place.folder) {
-        return Err(format!(
-            "is {shown}, through which the link {} of the plugins folder leads: a task that can write there could replace that file; grant another directory, or only \"read\"",
+fn check_access(path: &Path, writable: bool, reader: &GrantReader<'_>) -> Result<(), String> {
+    let own_paths = &reader.rules.own_paths;
+    let is_open = |own: &&OwnPath| writable && is_writable_through(own, path);
+    let why = if writable && PathTrace::of(reader.folder).passes(path) {
+        "which contains the plugins folder: a task that can write there could grant itself anything; grant another directory, or only \"read\"".to_owned()
+    } else if writable && let Some(link) = find_link_through(path, reader.folder) {
+        format!(
+            "through which the link {} of the plugins folder leads: a task that can write there could replace that file; grant another directory, or only \"read\"",
             link.display()
-        ));
-    }
-    let mut own_paths = place.rules.own_paths.iter();
-    if let Some(own) = own_paths.find(|own| writable && is_writable_through(own, path)) {
-        return Err(format!(
-            "is {shown}, which overlaps {own}, a path that the host uses, or a link on the way to it: a task that can write there could change what the host does; grant another directory, or only \"read\""
-        ));
-    }
-    let mut own_paths = place.rules.own_paths.iter();
-    if let Some(own) = own_paths.find(|own| is_secret_below(own, path)) {
-        return Err(format!(
-            "is {shown}, which contains {own}: a task that can read there could read the secret; grant another directory, or the secret by its name"
-        ));
-    }
-    Ok(())
+        )
+    } else if let Some(own) = own_paths.iter().find(is_open) {
+        format!(
+            "which overlaps {own}, a path that the host uses, or a link on the way to it: a task that can write there could change what the host does; grant another directory, or only \"read\""
+        )
+    } else if let Some(own) = own_paths.iter().find(|own| is_secret_below(own, path)) {
+        format!(
+            "which contains {own}: a task that can read there could read the secret; grant another directory, or the secret by its name"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(format!("is {}, {why}", path.display()))
 }
 
 /// Whether a task that can write the directory `granted` could change or replace `own`, also by a link on the way to it.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::part::Part;
-use super::{GrantKind, SidecarSource};
+use super::{GrantKind, GrantReader};
 use crate::toml_reader::{Error, Section};
 use campanile_model::text::nearest;
 use campanile_sandbox::ENV_PREFIX;
@@ -14,16 +14,16 @@ pub(super) static ENV: GrantKind = GrantKind {
     keys: &[
         "env | list of texts | | | Environment variables of the task: \"NAME\" takes the value from the host's environment, \"NAME=value\" sets it.",
     ],
-    read: |section, place, grants| {
+    read: |section, reader| {
         for entry in section.texts("env")?.unwrap_or_default() {
             let (name, value) = match entry.split_once('=') {
                 Some((name, value)) => (name, Some(value.to_owned())),
                 None => (entry.as_str(), None),
             };
             check_variable(section, "env", name)?;
-            let value = value.map_or_else(|| host_variable(place, name), Ok);
+            let value = value.map_or_else(|| host_variable(reader, name), Ok);
             let value = value.map_err(|what| section.error("env", what))?;
-            if grants.env.insert(name.to_owned(), value).is_some() {
+            if reader.grants.env.insert(name.to_owned(), value).is_some() {
                 return Err(section.error("env", format_args!("names {name} twice")));
             }
         }
@@ -40,8 +40,8 @@ pub(super) static CONFIG: GrantKind = GrantKind {
     name: "config",
     key: "config",
     keys: &["config | table of texts | | | The keys and values that `wasi:config/store` returns."],
-    read: |section, _, grants| {
-        grants.config = section.text_map("config")?;
+    read: |section, reader| {
+        reader.grants.config = section.text_map("config")?;
         Ok(())
     },
     record: |grants| names(grants.config.keys()),
@@ -57,15 +57,15 @@ pub(super) static SECRET: GrantKind = GrantKind {
     keys: &[
         "secrets | list of texts | | | Names of secrets of the host's configuration, which `wasi:config/store` returns as config keys.",
     ],
-    read: |section, place, grants| {
+    read: |section, reader| {
         for name in section.texts("secrets")?.unwrap_or_default() {
-            check_secret(section, "secrets", &name, place)?;
-            if grants.config.contains_key(&name) {
+            check_secret(section, "secrets", &name, reader)?;
+            if reader.grants.config.contains_key(&name) {
                 let what =
                     format_args!("names {name}, which is also a key of `config`: rename one");
                 return Err(section.error("secrets", what));
             }
-            grants.secrets.insert(name);
+            reader.grants.secrets.insert(name);
         }
         Ok(())
     },
@@ -79,15 +79,15 @@ pub(super) static SECRET_ENV: GrantKind = GrantKind {
     keys: &[
         "secret_env | table of texts | | | Environment variables whose values are secrets: the variable, and the secret's name.",
     ],
-    read: |section, place, grants| {
-        grants.secret_env = section.text_map("secret_env")?;
-        for (variable, secret) in &grants.secret_env {
+    read: |section, reader| {
+        reader.grants.secret_env = section.text_map("secret_env")?;
+        for (variable, secret) in &reader.grants.secret_env {
             check_variable(section, "secret_env", variable)?;
-            if grants.env.contains_key(variable) {
+            if reader.grants.env.contains_key(variable) {
                 let what = format_args!("sets {variable}, which `env` also sets: leave one out");
                 return Err(section.error("secret_env", what));
             }
-            check_secret(section, "secret_env", secret, place)?;
+            check_secret(section, "secret_env", secret, reader)?;
         }
         Ok(())
     },
@@ -104,8 +104,8 @@ fn names<'g>(names: impl IntoIterator<Item = &'g String>) -> Vec<Vec<String>> {
 }
 
 /// Return the value of a variable of the host's environment; the error is a clause about `env`.
-fn host_variable(place: &SidecarSource<'_>, name: &str) -> Result<String, String> {
-    match (place.rules.env)(name).map(OsString::into_string) {
+fn host_variable(reader: &GrantReader<'_>, name: &str) -> Result<String, String> {
+    match (reader.rules.env)(name).map(OsString::into_string) {
         Some(Ok(value)) => Ok(value),
         Some(Err(_)) => Err(format!(
             "names {name}, whose value in the host's environment is not UTF-8 text"
@@ -135,9 +135,9 @@ fn check_secret(
     section: &Section<'_>,
     key: &str,
     name: &str,
-    place: &SidecarSource<'_>,
+    reader: &GrantReader<'_>,
 ) -> Result<(), Error> {
-    let known = &place.rules.secrets;
+    let known = &reader.rules.secrets;
     if known.contains(name) {
         return Ok(());
     }

@@ -1,7 +1,7 @@
 //! HTTP requests and sockets.
 
 use super::part::{Part, private_text, read_port, read_private};
-use super::{GrantKind, SidecarSource};
+use super::{GrantKind, GrantReader};
 use crate::toml_reader::{Error, Section};
 use campanile_sandbox::{Grants, HttpGrant, Protocol, SocketGrant, method_fault};
 
@@ -67,18 +67,12 @@ pub(super) static SOCKET: GrantKind = GrantKind {
     ..GrantKind::DEFAULTS
 };
 
-fn read_http(
-    section: &mut Section<'_>,
-    _: &SidecarSource<'_>,
-    grants: &mut Grants,
-) -> Result<(), Error> {
-    let scheme = section
-        .text("scheme")?
-        .unwrap_or_else(|| "https".to_owned());
-    if scheme != "http" && scheme != "https" {
-        let what = format_args!("is \"{scheme}\": write \"https\" or \"http\"");
-        return Err(section.error("scheme", what));
-    }
+fn read_http(section: &mut Section<'_>, reader: &mut GrantReader<'_>) -> Result<(), Error> {
+    let scheme = section.parsed("scheme", |scheme| match scheme {
+        "http" | "https" => Ok(scheme.to_owned()),
+        _ => Err(format!("is \"{scheme}\": write \"https\" or \"http\"")),
+    })?;
+    let scheme = scheme.unwrap_or_else(|| "https".to_owned());
     let host = read_host(section, "api.example.com")?;
     let private = read_private(section, &host)?;
     let port = read_port(section)?;
@@ -88,7 +82,7 @@ fn read_http(
             return Err(section.error("methods", format_args!("holds {method:?}, {fault}")));
         }
     }
-    grants.http.push(HttpGrant {
+    reader.grants.http.push(HttpGrant {
         scheme,
         host,
         port,
@@ -98,11 +92,7 @@ fn read_http(
     Ok(())
 }
 
-fn read_socket(
-    section: &mut Section<'_>,
-    _: &SidecarSource<'_>,
-    grants: &mut Grants,
-) -> Result<(), Error> {
+fn read_socket(section: &mut Section<'_>, reader: &mut GrantReader<'_>) -> Result<(), Error> {
     let protocol = section
         .parsed("protocol", Protocol::read)?
         .unwrap_or(Protocol::Tcp);
@@ -110,7 +100,7 @@ fn read_socket(
     let port = read_port(section)?;
     let port = port.ok_or_else(|| section.error_of_table("needs `port`, such as 5432"))?;
     let private = read_private(section, &host)?;
-    grants.sockets.push(SocketGrant {
+    reader.grants.sockets.push(SocketGrant {
         protocol,
         host,
         port,

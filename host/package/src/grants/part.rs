@@ -1,51 +1,38 @@
 //! The parts of requests: how each is read, and how it compares with the same part of a grant.
 
 use crate::toml_reader::{Error, Section};
+use campanile_model::words;
 use campanile_sandbox::{AccessMode, ENV_PREFIX, Protocol, has_private_addresses};
 
-const PRIVATE: &str = "private";
+const PRIVATE: &str = Part::Private.as_str();
 
-/// One part of a request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
-    Access,
-    GuestPath,
-    Bucket,
-    Scheme,
-    Protocol,
-    Host,
-    /// Whether the host may have private addresses: `private`, or empty.
-    Private,
-    Port,
-    /// The name of an environment variable.
-    Variable,
-    /// Another name.
-    Name,
+words! {
+    /// One part of a request, with the key that holds it in sidecars and descriptions.
+    Part {
+        Access => "access",
+        GuestPath => "guest",
+        Bucket => "bucket",
+        Scheme => "scheme",
+        Protocol => "protocol",
+        Host => "host",
+        /// Whether the host may have private addresses: `private`, or empty.
+        Private => "private",
+        Port => "port",
+        /// The name of an environment variable, without a key.
+        Variable => "variable",
+        /// Another name, without a key.
+        Name => "name",
+    }
 }
 
 impl Part {
-    /// Return the key that holds this part in sidecars and descriptions.
-    pub(super) fn key(self) -> &'static str {
-        match self {
-            Part::Access => "access",
-            Part::GuestPath => "guest",
-            Part::Bucket => "bucket",
-            Part::Scheme => "scheme",
-            Part::Protocol => "protocol",
-            Part::Host => "host",
-            Part::Private => PRIVATE,
-            Part::Port => "port",
-            Part::Variable | Part::Name => "",
-        }
-    }
-
     /// Read this part of a request in a description.
-    pub(crate) fn read(self, section: &mut Section<'_>) -> Result<String, Error> {
-        let key = self.key();
+    pub(crate) fn read_from(self, section: &mut Section<'_>) -> Result<String, Error> {
+        let key = self.as_str();
         let text = match self {
             Part::Port => read_port(section)?.map(|port| port.to_string()),
             Part::Private => {
-                let host = section.text(Part::Host.key())?.unwrap_or_default();
+                let host = section.text(Part::Host.as_str())?.unwrap_or_default();
                 Some(private_text(read_private(section, &host)?))
             }
             _ => section.text(key)?,

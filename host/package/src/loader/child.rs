@@ -22,41 +22,40 @@ const STACK_BYTES: usize = 1 << 20;
 ///
 /// The caller must not have started a second thread: the kernel would not confine that thread.
 pub fn load_in_this_process(settings: &str) -> ExitCode {
-    let settings: ChildSettings = match serde_json::from_str(settings) {
-        Ok(settings) => settings,
-        Err(error) => return fail(&format!("the settings of the load are wrong: {error}")),
-    };
-    #[cfg(target_os = "linux")]
-    if let Err(error) = super::confine::confine(&settings) {
-        return fail(&format!("the process cannot be confined: {error}"));
-    }
-    let loading = thread::Builder::new()
-        .stack_size(STACK_BYTES)
-        .spawn(move || verdict(&settings));
-    let verdict = match loading.map(thread::JoinHandle::join) {
-        Ok(Ok(Ok(verdict))) => verdict,
-        Ok(Ok(Err(error))) => return fail(&error),
-        Ok(Err(_)) => return fail("the reader of the file panicked"),
-        Err(error) => return fail(&format!("its thread did not start: {error}")),
-    };
-    let written = serde_json::to_vec(&verdict)
-        .map_err(io::Error::other)
-        .and_then(|text| io::stdout().write_all(&text));
-    match written {
+    match load(settings) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&format!("the result cannot be written: {error}")),
+        Err(message) => {
+            // The parent reads stderr. Nothing else can be done when it is closed.
+            let _ = writeln!(io::stderr(), "{message}");
+            ExitCode::FAILURE
+        }
     }
 }
 
-fn fail(message: &str) -> ExitCode {
-    // The parent reads stderr. Nothing else can be done when it is closed.
-    let _ = writeln!(io::stderr(), "{message}");
-    ExitCode::FAILURE
+fn load(settings: &str) -> Result<(), String> {
+    let settings: ChildSettings = serde_json::from_str(settings)
+        .map_err(|error| format!("the settings of the load are wrong: {error}"))?;
+    #[cfg(target_os = "linux")]
+    super::confine::confine(&settings)
+        .map_err(|error| format!("the process cannot be confined: {error}"))?;
+    let loading = thread::Builder::new()
+        .stack_size(STACK_BYTES)
+        .spawn(move || verdict(&settings))
+        .map_err(trouble("its thread did not start"))?;
+    let ended = loading.join();
+    let verdict = ended.map_err(|_| "the reader of the file panicked")??;
+    serde_json::to_vec(&verdict)
+        .map_err(io::Error::other)
+        .and_then(|text| io::stdout().write_all(&text))
+        .map_err(trouble("the result cannot be written"))
+}
+
+fn trouble(what: &str) -> impl Fn(io::Error) -> String {
+    move |error| format!("{what}: {error}")
 }
 
 /// Load the file. An error is trouble of this process, not of the file.
 fn verdict(settings: &ChildSettings) -> Result<Verdict, String> {
-    let trouble = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     let mut bytes = Vec::new();
     io::stdin()
         .take(FILE_BYTES_MAX + 1)
@@ -77,12 +76,12 @@ fn verdict(settings: &ChildSettings) -> Result<Verdict, String> {
     let described = sandbox
         .load(&bytes)
         .and_then(|artifact| runtime.block_on(sandbox.describe(&Arc::new(artifact))));
-    Ok(match described {
-        Ok(description) => match manifest_of(&settings.package, description.as_ref()) {
-            Ok(_) => Verdict::Loaded { description },
-            Err(message) => Verdict::Refused { message },
-        },
-        Err(Refusal { message }) if is_out_of_memory(&message) => return Err(message),
-        Err(Refusal { message }) => Verdict::Refused { message },
-    })
+    match described {
+        Ok(description) => {
+            let manifest = manifest_of(&settings.package, description.as_ref());
+            Ok(manifest.map(|_| description))
+        }
+        Err(Refusal { message }) if is_out_of_memory(&message) => Err(message),
+        Err(Refusal { message }) => Ok(Err(message)),
+    }
 }

@@ -16,8 +16,8 @@ use landlock::{
 };
 use rustix::process::{Resource, Rlimit, nice, setrlimit};
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, TargetArch,
 };
 
 use super::exchange::ChildSettings;
@@ -70,7 +70,7 @@ pub(super) fn confine(settings: &ChildSettings) -> Result<(), String> {
     // The priority is a matter of speed, not of safety.
     let _ = nice(NICENESS);
     restrict_files(&settings.cache_dir).map_err(|error| format!("Landlock: {error}"))?;
-    for filter in filters()? {
+    for filter in filters().map_err(|error| format!("seccomp: {error}"))? {
         match seccompiler::apply_filter(&filter) {
             Ok(()) => {}
             // A kernel without seccomp.
@@ -115,7 +115,7 @@ fn restrict_files(cache_dir: &Path) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Return the filters for seccomp; none on a processor that the crate does not know.
-fn filters() -> Result<Vec<BpfProgram>, String> {
+fn filters() -> Result<Vec<BpfProgram>, BackendError> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
         return Ok(Vec::new());
     };
@@ -125,25 +125,15 @@ fn filters() -> Result<Vec<BpfProgram>, String> {
     };
     let mut denied: BTreeMap<i64, Vec<SeccompRule>> =
         DENIED.into_iter().map(|call| (call, Vec::new())).collect();
-    let thread = u64::from(libc::CLONE_THREAD.unsigned_abs());
-    let new_process = SeccompCondition::new(
-        0,
-        SeccompCmpArgLen::Qword,
-        SeccompCmpOp::MaskedEq(thread),
-        0,
-    );
-    let built = new_process
-        .and_then(|condition| SeccompRule::new(vec![condition]))
-        .and_then(|rule| {
-            denied.insert(libc::SYS_clone, vec![rule]);
-            #[cfg(target_arch = "x86_64")]
-            denied.extend([libc::SYS_fork, libc::SYS_vfork].map(|call| (call, Vec::new())));
-            // The flags of clone3 lie in memory, where no filter sees them. The C library then uses clone.
-            let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
-            Ok(vec![
-                program(denied, libc::EPERM)?,
-                program(clone3, libc::ENOSYS)?,
-            ])
-        });
-    built.map_err(|error: seccompiler::BackendError| format!("seccomp: {error}"))
+    let no_thread = SeccompCmpOp::MaskedEq(u64::from(libc::CLONE_THREAD.unsigned_abs()));
+    let new_process = SeccompCondition::new(0, SeccompCmpArgLen::Qword, no_thread, 0)?;
+    denied.insert(libc::SYS_clone, vec![SeccompRule::new(vec![new_process])?]);
+    #[cfg(target_arch = "x86_64")]
+    denied.extend([libc::SYS_fork, libc::SYS_vfork].map(|call| (call, Vec::new())));
+    // The flags of clone3 lie in memory, where no filter sees them. The C library then uses clone.
+    let clone3 = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    Ok(vec![
+        program(denied, libc::EPERM)?,
+        program(clone3, libc::ENOSYS)?,
+    ])
 }

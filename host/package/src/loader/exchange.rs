@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use campanile_model::text::printable_line;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -32,26 +31,9 @@ pub(super) struct ChildSettings {
     pub(super) limits: LoadLimits,
 }
 
-/// The result of a load.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
-    /// The file is a package. The description is what it says about itself.
-    Loaded { description: Option<Value> },
-    /// The file is not a package that can run: one sentence.
-    Refused { message: String },
-}
-
-impl Verdict {
-    /// Return the description of a package; the error is one sentence.
-    pub(super) fn description(self) -> Result<Option<Value>, String> {
-        match self {
-            Verdict::Loaded { description } => Ok(description),
-            // A file may have taken over the process that wrote this.
-            Verdict::Refused { message } => Err(printable_line(&message)),
-        }
-    }
-}
+/// The result of a load: what a package says about itself, if it does; or one sentence that says why the file is not a
+/// package that can run.
+pub(super) type Verdict = Result<Option<Value>, String>;
 
 /// Whether a message, of a refusal or on stderr, says that the process had no more memory.
 pub(super) fn is_out_of_memory(message: &str) -> bool {

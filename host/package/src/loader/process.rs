@@ -1,5 +1,6 @@
 //! The host's side of a load: start the child process, pass it the file, read the verdict, and explain a failure.
 
+use std::fmt::Display;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -36,14 +37,6 @@ pub(super) struct LoadProcesses {
     verdicts: Arc<Verdicts>,
 }
 
-/// How a load failed.
-enum LoadError {
-    /// Because of the file, as far as one can tell.
-    Failed(String),
-    /// Because of the machine: the next attempt may succeed.
-    Trouble(String),
-}
-
 impl LoadProcesses {
     /// Prepare loads for a sandbox with these `settings`, which keeps compiled code in `cache_dir`.
     pub(super) fn new(
@@ -74,27 +67,33 @@ impl LoadProcesses {
         bytes: &Arc<Vec<u8>>,
         attempt: Attempt,
     ) -> Result<Option<Value>, String> {
+        let verdict = self.verdict(package, bytes, attempt).await?;
+        // A file may have taken over the process that wrote this.
+        verdict.map_err(|refusal| printable_line(&refusal))
+    }
+
+    /// Find the verdict about a file, or load it. The error is a sentence about the machine.
+    async fn verdict(
+        &self,
+        package: &str,
+        bytes: &Arc<Vec<u8>>,
+        attempt: Attempt,
+    ) -> Result<Verdict, String> {
         let hashed = Arc::clone(bytes);
         let digest = off_thread(move || ArtifactDigest::of(&hashed)).await?;
         if let Some(verdict) = self.known(&digest, attempt).await? {
-            return verdict.description();
+            return Ok(verdict);
         }
         // The semaphore is never closed.
         let _slot = self.slots.acquire().await;
         // Another load of the same bytes may have ended meanwhile.
         if let Some(verdict) = self.known(&digest, attempt).await? {
-            return verdict.description();
+            return Ok(verdict);
         }
-        let verdict = match self.run(package, bytes).await {
-            Ok(verdict) => verdict,
-            Err(LoadError::Failed(why)) => Verdict::Refused {
-                message: format!("load failed: {why}"),
-            },
-            Err(LoadError::Trouble(why)) => return Err(format!("load failed: {why}")),
-        };
+        let verdict = self.run(package, bytes).await?;
         let (verdicts, found) = (Arc::clone(&self.verdicts), verdict.clone());
         off_thread(move || verdicts.keep(&digest, &found)).await?;
-        verdict.description()
+        Ok(verdict)
     }
 
     /// Return the verdict on record that counts for this attempt.
@@ -105,22 +104,20 @@ impl LoadProcesses {
     ) -> Result<Option<Verdict>, String> {
         let (verdicts, digest) = (Arc::clone(&self.verdicts), digest.clone());
         let known = off_thread(move || verdicts.find(&digest)).await?;
-        let counts = |verdict: &Verdict| {
-            attempt == Attempt::First || matches!(verdict, Verdict::Loaded { .. })
-        };
+        let counts = |verdict: &Verdict| attempt == Attempt::First || verdict.is_ok();
         Ok(known.filter(counts))
     }
 
     /// Whether a verdict says that the file with this digest can be loaded.
     pub(super) async fn is_known(&self, digest: &ArtifactDigest) -> bool {
         let verdict = self.known(digest, Attempt::First).await;
-        matches!(verdict, Ok(Some(Verdict::Loaded { .. })))
+        matches!(verdict, Ok(Some(Ok(_))))
     }
 
-    /// Run one process for one file.
-    async fn run(&self, package: &str, bytes: &[u8]) -> Result<Verdict, LoadError> {
+    /// Run one process for one file. An error is trouble of the machine: the next attempt may succeed.
+    async fn run(&self, package: &str, bytes: &[u8]) -> Result<Verdict, String> {
         let trouble = |error: std::io::Error| {
-            LoadError::Trouble(format!("the loading process cannot be used: {error}"))
+            failed(format_args!("the loading process cannot be used: {error}"))
         };
         let size = size_text(bytes.len() as u64);
         tracing::info!("loading {} ({size})", printable_line(package));
@@ -129,12 +126,12 @@ impl LoadProcesses {
         let Ok(ended) = ended else {
             // The slot is free only when the memory of the process is.
             child.kill().await.map_err(trouble)?;
-            return Err(LoadError::Failed(self.too_slow()));
+            return Ok(Err(failed(self.too_slow())));
         };
         let (status, verdict, talk) = ended.map_err(trouble)?;
         match serde_json::from_slice(&verdict) {
             Ok(verdict) if status.success() => Ok(verdict),
-            _ => Err(self.error_of(status, &String::from_utf8_lossy(&talk))),
+            _ => self.explain(status, &String::from_utf8_lossy(&talk)),
         }
     }
 
@@ -155,13 +152,14 @@ impl LoadProcesses {
             .spawn()
     }
 
-    /// Say why a process ended without a verdict.
-    fn error_of(&self, status: ExitStatus, talk: &str) -> LoadError {
+    /// Say why a process ended without a verdict: because of the file, as far as one can tell, or with trouble of the
+    /// machine.
+    fn explain(&self, status: ExitStatus, talk: &str) -> Result<Verdict, String> {
         const SIGXCPU: i32 = 24;
         const SIGXFSZ: i32 = 25;
         let memory = size_text(self.settings.limits.memory_bytes);
         let line = printable_line(talk.trim_start().lines().next().unwrap_or_default());
-        LoadError::Failed(match status.signal() {
+        let why = match status.signal() {
             _ if is_out_of_memory(talk) => format!(
                 "out of memory at {memory}; build a smaller package, or raise `packages.load_memory`"
             ),
@@ -174,10 +172,13 @@ impl LoadProcesses {
                 "the loading process was ended by signal {signal} ({line}); touch the file to try again"
             ),
             None if line.is_empty() => {
-                return LoadError::Trouble(format!("the loading process ended with {status}"));
+                return Err(failed(format_args!(
+                    "the loading process ended with {status}"
+                )));
             }
-            None => return LoadError::Trouble(line),
-        })
+            None => return Err(failed(line)),
+        };
+        Ok(Err(failed(why)))
     }
 
     fn too_slow(&self) -> String {
@@ -186,6 +187,10 @@ impl LoadProcesses {
             humantime::format_duration(self.settings.limits.time)
         )
     }
+}
+
+fn failed(why: impl Display) -> String {
+    format!("load failed: {why}")
 }
 
 /// Hand the process the file, and wait for its end. Return its status, its verdict, and what it wrote to stderr.

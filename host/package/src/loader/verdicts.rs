@@ -5,12 +5,12 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use campanile_model::ids::{ArtifactDigest, sha256};
 
 use super::exchange::{ChildSettings, Verdict};
+use crate::files;
 
 /// The most verdicts that are kept. The oldest half is removed when there are more.
 const VERDICTS_MAX: usize = 1024;
@@ -23,16 +23,7 @@ pub(super) struct Verdicts {
 
 impl Verdicts {
     pub(super) fn new(settings: &ChildSettings) -> Verdicts {
-        let program = std::env::current_exe().and_then(fs::metadata);
-        let program = program.map(|file| {
-            (
-                file.dev(),
-                file.ino(),
-                file.size(),
-                file.mtime(),
-                file.mtime_nsec(),
-            )
-        });
+        let program = std::env::current_exe().map(|path| files::inspect(&path));
         let loader = format!(
             "{} {} {program:?} {settings:?}",
             env!("CARGO_PKG_VERSION"),

@@ -10,7 +10,7 @@ use crate::grants::{GrantKind, KINDS};
 use crate::limits::{self, MAX_ATTEMPTS_MOST};
 use crate::requests::Requested;
 use crate::schedule_reader;
-use crate::spec::ScheduleSpec;
+use crate::spec::{ScheduleDefinition, name_all};
 use crate::toml_reader::{Document, Error, Section};
 use campanile_model::text::nearest;
 
@@ -45,6 +45,7 @@ pub(super) fn manifest(package: &str, description: &Value) -> Read<Manifest> {
         manifest.schedules.push(schedule);
         section.finish_with_warnings(&mut warnings);
     }
+    name_all(package, &mut manifest.schedules);
     if let Some(mut section) = top.table("requests")? {
         for kind in KINDS.into_iter().filter(|kind| !kind.parts.is_empty()) {
             manifest
@@ -112,10 +113,9 @@ fn check_tasks(tasks: &[Task]) -> Result<(), String> {
         let mut seen = BTreeSet::new();
         for id in &task.depends_on {
             if !ids.contains(id.as_str()) {
-                let hint = match nearest(id, ids.iter().copied()) {
-                    Some(near) => format!(": did you mean `{near}`?"),
-                    None => String::new(),
-                };
+                let near = nearest(id, ids.iter().copied());
+                let hint = near.map(|near| format!(": did you mean `{near}`?"));
+                let hint = hint.unwrap_or_default();
                 return Err(format!(
                     "has a task `{}` that depends on `{id}`, which is no task of this package{hint}",
                     task.id
@@ -141,19 +141,20 @@ fn schedule(
     section: &mut Section<'_>,
     names: &mut BTreeSet<String>,
     manifest: &Manifest,
-) -> Read<ScheduleSpec> {
+) -> Read<ScheduleDefinition> {
     let name = schedule_reader::read_name(section, names)?;
-    let spec = schedule_reader::read(section, name)?;
-    if let Some(id) = &spec.task
+    let name = name.unwrap_or_default();
+    let schedule = schedule_reader::read(section, name, &manifest.package)?;
+    if let Some(id) = &schedule.task
         && manifest.task(id).is_none()
     {
         let what = format_args!("is `{id}`, which is no task of this package");
         return Err(section.error("task", what));
     }
-    if spec.rule.exclude.iter().any(String::is_empty) {
+    if schedule.rule.exclude.iter().any(String::is_empty) {
         return Err(section.error("exclude", "holds an empty text"));
     }
-    Ok(spec)
+    Ok(schedule)
 }
 
 fn requests(
@@ -175,7 +176,7 @@ fn requests(
         return requests.collect();
     }
     let requests = entries(section, kind.key)?.into_iter().map(|mut entry| {
-        let parts = kind.parts.iter().map(|part| part.read(&mut entry));
+        let parts = kind.parts.iter().map(|part| part.read_from(&mut entry));
         let parts = parts.collect::<Read<_>>()?;
         let reason = entry.text("reason")?;
         entry.finish_with_warnings(warnings);

@@ -2,7 +2,6 @@ use serde_json::json;
 
 use super::*;
 use crate::manifest::Manifest;
-use crate::sidecar::Sidecar;
 
 fn manifest(version: Option<&str>) -> Manifest {
     let description = version.map_or(json!({}), |version| json!({ "version": version }));
@@ -50,15 +49,10 @@ fn a_pin_is_needed_only_when_the_policy_says_so() {
             approval: *approval,
             ..Policy::default()
         };
-        assert_eq!(
-            policy.check_pin("a", pinning.pin.as_deref(), &digest),
-            Ok(())
-        );
-        let why = policy
-            .check_pin("a", pinning.pin.as_deref(), &other)
-            .unwrap_err();
+        assert_eq!(policy.check_pin("a", &pinning, &digest), Ok(()));
+        let why = policy.check_pin("a", &pinning, &other).unwrap_err();
         assert!(why.contains("a.toml pins"), "{why}");
-        let without = policy.check_pin("a", None, &digest);
+        let without = policy.check_pin("a", &Sidecar::default(), &digest);
         assert_eq!(without.is_ok(), *approval != Approval::Pinned);
     }
 }

@@ -271,7 +271,7 @@ fn the_result_that_exceeds_the_limit_fails_the_run_and_so_does_its_replay() {
         flow.succeed(place, output(), gives()).unwrap();
     }
     assert_eq!(flow.held_bytes(), 900);
-    let error = flow.succeed(3, output(), gives()).unwrap_err().to_string();
+    let error = flow.succeed(3, output(), gives()).unwrap_err();
     assert_eq!(
         error,
         "the task returned 300 bytes, and with them the contexts and outputs of this run have 1200; their limit is 1000B; \

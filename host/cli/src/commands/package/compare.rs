@@ -65,7 +65,7 @@ impl Compare {
         };
         let grants = grant_record::read(&row.grants);
         let report = DiffReport {
-            diff: diff(&row.name, &side(from, 0), &side(to, 1), &grants),
+            diff: diff(&side(from, 0), &side(to, 1), &grants),
             is_pending: row.pending_digest.as_ref() == Some(&to.digest),
             package: row.name.clone(),
         };
