@@ -109,7 +109,7 @@ pub fn plan(
         // Without a launch there is no end from which to count.
         Some(delay) if launched == 0 => policies.allowed_from(now.plus(delay), launches_made),
         Some(_) => None,
-        None => evaluator.next_slot(cursor, launches_made),
+        None => policies.next_slot(&rule, cursor, launches_made),
     };
     Plan {
         launches,

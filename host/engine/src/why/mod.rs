@@ -23,7 +23,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_model::text;
 use campanile_model::words;
-use campanile_schedule::rule::{DstAction, LocalOccurrence, Rule, SlotCheck, clock_text};
+use campanile_schedule::rule::{DstAction, Rule, SlotCheck, clock_text};
 use campanile_store::history::DecidedLaunch;
 use campanile_store::{LaunchStatus, Tx, removed_launches};
 use history::{LaunchTrace, ParsedRevision, ScheduleHistory};
@@ -261,9 +261,9 @@ async fn at_local(
     let unreadable = |why: &str| ScheduleError::unreadable(&revision.definition, why.to_owned());
     let readable = readable.map_err(unreadable)?;
     let rule = readable.rule;
-    match rule.occurrences_of(local) {
-        LocalOccurrence::Once(instant) => at(tx, history, instant).await,
-        LocalOccurrence::Twice(first, second) => {
+    match rule.instants_of(local)[..] {
+        [instant] => at(tx, history, instant).await,
+        [first, second, ..] => {
             let (clock, apart) = (clock_text(local), span(second.since(first)));
             let twice = format!("the clock shows {clock} twice, {apart} apart");
             let mut findings = vec![Finding::new(FindingKind::Clock, twice)];
@@ -271,7 +271,8 @@ async fn at_local(
             findings.extend(at(tx, history, second).await?);
             Ok(findings)
         }
-        LocalOccurrence::InGap { change } => {
+        [] => {
+            let change = rule.gap_end(local);
             let check = rule.check_slot_in_gap(local, change);
             if let SlotCheck::ClockChange(effect) = check
                 && let DstAction::Shifted { to } = effect.action

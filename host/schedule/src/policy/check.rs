@@ -26,11 +26,8 @@ impl Policies {
         for (policy, _) in self.entries() {
             self.refuse_unmet_need(policy)?;
         }
-        if rule.at_host_start() {
-            self.refuse_slot_policies()?;
-        }
-        self.refuse_short_window()?;
-        self.refuse_short_retention()?;
+        self.refuse_slot_policies(rule)?;
+        self.refuse_short_times()?;
         self.refuse_backward_span()?;
         self.refuse_without_slots(rule)?;
         self.refuse_long_jitter(rule)
@@ -49,50 +46,46 @@ impl Policies {
     }
 
     /// Refuse policies that decide about slots, for `@reboot`.
-    fn refuse_slot_policies(&self) -> Result<(), PolicyError> {
+    fn refuse_slot_policies(&self, rule: &Rule) -> Result<(), PolicyError> {
         let mut set = self.entries().map(|(policy, _)| policy);
-        set.find(|policy| policy.spec().decides_slots)
-            .map_or(Ok(()), |policy| {
-                Err(PolicyError::new(
-                    policy,
-                    format!("{policy} means nothing with `@reboot`, which has no slots"),
-                    format!("leave {policy} out"),
-                ))
-            })
+        match set.find(|policy| policy.spec().decides_slots) {
+            Some(policy) if rule.at_host_start() => Err(PolicyError::new(
+                policy,
+                format!("{policy} means nothing with `@reboot`, which has no slots"),
+                format!("leave {policy} out"),
+            )),
+            _ => Ok(()),
+        }
     }
 
-    /// Refuse a window shorter than the grace: a missed slot is later than the grace, so nothing would be caught up.
-    fn refuse_short_window(&self) -> Result<(), PolicyError> {
+    /// Refuse a window shorter than the grace, and a retention shorter than the window.
+    fn refuse_short_times(&self) -> Result<(), PolicyError> {
         let defaults = Defaults::default();
         let grace = self.misfire_grace.unwrap_or(defaults.misfire_grace);
         let window = self.catchup_window.unwrap_or(defaults.catchup_window);
-        if self.catchup == Catchup::None || window >= grace {
-            return Ok(());
+        let is_short_window = self.catchup != Catchup::None && window < grace;
+        let is_short_retention = self.retention.is_some_and(|retention| retention < window);
+        let [grace, window] = [grace, window].map(duration_text);
+        // A missed slot is later than the grace, so nothing would be caught up.
+        if is_short_window {
+            return Err(PolicyError::new(
+                Policy::CatchupWindow,
+                format!("catchup_window is {window}, shorter than misfire_grace, {grace}"),
+                format!(
+                    "write a catchup_window of at least {grace}, a shorter misfire_grace, or \
+                     catchup = `none` to catch nothing up"
+                ),
+            ));
         }
-        let (grace, window) = (duration_text(grace), duration_text(window));
-        Err(PolicyError::new(
-            Policy::CatchupWindow,
-            format!("catchup_window is {window}, shorter than misfire_grace, {grace}"),
-            format!(
-                "write a catchup_window of at least {grace}, a shorter misfire_grace, or \
-                 catchup = `none` to catch nothing up"
-            ),
-        ))
-    }
-
-    /// Refuse a retention shorter than the window: a launch that is caught up late would be removed at its end.
-    fn refuse_short_retention(&self) -> Result<(), PolicyError> {
-        let window = self.catchup_window;
-        let window = window.unwrap_or(Defaults::default().catchup_window);
-        let Some(retention) = self.retention.filter(|retention| *retention < window) else {
-            return Ok(());
-        };
-        let (retention, window) = (duration_text(retention), duration_text(window));
-        Err(PolicyError::new(
-            Policy::Retention,
-            format!("retention is {retention}, shorter than catchup_window, {window}"),
-            format!("write a retention of at least {window}, or a shorter catchup_window"),
-        ))
+        match self.retention.map(duration_text) {
+            // A launch that is caught up late would be removed at its end.
+            Some(retention) if is_short_retention => Err(PolicyError::new(
+                Policy::Retention,
+                format!("retention is {retention}, shorter than catchup_window, {window}"),
+                format!("write a retention of at least {window}, or a shorter catchup_window"),
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn refuse_backward_span(&self) -> Result<(), PolicyError> {
@@ -114,7 +107,7 @@ impl Policies {
             (None, Some(end)) => format!("up to {end}"),
             (None, None) => return Ok(()),
         };
-        let ever = Timestamp::from_micros(i64::MIN);
+        let ever = Timestamp::FIRST;
         if rule.next(ever).is_none() || self.next_slot(rule, ever, 0).is_some() {
             return Ok(());
         }
@@ -173,8 +166,8 @@ fn refuse_out_of_bounds(policy: Policy, text: &str) -> Result<(), PolicyError> {
 ///
 /// `None` for a rule with fewer than two slots.
 fn shortest_interval(rule: &Rule) -> Option<Duration> {
-    let [ever, never] = [i64::MIN, i64::MAX].map(Timestamp::from_micros);
-    let slots: Vec<Timestamp> = rule.slots(ever, never).take(SLOTS_COMPARED).collect();
+    let slots = rule.slots(Timestamp::FIRST, Timestamp::LAST);
+    let slots: Vec<Timestamp> = slots.take(SLOTS_COMPARED).collect();
     let intervals = slots.windows(2).map(|pair| pair[1].since(pair[0]));
     intervals.min().or_else(|| rule.delay_after_completion())
 }

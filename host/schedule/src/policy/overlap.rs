@@ -280,13 +280,9 @@ pub fn release(policies: &Policies, active: Vec<Active>) -> Released {
     }
     // A launch that another launch of the same call displaced is skipped: no host has claimed it yet.
     let mut displacements = state.displacements;
-    let Displacements {
-        skipped,
-        cancelled,
-        terminated,
-    } = &mut displacements;
-    for displaced in [cancelled, terminated] {
-        skipped.extend(displaced.extract_if(.., |other| open.contains(&other.launch)));
+    let skipped = &mut displacements.skipped;
+    for ended in [&mut displacements.cancelled, &mut displacements.terminated] {
+        skipped.extend(ended.extract_if(.., |other| open.contains(&other.launch)));
     }
     open.retain(|launch| skipped.iter().all(|other| other.launch != *launch));
     Released {

@@ -291,30 +291,18 @@ impl Policies {
     /// When the text is no value of the policy. The error is a clause that continues the key.
     /// [`Policies::check`] refuses values that contradict each other.
     pub fn set(&mut self, policy: Policy, text: &str) -> Result<(), String> {
-        match policy {
-            Policy::Catchup => self.set_catchup(text),
-            _ => self.set_value(policy, text),
-        }
-    }
-
-    /// Set `catchup` to one of its words, or to the name that Temporal and Quartz use.
-    fn set_catchup(&mut self, text: &str) -> Result<(), String> {
-        self.catchup = match text {
-            "skip" => Catchup::None,
-            "run_all" => Catchup::All,
-            "execute" => Catchup::Latest,
-            "execute_with_delay" => {
+        // Temporal and Quartz have other names for the words of `catchup`.
+        let text = match (policy, text) {
+            (Policy::Catchup, "skip") => Catchup::None.as_str(),
+            (Policy::Catchup, "run_all") => Catchup::All.as_str(),
+            (Policy::Catchup, "execute") => Catchup::Latest.as_str(),
+            (Policy::Catchup, "execute_with_delay") => {
                 self.catchup_spread.get_or_insert(EXECUTE_DELAY);
-                Catchup::Latest
+                Catchup::Latest.as_str()
             }
-            word => Catchup::read(word)?,
+            (_, text) => text,
         };
-        Ok(())
-    }
-
-    /// Unset one policy.
-    pub fn clear(&mut self, policy: Policy) {
-        self.copy(policy, &Policies::default());
+        self.set_value(policy, text)
     }
 
     /// Return the policies that are set, each with its text.
@@ -327,19 +315,18 @@ impl Policies {
     ///
     /// `None` stands for a policy without an effect beside the others, and for one that sets no limit.
     pub fn effective(&self, defaults: &Defaults) -> impl Iterator<Item = (Policy, Option<String>)> {
-        let effective = |policy: Policy| {
-            let default = || match policy.spec().default {
-                Nothing(_) => None,
-                Fixed(text) => Some(text()),
-                Host(of) => Some(duration_text(of(defaults))),
-            };
-            self.unmet_need(policy)
-                .is_none()
-                .then(|| self.text(policy).or_else(default))?
-        };
-        Policy::ALL
-            .iter()
-            .map(move |&policy| (policy, effective(policy)))
+        Policy::ALL.iter().map(move |&policy| {
+            let text = self.text_or_default(policy, defaults);
+            (policy, text.filter(|_| self.unmet_need(policy).is_none()))
+        })
+    }
+
+    fn text_or_default(&self, policy: Policy, defaults: &Defaults) -> Option<String> {
+        self.text(policy).or_else(|| match policy.spec().default {
+            Nothing(_) => None,
+            Fixed(text) => Some(text()),
+            Host(of) => Some(duration_text(of(defaults))),
+        })
     }
 
     /// If `needs` of `policy` is not met, return the other policy, its present word, and the words that would do.
@@ -348,12 +335,8 @@ impl Policies {
         policy: Policy,
     ) -> Option<(Policy, String, &'static [&'static str])> {
         let (other, words) = policy.spec().needs?;
-        let word = self
-            .text(other)
-            .unwrap_or_else(|| match other.spec().default {
-                Fixed(text) => text(),
-                _ => String::new(),
-            });
+        let word = self.text_or_default(other, &Defaults::default());
+        let word = word.unwrap_or_default();
         (!words.contains(&word.as_str())).then_some((other, word, words))
     }
 

@@ -191,7 +191,7 @@ fn a_host_on_time_launches_every_slot_under_every_catchup() {
         let policies = policies(&format!(r#"{{"catchup":"{mode}","jitter":"5m"}}"#));
         let evaluator = evaluator(&rule, &policies);
         let mut progress = progress_at(time("2026-03-27T12:00:00Z"));
-        while let Some(slot) = evaluator.next_slot(progress.cursor, 0)
+        while let Some(slot) = policies.next_slot(&rule, progress.cursor, 0)
             && slot < time("2026-04-01T00:00:00Z")
         {
             let decided = evaluator.evaluate(&progress, slot, 10);

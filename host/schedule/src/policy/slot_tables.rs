@@ -265,7 +265,7 @@ fn the_next_slot_respects_the_limits() {
         let policies = policies(json);
         let evaluator = evaluator(&rule, &policies);
         assert_eq!(
-            evaluator.next_slot(at(after), launches),
+            policies.next_slot(&rule, at(after), launches),
             next.map(at),
             "{json}"
         );

@@ -131,14 +131,14 @@ impl<'a> SlotEvaluator<'a> {
             now,
             grace: policies.misfire_grace.unwrap_or(defaults.misfire_grace),
             window: policies.catchup_window.unwrap_or(defaults.catchup_window),
-            launches_left: policies.launches_left(progress.launches),
+            launches: progress.launches,
             caught_up: progress.caught_up,
             kept_from: OnceCell::new(),
         };
         let mut decided = SlotDecisions {
             decisions: Vec::new(),
             cursor: None,
-            next: self.next_slot(progress.cursor, progress.launches),
+            next: policies.next_slot(self.rule, progress.cursor, progress.launches),
         };
         for _ in 0..slots_max.max(1) {
             let Some(slot) = decided.next.filter(|&slot| slot <= now) else {
@@ -147,16 +147,9 @@ impl<'a> SlotEvaluator<'a> {
             let next = self.rule.next(slot);
             decided.push(slot, evaluation.decide(slot, next));
             decided.cursor = Some(slot);
-            decided.next = next.filter(|&next| {
-                evaluation.launches_left != Some(0) && policies.is_before_end(next)
-            });
+            decided.next = next.and_then(|next| policies.allowed_from(next, evaluation.launches));
         }
         decided
-    }
-
-    /// Return the next slot of the rule; see [`Policies::next_slot`].
-    pub fn next_slot(&self, after: Timestamp, launches: u64) -> Option<Timestamp> {
-        self.policies.next_slot(self.rule, after, launches)
     }
 
     /// Return when `slot` fires if it is on time.
@@ -180,16 +173,9 @@ impl Policies {
     ///
     /// `None` when the schedule has ended.
     pub fn next_slot(&self, rule: &Rule, after: Timestamp, launches: u64) -> Option<Timestamp> {
-        if self.launches_left(launches) == Some(0) {
-            return None;
-        }
         let before_start = self.start_at.map(|start| start.minus(MICROSECOND));
         let slot = rule.next(before_start.map_or(after, |before| before.max(after)))?;
-        Some(slot).filter(|&slot| self.is_before_end(slot))
-    }
-
-    fn is_before_end(&self, slot: Timestamp) -> bool {
-        self.end_at.is_none_or(|end| slot <= end)
+        self.allowed_from(slot, launches)
     }
 }
 
@@ -200,7 +186,8 @@ struct Evaluation<'a> {
     now: Timestamp,
     grace: Duration,
     window: Duration,
-    launches_left: Option<u64>,
+    /// The launches made so far.
+    launches: u64,
     caught_up: Option<LastCatchup>,
     /// The oldest missed slot that `latest` or `all` keeps.
     kept_from: OnceCell<Option<Timestamp>>,
@@ -221,7 +208,7 @@ impl Evaluation<'_> {
         } else {
             SlotAction::Launch { fire_time }
         };
-        self.launches_left = self.launches_left.map(|left| left.saturating_sub(1));
+        self.launches += 1;
         action
     }
 
@@ -267,14 +254,11 @@ impl Evaluation<'_> {
     }
 
     fn catch_up(&mut self, fire_time: Timestamp) -> SlotAction {
-        let fire_time = self
-            .evaluator
-            .policies
-            .catchup_spread
-            .map_or(fire_time, |spread| {
-                let last = self.caught_up.map_or(self.now, |last| last.fire_time);
-                last.max(self.now).plus(spread)
-            });
+        let spread = self.evaluator.policies.catchup_spread;
+        let fire_time = spread.map_or(fire_time, |spread| {
+            let last = self.caught_up.map_or(self.now, |last| last.fire_time);
+            last.max(self.now).plus(spread)
+        });
         self.caught_up = Some(LastCatchup {
             decided_at: self.now,
             fire_time,

@@ -15,9 +15,10 @@ use cron::Schedule;
 use super::dst_mapping::{DstMapping, LocalTimes, refuse_overrides};
 use super::error::{RuleError, quoted};
 use super::exclude::Exclude;
+use super::field_spec::{DAY_OF_MONTH, DAY_OF_WEEK, MONTH};
 use super::fields::Fields;
 use super::hash::HashKey;
-use super::month_days::{self, Days, Month};
+use super::month_days::{self, Month};
 use super::zone::{self, DAY};
 use campanile_model::rule_text::{DayMatch, RuleText};
 
@@ -34,9 +35,7 @@ const MACROS: [(&str, &str); 7] = [
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CronRule {
     pub(super) fields: Fields,
-    pub(super) day_match: DayMatch,
     pub(super) dst: DstMapping,
-    days: Days,
     times: Schedule,
     pub(super) exclude: Exclude,
 }
@@ -53,24 +52,12 @@ impl CronRule {
         key: HashKey,
     ) -> Result<(CronRule, Vec<String>), RuleError> {
         let trimmed = text.expression.trim_matches([' ', '\t']);
-        let mut notes = Vec::new();
-        let fields = if trimmed.starts_with('@') {
-            let known = MACROS.iter().find(|(name, _)| *name == trimmed);
-            let (_, fields) = known.ok_or_else(|| {
-                let names: Vec<&str> = MACROS.iter().map(|(name, _)| *name).collect();
-                RuleError::new(
-                    format!("{} is not a known macro", quoted(trimmed)),
-                    format!("write one of {}, @reboot or `@every 15m`", names.join(", ")),
-                )
-            })?;
-            Fields::parse(fields, key, &mut notes)?
-        } else {
-            Fields::parse(&text.expression, key, &mut notes)?
+        let expression = match trimmed.starts_with('@') {
+            true => fields_of_macro(trimmed)?,
+            false => &text.expression,
         };
-        Ok((CronRule::of(fields, text)?, notes))
-    }
-
-    fn of(fields: Fields, text: &RuleText) -> Result<CronRule, RuleError> {
+        let mut notes = Vec::new();
+        let mut fields = Fields::parse(expression, key, &mut notes)?;
         if text.day_match == DayMatch::And && !fields.restricts_both_days() {
             return Err(RuleError::new(
                 "day_match `and` means nothing when a day field begins with `*`: both must match \
@@ -78,6 +65,7 @@ impl CronRule {
                 "leave day_match out, or restrict both day fields, as in `0 0 13 * FRI`",
             ));
         }
+        fields.day_match = text.day_match;
         let dst = if fields.follow_clock() {
             refuse_overrides(
                 text,
@@ -86,29 +74,25 @@ impl CronRule {
             )?;
             DstMapping::CLOCK
         } else {
-            DstMapping {
-                gap: text.dst_gap,
-                fold: text.dst_fold,
-            }
+            DstMapping::of(text)
         };
-        let days = fields.days(text.day_match);
-        if month_days::first_day(0, |month| days.of_month(month)).is_none() {
-            return Err(fields.never_fires());
+        if month_days::first_day(0, |month| fields.days_of(month)).is_none() {
+            return Err(never_fires(&fields));
         }
         let exclude = Exclude::parse(&text.exclude, fields.hour.bits, fields.minute.bits)?;
-        Ok(CronRule {
+        let times = times(&fields)?;
+        let cron = CronRule {
             fields,
-            day_match: text.day_match,
             dst,
-            days,
-            times: times(&fields)?,
+            times,
             exclude,
-        })
+        };
+        Ok((cron, notes))
     }
 
     /// Return the days of `month` that have a slot, as bits.
     fn days_of(&self, month: &Month) -> u32 {
-        let days = self.days.of_month(month);
+        let days = self.fields.days_of(month);
         // The exclusions cost more than the days.
         match days {
             0 => 0,
@@ -136,6 +120,40 @@ impl LocalTimes for CronRule {
             }
         }
     }
+}
+
+/// Return the fields of a macro such as `@daily`.
+fn fields_of_macro(name: &str) -> Result<&'static str, RuleError> {
+    let known = MACROS.iter().find(|(known, _)| *known == name);
+    known.map(|(_, fields)| *fields).ok_or_else(|| {
+        let names = MACROS.map(|(name, _)| name).join(", ");
+        RuleError::new(
+            format!("{} is not a known macro", quoted(name)),
+            format!("write one of {names}, @reboot or `@every 15m`"),
+        )
+    })
+}
+
+fn never_fires(fields: &Fields) -> RuleError {
+    let longest = fields.month.numbers().map(month_days::longest).max();
+    let longest = longest.unwrap_or(0);
+    let day = fields.day_of_month.numbers().next().unwrap_or(0);
+    let months = fields.month.normal_form(&MONTH);
+    if fields.day_of_month.quartz == 0 && day > longest {
+        return RuleError::new(
+            format!("the expression never fires: month {months} has no day {day}"),
+            format!("write a day-of-month of at most {longest}, or other months"),
+        );
+    }
+    let days = fields.day_of_month.normal_form(&DAY_OF_MONTH);
+    let weekdays = fields.day_of_week.normal_form(&DAY_OF_WEEK);
+    RuleError::new(
+        format!(
+            "the expression never fires: month {months} has no day that is `{days}` and on \
+             weekday `{weekdays}` in the years 1970 to 2099"
+        ),
+        "write other days or other months",
+    )
 }
 
 /// Return local microseconds as the crate takes them.

@@ -52,10 +52,9 @@ impl Rule {
             .array_windows()
             .take_while(move |[_, span]| span.begin <= until.micros());
         let times = self.local_times();
-        times.into_iter().flat_map(move |times| {
-            changes
-                .clone()
-                .flat_map(move |change| times.effects(change))
+        changes.flat_map(move |change| {
+            let effects = move |(times, dst)| effects(times, dst, change);
+            times.into_iter().flat_map(effects)
         })
     }
 
@@ -65,19 +64,16 @@ impl Rule {
             let text = self.local_text(instant);
             text.split('[').next().unwrap_or_default().to_owned()
         };
-        let several = effect.local != effect.local_last;
         let (first, last) = (effect.local, effect.local_last);
-        let local = match several {
-            true if first.date() == last.date() => {
-                format!("{} to {}", clock_text(first), time_text(last))
-            }
-            true => format!("{} to {}", clock_text(first), clock_text(last)),
-            false => clock_text(first),
+        let several = first != last;
+        let last = match first.date() == last.date() {
+            true => time_text(last),
+            false => clock_text(last),
         };
-        let (are, they) = if several {
-            ("are", "they fire")
-        } else {
-            ("is", "it fires")
+        let first = clock_text(first);
+        let (local, are, they) = match several {
+            true => (format!("{first} to {last}"), "are", "they fire"),
+            false => (first, "is", "it fires"),
         };
         let left_out = format!("{local} {are} left out by the clock");
         let twice = format!("{local} {are} shown twice by the clock");
@@ -87,68 +83,56 @@ impl Rule {
             DstAction::Once { at: fires, not_at } => {
                 format!("{twice}: {they} at {}, not at {}", at(fires), at(not_at))
             }
-            DstAction::Twice { first, second } if several => {
-                format!(
-                    "{twice}: {they} both times, from {} and from {}",
-                    at(first),
-                    at(second)
-                )
-            }
             DstAction::Twice { first, second } => {
-                format!("{twice}: {they} at {} and at {}", at(first), at(second))
+                let (from, both) = if several {
+                    ("from", " both times,")
+                } else {
+                    ("at", "")
+                };
+                let (first, second) = (at(first), at(second));
+                format!("{twice}: {they}{both} {from} {first} and {from} {second}")
             }
         }
     }
 
     /// Return the local times of the rule; `None` for elapsed time and for rules without a clock.
-    fn local_times(&self) -> Option<LocalTimesOf<'_>> {
+    fn local_times(&self) -> Option<(&dyn LocalTimes, DstMapping)> {
         match &self.shape {
-            Shape::Cron(cron) => Some(LocalTimesOf {
-                times: &**cron,
-                dst: cron.dst,
-                follows_clock: cron.fields.follow_clock(),
-            }),
-            Shape::Every(interval) if !interval.is_elapsed() => Some(LocalTimesOf {
-                times: &**interval,
-                dst: interval.dst,
-                follows_clock: false,
-            }),
+            Shape::Cron(cron) => Some((&**cron, cron.dst)),
+            Shape::Every(interval) if !interval.is_elapsed() => Some((&**interval, interval.dst)),
             _ => None,
         }
     }
 }
 
-/// The local times of a rule, and their mapping to instants.
-#[derive(Clone, Copy)]
-struct LocalTimesOf<'a> {
+/// Return the effects of the clock change between two spans.
+fn effects<'a>(
     times: &'a dyn LocalTimes,
     dst: DstMapping,
-    follows_clock: bool,
+    [before, span]: &'a [Span; 2],
+) -> impl Iterator<Item = DstEffect> + 'a {
+    let begin = span.reached.min(span.local_begin);
+    let end = span.reached.max(span.local_begin);
+    let first_from = move |from| times.first_from(from).filter(|&local| local < end);
+    let next = move |&local: &i64| first_from(local + 1).filter(|_| !dst.follows_clock);
+    iter::successors(first_from(begin), next).map(move |local| {
+        let last = || last_before(end, local, |from| times.first_from(from));
+        let last = dst.follows_clock.then(last).flatten();
+        DstEffect {
+            change: Timestamp::from_micros(span.begin),
+            local: naive(local),
+            local_last: naive(last.unwrap_or(local)),
+            action: dst.action(local, before, span),
+        }
+    })
 }
 
-impl<'a> LocalTimesOf<'a> {
-    fn effects(self, [before, span]: &'a [Span; 2]) -> impl Iterator<Item = DstEffect> + 'a {
-        let begin = span.reached.min(span.local_begin);
-        let end = span.reached.max(span.local_begin);
-        let first_from = move |from| self.times.first_from(from).filter(|&local| local < end);
-        let next = move |&local: &i64| first_from(local + 1).filter(|_| !self.follows_clock);
-        iter::successors(first_from(begin), next).map(move |local| {
-            let last = || last_before(end, local, |from| self.times.first_from(from));
-            let last = self.follows_clock.then(last).flatten();
-            DstEffect {
-                change: Timestamp::from_micros(span.begin),
-                local: naive(local),
-                local_last: naive(last.unwrap_or(local)),
-                action: self.action(local, before, span),
-            }
-        })
-    }
-
+impl DstMapping {
     fn action(self, local: i64, before: &Span, span: &Span) -> DstAction {
         let first = Timestamp::from_micros(local - before.offset);
         let second = Timestamp::from_micros(local - span.offset);
         if local >= span.local_begin {
-            let (at, not_at) = match self.dst.fold {
+            let (at, not_at) = match self.fold {
                 DstFold::First => (first, second),
                 DstFold::Second => (second, first),
                 DstFold::Both => return DstAction::Twice { first, second },
@@ -157,7 +141,7 @@ impl<'a> LocalTimesOf<'a> {
         }
         if self.follows_clock {
             DstAction::NotShown
-        } else if self.dst.shifts(span) {
+        } else if self.shifts(span) {
             DstAction::Shifted {
                 to: Timestamp::from_micros(span.begin),
             }

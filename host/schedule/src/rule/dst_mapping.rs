@@ -23,18 +23,30 @@ pub(super) trait LocalTimes {
 }
 
 /// The instants of a local time in a gap or a fold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DstMapping {
     pub(super) gap: DstGap,
     pub(super) fold: DstFold,
+    /// Whether the rule follows the clock: its local times fire whenever the clock shows them.
+    pub(super) follows_clock: bool,
 }
 
 impl DstMapping {
-    /// Map a local time to every instant at which the clock shows it.
+    /// The mapping of a rule that follows the clock.
     pub(super) const CLOCK: DstMapping = DstMapping {
         gap: DstGap::Skip,
         fold: DstFold::Both,
+        follows_clock: true,
     };
+
+    /// Return the mapping of a rule whose local times fire once, or as the overrides of `text` say.
+    pub(super) fn of(text: &RuleText) -> DstMapping {
+        DstMapping {
+            gap: text.dst_gap,
+            fold: text.dst_fold,
+            follows_clock: false,
+        }
+    }
 
     /// Return the first instant of `times` after `after`.
     pub(super) fn next(self, times: &impl LocalTimes, zone: &Zone, after: i64) -> Option<i64> {

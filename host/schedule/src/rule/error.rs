@@ -39,11 +39,3 @@ pub(super) fn quoted(text: &str) -> String {
     let more = if start.len() < text.len() { "…" } else { "" };
     format!("`{}{more}`", start.escape_debug())
 }
-
-/// Return the position of the byte `offset` of `text`, in characters from 1.
-pub(super) fn position(text: &str, offset: usize) -> usize {
-    text.char_indices()
-        .take_while(|&(start, _)| start < offset)
-        .count()
-        + 1
-}

@@ -3,15 +3,17 @@
 //! [`Exclude::days_of`] returns the days without a free minute, so that a search skips months. The
 //! search looks at minutes only on the other days.
 
+use std::slice;
+
 use chrono::{Datelike as _, NaiveDate};
 
 use super::error::{RuleError, quoted};
 use super::field_spec::ones;
-use super::fields::{Fields, words};
+use super::fields::Fields;
 use super::hash::HashKey;
-use super::month_days::{self, Days, Month};
+use super::month_days::{self, Month};
+use super::part::words;
 use super::zone::{DAY, SECOND};
-use campanile_model::rule_text::DayMatch;
 
 const ITEMS_MAX: usize = 100;
 const ITEM_BYTES_MAX: usize = 256;
@@ -29,23 +31,10 @@ pub(super) struct Exclude {
     ranges: Vec<(i64, i64)>,
     /// Days of every year: the bits of each month, by the number of the month.
     yearly: [u32; 13],
-    crons: Vec<Minutes>,
+    crons: Vec<Fields>,
     /// The sets of `crons` that match a minute of the rule, as bits, each set once. A day is excluded
     /// when every set has an expression that matches the day.
     cron_sets: Vec<u128>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct Minutes {
-    days: Days,
-    hours: u64,
-    minutes: u64,
-}
-
-enum Item {
-    Days(i64, i64),
-    Yearly(u32, u32),
-    Cron(Box<Minutes>),
 }
 
 impl Exclude {
@@ -59,16 +48,8 @@ impl Exclude {
         }
         let mut exclude = Exclude::default();
         for (index, text) in items.iter().enumerate() {
-            let item =
-                item(text).map_err(|error| error.within(&format!("exclusion {}", index + 1)))?;
-            exclude
-                .texts
-                .push(text.trim_matches([' ', '\t']).to_owned());
-            match item {
-                Item::Days(first, last) => exclude.ranges.push((first, last)),
-                Item::Yearly(month, day) => exclude.yearly[month as usize] |= 1 << day,
-                Item::Cron(minutes) => exclude.crons.push(*minutes),
-            }
+            let added = exclude.add(text);
+            added.map_err(|error| error.within(&format!("exclusion {}", index + 1)))?;
         }
         exclude.ranges.sort_unstable();
         exclude.ranges.dedup_by(|next, kept| {
@@ -82,12 +63,46 @@ impl Exclude {
         Ok(exclude)
     }
 
+    /// Add a date, a date of every year, a range of dates, or five cron fields.
+    fn add(&mut self, text: &str) -> Result<(), RuleError> {
+        if text.len() > ITEM_BYTES_MAX {
+            return Err(RuleError::new(
+                format!("it has {} bytes", text.len()),
+                format!("write at most {ITEM_BYTES_MAX} bytes"),
+            ));
+        }
+        let trimmed = text.trim_matches([' ', '\t']);
+        if let Some((first, last)) = trimmed.split_once("..") {
+            let (first, last) = (end_of_range(first)?, end_of_range(last)?);
+            if first > last {
+                return Err(RuleError::new(
+                    format!("{} runs backwards", quoted(trimmed)),
+                    "write the earlier date first; both dates have a year",
+                ));
+            }
+            self.ranges.push((first, last));
+        } else if trimmed.contains([' ', '\t']) {
+            self.crons.push(cron(text)?);
+        } else if trimmed.len() == 5 {
+            // 2000 is a leap year, so 02-29 is a date.
+            let day = date(&format!("2000-{trimmed}")).map_err(|_| not_a_date(trimmed))?;
+            let (month, day) = Month::of(day);
+            self.yearly[usize::from(month.number)] |= 1 << day;
+        } else {
+            let day = date(trimmed)?;
+            self.ranges.push((day, day));
+        }
+        self.texts.push(trimmed.to_owned());
+        Ok(())
+    }
+
     fn cron_sets_of(&self, hours: u64, minutes: u64) -> Vec<u128> {
         let mut sets = Vec::new();
         for hour in ones(hours) {
             for minute in ones(minutes) {
-                let matching =
-                    |cron: &Minutes| u128::from(cron.hours >> hour & cron.minutes >> minute & 1);
+                let matching = |cron: &Fields| {
+                    u128::from(cron.hour.contains(hour) && cron.minute.contains(minute))
+                };
                 let crons = self.crons.iter().enumerate();
                 sets.push(crons.fold(0, |set, (index, cron)| set | matching(cron) << index));
             }
@@ -120,7 +135,7 @@ impl Exclude {
         }
         let mut by_cron = [0; ITEMS_MAX];
         for (days, cron) in by_cron.iter_mut().zip(&self.crons) {
-            *days = cron.days.of_month(month);
+            *days = cron.days_of(month);
         }
         let mut covered = month.all();
         for &set in &self.cron_sets {
@@ -162,21 +177,14 @@ impl Exclude {
 
     /// Return the item that excludes `local`, as written.
     pub(super) fn item_of(&self, local: i64) -> Option<&str> {
-        let (day, hour, minute) = parts(local);
-        let (month, number) = Month::of(day);
-        let holds = |text: &str| match item(text) {
-            Ok(Item::Days(first, last)) => (first..=last).contains(&day),
-            Ok(Item::Yearly(of_month, of_day)) => {
-                of_month == u32::from(month.number) && of_day == u32::from(number)
-            }
-            Ok(Item::Cron(cron)) => {
-                let days = cron.days.of_month(&month);
-                days >> number & 1 == 1 && cron.hours >> hour & cron.minutes >> minute & 1 == 1
-            }
-            Err(_) => false,
+        let (month, number) = Month::of(local.div_euclid(DAY));
+        let excludes = |text: &&String| {
+            let alone = Exclude::parse(slice::from_ref(*text), 0, 0);
+            alone.is_ok_and(|alone| {
+                alone.days_of(&month) >> number & 1 == 1 || alone.end_of(local).is_some()
+            })
         };
-        let mut texts = self.texts.iter().map(String::as_str);
-        texts.find(|text| holds(text))
+        self.texts.iter().find(excludes).map(String::as_str)
     }
 
     /// Return the first free local time at `local` or later.
@@ -199,59 +207,31 @@ impl Exclude {
     fn minutes_of(&self, month: &Month, day: u8, hour: i64) -> u64 {
         let crons = self.crons.iter();
         crons
-            .filter(|cron| cron.hours >> hour & 1 == 1 && cron.days.of_month(month) >> day & 1 == 1)
-            .fold(0, |minutes, cron| minutes | cron.minutes)
+            .filter(|cron| cron.hour.bits >> hour & 1 == 1 && cron.days_of(month) >> day & 1 == 1)
+            .fold(0, |minutes, cron| minutes | cron.minute.bits)
     }
 }
 
-fn parts(local: i64) -> (i64, i64, i64) {
+/// Return the day, the hour and the minute of a local time.
+pub(super) fn parts(local: i64) -> (i64, i64, i64) {
     let time = local.rem_euclid(DAY);
     (local.div_euclid(DAY), time / HOUR, time % HOUR / MINUTE)
 }
 
-fn item(text: &str) -> Result<Item, RuleError> {
-    let trimmed = text.trim_matches([' ', '\t']);
-    if text.len() > ITEM_BYTES_MAX {
-        return Err(RuleError::new(
-            format!("it has {} bytes", text.len()),
-            format!("write at most {ITEM_BYTES_MAX} bytes"),
-        ));
+/// Read the first or the last date of a range, as a number of days since 1970-01-01.
+fn end_of_range(text: &str) -> Result<i64, RuleError> {
+    let text = text.trim_matches([' ', '\t']);
+    match text.len() {
+        // As in `12-24..12-26`.
+        5 => Err(RuleError::new(
+            format!("{} has no year", quoted(text)),
+            "give both dates of a range their year, or name the days of every year one by one",
+        )),
+        _ => date(text),
     }
-    if let Some((first, last)) = trimmed.split_once("..") {
-        let end = |text: &str| {
-            let text = text.trim_matches([' ', '\t']);
-            match text.len() {
-                // As in `12-24..12-26`.
-                5 => Err(RuleError::new(
-                    format!("{} has no year", quoted(text)),
-                    "give both dates of a range their year, or name the days of every year one by one",
-                )),
-                _ => date(text),
-            }
-        };
-        let (first_day, last_day) = (end(first)?, end(last)?);
-        if first_day > last_day {
-            return Err(RuleError::new(
-                format!("{} runs backwards", quoted(trimmed)),
-                "write the earlier date first; both dates have a year",
-            ));
-        }
-        return Ok(Item::Days(first_day, last_day));
-    }
-    if trimmed.contains([' ', '\t']) {
-        return cron(text);
-    }
-    if trimmed.len() == 5 {
-        // 2000 is a leap year, so 02-29 is a date.
-        let day = date(&format!("2000-{trimmed}")).map_err(|_| not_a_date(trimmed))?;
-        let (month, day) = Month::of(day);
-        return Ok(Item::Yearly(month.number.into(), day.into()));
-    }
-    let day = date(trimmed)?;
-    Ok(Item::Days(day, day))
 }
 
-fn cron(text: &str) -> Result<Item, RuleError> {
+fn cron(text: &str) -> Result<Fields, RuleError> {
     const FIVE: &str = "write five fields that match the minutes to exclude, as in `* 0-7 * * *`";
     let fields = Fields::parse(text, HashKey::NONE, &mut Vec::new())?;
     if fields.are_hashed() {
@@ -263,11 +243,7 @@ fn cron(text: &str) -> Result<Item, RuleError> {
     if words(text).count() != 5 {
         return Err(RuleError::new("it has a second field", FIVE));
     }
-    Ok(Item::Cron(Box::new(Minutes {
-        days: fields.days(DayMatch::Or),
-        hours: fields.hour.bits,
-        minutes: fields.minute.bits,
-    })))
+    Ok(fields)
 }
 
 /// Read a date, as a number of days since 1970-01-01.

@@ -1,28 +1,18 @@
 //! A rule in plain English.
 
 use super::cron::CronRule;
-use super::dst_mapping::DstMapping;
 use super::field::Field;
-use super::field_spec::{DAY_OF_MONTH, DAY_OF_WEEK, FieldSpec, HOUR, MINUTE, MONTH, SECOND, ones};
+use super::field_spec::{
+    DAY_OF_MONTH, DAY_OF_WEEK, FieldSpec, HOUR, MINUTE, MONTH, SECOND, ones, ranges, runs,
+};
 use super::fields::Fields;
 use super::period::Period;
 use super::quartz_days::QuartzDay;
 use super::{Rule, Shape};
 use campanile_model::clock::Timestamp;
-use campanile_model::rule_text::{DayMatch, DstFold, DstGap};
+use campanile_model::rule_text::{DstFold, DstGap};
 
 const TIMES_MAX: usize = 8;
-
-#[rustfmt::skip]
-pub(super) const WEEKDAYS: [&str; 8] = [
-    "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday",
-];
-
-#[rustfmt::skip]
-pub(super) const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June",
-    "July", "August", "September", "October", "November", "December",
-];
 
 /// How several weekdays are joined.
 #[derive(Clone, Copy)]
@@ -60,15 +50,15 @@ impl Rule {
             Shape::HostStart => "Once at every start of a host.".to_owned(),
         };
         let (dst, excluded) = match &self.shape {
-            Shape::Cron(cron) if !cron.fields.follow_clock() => (cron.dst, &cron.exclude.texts),
-            Shape::Cron(cron) => (DstMapping::default(), &cron.exclude.texts),
+            Shape::Cron(cron) => (cron.dst, &cron.exclude.texts),
             Shape::Every(interval) => (interval.dst, &interval.exclude.texts),
             _ => return text,
         };
-        if dst.gap == DstGap::Skip {
+        if dst.gap == DstGap::Skip && !dst.follows_clock {
             text += " A local time that the clock skips does not fire.";
         }
         text += match dst.fold {
+            _ if dst.follows_clock => "",
             DstFold::First => "",
             DstFold::Second => " A local time that the clock shows twice fires the second time.",
             DstFold::Both => " A local time that the clock shows twice fires both times.",
@@ -85,7 +75,7 @@ impl CronRule {
     /// Explain the expression without its zone: `at 02:30 on Monday to Friday in January`.
     fn sentence(&self) -> String {
         let fields = &self.fields;
-        let days = fields.days_text(self.day_match);
+        let days = fields.days_text();
         let mut text = match fields.times_of_day() {
             Some(times) if days.is_empty() => format!("{times} every day"),
             Some(times) => times,
@@ -95,9 +85,7 @@ impl CronRule {
             text += &format!(" {days}");
         }
         if !fields.month.is_full(&MONTH) {
-            let months = runs(fields.month, |month| {
-                MONTHS[usize::from(month - 1)].to_owned()
-            });
+            let months = ranges(fields.month.bits, " to ", |month| MONTH.name_of(month));
             text += &format!(" in {}", joined(&months));
         }
         text
@@ -116,10 +104,10 @@ impl Fields {
         for hour in self.hour.numbers() {
             for minute in self.minute.numbers() {
                 for second in self.second.numbers() {
-                    times.push(if self.has_seconds() {
-                        format!("{hour:02}:{minute:02}:{second:02}")
-                    } else {
-                        format!("{hour:02}:{minute:02}")
+                    let time = format!("{hour:02}:{minute:02}");
+                    times.push(match self.has_seconds() {
+                        true => format!("{time}:{second:02}"),
+                        false => time,
                     });
                 }
             }
@@ -141,7 +129,7 @@ impl Fields {
                 format!("{seconds} of {minutes}")
             }
         };
-        let hours = runs_in(self.hour.bits);
+        let hours = runs(self.hour.bits);
         let each_minute = minutes.starts_with("every");
         if every_hour && each_minute {
             return text;
@@ -159,7 +147,7 @@ impl Fields {
     }
 
     /// Return `on the 13th and on Friday`; an empty text for every day.
-    pub(super) fn days_text(&self, day_match: DayMatch) -> String {
+    pub(super) fn days_text(&self) -> String {
         let all = |field: Field, spec| field.star && field.is_full(spec);
         let number = days_of_month(self.day_of_month);
         let weekday = |naming| days_of_week(self.day_of_week, naming);
@@ -169,7 +157,7 @@ impl Fields {
             (true, true) => String::new(),
             (true, false) => format!("on {}", weekday(Naming::Together)),
             (false, true) => format!("on {number}"),
-            (false, false) if day_match == DayMatch::Or && self.restricts_both_days() => {
+            (false, false) if !self.match_both_days() => {
                 format!("on {number} and on {}", weekday(Naming::Together))
             }
             (false, false) => format!("on {number}, if that is {}", weekday(Naming::OneOf)),
@@ -196,7 +184,7 @@ fn unit(field: Field, spec: &FieldSpec, within: bool) -> String {
             };
         }
     }
-    let numbers = runs(field, |number| number.to_string());
+    let numbers = ranges(field.bits, " to ", |number| number.to_string());
     let plural = if field.numbers().count() > 1 { "s" } else { "" };
     let at = if within { "" } else { "at " };
     format!("{at}{name}{plural} {}", joined(&numbers))
@@ -211,7 +199,9 @@ fn days_of_month(field: Field) -> String {
                 ordinal(step)
             ));
         }
-        _ => texts.extend(runs(field, |day| format!("the {}", ordinal(day)))),
+        _ => texts.extend(ranges(field.bits, " to ", |day| {
+            format!("the {}", ordinal(day))
+        })),
     }
     texts.extend(QuartzDay::of_month(field.quartz).map(|day| match day {
         QuartzDay::BeforeLast(0) => "the last day of the month".to_owned(),
@@ -227,9 +217,9 @@ fn days_of_month(field: Field) -> String {
 pub(super) fn days_of_week(field: Field, naming: Naming) -> String {
     // The week begins on Monday here, so that Friday to Sunday is one range.
     let sunday_last = field.bits & !1 | (field.bits & 1) << 7;
-    let name = |weekday: u8| WEEKDAYS[usize::from(weekday)].to_owned();
+    let name = |weekday: u8| DAY_OF_WEEK.name_of(DAY_OF_WEEK.folded(weekday));
     let mut texts = match naming {
-        Naming::Together => texts_of(&runs_in(sunday_last), name),
+        Naming::Together => ranges(sunday_last, " to ", name),
         Naming::OneOf => ones(sunday_last)
             .map(|weekday| format!("a {}", name(weekday)))
             .collect(),
@@ -247,35 +237,11 @@ pub(super) fn days_of_week(field: Field, naming: Naming) -> String {
     }
 }
 
-/// Return the numbers of a field, with ranges for consecutive numbers.
-fn runs(field: Field, name: impl Fn(u8) -> String) -> Vec<String> {
-    texts_of(&runs_in(field.bits), name)
-}
-
-fn runs_in(bits: u64) -> Vec<(u8, u8)> {
-    let numbers: Vec<u8> = ones(bits).collect();
-    let runs = numbers.chunk_by(|left, right| left + 1 == *right);
-    runs.map(|run| (run[0], run[run.len() - 1])).collect()
-}
-
-/// Print ranges; a range of two numbers is printed as two numbers.
-fn texts_of(runs: &[(u8, u8)], name: impl Fn(u8) -> String) -> Vec<String> {
-    let mut texts = Vec::new();
-    for &(first, last) in runs {
-        if last - first >= 2 {
-            texts.push(format!("{} to {}", name(first), name(last)));
-        } else {
-            texts.extend((first..=last).map(&name));
-        }
-    }
-    texts
-}
-
 /// Return `1 hour`, `2 hours` or `1 hour and 30 minutes`. After `every`, `1 hour` is `hour`.
 fn in_words(period: Period, after_every: bool) -> String {
     let parts: Vec<String> = period
         .parts()
-        .map(|(count, unit)| match count {
+        .map(|(_, unit, count)| match count {
             1 => format!("1 {unit}"),
             count => format!("{count} {unit}s"),
         })

@@ -1,8 +1,9 @@
 //! One field of a cron expression: the numbers it allows.
 
 use super::error::RuleError;
-use super::field_spec::{FieldSpec, ones};
+use super::field_spec::{FieldSpec, ones, ranges};
 use super::hash::{HashKey, Hashed};
+use super::part::Part;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
@@ -36,31 +37,27 @@ impl Field {
         }
     }
 
-    /// Read a field whose first character is at `position` of the expression.
     pub(super) fn parse(
         spec: &FieldSpec,
-        text: &str,
-        position: usize,
+        part: Part<'_>,
         key: HashKey,
     ) -> Result<Field, RuleError> {
         let mut field = Field {
             bits: 0,
             quartz: 0,
-            hashed: Hashed::parse(spec, text, position)?,
-            star: text.starts_with('*'),
+            hashed: Hashed::parse(spec, part)?,
+            star: part.text.starts_with('*'),
         };
         if let Some(hashed) = field.hashed {
             let numbers = hashed.numbers(key.number(spec.name));
             field.bits = numbers.fold(0, |bits, number| bits | 1 << spec.folded(number));
             return Ok(field);
         }
-        let mut item_position = position;
-        for item in text.split(',') {
-            match spec.quartz_day(item, item_position)? {
+        for item in part.split([',']) {
+            match spec.quartz_day(item)? {
                 Some(day) => field.quartz |= day,
-                None => field.bits |= spec.item(item, item_position)?,
+                None => field.bits |= spec.item(item)?,
             }
-            item_position += item.chars().count() + 1;
         }
         if field.is_full(spec) {
             field.quartz = 0;
@@ -115,7 +112,7 @@ impl Field {
     }
 
     fn normal_items(self, spec: &FieldSpec) -> Vec<String> {
-        let mut rest = self.bits;
+        let mut bits = self.bits;
         let mut items = Vec::new();
         if self.star {
             if self.is_full(spec) {
@@ -124,11 +121,11 @@ impl Field {
             if let Some(step) = self.step(spec) {
                 items.push(format!("*/{step}"));
                 for number in (spec.min..=spec.max).step_by(usize::from(step)) {
-                    rest &= !(1 << number);
+                    bits &= !(1 << number);
                 }
             }
         }
-        let rest: Vec<u8> = Field { bits: rest, ..self }.numbers().collect();
+        let rest: Vec<u8> = ones(bits).collect();
         if let [first, second, .., last] = rest[..] {
             let step = second - first;
             if rest.len() > 3 && step > 1 && rest.windows(2).all(|pair| pair[1] - pair[0] == step) {
@@ -136,12 +133,7 @@ impl Field {
                 return items;
             }
         }
-        for run in rest.chunk_by(|left, right| left + 1 == *right) {
-            match run {
-                [first, _, .., last] if run.len() > 2 => items.push(format!("{first}-{last}")),
-                _ => items.extend(run.iter().map(u8::to_string)),
-            }
-        }
+        items.extend(ranges(bits, "-", |number| number.to_string()));
         items
     }
 }
@@ -152,7 +144,7 @@ mod tests {
     use super::*;
 
     fn parse(spec: &FieldSpec, text: &str) -> Result<Field, RuleError> {
-        Field::parse(spec, text, 1, HashKey::NONE)
+        Field::parse(spec, Part::whole(text), HashKey::NONE)
     }
 
     fn numbers(spec: &FieldSpec, text: &str) -> Vec<u8> {
@@ -212,8 +204,8 @@ mod tests {
                     .chain([format!("{first}/2")])
                     .collect();
                 if let Some(name) = spec.names.get(usize::from(first - spec.min)) {
-                    wrong.push(format!("{name}/2"));
-                    wrong.push(format!("{name}-{}", spec.min));
+                    wrong.push(format!("{}/2", &name[..3]));
+                    wrong.push(format!("{}-{}", &name[..3], spec.min));
                 }
                 for text in wrong {
                     let Err(error) = parse(spec, &text) else {

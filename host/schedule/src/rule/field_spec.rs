@@ -1,6 +1,7 @@
 //! The six fields of a cron expression: their numbers and names, and how one value is read.
 
 use super::error::{RuleError, quoted};
+use super::part::Part;
 
 #[derive(Debug, PartialEq)]
 pub(super) struct FieldSpec {
@@ -11,7 +12,7 @@ pub(super) struct FieldSpec {
     pub(super) written_max: u8,
     /// The largest number that `H` alone may stand for: 28 for a day that every month has, else `max`.
     pub(super) hashed_max: u8,
-    /// Names of the numbers from `min` on.
+    /// Names of the numbers from `min` on. Expressions have the first three letters.
     pub(super) names: &'static [&'static str],
 }
 
@@ -23,16 +24,28 @@ pub(super) const DAY_OF_MONTH: FieldSpec = FieldSpec {
     ..FieldSpec::numbers("day-of-month", 1, 31)
 };
 pub(super) const MONTH: FieldSpec = FieldSpec {
-    names: &[
-        "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
-    ],
+    names: &MONTHS,
     ..FieldSpec::numbers("month", 1, 12)
 };
 pub(super) const DAY_OF_WEEK: FieldSpec = FieldSpec {
     written_max: 7,
-    names: &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"],
+    names: &WEEKDAYS,
     ..FieldSpec::numbers("day-of-week", 0, 6)
 };
+
+#[rustfmt::skip]
+const MONTHS: [&str; 12] = [
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+];
+
+#[rustfmt::skip]
+const WEEKDAYS: [&str; 7] = [
+    "Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday",
+];
+
+/// The number of letters that a name has in an expression.
+const SHORT: usize = 3;
 
 /// A number of a field, and whether a name was written for it.
 pub(super) struct Value {
@@ -57,16 +70,14 @@ impl FieldSpec {
         if number > self.max { self.min } else { number }
     }
 
-    /// Read both ends of a range whose text begins at `position`.
+    /// Read both ends of a range.
     pub(super) fn ends(
         &self,
-        first_text: &str,
-        last_text: &str,
-        position: usize,
+        first: Part<'_>,
+        last: Part<'_>,
     ) -> Result<(Value, Value), RuleError> {
-        let first = self.value(first_text, position)?;
-        let last_position = position + first_text.chars().count() + 1;
-        let mut last = self.value(last_text, last_position)?;
+        let first = self.value(first)?;
+        let mut last = self.value(last)?;
         // `FRI-SUN` has one meaning only, so the name stands for 7 there.
         if last.named && last.number < first.number && self.written_max > self.max + last.number {
             last.number = self.written_max;
@@ -74,7 +85,7 @@ impl FieldSpec {
         Ok((first, last))
     }
 
-    pub(super) fn step(&self, text: &str, position: usize) -> Result<usize, RuleError> {
+    pub(super) fn step(&self, Part { text, position }: Part<'_>) -> Result<usize, RuleError> {
         // A number too long for `usize` is larger than every field, like any other large step.
         let step = text.parse().unwrap_or(usize::MAX);
         if is_digits(text) && step > 0 {
@@ -90,65 +101,62 @@ impl FieldSpec {
         ))
     }
 
-    pub(super) fn value(&self, text: &str, position: usize) -> Result<Value, RuleError> {
+    pub(super) fn value(&self, part: Part<'_>) -> Result<Value, RuleError> {
+        let Part { text, position } = part;
         if text.is_empty() {
+            let name = self.name;
             return Err(RuleError::new(
-                format!(
-                    "a number in the {} field is missing at position {position}",
-                    self.name
-                ),
+                format!("a number in the {name} field is missing at position {position}"),
                 "write a number, or both ends of a range, as in `1-5`",
             ));
         }
-        if is_digits(text) {
-            let number = text.parse().ok();
-            return match number.filter(|number| (self.min..=self.written_max).contains(number)) {
-                Some(number) => Ok(Value {
-                    number,
-                    named: false,
-                }),
-                None => Err(self.out_of_range(text, position)),
-            };
-        }
-        let is_name = |name: &&str| name.eq_ignore_ascii_case(text);
-        if let Some((number, _)) = (self.min..).zip(self.names).find(|(_, name)| is_name(name)) {
-            return Ok(Value {
-                number,
-                named: true,
-            });
-        }
-        let begins_with =
-            |name: &&&str| text.get(..3).is_some_and(|t| name.eq_ignore_ascii_case(t));
-        let hint = match self.names.iter().find(begins_with) {
-            Some(name) => format!("write `{name}`: names have three letters"),
+        let named = !is_digits(text);
+        let number = match named {
+            true => self.named(part)?,
+            false => {
+                let number = text.parse().ok();
+                let number = number.filter(|number| (self.min..=self.written_max).contains(number));
+                number.ok_or_else(|| self.out_of_range(part))?
+            }
+        };
+        Ok(Value { number, named })
+    }
+
+    /// Return the number of a name.
+    fn named(&self, part: Part<'_>) -> Result<u8, RuleError> {
+        let begins = |name: &&str| {
+            let letters = part.text.get(..SHORT);
+            letters.is_some_and(|letters| name[..SHORT].eq_ignore_ascii_case(letters))
+        };
+        let hint = match (self.min..).zip(self.names).find(|(_, name)| begins(name)) {
+            Some((number, _)) if part.text.len() == SHORT => return Ok(number),
+            Some((_, name)) => format!("write `{}`: names have three letters", short(name)),
             None => self.allowed(),
         };
         let wrong = match self.names {
             [] => "is not a number",
             _ => "is neither a number nor a name",
         };
-        Err(self.refusal(text, position, wrong, hint))
+        Err(self.refusal(part, wrong, hint))
     }
 
-    fn out_of_range(&self, text: &str, position: usize) -> RuleError {
+    fn out_of_range(&self, part: Part<'_>) -> RuleError {
         let range = format!("is out of range {}-{}", self.min, self.written_max);
         let mut hint = self.allowed();
-        if *self == HOUR && text.parse().is_ok_and(|number: u8| number < 60) {
+        if *self == HOUR && part.text.parse().is_ok_and(|number: u8| number < 60) {
             hint += "; the minute stands before the hour";
         }
-        self.refusal(text, position, &range, hint)
+        self.refusal(part, &range, hint)
     }
 
-    /// Refuse `text`: say the field, the position and what is wrong, and what to write instead.
+    /// Refuse `part`: say the field, the position and what is wrong, and what to write instead.
     pub(super) fn refusal(
         &self,
-        text: &str,
-        position: usize,
+        part: Part<'_>,
         wrong: &str,
         hint: impl Into<String>,
     ) -> RuleError {
-        let text = quoted(text);
-        let name = self.name;
+        let (text, position, name) = (quoted(part.text), part.position, self.name);
         RuleError::new(
             format!("{text} in the {name} field at position {position} {wrong}"),
             hint,
@@ -158,19 +166,29 @@ impl FieldSpec {
     fn allowed(&self) -> String {
         let numbers = format!("write {} to {}", self.min, self.written_max);
         match self.names {
-            [first, .., last] => format!("{numbers} or {first} to {last}"),
+            [first, .., last] => format!("{numbers} or {} to {}", short(first), short(last)),
             _ => numbers,
         }
     }
 
-    /// Print `number` of this field, as a name if it was `named`.
-    pub(super) fn show(&self, number: u8, named: bool) -> String {
+    /// Return the English name of `number` of this field, or the number itself.
+    pub(super) fn name_of(&self, number: u8) -> String {
         let name = self.names.get(usize::from(number - self.min));
-        match name {
-            Some(name) if named => (*name).to_owned(),
-            _ => number.to_string(),
+        name.map_or_else(|| number.to_string(), |name| (*name).to_owned())
+    }
+
+    /// Print `number` as expressions have it, as a name if it was `named`.
+    pub(super) fn show(&self, number: u8, named: bool) -> String {
+        match named {
+            true => short(&self.name_of(number)),
+            false => number.to_string(),
         }
     }
+}
+
+/// Return a name as expressions have it: `JAN`.
+fn short(name: &str) -> String {
+    name[..SHORT].to_ascii_uppercase()
 }
 
 /// Return the positions of the ones in `bits`, ascending.
@@ -180,6 +198,26 @@ pub(super) fn ones(mut bits: u64) -> impl Iterator<Item = u8> {
         bits &= bits.wrapping_sub(1);
         one
     })
+}
+
+/// Print the numbers in `bits`, ascending. Three or more in a row are a range with `to` between its ends.
+pub(super) fn ranges(bits: u64, to: &str, show: impl Fn(u8) -> String) -> Vec<String> {
+    let mut texts = Vec::new();
+    for (first, last) in runs(bits) {
+        if last - first >= 2 {
+            texts.push(format!("{}{to}{}", show(first), show(last)));
+        } else {
+            texts.extend((first..=last).map(&show));
+        }
+    }
+    texts
+}
+
+/// Return the first and the last of each run of ones in `bits`, ascending.
+pub(super) fn runs(bits: u64) -> Vec<(u8, u8)> {
+    let numbers: Vec<u8> = ones(bits).collect();
+    let runs = numbers.chunk_by(|left, right| left + 1 == *right);
+    runs.map(|run| (run[0], run[run.len() - 1])).collect()
 }
 
 pub(super) fn is_digits(text: &str) -> bool {

@@ -1,10 +1,10 @@
 //! The fields of a cron expression, together.
 
-use super::error::{RuleError, position};
+use super::error::RuleError;
 use super::field::Field;
 use super::field_spec::{DAY_OF_MONTH, DAY_OF_WEEK, FieldSpec, HOUR, MINUTE, MONTH, SECOND};
 use super::hash::HashKey;
-use super::month_days::{self, Days};
+use super::part::{Part, words};
 use campanile_model::rule_text::DayMatch;
 
 static SPECS: [FieldSpec; 6] = [SECOND, MINUTE, HOUR, DAY_OF_MONTH, MONTH, DAY_OF_WEEK];
@@ -19,6 +19,7 @@ pub(super) struct Fields {
     pub(super) day_of_month: Field,
     pub(super) month: Field,
     pub(super) day_of_week: Field,
+    pub(super) day_match: DayMatch,
 }
 
 impl Fields {
@@ -28,31 +29,29 @@ impl Fields {
         key: HashKey,
         notes: &mut Vec<String>,
     ) -> Result<Fields, RuleError> {
-        let mut texts: Vec<(usize, &str)> = words(expression).collect();
-        let unwritten = match texts.len() {
-            6 => 0,
-            5 => 1,
-            found => {
-                let hint = match found {
-                    7 => "leave the year out: there is no year field",
-                    _ => "write five fields, as in `30 2 * * *`, or one of @hourly … @yearly",
-                };
-                return Err(RuleError::new(
-                    format!("expected 5 fields ({SHAPE}) or 6 (second first), found {found}"),
-                    hint,
-                ));
-            }
-        };
-        if unwritten == 0 {
-            read_as_quartz(expression, &mut texts, notes);
+        let mut parts: Vec<Part<'_>> = words(expression).collect();
+        let found = parts.len();
+        if !(5..=6).contains(&found) {
+            let hint = match found {
+                7 => "leave the year out: there is no year field",
+                _ => "write five fields, as in `30 2 * * *`, or one of @hourly … @yearly",
+            };
+            return Err(RuleError::new(
+                format!("expected 5 fields ({SHAPE}) or 6 (second first), found {found}"),
+                hint,
+            ));
+        }
+        let has_seconds = found == 6;
+        if has_seconds {
+            read_as_quartz(&mut parts, notes);
         }
         let mut fields = [Field::only(0); 6];
-        for (index, &(offset, text)) in (unwritten..).zip(&texts) {
-            fields[index] = Field::parse(&SPECS[index], text, position(expression, offset), key)?;
+        for (index, &part) in (6 - found..).zip(&parts) {
+            fields[index] = Field::parse(&SPECS[index], part, key)?;
         }
         let fields = Fields::of(fields);
-        if unwritten == 0 {
-            fields.note_hashed_days(expression, &texts, notes);
+        if has_seconds {
+            fields.note_hashed_days(&parts, notes);
         }
         Ok(fields)
     }
@@ -65,22 +64,20 @@ impl Fields {
             day_of_month,
             month,
             day_of_week,
+            day_match: DayMatch::default(),
         }
     }
 
     /// Note the number that a `?` of a day field stands for: in Quartz it is every day.
-    fn note_hashed_days(&self, expression: &str, texts: &[(usize, &str)], notes: &mut Vec<String>) {
-        for index in [3, 5] {
-            if let Some(&(offset, "?")) = texts.get(index) {
-                let (field, spec) = self.with_specs()[index];
-                let chosen = field.resolved().normal_form(spec);
-                let at = position(expression, offset);
-                notes.push(format!(
-                    "`?` in the {} field at position {at} was read as `H`, here {chosen}: for \
-                     every day, as in Quartz, write `*`",
-                    spec.name
-                ));
-            }
+    fn note_hashed_days(&self, parts: &[Part<'_>], notes: &mut Vec<String>) {
+        for index in [3, 5].into_iter().filter(|&index| parts[index].text == "?") {
+            let (field, spec) = self.with_specs()[index];
+            let chosen = field.resolved().normal_form(spec);
+            let (name, position) = (spec.name, parts[index].position);
+            notes.push(format!(
+                "`?` in the {name} field at position {position} was read as `H`, here {chosen}: \
+                 for every day, as in Quartz, write `*`"
+            ));
         }
     }
 
@@ -111,38 +108,11 @@ impl Fields {
         self.second.star || self.minute.star || self.hour.star
     }
 
-    /// Join the day fields by the rule of Vixie's cron, or by `day_match`.
+    /// Whether a day must match both day fields, by the rule of Vixie's cron, or by `day_match`.
     ///
     /// Either of two restricted fields may match. A field that begins with a star narrows the other.
-    pub(super) fn days(&self, day_match: DayMatch) -> Days {
-        Days {
-            day_of_month: self.day_of_month,
-            month: self.month,
-            day_of_week: self.day_of_week,
-            both: day_match == DayMatch::And || !self.restricts_both_days(),
-        }
-    }
-
-    pub(super) fn never_fires(&self) -> RuleError {
-        let longest = self.month.numbers().map(month_days::longest).max();
-        let longest = longest.unwrap_or(0);
-        let day = self.day_of_month.numbers().next().unwrap_or(0);
-        let months = self.month.normal_form(&MONTH);
-        if self.day_of_month.quartz == 0 && day > longest {
-            return RuleError::new(
-                format!("the expression never fires: month {months} has no day {day}"),
-                format!("write a day-of-month of at most {longest}, or other months"),
-            );
-        }
-        let days = self.day_of_month.normal_form(&DAY_OF_MONTH);
-        let weekdays = self.day_of_week.normal_form(&DAY_OF_WEEK);
-        RuleError::new(
-            format!(
-                "the expression never fires: month {months} has no day that is `{days}` and on \
-                 weekday `{weekdays}` in the years 1970 to 2099"
-            ),
-            "write other days or other months",
-        )
+    pub(super) fn match_both_days(&self) -> bool {
+        self.day_match == DayMatch::And || !self.restricts_both_days()
     }
 
     /// Print the fields in one fixed spelling, with numbers for names and fields for macros.
@@ -165,28 +135,16 @@ impl Fields {
 }
 
 /// In six fields, read `?` beside a restricted day field as Quartz does: any day.
-fn read_as_quartz(expression: &str, texts: &mut [(usize, &str)], notes: &mut Vec<String>) {
+fn read_as_quartz(parts: &mut [Part<'_>], notes: &mut Vec<String>) {
     for (this, other) in [(3, 5), (5, 3)] {
-        let restricted = !texts[other].1.starts_with(['*', '?']);
-        let (offset, text) = &mut texts[this];
-        if *text == "?" && restricted {
-            *text = "*";
-            let at = position(expression, *offset);
+        let restricted = !parts[other].text.starts_with(['*', '?']);
+        let part = &mut parts[this];
+        if part.text == "?" && restricted {
+            part.text = "*";
+            let (name, position) = (SPECS[this].name, part.position);
             notes.push(format!(
-                "`?` in the {} field at position {at} was read as `*`, as in Quartz",
-                SPECS[this].name
+                "`?` in the {name} field at position {position} was read as `*`, as in Quartz"
             ));
         }
     }
-}
-
-/// Return the words of `text` between spaces and tabs, each with the byte at which it begins.
-pub(super) fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text.split([' ', '\t'])
-        .scan(0, |offset, word| {
-            let begin = *offset;
-            *offset += word.len() + 1;
-            Some((begin, word))
-        })
-        .filter(|(_, word)| !word.is_empty())
 }

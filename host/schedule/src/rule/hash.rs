@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::error::RuleError;
 use super::field_spec::FieldSpec;
+use super::part::Part;
 use campanile_model::ids::ScheduleId;
 
 /// Separates these hashes from all other hashes of the same id.
@@ -63,83 +64,50 @@ impl Hashed {
         }
     }
 
-    /// Read a field whose first character is at `position` of the expression. `?` is `H`.
-    ///
-    /// `None` when the field is not hashed.
-    pub(super) fn parse(
-        spec: &FieldSpec,
-        text: &str,
-        position: usize,
-    ) -> Result<Option<Hashed>, RuleError> {
-        let is_hashed = |item: &str| item == "?" || item.starts_with(['H', 'h']);
-        if text.contains(',') {
-            let mut item_position = position;
-            for item in text.split(',') {
-                if is_hashed(item) {
-                    return Err(spec.refusal(
-                        item,
-                        item_position,
-                        "is one of a list",
-                        "write a hashed value alone in its field",
-                    ));
-                }
-                item_position += item.chars().count() + 1;
-            }
+    /// Read a field. `?` is `H`. `None` when the field is not hashed.
+    pub(super) fn parse(spec: &FieldSpec, field: Part<'_>) -> Result<Option<Hashed>, RuleError> {
+        let is_hashed = |item: &Part<'_>| item.text == "?" || item.text.starts_with(['H', 'h']);
+        let Some(item) = field.split([',']).find(is_hashed) else {
             return Ok(None);
-        }
-        if !is_hashed(text) {
-            return Ok(None);
-        }
-        let malformed = || {
-            let (min, max) = (spec.min, spec.hashed_max);
-            spec.refusal(
-                text,
-                position,
-                "is not a hashed value",
-                format!("write `H`, `H({min}-{max})`, `H/n` or `H({min}-{max})/n`"),
-            )
         };
-        let (choices, step) = match text[1..].split_once('/') {
-            Some((choices, step)) if text != "?" => (choices, Some(step)),
-            _ => (&text[1..], None),
+        if field.text.contains(',') {
+            let hint = "write a hashed value alone in its field";
+            return Err(spec.refusal(item, "is one of a list", hint));
+        }
+        let (_, rest) = field.split_at(1);
+        let (choices, step) = match rest.split_once('/') {
+            Some((choices, step)) => (choices, Some(step)),
+            None => (rest, None),
         };
-        let (first, last) = if choices.is_empty() {
+        let (first, last) = if choices.text.is_empty() {
             (spec.min, spec.hashed_max)
         } else {
-            let range = choices
-                .strip_prefix('(')
-                .and_then(|choices| choices.strip_suffix(')'));
-            let (first, last) = range
-                .and_then(|range| range.split_once('-'))
-                .ok_or_else(malformed)?;
-            let (first, last) = spec.ends(first, last, position + 2)?;
+            let (first, last) = ends(choices).ok_or_else(|| {
+                let (min, max) = (spec.min, spec.hashed_max);
+                let hint = format!("write `H`, `H({min}-{max})`, `H/n` or `H({min}-{max})/n`");
+                spec.refusal(field, "is not a hashed value", hint)
+            })?;
+            let (first, last) = spec.ends(first, last)?;
             if last.number < first.number {
-                return Err(spec.refusal(
-                    choices,
-                    position + 1,
-                    "runs backwards",
-                    "write the smaller number first: hashed choices do not wrap around",
-                ));
+                let hint = "write the smaller number first: hashed choices do not wrap around";
+                return Err(spec.refusal(choices, "runs backwards", hint));
             }
             (first.number, last.number)
         };
-        let step = step
-            .map(|step| spec.step(step, position + 2 + choices.chars().count()))
-            .transpose()?
-            .and_then(|step| u8::try_from(step).ok())
-            .filter(|&step| step <= last - first);
-        Ok(Some(Hashed { first, last, step }))
+        let step = step.map(|step| spec.step(step)).transpose()?;
+        let step = step.and_then(|step| u8::try_from(step).ok());
+        Ok(Some(Hashed {
+            first,
+            last,
+            step: step.filter(|&step| step <= last - first),
+        }))
     }
 
     /// Return the numbers that `hash` chooses, with 7 for Sunday where it was written.
     pub(super) fn numbers(self, hash: u64) -> impl Iterator<Item = u8> {
         let choices = self.step.unwrap_or(self.last - self.first + 1);
         let start = self.first + (hash % u64::from(choices)) as u8;
-        let last = if self.step.is_some() {
-            self.last
-        } else {
-            start
-        };
+        let last = self.step.map_or(start, |_| self.last);
         (start..=last).step_by(usize::from(self.step.unwrap_or(1)))
     }
 
@@ -154,6 +122,13 @@ impl Hashed {
         }
         text
     }
+}
+
+/// Return both ends of `(0-29)`.
+fn ends(choices: Part<'_>) -> Option<(Part<'_>, Part<'_>)> {
+    let text = choices.text.strip_prefix('(')?.strip_suffix(')')?;
+    let position = choices.position + 1;
+    Part { text, position }.split_once('-')
 }
 
 #[cfg(test)]

@@ -4,10 +4,9 @@ use chrono::{DateTime, Datelike as _, Months};
 
 use super::dst_mapping::{DstMapping, LocalTimes, refuse_overrides};
 use super::error::RuleError;
-use super::exclude::{Exclude, HOUR, MINUTE};
-use super::period::Period;
+use super::exclude::{Exclude, HOUR, MINUTE, parts};
+use super::period::{Period, Unit};
 use super::zone::{DAY, LOCAL_END, LOCAL_FIRST, SECOND, Zone};
-use campanile_model::clock::Timestamp;
 use campanile_model::rule_text::RuleText;
 
 /// A period and the instant from which it counts.
@@ -24,10 +23,6 @@ pub(super) struct Interval {
 impl Interval {
     /// Count `period` from the anchor of `text`, or from local 1970-01-01T00:00:00.
     pub(super) fn new(period: Period, text: &RuleText, zone: &Zone) -> Result<Interval, RuleError> {
-        let dst = DstMapping {
-            gap: text.dst_gap,
-            fold: text.dst_fold,
-        };
         let anchor = match text.anchor {
             None => {
                 let instants = zone.instants_of(LOCAL_FIRST);
@@ -43,57 +38,49 @@ impl Interval {
             }
         };
         let local_anchor = zone.local_at(anchor);
-        let (hours, minutes) = match period {
-            Period::Seconds(seconds) => {
+        let (hours, minutes) = match period.unit {
+            Unit::Seconds => {
                 refuse_overrides(
                     text,
                     "elapsed time, which does not look at the clock",
                     "write the period in days, weeks, months or years",
                 )?;
-                elapsed_grid(anchor, seconds * SECOND, zone)
+                elapsed_grid(anchor, period.amount * SECOND, zone)
             }
             // Every slot has the time of day of the anchor.
-            Period::Days(_) | Period::Months(_) => {
-                let time = local_anchor.rem_euclid(DAY);
-                (1 << (time / HOUR), 1 << (time % HOUR / MINUTE))
+            Unit::Days | Unit::Months => {
+                let (_, hour, minute) = parts(local_anchor);
+                (1 << hour, 1 << minute)
             }
         };
         Ok(Interval {
             period,
             anchor,
             local_anchor,
-            dst,
+            dst: DstMapping::of(text),
             exclude: Exclude::parse(&text.exclude, hours, minutes)?,
         })
     }
 
-    pub(super) fn next(&self, zone: &Zone, after: Timestamp) -> Option<Timestamp> {
-        let after = after.micros();
+    /// Return the first slot after `after`, in microseconds.
+    pub(super) fn next(&self, zone: &Zone, after: i64) -> Option<i64> {
         let anchor = self.local_anchor;
-        let slot = match self.period {
-            Period::Seconds(seconds) => self.next_elapsed(zone, after, seconds * SECOND),
+        match self.period.unit {
+            Unit::Seconds => self.next_elapsed(zone, after),
             _ if after < self.anchor && self.exclude.free_from(anchor) == Some(anchor) => {
                 Some(self.anchor)
             }
             _ => self.dst.next(self, zone, after.max(self.anchor)),
-        };
-        slot.map(Timestamp::from_micros)
-    }
-
-    /// Return the interval without its exclusions.
-    pub(super) fn without_exclusions(&self) -> Interval {
-        Interval {
-            exclude: Exclude::default(),
-            ..self.clone()
         }
     }
 
     /// Whether the interval counts elapsed time, not time on the clock.
     pub(super) fn is_elapsed(&self) -> bool {
-        matches!(self.period, Period::Seconds(_))
+        self.period.unit == Unit::Seconds
     }
 
-    fn next_elapsed(&self, zone: &Zone, after: i64, period: i64) -> Option<i64> {
+    fn next_elapsed(&self, zone: &Zone, after: i64) -> Option<i64> {
+        let period = self.period.amount * SECOND;
         let mut from = after.saturating_add(1).max(self.anchor);
         while zone.covers(from) {
             let passed = (from - self.anchor + period - 1) / period;
@@ -114,11 +101,12 @@ impl Interval {
 
     /// Return the local time `count` periods of days or months after the anchor.
     fn local_slot(&self, count: i64) -> Option<i64> {
-        match self.period {
-            Period::Seconds(_) => None,
-            Period::Days(days) => Some(self.local_anchor + count * days * DAY),
-            Period::Months(months) => {
-                let months = Months::new(u32::try_from(count * months).ok()?);
+        let amount = count * self.period.amount;
+        match self.period.unit {
+            Unit::Seconds => None,
+            Unit::Days => Some(self.local_anchor + amount * DAY),
+            Unit::Months => {
+                let months = Months::new(u32::try_from(amount).ok()?);
                 let anchor = DateTime::from_timestamp_micros(self.local_anchor)?;
                 let local = anchor.checked_add_months(months)?;
                 Some(local.timestamp_micros())
@@ -128,12 +116,11 @@ impl Interval {
 
     /// Return how many periods of days or months have passed at `local`, or one less.
     fn passed(&self, local: i64) -> i64 {
-        match self.period {
-            Period::Seconds(_) => 0,
-            Period::Days(days) => (local - self.local_anchor).div_euclid(days * DAY),
-            Period::Months(months) => {
-                (month(local) - month(self.local_anchor)).div_euclid(months) - 1
-            }
+        let (anchor, amount) = (self.local_anchor, self.period.amount);
+        match self.period.unit {
+            Unit::Seconds => 0,
+            Unit::Days => (local - anchor).div_euclid(amount * DAY),
+            Unit::Months => (month(local) - month(anchor)).div_euclid(amount) - 1,
         }
     }
 }
@@ -173,13 +160,9 @@ impl LocalTimes for Interval {
     fn first_from(&self, from: i64) -> Option<i64> {
         let mut from = from.clamp(LOCAL_FIRST, LOCAL_END);
         loop {
-            let mut local = LOCAL_END;
-            for count in self.passed(from).max(1).. {
-                local = self.local_slot(count)?;
-                if local >= from {
-                    break;
-                }
-            }
+            let counts = self.passed(from).max(1)..;
+            let mut slots = counts.map_while(|count| self.local_slot(count));
+            let local = slots.find(|&local| local >= from)?;
             match self
                 .exclude
                 .free_from(local)

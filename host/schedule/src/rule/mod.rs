@@ -41,6 +41,7 @@ mod fields;
 mod hash;
 mod interval;
 mod month_days;
+mod part;
 mod period;
 mod quartz_days;
 mod search;
@@ -67,7 +68,7 @@ use std::iter;
 use std::str::FromStr;
 use std::time::Duration;
 
-use chrono::{DateTime, NaiveDateTime, Offset as _};
+use chrono::{NaiveDateTime, Offset as _};
 
 use campanile_model::clock::Timestamp;
 pub use campanile_model::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
@@ -79,9 +80,10 @@ use fields::Fields;
 pub use hash::HashKey;
 pub(crate) use hash::hash_number;
 use interval::Interval;
+use part::Part;
 use period::Period;
 use search::last_before;
-pub use slot_check::{FieldMismatch, LocalOccurrence, SlotCheck};
+pub use slot_check::{FieldMismatch, SlotCheck};
 pub use warnings::{WARNED_AHEAD, Warning, WarningKind};
 use zone::{DAY, LOCAL_FIRST, Zone};
 
@@ -130,16 +132,16 @@ impl Rule {
                 format!("write at most {EXPRESSION_BYTES_MAX} bytes"),
             ));
         }
-        let every = |begin| {
-            let period = Period::parse(expression, begin)?;
+        let every = |part| {
+            let period = Period::parse(part)?;
             Interval::new(period, text, zone).map(|interval| Shape::Every(Box::new(interval)))
         };
         let mut notes = Vec::new();
         let shape = match text.kind {
-            RuleKind::Every => every(0)?,
+            RuleKind::Every => every(Part::whole(expression))?,
             RuleKind::Cron if expression.trim_matches([' ', '\t']) == REBOOT => Shape::HostStart,
             RuleKind::Cron => match period_of_macro(expression) {
-                Some(begin) => every(begin)?,
+                Some(period) => every(period)?,
                 None => {
                     let (cron, noted) = CronRule::parse(text, key)?;
                     notes = noted;
@@ -157,7 +159,7 @@ impl Rule {
             written: expression.to_owned(),
             notes,
         };
-        if rule.shape.has_many_slots() && rule.next(Timestamp::from_micros(i64::MIN)).is_none() {
+        if rule.shape.has_many_slots() && rule.next(Timestamp::FIRST).is_none() {
             return Err(RuleError::new(
                 "the rule never fires: its exclusions match every slot of the years 1970 to 2099",
                 "exclude less",
@@ -171,13 +173,14 @@ impl Rule {
     /// A rule whose launches follow an event has no slots; see [`Rule::delay_after_completion`] and
     /// [`Rule::at_host_start`].
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        self.next_micros(after.micros()).map(Timestamp::from_micros)
+    }
+
+    fn next_micros(&self, after: i64) -> Option<i64> {
         match &self.shape {
-            Shape::Cron(cron) => {
-                let slot = cron.dst.next(&**cron, self.zone, after.micros());
-                slot.map(Timestamp::from_micros)
-            }
+            Shape::Cron(cron) => cron.dst.next(&**cron, self.zone, after),
             Shape::Every(interval) => interval.next(self.zone, after),
-            Shape::At(slot) => Some(*slot).filter(|&slot| slot > after),
+            Shape::At(slot) => Some(slot.micros()).filter(|&slot| slot > after),
             Shape::AfterCompletion(_) | Shape::HostStart => None,
         }
     }
@@ -188,10 +191,7 @@ impl Rule {
     pub fn prev(&self, before: Timestamp) -> Option<Timestamp> {
         // No local time of a rule is at an earlier instant.
         const BEGIN: i64 = LOCAL_FIRST - DAY;
-        let slot = last_before(before.micros(), BEGIN, |from| {
-            let slot = self.next(Timestamp::from_micros(from - 1));
-            slot.map(Timestamp::micros)
-        });
+        let slot = last_before(before.micros(), BEGIN, |from| self.next_micros(from - 1));
         slot.map(Timestamp::from_micros)
     }
 
@@ -205,8 +205,8 @@ impl Rule {
     /// The engine creates the next slot of such a rule when a launch ends.
     pub fn delay_after_completion(&self) -> Option<Duration> {
         match self.shape {
-            Shape::AfterCompletion(Period::Seconds(seconds)) => {
-                Some(Duration::from_secs(seconds.unsigned_abs()))
+            Shape::AfterCompletion(seconds) => {
+                Some(Duration::from_secs(seconds.amount.unsigned_abs()))
             }
             _ => None,
         }
@@ -296,7 +296,7 @@ impl Rule {
 /// Rules that mean the same are equal, whatever their spelling.
 impl PartialEq for Rule {
     fn eq(&self, other: &Rule) -> bool {
-        self.kind == other.kind && self.zone == other.zone && self.shape == other.shape
+        self.kind == other.kind && self.zone.tz == other.zone.tz && self.shape == other.shape
     }
 }
 
@@ -346,20 +346,18 @@ const REBOOT: &str = "@reboot";
 /// The macro for an interval in a cron expression.
 const EVERY: &str = "@every";
 
-/// Return the byte at which the period of `@every 15m` begins; `None` for another expression.
-fn period_of_macro(expression: &str) -> Option<usize> {
-    let period = expression
-        .trim_start_matches([' ', '\t'])
-        .strip_prefix(EVERY)?;
-    (period.is_empty() || period.starts_with([' ', '\t']))
-        .then_some(expression.len() - period.len())
+/// Return the period of `@every 15m`; `None` for another expression.
+fn period_of_macro(expression: &str) -> Option<Part<'_>> {
+    let part = Part::whole(expression).trimmed();
+    let period = part.text.strip_prefix(EVERY)?;
+    (period.is_empty() || period.starts_with([' ', '\t'])).then(|| part.split_at(EVERY.len()).1)
 }
 
 /// Read the instant of an `at` rule.
 fn instant(expression: &str, zone: &Zone) -> Result<Timestamp, RuleError> {
     const EXAMPLE: &str = "2026-11-21T09:00:00+01:00";
     let text = expression.trim_matches([' ', '\t']);
-    let time = DateTime::parse_from_rfc3339(text).map_err(|_| {
+    let slot: Timestamp = text.parse().map_err(|_| {
         let lacks_offset = NaiveDateTime::from_str(text).is_ok();
         let hint = if lacks_offset {
             format!("add the offset from UTC, as in {EXAMPLE}, or Z for UTC")
@@ -368,7 +366,6 @@ fn instant(expression: &str, zone: &Zone) -> Result<Timestamp, RuleError> {
         };
         RuleError::new(format!("{} is not an RFC 3339 time", quoted(text)), hint)
     })?;
-    let slot = Timestamp::from(time.to_utc());
     if zone.covers(slot.micros()) {
         return Ok(slot);
     }

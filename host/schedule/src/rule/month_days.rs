@@ -5,7 +5,7 @@
 
 use chrono::{Datelike as _, NaiveDate};
 
-use super::field::Field;
+use super::fields::Fields;
 use super::quartz_days::QuartzDay;
 use super::zone::{DAY, LOCAL_END, LOCAL_FIRST};
 
@@ -73,24 +73,14 @@ pub(super) fn first_day(from: i64, days_of: impl Fn(&Month) -> u32) -> Option<i6
     None
 }
 
-/// The day fields of a cron expression, joined.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Days {
-    pub(super) day_of_month: Field,
-    pub(super) month: Field,
-    pub(super) day_of_week: Field,
-    /// Whether a day must match both fields, not either one.
-    pub(super) both: bool,
-}
-
-impl Days {
+impl Fields {
     /// Return the days of `month` that match, as bits.
-    pub(super) fn of_month(&self, month: &Month) -> u32 {
+    pub(super) fn days_of(&self, month: &Month) -> u32 {
         if !self.month.contains(month.number) {
             return 0;
         }
         let (by_number, by_weekday) = (self.by_number(month), self.by_weekday(month));
-        match self.both {
+        match self.match_both_days() {
             true => by_number & by_weekday,
             false => by_number | by_weekday,
         }
@@ -99,10 +89,10 @@ impl Days {
     /// Return whether the day-of-month field and the day-of-week field allow `day` of `month`.
     ///
     /// When either field may match, both allow a day that one allows.
-    pub(super) fn allow(&self, month: &Month, day: u8) -> (bool, bool) {
+    pub(super) fn allow_day(&self, month: &Month, day: u8) -> (bool, bool) {
         let holds = |days: u32| days >> day & 1 == 1;
         let (number, weekday) = (holds(self.by_number(month)), holds(self.by_weekday(month)));
-        match self.both {
+        match self.match_both_days() {
             true => (number, weekday),
             false => (number || weekday, number || weekday),
         }

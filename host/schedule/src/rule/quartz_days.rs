@@ -4,6 +4,7 @@
 
 use super::error::RuleError;
 use super::field_spec::{DAY_OF_MONTH, DAY_OF_WEEK, FieldSpec, is_digits, ones};
+use super::part::Part;
 
 /// A day that depends on the month.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,26 +74,22 @@ impl FieldSpec {
     ///
     /// # Errors
     /// When `item` resembles a Quartz day that this field cannot have.
-    pub(super) fn quartz_day(&self, item: &str, position: usize) -> Result<Option<u64>, RuleError> {
+    pub(super) fn quartz_day(&self, item: Part<'_>) -> Result<Option<u64>, RuleError> {
         // `item` reads a step apart from the day.
-        let day = if item.contains('/') {
+        let day = if item.text.contains('/') {
             None
         } else if *self == DAY_OF_MONTH {
-            self.quartz_day_of_month(item, position)?
+            self.quartz_day_of_month(item)?
         } else if *self == DAY_OF_WEEK {
-            self.quartz_day_of_week(item, position)?
+            self.quartz_day_of_week(item)?
         } else {
             None
         };
         Ok(day.map(|day| 1 << day.bit()))
     }
 
-    fn quartz_day_of_month(
-        &self,
-        item: &str,
-        position: usize,
-    ) -> Result<Option<QuartzDay>, RuleError> {
-        let upper = item.to_ascii_uppercase();
+    fn quartz_day_of_month(&self, item: Part<'_>) -> Result<Option<QuartzDay>, RuleError> {
+        let upper = item.text.to_ascii_uppercase();
         let number = |text: &str, numbers: std::ops::RangeInclusive<u8>| {
             let number = text.parse().ok().filter(|_| is_digits(text));
             number.filter(|number| numbers.contains(number))
@@ -110,42 +107,29 @@ impl FieldSpec {
             },
         };
         let hint = "write `L`, `L-1` to `L-30`, `1W` to `31W` or `LW`";
-        let refusal = || self.refusal(item, position, "is not a day", hint);
+        let refusal = || self.refusal(item, "is not a day", hint);
         day.map(Some).ok_or_else(refusal)
     }
 
-    fn quartz_day_of_week(
-        &self,
-        item: &str,
-        position: usize,
-    ) -> Result<Option<QuartzDay>, RuleError> {
+    fn quartz_day_of_week(&self, item: Part<'_>) -> Result<Option<QuartzDay>, RuleError> {
+        let weekday_of = |part| Ok(self.folded(self.value(part)?.number));
         if let Some((weekday, week)) = item.split_once('#') {
-            let weekday = self.folded(self.value(weekday, position)?.number);
-            return match week.as_bytes() {
-                [digit @ b'1'..=b'5'] => Ok(Some(QuartzDay::Nth {
-                    weekday,
-                    week: digit - b'0',
-                })),
-                _ => Err(self.refusal(
-                    item,
-                    position,
-                    "has no week of 1 to 5 after its `#`",
-                    "write the second Monday of the month as `MON#2`",
-                )),
+            let weekday = weekday_of(weekday)?;
+            let [digit @ b'1'..=b'5'] = week.text.as_bytes() else {
+                let hint = "write the second Monday of the month as `MON#2`";
+                return Err(self.refusal(item, "has no week of 1 to 5 after its `#`", hint));
             };
+            let week = digit - b'0';
+            return Ok(Some(QuartzDay::Nth { weekday, week }));
         }
-        let Some(weekday) = item.strip_suffix(['L', 'l']) else {
+        let Some(text) = item.text.strip_suffix(['L', 'l']) else {
             return Ok(None);
         };
-        if weekday.is_empty() {
-            return Err(self.refusal(
-                item,
-                position,
-                "names no weekday",
-                "write `FRIL` for the last Friday of the month, or `SAT` for every Saturday",
-            ));
+        if text.is_empty() {
+            let hint = "write `FRIL` for the last Friday of the month, or `SAT` for every Saturday";
+            return Err(self.refusal(item, "names no weekday", hint));
         }
-        let weekday = self.folded(self.value(weekday, position)?.number);
+        let weekday = weekday_of(Part { text, ..item })?;
         Ok(Some(QuartzDay::Last { weekday }))
     }
 

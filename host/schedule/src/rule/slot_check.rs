@@ -6,10 +6,11 @@ use chrono::{NaiveDateTime, Timelike as _};
 
 use super::cron::CronRule;
 use super::dst_effects::{DstAction, DstEffect, naive};
-use super::explain::{MONTHS, WEEKDAYS};
-use super::fields::words;
+use super::exclude::Exclude;
+use super::field_spec::{DAY_OF_MONTH, DAY_OF_WEEK, SECOND};
 use super::interval::Interval;
 use super::month_days::Month;
+use super::part::words;
 use super::zone::DAY;
 use super::{Rule, Shape};
 use campanile_model::clock::Timestamp;
@@ -43,17 +44,6 @@ pub struct FieldMismatch {
     pub written: String,
     /// What the clock shows: `30`, `Sunday`, `March`.
     pub shown: String,
-}
-
-/// The instants at which a clock shows a local time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LocalOccurrence {
-    /// One instant.
-    Once(Timestamp),
-    /// Both passes of a fold.
-    Twice(Timestamp, Timestamp),
-    /// No instant: the local time is in a gap that ends at `change`.
-    InGap { change: Timestamp },
 }
 
 impl Rule {
@@ -99,11 +89,9 @@ impl Rule {
 
     /// Whether the interval has a slot at a local time, without its exclusions.
     fn is_on_grid(&self, interval: &Interval, local: i64) -> bool {
-        let whole = interval.without_exclusions();
-        let is_slot = |instant: i64| {
-            let before = Timestamp::from_micros(instant - 1);
-            whole.next(self.zone, before) == Some(Timestamp::from_micros(instant))
-        };
+        let mut whole = interval.clone();
+        whole.exclude = Exclude::default();
+        let is_slot = |instant: i64| whole.next(self.zone, instant - 1) == Some(instant);
         self.zone.instants_of(local).into_iter().any(is_slot)
     }
 
@@ -122,19 +110,16 @@ impl Rule {
             .collect()
     }
 
-    /// Return the instants at which the clock of the rule's zone shows `local`.
-    pub fn occurrences_of(&self, local: NaiveDateTime) -> LocalOccurrence {
+    /// Return the instants at which the clock of the rule's zone shows `local`: none in a gap, two in a fold.
+    pub fn instants_of(&self, local: NaiveDateTime) -> Vec<Timestamp> {
+        let instants = self.zone.instants_of(local.and_utc().timestamp_micros());
+        instants.into_iter().map(Timestamp::from_micros).collect()
+    }
+
+    /// Return the end of the gap that contains `local`.
+    pub fn gap_end(&self, local: NaiveDateTime) -> Timestamp {
         let local = local.and_utc().timestamp_micros();
-        match self.zone.instants_of(local)[..] {
-            [] => LocalOccurrence::InGap {
-                change: Timestamp::from_micros(self.zone.gap_end(local)),
-            },
-            [once] => LocalOccurrence::Once(Timestamp::from_micros(once)),
-            [first, second, ..] => LocalOccurrence::Twice(
-                Timestamp::from_micros(first),
-                Timestamp::from_micros(second),
-            ),
-        }
+        Timestamp::from_micros(self.zone.gap_end(local))
     }
 }
 
@@ -142,41 +127,36 @@ impl CronRule {
     /// Return the fields that do not allow a local time, in the order of the expression `written`.
     fn mismatches(&self, written: &str, local: i64) -> Vec<FieldMismatch> {
         let (month, day) = Month::of(local.div_euclid(DAY));
-        let (number, weekday) = self.fields.days(self.day_match).allow(&month, day);
         let clock = naive(local);
         let [second, minute, hour] =
             [clock.second(), clock.minute(), clock.hour()].map(|number| number as u8);
-        let fields = &self.fields;
-        let shown: [(bool, String); 6] = [
-            (
-                clock.nanosecond() == 0 && fields.second.contains(second),
-                clock.format("%-S%.f").to_string(),
-            ),
-            (fields.minute.contains(minute), minute.to_string()),
-            (fields.hour.contains(hour), hour.to_string()),
-            (number, day.to_string()),
-            (
-                fields.month.contains(month.number),
-                MONTHS[usize::from(month.number - 1)].to_owned(),
-            ),
-            (
-                weekday,
-                WEEKDAYS[usize::from(month.weekday_of(day))].to_owned(),
-            ),
-        ];
-        let written = self.written_fields(written);
-        let fields = fields.with_specs().into_iter().zip(written).zip(shown);
-        fields
-            .filter(|(_, (fits, _))| !fits)
-            .map(|(((field, spec), text), (_, shown))| FieldMismatch {
-                field: spec.name,
-                written: match field.is_hashed() {
-                    true => format!("{text} = {}", field.resolved().normal_form(spec)),
-                    false => text,
-                },
-                shown,
-            })
-            .collect()
+        let weekday = month.weekday_of(day);
+        let shown = [second, minute, hour, day, month.number, weekday];
+        let (allows_day, allows_weekday) = self.fields.allow_day(&month, day);
+        let mut mismatches = Vec::new();
+        let fields = self.fields.with_specs().into_iter().zip(shown);
+        for (((field, spec), shown), written) in fields.zip(self.written_fields(written)) {
+            let (fits, shown) = match *spec {
+                SECOND => (
+                    clock.nanosecond() == 0 && field.contains(shown),
+                    clock.format("%-S%.f").to_string(),
+                ),
+                DAY_OF_MONTH => (allows_day, spec.name_of(shown)),
+                DAY_OF_WEEK => (allows_weekday, spec.name_of(shown)),
+                _ => (field.contains(shown), spec.name_of(shown)),
+            };
+            if !fits {
+                mismatches.push(FieldMismatch {
+                    field: spec.name,
+                    written: match field.is_hashed() {
+                        true => format!("{written} = {}", field.resolved().normal_form(spec)),
+                        false => written,
+                    },
+                    shown,
+                });
+            }
+        }
+        mismatches
     }
 
     fn written_fields(&self, written: &str) -> Vec<String> {
@@ -184,7 +164,7 @@ impl CronRule {
             true => self.fields.normal_form(),
             false => written.to_owned(),
         };
-        let mut texts: Vec<String> = words(&spelled).map(|(_, text)| text.to_owned()).collect();
+        let mut texts: Vec<String> = words(&spelled).map(|word| word.text.to_owned()).collect();
         if texts.len() < self.fields.with_specs().len() {
             texts.insert(0, "0".to_owned());
         }
@@ -192,7 +172,6 @@ impl CronRule {
     }
 }
 
-/// Print `the hour field `2` does not allow 3`.
 #[cfg(test)]
 mod tests {
     use super::super::testing::*;
@@ -319,21 +298,18 @@ mod tests {
     fn a_local_time_in_a_gap_or_a_fold_is_explained() {
         let gap_end = time("2026-03-08T03:00:00-04:00");
         let half_past_two = local("2026-03-08T02:30:00");
-        let shown = |text: &str| new_york("30 2 * * *").occurrences_of(local(text));
-        let left_out = LocalOccurrence::InGap { change: gap_end };
-        assert_eq!(shown("2026-03-08T02:30:00"), left_out);
+        let shown = |text: &str| new_york("30 2 * * *").instants_of(local(text));
+        assert_eq!(shown("2026-03-08T02:30:00"), []);
+        assert_eq!(new_york("30 2 * * *").gap_end(half_past_two), gap_end);
         assert_eq!(
             shown("2026-03-07T02:30:00"),
-            LocalOccurrence::Once(time("2026-03-07T02:30:00-05:00"))
+            [time("2026-03-07T02:30:00-05:00")]
         );
         let (first, second) = (
             time("2026-11-01T01:45:00-04:00"),
             time("2026-11-01T01:45:00-05:00"),
         );
-        assert_eq!(
-            shown("2026-11-01T01:45:00"),
-            LocalOccurrence::Twice(first, second)
-        );
+        assert_eq!(shown("2026-11-01T01:45:00"), [first, second]);
 
         let action = |fit: SlotCheck| match fit {
             SlotCheck::ClockChange(touched) => touched.action,

@@ -8,10 +8,10 @@ use super::error::quoted;
 use super::explain::{Naming, days_of_week};
 use super::field::Field;
 use super::field_spec::{HOUR, MINUTE};
+use super::fields::Fields;
 use super::month_days;
 use super::{Rule, Shape};
 use campanile_model::clock::Timestamp;
-use campanile_model::rule_text::DayMatch;
 use campanile_model::words;
 
 /// How far ahead clock changes are searched: two years.
@@ -91,26 +91,25 @@ impl Rule {
     /// Warn about the first local time in a gap.
     fn gap(&self, after: Timestamp) -> Option<Warning> {
         // A rule of every hour loses nothing by an hour that the clock does not show.
-        let every_hour = match &self.shape {
-            Shape::Cron(cron) => cron.fields.hour.is_full(&HOUR),
-            _ => false,
+        let is_of_every_hour =
+            matches!(&self.shape, Shape::Cron(cron) if cron.fields.hour.is_full(&HOUR));
+        let mut effects = self.dst_effects(after, after.plus(WARNED_AHEAD));
+        let effect = effects.find(|effect| match effect.action {
+            DstAction::Shifted { .. } => true,
+            DstAction::Skipped | DstAction::NotShown => !is_of_every_hour,
+            DstAction::Once { .. } | DstAction::Twice { .. } => false,
+        })?;
+        let (what, hint) = match effect.action {
+            DstAction::Shifted { to } => (
+                format!("it fires at {}", self.local_text(to)),
+                "choose another time of day; to leave out such slots, set dst_gap to `skip`",
+            ),
+            _ => (
+                "nothing fires for it".to_owned(),
+                "choose another time of day",
+            ),
         };
-        let (local, what, hint) = self.dst_effects(after, after.plus(WARNED_AHEAD)).find_map(
-            |effect| match effect.action {
-                DstAction::Shifted { to } => Some((
-                    effect.local,
-                    format!("it fires at {}", self.local_text(to)),
-                    "choose another time of day; to leave out such slots, set dst_gap to `skip`",
-                )),
-                DstAction::Skipped | DstAction::NotShown if !every_hour => Some((
-                    effect.local,
-                    "nothing fires for it".to_owned(),
-                    "choose another time of day",
-                )),
-                _ => None,
-            },
-        )?;
-        let local = local.format("%Y-%m-%d %H:%M:%S");
+        let local = effect.local.format("%Y-%m-%d %H:%M:%S");
         let zone = self.timezone();
         Some(Warning::new(
             WarningKind::Gap,
@@ -142,14 +141,13 @@ impl Rule {
 
 impl CronRule {
     fn either_day(&self) -> Option<Warning> {
-        let either = self.day_match == DayMatch::Or && self.fields.restricts_both_days();
-        either.then(|| {
+        (!self.fields.match_both_days()).then(|| {
+            let days = self.fields.days_text();
             Warning::new(
                 WarningKind::EitherDay,
                 format!(
                     "both day fields are restricted, so that a day which matches either one fires: \
-                     {}",
-                    self.fields.days_text(DayMatch::Or)
+                     {days}"
                 ),
                 "for days that match both, set day_match to `and`; for one field only, write `*` \
                  in the other",
@@ -187,21 +185,19 @@ impl CronRule {
         let days = self.fields.day_of_month;
         let first = days.numbers().next().filter(|_| days.quartz == 0)?;
         let months = || self.fields.month.numbers();
-        let lacking: Vec<String> = months()
-            .filter(|&month| first > month_days::longest(month))
-            .map(|month| month.to_string())
-            .collect();
+        let lacking = months().filter(|&month| first > month_days::longest(month));
+        let lacking: Vec<String> = lacking.map(|month| month.to_string()).collect();
         let mostly = |month| first == 29 && month_days::longest(month) == 29;
-        let message = match lacking.len() {
-            0 if months().any(mostly) => {
+        let message = match &lacking[..] {
+            [] if months().any(mostly) => {
                 "month 2 mostly has no day 29, and then no slot".to_owned()
             }
-            0 => return None,
-            1 => format!("month {} has no day {first}, and so no slot", lacking[0]),
-            _ => format!(
-                "months {} have no day {first}, and so no slot",
-                lacking.join(", ")
-            ),
+            [] => return None,
+            [month] => format!("month {month} has no day {first}, and so no slot"),
+            months => {
+                let months = months.join(", ");
+                format!("months {months} have no day {first}, and so no slot")
+            }
         };
         Some(Warning::new(
             WarningKind::ShortMonth,
@@ -211,18 +207,14 @@ impl CronRule {
     }
 
     fn herd(&self) -> Option<Warning> {
-        let fields = &self.fields;
-        let zero = |field: Field| field == Field::only(0);
-        (zero(fields.second) && zero(fields.minute)).then(|| {
-            let mut spread = *fields;
-            spread.minute = Field::any_hashed(&MINUTE);
+        let fields = self.fields;
+        (!fields.has_seconds() && fields.minute == Field::only(0)).then(|| {
+            let minute = Field::any_hashed(&MINUTE);
+            let spread = Fields { minute, ..fields }.normal_form();
             Warning::new(
                 WarningKind::Herd,
                 "many schedules fire at minute 0, all at once",
-                format!(
-                    "write `{}`: each schedule then has another minute",
-                    spread.normal_form()
-                ),
+                format!("write `{spread}`: each schedule then has another minute"),
             )
         })
     }

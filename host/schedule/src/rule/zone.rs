@@ -49,12 +49,10 @@ impl Zone {
     /// Return the zone with an IANA name.
     pub(super) fn named(name: &str) -> Result<&'static Zone, RuleError> {
         let tz: Tz = name.parse().map_err(|_| {
+            let nearest = nearest_names(name).join(", ");
             RuleError::new(
                 format!("timezone {} is not known", quoted(name)),
-                format!(
-                    "write an IANA name such as {}",
-                    nearest_names(name).join(", ")
-                ),
+                format!("write an IANA name such as {nearest}"),
             )
         })?;
         Ok(Zone::of(tz))
@@ -148,12 +146,6 @@ impl Zone {
     /// Whether `instant` is in the local years 1970 to 2099.
     pub(super) fn covers(&self, instant: i64) -> bool {
         (LOCAL_FIRST..LOCAL_END).contains(&self.local_at(instant))
-    }
-}
-
-impl PartialEq for Zone {
-    fn eq(&self, other: &Zone) -> bool {
-        self.tz == other.tz
     }
 }
 

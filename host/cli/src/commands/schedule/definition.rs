@@ -126,7 +126,7 @@ pub(crate) fn clear(key: &str, wanted: &mut ScheduleDefinition) {
         "context" => wanted.context.clear(),
         policy => {
             if let Ok(policy) = policy.parse() {
-                wanted.policies.clear(policy);
+                wanted.policies.copy(policy, &Policies::default());
             }
         }
     }

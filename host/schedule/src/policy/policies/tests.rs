@@ -65,7 +65,7 @@ fn unknown_keys_and_values_are_refused() {
 fn catchup_has_the_names_of_other_schedulers() {
     let read = |text: &str| {
         let mut policies = Policies::default();
-        policies.set_catchup(text)?;
+        policies.set(Policy::Catchup, text)?;
         Ok::<_, String>((policies.catchup, policies.catchup_spread))
     };
     for &word in Catchup::ALL {
@@ -86,7 +86,7 @@ fn catchup_has_the_names_of_other_schedulers() {
 #[test]
 fn execute_with_delay_keeps_a_spread_that_is_set() {
     let mut policies = all_policies();
-    policies.set_catchup("execute_with_delay").unwrap();
+    policies.set(Policy::Catchup, "execute_with_delay").unwrap();
     assert_eq!(policies.catchup_spread, all_policies().catchup_spread);
 }
 
@@ -162,7 +162,7 @@ fn policies_are_cleared_and_copied_one_by_one() {
     }
     assert_eq!(copy, all);
     for (policy, _) in WRITTEN {
-        all.clear(policy);
+        all.copy(policy, &Policies::default());
         assert_eq!(all.text(policy), None);
         copy.copy(policy, &all);
     }

@@ -1,7 +1,7 @@
 //! Rules in English.
 
 use super::super::testing::*;
-use super::super::{RuleKind, RuleText};
+use super::super::{DayMatch, RuleKind, RuleText};
 use super::*;
 
 #[test]

@@ -1,5 +1,6 @@
 //! Periods, anchors and grids.
 
+use super::super::part::Part;
 use super::super::testing::*;
 use super::super::{Rule, RuleKind, RuleText};
 use super::*;
@@ -15,23 +16,23 @@ fn anchored(expression: &str, anchor: &str, zone: &str) -> Rule {
 #[test]
 fn a_period_is_the_sum_of_its_parts() {
     let cases = [
-        ("10s", Period::Seconds(10), "10s"),
-        ("15m", Period::Seconds(900), "15m"),
-        ("1h30m", Period::Seconds(5_400), "1h30m"),
-        ("90m", Period::Seconds(5_400), "1h30m"),
-        ("0h5s", Period::Seconds(5), "5s"),
-        ("48h", Period::Seconds(172_800), "48h"),
-        ("1d", Period::Days(1), "1d"),
-        ("1w3d", Period::Days(10), "1w3d"),
-        ("14d", Period::Days(14), "2w"),
-        ("1mo", Period::Months(1), "1mo"),
-        ("1y6mo", Period::Months(18), "1y6mo"),
-        ("100y", Period::Months(1_200), "100y"),
+        ("10s", Period::of(10, Unit::Seconds), "10s"),
+        ("15m", Period::of(900, Unit::Seconds), "15m"),
+        ("1h30m", Period::of(5_400, Unit::Seconds), "1h30m"),
+        ("90m", Period::of(5_400, Unit::Seconds), "1h30m"),
+        ("0h5s", Period::of(5, Unit::Seconds), "5s"),
+        ("48h", Period::of(172_800, Unit::Seconds), "48h"),
+        ("1d", Period::of(1, Unit::Days), "1d"),
+        ("1w3d", Period::of(10, Unit::Days), "1w3d"),
+        ("14d", Period::of(14, Unit::Days), "2w"),
+        ("1mo", Period::of(1, Unit::Months), "1mo"),
+        ("1y6mo", Period::of(18, Unit::Months), "1y6mo"),
+        ("100y", Period::of(1_200, Unit::Months), "100y"),
     ];
     for (text, period, normal) in cases {
-        assert_eq!(Period::parse(text, 0), Ok(period), "{text}");
+        assert_eq!(Period::parse(Part::whole(text)), Ok(period), "{text}");
         assert_eq!(period.to_string(), normal);
-        assert_eq!(Period::parse(normal, 0), Ok(period));
+        assert_eq!(Period::parse(Part::whole(normal)), Ok(period));
     }
 }
 
