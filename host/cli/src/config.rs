@@ -11,27 +11,24 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::settings::{Entry, YEAR, check_host_name};
+use self::settings::{Entry, Table as _, YEAR, check_host_name};
 use crate::environment;
-use campanile_engine::RetentionLimits;
 use campanile_engine::secrets::Source;
 use campanile_model::text::{self, size_text};
-use campanile_package::LoadLimits;
+use campanile_package::Quota;
 use campanile_package::files;
 use campanile_package::limits::{self, LimitChanges};
 use campanile_package::quota::{COUNT_MOST, Groups};
 use campanile_package::toml_reader::{self, Document, Section};
 use campanile_sandbox::{CodeCache, LIMITS, Limits, SandboxSettings};
-use campanile_schedule::policy::GroupName;
+use campanile_schedule::policy::{Defaults, GroupName};
 use campanile_store::InvalidDatabaseUrl;
 
 mod own_paths;
 mod secrets;
 mod settings;
 
-pub use settings::{
-    Audit, Files, Host, Late, Packages, Policy, Quota, Recovery, Retention, Sandbox, Watch,
-};
+pub use settings::{Audit, Files, Host, Packages, Policy, Recovery, Retention, Sandbox, Watch};
 
 /// The file in the working directory that is read when no file is named.
 pub const FILE_NAME: &str = "campanile.toml";
@@ -76,9 +73,11 @@ pub struct Config {
     pub limits: Limits,
     pub recovery: Recovery,
     pub audit: Audit,
-    pub late: Late,
+    /// The policies of schedules that do not set their own.
+    pub late: Defaults,
     pub retention: Retention,
     pub packages: Packages,
+    /// What one package may use.
     pub quota: Quota,
     /// The concurrency groups.
     pub groups: Groups,
@@ -208,40 +207,6 @@ impl Config {
         }
     }
 
-    /// Return what one package may use.
-    pub fn quota(&self) -> campanile_package::Quota {
-        campanile_package::Quota {
-            runs_max: self.quota.runs_max,
-            launches_per_second: self.quota.launches_per_second,
-            proposed_runs_max: self.quota.proposed_runs_max,
-            proposed_launches_per_second: self.quota.proposed_launches_per_second,
-            record_bytes_per_day: self.quota.record_bytes_per_day,
-        }
-    }
-
-    /// Return how long the record keeps what has ended.
-    pub fn retention_limits(&self) -> RetentionLimits {
-        let retention = &self.retention;
-        RetentionLimits {
-            succeeded: retention.succeeded,
-            failed: retention.failed,
-            skipped: retention.skipped,
-            logs: retention.logs,
-            events: retention.events,
-            artifacts: retention.artifacts,
-            keep_last: retention.keep_last,
-            max_bytes: retention.max_bytes,
-        }
-    }
-
-    /// Return what one load of a package may take.
-    pub fn load_limits(&self) -> LoadLimits {
-        LoadLimits {
-            memory_bytes: self.packages.load_memory_bytes,
-            time: self.packages.load_time,
-        }
-    }
-
     /// Return which versions of packages may run.
     pub fn package_policy(&self) -> campanile_package::Policy {
         let policy = self.policy.clone();
@@ -264,7 +229,7 @@ impl Config {
         if files.schedules == Path::new(SCHEDULES_NAME) {
             files.schedules = home.join(files.schedules);
         }
-        let mut sandbox = read_table(&mut top, "sandbox", |table| Sandbox::read(table, home))?;
+        let mut sandbox = Sandbox::of(&mut top, home)?;
         sandbox.cache_dir = sandbox
             .cache_dir
             .or_else(|| user_cache(env))
@@ -282,50 +247,27 @@ impl Config {
                 ),
             ));
         }
-        let recovery = read_table(&mut top, "recovery", |table| {
-            let recovery = Recovery::read(table, home)?;
-            recovery.check(table)?;
-            Ok(recovery)
-        })?;
-        let late = read_table(&mut top, "late", |table| {
-            let late = Late::read(table, home)?;
-            if late.catchup_window < late.misfire_grace {
-                return Err(table.error(
-                    "catchup_window",
-                    "is shorter than misfire_grace: every missed slot is later than that, so none would be caught up; write a longer one",
-                ));
-            }
-            Ok(late)
-        })?;
-        let retention = read_table(&mut top, "retention", |table| {
-            let retention = Retention::read(table, home)?;
-            retention.check(table, &recovery, &late)?;
-            Ok(retention)
-        })?;
+        let recovery = Recovery::of(&mut top, home)?;
+        let late = Defaults::of(&mut top, home)?;
+        let mut section = top.table_or_empty(Retention::NAME)?;
+        let retention = Retention::read(&mut section, home)?;
+        retention.check(&section, &recovery, &late)?;
+        section.finish()?;
         let config = Config {
             file: None,
             files,
-            host: read_table(&mut top, "host", |table| {
-                let host = Host::read(table, home)?;
-                let name = host.name.as_deref().map_or(Ok(()), check_host_name);
-                name.map_err(|what| table.error("name", what))?;
-                Ok(host)
-            })?,
-            watch: read_table(&mut top, "watch", |table| Watch::read(table, home))?,
+            host: Host::of(&mut top, home)?,
+            watch: Watch::of(&mut top, home)?,
             limits,
             recovery,
-            audit: read_table(&mut top, "audit", |table| Audit::read(table, home))?,
+            audit: Audit::of(&mut top, home)?,
             late,
             retention,
-            packages: read_table(&mut top, "packages", |table| Packages::read(table, home))?,
-            quota: read_table(&mut top, "quota", |table| Quota::read(table, home))?,
+            packages: Packages::of(&mut top, home)?,
+            quota: Quota::of(&mut top, home)?,
             groups: read_groups(&mut top)?,
             sandbox,
-            policy: read_table(&mut top, "policy", |table| {
-                let policy = Policy::read(table, home)?;
-                policy.check(table)?;
-                Ok(policy)
-            })?,
+            policy: Policy::of(&mut top, home)?,
             secrets: secrets::read(top.named_tables("secrets")?, home, env)?,
         };
         top.finish()?;
@@ -417,18 +359,6 @@ fn read_groups(top: &mut Section<'_>) -> Result<Groups, toml_reader::Error> {
         groups.insert(name, max.ok_or(missing)?);
     }
     Ok(groups)
-}
-
-/// Read the table `key` of `top`, empty when it is absent, and refuse its unknown keys.
-fn read_table<T>(
-    top: &mut Section<'_>,
-    key: &'static str,
-    read: impl FnOnce(&mut Section<'_>) -> Result<T, toml_reader::Error>,
-) -> Result<T, toml_reader::Error> {
-    let mut section = top.table_or_empty(key)?;
-    let table = read(&mut section)?;
-    section.finish()?;
-    Ok(table)
 }
 
 /// Return the path and the text of the named file, else of the usual file if it exists.

@@ -37,9 +37,9 @@ pub(crate) enum Exit {
 pub(crate) struct Failure {
     /// Empty when the command has already printed what failed.
     #[serde(rename = "error")]
-    message: String,
+    pub message: String,
     /// What the operator can do next.
-    hint: Option<String>,
+    pub hint: Option<String>,
     #[serde(skip)]
     exit: Exit,
 }

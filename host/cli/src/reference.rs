@@ -161,19 +161,14 @@ fn files() -> Vec<(&'static str, String)> {
 }
 
 fn exit_codes_text() -> String {
-    let mut text = "\n| code | meaning |\n|---|---|\n".to_owned();
-    for (code, (_, meaning)) in words_of::<output::Exit>().iter().enumerate() {
-        let _ = writeln!(text, "| {code} | {} |", cell(meaning));
-    }
-    text + "\n"
+    let codes = words_of::<output::Exit>().into_iter().enumerate();
+    let rows = codes.map(|(code, (_, meaning))| [code.to_string(), meaning]);
+    format!("\n{}\n", table(["code", "meaning"], rows))
 }
 
 fn environment_text() -> String {
-    let mut text = "\n| variable | meaning |\n|---|---|\n".to_owned();
-    for (name, meaning) in environment::all() {
-        let _ = writeln!(text, "| `{name}` | {} |", cell(meaning));
-    }
-    text + "\n"
+    let rows = environment::all().map(|(name, meaning)| [code(name), meaning.to_owned()]);
+    format!("\n{}\n", table(["variable", "meaning"], rows))
 }
 
 #[test]
@@ -201,27 +196,35 @@ fn the_order_of_the_exit_codes_is_their_value() {
     assert_eq!(codes.map(|exit| exit as u8), [0, 1, 2]);
 }
 
+/// Return a Markdown table.
+fn table<const N: usize>(
+    headings: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut text = format!("| {} |\n{}|\n", headings.join(" | "), "|---".repeat(N));
+    for row in rows {
+        let _ = writeln!(text, "| {} |", row.map(|text| cell(&text)).join(" | "));
+    }
+    text
+}
+
 /// Return a line of text as a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
 
+fn code(text: &str) -> String {
+    format!("`{text}`")
+}
+
 fn limits_text() -> String {
-    let mut text = String::from(
-        "\n| key in `[limits]` | default | bounds | of one call |\n|---|---|---|---|\n",
-    );
-    for help in campanile_package::limits::keys() {
-        let default = help.default.map(|default| format!("`{default}`"));
-        let _ = writeln!(
-            text,
-            "| `{}` | {} | {} | {} |",
-            help.key,
-            default.as_deref().unwrap_or("none"),
-            help.bounds.unwrap_or_default(),
-            cell(&help.meaning)
-        );
-    }
-    text
+    let rows = campanile_package::limits::keys().into_iter().map(|help| {
+        let default = help.default.as_deref().map_or("none".to_owned(), code);
+        let bounds = help.bounds.unwrap_or_default();
+        [code(&help.key), default, bounds, help.meaning]
+    });
+    let headings = ["key in `[limits]`", "default", "bounds", "of one call"];
+    format!("\n{}", table(headings, rows))
 }
 
 // Commands.
@@ -230,7 +233,7 @@ fn commands_text() -> String {
     let mut root = Cli::command();
     root.build();
     let mut text = String::new();
-    text += "\n## Global options\n\n";
+    text += "\n## Global options\n";
     text += &arguments(root.get_arguments().filter(|arg| arg.is_global_set()));
     for command in root.get_subcommands() {
         describe(command, "campanile", &mut text);
@@ -257,14 +260,12 @@ fn describe(command: &Command, parent: &str, text: &mut String) {
     let usage: Vec<&str> = usage.lines().map(str::trim).collect();
     let _ = write!(text, "\n```text\n{}\n```\n", usage.join("\n"));
     let own = command.get_arguments().filter(|arg| !arg.is_global_set());
-    let table = arguments(own);
-    if !table.is_empty() {
-        let _ = write!(text, "\n{table}");
-    }
+    *text += &arguments(own);
 }
 
+/// Return the table of arguments after an empty line; nothing when there are none.
 fn arguments<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
-    let mut rows = String::new();
+    let mut rows = Vec::new();
     for arg in arguments {
         if ["help", "version"].contains(&arg.get_id().as_str()) {
             continue;
@@ -294,11 +295,11 @@ fn arguments<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
         if let Some(variable) = arg.get_env() {
             let _ = write!(help, " [environment: {}]", variable.to_string_lossy());
         }
-        let _ = writeln!(rows, "| `{}` | {} |", cell(name.trim()), cell(&help));
+        rows.push([code(name.trim()), help]);
     }
     match rows.is_empty() {
-        true => rows,
-        false => format!("| argument | meaning |\n|---|---|\n{rows}"),
+        true => String::new(),
+        false => format!("\n{}", table(["argument", "meaning"], rows)),
     }
 }
 
@@ -317,29 +318,19 @@ fn grants_text() -> String {
 }
 
 fn keys_table(keys: impl IntoIterator<Item = KeyHelp>) -> String {
-    let mut text =
-        "\n| key | type | default | bounds | meaning |\n|---|---|---|---|---|\n".to_owned();
-    for help in keys {
-        let default = help.default.map(|text| format!("`{text}`"));
-        let _ = writeln!(
-            text,
-            "| `{}` | {} | {} | {} | {} |",
-            help.key,
-            cell(&help.kind),
-            cell(&default.unwrap_or_default()),
-            cell(&help.bounds.unwrap_or_default()),
-            cell(&help.meaning)
-        );
-    }
-    text + "\n"
+    let rows = keys.into_iter().map(|help| {
+        let default = help.default.as_deref().map(code).unwrap_or_default();
+        let bounds = help.bounds.unwrap_or_default();
+        [code(&help.key), help.kind, default, bounds, help.meaning]
+    });
+    let headings = ["key", "type", "default", "bounds", "meaning"];
+    format!("\n{}\n", table(headings, rows))
 }
 
 fn events_text() -> String {
-    let mut text = "\n| kind | recorded when |\n|---|---|\n".to_owned();
-    for (word, meaning) in words_of::<EventKind>() {
-        let _ = writeln!(text, "| `{word}` | {} |", cell(&meaning));
-    }
-    text + "\n"
+    let kinds = words_of::<EventKind>().into_iter();
+    let rows = kinds.map(|(word, meaning)| [code(&word), meaning]);
+    format!("\n{}\n", table(["kind", "recorded when"], rows))
 }
 
 fn words_of<T: JsonSchema>() -> Vec<(String, String)> {

@@ -104,7 +104,7 @@ impl Record for BackfillRecord {
 }
 
 impl BackfillRecord {
-    async fn read(tx: &mut Tx, id: BackfillId) -> Result<BackfillRecord, ScheduleError> {
+    pub(crate) async fn read(tx: &mut Tx, id: BackfillId) -> Result<BackfillRecord, ScheduleError> {
         let row = backfill::find(tx, id).await?;
         Ok(BackfillRecord::count(tx, row).await?)
     }
@@ -146,16 +146,8 @@ impl BackfillRecord {
     }
 }
 
-/// Print that a backfill has started, and how to follow it.
-pub(crate) async fn print_started(common: &Common, id: BackfillId) -> Result {
-    if common.json {
-        return common.print(&BackfillRecord::read(&mut common.read().await?, id).await?);
-    }
-    output::print_message(&next_commands(id));
-    Ok(())
-}
-
-fn next_commands(id: BackfillId) -> String {
+/// Return the commands that follow a backfill, or cancel it.
+pub(crate) fn next_commands(id: BackfillId) -> String {
     format!(
         "`campanile backfill show {id} --follow` follows it, `campanile backfill cancel {id}` cancels it"
     )

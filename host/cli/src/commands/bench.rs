@@ -151,7 +151,7 @@ async fn measure_launches(config: &Config, n: u32) -> Result<LaunchesReport> {
     let sandbox = bare_sandbox(config).await?;
     let database = bare_database(config, n).await?;
 
-    let host = BenchHost::start(config, Mode::Off).await?;
+    let host = BenchHost::start(config, scratch_db(config).await?, Mode::Off).await?;
     let now = host.engine.clock().now();
     add_backlog(host.engine.db(), n, now).await?;
     // Adding schedules and reading the rows are not parts of a launch.
@@ -186,7 +186,7 @@ impl Burst {
     async fn measure(self, config: &Config) -> Result<BurstReport> {
         const MARGIN: Duration = Duration::from_secs(2);
         let rule = RuleText::new(RuleKind::Every, self.every, "UTC");
-        let host = BenchHost::start(config, Mode::Off).await?;
+        let host = BenchHost::start(config, scratch_db(config).await?, Mode::Off).await?;
         let schedules = self.schedules..self.schedules.saturating_add(self.idle);
         add_idle_schedules(host.engine.db(), schedules, host.engine.clock()).await?;
         // All schedules must be added before the first slot.
@@ -272,12 +272,8 @@ struct Scratch {
 }
 
 impl Scratch {
-    async fn new(config: &Config) -> Result<Scratch> {
-        Scratch::on(config, scratch_db(config, &Clock::system()).await?).await
-    }
-
     /// Create an engine on `db`. Launches of earlier measurements stay in that database.
-    async fn on(config: &Config, db: Db) -> Result<Scratch> {
+    async fn new(config: &Config, db: Db) -> Result<Scratch> {
         let clock = Clock::system();
         let dir = temporary_directory().map_err(Failure::failed)?;
         std::fs::write(dir.path().join("noop.wasm"), NOOP).map_err(Failure::failed)?;
@@ -299,15 +295,22 @@ impl Scratch {
             dir,
         })
     }
+
+    /// Load the package, as a host that serves does.
+    async fn load(&mut self) -> Result {
+        let scan = self.engine.scan(&mut self.plugins);
+        scan.await.map_err(Failure::failed)
+    }
 }
 
 /// Create an empty database that [`Db::discard`] deletes.
-async fn scratch_db(config: &Config, clock: &Clock) -> Result<Db> {
-    let name = format!("campanile_bench_{}", uuid_at(clock.now()).simple());
+async fn scratch_db(config: &Config) -> Result<Db> {
+    let now = Clock::system().now();
+    let name = format!("campanile_bench_{}", uuid_at(now).simple());
     Ok(Db::open_scratch(&config.files.database, &name).await?)
 }
 
-/// A host that serves a scratch database.
+/// A host that serves a database of a benchmark.
 struct BenchHost {
     engine: Arc<Engine>,
     dir: TempDir,
@@ -316,13 +319,9 @@ struct BenchHost {
 }
 
 impl BenchHost {
-    async fn start(config: &Config, mode: Mode) -> Result<BenchHost> {
-        BenchHost::on(config, scratch_db(config, &Clock::system()).await?, mode).await
-    }
-
     /// Serve `db`. Launches of earlier measurements stay in that database.
-    async fn on(config: &Config, db: Db, mode: Mode) -> Result<BenchHost> {
-        let scratch = Scratch::on(config, db).await?;
+    async fn start(config: &Config, db: Db, mode: Mode) -> Result<BenchHost> {
+        let scratch = Scratch::new(config, db).await?;
         let followed = Followed {
             folder: scratch.plugins,
             watcher: Watch::start(scratch.dir.path(), mode, WAIT_MAX),
@@ -336,8 +335,8 @@ impl BenchHost {
             stop,
             served: tokio::spawn(serving),
         };
-        host.until_active(NAME, NOOP, Duration::from_millis(10))
-            .await?;
+        let pause = Duration::from_millis(10);
+        host.until_active(NAME, NOOP, pause).await?;
         Ok(host)
     }
 
@@ -429,11 +428,8 @@ impl BenchHost {
 
 /// Add hourly schedules with `n` undecided slots in total at `now`.
 async fn add_backlog(db: &Db, n: u32, now: Timestamp) -> Result {
-    let rule = RuleText {
-        // The last slot is now, so that no other slot follows during the benchmark.
-        anchor: Some(now.minus(HOUR * 100_000)),
-        ..RuleText::new(RuleKind::Every, "1h", "UTC")
-    };
+    // The last slot is now, so that no other slot follows during the benchmark.
+    let rule = every("1h", now.minus(HOUR * 100_000));
     let schedules = SCHEDULES.min(n);
     let (each, one_more) = (n / schedules, n % schedules);
     let since = |slots: u32| now.minus(HOUR * slots);
@@ -443,17 +439,21 @@ async fn add_backlog(db: &Db, n: u32, now: Timestamp) -> Result {
 
 /// Add schedules that are due in a year.
 async fn add_idle_schedules(db: &Db, numbers: std::ops::Range<u32>, clock: &Clock) -> Result {
-    const AT_ONCE: usize = 1_000;
-    for from in numbers.clone().step_by(AT_ONCE) {
+    const AT_ONCE: u32 = 1_000;
+    for from in numbers.clone().step_by(AT_ONCE as usize) {
         let now = clock.now();
-        let rule = RuleText {
-            anchor: Some(now),
-            ..RuleText::new(RuleKind::Every, "8760h", "UTC")
-        };
-        let until = numbers.end.min(from.saturating_add(AT_ONCE as u32));
-        add_schedules(db, from..until, &rule, now).await?;
+        let until = numbers.end.min(from.saturating_add(AT_ONCE));
+        add_schedules(db, from..until, &every("8760h", now), now).await?;
     }
     Ok(())
+}
+
+/// Return a rule with one slot in each period, counted from `anchor`.
+fn every(period: &str, anchor: Timestamp) -> RuleText {
+    RuleText {
+        anchor: Some(anchor),
+        ..RuleText::new(RuleKind::Every, period, "UTC")
+    }
 }
 
 /// Add schedules of the no-op package in one transaction, as if at `since`.
@@ -529,10 +529,9 @@ async fn bare_sandbox(config: &Config) -> Result<Cost> {
 
 /// Measure how long the three transactions of a launch take without a call, over `n` launches.
 async fn bare_database(config: &Config, n: u32) -> Result<Duration> {
-    let mut scratch = Scratch::new(config).await?;
+    let mut scratch = Scratch::new(config, scratch_db(config).await?).await?;
+    scratch.load().await?;
     let engine = &scratch.engine;
-    let scan = engine.scan(&mut scratch.plugins);
-    scan.await.map_err(Failure::failed)?;
     let now = engine.clock().now();
     add_backlog(engine.db(), n, now).await?;
     let (finished, cost) = Cost::of(finish_without_calls(engine, now)).await;

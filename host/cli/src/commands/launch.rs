@@ -87,7 +87,8 @@ impl<K> ListOptions<K>
 where
     K: FromStr<Err: Error + Send + Sync> + Copy + Display + Send + Sync + 'static,
 {
-    /// Print `rows`; refuse a schedule that never existed, because an empty list would hide the mistake.
+    /// Print `rows`; refuse a schedule that never existed, because an empty list would hide the mistake. Say below a list
+    /// that ended before its limit that retention has removed older launches.
     pub(crate) async fn print<R: Record>(
         &self,
         common: &Common,
@@ -104,10 +105,20 @@ where
         }
         common.print_page(rows, self.limit.limit, id)?;
         let is_whole = (rows.len() as i64) < self.limit.limit;
-        match is_whole {
-            true => note_removed(common, tx, self.schedule.as_deref()).await,
-            false => Ok(()),
+        if common.json || !is_whole {
+            return Ok(());
         }
+        let day = match &self.schedule {
+            Some(name) => removed_launches::newest_day_of(tx, name).await?,
+            None => removed_launches::newest_day(tx).await?,
+        };
+        if let Some(day) = day {
+            let day = Timestamp::of_day(day).date_text();
+            output::print_message!(
+                "retention has removed launches that were decided up to {day}; `campanile stats` counts them"
+            );
+        }
+        Ok(())
     }
 }
 
@@ -116,40 +127,17 @@ pub(crate) async fn removed_launch(tx: &mut Tx, id: LaunchId) -> Result<Option<F
     let day = id.slot().day();
     let removed = removed_launches::of_all(tx, day).await?;
     Ok(removed.map(|removed| {
-        let launches = launches_of(removed.launches, day);
+        let launches = match removed.launches {
+            1 => "1 launch".to_owned(),
+            n => format!("{n} launches"),
+        };
         refused!(
-            "the launch {id} is not on record: retention has removed {launches}, the last at {}",
+            "the launch {id} is not on record: retention has removed {launches} of {}, the last at {}",
+            Timestamp::of_day(day).date_text(),
             removed.removed_at
         )
         .hint("`campanile stats` counts removed launches; `[retention]` in the configuration sets their ages")
     }))
-}
-
-/// Return `3 launches of 2026-11-21`.
-fn launches_of(launches: i64, day: i64) -> String {
-    let day = Timestamp::of_day(day).date_text();
-    match launches {
-        1 => format!("1 launch of {day}"),
-        n => format!("{n} launches of {day}"),
-    }
-}
-
-/// Say below a list that ended before its limit that retention has removed older launches.
-async fn note_removed(common: &Common, tx: &mut Tx, schedule: Option<&str>) -> Result {
-    if common.json {
-        return Ok(());
-    }
-    let day = match schedule {
-        Some(name) => removed_launches::newest_day_of(tx, name).await?,
-        None => removed_launches::newest_day(tx).await?,
-    };
-    if let Some(day) = day {
-        let day = Timestamp::of_day(day).date_text();
-        output::print_message!(
-            "retention has removed launches that were decided up to {day}; `campanile stats` counts them"
-        );
-    }
-    Ok(())
 }
 
 impl Launch {

@@ -14,8 +14,6 @@ use campanile_package::package_name_fault;
 
 mod template;
 
-use template::File;
-
 #[derive(Args)]
 pub(crate) struct New {
     /// The name of the package: 1 to 64 letters, digits, `_` or `-`, a letter first
@@ -69,41 +67,22 @@ pub(crate) struct NewReport {
     next: Vec<String>,
 }
 
-impl Language {
-    /// Return the files of a project.
-    pub fn files(self, name: &str) -> Vec<File> {
-        match self {
-            Language::Rust => template::RUST.files(name),
-            Language::RustMain => template::RUST_MAIN.files(name),
-            Language::RustWit => template::RUST_WIT.files(name),
-            Language::Python => template::PYTHON.files(name),
-            Language::Javascript => template::JAVASCRIPT.files(name),
-            Language::Typescript => template::TYPESCRIPT.files(name),
-            Language::C => template::C.files(name),
-            Language::Cpp => template::CPP.files(name),
-            Language::Zig => template::ZIG.files(name),
-            Language::Go => vec![template::go(name)],
-        }
-    }
-}
-
 impl New {
     pub fn run(self, common: &Common) -> Result {
         check_name(&self.name)?;
         let folder = self.into.unwrap_or_else(|| PathBuf::from(&self.name));
         check_folder(&folder)?;
-        let files = self.lang.files(&self.name);
-        for file in &files {
-            write(&folder, file).map_err(|error| {
-                let path = folder.join(&file.path);
-                failed!("{} cannot be written: {error}", path.display())
-            })?;
+        let files = template::files(self.lang, &self.name);
+        for (path, text) in &files {
+            let path = folder.join(path);
+            write(&path, text)
+                .map_err(|error| failed!("{} cannot be written: {error}", path.display()))?;
         }
         let next = next_steps(&folder, self.lang, &self.name);
         common.print(&NewReport {
             name: self.name,
             language: self.lang,
-            files: files.into_iter().map(|file| file.path).collect(),
+            files: files.into_iter().map(|(path, _)| path).collect(),
             folder,
             next,
         })
@@ -150,20 +129,20 @@ fn check_folder(folder: &Path) -> Result {
     }
 }
 
-fn write(folder: &Path, file: &File) -> io::Result<()> {
-    let path = folder.join(&file.path);
+fn write(path: &Path, text: &str) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    fs::write(&path, &file.text)?;
-    if !file.is_script() {
+    fs::write(path, text)?;
+    let is_script = text.starts_with("#!");
+    if !is_script {
         return Ok(());
     }
-    let mut permissions = fs::metadata(&path)?.permissions();
+    let mut permissions = fs::metadata(path)?.permissions();
     // Each user who may read the file may execute it, so that the umask applies.
     let readable = permissions.mode() & 0o444;
     permissions.set_mode(permissions.mode() | (readable >> 2));
-    fs::set_permissions(&path, permissions)
+    fs::set_permissions(path, permissions)
 }
 
 /// Return the next commands: enter the folder, test, build, run once, deploy.

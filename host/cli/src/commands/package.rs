@@ -148,22 +148,19 @@ impl OfPending {
 impl Record for DecisionReport {
     fn print(&self) -> Result {
         let (name, decided) = (&self.package, &self.decided);
-        let digest = decided.digest.short();
+        let version = format!("{name} {}", decided.digest.short());
         let before = decided.before.as_ref().map(ArtifactDigest::short);
         output::print_line(&match (self.done, before) {
             ("approved", _) if decided.before.as_ref() == Some(&decided.digest) => {
-                format!("approved {name} {digest}, which is active")
+                format!("approved {version}, which is active")
             }
-            ("approved", Some(before)) => {
-                format!("approved {name} {digest}, which replaces {before}")
-            }
-            ("approved", None) => format!("approved {name} {digest}, its first active version"),
-            ("rejected", Some(before)) => {
-                format!("rejected {name} {digest}, {before} stays active")
-            }
-            ("rejected", None) => format!("rejected {name} {digest}, no version is active"),
+            ("approved", Some(before)) => format!("approved {version}, which replaces {before}"),
+            ("approved", None) => format!("approved {version}, its first active version"),
+            ("rejected", Some(before)) => format!("rejected {version}, {before} stays active"),
+            ("rejected", None) => format!("rejected {version}, no version is active"),
             (_, before) => format!(
-                "rolled {name} back to {digest}, {} is not active any more",
+                "rolled {name} back to {}, {} is not active any more",
+                decided.digest.short(),
                 before.unwrap_or("no version")
             ),
         })?;

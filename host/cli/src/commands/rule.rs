@@ -11,7 +11,7 @@ use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 
 /// The options of a rule, except its cron expression.
-#[derive(Args)]
+#[derive(Args, Default, PartialEq)]
 pub(crate) struct RuleOptions {
     /// A period: 10s, 15m, 2h, 1d, 1w, 1mo, 1y
     #[arg(long, value_name = "PERIOD")]
@@ -53,16 +53,6 @@ impl RuleOptions {
         ];
         let mut given = rules.into_iter();
         given.find_map(|(kind, text)| Some((kind, text?)))
-    }
-
-    /// Return whether any option besides the expression is given.
-    pub(crate) fn has_choices(&self) -> bool {
-        self.anchor.is_some()
-            || !self.exclude.is_empty()
-            || self.tz.is_some()
-            || self.day_match.is_some()
-            || self.dst_gap.is_some()
-            || self.dst_fold.is_some()
     }
 
     /// Copy the given options, except the expression, to `text`. A field without an option keeps its value.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bytesize::ByteSize;
 use clap::Subcommand;
 use serde::Serialize;
 
@@ -12,7 +11,7 @@ use crate::Common;
 use crate::output::{self, Record, Result, refused};
 use campanile_model::clock::Clock;
 use campanile_model::ids::RunId;
-use campanile_model::text::{duration_text, printable_line, printable_lines};
+use campanile_model::text::{duration_text, printable_line, printable_lines, size_rounded};
 use campanile_sandbox::{LogLine, Resource, Share, Unit};
 use campanile_store::history;
 use campanile_store::runs::{self, RunRow};
@@ -94,10 +93,7 @@ impl Record for TaskCall {
 
     fn text(&self, key: &str) -> Option<String> {
         match key {
-            "memory_peak" => {
-                let bytes = self.row.memory_peak_bytes.unsigned_abs();
-                Some(ByteSize::b(bytes).to_string())
-            }
+            "memory_peak" => Some(size_rounded(self.row.memory_peak_bytes.unsigned_abs())),
             "usage" => {
                 let lines = self.usage.iter().map(used_of_limit);
                 Some(lines.collect::<Vec<_>>().join("\n"))
@@ -215,7 +211,7 @@ fn amount(resource: Resource, amount: u64) -> String {
     match resource.spec().unit {
         Unit::Time => duration_text(Duration::from_millis(amount)),
         Unit::Count => amount.to_string(),
-        Unit::Bytes => ByteSize::b(amount).display().iec().to_string(),
+        Unit::Bytes => size_rounded(amount),
     }
 }
 

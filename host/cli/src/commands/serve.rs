@@ -15,10 +15,10 @@ use campanile_engine::watch::Watch;
 use campanile_engine::{Engine, Followed, FollowedFile, RecoveryLimits, Settings};
 use campanile_model::clock::Clock;
 use campanile_package::{
-    ForeignWriters, HostRules, OwnPath, OwnPathKind, PackageLoader, Packages, PluginsFolder,
+    ForeignWriters, HostRules, LoadLimits, OwnPath, OwnPathKind, PackageLoader, Packages,
+    PluginsFolder,
 };
 use campanile_sandbox::Sandbox;
-use campanile_schedule::policy::Defaults;
 use campanile_store::{Db, DbError};
 
 /// The first and the longest pause between two attempts to open the database.
@@ -41,7 +41,9 @@ impl Serve {
     pub async fn run(self, common: &Common) -> Result {
         telemetry::init(self.log_format).map_err(Failure::refused)?;
         let config = common.config_with(self.flags)?;
-        check_owners(&config)?;
+        for warning in foreign_writers(&config)? {
+            tracing::warn!("{warning}");
+        }
         let mut stopping = stop_signal()?;
         let clock = Clock::system();
         // Refuse a wrong configuration before the database is opened.
@@ -74,11 +76,13 @@ impl Serve {
 
 /// Create the loader of this host, with its sandbox.
 pub(crate) fn loader(config: &Config, clock: &Clock) -> Result<Arc<PackageLoader>> {
-    let (settings, limits) = (config.sandbox_settings(), config.load_limits());
+    let limits = LoadLimits {
+        memory_bytes: config.packages.load_memory_bytes,
+        time: config.packages.load_time,
+    };
     let args = vec![LOAD_COMMAND.to_owned()];
-    PackageLoader::isolated(settings, limits, args, clock.clone())
-        .map(Arc::new)
-        .map_err(Failure::failed)
+    let loader = PackageLoader::isolated(config.sandbox_settings(), limits, args, clock.clone());
+    loader.map(Arc::new).map_err(Failure::failed)
 }
 
 /// Refuse to use files that other users of this machine can change, or warn of them, as configured. Return the warnings.
@@ -90,13 +94,6 @@ pub(crate) fn foreign_writers(config: &Config) -> Result<Vec<String>> {
         }
         _ => Ok(found),
     }
-}
-
-fn check_owners(config: &Config) -> Result {
-    for warning in foreign_writers(config)? {
-        tracing::warn!("{warning}");
-    }
-    Ok(())
 }
 
 /// Return the rules of this host for packages.
@@ -122,14 +119,11 @@ pub(crate) fn rules(config: &Config, sandbox: &Sandbox) -> HostRules {
 pub(crate) fn settings(config: &Config) -> Settings {
     Settings {
         runs_max: config.host.runs_max as usize,
-        quota: config.quota(),
+        quota: config.quota,
         groups: config.groups.clone(),
         lease: config.recovery.lease,
         renew: config.recovery.renew,
-        late: Defaults {
-            misfire_grace: config.late.misfire_grace,
-            catchup_window: config.late.catchup_window,
-        },
+        late: config.late,
         recovery: RecoveryLimits {
             lost_threshold: config.recovery.lost_threshold,
             age_max: config.recovery.max_age,
@@ -137,7 +131,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         },
         recovery_interval: config.recovery.interval,
         audit_interval: config.audit.interval,
-        retention: config.retention_limits(),
+        retention: config.retention.limits(),
         disk_reserve_bytes: config.host.disk_reserve_bytes,
         drain: config.host.drain,
         secrets: config.secrets.clone(),

@@ -17,8 +17,7 @@ use crate::output::{self, Failure, Record, Result, failed, refused};
 use campanile_engine::secrets::{SecretError, Vault};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ArtifactDigest;
-use campanile_model::text;
-use campanile_model::text::{printable_line, printable_lines};
+use campanile_model::text::{self, printable_line, printable_lines};
 use campanile_package::limits;
 use campanile_package::{self, HostRules, Manifest, OpenError, Package, Policy, grant_record};
 use campanile_sandbox::{
@@ -101,11 +100,7 @@ impl Run {
     async fn run(self, common: &Common, config: &Config) -> Result {
         let script = self.replies.as_deref().map(Script::read).transpose()?;
         let script = script.map(Arc::new);
-        let OpenedFile {
-            subject,
-            package,
-            sidecar,
-        } = self.task.open(common, config).await?;
+        let (subject, package, sidecar) = self.task.open(common, config).await?;
         if let Some(path) = sidecar.as_ref().filter(|_| !common.json) {
             print_grants(path, &package);
         }
@@ -141,20 +136,16 @@ async fn secrets(package: &Package, config: &Config) -> Result<Secrets, SecretEr
     vault.values(package.sidecar.grants.secret_names()).await
 }
 
-/// A package file that was opened for a trial.
-struct OpenedFile {
-    subject: Subject,
-    package: Package,
-    /// The sidecar that was applied.
-    sidecar: Option<PathBuf>,
-}
-
 impl TaskArgs {
-    /// Open the package as a host does, and return it with what a trial needs of it. Print the report of a file that is
-    /// not a valid package.
+    /// Open the package as a host does. Return what a trial calls, the package, and the sidecar that was applied. Print the
+    /// report of a file that is not a valid package.
     ///
     /// The policy of the configuration does not apply: the caller chose the file.
-    async fn open(&self, common: &Common, config: &Config) -> Result<OpenedFile> {
+    async fn open(
+        &self,
+        common: &Common,
+        config: &Config,
+    ) -> Result<(Subject, Package, Option<PathBuf>)> {
         let path = self.file.display();
         std::fs::metadata(&self.file).map_err(|error| refused!("{path}: {error}"))?;
         let sidecar = self.applied_sidecar(common, config)?;
@@ -172,11 +163,7 @@ impl TaskArgs {
                     artifact: Arc::clone(&package.artifact),
                     manifest: Arc::clone(&package.manifest),
                 };
-                Ok(OpenedFile {
-                    subject,
-                    package,
-                    sidecar,
-                })
+                Ok((subject, package, sidecar))
             }
             Err(OpenError { digest, message }) => {
                 common.print(&TaskReport {
@@ -362,7 +349,7 @@ impl Record for TaskReport {
             report.outcome,
             usage.wall_ms,
             usage.cpu_ms,
-            bytesize::ByteSize::b(usage.memory_peak_bytes)
+            text::size_rounded(usage.memory_peak_bytes)
         );
         match &report.output {
             Some(value) => output::print_json(value),

@@ -2,20 +2,22 @@
 //!
 //! Reading, printing, the default file and the reference are made from these tables.
 
+use std::fmt::Display;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::time::Duration;
 
+use campanile_engine::RetentionLimits;
 use campanile_engine::watch::Mode;
 use campanile_model::ids::RunId;
 use campanile_model::text::{duration_text, size_text};
-use campanile_package::Approval;
-use campanile_package::ForeignWriters;
 use campanile_package::quota::{COUNT_MOST, RECORD_BYTES_LEAST, RECORD_BYTES_MOST};
 use campanile_package::reference::KeyHelp;
 use campanile_package::signature::PublicKey;
 use campanile_package::toml_reader::{Error, Section};
+use campanile_package::{Approval, ForeignWriters, Quota};
+use campanile_schedule::policy::Defaults;
 use campanile_store::DatabaseUrl;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -44,7 +46,7 @@ struct Kind<T> {
     bounds: Option<String>,
     read: Read<T>,
     /// Returns `None` for a value that is not set.
-    toml: fn(&T) -> Option<toml::Value>,
+    toml: Box<dyn Fn(&T) -> Option<toml::Value>>,
 }
 
 /// Reads a key, or returns `None` when the file does not set it. A relative path starts at the given folder.
@@ -60,11 +62,31 @@ pub(super) struct Entry {
     pub(super) example: Option<&'static str>,
 }
 
-/// Declare a table: a struct with its defaults, and how it is read and listed.
+/// A table of the configuration.
+pub(super) trait Table: Sized {
+    /// The name of the table; empty for the top of the file.
+    const NAME: &'static str;
+
+    /// Read the keys that `section` sets. A relative path starts at `home`.
+    fn read(section: &mut Section<'_>, home: &Path) -> Result<Self, Error>;
+
+    /// List the keys with their values.
+    fn entries(&self) -> Vec<Entry>;
+
+    /// Read the table of `top`, empty when it is absent, and refuse its unknown keys.
+    fn of(top: &mut Section<'_>, home: &Path) -> Result<Self, Error> {
+        let mut section = top.table_or_empty(Self::NAME)?;
+        let table = Self::read(&mut section, home)?;
+        section.finish()?;
+        Ok(table)
+    }
+}
+
+/// Declare a table: how it is read and listed, and a struct with its defaults unless there is such a struct already.
 macro_rules! table {
-    ($(#[doc = $doc:literal])+ $name:ident {
+    ($(#[doc = $doc:literal])+ $table:literal struct $name:ident {
         $($(#[doc = $meaning:literal])+ $field:ident $key:literal: $type:ty = $default:expr, $kind:expr $(, example $example:literal)?;)*
-    }) => {
+    } $(check $check:expr)?) => {
         $(#[doc = $doc])+
         #[derive(Clone, Debug, PartialEq)]
         pub struct $name {
@@ -77,17 +99,28 @@ macro_rules! table {
             }
         }
 
-        impl $name {
-            /// Read the keys that `section` sets. A relative path starts at `home`.
-            pub(super) fn read(section: &mut Section<'_>, home: &Path) -> Result<$name, Error> {
+        table! {
+            $table $name {
+                $($(#[doc = $meaning])+ $field $key: $type, $kind $(, example $example)?;)*
+            } $(check $check)?
+        }
+    };
+    ($table:literal $name:ident {
+        $($(#[doc = $meaning:literal])+ $field:ident $key:literal: $type:ty, $kind:expr $(, example $example:literal)?;)*
+    } $(check $check:expr)?) => {
+        impl Table for $name {
+            const NAME: &'static str = $table;
+
+            fn read(section: &mut Section<'_>, home: &Path) -> Result<$name, Error> {
                 let default = $name::default();
-                Ok($name {
+                let table = $name {
                     $($field: ($kind.read)(section, $key, home)?.unwrap_or(default.$field),)*
-                })
+                };
+                $($check(&table, section)?;)?
+                Ok(table)
             }
 
-            /// List the keys with their values.
-            pub(super) fn entries(&self) -> Vec<Entry> {
+            fn entries(&self) -> Vec<Entry> {
                 vec![$({
                     let kind: Kind<$type> = $kind;
                     Entry {
@@ -109,7 +142,7 @@ macro_rules! table {
 
 table! {
     /// The top of the file: where Campanile keeps its data and finds its files.
-    Files {
+    "" struct Files {
         /// The database of schedules, launches and runs: "sqlite:PATH" or "postgres://user:password@host/name".
         /// The variable CAMPANILE_DATABASE_URL overrides it and keeps the password out of this file.
         database "database": DatabaseUrl = DatabaseUrl::Sqlite("campanile.db".into()), database();
@@ -122,9 +155,9 @@ table! {
 
 table! {
     /// `[host]`: this process.
-    Host {
+    "host" struct Host {
         /// The name that identifies this host after a restart. Without it, the machine's name.
-        name "name": Option<String> = None, optional_text(), example "\"host-1\"";
+        name "name": Option<String> = None, optional(text()), example "\"host-1\"";
         /// The most runs at once on this host.
         runs_max "runs_max": u32 = 256, number(1, 10_000);
         /// The threads that call tasks. Without it, one for each processor.
@@ -136,15 +169,15 @@ table! {
         disk_reserve_bytes "disk_reserve": u64 = 256 << 20, size(0, 1 << 40);
         /// How long runs may continue after the host is told to stop.
         drain "drain": Duration = 30 * SECOND, duration(Duration::ZERO, YEAR);
-    }
+    } check check_host
 }
 
 table! {
     /// `[watch]`: how the host notices changes in the plugins folder.
-    Watch {
+    "watch" struct Watch {
         /// "auto" uses events of the operating system, "poll" looks every 2 s (for network file systems and shared
         /// folders of containers), "off" relies on the rescan.
-        mode "mode": Mode = Mode::Auto, mode();
+        mode "mode": Mode = Mode::Auto, word("\"auto\", \"poll\" or \"off\"", Mode::read, Mode::as_str);
         /// How often to scan the folder in every mode.
         rescan "rescan": Duration = 30 * SECOND, duration(SECOND, DAY);
     }
@@ -152,7 +185,7 @@ table! {
 
 table! {
     /// `[recovery]`: launches whose host died or lost its lease.
-    Recovery {
+    "recovery" struct Recovery {
         /// How long a lease is valid without being renewed.
         lease "lease": Duration = 30 * SECOND, duration(RECOVERY_LEAST, YEAR);
         /// How often a host renews its leases. It must be shorter than `lease`.
@@ -165,12 +198,12 @@ table! {
         max_attempts "max_attempts": u32 = 3, number(0, RECOVERIES_MAX);
         /// How often to look for lost launches.
         interval "interval": Duration = 5 * SECOND, duration(RECOVERY_LEAST, YEAR);
-    }
+    } check check_recovery
 }
 
 table! {
     /// `[audit]`: the regular check of all schedules.
-    Audit {
+    "audit" struct Audit {
         /// How often to repair next slots, compute statistics and judge health.
         interval "interval": Duration = 60 * SECOND, duration(SECOND, DAY);
     }
@@ -178,7 +211,7 @@ table! {
 
 table! {
     /// `[retention]`: how long launches, logs and events stay on record. An age counts from the end; "forever" keeps them.
-    Retention {
+    "retention" struct Retention {
         /// The age at which launches that succeeded are removed.
         succeeded "succeeded": Option<Duration> = Some(30 * DAY), age();
         /// The age at which launches are removed that failed, are unknown or abandoned, or were cancelled.
@@ -196,23 +229,23 @@ table! {
         keep_last "keep_last": u32 = 10, number(1, 10_000);
         /// The greatest size of the record. Past it, the oldest launches are removed before their age. Without it, there is no
         /// limit.
-        max_bytes "max_bytes": Option<u64> = None, optional_size(64 << 20, 1 << 50), example "\"50GiB\"";
+        max_bytes "max_bytes": Option<u64> = None, optional(size(64 << 20, 1 << 50)), example "\"50GiB\"";
     }
 }
 
+// `[late]`: the defaults of schedules for late and missed slots.
 table! {
-    /// `[late]`: the defaults of schedules for late and missed slots.
-    Late {
+    "late" Defaults {
         /// A slot that is later than this counts as missed.
-        misfire_grace "misfire_grace": Duration = 300 * SECOND, duration(Duration::ZERO, YEAR);
+        misfire_grace "misfire_grace": Duration, duration(Duration::ZERO, YEAR);
         /// A missed slot that is older than this is not caught up. It may not be shorter than `misfire_grace`.
-        catchup_window "catchup_window": Duration = DAY, duration(Duration::ZERO, YEAR);
-    }
+        catchup_window "catchup_window": Duration, duration(Duration::ZERO, YEAR);
+    } check check_late
 }
 
 table! {
     /// `[packages]`: the limits of the process that loads a file of the plugins folder.
-    Packages {
+    "packages" struct Packages {
         /// The most memory of the process. A file that needs more is refused.
         load_memory_bytes "load_memory": u64 = 512 << 20, size(64 << 20, 64 << 30);
         /// The longest time that a load may take.
@@ -222,10 +255,11 @@ table! {
 
 table! {
     /// `[policy]`: which files a host accepts.
-    Policy {
+    "policy" struct Policy {
         /// Which new versions wait for an approval: "requests" those that request more than they are granted, "always" all,
         /// "pinned" none, because a version runs only if its sidecar pins it with `sha256`.
-        approval "approval": Approval = Approval::Requests, approval();
+        approval "approval": Approval = Approval::Requests,
+            word("\"requests\", \"always\" or \"pinned\"", Approval::read, Approval::as_str);
         /// The public keys whose signatures count: the second line of each public key file.
         trusted_keys "trusted_keys": Vec<PublicKey> = Vec::new(), public_keys();
         /// Whether a version runs only with a signature by a trusted key, in NAME.wasm.minisig beside NAME.wasm.
@@ -233,31 +267,32 @@ table! {
         /// What to do when other users of this machine can write a file that the host relies on, or replace it: the
         /// plugins folder, this file, the schedules file, a SQLite database, and the files and commands of secrets.
         /// "refuse" does not start the host, and rejects such packages and sidecars. "warn" logs a warning.
-        foreign_writers "foreign_writers": ForeignWriters = ForeignWriters::default(), foreign_writers();
-    }
+        foreign_writers "foreign_writers": ForeignWriters = ForeignWriters::default(),
+            word("\"refuse\" or \"warn\"", ForeignWriters::read, ForeignWriters::as_str);
+    } check check_policy
 }
 
+// `[quota]`: what one package may use on this host. A sidecar changes it for its package.
 table! {
-    /// `[quota]`: what one package may use on this host. A sidecar changes it for its package.
-    Quota {
+    "quota" Quota {
         /// The most runs of one package at once. Without it, seven times as many as stay free.
-        runs_max "runs_max": Option<u32> = None, optional_number(1, COUNT_MOST), example "64";
+        runs_max "runs_max": Option<u32>, optional(number(1, COUNT_MOST)), example "64";
         /// The most launches of one package in a second. Without it, as many as are due.
-        launches_per_second "launches_per_second": Option<u32> = None, optional_number(1, COUNT_MOST), example "1000";
+        launches_per_second "launches_per_second": Option<u32>, optional(number(1, COUNT_MOST)), example "1000";
         /// The most runs at once of the schedules that one package proposes.
-        proposed_runs_max "proposed_runs_max": u32 = 32, number(1, COUNT_MOST);
+        proposed_runs_max "proposed_runs_max": u32, number(1, COUNT_MOST);
         /// The most launches in a second of the schedules that one package proposes.
-        proposed_launches_per_second "proposed_launches_per_second": u32 = 100, number(1, COUNT_MOST);
+        proposed_launches_per_second "proposed_launches_per_second": u32, number(1, COUNT_MOST);
         /// The most bytes that the tasks of one package add to the record in a day, on all hosts: outputs, logs and
         /// messages, and 1 KiB for each launch of a schedule that it proposes. Its later launches of that day fail as
         /// `quota_exceeded`, and the schedules that it proposes are paused until midnight UTC.
-        record_bytes_per_day "record_per_day": u64 = 1 << 30, size(RECORD_BYTES_LEAST, RECORD_BYTES_MOST);
+        record_bytes_per_day "record_per_day": u64, size(RECORD_BYTES_LEAST, RECORD_BYTES_MOST);
     }
 }
 
 table! {
     /// `[sandbox]`: the engine that calls tasks.
-    Sandbox {
+    "sandbox" struct Sandbox {
         /// The largest memory limit of a task. A 32-bit memory has at most 4GiB.
         memory_bytes_max "memory_max": u64 = 1 << 30, size(64 << 10, 4 << 30);
         /// The stack of a task, which bounds how deep it may recurse.
@@ -266,7 +301,7 @@ table! {
         cache "cache": bool = true, boolean();
         /// The folder of the compiled code. Without it, a folder `campanile` in the user's cache folder. A folder that
         /// other users can write is not used.
-        cache_dir "cache_dir": Option<PathBuf> = None, optional_path(), example "\"/var/cache/campanile\"";
+        cache_dir "cache_dir": Option<PathBuf> = None, optional(path()), example "\"/var/cache/campanile\"";
     }
 }
 
@@ -286,25 +321,53 @@ pub(super) fn check_host_name(name: &str) -> Result<(), String> {
     }
 }
 
-impl Recovery {
-    /// Check the durations against each other.
-    pub(super) fn check(&self, section: &Section<'_>) -> Result<(), Error> {
-        let wrong = |key, value, other, other_value, advice| {
-            let (value, other_value) = (duration_text(value), duration_text(other_value));
-            let other = section.path_of(other);
-            let what = format_args!("is {value}, and `{other}` is {other_value}: {advice}");
-            Err(section.error(key, what))
-        };
-        if self.renew >= self.lease {
-            let advice = "renew well within the lease, usually after a third of it, or hosts lose the leases of their runs";
-            return wrong("renew", self.renew, "lease", self.lease, advice);
-        }
-        let (age, lost) = (self.max_age, self.lost_threshold);
-        if age <= lost {
-            let advice = "it must be longer, or no launch is ever recovered";
-            return wrong("max_age", age, "lost_threshold", lost, advice);
-        }
-        Ok(())
+fn check_host(host: &Host, section: &Section<'_>) -> Result<(), Error> {
+    let name = host.name.as_deref().map_or(Ok(()), check_host_name);
+    name.map_err(|what| section.error("name", what))
+}
+
+/// Check the durations against each other.
+fn check_recovery(recovery: &Recovery, section: &Section<'_>) -> Result<(), Error> {
+    let wrong = |key, value, other, other_value, advice| {
+        let (value, other_value) = (duration_text(value), duration_text(other_value));
+        let other = section.path_of(other);
+        let what = format_args!("is {value}, and `{other}` is {other_value}: {advice}");
+        Err(section.error(key, what))
+    };
+    let Recovery { lease, renew, .. } = *recovery;
+    if renew >= lease {
+        let advice = "renew well within the lease, usually after a third of it, or hosts lose the leases of their runs";
+        return wrong("renew", renew, "lease", lease, advice);
+    }
+    let (age, lost) = (recovery.max_age, recovery.lost_threshold);
+    if age <= lost {
+        let advice = "it must be longer, or no launch is ever recovered";
+        return wrong("max_age", age, "lost_threshold", lost, advice);
+    }
+    Ok(())
+}
+
+fn check_late(late: &Defaults, section: &Section<'_>) -> Result<(), Error> {
+    match late.catchup_window < late.misfire_grace {
+        true => Err(section.error(
+            "catchup_window",
+            "is shorter than misfire_grace: every missed slot is later than that, so none would be caught up; write a longer one",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Refuse to require signatures that no key can make.
+fn check_policy(policy: &Policy, section: &Section<'_>) -> Result<(), Error> {
+    match policy.require_signature && policy.trusted_keys.is_empty() {
+        true => Err(section.error(
+            "require_signature",
+            format_args!(
+                "is true, and `{}` is empty, so that no package could run: add the public keys that you trust",
+                section.path_of("trusted_keys")
+            ),
+        )),
+        false => Ok(()),
     }
 }
 
@@ -316,54 +379,53 @@ impl Retention {
         &self,
         section: &Section<'_>,
         recovery: &Recovery,
-        late: &Late,
+        late: &Defaults,
     ) -> Result<(), Error> {
-        let ages = [
+        for (key, age) in [
             ("succeeded", self.succeeded),
             ("failed", self.failed),
             ("skipped", self.skipped),
-        ];
-        let looked_back = [
-            (
-                "recovery.max_age",
-                recovery.max_age,
-                "recovery may still look for such launches",
-            ),
-            (
-                "late.catchup_window",
-                late.catchup_window,
-                "their slots may still be caught up",
-            ),
-        ];
-        for (key, age) in ages {
-            for (other, least, reason) in looked_back {
-                if let Some(age) = age.filter(|age| *age < least) {
+        ] {
+            let outlasts = |other: &str, least, reason: &str| match age {
+                Some(age) if age < least => {
                     let (age, least) = (duration_text(age), duration_text(least));
                     let what = format_args!(
                         "is {age}, shorter than `{other}`, which is {least}: {reason}; write at least \"{least}\""
                     );
-                    return Err(section.error(key, what));
+                    Err(section.error(key, what))
                 }
-            }
+                _ => Ok(()),
+            };
+            let reason = "recovery may still look for such launches";
+            outlasts("recovery.max_age", recovery.max_age, reason)?;
+            let reason = "their slots may still be caught up";
+            outlasts("late.catchup_window", late.catchup_window, reason)?;
         }
-        self.check_logs(section)
+        // An age of logs that no launch reaches.
+        match self.limits().greatest_age() {
+            Some(longest) if self.logs.is_none_or(|logs| logs > longest) => {
+                let (logs, longest) = (age_text(self.logs), duration_text(longest));
+                let what = format_args!(
+                    "is {logs}, and every launch is removed with its logs after {longest}: write at most \"{longest}\", or keep launches longer"
+                );
+                Err(section.error("logs", what))
+            }
+            _ => Ok(()),
+        }
     }
 
-    /// Refuse an age of logs that no launch reaches.
-    fn check_logs(&self, section: &Section<'_>) -> Result<(), Error> {
-        let ages = [self.succeeded, self.failed, self.skipped];
-        let longest = ages.into_iter().collect::<Option<Vec<Duration>>>();
-        let Some(longest) = longest.and_then(|ages| ages.into_iter().max()) else {
-            return Ok(());
-        };
-        if self.logs.is_some_and(|logs| logs <= longest) {
-            return Ok(());
+    /// Return how long the record keeps what has ended.
+    pub fn limits(&self) -> RetentionLimits {
+        RetentionLimits {
+            succeeded: self.succeeded,
+            failed: self.failed,
+            skipped: self.skipped,
+            logs: self.logs,
+            events: self.events,
+            artifacts: self.artifacts,
+            keep_last: self.keep_last,
+            max_bytes: self.max_bytes,
         }
-        let (logs, longest) = (age_text(self.logs), duration_text(longest));
-        let what = format_args!(
-            "is {logs}, and every launch is removed with its logs after {longest}: write at most \"{longest}\", or keep launches longer"
-        );
-        Err(section.error("logs", what))
     }
 }
 
@@ -371,184 +433,134 @@ fn age_text(age: Option<Duration>) -> String {
     age.map_or_else(|| FOR_EVER.to_owned(), duration_text)
 }
 
-impl Policy {
-    /// Refuse to require signatures that no key can make.
-    pub(super) fn check(&self, section: &Section<'_>) -> Result<(), Error> {
-        match self.require_signature && self.trusted_keys.is_empty() {
-            true => Err(section.error(
-                "require_signature",
-                format_args!(
-                    "is true, and `{}` is empty, so that no package could run: add the public keys that you trust",
-                    section.path_of("trusted_keys")
-                ),
-            )),
-            false => Ok(()),
+impl<T: 'static> Kind<T> {
+    /// Make a kind without bounds, whose value is always set.
+    fn new(
+        name: &'static str,
+        read: impl Fn(&mut Section<'_>, &'static str, &Path) -> Result<Option<T>, Error> + 'static,
+        toml: impl Fn(&T) -> toml::Value + 'static,
+    ) -> Kind<T> {
+        Kind {
+            name,
+            bounds: None,
+            read: Box::new(read),
+            toml: Box::new(move |it| Some(toml(it))),
+        }
+    }
+
+    /// Say that `read` refuses a value that is not from `least` to `most`.
+    fn within(self, least: impl Display, most: impl Display) -> Kind<T> {
+        let bounds = format!("{least} to {most}");
+        Kind {
+            bounds: Some(bounds),
+            ..self
         }
     }
 }
 
-fn duration(least: Duration, most: Duration) -> Kind<Duration> {
+/// A value that may be left out.
+fn optional<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
+    let Kind { read, toml, .. } = kind;
     Kind {
-        name: "duration",
-        bounds: Some(format!(
-            "{} to {}",
-            duration_text(least),
-            duration_text(most)
-        )),
-        read: Box::new(move |section, key, _| section.duration(key, least, most)),
-        toml: |it| Some(duration_text(*it).into()),
+        name: kind.name,
+        bounds: kind.bounds,
+        read: Box::new(move |section, key, home| Ok(read(section, key, home)?.map(Some))),
+        toml: Box::new(move |it| toml(it.as_ref()?)),
     }
+}
+
+fn duration(least: Duration, most: Duration) -> Kind<Duration> {
+    Kind::new(
+        "duration",
+        move |section, key, _| section.duration(key, least, most),
+        |it| duration_text(*it).into(),
+    )
+    .within(duration_text(least), duration_text(most))
 }
 
 /// An age, or never.
 fn age() -> Kind<Option<Duration>> {
     let (least, most) = AGE;
-    Kind {
-        name: "duration, or \"forever\"",
-        bounds: Some(format!(
-            "{} to {}",
-            duration_text(least),
-            duration_text(most)
-        )),
-        read: Box::new(move |section, key, _| section.duration_or(key, FOR_EVER, least, most)),
-        toml: |it| Some(age_text(*it).into()),
-    }
-}
-
-fn optional_size(least: u64, most: u64) -> Kind<Option<u64>> {
-    Kind {
-        name: "size",
-        bounds: Some(format!("{} to {}", size_text(least), size_text(most))),
-        read: Box::new(move |section, key, _| Ok(section.size(key, least, most)?.map(Some))),
-        toml: |it| it.map(|bytes| size_text(bytes).into()),
-    }
+    Kind::new(
+        "duration, or \"forever\"",
+        move |section, key, _| section.duration_or(key, FOR_EVER, least, most),
+        |it| age_text(*it).into(),
+    )
+    .within(duration_text(least), duration_text(most))
 }
 
 /// A number of bytes.
 fn size(least: u64, most: u64) -> Kind<u64> {
-    Kind {
-        name: "size",
-        bounds: Some(format!("{} to {}", size_text(least), size_text(most))),
-        read: Box::new(move |section, key, _| section.size(key, least, most)),
-        toml: |it| Some(size_text(*it).into()),
-    }
+    Kind::new(
+        "size",
+        move |section, key, _| section.size(key, least, most),
+        |it| size_text(*it).into(),
+    )
+    .within(size_text(least), size_text(most))
 }
 
 fn number(least: u32, most: u32) -> Kind<u32> {
-    Kind {
-        name: "number",
-        bounds: Some(format!("{least} to {most}")),
-        read: Box::new(move |section, key, _| section.number(key, least.into(), most.into())),
-        toml: |it| Some(i64::from(*it).into()),
-    }
-}
-
-fn optional_number(least: u32, most: u32) -> Kind<Option<u32>> {
-    Kind {
-        name: "number",
-        bounds: Some(format!("{least} to {most}")),
-        read: Box::new(move |section, key, _| {
-            let number = section.number(key, least.into(), most.into())?;
-            Ok(number.map(Some))
-        }),
-        toml: |it| it.map(|number| i64::from(number).into()),
-    }
+    Kind::new(
+        "number",
+        move |section, key, _| section.number(key, least.into(), most.into()),
+        |it| i64::from(*it).into(),
+    )
+    .within(least, most)
 }
 
 fn boolean() -> Kind<bool> {
-    Kind {
-        name: "true or false",
-        bounds: None,
-        read: Box::new(|section, key, _| section.boolean(key)),
-        toml: |it| Some((*it).into()),
-    }
+    let read = |section: &mut Section<'_>, key, _: &Path| section.boolean(key);
+    Kind::new("true or false", read, |it| (*it).into())
 }
 
-fn optional_text() -> Kind<Option<String>> {
-    Kind {
-        name: "text",
-        bounds: None,
-        read: Box::new(|section, key, _| Ok(section.text(key)?.map(Some))),
-        toml: |it| it.as_deref().map(toml::Value::from),
-    }
+fn text() -> Kind<String> {
+    let read = |section: &mut Section<'_>, key, _: &Path| section.text(key);
+    Kind::new("text", read, |it| it.as_str().into())
 }
 
-fn mode() -> Kind<Mode> {
-    Kind {
-        name: "\"auto\", \"poll\" or \"off\"",
-        bounds: None,
-        read: Box::new(|section, key, _| section.parsed(key, Mode::read)),
-        toml: |it| Some(it.as_str().into()),
-    }
-}
-
-fn foreign_writers() -> Kind<ForeignWriters> {
-    Kind {
-        name: "\"refuse\" or \"warn\"",
-        bounds: None,
-        read: Box::new(|section, key, _| section.parsed(key, ForeignWriters::read)),
-        toml: |it| Some(it.as_str().into()),
-    }
-}
-
-fn approval() -> Kind<Approval> {
-    Kind {
-        name: "\"requests\", \"always\" or \"pinned\"",
-        bounds: None,
-        read: Box::new(|section, key, _| section.parsed(key, Approval::read)),
-        toml: |it| Some(it.as_str().into()),
-    }
+/// A word of a closed set, which the name of the kind lists.
+fn word<T: Copy + 'static>(
+    name: &'static str,
+    read: fn(&str) -> Result<T, String>,
+    text: fn(T) -> &'static str,
+) -> Kind<T> {
+    let read = move |section: &mut Section<'_>, key, _: &Path| section.parsed(key, read);
+    Kind::new(name, read, move |it| text(*it).into())
 }
 
 fn public_keys() -> Kind<Vec<PublicKey>> {
-    Kind {
-        name: "list of texts",
-        bounds: None,
-        read: Box::new(|section, key, _| {
-            let texts = section.texts(key)?;
+    Kind::new(
+        "list of texts",
+        |section, key, _| {
             let read = |texts: Vec<String>| {
                 let keys = texts.iter().zip(1..).map(|(text, number)| {
                     PublicKey::read(text).map_err(|why| format!("item {number} {why}"))
                 });
                 keys.collect::<Result<_, _>>()
             };
-            let keys = texts.map(read).transpose();
+            let keys = section.texts(key)?.map(read).transpose();
             keys.map_err(|what: String| section.error(key, what))
-        }),
-        toml: |it| {
-            let keys = it.iter().map(|key| toml::Value::from(key.as_str()));
-            Some(toml::Value::Array(keys.collect()))
         },
-    }
+        |it: &Vec<PublicKey>| Vec::from_iter(it.iter().map(PublicKey::as_str)).into(),
+    )
 }
 
 fn path() -> Kind<PathBuf> {
-    Kind {
-        name: "path",
-        bounds: None,
-        read: Box::new(|section, key, home| Ok(section.path(key)?.map(|path| home.join(path)))),
-        toml: |it| Some(it.to_string_lossy().as_ref().into()),
-    }
-}
-
-fn optional_path() -> Kind<Option<PathBuf>> {
-    Kind {
-        name: path().name,
-        bounds: None,
-        read: Box::new(|section, key, home| Ok((path().read)(section, key, home)?.map(Some))),
-        toml: |it| it.as_ref().and_then(path().toml),
-    }
+    Kind::new(
+        "path",
+        |section, key, home| Ok(section.path(key)?.map(|path| home.join(path))),
+        |it| it.to_string_lossy().as_ref().into(),
+    )
 }
 
 /// A database, which is shown without its password.
 fn database() -> Kind<DatabaseUrl> {
-    Kind {
-        name: "text",
-        bounds: None,
-        read: Box::new(|section, key, home| {
+    Kind::new(
+        "text",
+        |section, key, home| {
             let parse = |url: &str| DatabaseUrl::from_str(url).map_err(|error| error.to_string());
             Ok(section.parsed(key, parse)?.map(|url| url.within(home)))
-        }),
-        toml: |it| Some(it.to_string().into()),
-    }
+        },
+        |it| it.to_string().into(),
+    )
 }

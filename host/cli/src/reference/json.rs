@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::cell;
+use super::{code, table};
 use crate::commands::{
     backfill, bench, calendar, config, db, explain, launch, new, package, plan, run, schedule, task,
 };
@@ -24,22 +24,12 @@ pub(super) struct Shapes {
     generator: SchemaGenerator,
 }
 
-/// The JSON of a command.
-pub(super) struct Shape {
-    command: &'static str,
-    schema: Schema,
-}
+/// A command, and the schema of its JSON.
+pub(super) type Shape = (&'static str, Schema);
 
 impl Shapes {
     fn one<T: JsonSchema>(&mut self, command: &'static str) -> Shape {
-        Shape {
-            command,
-            schema: self.generator.subschema_for::<T>(),
-        }
-    }
-
-    fn list<T: JsonSchema>(&mut self, command: &'static str) -> Shape {
-        self.one::<Vec<T>>(command)
+        (command, self.generator.subschema_for::<T>())
     }
 
     pub(super) fn commands(&mut self) -> Vec<Shape> {
@@ -51,10 +41,10 @@ impl Shapes {
             self.one::<schedule::record::ScheduleRecord>("schedule edit"),
             self.one::<schedule::edit::RenameReport<'_>>("schedule rename"),
             self.one::<schedule::edit::SkipReport<'_>>("schedule skip"),
-            self.list::<schedule::record::ScheduleRecord>("schedule list"),
+            self.one::<Vec<schedule::record::ScheduleRecord>>("schedule list"),
             self.one::<schedule::record::ScheduleDetail>("schedule show"),
-            self.list::<Timestamp>("schedule next"),
-            self.list::<calendar::Day>("schedule next --calendar"),
+            self.one::<Vec<Timestamp>>("schedule next"),
+            self.one::<Vec<calendar::Day>>("schedule next --calendar"),
             self.one::<schedule::ChangeReport<'_>>("schedule pause"),
             self.one::<schedule::ChangeReport<'_>>("schedule resume"),
             self.one::<schedule::ChangeReport<'_>>("schedule remove"),
@@ -64,19 +54,19 @@ impl Shapes {
             self.one::<Answer>("schedule why"),
             self.one::<schedule::check::FileReport<'_>>("schedule check"),
             self.one::<schedule::import::ImportReport>("schedule import crontab"),
-            self.list::<backfill::BackfillRecord>("backfill list"),
+            self.one::<Vec<backfill::BackfillRecord>>("backfill list"),
             self.one::<backfill::BackfillRecord>("backfill show"),
             self.one::<backfill::BackfillRecord>("backfill cancel"),
-            self.list::<Timestamp>("cron next"),
+            self.one::<Vec<Timestamp>>("cron next"),
             self.one::<explain::Explanation>("cron explain"),
-            self.list::<calendar::Day>("cron calendar"),
+            self.one::<Vec<calendar::Day>>("cron calendar"),
             self.one::<plan::report::PlanReport>("plan"),
-            self.list::<LaunchRow>("launch list"),
+            self.one::<Vec<LaunchRow>>("launch list"),
             self.one::<launch::LaunchDetail>("launch show"),
-            self.list::<RunRow>("run list"),
+            self.one::<Vec<RunRow>>("run list"),
             self.one::<run::RunDetail>("run show"),
-            self.list::<run::TaskLogs>("run logs"),
-            self.list::<package::record::PackageRecord>("package list"),
+            self.one::<Vec<run::TaskLogs>>("run logs"),
+            self.one::<Vec<package::record::PackageRecord>>("package list"),
             self.one::<package::record::PackageDetail>("package show"),
             self.one::<package::compare::DiffReport>("package diff"),
             self.one::<package::DecisionReport>("package approve"),
@@ -85,7 +75,7 @@ impl Shapes {
             self.one::<package::signing::KeyReport>("package keygen"),
             self.one::<package::signing::SignatureReport>("package sign"),
             self.one::<package::signing::SignatureReport>("package verify"),
-            self.list::<Event>("event list"),
+            self.one::<Vec<Event>>("event list"),
             self.one::<Statistics>("stats"),
             self.one::<Health>("health"),
             self.one::<db::DbStatus>("db migrate"),
@@ -105,23 +95,22 @@ impl Shapes {
 
     pub(super) fn text(&self, commands: &[Shape]) -> String {
         let definitions = self.generator.definitions();
-        let mut text = String::new();
-        text += "\n## Commands\n\n| command | JSON |\n|---|---|\n";
         let mut answers = BTreeSet::new();
-        for Shape { command, schema } in commands {
-            let kind = type_text(schema.as_value(), definitions);
-            let _ = writeln!(text, "| `{command}` | {} |", cell(&kind));
+        let commands = commands.iter().map(|(command, schema)| {
             answers.extend(reference_of(schema.as_value()));
             answers.extend(reference_of(&schema.as_value()["items"]));
-        }
+            [code(command), type_text(schema.as_value(), definitions)]
+        });
+        let mut text = format!("\n## Commands\n\n{}", table(["command", "JSON"], commands));
         text += "\n## Objects\n";
         for (name, schema) in definitions {
             if schema["properties"].is_null() && schema["allOf"].is_null() {
                 continue;
             }
             let _ = write!(text, "\n### {name}\n\n{}\n\n", description(schema));
-            text += "| key | type | meaning |\n|---|---|---|\n";
-            rows(schema, definitions, &mut text);
+            let mut keys = Vec::new();
+            rows(schema, definitions, &mut keys);
+            text += &table(["key", "type", "meaning"], keys);
             if answers.contains(name.as_str()) {
                 let example = sample("", schema, definitions);
                 let _ = write!(text, "\nExample:\n\n```json\n{example:#}\n```\n");
@@ -140,17 +129,14 @@ impl Shapes {
     }
 }
 
-fn rows(schema: &Value, definitions: &Map<String, Value>, text: &mut String) {
-    for (key, property) in schema["properties"].as_object().into_iter().flatten() {
-        let _ = writeln!(
-            text,
-            "| `{key}` | {} | {} |",
-            cell(&type_text(property, definitions)),
-            cell(&description(property))
-        );
-    }
+fn rows(schema: &Value, definitions: &Map<String, Value>, rows: &mut Vec<[String; 3]>) {
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    rows.extend(properties.map(|(key, property)| {
+        let kind = type_text(property, definitions);
+        [code(key), kind, description(property)]
+    }));
     for part in schema["allOf"].as_array().into_iter().flatten() {
-        rows(resolve(part, definitions), definitions, text);
+        self::rows(resolve(part, definitions), definitions, rows);
     }
 }
 
@@ -213,11 +199,7 @@ fn type_text(schema: &Value, definitions: &Map<String, Value>) -> String {
     if let [only] = alternatives(schema)[..] {
         return or_null(type_text(only, definitions), all > 1);
     }
-    let types: Vec<&str> = match &schema["type"] {
-        Value::String(one) => vec![one],
-        Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
-        _ => vec!["any"],
-    };
+    let types = types(schema);
     let is_nullable = types.contains(&"null");
     let first = types.into_iter().find(|one| *one != "null");
     let text = match first.unwrap_or("any") {
@@ -228,13 +210,20 @@ fn type_text(schema: &Value, definitions: &Map<String, Value>) -> String {
     or_null(text, is_nullable)
 }
 
+/// Return the types that a value can have.
+fn types(schema: &Value) -> Vec<&str> {
+    match &schema["type"] {
+        Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
+        one => Vec::from_iter(one.as_str()),
+    }
+}
+
 /// Return an example of a value, chosen by its key or else by its type.
 fn sample(key: &str, schema: &Value, definitions: &Map<String, Value>) -> Value {
     let schema = resolve(schema, definitions);
     if schema["properties"].is_object() || schema["allOf"].is_array() {
         let mut object = Map::new();
-        let parts = schema["allOf"].as_array().into_iter().flatten();
-        for part in parts {
+        for part in schema["allOf"].as_array().into_iter().flatten() {
             if let Value::Object(part) = sample("", part, definitions) {
                 object.extend(part);
             }
@@ -250,17 +239,13 @@ fn sample(key: &str, schema: &Value, definitions: &Map<String, Value>) -> Value 
     if let Some(first) = alternatives(schema).first() {
         return sample(key, first, definitions);
     }
-    let types = match &schema["type"] {
-        Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
-        one => Vec::from_iter(one.as_str()),
-    };
-    match types.iter().find(|one| **one != "null") {
-        Some(&"array") => json!([sample(key, &schema["items"], definitions)]),
-        Some(&"string") if schema["format"] == "date-time" => json!("2026-11-21T08:00:00Z"),
-        Some(&"string") => json!(sample_text(key)),
-        Some(&"integer") => json!(1),
-        Some(&"number") => json!(1.5),
-        Some(&"boolean") => json!(true),
+    match types(schema).into_iter().find(|one| *one != "null") {
+        Some("array") => json!([sample(key, &schema["items"], definitions)]),
+        Some("string") if schema["format"] == "date-time" => json!("2026-11-21T08:00:00Z"),
+        Some("string") => json!(sample_text(key)),
+        Some("integer") => json!(1),
+        Some("number") => json!(1.5),
+        Some("boolean") => json!(true),
         _ => json!({}),
     }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::{
-    BACKLOG, BenchHost, HOUR, SCHEDULES, Scratch, add_backlog, add_schedules_with,
+    BACKLOG, BenchHost, HOUR, SCHEDULES, Scratch, add_backlog, add_schedules_with, every,
     finish_without_calls, launches_per_s, scratch_db,
 };
 use crate::config::Config;
@@ -17,9 +17,8 @@ use campanile_engine::watch::Mode;
 use campanile_engine::why;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::{Overlap, Policies};
-use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::schedules::{self, Schedule};
-use campanile_store::{Db, launches, runs, size};
+use campanile_store::{Db, Tx, launches, runs, size};
 
 /// The schedules that fill the record are called `growth-0`, `growth-1`, … Each has one slot an hour.
 const FILLER: &str = "growth-";
@@ -76,7 +75,7 @@ impl Growth {
         refuse_other_schedules(&db).await?;
         let filled_per_s = self.fill(config, db.clone(), &clock).await?;
 
-        let empty = scratch_db(config, &clock).await?;
+        let empty = scratch_db(config).await?;
         let launches_per_s_empty = speed(config, empty.clone()).await?;
         empty.discard().await?;
         let launches_per_s_full = speed(config, db.clone()).await?;
@@ -94,26 +93,18 @@ impl Growth {
             launches_per_s_empty,
             launches_per_s_full,
             ratio: launches_per_s_full / launches_per_s_empty,
-            launch_list_ms: time(async || {
-                Ok(launches::list(&mut db.read().await?, None, 50).await?)
+            launch_list_ms: time(&db, async |tx| launches::list(tx, None, 50).await).await?,
+            launch_list_of_schedule_ms: time(&db, async |tx| {
+                launches::list_of(tx, &name, None, 50).await
             })
             .await?,
-            launch_list_of_schedule_ms: time(async || {
-                Ok(launches::list_of(&mut db.read().await?, &name, None, 50).await?)
+            run_list_ms: time(&db, async |tx| runs::list(tx, None, 50).await).await?,
+            stats_ms: time(&db, async |tx| audit::statistics(tx, now.minus(DAY)).await).await?,
+            health_ms: time(&db, async |tx| {
+                audit::health(tx, now, &settings, 0, None).await
             })
             .await?,
-            run_list_ms: time(async || Ok(runs::list(&mut db.read().await?, None, 50).await?))
-                .await?,
-            stats_ms: time(async || {
-                Ok(audit::statistics(&mut db.read().await?, now.minus(DAY)).await?)
-            })
-            .await?,
-            health_ms: time(async || {
-                Ok(audit::health(&mut db.read().await?, now, &settings, 0, None).await?)
-            })
-            .await?,
-            why_ms: time(async || Ok(why::why(&mut db.read().await?, &name, None, now).await?))
-                .await?,
+            why_ms: time(&db, async |tx| why::why(tx, &name, None, now).await).await?,
         };
         drop(tx);
         db.close().await;
@@ -128,10 +119,8 @@ impl Growth {
         if before >= u64::from(hours) * u64::from(SCHEDULES) {
             return Ok(None);
         }
-        let mut scratch = Scratch::on(config, db.clone()).await?;
-        let engine = &scratch.engine;
-        let scan = engine.scan(&mut scratch.plugins);
-        scan.await.map_err(Failure::failed)?;
+        let mut scratch = Scratch::new(config, db.clone()).await?;
+        scratch.load().await?;
         add_fillers(&db, hours, clock.now()).await?;
         let begun = Instant::now();
         let (mut filled, mut told) = (0, Instant::now());
@@ -141,7 +130,7 @@ impl Growth {
             let Some(next) = next.filter(|next| *next <= clock.now()) else {
                 break;
             };
-            let done = finish_without_calls(engine, next).await;
+            let done = finish_without_calls(&scratch.engine, next).await;
             filled += done.map_err(Failure::failed)?;
             if told.elapsed() >= MESSAGE_INTERVAL {
                 told = Instant::now();
@@ -174,10 +163,8 @@ async fn refuse_other_schedules(db: &Db) -> Result {
 /// Count the launches by the counters of their schedules.
 async fn count(db: &Db) -> Result<u64> {
     let all = schedules::all(&mut db.read().await?).await?;
-    Ok(all
-        .iter()
-        .map(|row| row.state.history.launches_made())
-        .sum())
+    let launches = all.iter().map(|row| row.state.history.launches_made());
+    Ok(launches.sum())
 }
 
 /// Add the schedules that fill the record, each with `hours` slots before `now`, unless they are there.
@@ -197,22 +184,25 @@ async fn add_fillers(db: &Db, hours: u32, now: Timestamp) -> Result {
         );
     }
     let since = now.minus(HOUR * (hours + 1));
-    let rule = RuleText {
-        anchor: Some(since),
-        ..RuleText::new(RuleKind::Every, "1h", "UTC")
-    };
     let policies = Policies {
         overlap: Overlap::Allow,
         max_launches: limit,
         ..Policies::default()
     };
-    add_schedules_with(db, (FILLER, 0..SCHEDULES), &rule, &policies, since).await
+    add_schedules_with(
+        db,
+        (FILLER, 0..SCHEDULES),
+        &every("1h", since),
+        &policies,
+        since,
+    )
+    .await
 }
 
 /// Measure how many launches of a backlog a host executes in a second.
 async fn speed(config: &Config, db: Db) -> Result<f64> {
     remove_backlog(&db).await?;
-    let host = BenchHost::on(config, db.clone(), Mode::Off).await?;
+    let host = BenchHost::start(config, db.clone(), Mode::Off).await?;
     let now = host.engine.clock().now();
     add_backlog(&db, LAUNCHES, now).await?;
     let idle = host.until_idle().await;
@@ -220,11 +210,9 @@ async fn speed(config: &Config, db: Db) -> Result<f64> {
     host.end().await?;
     remove_backlog(&db).await?;
     idle?;
-    if rows.len() != LAUNCHES as usize {
-        return Err(failed!(
-            "{} of {LAUNCHES} launches are on the record",
-            rows.len()
-        ));
+    let found = rows.len();
+    if found != LAUNCHES as usize {
+        return Err(failed!("{found} of {LAUNCHES} launches are on the record"));
     }
     Ok(launches_per_s(&rows))
 }
@@ -244,11 +232,14 @@ async fn remove_backlog(db: &Db) -> Result {
 }
 
 /// Ask a question again and again, and return how long the answers took.
-async fn time<T>(question: impl AsyncFn() -> Result<T>) -> Result<Lag> {
+async fn time<T, E>(db: &Db, question: impl AsyncFn(&mut Tx) -> Result<T, E>) -> Result<Lag>
+where
+    Failure: From<E>,
+{
     let mut answers = Vec::with_capacity(QUESTIONS);
     for _ in 0..QUESTIONS {
         let begun = Instant::now();
-        question().await?;
+        question(&mut db.read().await?).await?;
         answers.push((Timestamp::EPOCH, Timestamp::EPOCH.plus(begun.elapsed())));
     }
     Ok(Lag::of(answers))

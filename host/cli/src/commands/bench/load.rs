@@ -10,18 +10,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use tokio::task::block_in_place;
 
-use super::{BenchHost, add_schedules, big, lag, scratch_db};
+use super::{BenchHost, add_schedules, big, every, lag, scratch_db};
+use crate::commands::package::signing::read;
 use crate::commands::serve;
 use crate::config::Config;
 use crate::environment;
-use crate::output::{Failure, Record, Result, failed, refused};
+use crate::output::{Failure, Record, Result, failed};
 use campanile_engine::audit::Lag;
 use campanile_engine::watch::{Mode, QUIET};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::uuid_at;
 use campanile_package::SETTLE;
 use campanile_sandbox::own_files::temporary_directory;
-use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::DatabaseUrl;
 
 /// The small package: a typed component made with the SDK.
@@ -84,9 +84,7 @@ struct Starts {
 impl Load {
     pub(super) async fn measure(self, config: &Config) -> Result<LoadReport> {
         let component = match &self.component {
-            Some(path) => {
-                std::fs::read(path).map_err(|error| refused!("{}: {error}", path.display()))?
-            }
+            Some(path) => read(path)?,
             None => big::component(),
         };
         let dir = temporary_directory().map_err(Failure::failed)?;
@@ -95,18 +93,15 @@ impl Load {
         // An own cache is cold in every run, and is deleted after it.
         config.sandbox.cache_dir = Some(dir.path().join("cache"));
 
-        let host = BenchHost::start(&config, Mode::Auto).await?;
+        let host = BenchHost::start(&config, scratch_db(&config).await?, Mode::Auto).await?;
         let mut drops = Vec::new();
         for n in 0..DROPS {
-            let bytes = version(SMALL, host.engine.clock());
+            let bytes = version(SMALL);
             drops.push(host.add_package(&format!("small-{n}"), &bytes).await?);
         }
         let now = host.engine.clock().now();
         for number in 0..SCHEDULES {
-            let rule = RuleText {
-                anchor: Some(now.plus(Duration::from_secs(1) * number / SCHEDULES)),
-                ..RuleText::new(RuleKind::Every, "1s", "UTC")
-            };
+            let rule = every("1s", now.plus(Duration::from_secs(1) * number / SCHEDULES));
             add_schedules(host.engine.db(), number..number + 1, &rule, now).await?;
         }
         let alone = host.engine.clock().now();
@@ -152,14 +147,13 @@ impl BenchHost {
 
 /// Measure how long a host takes to start: without packages, with new ones, and with cached ones.
 async fn starts(config: &Config, dir: &Path, packages: u32) -> Result<Starts> {
-    let clock = Clock::system();
-    let db = scratch_db(config, &clock).await?;
-    let measured = block_in_place(|| starts_on(db.url(), dir, packages, &clock));
+    let db = scratch_db(config).await?;
+    let measured = block_in_place(|| starts_on(db.url(), dir, packages));
     db.discard().await?;
     measured
 }
 
-fn starts_on(url: &DatabaseUrl, dir: &Path, packages: u32, clock: &Clock) -> Result<Starts> {
+fn starts_on(url: &DatabaseUrl, dir: &Path, packages: u32) -> Result<Starts> {
     let plugins = dir.join("plugins");
     std::fs::create_dir(&plugins).map_err(Failure::failed)?;
     let file = dir.join("campanile.toml");
@@ -170,7 +164,7 @@ fn starts_on(url: &DatabaseUrl, dir: &Path, packages: u32, clock: &Clock) -> Res
     let empty = median(start)?;
     for n in 0..packages {
         let path = plugins.join(format!("known-{n:03}.wasm"));
-        std::fs::write(path, version(SMALL, clock)).map_err(Failure::failed)?;
+        std::fs::write(path, version(SMALL)).map_err(Failure::failed)?;
     }
     let cold = start()?;
     let warm = median(start)?;
@@ -207,8 +201,9 @@ fn start(file: &Path, plugins: &Path, url: &DatabaseUrl) -> Result<Duration> {
 }
 
 fn median(measure: impl Fn() -> Result<f64>) -> Result<f64> {
-    let measured: Result<Vec<f64>> = (0..STARTS).map(|_| measure()).collect();
-    let mut measured = measured?;
+    let mut measured = (0..STARTS)
+        .map(|_| measure())
+        .collect::<Result<Vec<f64>>>()?;
     measured.sort_by(f64::total_cmp);
     Ok(measured[STARTS / 2])
 }
@@ -223,8 +218,8 @@ fn load_again(config: &Config, component: &[u8]) -> Result<Duration> {
 }
 
 /// Return a new version of a file: a custom section changes the bytes and not the code.
-fn version(bytes: &[u8], clock: &Clock) -> Vec<u8> {
-    let id = uuid_at(clock.now());
+fn version(bytes: &[u8]) -> Vec<u8> {
+    let id = uuid_at(Clock::system().now());
     [bytes, b"\x00\x14\x03own", id.as_bytes()].concat()
 }
 

@@ -10,7 +10,7 @@ use tokio::task::block_in_place;
 
 use super::postgres;
 use crate::Common;
-use crate::output::{self, Record, Result, failed, print_message};
+use crate::output::{self, Record, Result, failed, print_message, refused};
 use campanile_engine::crash;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::text::size_rounded;
@@ -70,7 +70,12 @@ async fn write(db: &Db, place: &Path, is_quiet: bool) -> Result<Snapshot> {
     clean_folder(place);
     let bytes = db.used_bytes().await?;
     backup::check_room(place, bytes)?;
-    let copy = create(place)?;
+    let copy = PartialFile::create(place).map_err(|error| {
+        refused!(
+            "{} cannot be written: {error}; check the permissions of its folder",
+            place.display()
+        )
+    })?;
     let taken_at = Clock::system().now();
     let copying = db.copy_to(&copy);
     with_progress(copy.path(), bytes, is_quiet, copying).await?;
@@ -80,15 +85,6 @@ async fn write(db: &Db, place: &Path, is_quiet: bool) -> Result<Snapshot> {
     let installed = block_in_place(|| copy.install());
     installed.map_err(|error| failed!("{} cannot be written: {error}", place.display()))?;
     Ok(snapshot)
-}
-
-fn create(place: &Path) -> Result<PartialFile> {
-    PartialFile::create(place).map_err(|error| {
-        output::refused!(
-            "{} cannot be written: {error}; check the permissions of its folder",
-            place.display()
-        )
-    })
 }
 
 /// Delete what an interrupted backup or restore has left in the folder of `place`, and name it.

@@ -111,13 +111,12 @@ impl Restore {
     ) -> Result<Option<SkippedMissed>> {
         let db = Db::open(&DatabaseUrl::Sqlite(copy.path().to_owned())).await?;
         let mut tx = db.write().await?;
-        let skipped = match self.skip_missed {
-            true => Some(schedule_admin::skip_missed(&mut tx, now).await?),
-            false => None,
-        };
-        let since = match self.skip_missed {
-            true => "nothing that was due since then is launched",
-            false => "slots since then are decided as missed",
+        let (skipped, since) = match self.skip_missed {
+            true => (
+                Some(schedule_admin::skip_missed(&mut tx, now).await?),
+                "nothing that was due since then is launched",
+            ),
+            false => (None, "slots since then are decided as missed"),
         };
         let (file, taken_at) = (self.file.display(), snapshot.taken_at);
         let detail = format!("from {file}, the record of {taken_at}; {since}");

@@ -1,6 +1,5 @@
 //! `campanile db status`: the migrations, the size of the record, and the launches past their age.
 
-use bytesize::ByteSize;
 use serde::Serialize;
 
 use super::DbStatus;
@@ -9,6 +8,7 @@ use crate::output::{self, Record, Result};
 use campanile_engine::RetentionLimits;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::LaunchId;
+use campanile_model::text::size_rounded;
 use campanile_store::size::{self, DatabaseSize, PackageSize, TableSize};
 use campanile_store::{Db, Tx, removed_launches};
 
@@ -56,7 +56,7 @@ struct Removable {
 /// Print the report; fail when a migration is missing.
 pub(super) async fn run(common: &Common, db: &Db) -> Result {
     let status = DbStatus::read(db).await?;
-    let limits = common.config()?.retention_limits();
+    let limits = common.config()?.retention.limits();
     let record = match status.current {
         true => Some(RecordSize::read(db, &limits).await?),
         false => None,
@@ -82,7 +82,7 @@ impl RecordSize {
 
     /// Return the lines for people.
     fn lines(&self) -> Vec<String> {
-        let bytes = |bytes: i64| ByteSize::b(bytes.unsigned_abs()).to_string();
+        let bytes = |bytes: i64| size_rounded(bytes.unsigned_abs());
         let mut size = format!("size             {}", bytes(self.size.bytes));
         if let (Some(free), Some(wal)) = (self.size.free_bytes, self.size.wal_bytes) {
             size += &format!(
@@ -99,11 +99,11 @@ impl RecordSize {
             lines.push(format!("complete since   {since}"));
         }
         lines.push(format!("past their age   {}", self.removable.text()));
-        for package in &self.packages {
-            let PackageSize {
-                package,
-                bytes: added,
-            } = package;
+        for PackageSize {
+            package,
+            bytes: added,
+        } in &self.packages
+        {
             lines.push(format!("added by tasks   {} of {package}", bytes(*added)));
         }
         lines
@@ -140,7 +140,7 @@ impl Record for TableSize {
     fn text(&self, key: &str) -> Option<String> {
         match key {
             "rows" => Some(format!("~{}", self.rows)),
-            "size" => Some(ByteSize::b(self.bytes.unsigned_abs()).to_string()),
+            "size" => Some(size_rounded(self.bytes.unsigned_abs())),
             _ => None,
         }
     }

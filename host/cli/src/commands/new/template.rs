@@ -1,24 +1,15 @@
 //! The files of a project: copies of an example, with the project's name and without paths outside its folder.
 
-/// One file of a project.
-pub(crate) struct File {
-    /// The path in the project's folder, with `/`.
-    pub path: String,
-    pub text: String,
-}
+use super::Language;
 
-impl File {
-    /// Return whether the file is executable.
-    pub fn is_script(&self) -> bool {
-        self.text.starts_with("#!")
-    }
-}
+/// One file of a project: its path in the project's folder, with `/`, and its text.
+pub(crate) type File = (String, String);
 
 /// The files of one folder: path and text.
 type Files = &'static [(&'static str, &'static str)];
 
 /// An example of this repository.
-pub(crate) struct Example {
+struct Example {
     /// The folder's name. The project's name replaces it in the files.
     name: &'static str,
     files: Files,
@@ -93,38 +84,48 @@ const WORLD: &[(&str, Files)] = &[
     ("wit/deps/logging", LOGGING),
 ];
 
-pub(crate) const RUST: Example = example!("rust-task", &[];
-    "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "src/lib.rs");
+/// Return the files of a project.
+pub(crate) fn files(lang: Language, name: &str) -> Vec<File> {
+    match example(lang) {
+        Some(example) => example.files(name),
+        // There is only a README.
+        None => {
+            let readme = include_str!("go.md").replace("go-task", name);
+            vec![("README.md".to_owned(), readme)]
+        }
+    }
+}
 
-pub(crate) const RUST_MAIN: Example = example!("rust-main-task", &[];
-    "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/main.rs" "src/primes.rs");
-
-pub(crate) const RUST_WIT: Example = example!("rust-wit-task", WORLD;
-    "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/lib.rs" "src/primes.rs" "src/task.rs"
-    "src/webhook.rs");
-
-pub(crate) const PYTHON: Example = example!("python-task", WITH_HTTP;
-    "README.md" "app.py" "build" "primes.py" "requirements.txt" "test_primes.py" "webhook.py"
-    "wit/world.wit");
-
-pub(crate) const JAVASCRIPT: Example = example!("javascript-task", WITH_FILES;
-    "README.md" "build" "package-lock.json" "package.json" "src/files.js" "src/primes.js"
-    "src/primes.test.js" "src/task.js" "wit/world.wit");
-
-pub(crate) const TYPESCRIPT: Example = example!("typescript-task", WITH_FILES;
-    "README.md" "build" "package-lock.json" "package.json" "src/files.ts" "src/primes.test.ts"
-    "src/primes.ts" "src/task.ts" "tsconfig.json" "wit/world.wit");
-
-pub(crate) const C: Example = example!("c-task", &[];
-    "README.md" "build" "requirements.txt" "src/json.c" "src/json.h" "src/main.c" "src/primes.c"
-    "src/primes.h" "src/test.c");
-
-pub(crate) const CPP: Example = example!("cpp-task", &[];
-    "README.md" "build" "requirements.txt" "src/json.hpp" "src/main.cpp" "src/primes.cpp"
-    "src/primes.hpp" "src/test.cpp");
-
-pub(crate) const ZIG: Example = example!("zig-task", &[];
-    "README.md" "build" "requirements.txt" "src/main.zig" "src/primes.zig");
+/// Return the example in a language; none for Go.
+fn example(lang: Language) -> Option<Example> {
+    Some(match lang {
+        Language::Rust => example!("rust-task", &[];
+            "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "src/lib.rs"),
+        Language::RustMain => example!("rust-main-task", &[];
+            "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/main.rs" "src/primes.rs"),
+        Language::RustWit => example!("rust-wit-task", WORLD;
+            "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/lib.rs" "src/primes.rs" "src/task.rs"
+            "src/webhook.rs"),
+        Language::Python => example!("python-task", WITH_HTTP;
+            "README.md" "app.py" "build" "primes.py" "requirements.txt" "test_primes.py" "webhook.py"
+            "wit/world.wit"),
+        Language::Javascript => example!("javascript-task", WITH_FILES;
+            "README.md" "build" "package-lock.json" "package.json" "src/files.js" "src/primes.js"
+            "src/primes.test.js" "src/task.js" "wit/world.wit"),
+        Language::Typescript => example!("typescript-task", WITH_FILES;
+            "README.md" "build" "package-lock.json" "package.json" "src/files.ts" "src/primes.test.ts"
+            "src/primes.ts" "src/task.ts" "tsconfig.json" "wit/world.wit"),
+        Language::C => example!("c-task", &[];
+            "README.md" "build" "requirements.txt" "src/json.c" "src/json.h" "src/main.c" "src/primes.c"
+            "src/primes.h" "src/test.c"),
+        Language::Cpp => example!("cpp-task", &[];
+            "README.md" "build" "requirements.txt" "src/json.hpp" "src/main.cpp" "src/primes.cpp"
+            "src/primes.hpp" "src/test.cpp"),
+        Language::Zig => example!("zig-task", &[];
+            "README.md" "build" "requirements.txt" "src/main.zig" "src/primes.zig"),
+        Language::Go => return None,
+    })
+}
 
 /// The dependency of the example on the SDK of this repository.
 const SDK_HERE: &str = "campanile-sdk = { path = \"../../guest-sdk\" }\n";
@@ -169,20 +170,13 @@ const IGNORED: &str = "target/\n__pycache__/\n";
 impl Example {
     /// Return the files of a project.
     pub fn files(&self, name: &str) -> Vec<File> {
-        let own = self.files.iter().map(|&(path, text)| File {
-            path: path.to_owned(),
-            text: self.adapt(path, text, name),
-        });
+        let own = self.files.iter();
+        let own = own.map(|&(path, text)| (path.to_owned(), self.adapt(path, text, name)));
         let linked = self.linked.iter().flat_map(|&(folder, files)| {
-            files.iter().map(move |&(path, text)| File {
-                path: format!("{folder}/{path}"),
-                text: text.to_owned(),
-            })
+            let files = files.iter();
+            files.map(move |&(path, text)| (format!("{folder}/{path}"), text.to_owned()))
         });
-        let ignored = File {
-            path: ".gitignore".to_owned(),
-            text: IGNORED.to_owned(),
-        };
+        let ignored = (".gitignore".to_owned(), IGNORED.to_owned());
         own.chain(linked).chain([ignored]).collect()
     }
 
@@ -204,14 +198,6 @@ impl Example {
     }
 }
 
-/// Return the only file of a Go project.
-pub(crate) fn go(name: &str) -> File {
-    File {
-        path: "README.md".to_owned(),
-        text: include_str!("go.md").replace("go-task", name),
-    }
-}
-
 /// Return `name` as a Rust identifier, which also names the built library.
 pub(crate) fn as_identifier(name: &str) -> String {
     name.replace('-', "_")
@@ -222,11 +208,14 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::{Path, PathBuf};
 
+    use clap::ValueEnum as _;
+
     use super::*;
 
-    const ALL: [Example; 9] = [
-        RUST, RUST_MAIN, RUST_WIT, PYTHON, JAVASCRIPT, TYPESCRIPT, C, CPP, ZIG,
-    ];
+    fn all() -> impl Iterator<Item = Example> {
+        let languages = Language::value_variants().iter();
+        languages.filter_map(|&language| example(language))
+    }
 
     fn examples() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
@@ -265,11 +254,11 @@ mod tests {
 
     #[test]
     fn a_project_has_every_file_of_its_example() {
-        for example in ALL {
+        for example in all() {
             let mut expected = walk(&examples().join(example.name));
             expected.insert(".gitignore".to_owned());
             let files = example.files("other");
-            let listed: BTreeSet<String> = files.into_iter().map(|file| file.path).collect();
+            let listed: BTreeSet<String> = files.into_iter().map(|(path, _)| path).collect();
             assert_eq!(listed, expected, "{}", example.name);
         }
     }
@@ -282,21 +271,20 @@ mod tests {
             .filter(|name| name.ends_with("-task"))
             .collect();
         names.sort();
-        let mut known = ALL.map(|example| example.name);
+        let mut known: Vec<&str> = all().map(|example| example.name).collect();
         known.sort_unstable();
         assert_eq!(names, known);
     }
 
     #[test]
     fn a_project_under_its_examples_name_is_the_example() {
-        for example in ALL {
-            for file in example.files(example.name) {
-                let changed =
-                    ["README.md", "Cargo.toml", ".gitignore"].contains(&file.path.as_str());
-                let path = examples().join(example.name).join(&file.path);
+        for example in all() {
+            for (path, text) in example.files(example.name) {
+                let changed = ["README.md", "Cargo.toml", ".gitignore"].contains(&path.as_str());
+                let original = examples().join(example.name).join(&path);
                 if !changed {
-                    let text = std::fs::read_to_string(path).unwrap();
-                    assert!(file.text == text, "{}/{}", example.name, file.path);
+                    let original = std::fs::read_to_string(original).unwrap();
+                    assert!(text == original, "{}/{path}", example.name);
                 }
             }
         }
@@ -304,16 +292,16 @@ mod tests {
 
     #[test]
     fn a_project_has_no_path_outside_its_folder() {
-        for example in ALL {
-            for file in example.files("other") {
+        for example in all() {
+            for (path, text) in example.files("other") {
                 for outside in [
                     "../",
                     "examples/",
                     example.name,
                     &as_identifier(example.name),
                 ] {
-                    let found = file.text.contains(outside);
-                    assert!(!found, "{}/{}: {outside}", example.name, file.path);
+                    let found = text.contains(outside);
+                    assert!(!found, "{}/{path}: {outside}", example.name);
                 }
             }
         }
@@ -321,24 +309,23 @@ mod tests {
 
     #[test]
     fn the_name_is_valid_in_each_file() {
-        let text = |example: Example, path: &str| {
-            let files = example.files("My-Task");
-            files
-                .into_iter()
-                .find(|file| file.path == path)
-                .unwrap()
-                .text
+        let text = |language: Language, path: &str| {
+            let mut files = files(language, "My-Task").into_iter();
+            files.find(|(found, _)| found == path).unwrap().1
         };
-        assert!(text(RUST, "Cargo.toml").contains("name = \"My-Task\"\n"));
-        assert!(text(RUST, "Cargo.toml").contains("\ncampanile-sdk = \"0."));
-        let readme = text(RUST, "README.md");
+        assert!(text(Language::Rust, "Cargo.toml").contains("name = \"My-Task\"\n"));
+        assert!(text(Language::Rust, "Cargo.toml").contains("\ncampanile-sdk = \"0."));
+        let readme = text(Language::Rust, "README.md");
         assert!(readme.contains(&format!("$ {}\n", rename_module("My-Task"))));
         assert!(readme.contains("$ cargo add --path CAMPANILE_REPOSITORY/guest-sdk\n"));
         assert!(!readme.contains(SDK_IN_README));
-        assert!(text(RUST_WIT, "build").contains("/release/My_Task.wasm\" \"$out/My-Task.wasm\""));
-        assert!(text(PYTHON, "app.py").contains("\"name\": \"My-Task\""));
-        assert!(text(TYPESCRIPT, "src/task.ts").contains("name: \"My-Task\""));
-        assert!(text(TYPESCRIPT, "package.json").contains("\"name\": \"my-task\""));
-        assert!(go("My-Task").text.contains("My-Task.wasm"));
+        assert!(
+            text(Language::RustWit, "build")
+                .contains("/release/My_Task.wasm\" \"$out/My-Task.wasm\"")
+        );
+        assert!(text(Language::Python, "app.py").contains("\"name\": \"My-Task\""));
+        assert!(text(Language::Typescript, "src/task.ts").contains("name: \"My-Task\""));
+        assert!(text(Language::Typescript, "package.json").contains("\"name\": \"my-task\""));
+        assert!(text(Language::Go, "README.md").contains("My-Task.wasm"));
     }
 }

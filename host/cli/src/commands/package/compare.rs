@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::find;
 use crate::Common;
-use crate::output::{self, Record, Result};
+use crate::output::{self, Record, Result, optional};
 use campanile_engine::approval::diff::{Diff, RequestChange, Side, diff};
 use campanile_engine::approval::{PackageError, approve_command, version};
 use campanile_engine::schedule_admin::{Difference, difference_lines};
@@ -150,8 +150,8 @@ impl DiffReport {
         }
         for RequestChange { request, change } in &diff.requests {
             let not = if request.is_granted { "" } else { "not " };
-            let reason = request.reason.as_ref();
-            let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+            let reason = request.reason.as_ref().map(|why| format!(" ({why})"));
+            let reason = optional(&reason);
             let (kind, what) = (request.kind, &request.what);
             lines.push(format!(
                 "request {change}: {kind} {what}{reason}, {not}granted"

@@ -1,6 +1,5 @@
 //! Packages and their versions, as records.
 
-use bytesize::ByteSize;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -8,6 +7,7 @@ use crate::Common;
 use crate::output::{self, Record, Result, optional};
 use campanile_engine::approval::approve_command;
 use campanile_model::ids::ArtifactDigest;
+use campanile_model::text::size_rounded;
 use campanile_package::{Manifest, grant_record, signature};
 use campanile_store::package_versions::{self, Version, VersionDecision};
 use campanile_store::packages::{PackageRow, PackageState};
@@ -71,7 +71,10 @@ impl Record for PackageRecord {
         match key {
             "digest" => Some(short(&self.row.digest)),
             "pending_digest" => Some(short(&self.row.pending_digest)),
-            "size" => Some(optional(&self.row.size_bytes.map(size_text))),
+            "size" => {
+                let size = self.row.size_bytes.map(i64::unsigned_abs);
+                Some(optional(&size.map(size_rounded)))
+            }
             _ => None,
         }
     }
@@ -92,7 +95,7 @@ impl Record for PackageDetail {
             "kept" => {
                 let kept = self.versions.iter();
                 let versions = kept.filter(|it| it.version.removed_at.is_none()).count();
-                let bytes = ByteSize::b(self.bytes_kept);
+                let bytes = size_rounded(self.bytes_kept);
                 Some(format!("{bytes} in {versions} versions"))
             }
             _ => None,
@@ -115,17 +118,16 @@ impl Record for VersionRecord {
     fn text(&self, key: &str) -> Option<String> {
         match key {
             "digest" => Some(self.version.digest.short().to_owned()),
-            "size" => Some(match self.version.removed_at {
-                None => size_text(self.version.size_bytes),
-                Some(_) => format!("{} (removed)", size_text(self.version.size_bytes)),
-            }),
+            "size" => {
+                let size = size_rounded(self.version.size_bytes.unsigned_abs());
+                Some(match self.version.removed_at {
+                    None => size,
+                    Some(_) => format!("{size} (removed)"),
+                })
+            }
             _ => None,
         }
     }
-}
-
-fn size_text(bytes: i64) -> String {
-    ByteSize::b(bytes.unsigned_abs()).to_string()
 }
 
 impl VersionRecord {

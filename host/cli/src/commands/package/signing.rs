@@ -85,24 +85,24 @@ pub(crate) struct SignatureReport {
 impl Keygen {
     pub(crate) fn run(self, common: &Common) -> Result {
         let secret_path = self.file;
-        let mut public_path = secret_path.clone().into_os_string();
-        public_path.push(".pub");
-        let public_path = PathBuf::from(public_path);
+        let public_path = secret_path.with_added_extension("pub");
         for path in [&secret_path, &public_path] {
             if path.symlink_metadata().is_ok() {
                 return Err(refused!("{} exists already", path.display())
                     .hint("name another file, or move this key away"));
             }
         }
-        let pair = match self.no_passphrase {
-            true => KeyPair::generate_unencrypted_keypair(),
-            false => KeyPair::generate_encrypted_keypair(Some(new_passphrase()?)),
+        let (pair, comment) = match self.no_passphrase {
+            true => (
+                KeyPair::generate_unencrypted_keypair(),
+                "campanile secret key without a passphrase",
+            ),
+            false => (
+                KeyPair::generate_encrypted_keypair(Some(new_passphrase()?)),
+                "campanile secret key",
+            ),
         };
         let pair = pair.map_err(Failure::failed)?;
-        let comment = match self.no_passphrase {
-            true => "campanile secret key without a passphrase",
-            false => "campanile secret key",
-        };
         let secret = pair.sk.to_box(Some(comment)).map_err(Failure::failed)?;
         let public = pair.pk.to_box().map_err(Failure::failed)?;
         let key = public_key(&pair.pk)?;
@@ -155,14 +155,8 @@ impl Sign {
         let text = signed.map_err(Failure::failed)?.into_string();
         // The signature must be one that a host accepts.
         verify(&bytes, &text, std::slice::from_ref(&key)).map_err(Failure::failed)?;
-        let signature_file = signature_path(&self.file);
-        replace(&signature_file, text.as_bytes())?;
-        common.print(&SignatureReport {
-            file: self.file,
-            signature_file,
-            public_key: key.as_str().to_owned(),
-            key_id: key.id().to_owned(),
-        })
+        replace(&signature_path(&self.file), text.as_bytes())?;
+        print_signed(common, self.file, &key)
     }
 }
 
@@ -175,12 +169,7 @@ impl Verify {
         let text = text.map_err(|why| refused!("{}: {why}", signature_file.display()))?;
         let key = verify(&bytes, &text, &keys);
         let key = key.map_err(|why| failed!("{}: {why}", self.file.display()))?;
-        common.print(&SignatureReport {
-            public_key: key.as_str().to_owned(),
-            key_id: key.id().to_owned(),
-            file: self.file,
-            signature_file,
-        })
+        print_signed(common, self.file, key)
     }
 
     fn keys(&self, common: &Common) -> Result<Vec<PublicKey>> {
@@ -205,11 +194,16 @@ impl Verify {
     }
 }
 
-impl Record for SignatureReport {
-    fn print(&self) -> Result {
-        let (file, id) = (self.file.display(), &self.key_id);
-        output::print_line!("{file} is signed by the key {id}")
-    }
+/// Report that the signature of `file` is valid.
+fn print_signed(common: &Common, file: PathBuf, key: &PublicKey) -> Result {
+    let text = format!("{} is signed by the key {}", file.display(), key.id());
+    let report = SignatureReport {
+        signature_file: signature_path(&file),
+        file,
+        public_key: key.as_str().to_owned(),
+        key_id: key.id().to_owned(),
+    };
+    common.print_report(&report, &text)
 }
 
 /// Read the secret key in the file at `path`, and ask for its passphrase if it has one.
@@ -272,7 +266,7 @@ fn passphrase(prompt: &str) -> Result<String> {
 }
 
 /// Read the file that a signature is of.
-fn read(path: &Path) -> Result<Vec<u8>> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|error| refused!("{}: {error}", path.display()))
 }
 

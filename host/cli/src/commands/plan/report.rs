@@ -9,7 +9,7 @@ use super::{Plan, ROWS_MAX, chart};
 use crate::output::{self, Record, Result, optional};
 use campanile_engine::forecast::snapshot::OmittedSchedule;
 use campanile_engine::forecast::{
-    Changes, ForecastRequest, Outage, Row, ScheduleSnapshot, SystemSnapshot, Totals, compare,
+    Changes, ForecastRequest, Outage, Row, SystemSnapshot, Totals, compare,
 };
 use campanile_engine::schedule_admin::Refusal;
 use campanile_model::clock::Timestamp;
@@ -211,7 +211,14 @@ impl PlanReport {
             Some(name) => scheduled.name == name,
             None => scheduled.enabled,
         });
-        let schedules: Vec<_> = schedules.map(ScheduleForecast::from).collect();
+        let schedules = schedules.map(|(scheduled, totals)| ScheduleForecast {
+            schedule: scheduled.name.clone(),
+            duration_ms: millis(scheduled.duration_estimate.duration),
+            duration_from: scheduled.duration_estimate.samples,
+            lag_ms_max: millis(totals.lag),
+            totals,
+        });
+        let schedules: Vec<_> = schedules.collect();
         // A schedule that is left out has no totals.
         let none = Totals::default();
         let totals = match name {
@@ -310,15 +317,13 @@ impl PlanReport {
         for line in chart::lines(starts, self.from, to) {
             output::print_line(line.trim_end())?;
         }
-        let first = self.peak.at;
-        let first = first.map_or_else(String::new, |at| format!(", first at {at}"));
+        let first = optional(&self.peak.at.map(|at| format!(", first at {at}")));
         output::print_line!(
             "\nat most {} of {} possible runs at one time{first}",
             self.peak.running,
             self.capacity
         )?;
-        let slot = self.lag_of;
-        let slot = slot.map_or_else(String::new, |slot| format!(", the slot {slot}"));
+        let slot = optional(&self.lag_of.map(|slot| format!(", the slot {slot}")));
         output::print_line!(
             "a launch waits at most {}{slot}",
             span_text(self.lag_ms_max)
@@ -350,18 +355,6 @@ impl PlanReport {
             output::print_message!(
                 "the forecast stops at {cut_at}, after {ROWS_MAX} decisions; give an earlier --to"
             );
-        }
-    }
-}
-
-impl From<(&ScheduleSnapshot, Totals)> for ScheduleForecast {
-    fn from((scheduled, totals): (&ScheduleSnapshot, Totals)) -> ScheduleForecast {
-        ScheduleForecast {
-            schedule: scheduled.name.clone(),
-            duration_ms: millis(scheduled.duration_estimate.duration),
-            duration_from: scheduled.duration_estimate.samples,
-            lag_ms_max: millis(totals.lag),
-            totals,
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{By, read_context};
 use crate::Common;
-use crate::commands::backfill::{follow, print_started};
+use crate::commands::backfill::{BackfillRecord, follow, next_commands};
 use crate::output::{self, Result, refused};
 use campanile_engine::backfill::{self, BackfillPreview, BackfillRequest};
 use campanile_model::clock::Timestamp;
@@ -130,10 +130,14 @@ impl Request {
                 "the backfill has no slots after now: the schedule launches those",
             );
         }
-        match self.detach {
-            true => print_started(common, id).await,
-            false => follow(common, id).await,
+        if !self.detach {
+            return follow(common, id).await;
         }
+        if common.json {
+            return common.print(&BackfillRecord::read(&mut common.read().await?, id).await?);
+        }
+        output::print_message(&next_commands(id));
+        Ok(())
     }
 }
 

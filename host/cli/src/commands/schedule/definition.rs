@@ -12,7 +12,7 @@ use campanile_package::quota::check_group;
 use campanile_schedule::policy::{Policies, Policy, ValueKind};
 use campanile_schedule::rule::RuleKind;
 
-#[derive(Args)]
+#[derive(Args, Default, PartialEq)]
 pub(crate) struct DefinitionOptions {
     /// The package to launch: its file name without .wasm
     #[arg(long)]
@@ -33,6 +33,7 @@ pub(crate) struct DefinitionOptions {
 }
 
 /// The options of all policies, read as text. [`Policies::set`] parses them, as it does in files.
+#[derive(Default, PartialEq)]
 struct PolicyOptions(Vec<(Policy, String)>);
 
 /// The options with their context and policies parsed: the parts of a schedule to set.
@@ -151,10 +152,7 @@ impl Changes {
 
     /// Return whether nothing is set.
     pub(crate) fn is_empty(&self) -> bool {
-        self.options.package.is_none()
-            && self.expression().is_none()
-            && !self.options.rule.has_choices()
-            && !clearable().any(|key| self.sets(key))
+        self.options == DefinitionOptions::default()
     }
 
     fn expression(&self) -> Option<(RuleKind, &str)> {

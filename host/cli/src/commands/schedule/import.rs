@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Common;
 use crate::crontab::{self, Entry, Line};
-use crate::output::{self, Record, Result, optional, refused};
+use crate::output::{self, Failure, Record, Result, optional, refused};
 use campanile_engine::schedule_admin::{self, ScheduleDefinition, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
@@ -126,10 +126,10 @@ impl Record for ImportReport {
 }
 
 impl LineReport {
-    /// Record why the line is not imported, and what the operator can do unless `hint` is empty.
-    pub fn refuse(&mut self, error: impl ToString, hint: impl Into<String>) {
-        self.error = Some(error.to_string());
-        self.hint = Some(hint.into()).filter(|hint| !hint.is_empty());
+    /// Record why the line is not imported, and what the operator can do.
+    fn refuse(&mut self, failure: Failure) {
+        self.error = Some(failure.message);
+        self.hint = failure.hint;
     }
 
     /// Return the report as one line of text.
@@ -247,7 +247,7 @@ impl Crontab {
                     match imported {
                         Ok(result) => report.result = result,
                         Err(ScheduleError::Db(error)) => return Err(error.into()),
-                        Err(error) => report.refuse(&error, hint(&error)),
+                        Err(error) => report.refuse(failure(error)),
                     }
                 }
                 Line::Zone(zone) => {
@@ -255,7 +255,7 @@ impl Crontab {
                     report.timezone = Some(zone.to_owned());
                     match check_zone(zone) {
                         Ok(()) => report.result = LineResult::Zone,
-                        Err(error) => report.refuse(&error, error.hint()),
+                        Err(error) => report.refuse(error.into()),
                     }
                 }
                 Line::Variable(name) => {
@@ -263,7 +263,9 @@ impl Crontab {
                     report.variable = Some(name.clone());
                     report.notes = vec![variable_note(name).to_owned()];
                 }
-                Line::NoCommand(hint) => report.refuse("it has no command", *hint),
+                Line::NoCommand(hint) => {
+                    report.refuse(Failure::refused("it has no command").hint(*hint));
+                }
             }
             reports.push(report);
         }
@@ -322,15 +324,13 @@ fn check_zone(zone: &str) -> Result<(), RuleError> {
     Rule::parse(&daily, HashKey::NONE).map(drop)
 }
 
-/// Return what the operator can do about an entry that could not be imported; empty when there is nothing.
-fn hint(error: &ScheduleError) -> String {
-    match error {
-        ScheduleError::Rule(error) => error.hint().to_owned(),
-        ScheduleError::Policy(error) => error.hint().to_owned(),
-        ScheduleError::UnknownPackage(name, _) => {
-            format!("put {name}.wasm into the plugin folder, or name a package with --package")
-        }
-        _ => String::new(),
+/// Return why an entry could not be imported.
+fn failure(error: ScheduleError) -> Failure {
+    match &error {
+        ScheduleError::UnknownPackage(name, _) => Failure::refused(&error).hint(format!(
+            "put {name}.wasm into the plugin folder, or name a package with --package"
+        )),
+        _ => error.into(),
     }
 }
 

@@ -8,7 +8,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::replies::Script;
-use super::{OpenedFile, PackageInfo, TaskArgs, io_failure, print_unanswered, secrets};
+use super::{PackageInfo, TaskArgs, io_failure, print_unanswered, secrets};
 use crate::Common;
 use crate::config::Config;
 use crate::output::{self, Failure, Record, Result, failed, optional};
@@ -75,27 +75,11 @@ struct IdempotenceReport {
     found: Idempotence,
 }
 
-impl From<Idempotence> for IdempotenceReport {
-    fn from(found: Idempotence) -> IdempotenceReport {
-        let report = &found.undisturbed.report;
-        IdempotenceReport {
-            holds: found.holds(),
-            outcome: report.outcome,
-            failure: report.failure.clone(),
-            found,
-        }
-    }
-}
-
 impl Check {
     pub(crate) async fn run(self, common: &Common, config: &Config) -> Result {
         let replies = self.replies.as_deref().map(Script::read).transpose()?;
         let replies = Arc::new(replies.unwrap_or_default());
-        let OpenedFile {
-            subject,
-            package,
-            sidecar,
-        } = self.task.open(common, config).await?;
+        let (subject, package, sidecar) = self.task.open(common, config).await?;
         let mut stage = self.task.stage(&package, config)?;
         stage.replies = Some(Arc::clone(&replies) as Arc<dyn campanile_sandbox::Replies>);
         let secrets = secrets(&package, config).await;
@@ -105,7 +89,14 @@ impl Check {
         let mut idempotence = None;
         if !self.no_call && missing.is_empty() {
             let check = campanile_trial::check(&subject, &stage, self.effects);
-            idempotence = Some(IdempotenceReport::from(check.await.map_err(io_failure)?));
+            let found = check.await.map_err(io_failure)?;
+            let report = &found.undisturbed.report;
+            idempotence = Some(IdempotenceReport {
+                holds: found.holds(),
+                outcome: report.outcome,
+                failure: report.failure.clone(),
+                found,
+            });
         }
         let name = package.name.as_str();
         let granted = GrantRecord::of(&package.sidecar.grants);
