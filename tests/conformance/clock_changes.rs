@@ -9,7 +9,7 @@ use std::time::Duration;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::rule::{DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 use campanile_store::launches::{self, LaunchRow};
-use campanile_store::schedules::{self, Revision};
+use campanile_store::schedules::Revision;
 use campanile_store::{Decision, LaunchStatus, Origin};
 use campanile_tests::{TestDb, on_both};
 

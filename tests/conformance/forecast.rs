@@ -13,7 +13,7 @@ use campanile_model::ids::ScheduleId;
 use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
 use campanile_store::launches::{self, LaunchRow};
 use campanile_store::runs::{self, RunEnd};
-use campanile_store::schedules::{self, Revision};
+use campanile_store::schedules::Revision;
 use campanile_store::{LaunchStatus, Origin, Tx, stats};
 use campanile_tests::{TestDb, on_both};
 

@@ -9,7 +9,7 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText, tzdata_version};
 use campanile_store::runs::{self, Finish, RunEnd};
-use campanile_store::schedules::{self, Pause, Revision};
+use campanile_store::schedules::{Pause, Revision};
 use campanile_store::{HostLock, Origin};
 use campanile_tests::TestDb;
 

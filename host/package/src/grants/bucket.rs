@@ -4,7 +4,7 @@ use super::part::{Part, is_writable};
 use super::{GrantKind, GrantReader};
 use crate::names::package_name_fault;
 use crate::toml_reader::{Error, Section};
-use campanile_sandbox::{AccessMode, BucketGrant, Grants};
+use campanile_sandbox::{AccessMode, BucketGrant};
 
 /// The most bytes in the name of a bucket.
 const BUCKET_NAME_BYTES_MAX: usize = 128;

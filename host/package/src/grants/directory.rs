@@ -11,7 +11,7 @@ use crate::toml_reader::{Error, Section};
 use campanile_model::text::size_text;
 use campanile_sandbox::own_files::PathTrace;
 use campanile_sandbox::{
-    AccessMode, DirectoryGrant, DirectoryQuota, Grants, QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST,
+    AccessMode, DirectoryGrant, DirectoryQuota, QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST,
 };
 
 pub(super) static DIRECTORY: GrantKind = GrantKind {

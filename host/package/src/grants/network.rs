@@ -3,7 +3,7 @@
 use super::part::{Part, private_text, read_port, read_private};
 use super::{GrantKind, GrantReader};
 use crate::toml_reader::{Error, Section};
-use campanile_sandbox::{Grants, HttpGrant, Protocol, SocketGrant, method_fault};
+use campanile_sandbox::{HttpGrant, Protocol, SocketGrant, method_fault};
 
 pub(super) static HTTP: GrantKind = GrantKind {
     name: "http",
