@@ -100,7 +100,10 @@ impl<'t> Document<'t> {
         path: &dyn Fn() -> String,
     ) -> Result<Map<String, Value>, Error> {
         let entries = table.iter().map(|(key, value)| {
-            let path = || child_path(&path(), key.get_ref());
+            let path = || match path() {
+                around if around.len() + key.get_ref().len() > PATH_BYTES_MAX => around,
+                around => child_path(&around, key.get_ref()),
+            };
             let json = self.as_json(value.get_ref(), offset_of(key, value), &path)?;
             Ok((key.get_ref().to_string(), json))
         });
@@ -515,6 +518,10 @@ impl<'d> Section<'d> {
         }));
     }
 }
+
+/// The longest path in an error about a value that JSON cannot express. Beyond it, the error names the nearest table
+/// around the value.
+const PATH_BYTES_MAX: usize = 1024;
 
 fn child_path(path: &str, key: &str) -> String {
     match path {
