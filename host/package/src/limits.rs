@@ -16,15 +16,18 @@ pub fn timeout(text: &str) -> Result<Duration, String> {
 
 /// Return the keys of `[limits]`, for the reference.
 pub fn keys() -> Vec<KeyHelp> {
+    let defaults = Limits::default();
     let key = |spec: &LimitSpec| KeyHelp {
-        key: spec.key().to_owned(),
+        key: spec.resource.to_string(),
         kind: match spec.unit {
             Unit::Time => "duration",
             Unit::Bytes => "size",
             Unit::Count => "number",
         }
         .to_owned(),
-        default: spec.default_toml(),
+        default: defaults
+            .get(spec.resource)
+            .map(|amount| spec.unit.toml(amount)),
         bounds: Some(match spec.most {
             u64::MAX => format!("from {}", spec.unit.text(spec.least)),
             most => format!("{} to {}", spec.unit.text(spec.least), spec.unit.text(most)),
@@ -46,7 +49,7 @@ impl LimitChanges {
     pub fn read(mut section: Section<'_>, memory_bytes_most: u64) -> Result<LimitChanges, Error> {
         let mut changes = LimitChanges::default();
         for spec in LIMITS {
-            let (key, least, most) = (spec.key(), spec.least, spec.most);
+            let (key, least, most) = (spec.resource.as_str(), spec.least, spec.most);
             let amount = match spec.unit {
                 Unit::Bytes => section.size(key, least, most)?,
                 Unit::Count => section.number(key, least, most)?,

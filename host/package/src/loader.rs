@@ -107,11 +107,7 @@ impl PackageLoader {
     /// Load `bytes` in this process, with the compiled code of the cache if another process has loaded them.
     async fn load_here(&self, bytes: Arc<Vec<u8>>) -> Result<Arc<Artifact>, String> {
         let (sandbox, is_known) = (Arc::clone(&self.sandbox), self.processes.is_some());
-        let load = move || match is_known {
-            true => sandbox.load_known(&bytes),
-            false => sandbox.load(&bytes),
-        };
-        let loaded = off_thread(load).await?;
+        let loaded = off_thread(move || sandbox.load_unless_known(&bytes, is_known)).await?;
         loaded.map(Arc::new).map_err(|refusal| refusal.to_string())
     }
 }

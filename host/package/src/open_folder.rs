@@ -131,7 +131,7 @@ impl OpenFolder {
         let mut foreign = foreign_writer(found.st_uid, found.st_gid, found.st_mode);
         if foreign.is_none() && files::is_link_in(&self.directory, file) {
             let trace = PathTrace::of(&self.real_path.join(file));
-            foreign = trace.foreign_writer().map(|found| found.to_string());
+            foreign = trace.foreign_writer();
         }
         let why = foreign?;
         Some(format!("other users of this machine can change it: {why}"))

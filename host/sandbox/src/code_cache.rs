@@ -94,14 +94,12 @@ impl CacheDir {
 /// Return why others than the user of this process could have written `dir` or replaced it, a sentence without an end.
 fn untrusted(dir: &Path) -> Option<String> {
     let trace = PathTrace::of(dir);
-    if let Some(found) = trace.foreign_writer() {
-        return Some(found.to_string());
-    }
-    match fs::metadata(trace.end()).map(|found| found.uid()) {
+    let owner = || match fs::metadata(trace.end()).map(|found| found.uid()) {
         Ok(owner) if owner == geteuid().as_raw() => None,
         Ok(owner) => Some(format!("{}: it belongs to the user {owner}", dir.display())),
         Err(error) => Some(format!("{}: {error}", dir.display())),
-    }
+    };
+    trace.foreign_writer().or_else(owner)
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use wasmtime::{
 };
 
 use crate::code_cache::{CacheDir, CodeCache};
+use crate::limits::MEMORY_BYTES_LEAST;
 use crate::linker::linker;
 use crate::state::HostState;
 
@@ -177,9 +178,8 @@ fn on_demand_config(settings: &SandboxSettings) -> Config {
 
 /// Return the memory limit in whole pages, within 32 bits of addresses.
 fn memory_bytes(settings: &SandboxSettings) -> usize {
-    const PAGE_BYTES: u64 = 64 << 10;
-    let bytes = settings.memory_bytes_max.clamp(PAGE_BYTES, 4 << 30);
-    usize::try_from(bytes.next_multiple_of(PAGE_BYTES)).unwrap_or(usize::MAX)
+    let bytes = settings.memory_bytes_max.clamp(MEMORY_BYTES_LEAST, 4 << 30);
+    usize::try_from(bytes.next_multiple_of(MEMORY_BYTES_LEAST)).unwrap_or(usize::MAX)
 }
 
 /// Advance the epoch of an engine until the engine is dropped.

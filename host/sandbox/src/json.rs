@@ -22,15 +22,6 @@ impl JsonText {
         JsonText("null".into())
     }
 
-    /// Check `text`, and return it without spaces. A text that is accepted here is accepted by every JSON reader.
-    ///
-    /// # Errors
-    ///
-    /// When `text` is not one JSON value, or nests more than 128 deep.
-    pub fn parse(text: &str) -> Result<JsonText, serde_json::Error> {
-        serde_json::from_str(text)
-    }
-
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -54,15 +45,9 @@ impl JsonText {
     }
 }
 
-impl From<&Value> for JsonText {
-    fn from(value: &Value) -> JsonText {
-        JsonText(value.to_string().into())
-    }
-}
-
 impl From<Value> for JsonText {
     fn from(value: Value) -> JsonText {
-        JsonText::from(&value)
+        JsonText(value.to_string().into())
     }
 }
 
@@ -78,6 +63,8 @@ impl Serialize for JsonText {
     }
 }
 
+/// Checks a text, and keeps it without spaces. A text that is accepted here is accepted by every JSON reader: it is one
+/// JSON value, and nests at most 128 deep.
 impl<'de> Deserialize<'de> for JsonText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<JsonText, D::Error> {
         let text = rewritten(deserializer, false)?;
@@ -89,7 +76,7 @@ impl<'de> Deserialize<'de> for JsonText {
 pub fn object_of(parsed: &Map<String, Value>) -> JsonObject {
     let entries = parsed.iter();
     entries
-        .map(|(key, value)| (key.clone(), value.into()))
+        .map(|(key, value)| (key.clone(), JsonText(value.to_string().into())))
         .collect()
 }
 
@@ -148,20 +135,14 @@ impl Rewriter<'_> {
             let mut text = Vec::new();
             map.next_value_seed(Rewriter {
                 text: &mut text,
-                prefix: b":",
+                prefix: b"",
                 is_sorted: true,
             })?;
-            entries.insert(key, text);
+            entries.insert(key, String::from_utf8(text).map_err(Error::custom)?);
         }
-        self.text.push(b'{');
-        for (place, (key, value)) in entries.into_iter().enumerate() {
-            if place > 0 {
-                self.text.push(b',');
-            }
-            serde_json::to_writer(&mut *self.text, &key).map_err(Error::custom)?;
-            self.text.extend(value);
-        }
-        self.text.push(b'}');
+        let entries = entries.iter();
+        let entries = entries.map(|(key, value)| (key.as_str(), value.as_str()));
+        self.text.extend(object_text(entries).into_bytes());
         Ok(())
     }
 }
@@ -207,12 +188,10 @@ impl<'de> Visitor<'de> for Rewriter<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
-        let mut prefix: &[u8] = b"[";
+        self.text.push(b'[');
+        let mut prefix: &[u8] = b"";
         while items.next_element_seed(self.next(prefix))?.is_some() {
             prefix = b",";
-        }
-        if prefix == b"[" {
-            self.text.push(b'[');
         }
         self.text.push(b']');
         Ok(())
@@ -222,13 +201,11 @@ impl<'de> Visitor<'de> for Rewriter<'_> {
         if self.is_sorted {
             return self.sorted_map(map);
         }
-        let mut prefix: &[u8] = b"{";
+        self.text.push(b'{');
+        let mut prefix: &[u8] = b"";
         while map.next_key_seed(self.next(prefix))?.is_some() {
             map.next_value_seed(self.next(b":"))?;
             prefix = b",";
-        }
-        if prefix == b"{" {
-            self.text.push(b'{');
         }
         self.text.push(b'}');
         Ok(())
@@ -246,24 +223,24 @@ mod tests {
         let value =
             json!({"b": [1, -2, 1.5, 1e300, true, null, []], "a": {"é\n\"": "x y", "": {}}});
         let spaced = serde_json::to_string_pretty(&value).unwrap();
-        let text = JsonText::parse(&spaced).unwrap();
+        let text: JsonText = serde_json::from_str(&spaced).unwrap();
         assert_eq!(text.as_str(), value.to_string());
         assert_eq!(text.value(), value);
-        assert_eq!(text, JsonText::from(&value));
+        assert_eq!(text, JsonText::from(value.clone()));
     }
 
     #[test]
     fn what_other_readers_refuse_is_refused() {
         let deep = "[".repeat(200) + &"]".repeat(200);
         for text in ["", "{", "1 2", "\"\\ud800\"", "1e400", "nul", deep.as_str()] {
-            assert!(JsonText::parse(text).is_err(), "{text:?}");
+            assert!(serde_json::from_str::<JsonText>(text).is_err(), "{text:?}");
             assert!(serde_json::from_str::<Value>(text).is_err(), "{text:?}");
         }
     }
 
     #[test]
     fn the_order_of_keys_makes_no_difference_and_a_value_does() {
-        let of = |text: &str| JsonText::parse(text).unwrap();
+        let of = |text: &str| serde_json::from_str::<JsonText>(text).unwrap();
         let one = of(r#"{"a": 1, "b": [{"c": 2, "d": 3}]}"#);
         assert!(one.is_same(&of(r#"{"b": [{"d": 3, "c": 2}], "a": 1}"#)));
         assert!(!one.is_same(&of(r#"{"b": [{"d": 2, "c": 3}], "a": 1}"#)));

@@ -49,25 +49,13 @@ impl Unit {
 /// One limit: its unit, and the values that an operator may set.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitSpec {
+    /// Its word is the key in `[limits]`.
     pub resource: Resource,
     pub unit: Unit,
     pub least: u64,
     pub most: u64,
     /// What the limit bounds, as one line.
     pub help: &'static str,
-}
-
-impl LimitSpec {
-    /// Return the key in `[limits]`.
-    pub fn key(&self) -> &'static str {
-        self.resource.as_str()
-    }
-
-    /// Return the default as a value of TOML, or none when the resource is not limited by default.
-    pub fn default_toml(&self) -> Option<String> {
-        let amount = Limits::default().get(self.resource)?;
-        Some(self.unit.toml(amount))
-    }
 }
 
 /// A type that a field of [`Limits`] may have. `None` means no limit.

@@ -14,7 +14,7 @@ use crate::bindings::wasi::keyvalue::{atomics, batch, store as keyvalue};
 use crate::bindings::wasi::logging::logging;
 use crate::capability::files::host::guard_files;
 use crate::capability::http::request_texts::limit_request_texts;
-use crate::capability::keyvalue::host::HasKeyValue;
+use crate::capability::keyvalue::host::KeyValueView;
 use crate::capability::logs::Logs;
 use crate::capability::random::limit_random;
 use crate::capability::run_info::RunInfo;
@@ -31,12 +31,12 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
     run_info::add_to_linker::<_, HasSelf<RunInfo>>(&mut linker, |state| &mut state.run_info)?;
     logging::add_to_linker::<_, HasSelf<Logs>>(&mut linker, |state| &mut state.run_info.logs)?;
     config::add_to_linker::<_, HasSelf<Arc<Shared>>>(&mut linker, |state| &mut state.shared)?;
-    keyvalue::add_to_linker::<_, HasKeyValue>(&mut linker, HostState::keyvalue)?;
-    atomics::add_to_linker::<_, HasKeyValue>(&mut linker, HostState::keyvalue)?;
-    batch::add_to_linker::<_, HasKeyValue>(&mut linker, HostState::keyvalue)?;
+    keyvalue::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
+    atomics::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
+    batch::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
     // These replace functions of WASI by stricter ones.
     linker.allow_shadowing(true);
-    guard_files(&mut linker, HostState::files)?;
+    guard_files(&mut linker)?;
     limit_random(&mut linker, |state| &state.shared)?;
     limit_request_texts(&mut linker)?;
     guard_sockets(&mut linker, |state| &mut state.sockets)?;
@@ -45,29 +45,20 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
 
 /// Whether [`linker`] defines an interface of this name, by its package and version.
 pub(crate) fn is_provided(interface: &str) -> bool {
-    const WASI_0_2: [&str; 7] = [
-        "wasi:cli/",
-        "wasi:clocks/",
-        "wasi:filesystem/",
-        "wasi:http/",
-        "wasi:io/",
-        "wasi:random/",
-        "wasi:sockets/",
-    ];
-    let wasi = WASI_0_2
-        .iter()
-        .any(|package| interface.starts_with(package));
-    let http_server = interface.starts_with("wasi:http/incoming-handler");
-    (wasi && interface.contains("@0.2.") && !http_server)
-        || interface.starts_with("campanile:task/run-info@0.1.")
-        || matches!(
-            interface,
-            "wasi:logging/logging@0.1.0-draft"
-                | "wasi:config/store@0.2.0-rc.1"
-                | "wasi:keyvalue/store@0.2.0-draft"
-                | "wasi:keyvalue/atomics@0.2.0-draft"
-                | "wasi:keyvalue/batch@0.2.0-draft"
-        )
+    let (package, name) = interface.split_once('/').unwrap_or_default();
+    match package {
+        "wasi:cli" | "wasi:clocks" | "wasi:filesystem" | "wasi:io" | "wasi:random"
+        | "wasi:sockets" => name.contains("@0.2."),
+        "wasi:http" => name.contains("@0.2.") && !name.starts_with("incoming-handler"),
+        "wasi:config" => name == "store@0.2.0-rc.1",
+        "wasi:keyvalue" => matches!(
+            name,
+            "store@0.2.0-draft" | "atomics@0.2.0-draft" | "batch@0.2.0-draft"
+        ),
+        "wasi:logging" => name == "logging@0.1.0-draft",
+        "campanile:task" => name.starts_with("run-info@0.1."),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use wasmtime::ResourceLimiter;
 
-use crate::limits::{Limits, Resource, Share};
+use crate::limits::{Limits, Resource};
 
 /// Counts the linear memories and tables of a guest, and refuses growth beyond the limits.
 pub(crate) struct MemoryMeter {
@@ -37,16 +37,9 @@ impl MemoryMeter {
         self.memory.peak
     }
 
-    pub(crate) fn shares(&self) -> [Share; 2] {
-        let share = |resource, growth: &Growth| Share {
-            resource,
-            used: growth.peak,
-            limit: growth.max,
-        };
-        [
-            share(Resource::Memory, &self.memory),
-            share(Resource::TableElements, &self.tables),
-        ]
+    /// Return the greatest sum of the elements of the tables so far.
+    pub(crate) fn table_elements_peak(&self) -> u64 {
+        self.tables.peak
     }
 
     /// Return the sentence that says which growth was refused, if any was.

@@ -130,12 +130,12 @@ pub struct Report {
 
 impl Report {
     /// Create the report of a call that never reached the guest, or that the host lost.
-    pub fn without_call(outcome: Outcome, message: String) -> Report {
+    pub fn without_call(outcome: Outcome, message: impl Into<String>) -> Report {
         Report {
             outcome,
             output: None,
             context: None,
-            failure: Some(Failure::new(outcome, message)),
+            failure: Some(Failure::new(outcome, message.into())),
             stdout: String::new(),
             stderr: String::new(),
             logs: Vec::new(),

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -40,29 +39,11 @@ struct Step {
     found: Option<Metadata>,
 }
 
-/// A place whose content others than the user of this process and the administrator can choose.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ForeignWriter {
-    path: PathBuf,
-    who: String,
-}
-
-/// Such as `/srv/plugins: every user can write it (mode 0777)`.
-impl fmt::Display for ForeignWriter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ForeignWriter { path, who } = self;
-        write!(f, "{}: {who}", path.display())
-    }
-}
-
 impl PathTrace {
     /// Follow `path` as the operating system does. An empty path is the working directory.
     pub fn of(path: &Path) -> PathTrace {
-        let path = match path.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => path,
-        };
-        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let absolute = std::path::absolute(Path::new(".").join(path));
+        let absolute = absolute.unwrap_or_else(|_| path.to_owned());
         let mut trace = PathTrace {
             steps: vec![Step::at(PathBuf::from("/"))],
         };
@@ -106,27 +87,28 @@ impl PathTrace {
     ///
     /// Directories are compared by their numbers: a mount may give one directory two paths.
     pub fn passes(&self, granted: &Path) -> bool {
-        let Ok(granted) = fs::metadata(granted) else {
-            return false;
-        };
-        let mut found = self.steps.iter().filter_map(|step| step.found.as_ref());
-        found.any(|found| found.is_dir() && is_same(found, &granted))
+        self.meets(granted, |_, found| found.is_dir())
     }
 
     /// Whether a reader of the directory `granted` finds the end below it.
     pub fn ends_below(&self, granted: &Path) -> bool {
-        let Ok(granted) = fs::metadata(granted) else {
-            return false;
-        };
-        let above = |step: &&Step| self.end().starts_with(&step.path);
-        let mut found = self.steps.iter().filter(above);
-        found.any(|step| matches!(&step.found, Some(found) if is_same(found, &granted)))
+        self.meets(granted, |path, _| self.end().starts_with(path))
     }
 
-    /// Return the first place on the way at which others can choose what the path leads to.
+    /// Whether one of the steps for which `counts` holds is the directory `granted`.
+    fn meets(&self, granted: &Path, counts: impl Fn(&Path, &Metadata) -> bool) -> bool {
+        let is_it = |step: &Step, granted: &Metadata| {
+            let found = step.found.as_ref();
+            found.is_some_and(|found| is_same(found, granted) && counts(&step.path, found))
+        };
+        fs::metadata(granted).is_ok_and(|granted| self.steps.iter().any(|it| is_it(it, &granted)))
+    }
+
+    /// Return the first place on the way at which others than the user of this process and the administrator can choose
+    /// what the path leads to, such as `/srv/plugins: every user can write it (mode 0777)`.
     ///
     /// A directory that others can write is accepted if it is sticky, such as `/tmp`, and its entry on the way is ours.
-    pub fn foreign_writer(&self) -> Option<ForeignWriter> {
+    pub fn foreign_writer(&self) -> Option<String> {
         let mut in_sticky = false;
         for step in &self.steps {
             let Some(found) = &step.found else {
@@ -143,8 +125,7 @@ impl PathTrace {
                 foreign_writer(found.uid(), found.gid(), found.mode())
             };
             if let Some(who) = who {
-                let path = step.path.clone();
-                return Some(ForeignWriter { path, who });
+                return Some(format!("{}: {who}", step.path.display()));
             }
             in_sticky = passes_sticky;
         }
@@ -237,9 +218,7 @@ mod tests {
     }
 
     fn who(path: &Path) -> Option<String> {
-        PathTrace::of(path)
-            .foreign_writer()
-            .map(|found| found.to_string())
+        PathTrace::of(path).foreign_writer()
     }
 
     #[test]

@@ -74,17 +74,13 @@ impl Sandbox {
         self.load_unless_known(bytes, false)
     }
 
-    /// Load `bytes` as [`Sandbox::load`], which has accepted them before, in this or another process with the same cache.
-    /// This takes milliseconds while the cache has the compiled code.
+    /// Load `bytes` as [`Sandbox::load`]. If it has accepted them before, in this or another process with the same cache,
+    /// so that the file `is_known`, this takes milliseconds while the cache has the compiled code.
     ///
     /// # Errors
     ///
     /// One sentence.
-    pub fn load_known(&self, bytes: &[u8]) -> Result<Artifact, Refusal> {
-        self.load_unless_known(bytes, true)
-    }
-
-    fn load_unless_known(&self, bytes: &[u8], is_known: bool) -> Result<Artifact, Refusal> {
+    pub fn load_unless_known(&self, bytes: &[u8], is_known: bool) -> Result<Artifact, Refusal> {
         let _only_load = self
             .compiling
             .lock()
@@ -126,8 +122,8 @@ impl Sandbox {
         let slot = tokio::select! {
             biased;
             () = call.stop.dropped() => {
-                let message = "the host dropped the call before it began".to_owned();
-                return Report::without_call(Outcome::Cancelled, message);
+                let why = "the host dropped the call before it began";
+                return Report::without_call(Outcome::Cancelled, why);
             }
             slot = self.calls.clone().acquire_owned() => slot,
         };
@@ -145,8 +141,7 @@ impl Sandbox {
         let slot = self.calls.clone().acquire_owned().await;
         let (artifact, clock) = (artifact.clone(), self.clock.clone());
         let in_a_row = async move {
-            let mut report =
-                Report::without_call(Outcome::Cancelled, "no call was made".to_owned());
+            let mut report = Report::without_call(Outcome::Cancelled, "no call was made");
             for _ in 0..times {
                 report = run(artifact.clone(), call.clone(), clock.clone()).await;
             }

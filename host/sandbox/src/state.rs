@@ -10,7 +10,7 @@ use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
 use crate::capability::clock::set_clock;
 use crate::capability::config::set_variables;
-use crate::capability::files::state::{Files, FilesView};
+use crate::capability::files::state::{Files, FilesView, HasFiles};
 use crate::capability::http::gate::HttpGate;
 use crate::capability::keyvalue::host::KeyValueView;
 use crate::capability::logs::Logs;
@@ -113,8 +113,10 @@ impl HostState {
             table: &mut self.table,
         }
     }
+}
 
-    pub(crate) fn files(&mut self) -> FilesView<'_> {
+impl HasFiles for HostState {
+    fn files(&mut self) -> FilesView<'_> {
         FilesView {
             files: &mut self.files,
             table: &mut self.table,

@@ -19,8 +19,8 @@ pub(crate) struct Logs {
     lines: Vec<LogLine>,
     bytes: usize,
     bytes_max: usize,
-    dropped_lines: u64,
-    last_dropped: Option<Timestamp>,
+    /// How many lines were dropped or cut, and when the last one was.
+    dropped: Option<(u64, Timestamp)>,
 }
 
 impl Logs {
@@ -30,8 +30,7 @@ impl Logs {
             lines: Vec::new(),
             bytes: 0,
             bytes_max,
-            dropped_lines: 0,
-            last_dropped: None,
+            dropped: None,
         }
     }
 
@@ -40,15 +39,14 @@ impl Logs {
         let at = self.clock.now();
         let fixed = LINE_OVERHEAD_BYTES + context.len();
         let room = self.bytes_max.saturating_sub(self.bytes);
-        if self.dropped_lines > 0 || room < fixed {
-            self.dropped_lines += 1;
-            self.last_dropped = Some(at);
+        let dropped = self.dropped.map_or(0, |(lines, _)| lines);
+        if dropped > 0 || room < fixed {
+            self.dropped = Some((dropped + 1, at));
             return;
         }
         if message.len() > room - fixed {
             message.truncate(message.floor_char_boundary(room - fixed));
-            self.dropped_lines = 1;
-            self.last_dropped = Some(at);
+            self.dropped = Some((1, at));
         }
         self.bytes += fixed + message.len();
         self.lines.push(LogLine {
@@ -61,23 +59,22 @@ impl Logs {
 
     /// Return the bytes of the kept lines, or the limit when lines were dropped.
     pub(crate) fn bytes(&self) -> u64 {
-        let bytes = match self.dropped_lines {
-            0 => self.bytes,
-            _ => self.bytes_max.max(1),
+        let bytes = match self.dropped {
+            None => self.bytes,
+            Some(_) => self.bytes_max.max(1),
         };
         bytes as u64
     }
 
     /// Return the lines, and a last line that says how many were dropped or cut, if any were.
     pub(crate) fn into_lines(mut self) -> Vec<LogLine> {
-        if let Some(at) = self.last_dropped {
+        if let Some((lines, at)) = self.dropped {
             self.lines.push(LogLine {
                 at,
                 level: "warn".to_owned(),
                 context: HOST_CONTEXT.to_owned(),
                 message: format!(
-                    "{} log lines were dropped or cut here; the limit is {} bytes; to keep more, {}",
-                    self.dropped_lines,
+                    "{lines} log lines were dropped or cut here; the limit is {} bytes; to keep more, {}",
                     self.bytes_max,
                     Resource::Log.raise()
                 ),

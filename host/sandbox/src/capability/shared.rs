@@ -14,7 +14,7 @@ use wasmtime_wasi::TrappableError;
 use crate::capability::keyvalue::memory::MemoryBuckets;
 use crate::effects::Effects;
 use crate::grants::{Grants, Secrets};
-use crate::limits::{Limits, Resource, Share};
+use crate::limits::{Limits, Resource};
 use crate::stop_signal::StopSignal;
 use crate::world::{RunFacts, World};
 
@@ -135,23 +135,17 @@ impl Shared {
         self.used[resource as usize].fetch_max(amount, Ordering::Relaxed);
     }
 
-    /// Return the use of each resource that is counted here.
-    pub(crate) fn shares(&self) -> impl Iterator<Item = Share> {
+    /// Return the use of each resource, which is 0 when it is not counted here.
+    pub(crate) fn used(&self) -> impl Iterator<Item = (Resource, u64)> {
         let used = self.used.iter().map(|used| used.load(Ordering::Relaxed));
-        let pairs = Resource::ALL.iter().zip(used).filter(|(_, used)| *used > 0);
-        pairs.filter_map(|(resource, used)| self.call.limits.share(*resource, used))
+        Resource::ALL.iter().copied().zip(used)
     }
 }
 
-/// One open file. It counts until its last clone is dropped: a handle, or a stream that outlives the handle.
-#[derive(Clone)]
-pub(crate) struct OpenFile(
-    #[expect(dead_code, reason = "dropping it is what counts")] Arc<CountedFile>,
-);
+/// One open file. It counts until it is dropped: by its handle, and by each stream that outlives the handle.
+pub(crate) struct OpenFile(Arc<Shared>);
 
-struct CountedFile(Arc<Shared>);
-
-impl Drop for CountedFile {
+impl Drop for OpenFile {
     fn drop(&mut self) {
         self.0.open_files.fetch_sub(1, Ordering::Relaxed);
     }
@@ -172,10 +166,10 @@ impl OpenFile {
     }
 
     /// Count one more open file.
-    pub(crate) fn open(shared: &Arc<Shared>) -> OpenFile {
+    pub(crate) fn open(shared: &Arc<Shared>) -> Arc<OpenFile> {
         let now = shared.open_files.fetch_add(1, Ordering::Relaxed) + 1;
         shared.record_peak(Resource::OpenFiles, now);
-        OpenFile(Arc::new(CountedFile(Arc::clone(shared))))
+        Arc::new(OpenFile(Arc::clone(shared)))
     }
 }
 

@@ -23,7 +23,7 @@ use wasmtime_wasi::p2::{Pollable, SocketResult, TcpSocket, UdpSocket, subscribe}
 use wasmtime_wasi::sockets::{SocketAddrUse, WasiSocketsView as _};
 use wasmtime_wasi::{WasiCtxBuilder, WasiView, async_trait};
 
-use crate::capability::network::lookup::look_up;
+use crate::capability::network::lookup::LOOKUPS;
 use crate::capability::network::reach::{
     Reach, host_reach, plain_host, refused_address, shown_host,
 };
@@ -49,7 +49,7 @@ const NO_SOCKETS: &str = "a script answers in place of the network, and it has n
 pub(crate) struct Sockets {
     gate: SocketGate,
     /// The guest's sockets, by their handles.
-    open: HashMap<u32, OpenFile>,
+    open: HashMap<u32, Arc<OpenFile>>,
 }
 
 /// The check of names and addresses. Clones share the addresses of names.
@@ -141,10 +141,9 @@ impl SocketGate {
             self.shared.deny(lookup_refusal(&host));
             return Err(ErrorCode::AccessDenied);
         }
-        let permits = &self.shared.lookup_permits;
-        let package = &self.shared.call.package;
-        let found = look_up(package, host.clone(), 0, permits).await;
-        let found = found.map_err(|error| match error.kind() {
+        let (package, permits) = (&self.shared.call.package, &self.shared.lookup_permits);
+        let found = LOOKUPS.look_up(package, &host, 0, permits);
+        let found = found.await.map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut => ErrorCode::TemporaryResolverFailure,
             _ => ErrorCode::NameUnresolvable,
         })?;
@@ -302,21 +301,21 @@ pub(crate) fn guard_sockets<T: WasiView>(
             })
         },
     )?;
-    let mut tcp = linker.instance(TCP)?;
-    let resource = ResourceType::host::<TcpSocket>();
-    tcp.resource("tcp-socket", resource, move |mut store, handle| {
+    let (tcp, udp) = (
+        ResourceType::host::<TcpSocket>(),
+        ResourceType::host::<UdpSocket>(),
+    );
+    let mut functions = linker.instance(TCP)?;
+    functions.resource("tcp-socket", tcp, move |mut store, handle| {
         let state = store.data_mut();
-        HostTcpSocket::drop(&mut state.sockets(), Resource::new_own(handle))?;
         of(state).open.remove(&handle);
-        Ok(())
+        HostTcpSocket::drop(&mut state.sockets(), Resource::new_own(handle))
     })?;
-    let mut udp = linker.instance(UDP)?;
-    let resource = ResourceType::host::<UdpSocket>();
-    udp.resource("udp-socket", resource, move |mut store, handle| {
+    let mut functions = linker.instance(UDP)?;
+    functions.resource("udp-socket", udp, move |mut store, handle| {
         let state = store.data_mut();
-        HostUdpSocket::drop(&mut state.sockets(), Resource::new_own(handle))?;
         of(state).open.remove(&handle);
-        Ok(())
+        HostUdpSocket::drop(&mut state.sockets(), Resource::new_own(handle))
     })
 }
 

@@ -69,35 +69,51 @@ impl Outline {
                 }
                 Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
                 Payload::End(_) => depth = depth.saturating_sub(1),
-                payload => {
-                    outline.read_inside(&payload)?;
-                    if depth == 0 {
-                        outline.read_outside(payload)?;
-                    }
-                }
+                payload => outline.read_payload(payload, depth == 0)?,
             }
         }
         Ok(outline)
     }
 
-    /// Read what counts at any depth.
-    fn read_inside(&mut self, payload: &Payload<'_>) -> Result<(), BinaryReaderError> {
+    /// Read one payload. Memories and the language count at any depth, and everything else on the outside only.
+    fn read_payload(
+        &mut self,
+        payload: Payload<'_>,
+        is_outside: bool,
+    ) -> Result<(), BinaryReaderError> {
         match payload {
             Payload::ImportSection(section) => {
-                for import in section.clone().into_imports() {
-                    if let TypeRef::Memory(memory) = import?.ty {
+                for import in section.into_imports() {
+                    let import = import?;
+                    if let TypeRef::Memory(memory) = import.ty {
                         self.read_memory(memory);
+                    }
+                    if is_outside {
+                        self.imports
+                            .push(format!("{} {}", import.module, import.name));
                     }
                 }
             }
             Payload::MemorySection(section) => {
-                for memory in section.clone() {
+                for memory in section {
                     self.read_memory(memory?);
                 }
             }
-            // A component has the language of its first module: later ones are adapters or libraries.
-            Payload::CustomSection(section) if self.labels.language.is_none() => {
-                self.labels.language = language(section);
+            Payload::CustomSection(section) => self.read_custom(&section, is_outside),
+            Payload::ExportSection(section) if is_outside => {
+                for export in section {
+                    self.exports.push(export?.name.to_owned());
+                }
+            }
+            Payload::ComponentImportSection(section) if is_outside => {
+                for import in section {
+                    self.imports.push(import?.name.name.to_owned());
+                }
+            }
+            Payload::ComponentExportSection(section) if is_outside => {
+                for export in section {
+                    self.exports.push(export?.name.name.to_owned());
+                }
             }
             _ => {}
         }
@@ -109,39 +125,15 @@ impl Outline {
         self.is_64_bit |= memory.memory64;
     }
 
-    /// Read what counts on the outside only.
-    fn read_outside(&mut self, payload: Payload<'_>) -> Result<(), BinaryReaderError> {
-        match payload {
-            Payload::ImportSection(section) => {
-                for import in section.into_imports() {
-                    let import = import?;
-                    self.imports
-                        .push(format!("{} {}", import.module, import.name));
-                }
-            }
-            Payload::ExportSection(section) => {
-                for export in section {
-                    self.exports.push(export?.name.to_owned());
-                }
-            }
-            Payload::ComponentImportSection(section) => {
-                for import in section {
-                    self.imports.push(import?.name.name.to_owned());
-                }
-            }
-            Payload::ComponentExportSection(section) => {
-                for export in section {
-                    self.exports.push(export?.name.name.to_owned());
-                }
-            }
-            Payload::CustomSection(section) => self.read_custom(&section),
-            _ => {}
-        }
-        Ok(())
-    }
-
     /// Read a custom section. A damaged one is ignored, as in other tools.
-    fn read_custom(&mut self, section: &CustomSectionReader<'_>) {
+    fn read_custom(&mut self, section: &CustomSectionReader<'_>, is_outside: bool) {
+        // A component has the language of its first module: later ones are adapters or libraries.
+        if self.labels.language.is_none() {
+            self.labels.language = language(section);
+        }
+        if !is_outside {
+            return;
+        }
         self.carries_wit |= section.name().starts_with("component-type");
         if section.name() == VERSION_SECTION {
             let text = std::str::from_utf8(section.data()).ok();

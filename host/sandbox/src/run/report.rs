@@ -33,16 +33,26 @@ pub(crate) async fn report(
     let Call {
         limits, secrets, ..
     } = &shared.call;
-    let mut usage = usage(&verdict, &state);
-    let bytes = match secrets.is_empty() {
-        true => 0,
-        false => text_bytes(&verdict, &state),
+    let (outcome, success, failure) = match verdict {
+        Ok(success) => (Outcome::Succeeded, success, None),
+        Err(failure) => (failure.kind, Success::default(), Some(failure)),
     };
-    let report = collected(verdict, state);
-    let (report, redacting) = match bytes {
-        0 => (report, Duration::ZERO),
-        bytes => redacted(report, bytes, Arc::clone(secrets)).await,
+    let mut usage = usage(&success, &state);
+    let report = {
+        // What the call still holds, such as open directories, is dropped at the end of this block.
+        let state = state;
+        Report {
+            outcome,
+            output: success.output,
+            context: success.context,
+            failure,
+            stdout: state.stdout.text(),
+            stderr: state.stderr.text(),
+            logs: state.run_info.logs.into_lines(),
+            usage: Usage::default(),
+        }
     };
+    let (report, redacting) = redacted(report, secrets).await;
     let (wall, cpu) = (wall + started.elapsed(), cpu + redacting);
     usage.wall_ms = wall.as_secs_f64() * 1e3;
     usage.cpu_ms = cpu.as_secs_f64() * 1e3;
@@ -55,79 +65,62 @@ pub(crate) async fn report(
     Report { usage, ..report }
 }
 
-/// Return what the call left behind, without its usage.
-fn collected(verdict: Verdict, state: HostState) -> Report {
-    let (outcome, success, failure) = match verdict {
-        Ok(success) => (Outcome::Succeeded, success, None),
-        Err(failure) => (failure.kind, Success::default(), Some(failure)),
-    };
-    Report {
-        outcome,
-        output: success.output.map(|(output, _)| output),
-        context: success.context.map(|(context, _)| context),
-        failure,
-        stdout: state.stdout.text(),
-        stderr: state.stderr.text(),
-        logs: state.run_info.logs.into_lines(),
-        usage: Usage::default(),
-    }
-}
-
 /// Return what the call used, apart from time.
-fn usage(verdict: &Verdict, state: &HostState) -> Usage {
-    let (output, context) = returned_bytes(verdict);
+fn usage(success: &Success, state: &HostState) -> Usage {
+    let output = success.output_bytes.max(success.context_bytes);
     let stdio = state.stdout.written_bytes();
-    let shares = [
-        (Resource::Output, output.max(context) as u64),
+    let memory_peak_bytes = state.memory.memory_peak_bytes();
+    let used = [
+        (Resource::Output, output as u64),
         (Resource::Log, state.run_info.logs.bytes()),
         (Resource::Stdio, stdio.max(state.stderr.written_bytes())),
-    ]
-    .into_iter()
-    .filter_map(|(resource, used)| state.shared.call.limits.share(resource, used));
+        (Resource::Memory, memory_peak_bytes),
+        (Resource::TableElements, state.memory.table_elements_peak()),
+    ];
+    let used = used.into_iter().chain(state.shared.used());
+    let limits = &state.shared.call.limits;
     Usage {
-        memory_peak_bytes: state.memory.memory_peak_bytes(),
-        shares: shares
-            .chain(state.memory.shares())
-            .chain(state.shared.shares())
-            .filter(|share| share.used > 0)
+        memory_peak_bytes,
+        shares: used
+            .filter(|(_, used)| *used > 0)
+            .filter_map(|(resource, used)| limits.share(resource, used))
             .collect(),
         directories: state.files.directory_shares(),
         ..Usage::default()
     }
 }
 
-/// Return the bytes of the output and of the context that the task returned.
-fn returned_bytes(verdict: &Verdict) -> (usize, usize) {
-    let bytes = |success: &Success| {
-        let output = success.output.as_ref().map_or(0, |(_, bytes)| *bytes);
-        let context = success.context.as_ref().map_or(0, |(_, bytes)| *bytes);
-        (output, context)
-    };
-    verdict.as_ref().map_or((0, 0), bytes)
-}
-
 /// Return the bytes of the texts that may hold secrets, roughly.
-fn text_bytes(verdict: &Verdict, state: &HostState) -> usize {
-    let (output, context) = returned_bytes(verdict);
-    let failure = verdict.as_ref().err().map_or(0, |failure| {
+fn text_bytes(report: &Report) -> usize {
+    let output = report.output.iter();
+    let context = report.context.iter().flatten();
+    let failure = report.failure.as_ref().map_or(0, |failure| {
         let details = failure.details.as_ref().map(Value::to_string);
         failure.text().len() + details.map_or(0, |details| details.len())
     });
-    let printed = state.stdout.written_bytes() + state.stderr.written_bytes();
-    let written = usize::try_from(printed + state.run_info.logs.bytes()).unwrap_or(usize::MAX);
+    let logs = report.logs.iter();
     output
-        .saturating_add(context)
-        .saturating_add(failure)
-        .saturating_add(written)
+        .map(|json| json.as_str().len())
+        .chain(context.map(|(key, value)| key.len() + value.as_str().len()))
+        .chain(logs.map(|line| line.context.len() + line.message.len()))
+        .chain([failure, report.stdout.len(), report.stderr.len()])
+        .sum()
 }
 
-/// Remove the values of `secrets` from `report`, whose texts have `bytes`. Return it with the processor time that this
-/// took.
-async fn redacted(report: Report, bytes: usize, secrets: Arc<Secrets>) -> (Report, Duration) {
+/// Remove the values of `secrets` from `report`. Return it with the processor time that this took.
+async fn redacted(report: Report, secrets: &Arc<Secrets>) -> (Report, Duration) {
+    let bytes = match secrets.is_empty() {
+        true => 0,
+        false => text_bytes(&report),
+    };
+    if bytes == 0 {
+        return (report, Duration::ZERO);
+    }
     let sought = secrets.values().map(|secret| secret.reveal().len());
     if sought.sum::<usize>().saturating_add(bytes) <= REDACTED_AT_ONCE_BYTES_MAX {
-        return redacted_here(report, &secrets);
+        return redacted_here(report, secrets);
     }
+    let secrets = Arc::clone(secrets);
     let redacting = tokio::task::spawn_blocking(move || redacted_here(report, &secrets));
     redacting.await.unwrap_or_else(|error| {
         let message = format!("the host could not remove secrets from what the task left: {error}");
@@ -203,11 +196,11 @@ mod tests {
         runtime.block_on(async {
             let (release, released) = mpsc::channel::<()>();
             let blocked = tokio::task::spawn_blocking(move || released.recv());
-            let few = redacted(left("hunter2".to_owned()), 7, Arc::clone(&secrets)).await;
+            let few = redacted(left("hunter2".to_owned()), &secrets).await;
             assert_eq!(few.0.stdout, "[secret db]");
             let many = "hunter2 ".repeat(REDACTED_AT_ONCE_BYTES_MAX / 8);
             let bytes = many.len();
-            let mut redacting = std::pin::pin!(redacted(left(many), bytes, secrets));
+            let mut redacting = std::pin::pin!(redacted(left(many), &secrets));
             tokio::select! {
                 biased;
                 _ = &mut redacting => panic!("a guest's thread redacted {bytes} bytes"),

@@ -34,11 +34,14 @@ pub(crate) enum Returned {
 /// The result of a call.
 pub(crate) type Verdict = Result<Success, Failure>;
 
-/// The values that a task returned, each with its length in bytes as the task wrote it.
+/// The values that a task returned.
 #[derive(Default)]
 pub(crate) struct Success {
-    pub(crate) output: Option<(JsonText, usize)>,
-    pub(crate) context: Option<(JsonObject, usize)>,
+    pub(crate) output: Option<JsonText>,
+    pub(crate) context: Option<JsonObject>,
+    /// The bytes of both as the task wrote them.
+    pub(crate) output_bytes: usize,
+    pub(crate) context_bytes: usize,
 }
 
 /// Decide the result of a call.
@@ -97,39 +100,32 @@ fn printed(state: &HostState) -> Verdict {
         ))
     })?;
     Ok(Success {
-        output: output.map(|value| (value, bytes)),
-        context: None,
+        output_bytes: output.as_ref().map_or(0, |_| bytes),
+        output,
+        ..Success::default()
     })
 }
 
 fn completed(completion: types::Completion, limits: &Limits) -> Verdict {
-    let output = completion.output.as_deref();
-    let output = output.map(|text| {
-        parsed("output", text, limits)?
-            .map_err(|error| invalid_output(format!("the task's output is not JSON: {error}")))
-    });
-    let context = completion.context.as_deref();
-    let context = context.map(|text| {
-        parsed("context", text, limits)?.map_err(|error| {
-            invalid_output(match error.is_data() {
-                true => "the task's context is not a JSON object: return one, with the keys for dependent tasks"
-                    .to_owned(),
-                false => format!("the task's context is not JSON: {error}"),
-            })
-        })
-    });
+    let types::Completion { output, context } = completion;
+    let bytes = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     Ok(Success {
-        output: output.transpose()?,
-        context: context.transpose()?,
+        output_bytes: bytes(&output),
+        context_bytes: bytes(&context),
+        output: parsed("output", output, limits)?,
+        context: parsed("context", context, limits)?,
     })
 }
 
-/// Read a JSON text that the task returned, if it is within its limit. Return it with its length in bytes.
+/// Read the JSON text that the task returned as its output, or the object that it returned as its context.
 fn parsed<T: DeserializeOwned>(
     name: &str,
-    text: &str,
+    text: Option<String>,
     limits: &Limits,
-) -> Result<Result<(T, usize), serde_json::Error>, Failure> {
+) -> Result<Option<T>, Failure> {
+    let Some(text) = text else {
+        return Ok(None);
+    };
     if text.len() > limits.output_bytes_max {
         return Err(invalid_output(format!(
             "the task's {name} has {} bytes and its limit is {}; {}",
@@ -138,7 +134,15 @@ fn parsed<T: DeserializeOwned>(
             return_less()
         )));
     }
-    Ok(serde_json::from_str(text).map(|value| (value, text.len())))
+    let value = serde_json::from_str(&text).map_err(|error| {
+        invalid_output(match error.is_data() {
+            true => format!(
+                "the task's {name} is not a JSON object: return one, with the keys for dependent tasks"
+            ),
+            false => format!("the task's {name} is not JSON: {error}"),
+        })
+    });
+    value.map(Some)
 }
 
 /// The task returned a failure.

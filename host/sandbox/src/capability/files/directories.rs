@@ -9,15 +9,12 @@ use rustix::io::Errno;
 use wasmtime_wasi::filesystem::{Descriptor, Dir};
 use wasmtime_wasi::{FsPerms, OpenMode};
 
+use crate::capability::files::measure::READABLE;
 use crate::capability::files::quota::Quota;
 use crate::capability::shared::{OpenFile, Shared};
 use crate::grants::DirectoryGrant;
 use crate::own_files::temporary_directory;
 
-/// How a directory is opened to be read: never through a link.
-pub(super) const READABLE: OFlags = OFlags::DIRECTORY
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
 /// How a directory is opened to pass through it, which needs no right to read it.
 #[cfg(target_os = "linux")]
 pub(super) const ON_THE_WAY: OFlags = READABLE.union(OFlags::PATH);
@@ -29,14 +26,22 @@ pub(super) const ON_THE_WAY: OFlags = READABLE;
 #[error("{0}")]
 pub(crate) struct Unopened(String);
 
+/// What is known of an open descriptor.
+#[derive(Clone)]
+pub(super) struct Tracked {
+    /// The path by which the guest opened it, or under which it sees a granted directory.
+    pub(super) path: String,
+    /// None for the empty root, which does not count as an open file.
+    pub(super) file: Option<Arc<OpenFile>>,
+    /// The quota of the granted directory through which it was opened.
+    pub(super) quota: Option<Arc<Quota>>,
+}
+
 /// A granted directory that is open until its call ends.
 #[derive(Clone)]
 pub(crate) struct OpenDirectory {
     pub(super) directory: Dir,
-    /// The path under which the guest sees it.
-    pub(super) guest: String,
-    pub(super) file: OpenFile,
-    pub(crate) quota: Option<Arc<Quota>>,
+    pub(super) tracked: Tracked,
 }
 
 /// Open the granted directories, and count them.
@@ -78,12 +83,12 @@ fn open_one(shared: &Arc<Shared>, grant: &DirectoryGrant) -> Result<OpenDirector
         false => (FsPerms::ReadOnly, OpenMode::READ),
     };
     let directory = Dir::new(directory, permissions, mode, false);
-    Ok(OpenDirectory {
+    let tracked = Tracked {
         quota: Quota::of(shared, grant, &directory.dir).map_err(unopened)?,
-        directory,
-        guest: grant.guest.clone(),
-        file: OpenFile::open(shared),
-    })
+        path: grant.guest.clone(),
+        file: Some(OpenFile::open(shared)),
+    };
+    Ok(OpenDirectory { directory, tracked })
 }
 
 /// Open the directory at `path`, from the root through directories only.
@@ -119,7 +124,7 @@ fn open_without_links(path: &Path) -> Result<File, Errno> {
 static EMPTY_ROOT: OnceLock<Option<Dir>> = OnceLock::new();
 
 /// Return the directory. The first call makes it, which blocks for a moment.
-pub(super) fn empty_root() -> Option<Dir> {
+pub(super) fn empty_root() -> Option<OpenDirectory> {
     let make = || {
         let place = temporary_directory().ok()?;
         let directory = File::open(place.path()).ok()?;
@@ -131,7 +136,13 @@ pub(super) fn empty_root() -> Option<Dir> {
             false,
         ))
     };
-    EMPTY_ROOT.get_or_init(make).clone()
+    let tracked = Tracked {
+        path: "/".to_owned(),
+        file: None,
+        quota: None,
+    };
+    let directory = EMPTY_ROOT.get_or_init(make).clone()?;
+    Some(OpenDirectory { directory, tracked })
 }
 
 /// Whether `descriptor` is that directory.

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -49,15 +48,6 @@ struct State {
     open: Vec<Weak<File>>,
     /// The length of `open` at which closed files are removed from it.
     open_most: usize,
-}
-
-/// A file that is open, for a walk.
-struct OpenedFile(Arc<File>);
-
-impl AsRef<File> for OpenedFile {
-    fn as_ref(&self) -> &File {
-        &self.0
-    }
 }
 
 impl DirectoryUsage {
@@ -107,13 +97,16 @@ impl DirectoryUsage {
     }
 
     /// Add `more` if `check` permits it for what the directory then holds.
-    pub(super) fn add<E: From<Unmeasured>>(
+    pub(super) fn add(
         &self,
         more: Amount,
-        check: impl FnOnce(Amount) -> Result<(), E>,
-    ) -> Result<(), E> {
+        check: impl FnOnce(Amount) -> Result<(), String>,
+    ) -> Result<(), String> {
         let mut state = self.state();
-        let sum = state.used.clone()?.plus(more);
+        let used = state.used.clone().map_err(|why| format!(
+            "has a quota, and what it holds is not known: {why}; remove what is too much, or grant another directory"
+        ));
+        let sum = used?.plus(more);
         check(sum)?;
         state.used = Ok(sum);
         Ok(())
@@ -152,15 +145,15 @@ impl DirectoryUsage {
         let permit = WALKS.acquire().await;
         let began = Instant::now();
         let directory = Arc::clone(&self.directory);
-        let open: Vec<OpenedFile> = {
+        let open: Vec<Arc<File>> = {
             let open = &mut self.state().open;
             open.retain(|file| file.strong_count() > 0);
-            let open = open.iter().filter_map(Weak::upgrade);
-            open.map(OpenedFile).collect()
+            open.iter().filter_map(Weak::upgrade).collect()
         };
-        let dropped = DropSignal::default();
-        let is_dropped = Arc::clone(&dropped.0);
-        let walk = tokio::task::spawn_blocking(move || measure(&directory, &open, &is_dropped));
+        // Dropped with this future when nothing waits for the walk any more.
+        let waits = Arc::new(());
+        let waiting = Arc::downgrade(&waits);
+        let walk = tokio::task::spawn_blocking(move || measure(&directory, &open, &waiting));
         let found = walk.await.unwrap_or_else(|error| {
             let why = error.to_string();
             Err(Unmeasured::Unreadable(why))
@@ -168,16 +161,6 @@ impl DirectoryUsage {
         let mut state = self.state();
         state.used = found;
         state.measured = Some((began, began.elapsed()));
-        drop((state, alone, permit));
-    }
-}
-
-/// Tells a walk that nothing waits for it any more.
-#[derive(Default)]
-struct DropSignal(Arc<AtomicBool>);
-
-impl Drop for DropSignal {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        drop((state, alone, permit, waits));
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use wasmtime::StoreContextMut;
 use wasmtime::component::{HasData, Linker, LinkerInstance, Resource, ResourceType};
-use wasmtime_wasi::WasiView;
 use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystemCtxView, WasiFilesystemView as _};
 use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
@@ -14,11 +13,11 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 };
 use wasmtime_wasi::p2::{FsResult, ReaddirIterator};
 
-use crate::capability::files::directories::{OpenDirectory, empty_root};
+use crate::capability::files::directories::{Tracked, empty_root};
 use crate::capability::files::links::Links;
 use crate::capability::files::quota::{Admission, Quota, QuotaExceeded};
 use crate::capability::files::quota_stream::{QuotaOfStream, size_after};
-use crate::capability::files::state::{Fd, FilesView, Tracked};
+use crate::capability::files::state::{Fd, FilesView, HasFiles};
 use crate::capability::files::streams::{reading, writing};
 use crate::capability::shared::{OpenFile, as_wasi};
 use crate::grants::AccessMode;
@@ -29,69 +28,41 @@ const FILESYSTEM: &str = "wasi:filesystem/types@0.2.12";
 /// The listings of directories under way at once. The host holds each in memory whole.
 const LISTINGS_MAX: u64 = 16;
 
-/// Names [`FilesView`] for the linker.
-struct HasFiles;
-
-impl HasData for HasFiles {
+impl HasData for FilesView<'static> {
     type Data<'a> = FilesView<'a>;
 }
 
 impl preopens::Host for FilesView<'_> {
     fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
-        let mut handles = Vec::new();
-        for OpenDirectory {
-            directory,
-            guest,
-            file,
-            quota,
-        } in self.files.directories.clone()
-        {
-            let handle = self.table.push(Descriptor::Dir(directory))?;
-            let tracked = Tracked {
-                path: guest.clone(),
-                file: Some(file),
-                quota,
-            };
-            self.files.track(&handle, tracked);
-            handles.push((handle, guest));
+        let mut opened = self.files.directories.clone();
+        if !opened.iter().any(|open| open.tracked.path == "/") {
+            opened.extend(empty_root());
         }
-        let grants_root = handles.iter().any(|(_, guest)| guest == "/");
-        if !grants_root && let Some(root) = empty_root() {
-            let handle = self.table.push(Descriptor::Dir(root))?;
-            let tracked = Tracked {
-                path: "/".to_owned(),
-                file: None,
-                quota: None,
-            };
-            self.files.track(&handle, tracked);
-            handles.push((handle, "/".to_owned()));
-        }
-        Ok(handles)
+        let handles = opened.into_iter().map(|open| {
+            let handle = self.table.push(Descriptor::Dir(open.directory))?;
+            let guest = open.tracked.path.clone();
+            self.files.descriptors.insert(handle.rep(), open.tracked);
+            Ok((handle, guest))
+        });
+        handles.collect()
     }
 }
 
-/// Put the checks, counts and reports before the functions of the interface. `of` finds the state of this capability.
-pub(crate) fn guard_files<T: WasiView>(
-    linker: &mut Linker<T>,
-    of: fn(&mut T) -> FilesView<'_>,
-) -> wasmtime::Result<()> {
+/// Put the checks, counts and reports before the functions of the interface.
+pub(crate) fn guard_files<T: HasFiles>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     // Made now, so that no call waits for it.
     empty_root();
-    preopens::add_to_linker::<_, HasFiles>(linker, of)?;
+    preopens::add_to_linker::<_, FilesView<'static>>(linker, T::files)?;
     let mut functions = linker.instance(FILESYSTEM)?;
-    guard_opening(&mut functions, of)?;
-    count_open_files(&mut functions, of)?;
-    report_effects(&mut functions, of)?;
-    report_writes(&mut functions, of)?;
-    explain_quota(&mut functions, of)
+    guard_opening(&mut functions)?;
+    count_open_files(&mut functions)?;
+    report_effects(&mut functions)?;
+    report_writes(&mut functions)
 }
 
 /// Put the checks before `open-at`. Opening a pipe waits for its other end, in a thread that nothing can stop; and a
 /// process may have only so many files open.
-fn guard_opening<T: WasiView>(
-    functions: &mut LinkerInstance<'_, T>,
-    of: fn(&mut T) -> FilesView<'_>,
-) -> wasmtime::Result<()> {
+fn guard_opening<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::Result<()> {
     functions.func_wrap_async(
         "[method]descriptor.open-at",
         move |mut store: StoreContextMut<'_, T>,
@@ -103,7 +74,7 @@ fn guard_opening<T: WasiView>(
             DescriptorFlags,
         )| {
             Box::new(async move {
-                let mut view = of(store.data_mut());
+                let mut view = store.data_mut().files();
                 if view.note_denied(&directory, &path, access_mode(how, wanted))? {
                     return Ok((Err(ErrorCode::NoEntry),));
                 }
@@ -122,7 +93,7 @@ fn guard_opening<T: WasiView>(
                 };
                 let opened = as_wasi(opened)?;
                 if let Ok(opened) = &opened {
-                    let view = of(store.data_mut());
+                    let view = store.data_mut().files();
                     if let (Some(quota), Descriptor::File(file)) = (&quota, view.table.get(opened)?)
                     {
                         quota.remember(&file.file);
@@ -132,7 +103,7 @@ fn guard_opening<T: WasiView>(
                         file: Some(OpenFile::open(&view.files.shared)),
                         quota,
                     };
-                    view.files.track(opened, tracked);
+                    view.files.descriptors.insert(opened.rep(), tracked);
                 }
                 Ok((opened,))
             })
@@ -180,15 +151,14 @@ async fn open_at(
     if let Some(quota) = quota.filter(|_| how.contains(OpenFlags::CREATE)) {
         if exists {
             // While it is admitted, a file that another call removes still counts.
-            admission = Some(quota.admit_move().await);
+            admission = Some(quota.admit_move().await.map_err(ErrorCode::from)?);
             let borrowed = Resource::new_borrow(directory.rep());
             let found = files.stat_at(borrowed, follow, path.clone()).await;
             exists = found.is_ok();
         }
         if !exists {
             drop(admission.take());
-            let admitted = quota.admit_entry(0).await;
-            admission = Some(admitted.map_err(|QuotaExceeded| ErrorCode::Quota)?);
+            admission = Some(quota.admit_entry(0).await.map_err(ErrorCode::from)?);
         }
     }
     let opened = files.open_at(directory, follow, path, how, wanted).await;
@@ -199,28 +169,23 @@ async fn open_at(
 }
 
 /// Put the counting before the functions that close a file or keep one open.
-fn count_open_files<T: WasiView>(
-    functions: &mut LinkerInstance<'_, T>,
-    of: fn(&mut T) -> FilesView<'_>,
-) -> wasmtime::Result<()> {
-    functions.resource_async(
+fn count_open_files<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::Result<()> {
+    functions.resource(
         "descriptor",
         ResourceType::host::<Descriptor>(),
         move |mut store, handle| {
-            Box::new(async move {
-                let state = store.data_mut();
-                of(state).files.descriptors.remove(&handle);
-                HostDescriptor::drop(&mut state.filesystem(), Resource::new_own(handle))
-            })
+            let state = store.data_mut();
+            state.files().files.descriptors.remove(&handle);
+            HostDescriptor::drop(&mut state.filesystem(), Resource::new_own(handle))
         },
     )?;
     functions.func_wrap(
         "[method]descriptor.read-via-stream",
         move |mut store: StoreContextMut<'_, T>, (fd, offset): (Fd, Filesize)| {
             let state = store.data_mut();
-            let file = of(state).files.file_of(&fd);
+            let file = state.files().files.file_of(&fd);
             let stream = state.filesystem().read_via_stream(fd, offset);
-            let table = of(state).table;
+            let table = state.files().table;
             Ok((as_wasi(
                 stream.and_then(|stream| reading(table, stream, file)),
             )?,))
@@ -231,7 +196,7 @@ fn count_open_files<T: WasiView>(
         move |mut store: StoreContextMut<'_, T>, (fd,): (Fd,)| {
             Box::new(async move {
                 let state = store.data_mut();
-                let files = of(state).files;
+                let files = state.files().files;
                 if files.listings >= LISTINGS_MAX {
                     files.shared.exceed(format!(
                         "the task reads {LISTINGS_MAX} directories at once, the most that it may; end some before it begins more"
@@ -239,7 +204,7 @@ fn count_open_files<T: WasiView>(
                     return Ok((Err(ErrorCode::Quota),));
                 }
                 let listing = state.filesystem().read_directory(fd).await;
-                of(state).files.listings += u64::from(listing.is_ok());
+                state.files().files.listings += u64::from(listing.is_ok());
                 Ok((as_wasi(listing)?,))
             })
         },
@@ -249,7 +214,7 @@ fn count_open_files<T: WasiView>(
         ResourceType::host::<ReaddirIterator>(),
         move |mut store, handle| {
             let state = store.data_mut();
-            of(state).files.listings -= 1;
+            state.files().files.listings -= 1;
             HostDirectoryEntryStream::drop(&mut state.filesystem(), Resource::new_own(handle))
         },
     )
@@ -270,13 +235,10 @@ macro_rules! admitted {
 
 /// Ask the quota of a directory whether an entry of `size` bytes may be added.
 async fn admit_entry(quota: Option<Arc<Quota>>, size: usize) -> Admitted {
-    let Some(quota) = quota else {
-        return Ok(None);
-    };
-    let admission = quota.admit_entry(size as u64).await;
-    admission
-        .map(Some)
-        .map_err(|QuotaExceeded| ErrorCode::Quota)
+    match quota {
+        Some(quota) => Ok(Some(quota.admit_entry(size as u64).await?)),
+        None => Ok(None),
+    }
 }
 
 /// Ask the quota of a file's directory whether the file may get the size that `new_size` returns for its present size.
@@ -284,13 +246,10 @@ async fn admit_growth(
     target: Option<(Arc<Quota>, Arc<File>)>,
     new_size: impl Fn(u64) -> u64 + Send + Sync,
 ) -> Admitted {
-    let Some((quota, file)) = target else {
-        return Ok(None);
-    };
-    let admission = quota.admit_growth(&file, new_size).await;
-    admission
-        .map(Some)
-        .map_err(|QuotaExceeded| ErrorCode::Quota)
+    match target {
+        Some((quota, file)) => Ok(Some(quota.admit_growth(&file, new_size).await?)),
+        None => Ok(None),
+    }
 }
 
 /// Refuse what would give a file of one quota a name in the directory of another, as systems with quotas do: the file
@@ -300,7 +259,7 @@ async fn admit_move(one: Option<Arc<Quota>>, other: Option<Arc<Quota>>) -> Admit
         return Err(ErrorCode::CrossDevice);
     }
     match other {
-        Some(quota) => Ok(Some(quota.admit_move().await)),
+        Some(quota) => Ok(Some(quota.admit_move().await?)),
         None => Ok(None),
     }
 }
@@ -318,7 +277,7 @@ async fn admit_link(one: Option<Arc<Quota>>, other: Option<Arc<Quota>>) -> Admit
 /// that would lead out of the granted directory. `admit` asks a quota.
 macro_rules! report {
     (
-        $functions:ident, $of:ident, $method:ident, $function:literal, ($($argument:ident: $type:ty),*),
+        $functions:ident, $method:ident, $function:literal, ($($argument:ident: $type:ty),*),
         $(first $name:ident = $value:expr,)? $(in $directory:ident: $path:ident,)*
         $(admit |$view:ident| $admission:expr,)?
         $(check |$links:ident| $check:expr,)? |$files:ident| $description:expr
@@ -329,20 +288,20 @@ macro_rules! report {
                 Box::new(async move {
                     let state = store.data_mut();
                     $(let $name = $value;)?
-                    $($of(state).note_denied(&$directory, &$path, AccessMode::Write)?;)*
+                    $(state.files().note_denied(&$directory, &$path, AccessMode::Write)?;)*
                     $(
-                        let granted = $of(state).files.granted();
+                        let granted = state.files().files.granted();
                         let $links = Links { files: state.filesystem(), granted };
                         if let Err(error) = $check.await {
                             return Ok((as_wasi(Err(error))?,));
                         }
                     )?
-                    let admitted: Admitted = admitted!($({ let $view = $of(state); $admission })?);
+                    let admitted: Admitted = admitted!($({ let $view = state.files(); $admission })?);
                     let admitted = match admitted {
                         Ok(admitted) => admitted,
                         Err(code) => return Ok((Err(code),)),
                     };
-                    let $files = $of(state).files;
+                    let $files = state.files().files;
                     let effects = &$files.shared.effects;
                     let mut effect = effects.begin(|| format!("wasi:filesystem: {}", $description))?;
                     let done = state.filesystem().$method($($argument),*).await;
@@ -358,38 +317,35 @@ macro_rules! report {
 }
 
 /// Put reports before the functions that change files, other than `open-at` and streams.
-fn report_effects<T: WasiView>(
-    functions: &mut LinkerInstance<'_, T>,
-    of: fn(&mut T) -> FilesView<'_>,
-) -> wasmtime::Result<()> {
-    report!(functions, of, set_size, "set-size", (fd: Fd, size: Filesize), admit |view| admit_growth(view.growing(&fd), move |_| size), |files| {
+fn report_effects<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::Result<()> {
+    report!(functions, set_size, "set-size", (fd: Fd, size: Filesize), admit |view| admit_growth(view.growing(&fd), move |_| size), |files| {
         format!("cut {} to {size} bytes", files.path_of(&fd))
     });
-    report!(functions, of, set_times, "set-times", (fd: Fd, accessed: NewTimestamp, modified: NewTimestamp), |files| {
+    report!(functions, set_times, "set-times", (fd: Fd, accessed: NewTimestamp, modified: NewTimestamp), |files| {
         format!("set the times of {}", files.path_of(&fd))
     });
-    report!(functions, of, write, "write", (fd: Fd, bytes: Vec<u8>, offset: Filesize), admit |view| admit_growth(view.growing(&fd), size_after(bytes.len(), Some(offset))), |files| {
+    report!(functions, write, "write", (fd: Fd, bytes: Vec<u8>, offset: Filesize), admit |view| admit_growth(view.growing(&fd), size_after(bytes.len(), Some(offset))), |files| {
         format!("write {} bytes at {offset} to {}", bytes.len(), files.path_of(&fd))
     });
-    report!(functions, of, create_directory_at, "create-directory-at", (fd: Fd, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), 0), |files| {
+    report!(functions, create_directory_at, "create-directory-at", (fd: Fd, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), 0), |files| {
         format!("create the directory {}", files.path_in(&fd, &path))
     });
-    report!(functions, of, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), in fd: path, |files| {
+    report!(functions, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), in fd: path, |files| {
         format!("remove {}", files.path_in(&fd, &path))
     });
-    report!(functions, of, remove_directory_at, "remove-directory-at", (fd: Fd, path: String), first path = without_slashes(path), in fd: path, |files| {
+    report!(functions, remove_directory_at, "remove-directory-at", (fd: Fd, path: String), first path = without_slashes(path), in fd: path, |files| {
         format!("remove the directory {}", files.path_in(&fd, &path))
     });
-    report!(functions, of, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), target.len()), check |links| links.check_new(&fd, &path, &target), |files| {
+    report!(functions, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), target.len()), check |links| links.check_new(&fd, &path, &target), |files| {
         format!("link {} to {target}", files.path_in(&fd, &path))
     });
-    report!(functions, of, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), in fd: old, in new_fd: new, admit |view| admit_move(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_moved((&fd, &old), (&new_fd, &new)), |files| {
+    report!(functions, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), in fd: old, in new_fd: new, admit |view| admit_move(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_moved((&fd, &old), (&new_fd, &new)), |files| {
         format!("rename {} to {}", files.path_in(&fd, &old), files.path_in(&new_fd, &new))
     });
-    report!(functions, of, link_at, "link-at", (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String), in new_fd: new, admit |view| admit_link(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_moved((&fd, &old), (&new_fd, &new)), |files| {
+    report!(functions, link_at, "link-at", (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String), in new_fd: new, admit |view| admit_link(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_moved((&fd, &old), (&new_fd, &new)), |files| {
         format!("link {} to {}", files.path_in(&new_fd, &new), files.path_in(&fd, &old))
     });
-    report!(functions, of, set_times_at, "set-times-at", (fd: Fd, flags: PathFlags, path: String, accessed: NewTimestamp, modified: NewTimestamp), in fd: path, |files| {
+    report!(functions, set_times_at, "set-times-at", (fd: Fd, flags: PathFlags, path: String, accessed: NewTimestamp, modified: NewTimestamp), in fd: path, |files| {
         format!("set the times of {}", files.path_in(&fd, &path))
     });
     Ok(())
@@ -404,16 +360,14 @@ fn without_slashes(path: String) -> String {
     }
 }
 
-/// Put reports before the streams that write to a file, and let them keep it open.
-fn report_writes<T: WasiView>(
-    functions: &mut LinkerInstance<'_, T>,
-    of: fn(&mut T) -> FilesView<'_>,
-) -> wasmtime::Result<()> {
+/// Put reports before the streams that write to a file, let them keep it open, and explain their errors.
+fn report_writes<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::Result<()> {
     let wrap = move |state: &mut T, fd: Fd, offset: Option<Filesize>| {
-        let files = of(state).files;
+        let files = state.files().files;
         let (path, file) = (files.path_of(&fd).to_owned(), files.file_of(&fd));
         let effects = files.shared.effects.clone();
-        let quota = of(state).growing(&fd).map(|(quota, file)| QuotaOfStream {
+        let growing = state.files().growing(&fd);
+        let quota = growing.map(|(quota, file)| QuotaOfStream {
             quota,
             file,
             position: offset,
@@ -422,7 +376,7 @@ fn report_writes<T: WasiView>(
             Some(offset) => state.filesystem().write_via_stream(fd, offset),
             None => state.filesystem().append_via_stream(fd),
         };
-        let table = of(state).table;
+        let table = state.files().table;
         as_wasi(stream.and_then(|stream| writing(table, stream, path, file, effects, quota)))
     };
     functions.func_wrap(
@@ -436,19 +390,13 @@ fn report_writes<T: WasiView>(
         move |mut store: StoreContextMut<'_, T>, (fd,): (Fd,)| {
             Ok((wrap(store.data_mut(), fd, None)?,))
         },
-    )
-}
-
-/// Let `filesystem-error-code` return the code of an error that a stream gives at its quota.
-fn explain_quota<T: WasiView>(
-    functions: &mut LinkerInstance<'_, T>,
-    of: fn(&mut T) -> FilesView<'_>,
-) -> wasmtime::Result<()> {
+    )?;
+    // A stream gives an error at its quota.
     functions.func_wrap(
         "filesystem-error-code",
-        move |mut store: StoreContextMut<'_, T>, (error,): (Resource<wasmtime::Error>,)| {
+        |mut store: StoreContextMut<'_, T>, (error,): (Resource<wasmtime::Error>,)| {
             let state = store.data_mut();
-            if of(state).table.get(&error)?.is::<QuotaExceeded>() {
+            if state.files().table.get(&error)?.is::<QuotaExceeded>() {
                 return Ok((Some(ErrorCode::Quota),));
             }
             Ok((state.filesystem().filesystem_error_code(error)?,))

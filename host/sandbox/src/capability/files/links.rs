@@ -22,7 +22,8 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
     DescriptorFlags, ErrorCode, HostDescriptor as _, OpenFlags, PathFlags,
 };
 
-use crate::capability::files::directories::{ON_THE_WAY, READABLE};
+use crate::capability::files::directories::ON_THE_WAY;
+use crate::capability::files::measure::{READABLE, identity};
 use crate::capability::files::state::Fd;
 
 /// No link climbs further: a longer target is no path.
@@ -153,18 +154,13 @@ fn leading_climb(target: &str) -> Option<usize> {
 
 /// Return how many levels a directory is below the nearest granted one, at most [`LEVELS_MAX`].
 fn depth(directory: &File, granted: &[Arc<File>]) -> Result<usize, Errno> {
-    let number = |file: &dyn Fn() -> rustix::io::Result<rustix::fs::Stat>| {
-        file().map(|found| (found.st_dev, found.st_ino))
-    };
-    let granted: Vec<_> = granted
-        .iter()
-        .filter_map(|granted| number(&|| fstat(granted)).ok())
-        .collect();
+    let granted = granted.iter().filter_map(|granted| fstat(granted).ok());
+    let granted: Vec<_> = granted.map(|found| identity(&found)).collect();
     let mut at = openat(directory, ".", ON_THE_WAY, Mode::empty())?;
     for depth in 0..LEVELS_MAX {
-        let here = number(&|| fstat(&at))?;
+        let here = identity(&fstat(&at)?);
         let above = openat(&at, "..", ON_THE_WAY, Mode::empty())?;
-        let is_root = number(&|| fstat(&above))? == here;
+        let is_root = identity(&fstat(&above)?) == here;
         if granted.contains(&here) {
             return Ok(depth);
         }
@@ -180,25 +176,31 @@ fn depth(directory: &File, granted: &[Arc<File>]) -> Result<usize, Errno> {
 /// Return how many levels the links at `name` in `directory` may climb above it: the link there, or those below the
 /// directory there.
 fn climb_of(directory: &File, name: &OsStr) -> Result<usize, Refused> {
-    let found = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    match FileType::from_raw_mode(found.st_mode) {
-        FileType::Symlink => Ok(climb_of_link(directory, name)?),
-        FileType::Directory => {
-            let mut entries = TREE_ENTRIES_MAX;
-            climb_of_tree(directory, name, 1, &mut entries)
-        }
-        _ => Ok(0),
-    }
+    let mut entries = TREE_ENTRIES_MAX;
+    climb_at(directory, name, FileType::Unknown, 0, &mut entries)
 }
 
-fn climb_of_tree(
+/// Return how many levels the links at `name`, which is `level` levels below the moved entry, may climb above that
+/// entry's directory. `entries` more entries are searched.
+fn climb_at(
     parent: impl AsFd,
     name: &OsStr,
+    kind: FileType,
     level: usize,
     entries: &mut usize,
 ) -> Result<usize, Refused> {
-    if level > TREE_LEVELS_MAX {
-        return Err(Refused::TooLarge);
+    let kind = match kind {
+        FileType::Unknown => {
+            let found = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            FileType::from_raw_mode(found.st_mode)
+        }
+        kind => kind,
+    };
+    match kind {
+        FileType::Symlink => return Ok(climb_of_link(parent, name)?.saturating_sub(level)),
+        FileType::Directory if level == TREE_LEVELS_MAX => return Err(Refused::TooLarge),
+        FileType::Directory => {}
+        _ => return Ok(0),
     }
     let directory = openat(parent, name, READABLE, Mode::empty())?;
     let mut most = 0;
@@ -209,18 +211,8 @@ fn climb_of_tree(
             continue;
         }
         *entries = entries.checked_sub(1).ok_or(Refused::TooLarge)?;
-        let kind = match entry.file_type() {
-            FileType::Unknown => {
-                let found = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                FileType::from_raw_mode(found.st_mode)
-            }
-            kind => kind,
-        };
-        let climb = match kind {
-            FileType::Symlink => climb_of_link(&directory, name)?.saturating_sub(level),
-            FileType::Directory => climb_of_tree(&directory, name, level + 1, entries)?,
-            _ => 0,
-        };
+        let kind = entry.file_type();
+        let climb = climb_at(&directory, name, kind, level + 1, entries)?;
         most = most.max(climb);
     }
     Ok(most)

@@ -4,12 +4,17 @@ use std::collections::HashSet;
 use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, openat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use rustix::io::Errno;
 
 use crate::grants::{QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST};
+
+/// How a directory is opened to be read: never through a link.
+pub(super) const READABLE: OFlags = OFlags::DIRECTORY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 
 /// The most directories inside each other. A walk keeps one file descriptor open for each.
 const DEPTH_MAX: usize = 64;
@@ -67,15 +72,15 @@ pub(super) enum Unmeasured {
     Unreadable(String),
 }
 
-/// Walk `directory` and return what lies below it. Links are counted, and not followed. Stop when `is_dropped` is set;
-/// the result has no meaning then.
+/// Walk `directory` and return what lies below it. Links are counted, and not followed. Stop when the owner of
+/// `waiting` is gone; the result has no meaning then.
 ///
 /// A file with several names counts its size once, and one block for each further name. Files of `open` that have no
 /// name any more count too: they take space until they are closed.
 pub(super) fn measure(
     directory: &File,
-    open: &[impl AsRef<File>],
-    is_dropped: &AtomicBool,
+    open: &[Arc<File>],
+    waiting: &Weak<()>,
 ) -> Result<Amount, Unmeasured> {
     let mut walk = Walk {
         found: Amount::NOTHING,
@@ -100,7 +105,7 @@ pub(super) fn measure(
             Err(Errno::NOENT) => continue,
             Err(error) => return Err(unreadable(error)),
         };
-        if walk.found.files.is_multiple_of(CHECK_ENTRIES) && is_dropped.load(Ordering::Relaxed) {
+        if walk.found.files.is_multiple_of(CHECK_ENTRIES) && waiting.strong_count() == 0 {
             break;
         }
         if !is_directory {
@@ -115,7 +120,7 @@ pub(super) fn measure(
         }
     }
     for file in open {
-        match rustix::fs::fstat(file.as_ref()) {
+        match fstat(file) {
             Ok(stat) if stat.st_nlink == 0 => drop(walk.count(&stat)?),
             _ => {}
         }
@@ -124,9 +129,7 @@ pub(super) fn measure(
 }
 
 fn open_directory(folder: impl AsFd, name: &CStr) -> Result<Dir, Errno> {
-    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
-    let opened = openat(folder, name, flags, Mode::empty())?;
-    Dir::new(opened)
+    Dir::new(openat(folder, name, READABLE, Mode::empty())?)
 }
 
 fn unreadable(error: Errno) -> Unmeasured {
@@ -172,7 +175,6 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::Path;
-    use std::sync::Arc;
 
     use super::*;
 
@@ -180,7 +182,8 @@ mod tests {
 
     fn measured(directory: &Path, open: &[Arc<File>]) -> Result<Amount, Unmeasured> {
         let directory = File::open(directory).unwrap();
-        measure(&directory, open, &AtomicBool::new(false))
+        let waits = Arc::new(());
+        measure(&directory, open, &Arc::downgrade(&waits))
     }
 
     #[test]

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use campanile_model::text::size_text;
 use rustix::io::Errno;
 use tokio::sync::OwnedRwLockReadGuard;
+use wasmtime_wasi::p2::bindings::filesystem::types::ErrorCode;
 
 use crate::capability::files::directory_usage::DirectoryUsage;
-use crate::capability::files::measure::{Amount, Unmeasured, blocks};
+use crate::capability::files::measure::{Amount, blocks};
 use crate::capability::shared::Shared;
 use crate::grants::{DirectoryGrant, DirectoryQuota};
 use crate::limits::DirectoryShare;
@@ -34,14 +35,9 @@ pub(crate) struct Quota {
 #[error("the quota of the directory is used up")]
 pub(super) struct QuotaExceeded;
 
-/// Why an operation is refused, as a clause about the directory.
-struct Refusal(String);
-
-impl From<Unmeasured> for Refusal {
-    fn from(why: Unmeasured) -> Refusal {
-        Refusal(format!(
-            "has a quota, and what it holds is not known: {why}; remove what is too much, or grant another directory"
-        ))
+impl From<QuotaExceeded> for ErrorCode {
+    fn from(_: QuotaExceeded) -> ErrorCode {
+        ErrorCode::Quota
     }
 }
 
@@ -98,11 +94,8 @@ impl Quota {
     ///
     /// A file that had a name in two directories could be made to grow in one through the other.
     pub(super) fn are_same(one: Option<&Arc<Quota>>, other: Option<&Arc<Quota>>) -> bool {
-        match (one, other) {
-            (None, None) => true,
-            (Some(one), Some(other)) => Arc::ptr_eq(&one.usage, &other.usage),
-            _ => false,
-        }
+        let usage = |quota: Option<&Arc<Quota>>| quota.map(|quota| Arc::as_ptr(&quota.usage));
+        usage(one) == usage(other)
     }
 
     /// Remember a file that was opened for writing: it counts until it is closed, even without a name.
@@ -111,9 +104,9 @@ impl Quota {
     }
 
     /// Begin an operation that does not make the directory grow, but moves what is in it.
-    pub(super) async fn admit_move(&self) -> Admission {
-        let operation = self.usage.begin().await;
-        self.admission(Amount::NOTHING, None, operation)
+    pub(super) async fn admit_move(&self) -> Result<Admission, QuotaExceeded> {
+        self.admit(|| std::future::ready((Amount::NOTHING, None)))
+            .await
     }
 
     /// Begin an operation that adds an entry of `size` bytes, if there is room for it.
@@ -151,20 +144,27 @@ impl Quota {
         loop {
             let operation = self.usage.begin().await;
             let (more, file) = growth().await;
-            if more == Amount::NOTHING {
-                return Ok(self.admission(more, file, operation));
-            }
-            let newest = match self.has_measured.load(Ordering::Relaxed) {
-                false => asked.checked_sub(FRESH).unwrap_or(asked),
-                true => match self.add(more) {
-                    Ok(()) => return Ok(self.admission(more, file, operation)),
-                    Err(refusal) if self.usage.is_measured_since(asked) => {
-                        self.shared.exceed(format!("{} {}", self.guest, refusal.0));
-                        return Err(QuotaExceeded);
-                    }
-                    // Something may have been removed.
-                    Err(_) => asked,
-                },
+            let added = match self.has_measured.load(Ordering::Relaxed) {
+                _ if more == Amount::NOTHING => Some(Ok(())),
+                true => Some(self.add(more)),
+                false => None,
+            };
+            let newest = match added {
+                Some(Ok(())) => {
+                    return Ok(Admission {
+                        usage: Arc::clone(&self.usage),
+                        added: more,
+                        file,
+                        _operation: operation,
+                    });
+                }
+                Some(Err(refusal)) if self.usage.is_measured_since(asked) => {
+                    self.shared.exceed(format!("{} {refusal}", self.guest));
+                    return Err(QuotaExceeded);
+                }
+                // Something may have been removed.
+                Some(Err(_)) => asked,
+                None => asked.checked_sub(FRESH).unwrap_or(asked),
             };
             drop(operation);
             self.usage.measure(newest).await;
@@ -172,8 +172,9 @@ impl Quota {
         }
     }
 
-    /// Add `more` to what the directory holds, if the quota allows the sum.
-    fn add(&self, more: Amount) -> Result<(), Refusal> {
+    /// Add `more` to what the directory holds, if the quota allows the sum. An error says why not, as a clause about the
+    /// directory.
+    fn add(&self, more: Amount) -> Result<(), String> {
         let place = format!(
             "where the package's sidecar file has `[[grants.directories]]` with `guest = {:?}`",
             self.guest
@@ -183,19 +184,19 @@ impl Quota {
             let exceeds = |most: &u64, more, sum| more > 0 && sum > *most;
             let bytes = self.limits.max_bytes;
             if let Some(most) = bytes.filter(|most| exceeds(most, more.bytes, sum.bytes)) {
-                return Err(Refusal(format!(
+                return Err(format!(
                     "is full: it holds {} of the {} that its quota allows, and the task wants to add {}; remove files, or raise `max_bytes` {place}",
                     size_text(held.bytes),
                     size_text(most),
                     size_text(more.bytes),
-                )));
+                ));
             }
             let files = self.limits.max_files;
             if let Some(most) = files.filter(|most| exceeds(most, more.files, sum.files)) {
-                return Err(Refusal(format!(
+                return Err(format!(
                     "is full: it has {} of the {most} files, directories and links that its quota allows; remove some, or raise `max_files` {place}",
                     held.files,
-                )));
+                ));
             }
             Ok(())
         })
@@ -212,20 +213,6 @@ impl Quota {
             files: used.files,
             max_files: self.limits.max_files,
         })
-    }
-
-    fn admission(
-        &self,
-        added: Amount,
-        file: Option<WrittenFile>,
-        operation: OwnedRwLockReadGuard<()>,
-    ) -> Admission {
-        Admission {
-            usage: Arc::clone(&self.usage),
-            added,
-            file,
-            _operation: operation,
-        }
     }
 }
 

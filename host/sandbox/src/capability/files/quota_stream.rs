@@ -59,27 +59,19 @@ struct QuotaStream {
 
 enum State {
     Ready(DynOutputStream),
-    /// A write of so many bytes. Dropping it with the call stops what has not begun.
-    Writing(
-        u64,
-        AbortOnDropJoinHandle<(DynOutputStream, StreamResult<()>)>,
-    ),
-    /// The guest does not know this error yet.
-    Failed(StreamError),
-    Closed,
+    /// A write, which returns where the next byte goes. Dropping it with the call stops what has not begun.
+    Writing(AbortOnDropJoinHandle<StreamResult<(DynOutputStream, Option<u64>)>>),
+    /// A write has failed, with an error that the guest does not know yet, or the stream was closed.
+    Ended(Option<StreamError>),
 }
 
 impl QuotaStream {
     /// Return the error of the last write, once, or say whether the stream is ready.
     fn check(&mut self) -> StreamResult<bool> {
-        match &self.state {
+        match &mut self.state {
             State::Ready(_) => Ok(true),
-            State::Writing(..) => Ok(false),
-            State::Closed => Err(StreamError::Closed),
-            State::Failed(_) => match mem::replace(&mut self.state, State::Closed) {
-                State::Failed(error) => Err(error),
-                _ => Err(StreamError::Closed),
-            },
+            State::Writing(_) => Ok(false),
+            State::Ended(error) => Err(error.take().unwrap_or(StreamError::Closed)),
         }
     }
 }
@@ -87,18 +79,13 @@ impl QuotaStream {
 #[async_trait]
 impl Pollable for QuotaStream {
     async fn ready(&mut self) {
-        if let State::Writing(count, writing) = &mut self.state {
-            let (stream, written) = writing.await;
-            let end = self
-                .target
-                .position
-                .map(|start| start.saturating_add(*count));
-            self.state = match written {
-                Ok(()) => {
-                    self.target.position = end;
+        if let State::Writing(writing) = &mut self.state {
+            self.state = match writing.await {
+                Ok((stream, position)) => {
+                    self.target.position = position;
                     State::Ready(stream)
                 }
-                Err(error) => State::Failed(error),
+                Err(error) => State::Ended(Some(error)),
             };
         }
     }
@@ -112,24 +99,18 @@ impl OutputStream for QuotaStream {
                 "write not permitted: check_write not called first",
             ));
         }
-        let State::Ready(mut stream) = mem::replace(&mut self.state, State::Closed) else {
+        let State::Ready(mut stream) = mem::replace(&mut self.state, State::Ended(None)) else {
             return Err(StreamError::Closed);
         };
         let target = self.target.clone();
-        let count = bytes.len() as u64;
         let writing = tokio::spawn(async move {
-            let written = target.write(&mut stream, bytes).await;
-            (stream, written)
+            let count = bytes.len() as u64;
+            target.write(&mut stream, bytes).await?;
+            let position = target.position.map(|start| start.saturating_add(count));
+            Ok::<_, StreamError>((stream, position))
         });
-        self.state = State::Writing(count, writing.into());
+        self.state = State::Writing(writing.into());
         Ok(())
-    }
-
-    async fn blocking_write_and_flush(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.ready().await;
-        self.write(bytes)?;
-        self.ready().await;
-        self.check().map(drop)
     }
 
     fn flush(&mut self) -> StreamResult<()> {
@@ -145,11 +126,11 @@ impl OutputStream for QuotaStream {
     }
 
     async fn cancel(&mut self) {
-        match mem::replace(&mut self.state, State::Closed) {
+        match mem::replace(&mut self.state, State::Ended(None)) {
             State::Ready(mut stream) => stream.cancel().await,
             // A write that has begun goes on in its thread; the guest may not begin many of them.
-            State::Writing(_, writing) => drop(writing.await),
-            State::Failed(_) | State::Closed => {}
+            State::Writing(writing) => drop(writing.await),
+            State::Ended(_) => {}
         }
     }
 }

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::sync::Arc;
 
 use wasmtime::component::{Resource, ResourceTable};
-use wasmtime_wasi::FsPerms;
 use wasmtime_wasi::filesystem::Descriptor;
+use wasmtime_wasi::{FsPerms, WasiView};
 
 use crate::capability::files::denied_paths::{DeniedPath, DeniedPaths};
-use crate::capability::files::directories::{OpenDirectory, is_empty_root};
+use crate::capability::files::directories::{OpenDirectory, Tracked, is_empty_root};
 use crate::capability::files::quota::Quota;
 use crate::capability::shared::{OpenFile, Shared};
 use crate::grants::AccessMode;
@@ -32,16 +32,6 @@ pub(crate) struct Files {
     pub(super) descriptors: HashMap<u32, Tracked>,
 }
 
-/// What is known of an open descriptor.
-pub(super) struct Tracked {
-    /// The path by which the guest opened it.
-    pub(super) path: String,
-    /// None for the empty root, which does not count as an open file.
-    pub(super) file: Option<OpenFile>,
-    /// The quota of the granted directory through which it was opened.
-    pub(super) quota: Option<Arc<Quota>>,
-}
-
 impl Files {
     pub(crate) fn new(shared: Arc<Shared>) -> Files {
         Files {
@@ -61,13 +51,8 @@ impl Files {
             .collect()
     }
 
-    /// Track an open descriptor.
-    pub(super) fn track(&mut self, fd: &Fd, tracked: Tracked) {
-        self.descriptors.insert(fd.rep(), tracked);
-    }
-
     /// Return the open file of a descriptor, for a stream that may outlive it.
-    pub(super) fn file_of(&self, fd: &Fd) -> Option<OpenFile> {
+    pub(super) fn file_of(&self, fd: &Fd) -> Option<Arc<OpenFile>> {
         self.descriptors.get(&fd.rep())?.file.clone()
     }
 
@@ -92,7 +77,7 @@ impl Files {
     /// Return what the directories with quotas hold that the call made grow.
     pub(crate) fn directory_shares(&self) -> Vec<DirectoryShare> {
         let quotas = self.directories.iter();
-        let quotas = quotas.filter_map(|directory| directory.quota.as_ref());
+        let quotas = quotas.filter_map(|open| open.tracked.quota.as_ref());
         quotas.filter_map(|quota| quota.share()).collect()
     }
 
@@ -115,6 +100,11 @@ impl Files {
 pub(crate) struct FilesView<'a> {
     pub(crate) files: &'a mut Files,
     pub(crate) table: &'a mut ResourceTable,
+}
+
+/// The state of a call, which has its files.
+pub(crate) trait HasFiles: WasiView {
+    fn files(&mut self) -> FilesView<'_>;
 }
 
 impl FilesView<'_> {

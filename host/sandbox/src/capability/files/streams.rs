@@ -1,5 +1,7 @@
 //! Streams of files: each keeps its file open, and writing is an effect.
 
+use std::sync::Arc;
+
 use hyper::body::Bytes;
 use wasmtime::component::{Resource, ResourceTable};
 use wasmtime_wasi::async_trait;
@@ -16,7 +18,7 @@ use crate::effects::{Crash, EffectUnderWay, Effects};
 pub(super) fn reading(
     table: &mut ResourceTable,
     stream: Resource<DynInputStream>,
-    file: Option<OpenFile>,
+    file: Option<Arc<OpenFile>>,
 ) -> FsResult<Resource<DynInputStream>> {
     let stream = table.delete(stream)?;
     let reading: DynInputStream = Box::new(ReadingStream {
@@ -29,7 +31,7 @@ pub(super) fn reading(
 /// A stream that reads a file.
 struct ReadingStream {
     stream: DynInputStream,
-    _file: Option<OpenFile>,
+    _file: Option<Arc<OpenFile>>,
 }
 
 #[async_trait]
@@ -59,7 +61,7 @@ pub(super) fn writing(
     table: &mut ResourceTable,
     stream: Resource<DynOutputStream>,
     path: String,
-    file: Option<OpenFile>,
+    file: Option<Arc<OpenFile>>,
     effects: Effects,
     quota: Option<QuotaOfStream>,
 ) -> FsResult<Resource<DynOutputStream>> {
@@ -74,7 +76,6 @@ pub(super) fn writing(
         effects,
         _file: file,
         under_way: None,
-        crashed: false,
     });
     Ok(table.push(writing)?)
 }
@@ -83,11 +84,10 @@ pub(super) fn writing(
 struct WritingStream {
     stream: DynOutputStream,
     path: String,
-    _file: Option<OpenFile>,
+    _file: Option<Arc<OpenFile>>,
     effects: Effects,
     /// A write that is not known to have ended.
     under_way: Option<EffectUnderWay>,
-    crashed: bool,
 }
 
 impl WritingStream {
@@ -107,9 +107,8 @@ fn trap(crash: Crash) -> StreamError {
 impl Pollable for WritingStream {
     async fn ready(&mut self) {
         self.stream.ready().await;
-        if let Some(mut effect) = self.under_way.take() {
-            self.crashed = effect.end().is_err();
-        }
+        // Dropping it ends it.
+        self.under_way = None;
     }
 }
 
@@ -133,7 +132,7 @@ impl OutputStream for WritingStream {
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
-        match self.crashed {
+        match self.effects.have_crashed() {
             true => Err(trap(Crash)),
             // The effect under way ends when the guest waits for it.
             false if self.under_way.is_some() => Ok(0),

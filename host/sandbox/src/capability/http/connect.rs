@@ -5,7 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -15,7 +15,7 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto};
 use wasmtime_wasi_http::{Error, Result};
 
 use crate::capability::http::destination::Destination;
-use crate::capability::network::lookup::look_up;
+use crate::capability::network::lookup::LOOKUPS;
 use crate::capability::network::reach::Reach;
 use crate::capability::shared::Shared;
 
@@ -48,11 +48,8 @@ pub(crate) async fn connect(
             is_http2: false,
         });
     }
-    let name = match destination.ip() {
-        Some(ip) => ServerName::from(ip),
-        None => ServerName::try_from(destination.host.clone())
-            .map_err(|_| Error::HttpRequestUriInvalid)?,
-    };
+    let name = ServerName::try_from(destination.host.clone());
+    let name = name.map_err(|_| Error::HttpRequestUriInvalid)?;
     let tls = TlsConnector::from(tls_config()?)
         .connect(name, stream)
         .await
@@ -68,10 +65,9 @@ async fn resolve(destination: &Destination, shared: &Shared) -> Result<Vec<Socke
     if let Some(ip) = destination.ip() {
         return Ok(vec![SocketAddr::new(ip, destination.port)]);
     }
-    let permits = &shared.lookup_permits;
-    let (host, port) = (destination.host.clone(), destination.port);
-    let found = look_up(&shared.call.package, host, port, permits).await;
-    let addresses = found.map_err(|error| match error.kind() {
+    let (package, permits) = (&shared.call.package, &shared.lookup_permits);
+    let found = LOOKUPS.look_up(package, &destination.host, destination.port, permits);
+    let addresses = found.await.map_err(|error| match error.kind() {
         io::ErrorKind::TimedOut => Error::DnsTimeout,
         _ => Error::DnsError {
             rcode: Some(error.to_string()),
@@ -127,10 +123,12 @@ fn tls_error(error: &io::Error) -> Error {
 ///
 /// `SSL_CERT_FILE` and `SSL_CERT_DIR` in the environment replace the machine's.
 fn tls_config() -> Result<Arc<ClientConfig>> {
-    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
-    if let Some(config) = CONFIG.get() {
-        return Ok(config.clone());
-    }
+    static CONFIG: LazyLock<Result<Arc<ClientConfig>, rustls::Error>> =
+        LazyLock::new(|| make_tls_config().map(Arc::new));
+    CONFIG.clone().map_err(|_| Error::ConfigurationError)
+}
+
+fn make_tls_config() -> Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore {
         roots: webpki_roots::TLS_SERVER_ROOTS.into(),
     };
@@ -141,10 +139,9 @@ fn tls_config() -> Result<Arc<ClientConfig>> {
     roots.add_parsable_certificates(found.certs);
     let mut config =
         ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|_| Error::ConfigurationError)?
+            .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_no_client_auth();
     config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
-    Ok(CONFIG.get_or_init(|| Arc::new(config)).clone())
+    Ok(config)
 }

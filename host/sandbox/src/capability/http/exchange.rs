@@ -1,5 +1,6 @@
 //! One HTTP exchange over a new connection.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,14 +45,15 @@ pub(crate) async fn exchange(
     waits: Waits,
     shared: Arc<Shared>,
 ) -> Result<Exchanged> {
-    let (sender, driver) = timeout(waits.connect, async {
+    let (sending, driver) = timeout(waits.connect, async {
         let permit = Arc::clone(&shared.request_permits).acquire_owned().await;
         let permit = permit.map_err(|_| Error::ConnectionLimitReached)?;
-        handshake(connect(&destination, reach, &shared).await?, permit).await
+        let connection = connect(&destination, reach, &shared).await?;
+        handshake(connection, request, permit).await
     })
     .await
     .map_err(|_| Error::ConnectionTimeout)??;
-    let response = timeout(waits.first_byte, sender.send(request))
+    let response = timeout(waits.first_byte, sending)
         .await
         .map_err(|_| {
             record_wait(&shared, waits.first_byte);
@@ -65,16 +67,15 @@ pub(crate) async fn exchange(
     Ok((response, driver))
 }
 
-/// A connection on which a request can be sent.
-enum Sender {
-    Http1(http1::SendRequest<WasiBody>),
-    Http2(http2::SendRequest<WasiBody>),
-}
+/// Sends a request and returns the head of its response.
+type Sending = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
 
+/// Return how to send `request` on a new connection. Nothing is sent of it yet.
 async fn handshake(
     connection: Connection,
+    mut request: Request<WasiBody>,
     permit: OwnedSemaphorePermit,
-) -> Result<(Sender, Driver)> {
+) -> Result<(Sending, Driver)> {
     let stream = TokioIo::new(connection.stream);
     if connection.is_http2 {
         let shaken = http2::Builder::new(Spawn)
@@ -83,15 +84,25 @@ async fn handshake(
             .initial_connection_window_size(WINDOW_BYTES)
             .handshake(stream)
             .await;
-        let (sender, connection) = shaken.map_err(protocol_error)?;
-        Ok((Sender::Http2(sender), drive(connection, permit)))
+        let (mut sender, connection) = shaken.map_err(protocol_error)?;
+        // HTTP/2 carries the host in the address, and forbids the headers of a connection.
+        for name in [HOST, CONNECTION, TRANSFER_ENCODING] {
+            request.headers_mut().remove(name);
+        }
+        *request.version_mut() = Version::HTTP_2;
+        let sending = async move { sender.send_request(request).await };
+        Ok((Box::pin(sending), drive(connection, permit)))
     } else {
         let shaken = http1::Builder::new()
             .max_buf_size(READ_BUFFER_BYTES_MAX)
             .handshake(stream)
             .await;
-        let (sender, connection) = shaken.map_err(protocol_error)?;
-        Ok((Sender::Http1(sender), drive(connection, permit)))
+        let (mut sender, connection) = shaken.map_err(protocol_error)?;
+        // To the server itself a request names only the path; its host is in the header.
+        let path = request.uri().path_and_query().cloned();
+        *request.uri_mut() = path.map_or(Uri::from_static("/"), Uri::from);
+        let sending = async move { sender.send_request(request).await };
+        Ok((Box::pin(sending), drive(connection, permit)))
     }
 }
 
@@ -107,30 +118,6 @@ fn drive(
         drop(permit);
         Ok(())
     })
-}
-
-impl Sender {
-    async fn send(self, mut request: Request<WasiBody>) -> hyper::Result<Response<Incoming>> {
-        match self {
-            Sender::Http1(mut sender) => {
-                // To the server itself a request names only the path; its host is in the header.
-                let path = request.uri().path_and_query().cloned();
-                *request.uri_mut() = match path {
-                    Some(path) => Uri::from(path),
-                    None => Uri::from_static("/"),
-                };
-                sender.send_request(request).await
-            }
-            Sender::Http2(mut sender) => {
-                // HTTP/2 carries the host in the address, and forbids the headers of a connection.
-                for name in [HOST, CONNECTION, TRANSFER_ENCODING] {
-                    request.headers_mut().remove(name);
-                }
-                *request.version_mut() = Version::HTTP_2;
-                sender.send_request(request).await
-            }
-        }
-    }
 }
 
 /// Runs what HTTP/2 does beside a request.

@@ -1,6 +1,5 @@
 //! The gate of HTTP requests: it checks each against the grants and the limits, and sends it.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::capability::http::response::wait_max;
 use crate::capability::http::scripted::answer;
 use crate::capability::network::reach::Reach;
 use crate::capability::shared::Shared;
-use crate::effects::{Crash, EffectUnderWay};
+use crate::effects::Crash;
 use crate::limits::Resource;
 
 /// The longest time to resolve, connect and shake hands. A guest may ask for less.
@@ -57,8 +56,6 @@ impl HttpGate {
     }
 }
 
-type Answering = Pin<Box<dyn Future<Output = Result<Exchanged>> + Send>>;
-
 impl WasiHttpHooks for HttpGate {
     fn send_request(
         &mut self,
@@ -71,36 +68,28 @@ impl WasiHttpHooks for HttpGate {
             Err(error) => return Box::new(std::future::ready(Err(error))),
         };
         let describe = || format!("wasi:http: {} {}", request.method(), request.uri());
-        let effect = match self.0.effects.begin(describe) {
-            Ok(effect) => effect,
-            Err(Crash) => return Box::new(crashed(Arc::clone(&self.0))),
-        };
         let shared = Arc::clone(&self.0);
-        let answering: Answering = match &self.0.call.world.replies {
-            None => {
-                let waits = self.waits(options.unwrap_or_default());
-                Box::pin(exchange(request, destination, reach, waits, shared))
-            }
-            Some(script) => Box::pin(answer(Arc::clone(script), request, shared)),
+        let mut effect = match shared.effects.begin(describe) {
+            Ok(effect) => effect,
+            Err(Crash) => return Box::new(crashed(shared)),
         };
-        Box::new(observed(answering, effect, Arc::clone(&self.0)))
+        let waits = self.waits(options.unwrap_or_default());
+        Box::new(async move {
+            let of_call = Arc::clone(&shared);
+            let answer = match &shared.call.world.replies {
+                None => exchange(request, destination, reach, waits, of_call).await,
+                Some(script) => answer(Arc::clone(script), request, of_call).await,
+            };
+            // The effect ends when the answer is there.
+            match effect.end() {
+                Ok(()) => answer,
+                Err(Crash) => crashed(shared).await,
+            }
+        })
     }
 
     fn p2_outgoing_body_chunk_size(&mut self) -> usize {
         BODY_CHUNK_BYTES
-    }
-}
-
-/// End `effect` when the answer is there.
-async fn observed(
-    answering: Answering,
-    mut effect: EffectUnderWay,
-    shared: Arc<Shared>,
-) -> Result<Exchanged> {
-    let answer = answering.await;
-    match effect.end() {
-        Ok(()) => answer,
-        Err(Crash) => crashed(shared).await,
     }
 }
 
@@ -112,6 +101,8 @@ async fn crashed(shared: Arc<Shared>) -> Result<Exchanged> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+
     use campanile_model::clock::Clock;
     use http_body_util::{BodyExt as _, Empty};
     use hyper::Response;

@@ -25,10 +25,7 @@ pub(crate) struct KeyValueView<'a> {
     pub(crate) table: &'a mut ResourceTable,
 }
 
-/// Names [`KeyValueView`] for the linker.
-pub(crate) struct HasKeyValue;
-
-impl HasData for HasKeyValue {
+impl HasData for KeyValueView<'static> {
     type Data<'a> = KeyValueView<'a>;
 }
 

@@ -1,23 +1,25 @@
 //! The kinds of addresses: one table of every range that is not public.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The kind of network that an address belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AddressKind {
-    Public,
-    Loopback,
-    LinkLocal,
-    /// A private network, or a unique local address of IPv6.
-    Private,
-    /// Shared by the customers of a carrier (NAT).
-    Carrier,
-    Multicast,
-    /// For no host: unspecified, documentation, benchmarks, or not assigned.
-    Reserved,
-    /// A service of a cloud that gives credentials to every process of a machine.
-    Metadata,
+use campanile_model::words;
+
+words! {
+    /// The kind of network that an address belongs to, with the words of a message.
+    AddressKind {
+        Public => "public",
+        Loopback => "loopback",
+        LinkLocal => "link-local",
+        /// A private network, or a unique local address of IPv6.
+        Private => "private",
+        /// Shared by the customers of a carrier (NAT).
+        Carrier => "carrier-grade NAT",
+        Multicast => "multicast",
+        /// For no host: unspecified, documentation, benchmarks, or not assigned.
+        Reserved => "reserved",
+        /// A service of a cloud that gives credentials to every process of a machine.
+        Metadata => "metadata service",
+    }
 }
 
 impl AddressKind {
@@ -27,22 +29,6 @@ impl AddressKind {
             IpAddr::V4(address) => of_v4(address),
             IpAddr::V6(address) => of_v6(address),
         }
-    }
-}
-
-/// The words in a message.
-impl fmt::Display for AddressKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            AddressKind::Public => "public",
-            AddressKind::Loopback => "loopback",
-            AddressKind::LinkLocal => "link-local",
-            AddressKind::Private => "private",
-            AddressKind::Carrier => "carrier-grade NAT",
-            AddressKind::Multicast => "multicast",
-            AddressKind::Reserved => "reserved",
-            AddressKind::Metadata => "metadata service",
-        })
     }
 }
 
@@ -104,12 +90,8 @@ const fn v6(first: u16, second: u16, last: u16) -> Ipv6Addr {
 }
 
 fn of_v4(address: Ipv4Addr) -> AddressKind {
-    let mut ranges = RANGES_V4.iter();
-    let range = ranges.find(|(first, bits, _)| {
-        let differing = first.to_bits() ^ address.to_bits();
-        differing.leading_zeros() >= *bits
-    });
-    range.map_or(AddressKind::Public, |(_, _, kind)| *kind)
+    let same_bits = |first: &Ipv4Addr| (first.to_bits() ^ address.to_bits()).leading_zeros();
+    kind_in(&RANGES_V4, same_bits).unwrap_or(AddressKind::Public)
 }
 
 fn of_v6(address: Ipv6Addr) -> AddressKind {
@@ -130,12 +112,20 @@ fn of_v6(address: Ipv6Addr) -> AddressKind {
         }
         _ => {}
     }
-    let mut ranges = RANGES_V6.iter();
-    let range = ranges.find(|(first, bits, _)| {
-        let differing = first.to_bits() ^ address.to_bits();
-        differing.leading_zeros() >= *bits
-    });
-    range.map_or(AddressKind::Reserved, |(_, _, kind)| *kind)
+    let same_bits = |first: &Ipv6Addr| (first.to_bits() ^ address.to_bits()).leading_zeros();
+    kind_in(&RANGES_V6, same_bits).unwrap_or(AddressKind::Reserved)
+}
+
+/// Return the kind of the first of `ranges` that has an address, of whose bits the first `same_bits` are those of a
+/// range's first address.
+fn kind_in<A>(
+    ranges: &[(A, u32, AddressKind)],
+    same_bits: impl Fn(&A) -> u32,
+) -> Option<AddressKind> {
+    let range = ranges
+        .iter()
+        .find(|(first, bits, _)| same_bits(first) >= *bits);
+    range.map(|(_, _, kind)| *kind)
 }
 
 #[cfg(test)]

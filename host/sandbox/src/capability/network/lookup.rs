@@ -22,71 +22,53 @@ const LOOKUP_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Asks the resolver, which blocks until it has an answer or gives up.
 type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
-/// The lookups of all calls.
-struct Lookups {
+/// Asks a resolver for the calls that share it.
+pub(crate) struct Lookups {
     permits: Arc<FairPermits>,
     wait_max: Duration,
     resolve: Arc<Resolve>,
 }
 
-static LOOKUPS: LazyLock<Lookups> = LazyLock::new(|| Lookups {
+/// The lookups of all calls, by the machine's resolver.
+pub(crate) static LOOKUPS: LazyLock<Lookups> = LazyLock::new(|| Lookups {
     permits: FairPermits::new(LOOKUPS_MAX),
     wait_max: LOOKUP_WAIT_MAX,
     resolve: Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect())),
 });
 
-/// Ask the machine's resolver for a call of `package`, whose `permits` are those of the call.
-///
-/// # Errors
-///
-/// What the resolver says, or [`io::ErrorKind::TimedOut`].
-pub(crate) async fn look_up(
-    package: &str,
-    host: String,
-    port: u16,
-    permits: &Arc<Semaphore>,
-) -> io::Result<Vec<SocketAddr>> {
-    LOOKUPS.look_up(package, host, port, permits).await
-}
-
 impl Lookups {
-    async fn look_up(
+    /// Ask the resolver for a call of `package`, whose `permits` are those of the call.
+    ///
+    /// # Errors
+    ///
+    /// What the resolver says, or [`io::ErrorKind::TimedOut`].
+    pub(crate) async fn look_up(
         &self,
         package: &str,
-        host: String,
+        host: &str,
         port: u16,
         permits: &Arc<Semaphore>,
     ) -> io::Result<Vec<SocketAddr>> {
-        let name = host.clone();
-        let found = self.resolve_in_turn(package, host, port, permits);
-        let found = tokio::time::timeout(self.wait_max, found).await;
-        found.unwrap_or_else(|_| {
+        let found = tokio::time::timeout(self.wait_max, async {
+            let permit_of_call = Arc::clone(permits).acquire_owned().await;
+            let permit_of_call = permit_of_call.map_err(io::Error::other)?;
+            let permit = self.permits.acquire(package).await;
+            let permit = permit.ok_or_else(|| io::Error::other("the host is shutting down"))?;
+            let (answer, answered) = oneshot::channel();
+            let (resolve, host) = (Arc::clone(&self.resolve), host.to_owned());
+            thread::Builder::new()
+                .name("campanile-names".to_owned())
+                .spawn(move || {
+                    let _ = answer.send(resolve(&host, port));
+                    drop((permit, permit_of_call));
+                })?;
+            answered.await.map_err(io::Error::other)?
+        });
+        found.await.unwrap_or_else(|_| {
             let wait = duration_text(self.wait_max);
-            let what = format!("the lookup of {name} did not end within {wait}");
+            let what = format!("the lookup of {host} did not end within {wait}");
             Err(io::Error::new(io::ErrorKind::TimedOut, what))
         })
-    }
-
-    async fn resolve_in_turn(
-        &self,
-        package: &str,
-        host: String,
-        port: u16,
-        permits: &Arc<Semaphore>,
-    ) -> io::Result<Vec<SocketAddr>> {
-        let permit_of_call = Arc::clone(permits).acquire_owned().await;
-        let permit_of_call = permit_of_call.map_err(io::Error::other)?;
-        let permit = self.permits.acquire(package).await;
-        let permit = permit.ok_or_else(|| io::Error::other("the host is shutting down"))?;
-        let (answer, answered) = oneshot::channel();
-        let resolve = Arc::clone(&self.resolve);
-        thread::Builder::new()
-            .name("campanile-names".to_owned())
-            .spawn(move || {
-                let _ = answer.send(resolve(&host, port));
-                drop((permit, permit_of_call));
-            })?;
-        answered.await.map_err(io::Error::other)?
     }
 }
 
@@ -109,7 +91,7 @@ mod tests {
             let (release, released) = mpsc::channel::<()>();
             let blocked = tokio::task::spawn_blocking(move || released.recv());
             let permits = Arc::new(Semaphore::new(1));
-            let looked_up = look_up("package", "localhost".to_owned(), 80, &permits);
+            let looked_up = LOOKUPS.look_up("package", "localhost", 80, &permits);
             let found = tokio::time::timeout(Duration::from_secs(10), looked_up).await;
             drop(release);
             assert!(blocked.await.unwrap().is_err());
@@ -144,7 +126,7 @@ mod tests {
         let lookups = Arc::clone(lookups);
         tokio::spawn(async move {
             let permits = Arc::new(Semaphore::new(4));
-            lookups.look_up(package, host.to_owned(), 1, &permits).await
+            lookups.look_up(package, host, 1, &permits).await
         })
     }
 
