@@ -32,6 +32,7 @@ mod serving;
 mod shares;
 mod sidecars;
 mod sim;
+mod statement_counts;
 mod statements;
 mod version_checks;
 mod versions;

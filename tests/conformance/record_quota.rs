@@ -33,7 +33,7 @@ fn with_quota(bytes: u64) -> Settings {
 }
 
 /// Insert a schedule that is due each minute from 23:51 on, and whose task gives `bytes` bytes.
-async fn insert_schedule(test: &TestDb, id: u128, origin: Origin, bytes: u64) {
+async fn add_schedule(test: &TestDb, id: u128, origin: Origin, bytes: u64) {
     let definition = Revision {
         schedule_id: schedule_id(id),
         revision: 1,
@@ -57,8 +57,8 @@ async fn insert_schedule(test: &TestDb, id: u128, origin: Origin, bytes: u64) {
 async fn proposed_schedules_pause_when_their_launches_use_up_the_quota(test: TestDb) {
     let clock = Clock::simulated(clock_time("23:50:00"));
     let (engine, _lock) = serving::start(&test, &clock, with_quota(3 << 10), GUESTS).await;
-    insert_schedule(&test, 1, Origin::Package, 10).await;
-    insert_schedule(&test, 2, Origin::Operator, 10).await;
+    add_schedule(&test, 1, Origin::Package, 10).await;
+    add_schedule(&test, 2, Origin::Operator, 10).await;
     let state = async || {
         let mut tx = test.read().await;
         let found = schedules::state(&mut tx, schedule_id(1)).await.unwrap();
@@ -92,7 +92,7 @@ async fn proposed_schedules_pause_when_their_launches_use_up_the_quota(test: Tes
 async fn a_package_that_prints_too_much_fails_until_midnight(test: TestDb) {
     let clock = Clock::simulated(clock_time("23:50:00"));
     let (engine, _lock) = serving::start(&test, &clock, with_quota(QUOTA), GUESTS).await;
-    insert_schedule(&test, 1, Origin::Operator, 40_000).await;
+    add_schedule(&test, 1, Origin::Operator, 40_000).await;
 
     let mut now = clock_time("23:51:00");
     let mut minute = async || {
