@@ -470,7 +470,9 @@ fn a_guest_path_is_granted_only_once() {
 
 #[test]
 fn the_reference_has_the_keys_that_are_read() {
-    let help = grants::KINDS.into_iter().flat_map(GrantKind::reference);
+    let help = crate::grants::KINDS
+        .into_iter()
+        .flat_map(GrantKind::reference);
     let keys: Vec<String> = help.map(|help| help.key).collect();
     for (table, required) in [
         (
