@@ -45,12 +45,14 @@ struct Kind<T> {
     /// The least and the greatest value.
     bounds: Option<String>,
     read: Read<T>,
-    /// Returns `None` for a value that is not set.
-    toml: Box<dyn Fn(&T) -> Option<toml::Value>>,
+    toml: Write<T>,
 }
 
 /// Reads a key, or returns `None` when the file does not set it. A relative path starts at the given folder.
 type Read<T> = Box<dyn Fn(&mut Section<'_>, &'static str, &Path) -> Result<Option<T>, Error>>;
+
+/// Writes a value, or returns `None` for one that is not set.
+type Write<T> = Box<dyn Fn(&T) -> Option<toml::Value>>;
 
 /// One key with its value.
 pub(super) struct Entry {
