@@ -31,7 +31,9 @@ fn unescaped(text: &str) -> Option<(char, usize)> {
             let units = [text.get(2..6), text.get(8..12)];
             let has_two = text.get(6..8) == Some("\\u");
             let unit = |digits: Option<&str>| hexadecimal(digits?);
-            let units = unit(units[0])
+            // The second escape counts only behind a whole first one.
+            let first = unit(units[0])?;
+            let units = [first]
                 .into_iter()
                 .chain(unit(units[1]).filter(|_| has_two));
             let letter = char::decode_utf16(units).next()?.ok()?;

@@ -79,6 +79,20 @@ fn a_value_is_found_when_its_first_letter_is_escaped() {
 }
 
 #[test]
+fn an_escape_that_is_broken_is_not_read_as_the_next_one() {
+    let read = |text| readings(text).collect::<Vec<_>>();
+    assert_eq!(read(r"\u%0AB\u0075"), [('\\', 1)]);
+    assert_eq!(read(r"\u0041\u0075"), [('\\', 1), ('a', 6)]);
+    let redaction = redaction(&[("db", r"1234\u"), ("other", "%0AB-other")]);
+    let mut text = r"1234\\u%0AB-other".to_owned();
+    redaction.text(&mut text);
+    assert_eq!(text, "[secret db][secret other]");
+    let mut text = r"1234\\u%0AB\u0075".to_owned();
+    redaction.text(&mut text);
+    assert_eq!(text, r"[secret db]%0AB\u0075");
+}
+
+#[test]
 fn keys_that_become_one_keep_their_values() {
     let redaction = redaction(&[("db", "hunter2")]);
     let mut value = json!({"hunter2": 1, "Hunter2": 2, "HUNTER2": 3});
