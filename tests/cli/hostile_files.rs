@@ -144,5 +144,8 @@ fn the_process_that_loads_a_file_is_confined_before_it_reads_it() {
     drop(loading.stdin.take());
     let found = loading.wait_with_output().unwrap();
     let found = String::from_utf8(found.stdout).unwrap();
-    assert!(found.contains("refused"), "{found}");
+    assert!(
+        found.starts_with(r#"{"Err":"#),
+        "the verdict refuses the file: {found}"
+    );
 }
