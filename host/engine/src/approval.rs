@@ -29,7 +29,7 @@ use campanile_store::{DbError, Tx, changes};
 pub enum VersionAdmission {
     /// It is active, or becomes active now.
     Active,
-    /// It waits for a person: it makes these requests, and neither are they granted, nor has the active version made them.
+    /// It waits for a person: it makes these requests, which are not granted and which the active version does not make.
     PendingRequests(Vec<Request>),
     /// It waits for a person: the host's policy lets every version wait.
     PendingPolicy,
