@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, Once};
+use std::time::Duration;
 
 use campanile_engine::buckets::{BucketPermits, RunBuckets};
 use campanile_engine::{Engine, Work};
@@ -34,6 +35,8 @@ on_both!(
 /// The schedules of the larger measurement.
 const MANY: usize = 40;
 const COUNTED: &str = "counted";
+/// The connections of SQLite that read.
+const SQLITE_READERS: usize = 4;
 
 /// The number of statements in each span called [`COUNTED`], by the id of the span.
 static STATEMENTS: LazyLock<Mutex<HashMap<u64, usize>>> = LazyLock::new(Mutex::default);
@@ -52,7 +55,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Counter {
 }
 
 /// Return the result of `step`, and how many statements it sent.
-async fn counted<T>(step: impl Future<Output = T>) -> (T, usize) {
+async fn counted<T>(test: &TestDb, step: impl Future<Output = T>) -> (T, usize) {
     static SUBSCRIBER: Once = Once::new();
     SUBSCRIBER.call_once(|| {
         let targets = Targets::new()
@@ -64,6 +67,12 @@ async fn counted<T>(step: impl Future<Output = T>) -> (T, usize) {
     let span = tracing::info_span!("counted");
     let id = span.id().expect("the span is enabled").into_u64();
     let done = step.instrument(span.clone()).await;
+    // A thread of SQLite logs a statement after its answer. When it begins another transaction, it has logged all before.
+    let mut transactions = vec![test.write().await];
+    for _ in 0..SQLITE_READERS {
+        transactions.push(test.read().await);
+    }
+    drop(transactions);
     let count = STATEMENTS.lock().unwrap().remove(&id);
     (done, count.unwrap_or_default())
 }
@@ -101,6 +110,8 @@ async fn add(
                 anchor: Some(at(0)),
                 ..RuleText::new(RuleKind::Every, "10s", "UTC")
             },
+            // No slot is missed before the first one.
+            since: first.minus(Duration::from_secs(5)),
             ..revision(number as u128)
         };
         insert_schedule(&mut tx, &definition, Origin::Operator, Some(first))
@@ -130,13 +141,13 @@ fn failures(work: &[Work], now: Timestamp) -> Vec<Finish> {
 
 async fn a_tick_sends_as_many_for_forty_launches_as_for_one(test: TestDb) {
     let (engine, clock) = start(&test, Overlap::Skip).await;
-    let (tick, for_one) = counted(engine.tick(at(10))).await;
+    let (tick, for_one) = counted(&test, engine.tick(at(10))).await;
     assert_eq!(tick.unwrap().finished, 1);
     assert!(for_one > 10, "{for_one} statements were seen");
 
     add_others(&test, Overlap::Skip, at(20)).await;
     clock.advance_to(at(20));
-    let (tick, for_many) = counted(engine.tick(at(20))).await;
+    let (tick, for_many) = counted(&test, engine.tick(at(20))).await;
     assert_eq!(tick.unwrap().finished, MANY);
     assert_eq!(for_many, for_one);
 }
@@ -149,13 +160,13 @@ async fn so_do_the_steps_of_launches_that_wait_on_the_record(test: TestDb) {
             add_others(&test, Overlap::Skip, now).await;
         }
         clock.advance_to(now);
-        let (decided, deciding) = counted(engine.decide(now)).await;
+        let (decided, deciding) = counted(&test, engine.decide(now)).await;
         assert_eq!(decided.unwrap().decisions, launches);
-        let (work, claiming) = counted(engine.claim(now)).await;
+        let (work, claiming) = counted(&test, engine.claim(now)).await;
         let work = work.unwrap();
         assert_eq!(work.len(), launches);
         let ends = failures(&work, now);
-        let (finished, finishing) = counted(engine.finish(&ends)).await;
+        let (finished, finishing) = counted(&test, engine.finish(&ends)).await;
         assert_eq!(finished.unwrap(), launches);
         counts.push((deciding, claiming, finishing));
     }
@@ -177,7 +188,7 @@ async fn so_does_the_release_of_queued_launches(test: TestDb) {
         assert_eq!(queued.decisions, launches);
         let finished = engine.finish(&ends(&work, at(now + 10))).await.unwrap();
         assert_eq!(finished, launches);
-        let (released, releasing) = counted(engine.release(at(now + 10))).await;
+        let (released, releasing) = counted(&test, engine.release(at(now + 10))).await;
         assert_eq!(released.unwrap(), launches);
         let work = engine.claim(at(now + 10)).await.unwrap();
         engine.finish(&ends(&work, at(now + 10))).await.unwrap();
@@ -203,7 +214,7 @@ async fn so_do_renewal_and_recovery(test: TestDb) {
         for work in &work {
             engine.track(work);
         }
-        let (renewed, renewing) = counted(engine.renew(at(now))).await;
+        let (renewed, renewing) = counted(&test, engine.renew(at(now))).await;
         renewed.unwrap();
         for work in &work {
             engine.untrack(work.run_id(), work.fence());
@@ -212,7 +223,7 @@ async fn so_do_renewal_and_recovery(test: TestDb) {
         let later = at(now + 60);
         clock.advance_to(later);
         engine.renew(later).await.unwrap();
-        let (recovered, recovering) = counted(engine.recover(later)).await;
+        let (recovered, recovering) = counted(&test, engine.recover(later)).await;
         assert_eq!(recovered.unwrap().reopened, launches);
         let work = engine.claim(later).await.unwrap();
         assert_eq!(work.len(), launches);
@@ -241,12 +252,12 @@ async fn so_do_the_changes_of_a_bucket(test: TestDb) {
             .iter()
             .map(|key| (key.clone(), Some(b"value".to_vec())));
         let changes: Vec<_> = changes.collect();
-        let (written, writing) = counted(buckets.write("p/b", &changes, 1 << 20)).await;
+        let (written, writing) = counted(&test, buckets.write("p/b", &changes, 1 << 20)).await;
         written.unwrap();
-        let (read, reading) = counted(buckets.get("p/b", &keys)).await;
+        let (read, reading) = counted(&test, buckets.get("p/b", &keys)).await;
         assert_eq!(read.unwrap().into_iter().flatten().count(), keys.len());
         let deletions: Vec<_> = keys.iter().map(|key| (key.clone(), None)).collect();
-        let (deleted, deleting) = counted(buckets.write("p/b", &deletions, 1 << 20)).await;
+        let (deleted, deleting) = counted(&test, buckets.write("p/b", &deletions, 1 << 20)).await;
         deleted.unwrap();
         counts.push((writing, reading, deleting));
     }
