@@ -47,7 +47,7 @@ pub(crate) fn refusal(
             format!("no operator has approved it, and `policy.approval` is \"always\"; {approve}")
         }
         None | Some(VersionDecision::Approved) => {
-            policy.check_pin(name, &package.sidecar, digest).err()?
+            package.sidecar.check_pin(name, policy, digest).err()?
         }
     };
     Some(not_run(digest, &why))

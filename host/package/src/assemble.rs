@@ -64,7 +64,7 @@ pub async fn open<L: Loader>(
         digest_read = Some(digest.clone());
         let sidecar = usable(sidecar.as_ref())?;
         let name = name_of(path);
-        rules.policy.check_pin(&name, &sidecar, &digest)?;
+        sidecar.check_pin(&name, &rules.policy, &digest)?;
         // A person who asks for one file wants another attempt.
         let loaded = load(loader, &name, bytes, Attempt::Again).await?;
         sidecar.check_version(&loaded.1)?;

@@ -1,9 +1,7 @@
 //! `[policy]` of the configuration: which versions of packages a host runs.
 
-use campanile_model::ids::ArtifactDigest;
 use campanile_model::words;
 
-use crate::sidecar::Sidecar;
 use crate::signature::{self, PublicKey};
 
 words! {
@@ -31,27 +29,6 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Refuse a digest that is not the one that the sidecar of `name` pins, if it pins one or must pin one.
-    ///
-    /// # Errors
-    /// A sentence that says what to do.
-    pub fn check_pin(
-        &self,
-        name: &str,
-        sidecar: &Sidecar,
-        digest: &ArtifactDigest,
-    ) -> Result<(), String> {
-        match &sidecar.pin {
-            Some(pin) if pin != digest.as_str() => Err(format!(
-                "its SHA-256 is {digest}, and {name}.toml pins {pin}: put the pinned file back, or change `sha256`"
-            )),
-            None if self.approval == Approval::Pinned => Err(format!(
-                "no sidecar pins it, and `policy.approval` is \"pinned\": add `sha256 = \"{digest}\"` to {name}.toml"
-            )),
-            _ => Ok(()),
-        }
-    }
-
     /// Return the signature of `bytes` if a trusted key made it; `None` when none is needed.
     ///
     /// A signature that does not count is a warning, unless one is required.

@@ -15,7 +15,9 @@ use super::manifest::Manifest;
 use super::quota::QuotaChanges;
 use super::schedule_reader::{self, read_context};
 use super::spec::ScheduleDefinition;
+use crate::policy::{Approval, Policy};
 use crate::toml_reader::{Document, Error, Section};
+use campanile_model::ids::ArtifactDigest;
 use campanile_sandbox::Grants;
 
 /// The largest sidecar that is read.
@@ -76,6 +78,27 @@ impl Sidecar {
         };
         top.finish()?;
         Ok(sidecar)
+    }
+
+    /// Refuse a digest that is not the one that this sidecar of `name` pins, if it pins one or `policy` wants a pin.
+    ///
+    /// # Errors
+    /// A sentence that says what to do.
+    pub fn check_pin(
+        &self,
+        name: &str,
+        policy: &Policy,
+        digest: &ArtifactDigest,
+    ) -> Result<(), String> {
+        match &self.pin {
+            Some(pin) if pin != digest.as_str() => Err(format!(
+                "its SHA-256 is {digest}, and {name}.toml pins {pin}: put the pinned file back, or change `sha256`"
+            )),
+            None if policy.approval == Approval::Pinned => Err(format!(
+                "no sidecar pins it, and `policy.approval` is \"pinned\": add `sha256 = \"{digest}\"` to {name}.toml"
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Refuse a package whose manifest has a lower version than the sidecar's least one, or none.

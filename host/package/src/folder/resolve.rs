@@ -100,7 +100,7 @@ impl<L: Loader> PluginsFolder<L> {
             return Ok(None);
         }
         let sidecar = usable(known.sidecar.as_ref())?;
-        self.rules.policy.check_pin(name, &sidecar, &digest)?;
+        sidecar.check_pin(name, &self.rules.policy, &digest)?;
 
         let loaded = match (active, &known.loaded) {
             (Some(active), _) if active.digest == digest => active.compiled(),
@@ -145,7 +145,7 @@ impl<L: Loader> PluginsFolder<L> {
             return None;
         }
         let mut restricted_hash = None;
-        let pin = (self.rules.policy).check_pin(&active.name, &sidecar, &active.digest);
+        let pin = sidecar.check_pin(&active.name, &self.rules.policy, &active.digest);
         let accepts = pin.and_then(|()| sidecar.check_version(&active.manifest));
         if accepts.is_err() {
             // The sidecar is for other bytes: the active version gets no new grant, loses what it does not grant, and
@@ -185,7 +185,7 @@ impl<L: Loader> PluginsFolder<L> {
         let known = self.files.get(name);
         let sidecar = usable(known.and_then(|known| known.sidecar.as_ref()));
         let policy = &self.rules.policy;
-        sidecar.is_ok_and(|sidecar| policy.check_pin(name, &sidecar, digest).is_err())
+        sidecar.is_ok_and(|sidecar| sidecar.check_pin(name, policy, digest).is_err())
     }
 
     /// Return the package `name` from `bytes` of the database, with the sidecar of the last scan, or with the recorded
@@ -208,7 +208,7 @@ impl<L: Loader> PluginsFolder<L> {
         let digest = ArtifactDigest::of(bytes);
         if let Ok(sidecar) = &present {
             // A pin of other bytes is the operator's decision, not an error to fall back from.
-            self.rules.policy.check_pin(name, sidecar, &digest)?;
+            sidecar.check_pin(name, &self.rules.policy, &digest)?;
         }
         let loaded = load(&*self.loader, name, bytes.to_vec(), Attempt::First).await?;
         if let Ok(sidecar) = &present {
@@ -228,7 +228,7 @@ impl<L: Loader> PluginsFolder<L> {
                 let sidecar = sidecar.map_err(|why| {
                     format!("the sidecar recorded before it cannot be used: {why}")
                 })?;
-                self.rules.policy.check_pin(name, &sidecar, &digest)?;
+                sidecar.check_pin(name, &self.rules.policy, &digest)?;
                 sidecar.check_version(&loaded.1)?;
                 made(sidecar)
             }

@@ -2,6 +2,8 @@ use serde_json::json;
 
 use super::*;
 use crate::manifest::Manifest;
+use crate::sidecar::Sidecar;
+use campanile_model::ids::ArtifactDigest;
 
 fn manifest(version: Option<&str>) -> Manifest {
     let description = version.map_or(json!({}), |version| json!({ "version": version }));
@@ -49,10 +51,10 @@ fn a_pin_is_needed_only_when_the_policy_says_so() {
             approval: *approval,
             ..Policy::default()
         };
-        assert_eq!(policy.check_pin("a", &pinning, &digest), Ok(()));
-        let why = policy.check_pin("a", &pinning, &other).unwrap_err();
+        assert_eq!(pinning.check_pin("a", &policy, &digest), Ok(()));
+        let why = pinning.check_pin("a", &policy, &other).unwrap_err();
         assert!(why.contains("a.toml pins"), "{why}");
-        let without = policy.check_pin("a", &Sidecar::default(), &digest);
+        let without = Sidecar::default().check_pin("a", &policy, &digest);
         assert_eq!(without.is_ok(), *approval != Approval::Pinned);
     }
 }
