@@ -64,17 +64,23 @@ async fn counted<T>(test: &TestDb, step: impl Future<Output = T>) -> (T, usize) 
         let subscriber = tracing_subscriber::registry().with(Counter.with_filter(targets));
         tracing::subscriber::set_global_default(subscriber).unwrap();
     });
+    // The connections are opened before, because opening one sends statements too.
+    use_all_connections(test).await;
     let span = tracing::info_span!("counted");
     let id = span.id().expect("the span is enabled").into_u64();
     let done = step.instrument(span.clone()).await;
     // A thread of SQLite logs a statement after its answer. When it begins another transaction, it has logged all before.
+    use_all_connections(test).await;
+    let count = STATEMENTS.lock().unwrap().remove(&id);
+    (done, count.unwrap_or_default())
+}
+
+/// Begin a transaction on each connection of SQLite.
+async fn use_all_connections(test: &TestDb) {
     let mut transactions = vec![test.write().await];
     for _ in 0..SQLITE_READERS {
         transactions.push(test.read().await);
     }
-    drop(transactions);
-    let count = STATEMENTS.lock().unwrap().remove(&id);
-    (done, count.unwrap_or_default())
 }
 
 /// A host with capacity for all launches, and one schedule that is due at `at(10)` and every ten seconds after it.
