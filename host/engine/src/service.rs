@@ -126,7 +126,7 @@ where
     }
 }
 
-/// Record one event in a transaction of its own.
+/// Begin a write transaction, record an event about `subject` in it, and commit it.
 pub(crate) async fn record_event(
     ctx: &Ctx,
     now: Timestamp,

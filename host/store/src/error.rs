@@ -77,7 +77,7 @@ impl DbError {
     }
 }
 
-/// Refuse a request: `why` says what is wrong, and what to do.
+/// Return the error [`DbError::Refused`]. The sentence `why` says what is wrong with the request, and what the operator can do.
 pub(super) fn refused<T>(why: impl Into<String>) -> Result<T> {
     Err(DbError::Refused(why.into()))
 }

@@ -149,7 +149,7 @@ impl FieldSpec {
         self.refusal(part, &range, hint)
     }
 
-    /// Refuse `part`: say the field, the position and what is wrong, and what to write instead.
+    /// Return the error about `part`. Its message has the field, the position and `wrong`; its hint says what to write instead.
     pub(super) fn refusal(
         &self,
         part: Part<'_>,
