@@ -9,6 +9,7 @@ on_both_empty!(
     bench_launches_reports_rates_and_ratios,
     bench_burst_reports_every_slot_as_succeeded,
     bench_load_reports_start_drop_and_lag_times,
+    bench_outage_catches_up_every_missed_slot,
 );
 
 async fn bench_launches_reports_rates_and_ratios(place: Place) {
@@ -69,6 +70,18 @@ async fn bench_load_reports_start_drop_and_lag_times(place: Place) {
     for key in ["drop_ms", "lag_alone_ms", "lag_compiling_ms"] {
         assert_percentiles(&report, key);
     }
+    assert_no_files_left(&site);
+}
+
+async fn bench_outage_catches_up_every_missed_slot(place: Place) {
+    let site = Site::new(place);
+    let report = site.json(["bench", "outage", "--schedules", "300"]);
+    assert_eq!(report["schedules"], 300);
+    for key in ["seconds", "launches_per_s"] {
+        let figure = report[key].as_f64().unwrap_or_default();
+        assert!(figure > 0.0, "{key}: {report:#}");
+    }
+    assert_percentiles(&report, "write_wait_ms");
     assert_no_files_left(&site);
 }
 

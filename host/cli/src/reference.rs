@@ -130,6 +130,7 @@ fn every_field_of_a_record_is_in_its_json() {
     check::<bench::BurstReport>();
     check::<bench::load::LoadReport>();
     check::<bench::growth::GrowthReport>();
+    check::<bench::outage::OutageReport>();
 }
 
 /// Collect the keys of an object, those of flattened objects included.

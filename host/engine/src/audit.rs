@@ -65,11 +65,14 @@ pub struct Lag {
 impl Lag {
     /// Return the lag of launches, each with its fire time and its start.
     pub fn of(launches: impl IntoIterator<Item = (Timestamp, Timestamp)>) -> Lag {
-        let lags = launches.into_iter().map(|(fire_time, started_at)| {
-            let lag = started_at.since(fire_time);
-            lag.as_micros() as f64 / 1e3
-        });
-        let mut lags: Vec<f64> = lags.collect();
+        let lags = launches.into_iter();
+        Lag::of_times(lags.map(|(fire_time, started_at)| started_at.since(fire_time)))
+    }
+
+    /// Return the percentiles of waiting times.
+    pub fn of_times(times: impl IntoIterator<Item = Duration>) -> Lag {
+        let lags = times.into_iter();
+        let mut lags: Vec<f64> = lags.map(|lag| lag.as_micros() as f64 / 1e3).collect();
         lags.sort_by(f64::total_cmp);
         let at = |share: f64| -> f64 {
             let place = (lags.len() as f64 * share).ceil() as usize;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
 
+use crate::batch_size::BatchSizes;
 use crate::capacity::Capacity;
 use crate::heartbeat::HeartbeatHistory;
 use crate::lease_table::LeaseTable;
@@ -31,6 +32,7 @@ pub struct Ctx {
     pub(crate) packages: Packages,
     pub(crate) specs: Specs,
     pub(crate) capacity: Capacity,
+    pub(crate) batch_sizes: BatchSizes,
     pub(crate) leases: LeaseTable,
     pub(crate) record_use: RecordUse,
     pub(crate) heartbeats: HeartbeatHistory,
@@ -65,6 +67,7 @@ impl Ctx {
         Ctx {
             host: HostId::new(now),
             capacity: Capacity::new(settings.runs_max, now),
+            batch_sizes: BatchSizes::new(&db),
             db,
             clock,
             name,

@@ -29,8 +29,6 @@ use campanile_store::schedules::{self, CursorMove, DueSchedule};
 
 /// Schedules decided in one transaction at most.
 const DUE_BATCH_MAX: i64 = 512;
-/// The rows of one transaction: when there are as many, no other schedule is decided in it. One schedule may have more.
-const ROWS_MAX: usize = 1_024;
 /// When planning has taken so long, no other schedule is decided in the transaction: others wait for it.
 const PLAN_TIME_MAX: Duration = Duration::from_millis(20);
 /// The fewest launches for which a transaction is worth its cost.
@@ -158,12 +156,13 @@ async fn decide_batch(
     claiming: Option<Claiming>,
 ) -> Result<(Decisions, Vec<Work>)> {
     let mut tx = ctx.db.write().await?;
+    let begun = Instant::now();
+    let size = &ctx.batch_sizes.decisions;
     // While the transaction waited for its turn, more permits may have become free.
     let rows_max = match &claiming {
-        Some(_) => rows_max(ctx.capacity.free_for_one()),
-        None => ROWS_MAX,
+        Some(_) => rows_max(ctx.capacity.free_for_one(), size.rows()),
+        None => size.rows(),
     };
-    let begun = Instant::now();
     let resumed = schedule_admin::end_pauses(&mut tx, now).await?;
     let due_max = (rows_max as i64).min(DUE_BATCH_MAX);
     let due = schedules::due(&mut tx, now, due_max).await?;
@@ -233,6 +232,7 @@ async fn decide_batch(
     };
     let displaced = |plan: Plan| (plan.advance.id, plan.displacements, plan.cancel_grace);
     displace(ctx, &mut tx, plans.into_iter().map(displaced), now).await?;
+    size.adapt(decisions.len(), begun.elapsed());
     crash::point("before_decide_commit");
     tx.commit().await?;
     crash::point("after_decide_commit");
@@ -246,10 +246,14 @@ async fn decide_batch(
     Ok((decided, work))
 }
 
-/// Pure: how many rows to decide while `free` launches can start at once. When that is too few, the launches wait on the
-/// record, in transactions as large as they may be.
-fn rows_max(free: usize) -> usize {
-    if free < STARTS_MIN { ROWS_MAX } else { free }
+/// Pure: how many rows to decide, at most `size`, while `free` launches can start at once. When these are too few, the
+/// launches wait on the record, in transactions as large as they may be.
+fn rows_max(free: usize, size: usize) -> usize {
+    if free < STARTS_MIN {
+        size
+    } else {
+        free.min(size)
+    }
 }
 
 /// Read the unfinished launches of the due schedules that limit how many run at once.

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use tokio::sync::mpsc;
 
@@ -19,18 +20,16 @@ use campanile_model::ids::RunId;
 use campanile_store::Tx;
 use campanile_store::runs::{self, Finish, RunEnd};
 
-/// The most runs that one commit records.
-const FINISH_BATCH_MAX: usize = 256;
-
 /// Record how runs ended, all that ended since the last commit in one commit.
 ///
 /// The loop ends when the dispatcher and all its runs have dropped their senders, after the host has drained.
 pub(crate) async fn record_ends(ctx: SharedCtx, mut ends: mpsc::UnboundedReceiver<Ended>) {
     let mut batch: Vec<Ended> = Vec::new();
-    while ends.recv_many(&mut batch, FINISH_BATCH_MAX).await > 0 {
+    let size = &ctx.batch_sizes.ends;
+    while ends.recv_many(&mut batch, size.rows()).await > 0 {
         let tx = ctx.db.write().await.map_err(EngineError::from);
         // While the transaction waited for its turn, more runs have ended.
-        while batch.len() < FINISH_BATCH_MAX
+        while batch.len() < size.rows()
             && let Ok(ended) = ends.try_recv()
         {
             batch.push(ended);
@@ -97,11 +96,13 @@ pub(crate) async fn finish(ctx: &Ctx, ends: &[Finish]) -> Result<usize> {
 
 /// Record ends in `tx`, and commit it.
 async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
+    let begun = Instant::now();
     let won = runs::finish(&mut tx, ends).await?;
     let ended = ends.iter().map(|end| end.schedule_id);
     let counting_from_end = ctx.specs.counting_from_ends(ended);
     // A rule that counts from ends gets its next slot when a run ends.
     set_next_slots(ctx, &mut tx, &counting_from_end, ctx.clock.now()).await?;
+    ctx.batch_sizes.ends.adapt(ends.len(), begun.elapsed());
     crash::point("before_finish_commit");
     tx.commit().await?;
     crash::point("after_finish_commit");

@@ -47,6 +47,7 @@ pub mod secrets;
 pub mod watch;
 pub mod why;
 
+mod batch_size;
 mod call;
 mod capacity;
 mod changes;

@@ -20,6 +20,7 @@ mod rest;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::batch_size::BatchSize;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::{EngineError, Result};
@@ -48,12 +49,11 @@ const LATE: Duration = Duration::from_secs(1);
 const ERROR_PAUSE: Duration = Duration::from_secs(60);
 
 /// The service that removes rows beyond their ages.
-#[derive(Default)]
 pub(crate) struct Retention {
     /// None between two passes.
     pass: Option<Pass>,
-    /// How often the launches of the next transaction are halved, from [`LAUNCHES_MAX`] on.
-    halvings: u32,
+    /// The launches of the next transaction.
+    batch_size: BatchSize,
     /// Whether the record was larger than it may be at the last pass, and whether the log says that nothing helps.
     was_over_size: bool,
     is_stuck: bool,
@@ -94,7 +94,7 @@ impl Service for Retention {
 
 /// Do a whole pass without pauses. Return the numbers of removed rows.
 pub(crate) async fn remove_old(ctx: &Ctx, now: Timestamp) -> Result<Removed> {
-    let mut service = Retention::default();
+    let mut service = Retention::new(ctx);
     let Some(mut pass) = service.begin_or_continue(ctx, now).await? else {
         return Ok(Removed::default());
     };
@@ -112,6 +112,15 @@ async fn is_late(ctx: &Ctx, now: Timestamp) -> Result<bool> {
 }
 
 impl Retention {
+    pub(crate) fn new(ctx: &Ctx) -> Retention {
+        Retention {
+            pass: None,
+            batch_size: BatchSize::new(LAUNCHES_MAX, TRANSACTION_MAX, &ctx.db),
+            was_over_size: false,
+            is_stuck: false,
+        }
+    }
+
     /// Return the pass to continue, or a new one; none when another live host is older.
     async fn begin_or_continue(&mut self, ctx: &Ctx, now: Timestamp) -> Result<Option<Pass>> {
         if let Some(pass) = self.pass.take() {
@@ -191,11 +200,11 @@ impl Retention {
         pass.is_behind = first_end.is_some_and(|at| at.plus(BEHIND) < before);
         let mut left = old.as_slice();
         while !left.is_empty() {
-            let (batch, more) = left.split_at(left.len().min(LAUNCHES_MAX >> self.halvings));
+            let (batch, more) = left.split_at(left.len().min(self.batch_size.rows()));
             let mut tx = ctx.db.write().await?;
             let begun = Instant::now();
             retention::remove_calls(&mut tx, batch).await?;
-            self.adapt_batch(begun.elapsed());
+            self.batch_size.adapt(batch.len(), begun.elapsed());
             tx.commit().await?;
             pass.worked += begun.elapsed();
             pass.removed.calls += batch.len();
@@ -318,7 +327,7 @@ impl Retention {
         let ids: Vec<LaunchId> = old.iter().map(|launch| launch.id).collect();
         let (mut left, mut removed) = (ids.as_slice(), 0);
         while !left.is_empty() {
-            let (batch, more) = left.split_at(left.len().min(LAUNCHES_MAX >> self.halvings));
+            let (batch, more) = left.split_at(left.len().min(self.batch_size.rows()));
             let mut tx = ctx.db.write().await?;
             let begun = Instant::now();
             // Another host has the lock for removal. This pass continues with its next page.
@@ -326,7 +335,7 @@ impl Retention {
                 break;
             }
             removed += retention::remove(&mut tx, batch, now).await?;
-            self.adapt_batch(begun.elapsed());
+            self.batch_size.adapt(batch.len(), begun.elapsed());
             crash::point("before_retention_commit");
             tx.commit().await?;
             crash::point("after_retention_commit");
@@ -335,14 +344,6 @@ impl Retention {
         }
         pass.removed.launches += removed;
         Ok(removed)
-    }
-
-    /// Remove fewer launches in the next transaction after one that was long, and more after one that was short.
-    fn adapt_batch(&mut self, took: Duration) {
-        self.halvings = match took > TRANSACTION_MAX {
-            true => (self.halvings + 1).min(LAUNCHES_MAX.ilog2()),
-            false => self.halvings.saturating_sub(1),
-        };
     }
 }
 

@@ -100,7 +100,7 @@ async fn run_services(
     spawn(&mut services, ctx, Recovery, stop);
     spawn(&mut services, ctx, Auditor::default(), stop);
     spawn(&mut services, ctx, NextSlots::default(), stop);
-    spawn(&mut services, ctx, Retention::default(), stop);
+    spawn(&mut services, ctx, Retention::new(ctx), stop);
     spawn(&mut services, ctx, ChangeWatcher::default(), stop);
     let folder = FolderSync {
         folder: followed.folder,

@@ -38,6 +38,7 @@ use campanile_workflow::context::{self, Facts};
 mod big;
 pub(crate) mod growth;
 pub(crate) mod load;
+pub(crate) mod outage;
 
 /// The launched task reads its context, logs a line and returns a small result.
 const NOOP: &[u8] = include_bytes!("../../assets/noop.wasm");
@@ -68,6 +69,8 @@ pub(crate) enum Bench {
     Load(load::Load),
     /// Fill a database with launches, and measure launches and questions on it; `--database` says which, and it stays
     Growth(growth::Growth),
+    /// Measure how a host catches up after an outage of an hour, and how long other writers wait meanwhile
+    Outage(outage::Outage),
 }
 
 #[derive(Args)]
@@ -143,6 +146,7 @@ impl Bench {
             }
             Bench::Load(load) => common.print(&load.measure(&config).await?),
             Bench::Growth(growth) => common.print(&growth.measure(&config).await?),
+            Bench::Outage(outage) => common.print(&outage.measure(&config).await?),
         }
     }
 }
@@ -188,7 +192,10 @@ impl Burst {
         let rule = RuleText::new(RuleKind::Every, self.every, "UTC");
         let host = BenchHost::start(config, scratch_db(config).await?, Mode::Off).await?;
         let schedules = self.schedules..self.schedules.saturating_add(self.idle);
-        add_idle_schedules(host.engine.db(), schedules, host.engine.clock()).await?;
+        let now = host.engine.clock().now();
+        // They are due in a year.
+        let idle = every("8760h", now);
+        add_many_schedules(host.engine.db(), schedules, &idle, now).await?;
         // All schedules must be added before the first slot.
         let from = host.engine.clock().now().plus(MARGIN);
         let until = from.plus(Duration::from_secs(self.seconds));
@@ -321,7 +328,11 @@ struct BenchHost {
 impl BenchHost {
     /// Serve `db`. Launches of earlier measurements stay in that database.
     async fn start(config: &Config, db: Db, mode: Mode) -> Result<BenchHost> {
-        let scratch = Scratch::new(config, db).await?;
+        BenchHost::serve(Scratch::new(config, db).await?, mode).await
+    }
+
+    /// Serve the database of `scratch`.
+    async fn serve(scratch: Scratch, mode: Mode) -> Result<BenchHost> {
         let followed = Followed {
             folder: scratch.plugins,
             watcher: Watch::start(scratch.dir.path(), mode, WAIT_MAX),
@@ -437,13 +448,17 @@ async fn add_backlog(db: &Db, n: u32, now: Timestamp) -> Result {
     add_schedules(db, one_more..schedules, &rule, since(each)).await
 }
 
-/// Add schedules that are due in a year.
-async fn add_idle_schedules(db: &Db, numbers: std::ops::Range<u32>, clock: &Clock) -> Result {
+/// Add schedules of the no-op package in many transactions, as if at `since`.
+async fn add_many_schedules(
+    db: &Db,
+    numbers: std::ops::Range<u32>,
+    rule: &RuleText,
+    since: Timestamp,
+) -> Result {
     const AT_ONCE: u32 = 1_000;
     for from in numbers.clone().step_by(AT_ONCE as usize) {
-        let now = clock.now();
         let until = numbers.end.min(from.saturating_add(AT_ONCE));
-        add_schedules(db, from..until, &every("8760h", now), now).await?;
+        add_schedules(db, from..until, rule, since).await?;
     }
     Ok(())
 }

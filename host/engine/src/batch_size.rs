@@ -1,0 +1,111 @@
+//! How many rows one transaction changes, so that it does not hold SQLite's writer for long.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use campanile_store::Db;
+
+/// A transaction of a launch whose statements take longer makes the next one of its kind smaller. Its commit comes on top,
+/// and a few of them may wait for the writer at the same time: a command waits for all that came before it.
+const TRANSACTION_MAX: Duration = Duration::from_millis(10);
+/// The fewest rows that a slow transaction leads to: commits cost time too.
+const ROWS_MIN: usize = 16;
+/// The rows of one transaction that decides. When there are as many, no other schedule is decided in it. One schedule may
+/// have more.
+const DECISIONS_MAX: usize = 1_024;
+/// The most runs that one transaction ends.
+const ENDS_MAX: usize = 256;
+
+/// The sizes of the transactions of a launch. That of a claim is bounded by the free permits.
+pub(crate) struct BatchSizes {
+    pub(crate) decisions: BatchSize,
+    pub(crate) ends: BatchSize,
+}
+
+impl BatchSizes {
+    pub(crate) fn new(db: &Db) -> BatchSizes {
+        let size = |rows_max| BatchSize::new(rows_max, TRANSACTION_MAX, db);
+        BatchSizes {
+            decisions: size(DECISIONS_MAX),
+            ends: size(ENDS_MAX),
+        }
+    }
+}
+
+/// The size of the next transaction of one kind.
+///
+/// On SQLite a transaction whose statements took longer than `time_max` makes the next one half as large. A shorter one that filled
+/// more than half of its size doubles it. Postgres has many writers, and there the time is mostly that of the network:
+/// the size stays at its maximum.
+pub(crate) struct BatchSize {
+    rows_max: usize,
+    /// None when the size stays.
+    time_max: Option<Duration>,
+    rows: AtomicUsize,
+}
+
+impl BatchSize {
+    /// A size that begins at a quarter of `rows_max` where it adapts.
+    pub(crate) fn new(rows_max: usize, time_max: Duration, db: &Db) -> BatchSize {
+        let time_max = (!db.url().is_shared()).then_some(time_max);
+        let first = if time_max.is_some() {
+            rows_max.div_ceil(4)
+        } else {
+            rows_max
+        };
+        BatchSize {
+            rows_max,
+            time_max,
+            rows: AtomicUsize::new(first),
+        }
+    }
+
+    /// Return the rows of the next transaction.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Adapt the size to a transaction whose statements changed `rows` and took so long. The wait for the writer and the
+    /// commit do not count: a slow disk does not become faster by smaller transactions.
+    pub(crate) fn adapt(&self, rows: usize, took: Duration) {
+        let Some(time_max) = self.time_max else {
+            return;
+        };
+        let size = self.rows();
+        let adapted = match took > time_max {
+            true => (size.min(rows) / 2).max(ROWS_MIN),
+            false if rows > size / 2 => (size * 2).min(self.rows_max),
+            false => size,
+        };
+        self.rows.store(adapted, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_transaction_halves_the_size_and_a_short_one_that_filled_it_doubles_it() {
+        let size = BatchSize {
+            rows_max: 256,
+            time_max: Some(Duration::from_millis(10)),
+            rows: AtomicUsize::new(64),
+        };
+        for (rows, took, expected) in [
+            (64, 10, 128),
+            (64, 10, 128),
+            (65, 10, 256),
+            (256, 10, 256),
+            (256, 11, 128),
+            // A small one that was long says more than a large size.
+            (80, 11, 40),
+            (40, 50, 20),
+            (6, 3, 20),
+            (20, 50, ROWS_MIN),
+        ] {
+            size.adapt(rows, Duration::from_millis(took));
+            assert_eq!(size.rows(), expected, "after {rows} rows in {took} ms");
+        }
+    }
+}
