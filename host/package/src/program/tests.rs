@@ -130,7 +130,7 @@ fn mistakes_are_named_with_line_and_hint() {
         ),
         (
             "env_from_context = { TOKEN = 'a' }",
-            "2:1: `program.env_from_context` sets TOKEN, which `grants` also sets",
+            "2:20: `program.env_from_context` sets TOKEN, which `grants` also sets",
         ),
         (
             "env_from_context = { CAMPANILE_URL = 'a' }",
