@@ -197,9 +197,8 @@ pub(super) fn assemble<L: Loader>(
     rules: &HostRules,
 ) -> Result<Package<L::Artifact>, String> {
     let name = name_of(&path);
-    if let Some(program) = &sidecar.program {
-        let checked = check_form(program, L::form(&artifact), &sidecar.grants);
-        checked.map_err(|why| format!("{name}.toml: {why}"))?;
+    if sidecar.program.is_some() {
+        check_form(L::form(&artifact)).map_err(|why| format!("{name}.toml: {why}"))?;
     }
     check_tasks(&name, &sidecar, &manifest)?;
     let schedules = sidecar.schedules.as_ref().unwrap_or(&manifest.schedules);

@@ -18,7 +18,7 @@ mod network;
 mod part;
 
 pub(super) use name::check_variable;
-pub(super) use part::{Part, check_guest_path};
+pub(super) use part::Part;
 
 /// Every kind of grant, in the order in which requests are listed. They are read in this order, because `secrets` are
 /// checked against `config`.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::grants::{check_guest_path, check_variable};
+use super::grants::check_variable;
 use super::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
 use campanile_sandbox::{
@@ -21,7 +21,7 @@ const KEYS: [&str; 8] = [
     "stdin.file | text | | at most 16 MiB | The content of this file in place of the context. The file is beside the sidecar, and no link. It is read for each call.",
     "env_from_context | table of texts | | | Variables with values of the context: the variable, and the key, such as `URL = \"url\"`.",
     "campanile_env | true or false | true | | Whether the program gets the variables that begin with `CAMPANILE_`.",
-    "cwd | path | | | The working directory, in a granted directory. It is also the variable `PWD`. For WASI preview 1 it must be the `guest` of a grant.",
+    "cwd | path | | | The directory in which relative paths begin, which is also the variable `PWD`: the `guest` of a grant. No other directory may be granted as `/`.",
 ];
 
 /// List the keys of the table, for the reference.
@@ -110,43 +110,33 @@ fn read_stdin(section: &mut Section<'_>, folder: &Path) -> Result<Stdin, Error> 
     Ok(stdin)
 }
 
-/// Check that the directory at `path` can be granted by `grants`; the error is a clause.
+/// Check that relative paths can begin in the directory at `path`; the error is a clause.
+///
+/// Few programs ask the host for a working directory. Their libraries begin relative paths in the directory that is named
+/// `.`, which is the same to them as `/`.
 fn check_directory(path: &str, grants: &Grants) -> Result<String, String> {
-    check_guest_path(path)?;
-    let mut guests = grants.directories.iter().map(|grant| &*grant.guest);
-    match guests.any(|guest| Path::new(path).starts_with(guest)) {
-        true => Ok(path.to_owned()),
-        false => Err(format!(
-            "is {path:?}, which lies in no granted directory: write the `guest` of one of `[[grants.directories]]`"
+    let is_granted = |guest: &str| grants.directories.iter().any(|grant| grant.guest == guest);
+    if !is_granted(path) {
+        return Err(format!(
+            "is {path:?}, which is no granted directory: write the `guest` of one of `[[grants.directories]]`"
+        ));
+    }
+    match path != "/" && is_granted("/") {
+        false => Ok(path.to_owned()),
+        true => Err(format!(
+            "is {path:?}, and another directory is granted as \"/\", where relative paths begin: write \"/\", or grant that directory under another path"
         )),
     }
 }
 
-/// Refuse a `[program]` that a package of this form cannot follow; the error is a sentence.
-pub(super) fn check_form(
-    program: &ProgramInput,
-    form: Form,
-    grants: &Grants,
-) -> Result<(), String> {
-    if !form.is_command() {
-        return Err(format!(
+/// Refuse a `[program]` for a package that is none; the error is a sentence.
+pub(super) fn check_form(form: Form) -> Result<(), String> {
+    match form.is_command() {
+        true => Ok(()),
+        false => Err(format!(
             "`[program]` is for a program with a main function, and this package is a {form}: leave the table out, and put values into `[context]`"
-        ));
+        )),
     }
-    let Some(cwd) = program
-        .cwd
-        .as_ref()
-        .filter(|_| form == Form::Preview1Command)
-    else {
-        return Ok(());
-    };
-    let is_granted = |guest: &str| grants.directories.iter().any(|grant| grant.guest == guest);
-    if is_granted(cwd) && (cwd == "/" || !is_granted("/")) {
-        return Ok(());
-    }
-    Err(format!(
-        "`program.cwd` is {cwd:?}, and WASI preview 1 has no working directory: the host can make only a granted directory one, while none is granted as \"/\"; write the `guest` of that grant"
-    ))
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ pub(super) fn read_port(section: &mut Section<'_>) -> Result<Option<u16>, Error>
 }
 
 /// Check a path inside a task; the error is a clause.
-pub(crate) fn check_guest_path(path: &str) -> Result<(), String> {
+pub(super) fn check_guest_path(path: &str) -> Result<(), String> {
     let is_plain = path.starts_with('/')
         && !path.contains(char::is_control)
         && path.split('/').all(|part| part != ".." && part != ".");

@@ -45,7 +45,7 @@ fn a_whole_table_is_read() {
         stdin = { file = "input.txt" }
         env_from_context = { NAME = "schedule.name" }
         campanile_env = false
-        cwd = "/data/below"
+        cwd = "/data"
     "#;
     let (program, folder) = read_text(text).unwrap();
     let expected = ProgramInput {
@@ -60,7 +60,7 @@ fn a_whole_table_is_read() {
         )]
         .into(),
         campanile_env: false,
-        cwd: Some("/data/below".to_owned()),
+        cwd: Some("/data".to_owned()),
     };
     assert_eq!(program, expected);
     assert_eq!(read_text("").unwrap().0, ProgramInput::default());
@@ -150,9 +150,9 @@ fn mistakes_are_named_with_line_and_hint() {
         ),
         (
             "cwd = '/elsewhere'",
-            "2:1: `program.cwd` is \"/elsewhere\", which lies in no granted directory",
+            "2:1: `program.cwd` is \"/elsewhere\", which is no granted directory",
         ),
-        ("cwd = 'data'", "which is not a path inside a task"),
+        ("cwd = '/data/below'", "which is no granted directory"),
         ("argv0 = \"a\\u0000\"", "`program.argv0` holds a NUL"),
     ] {
         let error = read_text(&format!("[program]\n{text}")).unwrap_err();
@@ -164,28 +164,26 @@ fn mistakes_are_named_with_line_and_hint() {
 }
 
 #[test]
-fn a_form_that_cannot_follow_it_is_refused() {
-    let with_cwd = |cwd: &str| ProgramInput {
-        cwd: Some(cwd.to_owned()),
-        ..ProgramInput::default()
-    };
-    let component = check_form(&ProgramInput::default(), Form::TypedComponent, &grants(&[]));
-    let component = component.unwrap_err();
-    assert!(
-        component.contains("this package is a typed_component: leave the table out"),
-        "{component}"
-    );
-    for (cwd, guests, is_accepted) in [
-        ("/data", &["/data"][..], true),
-        ("/data/below", &["/data"], false),
+fn only_one_directory_can_be_where_relative_paths_begin() {
+    for (path, guests, is_accepted) in [
+        ("/data", &["/data", "/out"][..], true),
         ("/data", &["/data", "/"], false),
-        ("/", &["/"], true),
-        ("/below", &["/"], false),
+        ("/", &["/data", "/"], true),
+        ("/", &["/data"], false),
     ] {
-        let (program, grants) = (with_cwd(cwd), grants(guests));
-        let checked = check_form(&program, Form::Preview1Command, &grants);
-        assert_eq!(checked.is_ok(), is_accepted, "{cwd}: {checked:?}");
-        let component = check_form(&program, Form::CommandComponent, &grants);
-        assert_eq!(component, Ok(()), "{cwd}");
+        let checked = check_directory(path, &grants(guests));
+        assert_eq!(checked.is_ok(), is_accepted, "{path}: {checked:?}");
+    }
+}
+
+#[test]
+fn a_package_that_is_no_program_is_refused() {
+    for form in [Form::CommandComponent, Form::Preview1Command] {
+        assert_eq!(check_form(form), Ok(()));
+    }
+    for form in [Form::TypedComponent, Form::CoreModuleWithWit] {
+        let error = check_form(form).unwrap_err();
+        let expected = format!("this package is a {form}: leave the table out");
+        assert!(error.contains(&expected), "{error}");
     }
 }

@@ -11,7 +11,6 @@ use crate::capability::files::directories;
 use crate::capability::shared::Call;
 use crate::effects::Crash;
 use crate::load::artifact::{Artifact, Entry};
-use crate::load::recognise::Form;
 use crate::outcome::{Failure, Outcome, Report};
 use crate::run::program::Input;
 use crate::run::report::report;
@@ -54,7 +53,7 @@ async fn call_entry(
     let directories = directories::open(&shared).await?;
     let files = &mut store.data_mut().files;
     files.directories = directories;
-    if artifact.form == Form::Preview1Command {
+    if artifact.form.is_command() {
         files.working_directory = shared.call.program.cwd.clone();
     }
     let instance = artifact.instance.instantiate_async(&mut *store).await?;

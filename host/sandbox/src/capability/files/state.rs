@@ -25,8 +25,8 @@ pub(crate) struct Files {
     pub(super) shared: Arc<Shared>,
     /// Empty until they are opened.
     pub(crate) directories: Vec<OpenDirectory>,
-    /// The granted directory in which relative paths begin, by its path in the task. Only for a program of preview 1, whose
-    /// library looks for them in the directory that is named `.`.
+    /// The granted directory in which relative paths begin, by its path in the task. The libraries of programs look for them
+    /// in the directory that is named `.`.
     pub(crate) working_directory: Option<String>,
     pub(crate) denied: DeniedPaths,
     /// Listings of directories under way.
