@@ -166,7 +166,7 @@ fn a_flag_that_cannot_be_granted_is_refused() {
         fs::create_dir(root.join(folder)).expect("a folder");
     }
     fs::write(root.join("keys/token"), "secret").expect("a file");
-    let configuration = "database = 'db/campanile.db'\n[sandbox]\ncache_dir = 'cache'\n[secrets.token]\nfile = 'keys/token'\n";
+    let configuration = "database = 'sqlite:db/campanile.db'\n[sandbox]\ncache_dir = 'cache'\n[secrets.token]\nfile = 'keys/token'\n";
     fs::write(root.join("campanile.toml"), configuration).expect("a configuration");
     fs::copy(package("command"), root.join("plugins/command.wasm")).expect("a copy");
     assert!(
