@@ -15,6 +15,7 @@ pub mod fuzz;
 mod host_process;
 pub mod hostile;
 pub mod rule_texts;
+pub mod wasi_testsuite;
 
 use campanile_model::clock::Timestamp;
 use campanile_store::{DatabaseUrl, Db, Tx, probe};

@@ -21,6 +21,7 @@ use campanile_model::status::{
     BackfillStatus, Decision, EventKind, LaunchStatus, RunStatus, VersionDecision,
 };
 use campanile_package::grants;
+use campanile_package::program;
 use campanile_package::reference::KeyHelp;
 use campanile_store::events::Event;
 use campanile_store::launches::LaunchRow;
@@ -153,7 +154,7 @@ fn files() -> Vec<(&'static str, String)> {
         ("json.md", shapes.text(&commands)),
         ("json-schema.json", shapes.schema_file()),
         ("configuration.md", configuration_text()),
-        ("sidecar.md", grants_text()),
+        ("sidecar.md", sidecar_text()),
         ("events.md", events_text()),
         ("limits.md", limits_text()),
         ("exit-codes.md", exit_codes_text()),
@@ -314,8 +315,9 @@ fn configuration_text() -> String {
     )
 }
 
-fn grants_text() -> String {
-    keys_table(grants::KINDS.into_iter().flat_map(|kind| kind.reference()))
+fn sidecar_text() -> String {
+    let grants = grants::KINDS.into_iter().flat_map(|kind| kind.reference());
+    keys_table(grants.chain(program::keys()))
 }
 
 fn keys_table(keys: impl IntoIterator<Item = KeyHelp>) -> String {

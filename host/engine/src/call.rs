@@ -85,7 +85,8 @@ impl Caller {
             return without_call(Outcome::Denied, denial.clone());
         }
         crash::point("before_call");
-        let grants = Arc::clone(&version.package.sidecar.grants);
+        let sidecar = &version.package.sidecar;
+        let grants = Arc::clone(&sidecar.grants);
         let secrets = tokio::select! {
             secrets = self.vault.values(grants.secret_names()) => secrets,
             () = call.stop.dropped() => {
@@ -108,6 +109,7 @@ impl Caller {
         let call = Call {
             context,
             facts: run_facts,
+            program: sidecar.program.clone().unwrap_or_default(),
             grants,
             secrets,
             limits: step.limits.clone(),

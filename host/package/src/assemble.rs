@@ -9,6 +9,7 @@ use super::host_rules::HostRules;
 use super::loader::{Attempt, Loader, load};
 use super::manifest::Manifest;
 use super::package::{Compiled, Package};
+use super::program::check_form;
 use super::quota::check_group;
 use super::sidecar::{SIDECAR_BYTES_MAX, Sidecar};
 use campanile_model::ids::{ArtifactDigest, sha256};
@@ -68,7 +69,7 @@ pub async fn open<L: Loader>(
         // A person who asks for one file wants another attempt.
         let loaded = load(loader, &name, bytes, Attempt::Again).await?;
         sidecar.check_version(&loaded.1)?;
-        assemble(path.to_owned(), digest, loaded, sidecar, rules)
+        assemble::<L>(path.to_owned(), digest, loaded, sidecar, rules)
     }
     .await;
     opened.map_err(|message| OpenError {
@@ -187,15 +188,18 @@ pub(super) fn check_size(stamp: Stamp) -> Result<(), String> {
     ))
 }
 
-/// Make a package. The schedules of its sidecar may name only tasks that it has.
-pub(super) fn assemble<A>(
+/// Make a package. The schedules of its sidecar may name only tasks that it has, and only a program has `[program]`.
+pub(super) fn assemble<L: Loader>(
     path: PathBuf,
     digest: ArtifactDigest,
-    (artifact, manifest): Compiled<A>,
+    (artifact, manifest): Compiled<L::Artifact>,
     sidecar: Arc<Sidecar>,
     rules: &HostRules,
-) -> Result<Package<A>, String> {
+) -> Result<Package<L::Artifact>, String> {
     let name = name_of(&path);
+    if sidecar.program.is_some() {
+        check_form(L::form(&artifact)).map_err(|why| format!("{name}.toml: {why}"))?;
+    }
     check_tasks(&name, &sidecar, &manifest)?;
     let schedules = sidecar.schedules.as_ref().unwrap_or(&manifest.schedules);
     for schedule in schedules {

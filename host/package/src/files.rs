@@ -40,8 +40,11 @@ impl Stamp {
         }
     }
 
-    /// Return the stamp of a file that has at most `bytes`; the error is a sentence.
-    pub(crate) fn of_at_most(self, bytes: u64) -> Result<Stamp, String> {
+    /// Return the stamp of a file that has at most `bytes`.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn of_at_most(self, bytes: u64) -> Result<Stamp, String> {
         match self.size_bytes <= bytes {
             true => Ok(self),
             false => Err(format!("it is larger than {}", size_text(bytes))),

@@ -11,11 +11,13 @@ use crate::toml_reader::{Error, Section};
 use campanile_sandbox::Grants;
 
 mod bucket;
+pub mod call;
 mod directory;
 mod name;
 mod network;
 mod part;
 
+pub(super) use name::check_variable;
 pub(super) use part::Part;
 
 /// Every kind of grant, in the order in which requests are listed. They are read in this order, because `secrets` are
@@ -149,6 +151,9 @@ impl PartialEq for GrantKind {
 }
 
 impl Eq for GrantKind {}
+
+/// A mistake in a grant: the key of its entry, and a clause about its value.
+pub type KeyFault = (&'static str, String);
 
 /// The grants of a sidecar as far as they are read, and what they are checked against.
 pub(super) struct GrantReader<'s> {

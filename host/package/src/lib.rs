@@ -23,6 +23,7 @@ pub mod names;
 mod open_folder;
 mod package;
 pub mod policy;
+pub mod program;
 pub mod quota;
 pub mod reference;
 pub mod requests;

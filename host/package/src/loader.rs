@@ -15,7 +15,7 @@ use super::package::Compiled;
 use campanile_model::clock::Clock;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::printable_line;
-use campanile_sandbox::{Artifact, Sandbox, SandboxSettings};
+use campanile_sandbox::{Artifact, Form, Sandbox, SandboxSettings};
 
 mod child;
 #[cfg(target_os = "linux")]
@@ -45,6 +45,9 @@ pub type Loaded<A> = (Arc<A>, Option<Value>);
 pub trait Loader: Send + Sync + 'static {
     /// Compiled code.
     type Artifact: Send + Sync + 'static;
+
+    /// Return how the code communicates with the host.
+    fn form(artifact: &Self::Artifact) -> Form;
 
     /// Whether the file with this digest was loaded before, so that it needs no child process.
     fn is_known(&self, digest: &ArtifactDigest) -> impl Future<Output = bool> + Send;
@@ -114,6 +117,10 @@ impl PackageLoader {
 
 impl Loader for PackageLoader {
     type Artifact = Artifact;
+
+    fn form(artifact: &Artifact) -> Form {
+        artifact.form
+    }
 
     async fn is_known(&self, digest: &ArtifactDigest) -> bool {
         match &self.processes {

@@ -12,13 +12,14 @@ use super::grants::GrantReader;
 use super::host_rules::HostRules;
 use super::limits::{LimitChanges, MAX_ATTEMPTS_MOST};
 use super::manifest::Manifest;
+use super::program;
 use super::quota::QuotaChanges;
 use super::schedule_reader::{self, read_context};
 use super::spec::ScheduleDefinition;
 use crate::policy::{Approval, Policy};
 use crate::toml_reader::{Document, Error, Section};
 use campanile_model::ids::ArtifactDigest;
-use campanile_sandbox::Grants;
+use campanile_sandbox::{Grants, ProgramInput};
 
 /// The largest sidecar that is read.
 pub const SIDECAR_BYTES_MAX: u64 = 1 << 20;
@@ -41,6 +42,8 @@ pub struct Sidecar {
     /// Replaces the package's proposals; an empty list leaves the package without schedules.
     pub schedules: Option<Vec<ScheduleDefinition>>,
     pub grants: Arc<Grants>,
+    /// What a program gets at its start; none without `[program]`.
+    pub program: Option<Arc<ProgramInput>>,
 }
 
 impl Sidecar {
@@ -54,13 +57,14 @@ impl Sidecar {
         let shown = path.display().to_string();
         let document = Document::parse(&shown, text)?;
         let mut top = document.section();
+        let folder = path.parent().unwrap_or(Path::new(""));
         let grants = GrantReader {
-            folder: path.parent().unwrap_or(Path::new("")),
+            folder,
             package: &path.file_stem().unwrap_or_default().to_string_lossy(),
             rules,
             grants: Grants::default(),
         };
-        let sidecar = Sidecar {
+        let mut sidecar = Sidecar {
             text: Some(text.to_owned()),
             pin: top.parsed("sha256", read_pin)?,
             minimum_version: top.parsed("minimum_version", |version| {
@@ -75,7 +79,12 @@ impl Sidecar {
                 .map(|sections| schedule_reader::read_sidecar(sections, grants.package))
                 .transpose()?,
             grants: Arc::new(grants.read(top.table_or_empty("grants")?)?),
+            program: None,
         };
+        if let Some(section) = top.table("program")? {
+            let program = program::read(section, folder, &sidecar.grants)?;
+            sidecar.program = Some(Arc::new(program));
+        }
         top.finish()?;
         Ok(sidecar)
     }

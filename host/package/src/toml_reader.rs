@@ -404,6 +404,15 @@ impl<'d> Section<'d> {
         Ok(table.map(|table| self.inner(key, Some(table))))
     }
 
+    /// Return a table within this one; none when the value is a text or absent.
+    pub fn table_unless_text(&mut self, key: &'d str) -> Result<Option<Section<'d>>, Error> {
+        let value = self.table.and_then(|table| table.get(key));
+        match value.is_some_and(Value::is_object) {
+            true => self.table(key),
+            false => Ok(None),
+        }
+    }
+
     /// Return a table within this one, or an empty table in its place.
     pub fn table_or_empty(&mut self, key: &'d str) -> Result<Section<'d>, Error> {
         let table = self.table(key)?;

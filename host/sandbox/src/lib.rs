@@ -4,8 +4,8 @@
 //!
 //! The files, from the bottom to the top; none names one that stands above it:
 //!
-//! 1. Vocabulary: [`json`](JsonText), [`outcome`](Outcome), [`limits`](Limits), [`grants`](Grants), `world`, `effects`;
-//!    and [`own_files`], which the host relies on.
+//! 1. Vocabulary: [`json`](JsonText), [`outcome`](Outcome), [`limits`](Limits), [`grants`](Grants), `world`, `effects`,
+//!    [`template`](Template), [`program_input`](ProgramInput); and [`own_files`], which the host relies on.
 //! 2. `capability/`: what a guest can import, one file or folder each, with its state, limits and host functions.
 //! 3. `state` composes the state of one call, `linker` the functions, `engine` compiles and runs, and `code_cache` is
 //!    where compiled code is kept.
@@ -31,10 +31,12 @@ mod load;
 mod memory;
 mod outcome;
 pub mod own_files;
+mod program_input;
 mod run;
 mod sandbox;
 mod state;
 mod stop_signal;
+mod template;
 mod world;
 
 pub use capability::http::destination::method_fault;
@@ -59,9 +61,11 @@ pub use load::artifact::Artifact;
 pub use load::recognise::{Form, imports_of};
 pub use load::refusal::Refusal;
 pub use outcome::{Failure, LogLine, Outcome, Report};
+pub use program_input::{ProgramInput, STDIN_BYTES_MAX, Stdin, check_stdin_file};
 pub use run::redaction::Redaction;
 pub use sandbox::Sandbox;
 pub use stop_signal::StopSignal;
+pub use template::{ContextKey, Template};
 pub use wasmtime_wasi::async_trait;
 pub use world::{HttpReply, HttpRequest, Replies, RunFacts, Time, World};
 

@@ -83,6 +83,14 @@ impl Failure {
         }
     }
 
+    /// Create the failure of a call before any of the task's code ran.
+    pub(crate) fn before_call(kind: Outcome, message: String) -> Failure {
+        Failure {
+            precedes_call: true,
+            ..Failure::new(kind, message)
+        }
+    }
+
     /// Return the message followed by the note, if there is one.
     pub fn text(&self) -> String {
         match &self.note {
@@ -131,11 +139,16 @@ pub struct Report {
 impl Report {
     /// Create the report of a call that never reached the guest, or that the host lost.
     pub fn without_call(outcome: Outcome, message: impl Into<String>) -> Report {
+        Report::of_failure(Failure::new(outcome, message.into()))
+    }
+
+    /// Create the report of a call that left nothing but `failure`.
+    pub(crate) fn of_failure(failure: Failure) -> Report {
         Report {
-            outcome,
+            outcome: failure.kind,
             output: None,
             context: None,
-            failure: Some(Failure::new(outcome, message.into())),
+            failure: Some(failure),
             stdout: String::new(),
             stderr: String::new(),
             logs: Vec::new(),

@@ -20,7 +20,7 @@ use crate::capability::shared::{Call, Shared};
 use crate::capability::sockets::Sockets;
 use crate::capability::stdio::Capture;
 use crate::memory::MemoryMeter;
-use crate::run::program;
+use crate::run::program::Input;
 
 /// The most bytes of headers in one request. Servers commonly refuse more than 8 or 16 KiB.
 const HEADER_BYTES_MAX: usize = 16 << 10;
@@ -43,12 +43,12 @@ pub(crate) struct HostState {
 /// Create the store of one call, with every limit set. Opening its directories takes time and follows later. `clock`
 /// dates the log lines and the deadline.
 ///
-/// `input` is the context of a program; a typed task gets its context as an argument.
+/// `input` is that of a program; a typed task gets its context as an argument.
 pub(crate) fn open(
     engine: &Engine,
     call: Call,
     clock: Clock,
-    input: Option<String>,
+    input: Option<Input>,
 ) -> Store<HostState> {
     let limits = call.limits.clone();
     // A result that is only somewhat too large should be reported as such.
@@ -67,7 +67,7 @@ pub(crate) fn open(
 }
 
 impl HostState {
-    fn new(call: Call, clock: Clock, input: Option<String>) -> HostState {
+    fn new(call: Call, clock: Clock, input: Option<Input>) -> HostState {
         let shared = Arc::new(Shared::new(call, clock.now()));
         let Call { limits, world, .. } = &shared.call;
         let stdout = match &input {
@@ -82,8 +82,8 @@ impl HostState {
         set_random(&mut wasi, world.time);
         set_variables(&mut wasi, &shared);
         sockets.set_check(&mut wasi);
-        if let Some(context) = input {
-            program::set_input(&mut wasi, context, &shared);
+        if let Some(input) = input {
+            input.set(&mut wasi, &shared);
         }
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits.handles_max);

@@ -21,7 +21,7 @@ use campanile_model::clock::Timestamp;
 use campanile_package::Manifest;
 use campanile_package::requests::Request;
 use campanile_sandbox::{
-    Artifact, Grants, HttpRequest, Limits, Replies, Report, Sandbox, Secrets, Time,
+    Artifact, Grants, HttpRequest, Limits, ProgramInput, Replies, Report, Sandbox, Secrets, Time,
 };
 use prepared::{PreparedStage, facts};
 
@@ -42,6 +42,8 @@ pub struct Stage {
     pub task: String,
     /// The user's keys, without the reserved ones.
     pub context: Map<String, Value>,
+    /// What a program gets at its start.
+    pub program: Arc<ProgramInput>,
     pub grants: Grants,
     /// Whether the task writes to copies of the writable directories, which are removed after the call.
     pub writes_to_copies: bool,

@@ -85,6 +85,7 @@ impl PreparedStage<'_> {
             task: stage.task.clone(),
             context: context::of_call(user, facts),
             facts: facts.of_run(scheduled_time),
+            program: Arc::clone(&stage.program),
             grants: Arc::new(stage.grants.clone()),
             secrets: Arc::new(stage.secrets.clone()),
             limits: stage.limits.clone(),

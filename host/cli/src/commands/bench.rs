@@ -524,6 +524,7 @@ async fn bare_sandbox(config: &Config) -> Result<Cost> {
         task: NAME.to_owned(),
         context: context::of_call([], &facts),
         facts: facts.of_run(now),
+        program: Arc::default(),
         grants: Arc::new(Grants::default()),
         secrets: Arc::default(),
         limits: Limits::default(),

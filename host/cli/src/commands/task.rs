@@ -25,9 +25,11 @@ use campanile_sandbox::{
 };
 use campanile_trial::{self, Stage, Subject};
 
+mod call_input;
 pub(crate) mod check;
 mod replies;
 
+use call_input::CallInput;
 pub(crate) use check::Check;
 use replies::Script;
 
@@ -80,6 +82,8 @@ struct TaskArgs {
 pub(crate) struct Run {
     #[command(flatten)]
     task: TaskArgs,
+    #[command(flatten)]
+    input: CallInput,
     /// A JSON file with the replies to granted HTTP requests: a list of
     /// {"request": "POST https://host/path", "status": 200, "headers": {}, "body": …} [default: use the network]
     #[arg(long, value_name = "FILE")]
@@ -105,8 +109,10 @@ impl Run {
             print_grants(path, &package);
         }
         let mut stage = self.task.stage(&package, config)?;
+        self.input
+            .add_to(&mut stage, &package, config, &subject.sandbox)?;
         stage.replies = script.clone().map(|script| script as Arc<dyn Replies>);
-        let report = match secrets(&package, config).await {
+        let report = match secrets(&stage.grants, config).await {
             Ok(secrets) => {
                 stage.secrets = secrets;
                 let call = campanile_trial::call(&subject, &stage);
@@ -130,10 +136,10 @@ fn io_failure(error: std::io::Error) -> Failure {
     failed!("a granted directory cannot be used: {error}")
 }
 
-/// Return the secrets that the sidecar of a package grants.
-async fn secrets(package: &Package, config: &Config) -> Result<Secrets, SecretError> {
+/// Return the secrets that `grants` name.
+async fn secrets(grants: &Grants, config: &Config) -> Result<Secrets, SecretError> {
     let vault = Vault::new(config.secrets.clone());
-    vault.values(package.sidecar.grants.secret_names()).await
+    vault.values(grants.secret_names()).await
 }
 
 impl TaskArgs {
@@ -237,6 +243,7 @@ impl TaskArgs {
         Ok(Stage {
             task,
             context: campanile_package::context::merge(&sidecar.context, &own),
+            program: sidecar.program.clone().unwrap_or_default(),
             grants: Grants::clone(&sidecar.grants),
             limits,
             time: self.now.map_or(Time::Real, Time::StartingAt),

@@ -128,7 +128,7 @@ impl<L: Loader> PluginsFolder<L> {
         sidecar.check_version(&loaded.1)?;
         Ok(Some(Package {
             signature,
-            ..assemble(path, digest, loaded, sidecar, &self.rules)?
+            ..assemble::<L>(path, digest, loaded, sidecar, &self.rules)?
         }))
     }
 
@@ -163,7 +163,7 @@ impl<L: Loader> PluginsFolder<L> {
             restricted_hash = Some(RESTRICTED.to_owned());
         }
         let (path, digest) = (active.path.clone(), active.digest.clone());
-        let package = assemble(path, digest, active.compiled(), sidecar, &self.rules).ok()?;
+        let package = assemble::<L>(path, digest, active.compiled(), sidecar, &self.rules).ok()?;
         Some(Package {
             signature: active.signature.clone(),
             sidecar_hash: restricted_hash.or_else(|| package.sidecar_hash.clone()),
@@ -217,7 +217,7 @@ impl<L: Loader> PluginsFolder<L> {
         let path = self.path.join(format!("{name}.wasm"));
         let made = |sidecar| {
             let (path, digest, loaded) = (path.clone(), digest.clone(), loaded.clone());
-            assemble(path, digest, loaded, sidecar, &self.rules).map(Arc::new)
+            assemble::<L>(path, digest, loaded, sidecar, &self.rules).map(Arc::new)
         };
         match (present.and_then(made), recorded) {
             (Err(_), Some(recorded)) => {

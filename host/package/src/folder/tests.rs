@@ -11,7 +11,7 @@ use super::*;
 use crate::loader::{Attempt, Loaded};
 use crate::{FILE_BYTES_MAX, ForeignWriters, Policy};
 use campanile_model::ids::ArtifactDigest;
-use campanile_sandbox::Limits;
+use campanile_sandbox::{Form, Limits};
 
 mod loading;
 mod many_files;
@@ -38,6 +38,10 @@ impl Fake {
 
 impl Loader for Fake {
     type Artifact = Vec<u8>;
+
+    fn form(_: &Vec<u8>) -> Form {
+        Form::TypedComponent
+    }
 
     async fn is_known(&self, digest: &ArtifactDigest) -> bool {
         *digest == ArtifactDigest::of(b"good and known")

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::part::{Part, check_guest_path, is_writable};
-use super::{GrantKind, GrantReader};
+use super::{GrantKind, GrantReader, KeyFault};
 use crate::files::is_package_file;
 use crate::host_rules::{OwnPath, OwnPathKind};
 use crate::toml_reader::{Error, Section};
@@ -51,18 +51,28 @@ fn read(section: &mut Section<'_>, reader: &mut GrantReader<'_>) -> Result<(), E
     let host = section.required("host", "a directory of this machine")?;
     let guest = section.required("guest", "the path under which the task sees it")?;
     let writable = is_writable(section)?;
-    check_guest_path(&guest).map_err(|what| section.error("guest", what))?;
+    let quota = read_quota(section, writable)?;
+    let host = reader.folder.join(host);
+    add(reader, &host, guest, writable, quota).map_err(|(key, what)| section.error(key, what))
+}
+
+/// Grant the directory at `host`, which may be relative to the working directory of the process.
+pub(super) fn add(
+    reader: &mut GrantReader<'_>,
+    host: &Path,
+    guest: String,
+    writable: bool,
+    quota: DirectoryQuota,
+) -> Result<(), KeyFault> {
+    check_guest_path(&guest).map_err(|what| ("guest", what))?;
     let mut others = reader.grants.directories.iter();
     if others.any(|other| other.guest == guest) {
-        let what = format_args!(
-            "is \"{guest}\", the path of another directory of this file: choose another path"
-        );
-        return Err(section.error("guest", what));
+        let what =
+            format!("is \"{guest}\", the path of another granted directory: choose another path");
+        return Err(("guest", what));
     }
-    let host =
-        find_directory(&reader.folder.join(host)).map_err(|what| section.error("host", what))?;
-    check_access(&host, writable, reader).map_err(|what| section.error("host", what))?;
-    let quota = read_quota(section, writable)?;
+    let host = find_directory(host).map_err(|what| ("host", what))?;
+    check_access(&host, writable, reader).map_err(|what| ("host", what))?;
     let grant = DirectoryGrant {
         host,
         guest,
@@ -75,13 +85,13 @@ fn read(section: &mut Section<'_>, reader: &mut GrantReader<'_>) -> Result<(), E
         .iter()
         .find(|one| evades(one, &grant))
     {
-        let what = format_args!(
+        let what = format!(
             "is {}, and {} is also granted for writing as {}: the task could evade the quota of one through the other; grant one of them, grant one only for reading, or leave out the quotas",
             grant.host.display(),
             other.host.display(),
             other.guest
         );
-        return Err(section.error("host", what));
+        return Err(("host", what));
     }
     reader.grants.directories.push(grant);
     Ok(())

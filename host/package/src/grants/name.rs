@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use super::part::Part;
 use super::{GrantKind, GrantReader};
+use crate::host_rules::HostRules;
 use crate::toml_reader::{Error, Section};
 use campanile_model::text::nearest;
 use campanile_sandbox::ENV_PREFIX;
@@ -16,16 +17,12 @@ pub(super) static ENV: GrantKind = GrantKind {
     ],
     read: |section, reader| {
         for entry in section.texts("env")?.unwrap_or_default() {
-            let (name, value) = match entry.split_once('=') {
-                Some((name, value)) => (name, Some(value.to_owned())),
-                None => (entry.as_str(), None),
-            };
-            check_variable(section, "env", name)?;
-            let value = value.map_or_else(|| host_variable(reader, name), Ok);
-            let value = value.map_err(|what| section.error("env", what))?;
-            if reader.grants.env.insert(name.to_owned(), value).is_some() {
+            let variable = read_variable(&entry, reader.rules);
+            let (name, value) = variable.map_err(|what| section.error("env", what))?;
+            if reader.grants.env.contains_key(&name) {
                 return Err(section.error("env", format_args!("names {name} twice")));
             }
+            reader.grants.env.insert(name, value);
         }
         Ok(())
     },
@@ -82,7 +79,7 @@ pub(super) static SECRET_ENV: GrantKind = GrantKind {
     read: |section, reader| {
         reader.grants.secret_env = section.text_map("secret_env")?;
         for (variable, secret) in &reader.grants.secret_env {
-            check_variable(section, "secret_env", variable)?;
+            check_variable(variable).map_err(|what| section.error("secret_env", what))?;
             if reader.grants.env.contains_key(variable) {
                 let what = format_args!("sets {variable}, which `env` also sets: leave one out");
                 return Err(section.error("secret_env", what));
@@ -103,9 +100,20 @@ fn names<'g>(names: impl IntoIterator<Item = &'g String>) -> Vec<Vec<String>> {
     names.map(|name| vec![name.clone()]).collect()
 }
 
+/// Read `NAME`, a variable of the host's environment, or `NAME=value`. Return its name and value; the error is a clause.
+pub(super) fn read_variable(entry: &str, rules: &HostRules) -> Result<(String, String), String> {
+    let (name, value) = match entry.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (entry, None),
+    };
+    check_variable(name)?;
+    let value = value.map_or_else(|| host_variable(rules, name), Ok)?;
+    Ok((name.to_owned(), value))
+}
+
 /// Return the value of a variable of the host's environment; the error is a clause about `env`.
-fn host_variable(reader: &GrantReader<'_>, name: &str) -> Result<String, String> {
-    match (reader.rules.env)(name).map(OsString::into_string) {
+fn host_variable(rules: &HostRules, name: &str) -> Result<String, String> {
+    match (rules.env)(name).map(OsString::into_string) {
         Some(Ok(value)) => Ok(value),
         Some(Err(_)) => Err(format!(
             "names {name}, whose value in the host's environment is not UTF-8 text"
@@ -116,18 +124,17 @@ fn host_variable(reader: &GrantReader<'_>, name: &str) -> Result<String, String>
     }
 }
 
-/// Refuse a variable that the host sets, and a name that no variable can have.
-fn check_variable(section: &Section<'_>, key: &str, name: &str) -> Result<(), Error> {
+/// Refuse a variable that the host sets, and a name that no variable can have; the error is a clause.
+pub(crate) fn check_variable(name: &str) -> Result<(), String> {
     if name.starts_with(ENV_PREFIX) {
-        let what = format_args!(
+        return Err(format!(
             "names {name}: the host sets the variables that begin with {ENV_PREFIX} for each run; choose another name"
-        );
-        return Err(section.error(key, what));
+        ));
     }
-    if name.is_empty() || name.contains(['=', '\0']) {
-        return Err(section.error(key, "must hold names of variables"));
+    match name.is_empty() || name.contains(['=', '\0']) {
+        true => Err("must hold names of variables".to_owned()),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Refuse a secret that the host's configuration does not have.

@@ -112,6 +112,11 @@ fn read_socket(section: &mut Section<'_>, reader: &mut GrantReader<'_>) -> Resul
 /// Read the host of a grant, in lower case: a name, an address, `*.domain` or `*`.
 fn read_host(section: &mut Section<'_>, example: &str) -> Result<String, Error> {
     let host = section.required("host", &format!("such as \"{example}\""))?;
+    parse_host(&host).map_err(|what| section.error("host", what))
+}
+
+/// Return the host of a grant in lower case; the error is a clause.
+pub(super) fn parse_host(host: &str) -> Result<String, String> {
     let host = host.to_ascii_lowercase();
     let is_label = |label: &str| {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -125,8 +130,7 @@ fn read_host(section: &mut Section<'_>, example: &str) -> Result<String, Error> 
     if host == "*" || is_name || host.parse::<std::net::IpAddr>().is_ok() {
         return Ok(host);
     }
-    let what = format_args!(
+    Err(format!(
         "is {host:?}, which is not a host: write a name or an address without scheme, port or path, or \"*.example.com\", or \"*\""
-    );
-    Err(section.error("host", what))
+    ))
 }

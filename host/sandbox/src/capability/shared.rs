@@ -15,6 +15,7 @@ use crate::capability::keyvalue::memory::MemoryBuckets;
 use crate::effects::Effects;
 use crate::grants::{Grants, Secrets};
 use crate::limits::{Limits, Resource};
+use crate::program_input::ProgramInput;
 use crate::stop_signal::StopSignal;
 use crate::world::{RunFacts, World};
 
@@ -33,6 +34,8 @@ pub struct Call {
     /// A JSON object, as text.
     pub context: String,
     pub facts: RunFacts,
+    /// For a program.
+    pub program: Arc<ProgramInput>,
     pub grants: Arc<Grants>,
     /// The values of the granted secrets.
     pub secrets: Arc<Secrets>,
@@ -56,6 +59,7 @@ impl Call {
                 scheduled_time: now,
                 original_scheduled_time: now,
             },
+            program: Arc::default(),
             grants: Arc::default(),
             secrets: Arc::default(),
             limits,

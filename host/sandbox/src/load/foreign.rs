@@ -1,7 +1,7 @@
 //! Refusing files that were built for another host, by their imports and exports.
 
 use crate::load::outline::Outline;
-use crate::load::refusal::{Refusal, listed, refuse};
+use crate::load::refusal::{Refusal, listed, newer, refuse};
 
 const TASK_INTERFACE: &str = "campanile:task/task@";
 const COMMAND_INTERFACE: &str = "wasi:cli/run@";
@@ -88,9 +88,7 @@ fn check_imports(outline: &Outline) -> Result<(), Refusal> {
 pub(crate) fn exports_task(outline: &Outline) -> Result<bool, Refusal> {
     let of_wasi_0_3 = |name: &&String| name.starts_with("wasi:") && name.contains("@0.3");
     if let Some(name) = outline.imports.iter().find(of_wasi_0_3) {
-        return refuse(format!(
-            "this component imports `{name}`, and this version of Campanile provides WASI 0.2; build it for wasm32-wasip2"
-        ));
+        return refuse(newer(&format!("imports `{name}`")));
     }
     if let Some(version) = exported(outline, TASK_INTERFACE) {
         return match version.starts_with("0.1.") {
@@ -103,8 +101,10 @@ pub(crate) fn exports_task(outline: &Outline) -> Result<bool, Refusal> {
     }
     if let Some(version) = exported(outline, COMMAND_INTERFACE) {
         // A draft of 0.2 is a version for itself, which only that draft matches.
+        let is_newer = version.starts_with("0.3.");
         return match version.starts_with("0.2.") && !version.contains('-') {
             true => Ok(false),
+            false if is_newer => refuse(newer(&format!("exports `{COMMAND_INTERFACE}{version}`"))),
             false => refuse(format!(
                 "this is a command for another WASI (it exports {COMMAND_INTERFACE}{version}), and this version of Campanile runs those of 0.2; \
                  build it for wasm32-wasip2"

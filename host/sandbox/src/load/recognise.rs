@@ -32,7 +32,8 @@ words! {
 }
 
 impl Form {
-    pub(crate) fn is_command(self) -> bool {
+    /// Whether the artifact is a program.
+    pub fn is_command(self) -> bool {
         matches!(self, Form::CommandComponent | Form::Preview1Command)
     }
 }
@@ -330,7 +331,7 @@ mod tests {
         for (export, what, remedy) in [
             (
                 "wasi:cli/run@0.3.0",
-                "a command for another WASI (it exports wasi:cli/run@0.3.0)",
+                "built for WASI 0.3 (it exports `wasi:cli/run@0.3.0`), which is newer than",
                 "wasm32-wasip2",
             ),
             (
@@ -358,7 +359,8 @@ mod tests {
     #[test]
     fn a_component_that_imports_what_is_to_come() {
         let text = "(component (import \"wasi:http/types@0.3.0\" (instance)))";
-        assert_teaches(&wat(text), "`wasi:http/types@0.3.0`", "WASI 0.2");
+        let what = "built for WASI 0.3 (it imports `wasi:http/types@0.3.0`), which is newer than";
+        assert_teaches(&wat(text), what, "wasm32-wasip2");
     }
 
     #[test]

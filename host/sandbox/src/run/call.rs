@@ -1,6 +1,5 @@
 //! One call of one task.
 
-use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use crate::capability::shared::Call;
 use crate::effects::Crash;
 use crate::load::artifact::{Artifact, Entry};
 use crate::outcome::{Failure, Outcome, Report};
+use crate::run::program::Input;
 use crate::run::report::report;
 use crate::run::time::{bounded, metered};
 use crate::run::verdict::{Returned, verdict};
@@ -21,8 +21,13 @@ use crate::state::{self, HostState};
 /// Make `call` to `artifact`. Every outcome is in the report.
 pub(crate) async fn run(artifact: Arc<Artifact>, mut call: Call, clock: Clock) -> Report {
     let started = Instant::now();
-    let is_command = artifact.form.is_command();
-    let input = is_command.then(|| mem::take(&mut call.context));
+    let input = match artifact.form.is_command() {
+        true => match Input::prepare(&mut call).await {
+            Ok(input) => Some(input),
+            Err(failure) => return Report::of_failure(failure),
+        },
+        false => None,
+    };
     let (timeout, cpu_max) = (call.limits.timeout, call.limits.cpu);
     let stop = call.stop.clone();
     let mut store = state::open(artifact.instance.engine(), call, clock, input);
@@ -46,7 +51,11 @@ async fn call_entry(
 ) -> wasmtime::Result<Returned> {
     let shared = Arc::clone(&store.data().shared);
     let directories = directories::open(&shared).await?;
-    store.data_mut().files.directories = directories;
+    let files = &mut store.data_mut().files;
+    files.directories = directories;
+    if artifact.form.is_command() {
+        files.working_directory = shared.call.program.cwd.clone();
+    }
     let instance = artifact.instance.instantiate_async(&mut *store).await?;
     match &artifact.entry {
         Entry::Task(task) => {

@@ -1,10 +1,13 @@
 //! Programs: their input, and the meaning of their exit and output.
 //!
-//! A program reads its context from stdin and the host's facts from variables. If the whole of its stdout is one JSON
-//! value, that is its output; otherwise it is text for the record.
+//! A program reads its context from stdin and the host's facts from variables, unless its [`ProgramInput`] says otherwise.
+//! If the whole of its stdout is one JSON value, that is its output; otherwise it is text for the record.
 
 use std::fmt::{Display, Write as _};
+use std::mem;
+use std::sync::Arc;
 
+use hyper::body::Bytes;
 use serde_json::json;
 use wasmtime_wasi::WasiCtxBuilder;
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
@@ -13,17 +16,128 @@ use crate::bindings::campanile::task::types::Failure;
 use crate::capability::shared::{Call, Shared};
 use crate::capability::stdio::Capture;
 use crate::grants::ENV_PREFIX;
-use crate::json::JsonText;
+use crate::json::{JsonObject, JsonText};
 use crate::limits::Limits;
+use crate::outcome::{self, Outcome};
+use crate::program_input::{ProgramInput, Stdin, read_stdin};
 
 /// The exit code of a program that must not be called again with the same context: `EX_DATAERR` of `sysexits.h`.
 const EXIT_PERMANENT: i32 = 65;
 
-/// Put the context and a line break on stdin, and the facts in variables. The program's name is that of the task.
-pub(crate) fn set_input(wasi: &mut WasiCtxBuilder, mut context: String, shared: &Shared) {
+/// The variable that holds the working directory, as in POSIX. The standard library of Go reads it.
+const WORKING_DIRECTORY: &str = "PWD";
+
+/// The input of one call of a program.
+pub(crate) struct Input {
+    /// The name of the program comes first.
+    arguments: Vec<String>,
+    /// Variables with values of the context.
+    variables: Vec<(String, String)>,
+    stdin: Bytes,
+}
+
+impl Input {
+    /// Return the input of `call`, and take its context.
+    pub(crate) async fn prepare(call: &mut Call) -> Result<Input, outcome::Failure> {
+        let (program, task) = (Arc::clone(&call.program), call.task.clone());
+        let context = mem::take(&mut call.context);
+        if !program.needs_context() && !matches!(program.stdin, Stdin::File(_)) {
+            return Input::of(&program, task, context);
+        }
+        // A large context takes long to parse, and a file long to read.
+        let preparing = tokio::task::spawn_blocking(move || Input::of(&program, task, context));
+        let (kind, message) = tokio::select! {
+            biased;
+            input = preparing => match input {
+                Ok(input) => return input,
+                Err(error) => (Outcome::HostError, format!("the program's input was not made: {error}")),
+            },
+            () = call.stop.dropped() => {
+                (Outcome::Cancelled, "the host dropped the call before it began".to_owned())
+            }
+            () = tokio::time::sleep(call.limits.timeout) => {
+                (Outcome::TimedOut, "the program's stdin was not read within the time-out of the call".to_owned())
+            }
+        };
+        Err(outcome::Failure::before_call(kind, message))
+    }
+
+    /// Return what `program` says for the program of `task` with `context`. Blocks.
+    fn of(
+        program: &ProgramInput,
+        task: String,
+        mut context: String,
+    ) -> Result<Input, outcome::Failure> {
+        let refused = |message| outcome::Failure::before_call(Outcome::Refused, message);
+        let mut arguments = vec![program.argv0.clone().unwrap_or(task)];
+        let mut variables = Vec::new();
+        let values: JsonObject = match program.needs_context() {
+            true => serde_json::from_str(&context)
+                .map_err(|error| refused(format!("the context is not a JSON object: {error}")))?,
+            false => JsonObject::new(),
+        };
+        for (template, number) in program.args.iter().zip(1..) {
+            let argument = template.fill(&values).map_err(|what| {
+                refused(format!(
+                    "argument {number} of the program cannot be filled in: {what}"
+                ))
+            })?;
+            arguments.push(argument);
+        }
+        for (name, key) in &program.env_from_context {
+            let value = key.value(&values).map_err(|what| {
+                refused(format!(
+                    "the program's variable {name} cannot be set: {what}"
+                ))
+            })?;
+            variables.push((name.clone(), value));
+        }
+        let stdin = match &program.stdin {
+            Stdin::Context => {
+                context.push('\n');
+                context.into()
+            }
+            Stdin::Empty => Bytes::new(),
+            Stdin::Bytes(bytes) => bytes.clone(),
+            Stdin::File(path) => read_stdin(path).map_err(|what| {
+                let message = format!("the program's stdin {} {what}", path.display());
+                outcome::Failure::before_call(Outcome::HostError, message)
+            })?,
+        };
+        Ok(Input {
+            arguments,
+            variables,
+            stdin,
+        })
+    }
+
+    /// Give this input to the program of the call.
+    pub(crate) fn set(self, wasi: &mut WasiCtxBuilder, shared: &Shared) {
+        let Call {
+            program, grants, ..
+        } = &shared.call;
+        wasi.stdin(MemoryInputPipe::new(self.stdin))
+            .args(&self.arguments)
+            .envs(&self.variables);
+        if program.campanile_env {
+            set_facts(wasi, shared);
+        }
+        let Some(cwd) = &program.cwd else {
+            return;
+        };
+        wasi.initial_cwd(cwd);
+        let is_set = grants.env.contains_key(WORKING_DIRECTORY)
+            || grants.secret_env.contains_key(WORKING_DIRECTORY)
+            || program.env_from_context.contains_key(WORKING_DIRECTORY);
+        if !is_set {
+            wasi.env(WORKING_DIRECTORY, cwd);
+        }
+    }
+}
+
+/// Put the facts of the run in variables.
+fn set_facts(wasi: &mut WasiCtxBuilder, shared: &Shared) {
     let Call { task, facts, .. } = &shared.call;
-    context.push('\n');
-    wasi.stdin(MemoryInputPipe::new(context)).arg(task);
     let original_time = &facts.original_scheduled_time;
     let variables: [(&str, &dyn Display); 8] = [
         ("TASK_NAME", task),

@@ -198,10 +198,11 @@ fn broke(error: &wasmtime::Error, state: &HostState) -> Failure {
         return Failure::new(Outcome::Denied, message.to_owned());
     }
     if let Some(unopened) = error.downcast_ref::<Unopened>() {
-        return before_call(unopened.to_string());
+        return Failure::before_call(Outcome::HostError, unopened.to_string());
     }
     if error.is::<wasmtime::PoolConcurrencyLimitError>() {
-        return before_call(format!("no slot for an instance was free: {error}"));
+        let message = format!("no slot for an instance was free: {error}");
+        return Failure::before_call(Outcome::HostError, message);
     }
     // The same error is raised when the guest passes too much to an import, but then code of the guest is on the stack.
     if is_copy_too_large(error) && !error.is::<WasmBacktrace>() {
@@ -223,14 +224,6 @@ fn broke(error: &wasmtime::Error, state: &HostState) -> Failure {
     Failure {
         note,
         ..Failure::new(Outcome::Trapped, message)
-    }
-}
-
-/// The host could not begin the call.
-fn before_call(message: String) -> Failure {
-    Failure {
-        precedes_call: true,
-        ..Failure::new(Outcome::HostError, message)
     }
 }
 

@@ -326,6 +326,145 @@ async fn excess_stdout_is_cut_and_an_oversized_output_is_refused() {
     }
 }
 
+/// Let the call start its program with `input`, with the argument `raw` before its own.
+fn started_with(input: ProgramInput) -> impl Fn(&mut Call) {
+    let fixed = ["raw"].map(|text| Template::parse(text).unwrap());
+    let args = fixed.into_iter().chain(input.args.clone()).collect();
+    let input = Arc::new(ProgramInput { args, ..input });
+    move |call| call.program = Arc::clone(&input)
+}
+
+#[tokio::test]
+async fn a_program_gets_the_arguments_the_variables_and_the_stdin_of_its_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("input.txt");
+    std::fs::write(&file, "from a file\n").unwrap();
+    let context = json!({"url": "http://x/?a b", "n": 7});
+    let line = format!("{context}\n");
+    for (stdin, expected) in [
+        (Stdin::Context, line.as_str()),
+        (Stdin::Empty, ""),
+        (Stdin::Bytes("text".into()), "text"),
+        (Stdin::File(file.clone()), "from a file\n"),
+    ] {
+        let input = ProgramInput {
+            argv0: Some("rsync".to_owned()),
+            stdin,
+            env_from_context: [("N".to_owned(), ContextKey::parse("n").unwrap())].into(),
+            campanile_env: false,
+            ..ProgramInput::default()
+        };
+        check_each(context.clone(), started_with(input), |report, _| {
+            assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+            let output = report.output.as_ref().unwrap().value();
+            assert_eq!(output["stdin"], expected);
+            assert_eq!(output["arguments"], json!(["rsync", "raw"]));
+            assert_eq!(output["env"], json!({"N": "7"}));
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn an_argument_is_filled_in_from_the_context_as_one_argument() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    std::fs::write(root.join("a b; c"), "ding").unwrap();
+    let input = || ProgramInput {
+        args: ["/data/{{ context.name }}", "{{ context.list }}"]
+            .map(|text| Template::parse(text).unwrap())
+            .into(),
+        ..ProgramInput::default()
+    };
+    let granted = |call: &mut Call| {
+        started_with(input())(call);
+        call.grants = Arc::new(directory(&root, "/data"));
+    };
+    let context = json!({"name": "a b; c", "list": [1, 2]});
+    check_each(context, granted, |report, _| {
+        assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+        let output = report.output.as_ref().unwrap().value();
+        assert_eq!(output["file"], "ding");
+        let arguments = json!(["test", "raw", "/data/a b; c", "[1,2]"]);
+        assert_eq!(output["arguments"], arguments);
+    })
+    .await;
+    check_each(json!({"list": 1}), started_with(input()), |report, _| {
+        let failed = failure(report, Outcome::Refused);
+        let message =
+            "argument 2 of the program cannot be filled in: the context has no key `name`";
+        assert_eq!(failed.message, message);
+        assert!(!failed.retryable && failed.precedes_call);
+    })
+    .await;
+}
+
+fn directory(host: &Path, guest: &str) -> Grants {
+    Grants {
+        directories: vec![DirectoryGrant {
+            host: host.to_owned(),
+            guest: guest.to_owned(),
+            writable: false,
+            quota: DirectoryQuota::default(),
+        }],
+        ..Grants::default()
+    }
+}
+
+#[tokio::test]
+async fn relative_paths_begin_in_the_working_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    std::fs::write(root.join("note.txt"), "ding").unwrap();
+    let input = ProgramInput {
+        args: vec![Template::parse("note.txt").unwrap()],
+        cwd: Some("/data".to_owned()),
+        ..ProgramInput::default()
+    };
+    let granted = |call: &mut Call| {
+        started_with(input.clone())(call);
+        call.grants = Arc::new(directory(&root, "/data"));
+    };
+    check_each(json!({}), granted, |report, _| {
+        assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+        let output = report.output.as_ref().unwrap().value();
+        assert_eq!(output["file"], "ding");
+        assert_eq!(output["env"]["PWD"], "/data");
+    })
+    .await;
+    let without = |call: &mut Call| {
+        granted(call);
+        let program = ProgramInput::clone(&call.program);
+        call.program = Arc::new(ProgramInput {
+            cwd: None,
+            ..program
+        });
+    };
+    check_each(json!({}), without, |report, _| {
+        failure(report, Outcome::Failed);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stdin_that_cannot_be_read_is_no_failure_of_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = ProgramInput {
+        stdin: Stdin::File(folder.path().join("gone.txt")),
+        ..ProgramInput::default()
+    };
+    check_each(json!({}), started_with(input), |report, _| {
+        let failed = failure(report, Outcome::HostError);
+        assert!(
+            failed.message.contains("gone.txt cannot be read"),
+            "{}",
+            failed.message
+        );
+        assert!(failed.retryable && failed.precedes_call);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_library_for_preview_1_with_wit_metadata_runs_like_a_component() {
     let sandbox = sandbox();
@@ -348,6 +487,18 @@ async fn a_library_for_preview_1_with_wit_metadata_runs_like_a_component() {
         Some(json!({"greeting": "ciào"}).into()),
         "{report:#?}"
     );
+}
+
+#[test]
+fn a_component_with_asynchronous_functions_is_newer_than_this_host() {
+    let text = r#"(component
+        (core func (canon task.return))
+        (instance $i)
+        (export "wasi:cli/run@0.2.0" (instance $i)))"#;
+    let refusal = sandbox().load(&wat::parse_str(text).unwrap()).err();
+    let message = refusal.unwrap().message;
+    assert!(message.contains("built for WASI 0.3"), "{message}");
+    assert!(message.contains("newer than this version"), "{message}");
 }
 
 #[test]

@@ -44,6 +44,7 @@ pub fn call() -> Call {
             scheduled_time: Timestamp::EPOCH,
             original_scheduled_time: Timestamp::EPOCH,
         },
+        program: Arc::default(),
         grants: Arc::new(Grants::default()),
         secrets: Arc::default(),
         limits: Limits::default(),

@@ -1,4 +1,5 @@
-//! A program without the SDK, with its context on stdin and its output on stdout. The key `do` sets its behaviour.
+//! A program without the SDK, with its context on stdin and its output on stdout. The key `do` sets its behaviour. With the
+//! first argument `raw` it prints what it gets, and the file that the second argument names.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -7,6 +8,10 @@ use std::process::ExitCode;
 use serde_json::{Map, Value, json};
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
+    if std::env::args().nth(1).as_deref() == Some("raw") {
+        println!("{}", raw()?);
+        return Ok(ExitCode::SUCCESS);
+    }
     let context: Value = serde_json::from_reader(std::io::stdin())?;
     let number = |key: &str| context[key].as_u64().unwrap_or(0);
     match context["do"].as_str().unwrap_or("echo") {
@@ -39,6 +44,17 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         other => return Err(format!("there is no behaviour {other}").into()),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Return the program's stdin as text, variables, arguments, working directory, and the text of the file that an argument
+/// names.
+fn raw() -> Result<Value, Box<dyn Error>> {
+    let mut inputs = inputs(&Value::Null);
+    let file = std::env::args().nth(2).map(std::fs::read_to_string);
+    inputs["stdin"] = std::io::read_to_string(std::io::stdin())?.into();
+    inputs["cwd"] = std::env::current_dir()?.display().to_string().into();
+    inputs["file"] = file.transpose()?.into();
+    Ok(inputs)
 }
 
 /// Return the program's context, variables and arguments.

@@ -82,7 +82,7 @@ impl Check {
         let (subject, package, sidecar) = self.task.open(common, config).await?;
         let mut stage = self.task.stage(&package, config)?;
         stage.replies = Some(Arc::clone(&replies) as Arc<dyn campanile_sandbox::Replies>);
-        let secrets = secrets(&package, config).await;
+        let secrets = secrets(&stage.grants, config).await;
         stage.secrets = secrets.map_err(Failure::failed)?;
         let missing = subject.missing(&stage);
         let imports = imports(&self.task.file)?;

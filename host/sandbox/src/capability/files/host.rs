@@ -13,7 +13,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 };
 use wasmtime_wasi::p2::{FsResult, ReaddirIterator};
 
-use crate::capability::files::directories::{Tracked, empty_root};
+use crate::capability::files::directories::{OpenDirectory, Tracked, empty_root};
 use crate::capability::files::links::Links;
 use crate::capability::files::quota::{Admission, Quota, QuotaExceeded};
 use crate::capability::files::quota_stream::{QuotaOfStream, size_after};
@@ -34,13 +34,21 @@ impl HasData for FilesView<'static> {
 
 impl preopens::Host for FilesView<'_> {
     fn get_directories(&mut self) -> wasmtime::Result<Vec<(Resource<Descriptor>, String)>> {
-        let mut opened = self.files.directories.clone();
-        if !opened.iter().any(|open| open.tracked.path == "/") {
-            opened.extend(empty_root());
+        let opened = self.files.directories.iter();
+        let named = |open: &OpenDirectory| (open.tracked.path.clone(), open.clone());
+        let mut opened: Vec<(String, OpenDirectory)> = opened.map(named).collect();
+        // To a library, `.` and `/` are the same directory. A granted root is therefore the only one.
+        if !opened.iter().any(|(guest, _)| guest == "/") {
+            let working = self.files.working_directory.as_ref();
+            let working = working.and_then(|cwd| opened.iter().find(|(guest, _)| guest == cwd));
+            let root = match working {
+                Some((_, open)) => Some((".".to_owned(), open.clone())),
+                None => empty_root().as_ref().map(named),
+            };
+            opened.extend(root);
         }
-        let handles = opened.into_iter().map(|open| {
+        let handles = opened.into_iter().map(|(guest, open)| {
             let handle = self.table.push(Descriptor::Dir(open.directory))?;
-            let guest = open.tracked.path.clone();
             self.files.descriptors.insert(handle.rep(), open.tracked);
             Ok((handle, guest))
         });

@@ -25,6 +25,9 @@ pub(crate) struct Files {
     pub(super) shared: Arc<Shared>,
     /// Empty until they are opened.
     pub(crate) directories: Vec<OpenDirectory>,
+    /// The granted directory in which relative paths begin, by its path in the task. The libraries of programs look for them
+    /// in the directory that is named `.`.
+    pub(crate) working_directory: Option<String>,
     pub(crate) denied: DeniedPaths,
     /// Listings of directories under way.
     pub(super) listings: u64,
@@ -37,6 +40,7 @@ impl Files {
         Files {
             shared,
             directories: Vec::new(),
+            working_directory: None,
             denied: DeniedPaths::default(),
             listings: 0,
             descriptors: HashMap::new(),

@@ -1,0 +1,230 @@
+//! Texts that take values from the context, such as `--url={{ context.url }}`.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::json::JsonObject;
+
+const BEGIN: &str = "{{";
+const END: &str = "}}";
+/// Stands for [`BEGIN`] as text.
+const ESCAPED: &str = "{{{{";
+const PREFIX: &str = "context.";
+
+/// A text with places that values of the context fill. No shell reads the result: one template is one argument, whatever
+/// the values hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Text(String),
+    Value(ContextKey),
+}
+
+/// A value of the context, by the keys that lead to it: `url`, or `schedule.name` for a key of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContextKey(String);
+
+impl ContextKey {
+    /// Read `text`; the error is a clause.
+    ///
+    /// # Errors
+    /// When it cannot name a value.
+    pub fn parse(text: &str) -> Result<ContextKey, String> {
+        let is_unclear = |char: char| char.is_control() || matches!(char, '{' | '}');
+        match text.split('.').any(str::is_empty) || text.contains(is_unclear) {
+            true => Err(format!(
+                "names {text:?}, which is no key of a context: write one such as \"url\", or \"schedule.name\" for a key within an object"
+            )),
+            false => Ok(ContextKey(text.to_owned())),
+        }
+    }
+
+    /// Return the value in `context` as text: a JSON string without its quotes, another value as JSON.
+    ///
+    /// # Errors
+    /// A sentence about the context, when it has no such value or the value cannot be an argument.
+    pub fn value(&self, context: &JsonObject) -> Result<String, String> {
+        let mut keys = self.0.split('.');
+        let first = keys.next().and_then(|key| context.get(key));
+        let found = keys.try_fold(first.map(|value| value.value()), |value, key| {
+            let value = value?;
+            Some(value.get(key).cloned())
+        });
+        let text = match found.flatten() {
+            None => return Err(format!("the context has no key `{self}`")),
+            Some(Value::Null) => return Err(format!("the key `{self}` of the context is null")),
+            Some(Value::String(text)) => text,
+            Some(value) => value.to_string(),
+        };
+        match text.contains('\0') {
+            true => Err(format!(
+                "the key `{self}` of the context holds a NUL character, which no argument can have"
+            )),
+            false => Ok(text),
+        }
+    }
+}
+
+impl fmt::Display for ContextKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Template {
+    /// Read `text`; the error is a clause.
+    ///
+    /// # Errors
+    /// When it has `{{` that begins neither `{{ context.KEY }}` nor `{{{{`, or a NUL character.
+    pub fn parse(text: &str) -> Result<Template, String> {
+        if text.contains('\0') {
+            return Err("holds a NUL character, which no argument can have".to_owned());
+        }
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(BEGIN) {
+            literal.push_str(&rest[..at]);
+            rest = &rest[at..];
+            if let Some(after) = rest.strip_prefix(ESCAPED) {
+                literal.push_str(BEGIN);
+                rest = after;
+                continue;
+            }
+            let (place, after) = match rest.split_once(END) {
+                Some((place, after)) => (&place[BEGIN.len()..], after),
+                None => return Err(unclear(rest)),
+            };
+            let key = place.trim().strip_prefix(PREFIX);
+            let key = key.and_then(|key| ContextKey::parse(key).ok());
+            let key = key.ok_or_else(|| unclear(&rest[..rest.len() - after.len()]))?;
+            if !literal.is_empty() {
+                parts.push(Part::Text(std::mem::take(&mut literal)));
+            }
+            parts.push(Part::Value(key));
+            rest = after;
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() {
+            parts.push(Part::Text(literal));
+        }
+        Ok(Template(parts))
+    }
+
+    /// Whether any value of the context is in it.
+    pub fn needs_context(&self) -> bool {
+        self.0.iter().any(|part| matches!(part, Part::Value(_)))
+    }
+
+    /// Return the text with the values of `context`.
+    ///
+    /// # Errors
+    /// A sentence that names the key, when the context does not have a value for it.
+    pub fn fill(&self, context: &JsonObject) -> Result<String, String> {
+        let parts = self.0.iter().map(|part| match part {
+            Part::Text(text) => Ok(text.clone()),
+            Part::Value(key) => key.value(context),
+        });
+        parts.collect()
+    }
+}
+
+/// Return the clause about a place that is no place of the context.
+fn unclear(place: &str) -> String {
+    format!(
+        "holds `{place}`: write `{BEGIN} context.KEY {END}` for a value of the context, or `{ESCAPED}` for the text `{BEGIN}`"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::object_of;
+    use serde_json::json;
+
+    fn fill(text: &str, context: Value) -> Result<String, String> {
+        let context = object_of(context.as_object().unwrap());
+        Template::parse(text)?.fill(&context)
+    }
+
+    #[test]
+    fn values_of_the_context_are_filled_in() {
+        let context = json!({"url": "http://x/?a b", "n": 7, "on": true, "list": [1, "b"], "schedule": {"name": "night"}});
+        for (text, expected) in [
+            ("", ""),
+            ("plain } text }}", "plain } text }}"),
+            ("{{context.url}}", "http://x/?a b"),
+            ("--n={{ context.n }}{{context.on}}!", "--n=7true!"),
+            ("{{ context.list }}", "[1,\"b\"]"),
+            ("{{ context.schedule.name }}", "night"),
+            ("{{{{.Name}}", "{{.Name}}"),
+            ("{{{{{{ context.n }}", "{{7"),
+        ] {
+            assert_eq!(
+                fill(text, context.clone()),
+                Ok(expected.to_owned()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_is_never_read_as_a_template() {
+        let context = json!({"a": "{{ context.b }}", "b": "secret"});
+        assert_eq!(fill("{{ context.a }}", context).unwrap(), "{{ context.b }}");
+    }
+
+    #[test]
+    fn a_missing_value_is_named() {
+        for (text, context, expected) in [
+            (
+                "{{ context.url }}",
+                json!({}),
+                "the context has no key `url`",
+            ),
+            (
+                "{{ context.a.b }}",
+                json!({"a": {}}),
+                "the context has no key `a.b`",
+            ),
+            (
+                "{{ context.a.b }}",
+                json!({"a": "text"}),
+                "the context has no key `a.b`",
+            ),
+            (
+                "{{ context.a }}",
+                json!({"a": null}),
+                "the key `a` of the context is null",
+            ),
+            (
+                "{{ context.a }}",
+                json!({"a": "\0"}),
+                "the key `a` of the context holds a NUL",
+            ),
+        ] {
+            let error = fill(text, context).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_unclear_place_is_refused() {
+        for text in [
+            "{{",
+            "{{ context.url",
+            "{{ contxt.url }}",
+            "{{ url }}",
+            "{{ context. }}",
+            "{{ context.a..b }}",
+            "{{{ context.url }}}",
+        ] {
+            let error = Template::parse(text).unwrap_err();
+            assert!(error.contains("{{ context.KEY }}"), "{text}: {error}");
+        }
+        assert!(Template::parse("a\0b").unwrap_err().contains("NUL"));
+    }
+}
