@@ -195,7 +195,7 @@ mod tests {
             "go-deadlock" => reason("fatal error: all goroutines are asleep - deadlock!, at /home/me/task/dead.go:2"),
             "go-goroutine" => reason("panic: assignment to entry in nil map, at /home/me/task/g.go:4"),
             "go-repanicked" => reason("panic: (main.E) 0xb910 [recovered, repanicked], at /home/me/task/e.go:3"),
-            "go-log-fatal" => last_line("2026/11/24 07:58:25 no such key: url"),
+            "go-log-fatal" => last_line("2026/11/24 08:06:35 no such key: url"),
             "python-key" => exception("KeyError: 'url', at helper.py:2, in url"),
             "python-chained" => exception("RuntimeError: the configuration is incomplete, at app.py:18, in run"),
             "python-exit" => last_line("cannot go on"),
