@@ -371,7 +371,7 @@ mod tests {
             text(Language::RustWit, "build")
                 .contains("/release/My_Task.wasm\" \"$out/My-Task.wasm\"")
         );
-        assert!(text(Language::Python, "app.py").contains("\"name\": \"My-Task\""));
+        assert!(text(Language::Python, "app.py").contains("    \"My-Task\",\n"));
         assert!(text(Language::Typescript, "src/task.ts").contains("name: \"My-Task\""));
         assert!(text(Language::Typescript, "package.json").contains("\"name\": \"my-task\""));
         assert!(text(Language::Go, "build").contains("\"$out/My-Task.wasm\""));
