@@ -34,3 +34,7 @@ doc:
 # Licences, advisories and sources of the dependencies; `cargo install cargo-deny` once
 deny:
     cargo deny check
+
+# A release archive with manual pages, completions and checksums, in target/dist
+release:
+    examples/deployment/release

@@ -1,34 +1,21 @@
-"""The task's logic. It needs no host, so its tests run natively."""
+"""The task's logic: plain Python."""
 
 from dataclasses import dataclass
 
 
-class BadContext(ValueError):
-    """The context is invalid. A retry cannot fix that."""
-
-
 @dataclass(frozen=True)
 class Params:
-    """The task's keys of the context."""
+    """The task's keys of the context. The SDK checks their types."""
 
     below: int = 1000
     rounds: int = 1
     report: str | None = None
     notify: str | None = None
 
-    @classmethod
-    def of(cls, context: dict) -> "Params":
-        # Other keys are ignored, because the host sets some, and a later version may add more.
-        values = {name: context[name] for name in cls.__annotations__ if context.get(name) is not None}
+    def __post_init__(self):
         for name, minimum in (("below", 0), ("rounds", 1)):
-            value = values.get(name, minimum)
-            # A Python bool is an int; a JSON boolean is not a number.
-            if type(value) is not int or value < minimum:
-                raise BadContext(f"`{name}` must be a whole number of at least {minimum}, not {value!r}")
-        for name in ("report", "notify"):
-            if not isinstance(values.get(name, ""), str):
-                raise BadContext(f"`{name}` must be a text, not {values[name]!r}")
-        return cls(**values)
+            if getattr(self, name) < minimum:
+                raise ValueError(f"`{name}` must be at least {minimum}, not {getattr(self, name)}")
 
 
 def count_primes(below: int) -> int:

@@ -183,7 +183,8 @@ async fn an_invalid_backfill_request_is_refused_with_a_hint(place: Place) {
     request("daily", FIRST, FIFTH, &["--context", r#"{"run_id": 1}"#]).assert_refused(&["run_id"]);
     request("daily", FIRST, FIFTH, &["--spread", "0s"]).assert_refused(&["must be from \"1ms\""]);
     request("daily", FIRST, FIFTH, &["--id", "five"]).assert_refused(&["--id"]);
-    request("daily", "yesterday", FIFTH, &[]).assert_refused(&["is not an RFC 3339 time"]);
+    request("daily", "noon", FIFTH, &[])
+        .assert_refused(&["is not an RFC 3339 time", "`yesterday 14:00`"]);
     let unknown = "01234567-89ab-cdef-0123-456789abcdef";
     for what in ["show", "cancel"] {
         site.run(["backfill", what, unknown])

@@ -5,6 +5,7 @@ mod bench;
 mod cron;
 mod db_copies;
 mod docs;
+mod doctor;
 mod edit;
 mod folder;
 mod fuzz;

@@ -9,10 +9,13 @@ pub const CACHE_HOME: &str = "XDG_CACHE_HOME";
 pub const HOME: &str = "HOME";
 pub const USER: &str = "USER";
 pub const PATH: &str = "PATH";
+pub const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
+pub const WATCHDOG_USEC: &str = "WATCHDOG_USEC";
+pub const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
 /// The variables with their meanings.
 #[cfg(test)]
-pub fn all() -> [(&'static str, &'static str); 10] {
+pub fn all() -> [(&'static str, &'static str); 13] {
     [
         (
             DATABASE,
@@ -47,6 +50,15 @@ pub fn all() -> [(&'static str, &'static str); 10] {
             "the folders in which the commands of secrets are looked for, and in which no task may write before the one \
          that has the command",
         ),
+        (
+            NOTIFY_SOCKET,
+            "systemd's socket, to which `serve` says that it is ready, alive and stopping",
+        ),
+        (
+            WATCHDOG_USEC,
+            "the microseconds after which systemd restarts a service that says nothing",
+        ),
+        (WATCHDOG_PID, "the process that systemd's watchdog watches"),
         (
             "TEST_POSTGRES_URL",
             "for the tests of this repository: a superuser's address of a Postgres to use",

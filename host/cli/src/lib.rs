@@ -14,7 +14,9 @@ mod environment;
 mod output;
 #[cfg(test)]
 mod reference;
+mod service_manager;
 mod telemetry;
+mod times;
 
 use std::cell::OnceCell;
 use std::fmt::Display;
@@ -30,8 +32,8 @@ use campanile_engine::schedule_admin::{self, ScheduleError};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{Db, Tx};
 use commands::{
-    backfill, bench, config as config_command, cron, db, event, launch, new, package, plan, run,
-    schedule, serve, stats, task,
+    backfill, bench, completions, config as config_command, cron, db, doctor, event, launch, new,
+    package, plan, run, schedule, serve, stats, task,
 };
 use config::{Config, Flags};
 use output::{Exit, Failure, Record, Result, failed};
@@ -125,6 +127,8 @@ enum Command {
     Stats(stats::Stats),
     /// Check the health of the installation; exit code 1 when it is not healthy
     Health,
+    /// Check what a host needs, and say what to mend; exit code 1 when it could not start or launch
+    Doctor,
     /// Create, update or check the database's tables
     #[command(subcommand)]
     Db(db::DbCommand),
@@ -134,6 +138,10 @@ enum Command {
     /// Measure the speed of launches on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Print the completions of a shell
+    Completions(completions::Completions),
+    /// Print or write the manual pages
+    Man(completions::Man),
     /// Load one file: a process that `serve` and `task` start for each file
     #[command(name = LOAD_COMMAND, hide = true)]
     LoadPackage { settings: String },
@@ -181,9 +189,12 @@ impl Cli {
             Command::Event(command) => command.run(&common).await,
             Command::Stats(command) => command.run(&common).await,
             Command::Health => stats::health(&common).await,
+            Command::Doctor => doctor::run(&common).await,
             Command::Db(command) => command.run(&common).await,
             Command::Config(command) => command.run(&common).await,
             Command::Bench(command) => command.run(&common).await,
+            Command::Completions(command) => command.run(),
+            Command::Man(command) => command.run(&common),
             // `main` runs it without threads.
             Command::LoadPackage { .. } => Ok(()),
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::clock_keeper::SKEW_REPORTED_US;
+pub use crate::clock_keeper::SKEW_REPORTED_US;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::disk_keeper::short_of;
 use crate::error::Result;

@@ -11,7 +11,7 @@ use campanile_model::clock::Timestamp;
 /// How often the offset between this host's clock and the database's is measured.
 pub(crate) const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 /// An offset that is reported, in microseconds.
-pub(crate) const SKEW_REPORTED_US: i64 = 1_000_000;
+pub const SKEW_REPORTED_US: i64 = 1_000_000;
 /// With an offset this large the host neither decides nor claims, in microseconds.
 const SKEW_REFUSED_US: i64 = 60_000_000;
 

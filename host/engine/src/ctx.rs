@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::batch_size::BatchSizes;
 use crate::capacity::Capacity;
@@ -41,6 +41,8 @@ pub struct Ctx {
     pub(crate) uncounted: Mutex<BTreeSet<ScheduleId>>,
     pub(crate) wake: Wake,
     pub(crate) trouble: Trouble,
+    /// Holds true from the moment at which the host has loaded its packages and decides.
+    pub(crate) serving: watch::Sender<bool>,
     /// Set while a backfill runs: then the end of a launch lets its next one start.
     pub(crate) backfill_running: AtomicBool,
     /// Set while this machine's clock is too far off the database's to decide or claim anything.
@@ -81,6 +83,7 @@ impl Ctx {
             uncounted: Mutex::default(),
             wake: Wake::default(),
             trouble: Trouble::default(),
+            serving: watch::Sender::default(),
             backfill_running: AtomicBool::new(false),
             clock_skewed: AtomicBool::new(false),
             disk_low: AtomicBool::new(false),

@@ -192,6 +192,11 @@ impl Engine {
         serve::serve(&self.ctx, &self.executor, lock, followed, shutdown).await
     }
 
+    /// Return a channel that becomes true when the host has loaded its packages and decides.
+    pub fn serving(&self) -> Receiver<bool> {
+        self.ctx.serving.subscribe()
+    }
+
     /// Mark silent hosts as dead, and recover orphaned launches.
     pub async fn recover(&self, now: Timestamp) -> Result<Recovered> {
         recover::recover(&self.ctx, now).await

@@ -86,6 +86,7 @@ async fn run_services(
         return Ok(Vec::new());
     }
     tracing::info!(host = %ctx.name, database = %ctx.db.url(), packages = ctx.packages.all().len(), "serving");
+    ctx.serving.send_replace(true);
 
     let disk = DiskKeeper::start(ctx).await;
     let (ended, ends) = mpsc::unbounded_channel();

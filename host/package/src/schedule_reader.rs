@@ -100,13 +100,17 @@ pub(super) fn read(
     name: String,
     package: &str,
 ) -> Result<ScheduleDefinition, Error> {
+    let task = section.text("task")?;
+    let rule = read_rule(section);
+    let (policies, context) = (read_policies(section), read_context(section));
     Ok(ScheduleDefinition {
         name,
         package: package.to_owned(),
-        task: section.text("task")?,
-        rule: read_rule(section)?,
-        policies: read_policies(section)?,
-        context: read_context(section)?,
+        task,
+        // A rule is missing because its key is misspelt: that error says more.
+        rule: rule.map_err(|error| section.unknown_key().unwrap_or(error))?,
+        policies: policies?,
+        context: context?,
     })
 }
 
@@ -127,19 +131,24 @@ fn read_rule(section: &mut Section<'_>) -> Result<RuleText, Error> {
         };
         rules.extend(text.map(|text| (kind, text)));
     }
-    let (kind, expression) = only_rule(rules).map_err(|what| section.error_of_table(what))?;
     let timezone = section.text("timezone")?;
+    let timezone = timezone.as_deref().unwrap_or(TIMEZONE_DEFAULT);
+    let (anchor, day_match) = (
+        section.instant("anchor")?,
+        section.word("day_match", DayMatch::read)?,
+    );
+    let dst_gap = section.word("dst_gap", DstGap::read)?;
+    let dst_fold = section.word("dst_fold", DstFold::read)?;
+    let exclude = section.texts("exclude")?.unwrap_or_default();
+    // Every key is read by now, so that a misspelt one can be named.
+    let (kind, expression) = only_rule(rules).map_err(|what| section.error_of_table(what))?;
     Ok(RuleText {
-        anchor: section.instant("anchor")?,
-        day_match: section.word("day_match", DayMatch::read)?,
-        dst_gap: section.word("dst_gap", DstGap::read)?,
-        dst_fold: section.word("dst_fold", DstFold::read)?,
-        exclude: section.texts("exclude")?.unwrap_or_default(),
-        ..RuleText::new(
-            kind,
-            expression,
-            timezone.as_deref().unwrap_or(TIMEZONE_DEFAULT),
-        )
+        anchor,
+        day_match,
+        dst_gap,
+        dst_fold,
+        exclude,
+        ..RuleText::new(kind, expression, timezone)
     })
 }
 

@@ -504,15 +504,19 @@ impl<'d> Section<'d> {
 
     /// Refuse the keys that were not read.
     pub fn finish(self) -> Result<(), Error> {
-        let Some(key) = self.unknown_keys().min_by_key(|key| self.offset_of(key)) else {
-            return Ok(());
-        };
+        self.unknown_key().map_or(Ok(()), Err)
+    }
+
+    /// Return the error of the first key that was not read.
+    pub fn unknown_key(&self) -> Option<Error> {
+        let first = self.unknown_keys();
+        let key = first.min_by_key(|key| self.offset_of(key))?;
         let hint = match self.nearest_known(key) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("the keys known here are `{}`", self.known.join("`, `")),
         };
         let message = format!("unknown key `{}`: {hint}", self.path_of(key));
-        Err(self.document.error_at(self.offset_of(key), message))
+        Some(self.document.error_at(self.offset_of(key), message))
     }
 
     /// Add a warning for each key that was not read: a newer SDK may write keys that this host does not know.

@@ -24,7 +24,7 @@
 // Stdout is data, and the command line's.
 #![warn(clippy::print_stdout)]
 
-mod disk;
+pub mod disk;
 mod error;
 mod lock;
 mod open;

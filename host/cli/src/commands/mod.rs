@@ -3,9 +3,11 @@
 pub(crate) mod backfill;
 pub(crate) mod bench;
 pub(crate) mod calendar;
+pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod cron;
 pub(crate) mod db;
+pub(crate) mod doctor;
 pub(crate) mod event;
 pub(crate) mod explain;
 pub(crate) mod launch;

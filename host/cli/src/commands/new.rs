@@ -34,24 +34,29 @@ pub(crate) struct New {
 pub(crate) enum Language {
     /// A typed component, with campanile-sdk
     #[default]
+    #[value(alias = "rs")]
     Rust,
     /// A program with a `main`
     RustMain,
     /// A typed component, with generated bindings instead of the SDK
     RustWit,
-    /// A typed component, by componentize-py
+    /// A typed component, with the SDK for Python, by componentize-py
+    #[value(alias = "py")]
     Python,
     /// A typed component, by jco
+    #[value(alias = "js")]
     Javascript,
     /// A typed component, by tsc and jco
+    #[value(alias = "ts")]
     Typescript,
     /// A program, by `zig cc`
     C,
     /// A program, by `zig c++`
+    #[value(aliases = ["c++", "cxx"])]
     Cpp,
     /// A program
     Zig,
-    /// A README only: the steps with componentize-go
+    /// A program, by Go's own toolchain
     Go,
 }
 
@@ -92,9 +97,6 @@ impl New {
 impl Record for NewReport {
     fn print(&self) -> Result {
         output::print_line!("{}: {} files", self.folder.display(), self.files.len())?;
-        if self.language == Language::Go {
-            output::print_line("for Go there is only a README.md with the steps")?;
-        }
         output::print_line("\nnext:")?;
         for step in &self.next {
             output::print_line!("  {step}")?;
@@ -150,27 +152,17 @@ fn next_steps(folder: &Path, lang: Language, name: &str) -> Vec<String> {
     const TARGET: &str = "rustup target add wasm32-wasip2";
     const BUILD: &str = "./build  # runs the tests first";
     let build: &[&str] = match lang {
-        Language::Rust => &[
-            TARGET,
-            template::GET_SDK,
-            "cargo test",
-            "cargo build --release --target wasm32-wasip2",
-            &template::rename_module(name),
-        ],
-        Language::RustMain | Language::RustWit => &[TARGET, BUILD],
-        Language::Go => &[],
+        Language::Rust | Language::RustMain | Language::RustWit => &[TARGET, BUILD],
         _ => &[BUILD],
     };
     let mut steps = vec![format!("cd {}", folder.display())];
     steps.extend(build.iter().map(|step| (*step).to_owned()));
-    if lang != Language::Go {
-        let built = format!("target/{name}.wasm");
-        let context = match lang {
-            Language::Rust => r#"{"text": "to be or not"}"#,
-            _ => r#"{"below": 100000}"#,
-        };
-        steps.push(format!("campanile task run {built} --context '{context}'"));
-        steps.push(format!("cp {built} YOUR_PLUGIN_FOLDER/"));
-    }
+    let built = format!("target/{name}.wasm");
+    let context = match lang {
+        Language::Rust => r#"{"text": "to be or not"}"#,
+        _ => r#"{"below": 100000}"#,
+    };
+    steps.push(format!("campanile task run {built} --context '{context}'"));
+    steps.push(format!("cp {built} YOUR_PLUGIN_FOLDER/"));
     steps
 }

@@ -12,6 +12,7 @@ use super::schedule::check;
 use super::serve;
 use crate::Common;
 use crate::output::{self, Result, refused};
+use crate::times::time;
 use campanile_engine::forecast::snapshot::{self, OmittedSchedule};
 use campanile_engine::forecast::{ForecastRequest, Outage};
 use campanile_engine::schedule_admin;
@@ -30,10 +31,10 @@ const ROWS_MAX: usize = 1_000_000;
 #[derive(Args)]
 pub(crate) struct Plan {
     /// The start of the forecast [default: now]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     from: Option<Timestamp>,
     /// The end of the forecast [default: one day later, or one day after the last outage]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     to: Option<Timestamp>,
     /// Show only this schedule; the others are simulated too
     #[arg(long, value_name = "NAME")]
@@ -53,10 +54,7 @@ pub(crate) struct Plan {
 fn outage(text: &str) -> Result<Outage, String> {
     let fix = "write two times with `..` between them, such as 2026-11-22T02:00:00Z..2026-11-22T05:00:00Z";
     let (from, to) = text.split_once("..").ok_or(fix)?;
-    let read = |text: &str| {
-        let time = text.trim().parse::<Timestamp>();
-        time.map_err(|error| format!("{error}; {fix}"))
-    };
+    let read = |text: &str| time(text).map_err(|error| format!("{error}; {fix}"));
     let outage = Outage {
         from: read(from)?,
         to: read(to)?,

@@ -6,6 +6,7 @@ use clap::{ArgGroup, Args};
 
 use super::slots::floor;
 use crate::output::{self, Result};
+use crate::times::time;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
@@ -79,7 +80,7 @@ pub(crate) struct StandaloneRule {
     #[command(flatten)]
     options: RuleOptions,
     /// Show slots after this instant [default: now]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     from: Option<Timestamp>,
 }
 

@@ -20,6 +20,7 @@ use super::slots::{self, SlotCount};
 use crate::Common;
 use crate::environment;
 use crate::output::{self, Result, refused};
+use crate::times::time;
 use campanile_engine::definition::policies;
 use campanile_engine::schedule_admin::{
     self, ScheduleDefinition, ScheduleError, Trigger, Triggered,
@@ -77,8 +78,8 @@ pub(crate) enum Schedule {
         /// Why, for the record
         #[arg(long, value_name = "TEXT")]
         note: Option<String>,
-        /// Resume by itself at this time, such as 2027-01-31T08:00:00Z
-        #[arg(long, value_name = "TIME")]
+        /// Resume by itself at this time, such as 2027-01-31T08:00:00Z or now+2h
+        #[arg(long, value_name = "TIME", value_parser = time)]
         until: Option<Timestamp>,
         #[command(flatten)]
         by: By,

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::config::{Config, Flags};
 use crate::output::{Failure, Result, failed};
+use crate::service_manager::ServiceManager;
 use crate::telemetry::{self, LogFormat};
 use crate::{Common, LOAD_COMMAND};
 use campanile_engine::watch::Watch;
@@ -26,7 +27,7 @@ const RETRY_PAUSE_MIN: Duration = Duration::from_millis(250);
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// What an operator can do about files that other users can change.
-const FOREIGN_HINT: &str = "take the right to write from the others with `chmod go-w PATH`, or give the path to the user of the host with `chown`; on a machine or in a container without other users, write `foreign_writers = \"warn\"` under `[policy]`";
+pub(crate) const FOREIGN_HINT: &str = "take the right to write from the others with `chmod go-w PATH`, or give the path to the user of the host with `chown`; on a machine or in a container without other users, write `foreign_writers = \"warn\"` under `[policy]`";
 
 #[derive(Args)]
 pub(crate) struct Serve {
@@ -44,6 +45,8 @@ impl Serve {
         for warning in foreign_writers(&config)? {
             tracing::warn!("{warning}");
         }
+        let manager = ServiceManager::connect(&|name| std::env::var_os(name));
+        let manager = manager.map_err(Failure::refused)?;
         let mut stopping = stop_signal()?;
         let clock = Clock::system();
         // Refuse a wrong configuration before the database is opened.
@@ -68,6 +71,9 @@ impl Serve {
         let packages = Packages::default();
         let started = Engine::start(db.clone(), clock, name, settings, packages, loader);
         let (engine, lock) = started.await?;
+        if let Some(manager) = manager {
+            tokio::spawn(manager.report(engine.serving(), stopping.clone()));
+        }
         let served = engine.serve(lock, followed, stopping).await;
         crate::close(&db).await;
         served.map_err(Failure::failed)

@@ -307,6 +307,10 @@ fn mistakes_are_named_with_line_and_hint() {
             "2:1: `limits.memory` is 2GiB, but this host allows no more than 1GiB",
         ),
         (
+            "[[schedules]]\ntimezone = 'Europe/Paris'\ncrom = '* * * * *'",
+            "3:1: unknown key `schedules[0].crom`: did you mean `cron`?",
+        ),
+        (
             "\n[[schedules]]\nname = 'x'",
             "2:1: `schedules[0]` has no rule",
         ),

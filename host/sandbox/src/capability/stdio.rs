@@ -12,6 +12,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use crate::limits::{Limits, Resource};
+use crate::run::cause::{self, Cause};
 
 /// Begins the line that marks where a stream was cut.
 pub(crate) const STREAM_CUT: &str = "\n[campanile: ";
@@ -87,6 +88,13 @@ impl Capture {
     pub(crate) fn bytes(&self) -> (Vec<u8>, u64) {
         let kept = self.lock();
         (kept.head.clone(), kept.dropped_bytes)
+    }
+
+    /// Return the last cause in the text. If anything was dropped, the last cause was dropped too.
+    pub(crate) fn last_cause(&self) -> Option<Cause> {
+        let (bytes, dropped) = self.bytes();
+        let text = String::from_utf8_lossy(&bytes);
+        (dropped == 0).then(|| cause::last_cause(&text)).flatten()
     }
 
     /// Forget the captured bytes, because they have become the output.

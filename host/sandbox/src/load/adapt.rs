@@ -19,6 +19,10 @@ use wit_parser::Resolve;
 
 use crate::load::outline::Outline;
 use crate::load::refusal::{Refusal, one_line, refuse};
+use crate::load::reserve::with_reserved_pages;
+
+/// The language of a module of the standard toolchain of Go.
+const GO: &str = "Go";
 
 /// The adapter's `proc_exit` keeps only success or failure. The module's import is redirected to keep the code.
 const PROC_EXIT: &str = "wasi_snapshot_preview1 proc_exit";
@@ -74,11 +78,13 @@ fn check_functions(functions: &[&str], adapter: &[u8]) -> Result<(), Refusal> {
 }
 
 fn encode(module: &[u8], outline: &Outline, adapter: Option<&[u8]>) -> anyhow::Result<Vec<u8>> {
-    let exits = outline.imports.iter().any(|name| name == PROC_EXIT);
-    let module = match exits {
-        true => Cow::Owned(with_exit_code(module)?),
-        false => Cow::Borrowed(module),
-    };
+    let mut module = Cow::Borrowed(module);
+    if outline.labels.language.as_deref() == Some(GO) {
+        module = Cow::Owned(with_reserved_pages(&module)?);
+    }
+    if outline.imports.iter().any(|name| name == PROC_EXIT) {
+        module = Cow::Owned(with_exit_code(&module)?);
+    }
     // `compile_cost::check` validates the result.
     let mut encoder = ComponentEncoder::default().module(&module)?;
     if let Some(adapter) = adapter {

@@ -10,3 +10,4 @@ mod foreign;
 pub(crate) mod outline;
 pub(crate) mod recognise;
 pub(crate) mod refusal;
+mod reserve;

@@ -49,7 +49,7 @@ pub(crate) async fn describe(
             let state = store.data();
             return Err(refuse(match state.memory.refusal() {
                 Some(message) => format!("needs too much: {message}"),
-                None => format!("broke off: {}", trap_message(&error, &state.stderr.text())),
+                None => format!("broke off: {}", trap_message(&error, &state.stderr)),
             }));
         }
         Ended::TimedOut | Ended::CpuSpent | Ended::Dropped => {

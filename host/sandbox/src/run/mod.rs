@@ -1,6 +1,7 @@
 //! Making one call: from a fresh store to its report.
 
 pub(crate) mod call;
+pub(crate) mod cause;
 pub(crate) mod describe;
 pub(crate) mod program;
 pub(crate) mod redaction;

@@ -182,13 +182,9 @@ pub(crate) fn take_output(stdout: &Capture, limits: &Limits) -> Result<Option<Js
 /// Return the failure of a program that ended with `code`, which is not 0.
 pub(crate) fn exited(code: i32, stderr: &Capture) -> Failure {
     let mut message = format!("exited with code {code}");
-    let (bytes, dropped) = stderr.bytes();
-    let said = String::from_utf8_lossy(&bytes);
-    let last = said.lines().rev().find(|line| !line.trim().is_empty());
-    // If anything was dropped, the real last line was.
-    if let Some(last) = last.filter(|_| dropped == 0) {
+    if let Some(cause) = stderr.last_cause() {
         // Writing to a string cannot fail.
-        let _ = write!(message, ": {}", last.trim());
+        let _ = write!(message, ": {}", cause.text());
     }
     Failure {
         message,
@@ -254,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_tells_the_last_line_of_stderr() {
+    fn an_exit_tells_the_last_cause_on_stderr() {
         let limits = Limits::default();
         let failure = exited(3, &capture("first\n last \n\n", &limits));
         assert_eq!(failure.message, "exited with code 3: last");

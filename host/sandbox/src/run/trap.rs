@@ -3,17 +3,27 @@
 use wasmtime::{Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-/// Return what went wrong in a guest, and in which functions.
-pub(crate) fn trap_message(error: &wasmtime::Error, stderr: &str) -> String {
+use crate::capability::stdio::Capture;
+use crate::run::cause::Cause;
+
+/// Return what went wrong in a guest, and in which functions unless the guest itself says where.
+pub(crate) fn trap_message(error: &wasmtime::Error, stderr: &Capture) -> String {
+    let trap = error.downcast_ref::<Trap>();
     let cause = if let Some(exit) = error.downcast_ref::<I32Exit>() {
-        format!("the task called exit({}) instead of returning", exit.0)
-    } else if let Some(panic) = panic_message(stderr) {
-        format!("the task panicked: {panic}")
-    } else if let Some(trap) = error.downcast_ref::<Trap>() {
-        format!(
-            "the task's code trapped: {}",
-            trap.to_string().trim_start_matches("wasm trap: ")
-        )
+        let exit = format!("the task called exit({}) instead of returning", exit.0);
+        match stderr.last_cause() {
+            Some(cause) => return format!("{exit}: {}", cause.text()),
+            None => exit,
+        }
+    } else if let Some(trap) = trap.filter(|trap| **trap != Trap::UnreachableCodeReached) {
+        trapped(trap)
+    } else if let Some(trap) = trap {
+        match stderr.last_cause() {
+            Some(Cause::Panic(panic)) => format!("the task panicked: {panic}"),
+            Some(Cause::Exception(reason) | Cause::Reason(reason)) => return reason,
+            Some(Cause::LastLine(line)) => format!("{}, after it wrote: {line}", trapped(trap)),
+            None => trapped(trap),
+        }
     } else {
         format!("the task's code was stopped: {}", error.root_cause())
     };
@@ -24,30 +34,22 @@ pub(crate) fn trap_message(error: &wasmtime::Error, stderr: &str) -> String {
     }
 }
 
-/// Return the message and place of the last panic that a Rust guest printed.
-fn panic_message(stderr: &str) -> Option<String> {
-    let mut after = None;
-    for line in stderr.lines().rev() {
-        if let Some((_, place)) = line.split_once(" panicked at ") {
-            let place = place.trim_end_matches(':');
-            return Some(match after {
-                Some(message) => format!("{message}, at {place}"),
-                None => format!("at {place}"),
-            });
-        }
-        after = Some(line);
-    }
-    None
+fn trapped(trap: &Trap) -> String {
+    let trap = trap.to_string();
+    let trap = trap.trim_start_matches("wasm trap: ");
+    format!("the task's code trapped: {trap}")
 }
 
 /// Return the innermost named functions of the guest, without those that only handle a panic.
 fn function_names(backtrace: &WasmBacktrace) -> Vec<String> {
     const SHOWN: usize = 5;
     const SHOWN_BYTES: usize = 80;
-    const HANDLERS: [&str; 6] = [
+    const HANDLERS: [&str; 8] = [
         "<wasm function",
         "std::",
+        "std[",
         "core::",
+        "core[",
         "__rust",
         "rust_",
         "abort",
@@ -65,19 +67,4 @@ fn function_names(backtrace: &WasmBacktrace) -> Vec<String> {
     names.dedup();
     names.truncate(SHOWN);
     names
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rust_panic_is_told_in_one_line() {
-        let stderr = "hello\n\nthread 'main' (1) panicked at src/lib.rs:10:5:\nno such key: a\nnote: run with `RUST_BACKTRACE=1`\n";
-        assert_eq!(
-            panic_message(stderr).unwrap(),
-            "no such key: a, at src/lib.rs:10:5"
-        );
-        assert_eq!(panic_message("all is well\n"), None);
-    }
 }

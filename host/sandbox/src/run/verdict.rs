@@ -13,6 +13,7 @@ use crate::capability::files::directories::Unopened;
 use crate::json::{JsonObject, JsonText};
 use crate::limits::{Limits, Resource};
 use crate::outcome::{Failure, Outcome};
+use crate::run::cause::Cause;
 use crate::run::program::{self, TooLong};
 use crate::run::time::Ended;
 use crate::run::trap::trap_message;
@@ -212,9 +213,14 @@ fn broke(error: &wasmtime::Error, state: &HostState) -> Failure {
             return_less()
         ));
     }
-    let message = trap_message(error, &state.stderr.text());
+    let message = trap_message(error, &state.stderr);
     let exceeded = || state.shared.exceeded().map(str::to_owned);
-    let note = state.files.denied.note(&message);
+    let denied = &state.files.denied;
+    let note = match state.stderr.last_cause() {
+        // The last denied path is a source file, which Python reads for its traceback.
+        Some(Cause::Exception(_)) => denied.note_on_named(&message),
+        _ => denied.note(&message),
+    };
     let message = match engine_limit(error, limits).or_else(exceeded) {
         // The trap itself carries the reason.
         Some(reason) if message.contains(&reason) => message,

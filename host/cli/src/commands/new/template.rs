@@ -65,8 +65,9 @@ const WITH_FILES: &[(&str, Files)] = &[
     ("wit/deps/logging", LOGGING),
 ];
 
-/// The WIT packages of a world that imports HTTP.
-const WITH_HTTP: &[(&str, Files)] = &[
+/// The SDK in Python, and the WIT packages of a world that imports HTTP.
+const PYTHON: &[(&str, Files)] = &[
+    ("campanile", PYTHON_SDK),
     ("wit/deps/campanile-task", CAMPANILE),
     ("wit/deps/clocks", CLOCKS),
     ("wit/deps/config", CONFIG),
@@ -86,29 +87,24 @@ const WORLD: &[(&str, Files)] = &[
 
 /// Return the files of a project.
 pub(crate) fn files(lang: Language, name: &str) -> Vec<File> {
-    match example(lang) {
-        Some(example) => example.files(name),
-        // There is only a README.
-        None => {
-            let readme = include_str!("go.md").replace("go-task", name);
-            vec![("README.md".to_owned(), readme)]
-        }
-    }
+    example(lang).files(name)
 }
 
-/// Return the example in a language; none for Go.
-fn example(lang: Language) -> Option<Example> {
-    Some(match lang {
-        Language::Rust => example!("rust-task", &[];
-            "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "src/lib.rs"),
+/// Return the example in a language.
+fn example(lang: Language) -> Example {
+    match lang {
+        Language::Rust => {
+            example!("rust-task", &[("sdk", SDK), ("sdk/wit", CAMPANILE), ("sdk/wit/deps/config", CONFIG),
+            ("sdk/wit/deps/keyvalue", KEYVALUE), ("sdk/wit/deps/logging", LOGGING)];
+            "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/lib.rs")
+        }
         Language::RustMain => example!("rust-main-task", &[];
             "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/main.rs" "src/primes.rs"),
         Language::RustWit => example!("rust-wit-task", WORLD;
             "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/lib.rs" "src/primes.rs" "src/task.rs"
             "src/webhook.rs"),
-        Language::Python => example!("python-task", WITH_HTTP;
-            "README.md" "app.py" "build" "primes.py" "requirements.txt" "test_primes.py" "webhook.py"
-            "wit/world.wit"),
+        Language::Python => example!("python-task", PYTHON;
+            "README.md" "app.py" "build" "primes.py" "requirements.txt" "test_primes.py" "wit/world.wit"),
         Language::Javascript => example!("javascript-task", WITH_FILES;
             "README.md" "build" "package-lock.json" "package.json" "src/files.js" "src/primes.js"
             "src/primes.test.js" "src/task.js" "wit/world.wit"),
@@ -123,43 +119,32 @@ fn example(lang: Language) -> Option<Example> {
             "src/primes.hpp" "src/test.cpp"),
         Language::Zig => example!("zig-task", &[];
             "README.md" "build" "requirements.txt" "src/main.zig" "src/primes.zig"),
-        Language::Go => return None,
-    })
+        Language::Go => example!("go-task", &[];
+            "README.md" "build" "go.mod" "main.go" "primes.go" "primes_test.go" "requirements.txt"),
+    }
 }
 
-/// The dependency of the example on the SDK of this repository.
-const SDK_HERE: &str = "campanile-sdk = { path = \"../../guest-sdk\" }\n";
+/// The SDK in Rust, which is not on crates.io yet: a project has a copy of it.
+const SDK: Files = files!("sdk";
+    "Cargo.toml" = "manifest.toml" "LICENSE" "README.md" "src/bucket.rs" "src/error.rs" "src/fake/bucket.rs"
+    "src/fake/build.rs" "src/fake/mod.rs" "src/host.rs" "src/lib.rs" "src/manifest.rs" "src/no_schema.rs"
+    "src/package.rs" "src/request.rs" "src/run.rs" "src/schedule.rs" "src/schema.rs" "src/time.rs");
 
-/// The dependency of a project on the SDK.
-const SDK: &str = concat!(
-    "# Not on crates.io yet: give it the path of the SDK in a copy of Campanile's repository, as README.md says.\n",
-    "campanile-sdk = \"",
-    env!("CARGO_PKG_VERSION_MAJOR"),
-    ".",
-    env!("CARGO_PKG_VERSION_MINOR"),
-    "\"\n"
-);
+/// The SDK in Python, which is not on PyPI yet.
+const PYTHON_SDK: Files = files!("python";
+    "__init__.py" "context.py" "failures.py" "host.py" "http.py" "logs.py" "package.py" "py.typed" "run.py" "testing.py"
+    "wasi.py");
 
-/// The command that adds the SDK, which is not on crates.io yet.
-pub(crate) const GET_SDK: &str =
-    "cargo add --path CAMPANILE_REPOSITORY/guest-sdk  # campanile-sdk is not on crates.io yet";
-
-/// The text about the SDK in the example's README.
-const SDK_IN_README: &str = "The SDK is the one of this repository.\n";
-
-/// The text about the SDK in the project's README.
-const GET_SDK_IN_README: &str = concat!(
-    "`campanile-sdk` is not on crates.io yet. Have a copy of [Campanile's repository](",
-    env!("CARGO_PKG_REPOSITORY"),
-    "), and say\nonce where it is, in place of `CAMPANILE_REPOSITORY`:\n\n\
-     ```console\n$ cargo add --path CAMPANILE_REPOSITORY/guest-sdk\n```\n"
-);
-
-/// Return the command that copies the built library to the package's name.
-pub(crate) fn rename_module(name: &str) -> String {
-    let module = as_identifier(name);
-    format!("cp target/wasm32-wasip2/release/{module}.wasm target/{name}.wasm")
-}
+/// What differs between an example and a project with a copy of the SDK: a text of the example, and its replacement.
+const OWN_SDK: [(&str, &str); 3] = [
+    ("path = \"../../guest-sdk\"", "path = \"sdk\""),
+    // As a member, the SDK would need its optional dependencies in the lock file.
+    ("\n[workspace]\n", "\n[workspace]\nexclude = [\"sdk\"]\n"),
+    (
+        "The SDK is the one of this repository.\n",
+        "`campanile-sdk` is not on crates.io yet: `sdk/` has a copy of it.\n",
+    ),
+];
 
 /// The heading of the README section that a project does not need.
 const OWN_PROJECT: &str = "\n## A project of your own\n";
@@ -185,9 +170,12 @@ impl Example {
             "README.md" => text.split(OWN_PROJECT).next().unwrap_or(text),
             _ => text,
         };
-        let text = text
-            .replace(SDK_HERE, SDK)
-            .replace(SDK_IN_README, GET_SDK_IN_README);
+        let mut text = text.to_owned();
+        if self.linked.iter().any(|(folder, _)| *folder == "sdk") {
+            for (here, there) in OWN_SDK {
+                text = text.replace(here, there);
+            }
+        }
         // npm refuses capital letters.
         let name = match path {
             "package.json" | "package-lock.json" => name.to_ascii_lowercase(),
@@ -199,7 +187,7 @@ impl Example {
 }
 
 /// Return `name` as a Rust identifier, which also names the built library.
-pub(crate) fn as_identifier(name: &str) -> String {
+fn as_identifier(name: &str) -> String {
     name.replace('-', "_")
 }
 
@@ -214,7 +202,7 @@ mod tests {
 
     fn all() -> impl Iterator<Item = Example> {
         let languages = Language::value_variants().iter();
-        languages.filter_map(|&language| example(language))
+        languages.map(|&language| example(language))
     }
 
     fn examples() -> PathBuf {
@@ -257,8 +245,8 @@ mod tests {
         for example in all() {
             let mut expected = walk(&examples().join(example.name));
             expected.insert(".gitignore".to_owned());
-            let files = example.files("other");
-            let listed: BTreeSet<String> = files.into_iter().map(|(path, _)| path).collect();
+            let files = example.files("other").into_iter().map(|(path, _)| path);
+            let listed: BTreeSet<String> = files.filter(|path| !path.starts_with("sdk/")).collect();
             assert_eq!(listed, expected, "{}", example.name);
         }
     }
@@ -277,9 +265,71 @@ mod tests {
     }
 
     #[test]
+    fn a_project_in_rust_has_the_sdk_with_its_dependencies() {
+        let files = files(Language::Rust, "other");
+        let text = |path: &str| {
+            let mut files = files.iter();
+            &files.find(|(found, _)| found == path).expect(path).1
+        };
+        for (path, [here, there]) in [
+            (
+                "Cargo.toml",
+                [OWN_SDK[0], OWN_SDK[1]].map(|(_, there)| there),
+            ),
+            ("README.md", [OWN_SDK[2].1, "`sdk/`"]),
+        ] {
+            assert!(
+                text(path).contains(here) && text(path).contains(there),
+                "{path}"
+            );
+        }
+        let sdk = examples().join("../guest-sdk");
+        let listed: BTreeSet<String> = SDK.iter().map(|(path, _)| (*path).to_owned()).collect();
+        for source in walk(&sdk.join("src")) {
+            assert!(listed.contains(&format!("src/{source}")), "{source}");
+        }
+
+        let read = |path: &Path| -> toml::Table {
+            std::fs::read_to_string(path).unwrap().parse().unwrap()
+        };
+        let workspace = read(&sdk.join("../Cargo.toml"));
+        let ours = read(&sdk.join("Cargo.toml"));
+        let copy: toml::Table = text("sdk/Cargo.toml").parse().unwrap();
+        assert_eq!(
+            copy["package"]["version"],
+            workspace["workspace"]["package"]["version"]
+        );
+        assert_eq!(copy["features"], ours["features"]);
+        let wasm = r#"cfg(target_family = "wasm")"#;
+        for (copy, ours) in [
+            (&copy["dependencies"], &ours["dependencies"]),
+            (
+                &copy["target"][wasm]["dependencies"],
+                &ours["target"][wasm]["dependencies"],
+            ),
+        ] {
+            let mut expected = ours.as_table().unwrap().clone();
+            for (name, dependency) in &mut expected {
+                let inherits = dependency
+                    .as_table()
+                    .is_some_and(|table| table.contains_key("workspace"));
+                if inherits {
+                    let optional = dependency.get("optional").cloned();
+                    *dependency = workspace["workspace"]["dependencies"][name].clone();
+                    if let (Some(optional), Some(table)) = (optional, dependency.as_table_mut()) {
+                        table.insert("optional".to_owned(), optional);
+                    }
+                }
+            }
+            assert_eq!(copy.as_table().unwrap(), &expected);
+        }
+    }
+
+    #[test]
     fn a_project_under_its_examples_name_is_the_example() {
         for example in all() {
-            for (path, text) in example.files(example.name) {
+            let files = example.files(example.name).into_iter();
+            for (path, text) in files.filter(|(path, _)| !path.starts_with("sdk/")) {
                 let changed = ["README.md", "Cargo.toml", ".gitignore"].contains(&path.as_str());
                 let original = examples().join(example.name).join(&path);
                 if !changed {
@@ -293,7 +343,9 @@ mod tests {
     #[test]
     fn a_project_has_no_path_outside_its_folder() {
         for example in all() {
-            for (path, text) in example.files("other") {
+            let files = example.files("other").into_iter();
+            // The SDK's own documents name the repository.
+            for (path, text) in files.filter(|(path, _)| !path.starts_with("sdk/")) {
                 for outside in [
                     "../",
                     "examples/",
@@ -314,18 +366,14 @@ mod tests {
             files.find(|(found, _)| found == path).unwrap().1
         };
         assert!(text(Language::Rust, "Cargo.toml").contains("name = \"My-Task\"\n"));
-        assert!(text(Language::Rust, "Cargo.toml").contains("\ncampanile-sdk = \"0."));
-        let readme = text(Language::Rust, "README.md");
-        assert!(readme.contains(&format!("$ {}\n", rename_module("My-Task"))));
-        assert!(readme.contains("$ cargo add --path CAMPANILE_REPOSITORY/guest-sdk\n"));
-        assert!(!readme.contains(SDK_IN_README));
+        assert!(text(Language::Rust, "README.md").contains("`target/My-Task.wasm`"));
         assert!(
             text(Language::RustWit, "build")
                 .contains("/release/My_Task.wasm\" \"$out/My-Task.wasm\"")
         );
-        assert!(text(Language::Python, "app.py").contains("\"name\": \"My-Task\""));
+        assert!(text(Language::Python, "app.py").contains("    \"My-Task\",\n"));
         assert!(text(Language::Typescript, "src/task.ts").contains("name: \"My-Task\""));
         assert!(text(Language::Typescript, "package.json").contains("\"name\": \"my-task\""));
-        assert!(text(Language::Go, "README.md").contains("My-Task.wasm"));
+        assert!(text(Language::Go, "build").contains("\"$out/My-Task.wasm\""));
     }
 }

@@ -9,6 +9,7 @@ use super::{By, read_context};
 use crate::Common;
 use crate::commands::backfill::{BackfillRecord, follow, next_commands};
 use crate::output::{self, Result, refused};
+use crate::times::time;
 use campanile_engine::backfill::{self, BackfillPreview, BackfillRequest};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
@@ -24,11 +25,11 @@ const SPREAD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_h
 pub(crate) struct Request {
     /// The schedule's name
     name: String,
-    /// The first time that may be a slot, such as 2026-11-01T00:00:00Z
-    #[arg(long, value_name = "TIME")]
+    /// The first time that may be a slot, such as 2026-11-01 or 2026-11-01T08:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = time)]
     from: Timestamp,
     /// The last time that may be a slot
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     to: Timestamp,
     /// An id of your choice: the same request again launches nothing twice [default: a new id]
     #[arg(long, value_name = "UUID")]

@@ -36,9 +36,15 @@ impl DeniedPaths {
     ///
     /// The host cannot know whether the path is why the task failed. The note never changes the kind of the failure.
     pub(crate) fn note(&self, message: &str) -> Option<String> {
+        let last = || self.0.last().map(DeniedPath::proposal);
+        self.note_on_named(message).or_else(last)
+    }
+
+    /// Return a note that proposes a grant for the path that `message` names.
+    pub(crate) fn note_on_named(&self, message: &str) -> Option<String> {
         let mut newest_first = self.0.iter().rev();
         let named = newest_first.find(|denied| message.contains(&denied.path));
-        named.or(self.0.last()).map(DeniedPath::proposal)
+        named.map(DeniedPath::proposal)
     }
 }
 

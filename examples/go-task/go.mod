@@ -1,0 +1,3 @@
+module go-task
+
+go 1.24

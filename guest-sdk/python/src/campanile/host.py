@@ -1,0 +1,80 @@
+"""The functions of the host, as the SDK calls them. `campanile.testing` has another implementation, for tests."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to another system."""
+
+    method: str
+    url: str
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The reply to a request. The names of headers are in lower case."""
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class Host(Protocol):
+    """What a task can ask its host. The facts are those of the current run."""
+
+    execution_id: str
+    run_id: str
+    task_name: str
+    attempt: int
+    is_recovery: bool
+    scheduled_time: datetime.datetime
+    original_scheduled_time: datetime.datetime
+    deadline: datetime.datetime | None
+
+    def cancel_requested(self) -> bool: ...
+
+    def report_progress(self, percent: int | None, message: str) -> None: ...
+
+    def log(self, level: str, context: str, message: str) -> None: ...
+
+    def config(self, name: str) -> str | None: ...
+
+    def send(self, request: Request) -> Reply:
+        """Raises: `Denied`, `Retryable`."""
+        ...
+
+
+_current: list[Host] = []
+
+
+def connect() -> Any:
+    """Return the module for the host inside WebAssembly, or none outside. Call this while the package is built."""
+    try:
+        from . import wasi
+    except ImportError:
+        return None
+    if not _current:
+        _current.append(wasi.WasiHost())
+    return wasi
+
+
+def current() -> Host:
+    """Return the host of the current call: a fake one in a test, and the real one inside WebAssembly."""
+    if not _current:
+        raise RuntimeError("no host is here: call the task with `campanile.testing.call`, or build it with componentize-py")
+    return _current[-1]
+
+
+def push(host: Host) -> None:
+    _current.append(host)
+
+
+def pop() -> None:
+    _current.pop()

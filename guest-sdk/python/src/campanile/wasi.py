@@ -1,0 +1,165 @@
+"""The host inside WebAssembly. componentize-py generates the modules that are imported here from the world in `wit/`.
+
+They are imported when the package is built: a component cannot import a module later.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+from componentize_py_types import Err, Ok
+from wit_world.imports import run_info
+from wit_world.imports.campanile_task_types import Completion as WitCompletion
+from wit_world.imports.campanile_task_types import Failure as WitFailure
+from wit_world.imports.logging import Level, log
+
+try:
+    from wit_world.imports import outgoing_handler, wasi_http_types
+    from wit_world.imports.streams import StreamError_Closed
+except ImportError:
+    outgoing_handler = None
+try:
+    from wit_world.imports import wasi_config_store
+except ImportError:
+    wasi_config_store = None
+
+from .failures import Denied, Failure, Permanent, Retryable
+from .host import Reply, Request
+from .package import Completion, to_json
+
+READ_BYTES = 64 * 1024
+
+
+def _time(instant: Any) -> datetime.datetime:
+    time = datetime.datetime.fromtimestamp(instant.seconds, datetime.timezone.utc)
+    return time.replace(microsecond=instant.nanoseconds // 1000)
+
+
+class WasiHost:
+    @property
+    def execution_id(self) -> str:
+        return run_info.execution_id()
+
+    @property
+    def run_id(self) -> str:
+        return run_info.run_id()
+
+    @property
+    def task_name(self) -> str:
+        return run_info.task_name()
+
+    @property
+    def attempt(self) -> int:
+        return run_info.attempt()
+
+    @property
+    def is_recovery(self) -> bool:
+        return run_info.is_recovery()
+
+    @property
+    def scheduled_time(self) -> datetime.datetime:
+        return _time(run_info.scheduled_for())
+
+    @property
+    def original_scheduled_time(self) -> datetime.datetime:
+        return _time(run_info.original_scheduled_time())
+
+    @property
+    def deadline(self) -> datetime.datetime | None:
+        deadline = run_info.deadline()
+        return None if deadline is None else _time(deadline)
+
+    def cancel_requested(self) -> bool:
+        return run_info.cancel_requested()
+
+    def report_progress(self, percent: int | None, message: str) -> None:
+        run_info.report_progress(percent, message)
+
+    def log(self, level: str, context: str, message: str) -> None:
+        log(Level[level.upper()], context, message)
+
+    def config(self, name: str) -> str | None:
+        if wasi_config_store is None:
+            raise Permanent("the world in wit/ does not import `wasi:config/store`")
+        try:
+            return wasi_config_store.get(name)
+        except Err as error:
+            raise Retryable(f"the configuration {name!r} cannot be read: {error.value}") from error
+
+    def send(self, request: Request) -> Reply:
+        if outgoing_handler is None:
+            raise Permanent("the world in wit/ does not import `wasi:http/outgoing-handler`")
+        try:
+            return _send(request)
+        except Err as error:
+            if isinstance(error.value, wasi_http_types.ErrorCode_HttpRequestDenied):
+                raise Denied(f"{request.method} {request.url}: the host denied the request") from error
+            raise Retryable(f"{request.method} {request.url}: {error.value}") from error
+
+
+def _send(request: Request) -> Reply:
+    http = wasi_http_types
+    address = urlsplit(request.url)
+    path = address.path or "/"
+    outgoing = http.OutgoingRequest(http.Fields.from_list([(name, value.encode()) for name, value in request.headers.items()]))
+    method = getattr(http, f"Method_{request.method.capitalize()}", None)
+    outgoing.set_method(method() if method else http.Method_Other(request.method))
+    outgoing.set_scheme(http.Scheme_Http() if address.scheme == "http" else http.Scheme_Https())
+    outgoing.set_authority(address.netloc)
+    outgoing.set_path_with_query(f"{path}?{address.query}" if address.query else path)
+    body = outgoing.body()
+    pending = outgoing_handler.handle(outgoing, None)
+    try:
+        # Drop the stream before finishing the body.
+        with body.write() as stream:
+            for at in range(0, len(request.body), 4096):
+                stream.blocking_write_and_flush(request.body[at : at + 4096])
+        http.OutgoingBody.finish(body, None)
+    except Err:
+        # The receiver stopped reading the body. Its response says why.
+        pass
+    with pending.subscribe() as ready:
+        ready.block()
+    match pending.get():
+        case Ok(Ok(response)):
+            return _reply(response)
+        case Ok(Err() as error):
+            raise error
+        case lost:
+            raise Retryable(f"{request.url}: the host lost the response: {lost}")
+
+
+def _reply(response: Any) -> Reply:
+    headers = {name.lower(): value.decode("latin-1") for name, value in response.headers().entries()}
+    parts = []
+    with response.consume() as incoming, incoming.stream() as stream:
+        while True:
+            try:
+                parts.append(stream.blocking_read(READ_BYTES))
+            except Err as error:
+                if isinstance(error.value, StreamError_Closed):
+                    break
+                raise
+    return Reply(response.status(), headers, b"".join(parts))
+
+
+def completion(completion: Completion) -> WitCompletion:
+    def text(value: Any) -> str | None:
+        return None if value is None else json.dumps(value, default=to_json)
+
+    return WitCompletion(output=text(completion.output), context=text(completion.context))
+
+
+def failure(failure: Failure) -> Err[WitFailure]:
+    after = failure.retry_after
+    return Err(
+        WitFailure(
+            message=failure.message,
+            retryable=failure.retryable,
+            retry_after_ms=None if after is None else int(after * 1000),
+            details=failure.details_json(),
+        )
+    )

@@ -1,0 +1,335 @@
+//! `campanile doctor`: what a host needs, looked at before it starts. It changes nothing but the cache.
+
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+use serde::Serialize;
+
+use super::serve::{self, FOREIGN_HINT};
+use crate::Common;
+use crate::config::Config;
+use crate::output::{self, Failure, Record, Result};
+use campanile_engine::audit::SKEW_REPORTED_US;
+use campanile_model::clock::Clock;
+use campanile_model::text::size_rounded;
+use campanile_package::{Attempt, ForeignWriters, foreign_files, load};
+use campanile_store::{Db, disk};
+
+/// A small package, to try the sandbox with.
+const NOOP: &[u8] = include_bytes!("../../assets/noop.wasm");
+
+/// The open files that a host needs besides those of its runs.
+const HOST_FILES: u64 = 128;
+/// The open files that a run needs: its directories, its connections.
+const RUN_FILES: u64 = 8;
+
+/// What `doctor` found.
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct DoctorReport {
+    /// Whether no check failed.
+    ok: bool,
+    checks: Vec<Check>,
+}
+
+/// One thing that a host needs.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+struct Check {
+    /// What was looked at.
+    check: &'static str,
+    state: State,
+    /// What was found, one sentence.
+    detail: String,
+    /// What to do about it. Null when all is well.
+    fix: Option<String>,
+}
+
+/// How well one thing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum State {
+    Ok,
+    /// A host works, and something should be mended.
+    Warning,
+    /// A host does not start, or launches nothing.
+    Failed,
+}
+
+impl Check {
+    fn ok(check: &'static str, detail: impl Into<String>) -> Check {
+        Check {
+            check,
+            state: State::Ok,
+            detail: detail.into(),
+            fix: None,
+        }
+    }
+
+    fn warning(check: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Check {
+        Check {
+            state: State::Warning,
+            fix: Some(fix.into()),
+            ..Check::ok(check, detail)
+        }
+    }
+
+    fn failed(check: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Check {
+        Check {
+            state: State::Failed,
+            ..Check::warning(check, detail, fix)
+        }
+    }
+}
+
+impl Record for DoctorReport {
+    fn print(&self) -> Result {
+        for Check {
+            check,
+            state,
+            detail,
+            fix,
+        } in &self.checks
+        {
+            let state = match state {
+                State::Ok => "ok",
+                State::Warning => "warning",
+                State::Failed => "FAILED",
+            };
+            output::print_line!("{state:7}  {check:13}  {detail}")?;
+            if let Some(fix) = fix {
+                output::print_line!("{:7}  {:13}  fix: {fix}", "", "")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Print what a host with this configuration needs; fail when something is missing.
+pub(crate) async fn run(common: &Common) -> Result {
+    let checks = match common.config() {
+        Ok(config) => checks(&config).await,
+        Err(failure) => vec![Check::failed(
+            "configuration",
+            failure.message,
+            "correct it; `campanile config default` prints every key with its meaning",
+        )],
+    };
+    let ok = checks.iter().all(|check| check.state != State::Failed);
+    common.print(&DoctorReport { ok, checks })?;
+    output::check(ok)
+}
+
+async fn checks(config: &Config) -> Vec<Check> {
+    let mut checks = vec![match &config.file {
+        Some(file) => Check::ok("configuration", file.display().to_string()),
+        None => Check::ok("configuration", "no file: the defaults apply"),
+    }];
+    checks.extend(database(config).await);
+    checks.push(plugins(&config.files.plugins));
+    checks.extend(permissions(config));
+    checks.push(cache(config));
+    checks.push(open_files(config));
+    checks.push(sandbox(config).await);
+    checks
+}
+
+/// Check the database, this machine's clock beside its own, and its disk.
+async fn database(config: &Config) -> Vec<Check> {
+    let url = &config.files.database;
+    if let Some(path) = url.sqlite_path().filter(|path| !path.exists()) {
+        return vec![missing_database(path)];
+    }
+    let db = match Db::open_current(url).await {
+        Ok(db) => db,
+        Err(error) => {
+            let failure = Failure::from(error);
+            let hint = "`campanile db status` shows its migrations, and `campanile db migrate` brings them up to date";
+            let fix = failure.hint.unwrap_or_else(|| hint.to_owned());
+            return vec![Check::failed("database", failure.message, fix)];
+        }
+    };
+    let checks = vec![
+        Check::ok(
+            "database",
+            format!("{url} answers, and its tables are current"),
+        ),
+        clock(&db).await,
+        room(db.free_bytes().await, config),
+    ];
+    crate::close(&db).await;
+    checks
+}
+
+fn missing_database(path: &Path) -> Check {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let shown = path.display();
+    match tempfile::tempfile_in(folder) {
+        Ok(_) => Check::warning(
+            "database",
+            format!("{shown} does not exist yet"),
+            "`campanile serve` creates it",
+        ),
+        Err(error) => Check::failed(
+            "database",
+            format!("{shown} cannot be created: {error}"),
+            format!(
+                "create the folder {}, and let this user write to it",
+                folder.display()
+            ),
+        ),
+    }
+}
+
+async fn clock(db: &Db) -> Check {
+    const NAME: &str = "clock";
+    match db.clock_offset_us(&Clock::system()).await {
+        Err(error) => Check::failed(NAME, error.to_string(), "see the line of the database"),
+        Ok(None) => Check::ok(NAME, "the database has this machine's clock"),
+        Ok(Some(offset)) => {
+            let seconds = offset as f64 / 1e6;
+            let detail = format!(
+                "this machine's clock is {:.1} s off the database's",
+                seconds.abs()
+            );
+            match offset.abs() < SKEW_REPORTED_US {
+                true => Check::ok(NAME, detail),
+                false => Check::warning(NAME, detail, "let NTP set the clocks of both machines"),
+            }
+        }
+    }
+}
+
+/// Check the disk of a SQLite database, with `free` bytes.
+fn room(free: Option<u64>, config: &Config) -> Check {
+    const NAME: &str = "disk";
+    let reserve = config.host.disk_reserve_bytes;
+    match free {
+        None => Check::ok(
+            NAME,
+            "the database's disk is another machine's, or does not say how much is free",
+        ),
+        Some(free) if free < reserve => Check::failed(
+            NAME,
+            format!(
+                "{} are free, less than the `disk_reserve` of {}",
+                size_rounded(free),
+                size_rounded(reserve)
+            ),
+            "free some space: a host launches nothing until then; `campanile db status` shows what the record takes",
+        ),
+        Some(free) => Check::ok(NAME, format!("{} are free", size_rounded(free))),
+    }
+}
+
+fn plugins(folder: &Path) -> Check {
+    const NAME: &str = "packages";
+    let shown = folder.display();
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            let fix = format!(
+                "create it: `mkdir {shown}`; or name another with --plugins, or with `plugins` in the configuration"
+            );
+            return Check::failed(
+                NAME,
+                format!("the folder {shown} cannot be read: {error}"),
+                fix,
+            );
+        }
+    };
+    let paths = entries.flatten().map(|entry| entry.path());
+    let count = paths
+        .filter(|path| path.extension().is_some_and(|end| end == "wasm"))
+        .count();
+    match count {
+        0 => Check::warning(
+            NAME,
+            format!("the folder {shown} has no .wasm file"),
+            "copy one there, or begin a project with `campanile new NAME`",
+        ),
+        _ => Check::ok(
+            NAME,
+            format!("{count} in {shown}; `campanile config check` loads them all"),
+        ),
+    }
+}
+
+/// Check who else can change the files that a host relies on.
+fn permissions(config: &Config) -> Vec<Check> {
+    const NAME: &str = "permissions";
+    let mut found = config.foreign_writers();
+    found.extend(foreign_files(&config.files.plugins));
+    if found.is_empty() {
+        return vec![Check::ok(NAME, "no other user can change the host's files")];
+    }
+    let checks = found
+        .into_iter()
+        .map(|detail| match config.policy.foreign_writers {
+            ForeignWriters::Refuse => Check::failed(NAME, detail, FOREIGN_HINT),
+            ForeignWriters::Warn => Check::warning(NAME, detail, FOREIGN_HINT),
+        });
+    checks.collect()
+}
+
+fn cache(config: &Config) -> Check {
+    const NAME: &str = "cache";
+    let Some(folder) = &config.sandbox.cache_dir else {
+        let fix = "name a folder by `cache_dir` under `[sandbox]`";
+        return Check::warning(
+            NAME,
+            "there is no cache: each start compiles every package",
+            fix,
+        );
+    };
+    let shown = folder.display();
+    let tried = std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder));
+    let free = disk::free_bytes(folder)
+        .map(size_rounded)
+        .unwrap_or_default();
+    match tried {
+        Ok(_) => Check::ok(NAME, format!("{shown} can be written, with {free} free")),
+        Err(error) => Check::failed(
+            NAME,
+            format!("{shown} cannot be written: {error}"),
+            "let this user write to it, or name another by `cache_dir` under `[sandbox]`",
+        ),
+    }
+}
+
+fn open_files(config: &Config) -> Check {
+    const NAME: &str = "limits";
+    let runs = u64::from(config.host.runs_max);
+    let needed = HOST_FILES + RUN_FILES * runs;
+    let allowed = getrlimit(Resource::Nofile).current;
+    match allowed {
+        Some(allowed) if allowed < needed => Check::warning(
+            NAME,
+            format!(
+                "{allowed} files may be open, and {runs} runs at the same time need about {needed}"
+            ),
+            "raise it with `ulimit -n`, or with `LimitNOFILE=` in the systemd unit",
+        ),
+        Some(allowed) => Check::ok(NAME, format!("{allowed} files may be open")),
+        None => Check::ok(NAME, "any number of files may be open"),
+    }
+}
+
+/// Load a small package, as a host does: in a confined process.
+async fn sandbox(config: &Config) -> Check {
+    const NAME: &str = "sandbox";
+    let tried = async {
+        let loader = serve::loader(config, &Clock::system()).map_err(|failure| failure.message)?;
+        let loaded = load(&*loader, "noop", NOOP.to_vec(), Attempt::Again).await;
+        loaded.map(drop)
+    };
+    match tried.await {
+        Ok(()) => Check::ok(NAME, "a confined process has loaded a package"),
+        Err(error) => Check::failed(
+            NAME,
+            format!("no package can be loaded: {error}"),
+            "a limit of this process or container may forbid it: look at its memory, its address space and its seccomp profile",
+        ),
+    }
+}
