@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 
 use crate::capacity::Capacity;
 use crate::heartbeat::HeartbeatHistory;
+use crate::launch_log::LaunchLog;
 use crate::lease_table::LeaseTable;
 use crate::record_use::RecordUse;
 use crate::reported::ReportedVersions;
@@ -39,6 +40,7 @@ pub struct Ctx {
     pub(crate) uncounted: Mutex<BTreeSet<ScheduleId>>,
     pub(crate) wake: Wake,
     pub(crate) trouble: Trouble,
+    pub(crate) launch_log: LaunchLog,
     /// Set while a backfill runs: then the end of a launch lets its next one start.
     pub(crate) backfill_running: AtomicBool,
     /// Set while this machine's clock is too far off the database's to decide or claim anything.
@@ -78,6 +80,7 @@ impl Ctx {
             uncounted: Mutex::default(),
             wake: Wake::default(),
             trouble: Trouble::default(),
+            launch_log: LaunchLog::default(),
             backfill_running: AtomicBool::new(false),
             clock_skewed: AtomicBool::new(false),
             disk_low: AtomicBool::new(false),

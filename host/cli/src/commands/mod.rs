@@ -3,11 +3,14 @@
 pub(crate) mod backfill;
 pub(crate) mod bench;
 pub(crate) mod calendar;
+pub(crate) mod calls;
 pub(crate) mod config;
 pub(crate) mod cron;
 pub(crate) mod db;
 pub(crate) mod event;
 pub(crate) mod explain;
+pub(crate) mod follow;
+pub(crate) mod ids;
 pub(crate) mod launch;
 pub(crate) mod new;
 pub(crate) mod package;
