@@ -108,11 +108,11 @@ pub(crate) struct LaunchDetail {
 }
 
 impl Record for LaunchRow {
-    const LIST: &'static str = "launch scheduled_time schedule status reason kind attempts message";
+    const LIST: &'static str = "id scheduled_time schedule status reason kind attempts message";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {
-            "launch" => Some(self.id.short()),
+            "id" => Some(self.id.short()),
             "scheduled_time" => Some(self.slots_text(&self.scheduled_time.to_string())),
             "reason" if self.reason.is_none() => Some(optional(&self.failure)),
             _ => None,
@@ -126,7 +126,10 @@ impl Record for LaunchDetail {
         finished_at attempts recoveries run_id message";
 
     fn text(&self, key: &str) -> Option<String> {
-        self.decided.launch.text(key)
+        match key {
+            "id" => None,
+            _ => self.decided.launch.text(key),
+        }
     }
 
     fn print(&self) -> Result {

@@ -74,11 +74,11 @@ const RUN_DETAIL: &str = "id launch_id schedule scheduled_time status is_recover
 
 impl Record for RunRow {
     const LIST: &'static str =
-        "run schedule scheduled_time status is_recovery host started_at finished_at message";
+        "id schedule scheduled_time status is_recovery host started_at finished_at message";
     const DETAIL: &'static str = RUN_DETAIL;
 
     fn text(&self, key: &str) -> Option<String> {
-        (key == "run").then(|| self.id.short())
+        (key == "id").then(|| self.id.short())
     }
 }
 
