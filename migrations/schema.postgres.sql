@@ -92,6 +92,7 @@ CREATE TABLE launch (
     slot_count BIGINT,
     reason TEXT,
     overlaps_id UUID,
+    retry_of UUID,
     package TEXT NOT NULL,
     digest BYTEA,
     proposed BOOLEAN NOT NULL,
@@ -138,6 +139,7 @@ CREATE TABLE launch (
 CREATE INDEX launch_active ON launch USING btree (schedule_id) WHERE (status = ANY (ARRAY['running'::text, 'waiting'::text]));
 CREATE INDEX launch_backfill ON launch USING btree (backfill_id) WHERE (backfill_id IS NOT NULL);
 CREATE INDEX launch_decided ON launch USING btree (decided_at);
+CREATE INDEX launch_failed ON launch USING btree (id) WHERE (status = ANY (ARRAY['failed'::text, 'cancelled'::text, 'unknown'::text, 'abandoned'::text]));
 CREATE INDEX launch_group ON launch USING btree (priority, proposed, group_name, fire_time) WHERE ((status = 'open'::text) AND (group_name IS NOT NULL));
 CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE ((status = 'open'::text) AND (group_name IS NULL));
 CREATE INDEX launch_queued ON launch USING btree (schedule_id) WHERE (status = 'queued'::text);

@@ -80,6 +80,7 @@ CREATE TABLE launch (
     slot_count INTEGER CHECK (slot_count >= 1),
     reason TEXT,
     overlaps_id BLOB,
+    retry_of BLOB,
     package TEXT NOT NULL,
     digest BLOB,
     proposed INTEGER NOT NULL CHECK (proposed IN (0, 1)),
@@ -119,6 +120,7 @@ CREATE TABLE launch (
 CREATE INDEX launch_active ON launch (schedule_id) WHERE status IN ('running', 'waiting');
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
 CREATE INDEX launch_decided ON launch (decided_at);
+CREATE INDEX launch_failed ON launch (id) WHERE status IN ('failed', 'cancelled', 'unknown', 'abandoned');
 CREATE INDEX launch_group ON launch (priority, proposed, group_name, fire_time) WHERE status = 'open' AND group_name IS NOT NULL;
 CREATE INDEX launch_open ON launch (fire_time) WHERE status = 'open' AND group_name IS NULL;
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE status = 'queued';

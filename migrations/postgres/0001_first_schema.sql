@@ -217,6 +217,8 @@ CREATE TABLE launch (
     reason TEXT,
     -- The launch that it overlapped, when it was skipped or cancelled for that.
     overlaps_id UUID,
+    -- The launch that an operator asked to run again.
+    retry_of UUID,
     package TEXT NOT NULL,
     digest BYTEA,
     -- By these, hosts choose what to claim when they cannot claim all: whether it is a slot of a schedule that its
@@ -292,6 +294,8 @@ CREATE INDEX launch_queued ON launch (schedule_id) WHERE status = 'queued';
 CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE status = 'queued' AND fire_time IS NOT NULL;
 -- backfills::launch_totals, backfills::skip_unstarted
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
+-- launch_list::window_of_failures
+CREATE INDEX launch_failed ON launch (id) WHERE status IN ('failed', 'cancelled', 'unknown', 'abandoned');
 -- launches::list
 CREATE INDEX launch_decided ON launch (decided_at);
 

@@ -572,12 +572,12 @@ fn is_instant(word: &str) -> bool {
     begins && !word.contains('…')
 }
 
-/// Return whether `word` is a UUID or a digest, short or long.
+/// Return whether `word` is a UUID, its beginning as lists show it, or a digest, short or long.
 fn is_id(word: &str) -> bool {
     let is_hexadecimal = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts: Vec<usize> = word.split('-').map(str::len).collect();
     match parts.as_slice() {
-        [8, 4, 4, 4, 12] => is_hexadecimal(&word.replace('-', "")),
+        [8, 4, 4] | [8, 4, 4, 4, 12] => is_hexadecimal(&word.replace('-', "")),
         [12 | 64] => is_hexadecimal(word) && word.bytes().any(|byte| byte.is_ascii_digit()),
         _ => false,
     }
@@ -603,4 +603,6 @@ fn output_is_compared_word_by_word() {
     let id = "01a1fd88-9872-7d5c-bd25-69d8b94ad314";
     assert!(compare(id, "11b1fd88-9872-7d5c-bd25-69d8b94ad31f", false));
     assert!(!compare(id, "none", false));
+    assert!(compare(&id[..18], "11b1fd88-9872-7d5c", false));
+    assert!(!compare(&id[..18], id, true));
 }

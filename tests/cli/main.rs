@@ -2,6 +2,7 @@
 
 mod backfill;
 mod bench;
+mod control;
 mod cron;
 mod db_copies;
 mod docs;
@@ -18,6 +19,7 @@ mod new;
 mod output;
 mod own_files;
 mod package_policy;
+mod package_removal;
 mod plan;
 mod policies;
 mod program;

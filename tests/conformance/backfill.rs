@@ -73,6 +73,7 @@ impl System {
                 ..Policies::default()
             },
             context: Map::new(),
+            enabled: true,
         };
         let mut tx = self.test.write().await;
         schedule_admin::add(&mut tx, &wanted, Origin::Operator, self.clock.now())

@@ -145,6 +145,7 @@ pub fn launch(schedule: u128, slot: u64) -> NewLaunch {
         decision: Decision::Launched,
         reason: None,
         overlaps: None,
+        retry_of: None,
         package: PACKAGE.to_owned(),
         proposed: false,
         priority: 5,

@@ -13,6 +13,8 @@ mod harness;
 mod host_steps;
 mod hosts;
 mod last_result;
+mod launch_admin;
+mod launch_list;
 mod launches;
 mod migrations;
 mod open_errors;

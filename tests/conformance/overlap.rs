@@ -24,14 +24,14 @@ on_both!(
 );
 
 /// A host and the schedule `schedule-1`, which is due every minute unless a test sets another rule.
-struct TestHost {
-    test: TestDb,
-    clock: Clock,
-    live_host: LiveHost,
+pub struct TestHost {
+    pub test: TestDb,
+    pub clock: Clock,
+    pub live_host: LiveHost,
 }
 
 impl TestHost {
-    async fn new(test: TestDb, policies: Policies) -> TestHost {
+    pub async fn new(test: TestDb, policies: Policies) -> TestHost {
         let rule = RuleText {
             anchor: Some(at(0)),
             ..RuleText::new(RuleKind::Every, "60s", "UTC")
@@ -65,7 +65,7 @@ impl TestHost {
     }
 
     /// Decide the slots that are due at `now`, and claim no launch.
-    async fn decide(&self, now: Timestamp) {
+    pub async fn decide(&self, now: Timestamp) {
         self.clock.advance_to(now);
         self.live_host.engine.renew(now).await.unwrap();
         while self.live_host.engine.decide(now).await.unwrap().more {}
@@ -73,7 +73,7 @@ impl TestHost {
     }
 
     /// Decide the slots that are due at `now`, and claim the open launches.
-    async fn decide_and_claim(&mut self, now: Timestamp) {
+    pub async fn decide_and_claim(&mut self, now: Timestamp) {
         self.decide(now).await;
         for work in self.live_host.engine.claim(now).await.unwrap() {
             let stop = self.live_host.engine.track(&work);
@@ -82,7 +82,7 @@ impl TestHost {
     }
 
     /// Finish the earliest claimed run with a success.
-    async fn finish_first_run(&mut self) {
+    pub async fn finish_first_run(&mut self) {
         let (work, _) = self.live_host.claimed.remove(0);
         let end = RunEnd::Succeeded { output: None };
         let end = finish(&work, end, self.clock.now());
@@ -90,7 +90,7 @@ impl TestHost {
         self.live_host.engine.untrack(work.run_id(), work.fence());
     }
 
-    async fn trigger(&self, overlap: Option<Overlap>) -> OverlapDecision {
+    pub async fn trigger(&self, overlap: Option<Overlap>) -> OverlapDecision {
         let trigger = Trigger {
             overlap,
             ..Trigger::default()
@@ -102,7 +102,7 @@ impl TestHost {
         triggered.unwrap().decision
     }
 
-    async fn rows(&self) -> Vec<LaunchRow> {
+    pub async fn rows(&self) -> Vec<LaunchRow> {
         let mut tx: Tx = self.test.read().await;
         let mut rows = launches::list(&mut tx, None, 100).await.unwrap();
         rows.sort_by_key(|row| row.scheduled_time);
@@ -110,7 +110,7 @@ impl TestHost {
     }
 
     /// Return kind and status of every launch in slot order, such as `schedule running, manual queued`.
-    async fn statuses(&self) -> String {
+    pub async fn statuses(&self) -> String {
         let rows = self.rows().await;
         let statuses = rows
             .iter()
@@ -119,7 +119,7 @@ impl TestHost {
     }
 
     /// Return the launch count and the next slot.
-    async fn launch_count_and_next_slot(&self) -> (i64, Option<Timestamp>) {
+    pub async fn launch_count_and_next_slot(&self) -> (i64, Option<Timestamp>) {
         let mut tx = self.test.read().await;
         let state = schedules::state(&mut tx, schedule_id(1)).await.unwrap();
         let state = state.unwrap();

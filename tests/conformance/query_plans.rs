@@ -44,6 +44,11 @@ const EXPECTED: &[(&str, &str)] = &[
     ("FROM lost_run WHERE launch_id = $1", "lost_run_pkey"),
     ("l.id < $1 ORDER BY l.id DESC", "launch_pkey"),
     ("(l.scheduled_time, l.id) < ($2, $3)", "launch_schedule"),
+    ("WHERE l.id >= $1 AND l.id < $2", "launch_pkey"),
+    ("'abandoned') AND l.id >= $1", "launch_failed"),
+    ("(l.scheduled_time, l.id) < ($3, $4)", "launch_schedule"),
+    ("WHERE id >= $1 AND id <= $2", "launch_pkey"),
+    ("FROM event WHERE id > $1", "event_pkey"),
     ("FROM launch WHERE decided_at >= $1", "launch_decided"),
     ("FROM event WHERE id < $1", "event_pkey"),
     ("FROM event WHERE at < $1 ORDER BY at", "event_at"),
@@ -149,7 +154,11 @@ fn with_values(sql: &str) -> String {
         } else if compares("host_id")
             || compares("WHERE id")
             || sql.contains(&format!("id < {parameter}"))
+            || sql.contains(&format!("id <= {parameter}"))
+            || sql.contains(&format!("id > {parameter}"))
+            || sql.contains(&format!("id >= {parameter}"))
             || sql.contains(&format!("l.id) < ($2, {parameter})"))
+            || sql.contains(&format!("l.id) < ($3, {parameter})"))
             || compares("launch_id")
             || compares("schedule_id")
             || compares("backfill_id")

@@ -81,6 +81,7 @@ fn insert_old(site: &Site) {
             decision: Decision::Skipped,
             reason: Some("overlap"),
             overlaps: None,
+            retry_of: None,
             package: "append".to_owned(),
             proposed: false,
             priority: 5,

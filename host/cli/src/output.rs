@@ -244,12 +244,28 @@ pub(crate) fn print_line(text: &str) -> Result {
     write_line(&printable(text))
 }
 
+/// Print one line of a text without end, as [`print_line`] does. False when nobody reads it any more.
+pub(crate) fn print_next_line(text: &str) -> Result<bool> {
+    try_write_line(&printable(text))
+}
+
+/// Print `value` as JSON on one line of a text without end. False when nobody reads it any more.
+pub(crate) fn print_next_json(value: &impl Serialize) -> Result<bool> {
+    let json = serde_json::to_string(value).map_err(not_json)?;
+    try_write_line(&printable_json(&json))
+}
+
 fn write_line(text: &str) -> Result {
+    // `campanile launch list | head` closes the pipe when it has enough.
+    try_write_line(text).map(|_| ())
+}
+
+/// Write a line to stdout. False when its reader has closed it.
+fn try_write_line(text: &str) -> Result<bool> {
     match writeln!(io::stdout().lock(), "{text}") {
-        // `campanile launch list | head` closes the pipe when it has enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(failed!("stdout: {error}")),
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(true),
     }
 }
 

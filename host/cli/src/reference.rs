@@ -13,7 +13,7 @@ use clap::{Arg, Command, CommandFactory as _};
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value};
 
-use crate::commands::{backfill, bench, db, launch, package, plan, run, schedule};
+use crate::commands::{backfill, bench, calls, db, launch, package, plan, run, schedule};
 use crate::config::Config;
 use crate::{Cli, environment, output};
 use campanile_engine::audit::Statistics;
@@ -113,7 +113,7 @@ fn every_field_of_a_record_is_in_its_json() {
     check::<RunRow>();
     check::<launch::LaunchDetail>();
     check::<run::RunDetail>();
-    check::<run::TaskCall>();
+    check::<calls::TaskCall>();
     check::<Event>();
     check::<package::record::PackageRecord>();
     check::<package::record::PackageDetail>();

@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal as _};
 
 use crate::environment;
 use campanile_model::text::{printable, printable_json, printable_line};
+use tracing::Level;
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::{ParseError, Targets};
@@ -35,12 +36,15 @@ pub enum LogFormat {
 
 /// Write log lines to stderr in `format`, filtered by `CAMPANILE_LOG`, by default from level info.
 ///
-/// Stdout is for data. There are colours only on a terminal, and not when `NO_COLOR` is set.
+/// With `is_verbose`, the launches that succeed are logged too. Stdout is for data. There are colours only on a terminal, and not when `NO_COLOR` is set.
 ///
 /// # Errors
 /// When `CAMPANILE_LOG` is not a valid filter, or the log of this process was set up before.
-pub fn init(format: LogFormat) -> Result<(), String> {
-    let filter = filter(std::env::var_os(environment::LOG).as_deref())?;
+pub fn init(format: LogFormat, is_verbose: bool) -> Result<(), String> {
+    let mut filter = filter(std::env::var_os(environment::LOG).as_deref())?;
+    if is_verbose {
+        filter = filter.with_target("campanile_engine::launch_log", Level::DEBUG);
+    }
     let lines = fmt::layer()
         // Reporting a closed stderr on stderr would panic. A host must survive the reader of its log.
         .log_internal_errors(false)

@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 use crate::batch_size::BatchSizes;
 use crate::capacity::Capacity;
 use crate::heartbeat::HeartbeatHistory;
+use crate::launch_log::LaunchLog;
 use crate::lease_table::LeaseTable;
 use crate::record_use::RecordUse;
 use crate::reported::ReportedVersions;
@@ -43,6 +44,7 @@ pub struct Ctx {
     pub(crate) trouble: Trouble,
     /// Holds true from the moment at which the host has loaded its packages and decides.
     pub(crate) serving: watch::Sender<bool>,
+    pub(crate) launch_log: LaunchLog,
     /// Set while a backfill runs: then the end of a launch lets its next one start.
     pub(crate) backfill_running: AtomicBool,
     /// Set while this machine's clock is too far off the database's to decide or claim anything.
@@ -84,6 +86,7 @@ impl Ctx {
             wake: Wake::default(),
             trouble: Trouble::default(),
             serving: watch::Sender::default(),
+            launch_log: LaunchLog::default(),
             backfill_running: AtomicBool::new(false),
             clock_skewed: AtomicBool::new(false),
             disk_low: AtomicBool::new(false),

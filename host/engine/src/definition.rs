@@ -5,7 +5,7 @@ use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{HashKey, Rule};
 use campanile_store::schedules::Revision;
 
-/// Return the definition in a revision, with its rule as text.
+/// Return the definition in a revision, with its rule as text. It is enabled: a pause belongs to the state of a schedule.
 ///
 /// # Errors
 /// When this version cannot read it, because another version stored it.
@@ -18,6 +18,7 @@ pub fn read(revision: &Revision) -> Result<ScheduleDefinition, String> {
         rule: revision.rule.clone(),
         policies: policies(revision)?,
         context: context.map_err(|error| format!("its context: {error}"))?,
+        enabled: true,
     })
 }
 

@@ -13,6 +13,7 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
 use crate::error::{EngineError, Result};
 use crate::failing;
+use crate::launch_log;
 use crate::record_quota;
 use crate::service::RETRY_PAUSE;
 use crate::starter::Ended;
@@ -110,11 +111,13 @@ async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
     let has_failed = |end: &&Finish| matches!(end.end, RunEnd::Failed { .. });
     let failed = ends.iter().filter(has_failed).map(|end| end.schedule_id);
     failing::pause_failing(ctx, failed.collect(), ctx.clock.now()).await;
+    let won: HashSet<RunId> = won.into_iter().collect();
+    let is_won = |end: &&Finish| won.contains(&end.run_id);
+    launch_log::ended(ctx, ends.iter().filter(is_won)).await;
     if !counting_from_end.is_empty() || ctx.backfill_running.load(Ordering::Relaxed) {
         ctx.wake.scheduler.notify_one();
     }
     if won.len() < ends.len() {
-        let won: HashSet<RunId> = won.iter().copied().collect();
         for late in ends.iter().filter(|end| !won.contains(&end.run_id)) {
             tracing::warn!(run = %late.run_id, launch = %late.run_id.launch(), "the end of this run is ignored: it is recorded already, or another host has the run now");
         }

@@ -163,6 +163,7 @@ pub fn launch_of_slot(
         decision: Decision::Launched,
         reason: None,
         overlaps: None,
+        retry_of: None,
         package: definer.package.to_owned(),
         proposed: false,
         priority: definer.policies.priority().into(),

@@ -7,6 +7,7 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
 use crate::error::Result;
 use crate::failing::pause_failing;
+use crate::launch_log;
 use crate::service::{Next, Service};
 use crate::settings::RecoveryLimits;
 use campanile_model::clock::Timestamp;
@@ -132,7 +133,7 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     let more = runs.len().max(launches.len()) as i64 == ORPHANS_MAX;
 
     let orphans = [runs, launches].concat();
-    let mut done = recover_orphans(ctx, &mut tx, &orphans, now).await?;
+    let (mut done, news) = recover_orphans(ctx, &mut tx, &orphans, now).await?;
     let found = done.reopened + done.ended > 0;
     if found {
         crash::point("before_recover_commit");
@@ -140,6 +141,7 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     tx.commit().await?;
     if found {
         crash::point("after_recover_commit");
+        launch_log::recovered(ctx, &news, now);
         tracing::warn!(again = done.reopened, ended = done.ended, "recovery");
     }
     let failed = orphans.iter().filter(|_| done.ended > 0);
@@ -149,13 +151,13 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     Ok(done)
 }
 
-/// Open orphaned launches again or end them, with an event for each.
+/// Open orphaned launches again or end them, with an event for each. Return also the events.
 async fn recover_orphans(
     ctx: &Ctx,
     tx: &mut Tx,
     orphans: &[OrphanedLaunch],
     now: Timestamp,
-) -> Result<Recovered> {
+) -> Result<(Recovered, Vec<NewEvent>)> {
     let limits = &ctx.settings.recovery;
     let mut done = Recovered::default();
     let mut by_cause: BTreeMap<&str, Vec<RecoveryDecision>> = BTreeMap::new();
@@ -191,9 +193,6 @@ async fn recover_orphans(
                 ),
             ),
         };
-        if decision.action == RecoveryAction::MarkUnknown {
-            tracing::error!(schedule = %orphan.schedule, "{detail}");
-        }
         news.push(NewEvent {
             kind,
             subject: orphan.schedule.clone(),
@@ -214,7 +213,7 @@ async fn recover_orphans(
         let schedules = schedules::after_completion(tx).await?;
         set_next_slots(ctx, tx, &schedules.into_iter().collect(), now).await?;
     }
-    Ok(done)
+    Ok((done, news))
 }
 
 /// End this incarnation of the host, and recover the runs `left` that it dropped when it stopped. Return how many.
@@ -225,7 +224,7 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
     let retry_before = now.minus(ctx.settings.recovery.age_max);
     let mut orphans = recovery::orphaned_runs(&mut tx, now, retry_before, i64::MAX).await?;
     orphans.retain(|orphan| left.contains(&RunId::of(orphan.launch_id, orphan.recoveries + 1)));
-    let done = recover_orphans(ctx, &mut tx, &orphans, now).await?;
+    let (done, news) = recover_orphans(ctx, &mut tx, &orphans, now).await?;
     if hosts::live(&mut tx).await?.is_empty() {
         // No host decides slots now. The next host scans its folder before it marks packages as missing.
         packages::withdraw_ended(&mut tx).await?;
@@ -233,6 +232,7 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
         forget_packages(&mut tx, now).await?;
     }
     tx.commit().await?;
+    launch_log::recovered(ctx, &news, now);
     Ok(done.reopened)
 }
 

@@ -36,9 +36,9 @@ pub use add::{add, add_all};
 pub use campanile_package::ScheduleDefinition;
 pub use diff::{Changed, Diff, Difference, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
-use error::did_you_mean;
 pub(crate) use error::no_task;
 pub use error::{Result, ScheduleError};
+use error::{did_you_mean, origin_is};
 use pause::drop_past_slots;
 pub(super) use pause::{OVERDUE, PAUSED, end_pauses, pause_text};
 pub use pause::{pause, resume};
@@ -114,10 +114,28 @@ async fn store_revision(tx: &mut Tx, revision: &Revision, state: &ScheduleState)
     }
 }
 
-/// Remove an operator's schedule. Its launches stay in the database.
+/// Remove an operator's schedule. Its launches stay in the database. The error says how a schedule of another origin ends.
 pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result {
-    let schedule = edit::own(tx, name).await?;
-    end(tx, &schedule, now).await
+    let schedule = lock(tx, name).await?;
+    let package = &schedule.definition.package;
+    let how = match schedule.state.origin {
+        Origin::Operator => return end(tx, &schedule, now).await,
+        Origin::File => "take it out of that file".to_owned(),
+        Origin::Sidecar | Origin::Package => match packages::find(tx, package).await? {
+            Some(row) if row.missing_since.is_none() => match schedule.state.origin {
+                Origin::Sidecar => format!("take it out of {package}.toml"),
+                _ => format!(
+                    "write `schedules = []` at the top of {package}.toml to end all that it proposes, or `[[schedules]]` with those to keep"
+                ),
+            },
+            // No host reads its sidecar.
+            _ => format!(
+                "no live host has the file of `{package}`, so `campanile package remove {package}` ends its schedules"
+            ),
+        },
+    };
+    let is = origin_is(schedule.state.origin);
+    Err(ScheduleError::Refused(format!("`{name}` is {is}; {how}")))
 }
 
 /// The reason of slots, and of launches that wait for their turn, when their schedule is removed.
@@ -218,13 +236,23 @@ pub(super) async fn decide_overlaps(
     }
     let displaced = (state.id, overlaps.displacements, policies.cancel_grace());
     apply_displacements(tx, &[displaced], now).await?;
-    if let Some(state) = schedules::state(tx, state.id).await?
-        && let Some(revision) = schedules::revision(tx, state.id, state.revision).await?
+    set_next_slot(tx, state.id, now).await?;
+    Ok(decisions)
+}
+
+/// Set the next slot of a schedule that has none, after a launch of it ended or was skipped.
+pub(super) async fn set_next_slot(
+    tx: &mut Tx,
+    schedule: ScheduleId,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    if let Some(state) = schedules::state(tx, schedule).await?
+        && let Some(revision) = schedules::revision(tx, schedule, state.revision).await?
         && let Ok((rule, policies)) = definition::parse(&revision)
     {
         set_next_slots(tx, &[(&state, &rule, &policies)], now).await?;
     }
-    Ok(decisions)
+    Ok(())
 }
 
 /// The displaced launches of a schedule, and how long they may take to end.

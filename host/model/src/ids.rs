@@ -91,6 +91,14 @@ impl ScheduleId {
     }
 }
 
+impl EventId {
+    /// Return an id before those of events from `time` on, and after those of earlier milliseconds.
+    pub fn first_at(time: Timestamp) -> EventId {
+        let millis = u64::try_from(time.micros() / 1_000).unwrap_or(0);
+        EventId(Uuid::from_u128(u128::from(millis) << 80))
+    }
+}
+
 /// Return a version 7 UUID of `now`.
 ///
 /// The UUIDs of one process sort in the order in which it makes them, unless `now` goes back.
@@ -168,6 +176,23 @@ impl LaunchId {
         LaunchId::from_parts([a, b, c, d, e], &name)
     }
 
+    /// Return the id of a launch that runs `original` again, as an operator asked at `now`.
+    ///
+    /// Its time is that of the request.
+    pub fn of_retry(original: LaunchId, now: Timestamp) -> LaunchId {
+        let name = [&original.0.as_bytes()[..], &now.micros().to_be_bytes()].concat();
+        let millis = u64::try_from(now.micros() / 1_000).unwrap_or(0);
+        let [_, _, time @ .., _] = millis.to_be_bytes();
+        LaunchId::from_parts(time, &name)
+    }
+
+    /// Return the beginning of the id, for lists. [`ShortId`] reads it.
+    pub fn short(self) -> String {
+        let mut text = self.to_string();
+        text.truncate(SHORT_LEN);
+        text
+    }
+
     /// Return about when the slot of the launch was, up to 256 ms too early. Of a launch of a backfill, when that was requested.
     pub fn slot(self) -> Timestamp {
         let mut millis = [0; 8];
@@ -203,6 +228,9 @@ impl LaunchId {
     }
 }
 
+/// The characters of an id that lists show: 40 bits of time, and 20 bits of a hash.
+const SHORT_LEN: usize = "01a1fd88-9872-8d5c".len();
+
 /// The byte of a launch's id that is 0, and of a run's id that is its number.
 const RUN_BYTE: usize = 15;
 
@@ -227,6 +255,80 @@ impl RunId {
     /// Return the number of this run among those of its launch; the first is 1.
     pub fn number(self) -> i64 {
         self.0.into_bytes()[RUN_BYTE].into()
+    }
+
+    /// Return the beginning of its launch's id, and its number, for lists: `01a1fd88-9872-8d5c.1`. [`ShortId`] reads it.
+    pub fn short(self) -> String {
+        format!("{}.{}", self.launch().short(), self.number())
+    }
+}
+
+/// The fewest digits of a short id.
+const SHORT_DIGITS_MIN: usize = 4;
+/// The digits of a UUID.
+const DIGITS: usize = 32;
+
+/// The id of a launch or of a run as a person gives it: whole, or its first digits. A run's number may follow a dot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShortId {
+    /// Ids of launches that begin with the digits are from here to `last`.
+    pub first: LaunchId,
+    pub last: LaunchId,
+    /// The number of the run, if one is given.
+    pub number: Option<i64>,
+    text: String,
+}
+
+/// A text that is no id of a launch or a run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no id of a launch or a run: give all of it, or its first digits (at least {SHORT_DIGITS_MIN}), such as 01a1fd88-9872-8d5c"
+)]
+pub struct InvalidShortId(String);
+
+impl ShortId {
+    /// Return the only launch that it can mean; none when digits are missing.
+    pub fn whole(&self) -> Option<LaunchId> {
+        (self.first == self.last).then_some(self.first)
+    }
+}
+
+impl fmt::Display for ShortId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for ShortId {
+    type Err = InvalidShortId;
+
+    fn from_str(text: &str) -> Result<ShortId, InvalidShortId> {
+        let invalid = || InvalidShortId(text.to_owned());
+        let (id, number) = match text.split_once('.') {
+            None => (text, None),
+            Some((id, number)) => {
+                let number = number.parse::<u8>().ok().filter(|number| *number > 0);
+                (id, Some(number.ok_or_else(invalid)?.into()))
+            }
+        };
+        let digits = id.replace('-', "");
+        let is_id = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        if !is_id || !(SHORT_DIGITS_MIN..=DIGITS).contains(&digits.len()) {
+            return Err(invalid());
+        }
+        let filled = |digit: &str| {
+            let missing = digit.repeat(DIGITS - digits.len());
+            let id = Uuid::parse_str(&format!("{digits}{missing}")).map_err(|_| invalid())?;
+            Ok(RunId(id))
+        };
+        let (first, last) = (filled("0")?, filled("f")?);
+        let of_run = (digits.len() == DIGITS && first.number() > 0).then(|| first.number());
+        Ok(ShortId {
+            first: first.launch(),
+            last: last.launch(),
+            number: number.or(of_run),
+            text: text.to_owned(),
+        })
     }
 }
 
@@ -310,6 +412,9 @@ mod tests {
         assert!(ascents >= 198, "{ascents} of 199");
         assert!(HostId::new(now.plus(Duration::from_micros(1))) > ids[199]);
         assert_eq!(ids[0].0.get_version_num(), 7);
+        let millisecond = Duration::from_millis(1);
+        assert!(EventId::first_at(now) < EventId::new(now));
+        assert!(EventId::first_at(now.plus(millisecond)) > EventId::new(now));
     }
 
     #[test]
@@ -343,5 +448,51 @@ mod tests {
         assert!(runs.is_sorted());
         assert_eq!(runs.map(RunId::number), [1, 2, 255]);
         assert_eq!(runs.map(RunId::launch), [of(slot); 3]);
+    }
+
+    #[test]
+    fn a_retry_has_an_id_of_its_own_and_the_time_of_its_request() {
+        let schedule = ScheduleId(Uuid::from_u128(7));
+        let slot = Timestamp::from_micros(1_800_000_000_000_000);
+        let original = LaunchId::of(schedule, slot, LaunchKind::Schedule);
+        let now = slot.plus(Duration::from_secs(3_600));
+        let retry = LaunchId::of_retry(original, now);
+        assert_eq!(retry.slot(), LaunchId::first_at(now).slot());
+        let next = LaunchId::of_retry(original, now.plus(Duration::from_micros(1)));
+        assert!(retry != next && next != LaunchId::of_retry(retry, now));
+        assert_eq!(RunId(retry.0).number(), 0);
+    }
+
+    #[test]
+    fn a_short_id_means_the_launches_that_begin_with_it() {
+        let read = |text: &str| text.parse::<ShortId>();
+        let id: LaunchId = "01a3185c-5059-8d3c-9a6e-2833605df800".parse().unwrap();
+        let whole = read(&id.to_string()).unwrap();
+        assert_eq!((whole.whole(), whole.number), (Some(id), None));
+        let run = read(&RunId::of(id, 3).to_string()).unwrap();
+        assert_eq!((run.whole(), run.number), (Some(id), Some(3)));
+
+        for text in [
+            "01a3",
+            &id.short(),
+            "01A3185C5059",
+            "01a3185c-5059-8d3c-9a6e-2833605df8",
+        ] {
+            let short = read(text).unwrap();
+            assert!(short.first <= id && id <= short.last, "{text}");
+            assert_eq!((short.whole(), short.number), (None, None), "{text}");
+        }
+        let short = read(&RunId::of(id, 2).short()).unwrap();
+        assert_eq!(short.to_string(), "01a3185c-5059-8d3c.2");
+        assert_eq!(short.number, Some(2));
+        let other: LaunchId = "01a3185c-5059-8d3d-8000-000000000000".parse().unwrap();
+        assert!(short.last < other);
+
+        let too_long = format!("{id}0");
+        for text in [
+            "", "01a", "nightly", "01a3.", "01a3.0", "01a3.256", "01a3.x", &too_long,
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
     }
 }

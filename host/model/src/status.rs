@@ -26,7 +26,7 @@ words! {
         Waiting => "waiting",
         Succeeded => "succeeded",
         Failed => "failed",
-        /// Ended early for another launch. A launch that had not started is skipped instead.
+        /// Ended early, for another launch or by an operator. A launch that had not started is skipped instead.
         Cancelled => "cancelled",
         /// Its delivery is at most once, and its run was lost: its tasks may or may not have run.
         Unknown => "unknown",
@@ -110,6 +110,8 @@ words! {
         PackageRejected => "package_rejected",
         /// A package's file is gone.
         PackageMissing => "package_missing",
+        /// An operator removed a package from the record.
+        PackageRemoved => "package_removed",
         /// The tasks of a package have used up its record quota of the day.
         QuotaExceeded => "quota_exceeded",
         /// A new file waits for an approval.
@@ -158,8 +160,10 @@ words! {
         LaunchRecovered => "launch_recovered",
         /// Recovery gave a launch up.
         LaunchAbandoned => "launch_abandoned",
-        /// A launch was cancelled.
+        /// A launch was cancelled, or asked to end.
         LaunchCancelled => "launch_cancelled",
+        /// An operator asked to run a launch again.
+        LaunchRetried => "launch_retried",
         /// A launch at most once was lost.
         LaunchUnknown => "launch_unknown",
         /// A backfill started.

@@ -81,7 +81,10 @@ fn read_checked(
     name: String,
     package: &str,
 ) -> Result<ScheduleDefinition, Error> {
-    let schedule = read(&mut section, name, package)?;
+    let schedule = ScheduleDefinition {
+        enabled: section.boolean("enabled")?.unwrap_or(true),
+        ..read(&mut section, name, package)?
+    };
     let rule = check_rule(&section, &schedule.rule)?;
     schedule.policies.check(&rule).map_err(|error| {
         let what = format_args!("is refused: {error}; {}", error.hint());
@@ -111,6 +114,7 @@ pub(super) fn read(
         rule: rule.map_err(|error| section.unknown_key().unwrap_or(error))?,
         policies: policies?,
         context: context?,
+        enabled: true,
     })
 }
 

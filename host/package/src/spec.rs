@@ -18,6 +18,8 @@ pub struct ScheduleDefinition {
     pub rule: RuleText,
     pub policies: Policies,
     pub context: Map<String, Value>,
+    /// False for a schedule that is paused when it is added, and as long as its file says so.
+    pub enabled: bool,
 }
 
 /// The zone of a schedule that names none. The machine's zone is never used.
@@ -61,6 +63,7 @@ mod tests {
             rule: RuleText::new(RuleKind::Cron, "@hourly", TIMEZONE_DEFAULT),
             policies: Policies::default(),
             context: Map::new(),
+            enabled: true,
         }
     }
 

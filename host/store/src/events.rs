@@ -36,6 +36,10 @@ statements! {
         "SELECT id, at, kind, subject, detail FROM event WHERE id < $1 ORDER BY id DESC LIMIT $2"
         => [before.unwrap_or(EventId::LAST), limit];
 
+    /// Return the first `limit` events after the id `after`, oldest first.
+    pub async fn list_after(after: EventId, limit: i64) -> Vec<Event> = rows
+        "SELECT id, at, kind, subject, detail FROM event WHERE id > $1 ORDER BY id LIMIT $2";
+
     /// Record events that happened at the same moment, in this order.
     pub async fn record_all(at: Timestamp, events: &[NewEvent]) -> () = execute_batch
         Batch::new("INSERT INTO event (id, at, kind, subject, detail) VALUES ($1, $2, $3, $4, $5)"),

@@ -32,6 +32,8 @@ pub struct NewLaunch {
     pub reason: Option<&'static str>,
     /// The launch that it would overlap, when it is skipped for that.
     pub overlaps: Option<LaunchId>,
+    /// The launch that an operator asked to run again.
+    pub retry_of: Option<LaunchId>,
     pub package: String,
     /// Whether it is a slot of a schedule that its package proposed.
     pub proposed: bool,
@@ -81,6 +83,8 @@ pub struct LaunchRow {
     /// The launch that it overlapped, when it was skipped or cancelled for that.
     #[sqlx(rename = "overlaps_id")]
     pub overlaps: Option<LaunchId>,
+    /// The launch that an operator asked to run again.
+    pub retry_of: Option<LaunchId>,
     pub status: LaunchStatus,
     pub package: String,
     /// 0 to 9; the highest is claimed first.
@@ -177,7 +181,7 @@ macro_rules! launch_columns {
     () => {
         "l.id AS launch_id, s.name AS schedule, l.scheduled_time, l.utc_offset, v.timezone, coalesce(l.last_scheduled_time, l.scheduled_time) AS last_scheduled_time,
         coalesce(l.slot_count, 1) AS slot_count, l.kind, CASE l.status WHEN 'skipped' THEN 'skipped' WHEN 'queued' THEN 'queued' ELSE 'launched' END AS decision,
-        l.reason, l.overlaps_id, l.status, l.package, l.priority, l.group_name, l.digest, l.host_id, l.attempts, l.recoveries, l.fire_time, l.decided_at,
+        l.reason, l.overlaps_id, l.retry_of, l.status, l.package, l.priority, l.group_name, l.digest, l.host_id, l.attempts, l.recoveries, l.fire_time, l.decided_at,
         l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version"
     };
 }
@@ -195,11 +199,21 @@ statements! {
     const INSERT: Batch = Batch::new(
         "INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, utc_offset, last_scheduled_time, slot_count,
         reason, overlaps_id, status, package, proposed, priority, group_name, digest, context, overlap, backfill_id,
-        interval_start, fire_time, decided_by, decided_at, finished_at, host_id, attempts, lease_until, started_at, grants_hash, context_hash)
+        interval_start, fire_time, decided_by, decided_at, finished_at, host_id, attempts, lease_until, started_at, grants_hash, context_hash, retry_of)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
-            $25, $26, $27, $28, $29, $30)
+            $25, $26, $27, $28, $29, $30, $31)
         ON CONFLICT DO NOTHING RETURNING id",
     );
+
+    /// Return up to `limit` ids from `first` to `last`.
+    pub async fn ids_between(first: LaunchId, last: LaunchId, limit: i64) -> Vec<LaunchId> = values
+        "SELECT id FROM launch WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
+
+    /// Return the launches that have these ids, in no order.
+    pub async fn with_ids(ids: &[LaunchId]) -> Vec<LaunchRow> = rows_batch
+        Batch::new(concat!("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed) SELECT ", launch_columns!(), launch_tables!(),
+        "l.id IN (SELECT column1 FROM v)")),
+        ids, |id| [*id];
 
     /// Return the newest `limit` launches before `before`, newest slot first.
     pub async fn list(before: Option<LaunchId>, limit: i64) -> Vec<LaunchRow> = rows
@@ -301,6 +315,7 @@ pub async fn insert_claimed(
         claim
             .as_ref()
             .and_then(|claim| claim.hashes.context.as_ref()),
+        launch.retry_of,
     ])?;
     Ok(inserted.into_iter().collect())
 }

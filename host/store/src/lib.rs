@@ -37,14 +37,17 @@ mod url;
 pub mod backfills;
 pub mod backup;
 pub mod buckets;
+pub mod cancellation;
 pub mod changes;
 pub mod claims;
 pub mod events;
 pub mod history;
 pub mod hosts;
+pub mod launch_list;
 pub mod launches;
 pub mod overlap;
 pub mod package_record;
+pub mod package_removal;
 pub mod package_versions;
 pub mod packages;
 #[doc(hidden)]

@@ -4,9 +4,10 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::sql::on;
 use super::{
-    Result, Tx, backfills, backup, buckets, changes, claims, events, history, hosts, launches,
-    overlap, package_record, package_versions, packages, recovery, removed_launches, results,
-    retention, runs, schedules, sidecars, size, stats, task_runs,
+    Result, Tx, backfills, backup, buckets, cancellation, changes, claims, events, history, hosts,
+    launch_list, launches, overlap, package_record, package_removal, package_versions, packages,
+    recovery, removed_launches, results, retention, runs, schedules, sidecars, size, stats,
+    task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -40,15 +41,18 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         backfills::STATEMENTS,
         backup::STATEMENTS,
         buckets::STATEMENTS,
+        cancellation::STATEMENTS,
         changes::STATEMENTS,
         claims::STATEMENTS,
         events::STATEMENTS,
         history::STATEMENTS,
         hosts::STATEMENTS,
+        launch_list::STATEMENTS,
         launches::STATEMENTS,
         overlap::STATEMENTS,
         package_versions::STATEMENTS,
         package_record::STATEMENTS,
+        package_removal::STATEMENTS,
         packages::STATEMENTS,
         recovery::STATEMENTS,
         removed_launches::STATEMENTS,

@@ -88,8 +88,10 @@ macro_rules! orphaned_launches {
 
 statements! {
     const END: Batch = Batch::new(
-        "UPDATE launch SET status = v.column2, reason = v.column3, finished_at = v.column4, message = v.column5, failure = 'lost',
-            lease_until = NULL, retry_at = NULL
+        // A launch that an operator asked to end has its reason and its message already.
+        "UPDATE launch SET status = v.column2, finished_at = v.column4, failure = 'lost', lease_until = NULL, retry_at = NULL,
+            reason = CASE WHEN v.column2 = 'cancelled' THEN coalesce(launch.reason, v.column3) ELSE v.column3 END,
+            message = CASE WHEN v.column2 = 'cancelled' THEN coalesce(launch.message || '; ', '') || v.column5 ELSE v.column5 END
         FROM (VALUES ($1, $2, $3, $4, $5)) AS v
         WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) IS TRUE
         RETURNING launch.schedule_id, launch.scheduled_time, launch.status",

@@ -275,6 +275,11 @@ statements! {
         Batch::new(select_schedules!("JOIN (VALUES ($1)) AS v ON s.name = v.column1 WHERE s.deleted_at IS NULL")),
         names, |name| [*name];
 
+    /// Return the names of schedules, also of removed ones.
+    pub async fn names_of(ids: &[ScheduleId]) -> Vec<(ScheduleId, String)> = rows_batch
+        Batch::new("SELECT s.id, s.name FROM schedule s JOIN (VALUES ($1)) AS v ON s.id = v.column1"),
+        ids, |id| [*id];
+
     /// Return those of the names that a schedule has, each with the schedule's origin.
     pub async fn origins(names: &[&str]) -> Vec<(String, Origin)> = rows_batch
         Batch::new("SELECT s.name, s.origin FROM schedule s JOIN (VALUES ($1)) AS v ON s.name = v.column1 WHERE s.deleted_at IS NULL"),

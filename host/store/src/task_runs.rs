@@ -112,6 +112,11 @@ statements! {
         "SELECT CAST(coalesce(sum(coalesce(octet_length(output), 0) + coalesce(octet_length(context), 0)), 0) AS BIGINT)
         FROM task_run WHERE launch_id = $1 AND succeeded";
 
+    /// Count the calls of tasks in one run.
+    pub async fn count_of_run(run: RunId) -> i64 = one_value
+        "SELECT count(*) FROM task_run WHERE launch_id = $1 AND run_number = $2"
+        => [run.launch(), run.number()];
+
     /// Return all calls of tasks in one run, in the order in which they started.
     pub async fn of_run(run: RunId) -> Vec<TaskRun> = rows
         "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message, stdout,

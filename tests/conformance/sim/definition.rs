@@ -89,5 +89,6 @@ pub fn wanted(name: &str, definition: &Definition) -> ScheduleDefinition {
         },
         policies: definition.policies.clone(),
         context: Map::new(),
+        enabled: true,
     }
 }

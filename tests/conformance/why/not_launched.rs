@@ -341,6 +341,7 @@ async fn why_names_an_edit_of_the_timing_and_a_rename(test: TestDb) {
         decision: Decision::Skipped,
         reason: Some("edited"),
         overlaps: None,
+        retry_of: None,
         package: "guests".to_owned(),
         proposed: false,
         priority: 5,

@@ -8,6 +8,7 @@ use clap::Subcommand;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::follow::is_served;
 use super::schedule::By;
 use crate::output::{self, Failure, Record, Result, failed};
 use crate::{Common, Limit};
@@ -16,15 +17,13 @@ use campanile_engine::schedule_admin::ScheduleError;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
 use campanile_store::backfills::{self, Backfill, LaunchTotals};
-use campanile_store::{BackfillStatus, Db, DbError, Tx, hosts, packages, schedules};
+use campanile_store::{BackfillStatus, Db, DbError, Tx, packages, schedules};
 use progress::Progress;
 
 /// The least time between two reads of a backfill.
 const READ_INTERVAL: Duration = Duration::from_millis(500);
 /// Reading takes at most one part in so many of the time: a large backfill counts many launches.
 const READ_SHARE: u32 = 20;
-/// A host whose heartbeat is older than this does not serve.
-const HEARTBEAT_AGE_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Subcommand)]
 pub(crate) enum BackfillCommand {
@@ -207,9 +206,7 @@ async fn obstacle(
     backfill: &Backfill,
     now: Timestamp,
 ) -> Result<Option<String>, DbError> {
-    let oldest = now.minus(HEARTBEAT_AGE_MAX);
-    let hosts = hosts::live(tx).await?;
-    if !hosts.iter().any(|host| host.heartbeat_at >= oldest) {
+    if !is_served(tx, now).await? {
         return Ok(Some(
             "no host serves this database, so the backfill waits; start `campanile serve`"
                 .to_owned(),

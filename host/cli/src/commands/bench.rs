@@ -502,6 +502,7 @@ async fn add_schedules_with(
         rule: rule.clone(),
         policies: policies.clone(),
         context: Map::new(),
+        enabled: true,
     });
     let wanted: Vec<ScheduleDefinition> = wanted.collect();
     let adding = schedule_admin::change(db, async |tx| {

@@ -2,6 +2,7 @@
 
 use clap::Subcommand;
 
+use super::follow;
 use crate::output::{Record, Result};
 use crate::{Common, Limit};
 use campanile_model::ids::EventId;
@@ -16,6 +17,9 @@ pub(crate) enum Event {
         after: Option<EventId>,
         #[command(flatten)]
         limit: Limit,
+        /// Print them oldest first, and then each event that is recorded; with `--json` each on one line
+        #[arg(long, conflicts_with = "after")]
+        follow: bool,
     },
 }
 
@@ -25,7 +29,14 @@ impl Record for events::Event {
 
 impl Event {
     pub async fn run(self, common: &Common) -> Result {
-        let Event::List { after, limit } = self;
+        let Event::List {
+            after,
+            limit,
+            follow,
+        } = self;
+        if follow {
+            return follow::events(common, limit.limit).await;
+        }
         let mut tx = common.read().await?;
         let rows = events::list(&mut tx, after, limit.limit).await?;
         common.print_page(&rows, limit.limit, |row| row.id)

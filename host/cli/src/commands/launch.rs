@@ -1,47 +1,102 @@
 //! `campanile launch`: the decisions about slots.
 
-use std::error::Error;
-use std::fmt::Display;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::output::{self, Failure, Record, Result, optional, refused};
+use super::ids;
+use crate::output::{self, Record, Result, optional};
 use crate::{Common, Limit};
 use campanile_engine::schedule_admin;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::LaunchId;
+use campanile_model::ids::{LaunchKind, ShortId};
+use campanile_model::text;
 use campanile_store::history::{self, DecidedLaunch};
+use campanile_store::launch_list::{self, Filter, LOOKED_AT_MAX, Page};
 use campanile_store::launches::{self, LaunchRow};
 use campanile_store::runs::RunRow;
-use campanile_store::{Tx, removed_launches};
+use campanile_store::{LaunchStatus, Tx, removed_launches};
 
 #[derive(Subcommand)]
 pub(crate) enum Launch {
     /// List the newest launches, newest first
-    List(ListOptions<LaunchId>),
+    List(Box<LaunchListOptions>),
     /// Show one launch: its decision, the versions that made it, and all its runs
     Show {
-        /// The launch's id, as `launch list` and `schedule trigger` print it
-        id: LaunchId,
+        /// The launch's id, or that of one of its runs; the first digits are enough when no other id begins with them
+        id: ShortId,
     },
 }
 
-/// The options of a list of launches or runs, whose ids are `K`.
+/// The options of a list of launches or runs.
 #[derive(Args)]
-pub(crate) struct ListOptions<K>
-where
-    K: FromStr<Err: Error + Send + Sync> + Copy + Display + Send + Sync + 'static,
-{
+pub(crate) struct ListOptions {
     /// List only those of this schedule
     #[arg(long, value_name = "NAME")]
     pub schedule: Option<String>,
     /// List those after this one of another list
     #[arg(long, value_name = "ID")]
-    pub after: Option<K>,
+    pub after: Option<ShortId>,
     #[command(flatten)]
     pub limit: Limit,
+}
+
+#[derive(Args)]
+pub(crate) struct LaunchListOptions {
+    #[command(flatten)]
+    list: ListOptions,
+    /// List only those with one of these statuses, separated by commas
+    #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = LaunchStatus::read)]
+    status: Vec<LaunchStatus>,
+    /// List only those of this kind
+    #[arg(long, value_name = "KIND", value_parser = LaunchKind::read)]
+    kind: Option<LaunchKind>,
+    /// List only those with this reason, or with this kind of failure
+    #[arg(long, value_name = "REASON")]
+    reason: Option<String>,
+    /// List only those of this package
+    #[arg(long, value_name = "PACKAGE")]
+    package: Option<String>,
+    /// List only slots from this time on: a time, or a span before now such as 2h
+    #[arg(long, value_name = "TIME|SPAN")]
+    since: Option<Moment>,
+    /// List only slots before this time: a time, or a span before now. Launches of a backfill that was requested later
+    /// are only in the list of their schedule
+    #[arg(long, value_name = "TIME|SPAN")]
+    until: Option<Moment>,
+}
+
+/// A time that an operator gives, as it is or as a span before now.
+#[derive(Clone, Copy)]
+pub(crate) enum Moment {
+    At(Timestamp),
+    Ago(Duration),
+}
+
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Moment, String> {
+        match (text.parse(), text::duration(text)) {
+            (Ok(at), _) => Ok(Moment::At(at)),
+            (_, Ok(span)) => Ok(Moment::Ago(span)),
+            _ => Err(
+                "is neither a time such as 2026-11-21T08:00:00Z nor a span such as 2h".to_owned(),
+            ),
+        }
+    }
+}
+
+impl Moment {
+    /// Return the time that it means at `now`.
+    fn at(self, now: Timestamp) -> Timestamp {
+        match self {
+            Moment::At(at) => at,
+            Moment::Ago(span) => now.minus(span),
+        }
+    }
 }
 
 /// One launch with its runs.
@@ -53,10 +108,11 @@ pub(crate) struct LaunchDetail {
 }
 
 impl Record for LaunchRow {
-    const LIST: &'static str = "scheduled_time schedule status reason kind attempts run_id message";
+    const LIST: &'static str = "id scheduled_time schedule status reason kind attempts message";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {
+            "id" => Some(self.id.short()),
             "scheduled_time" => Some(self.slots_text(&self.scheduled_time.to_string())),
             "reason" if self.reason.is_none() => Some(optional(&self.failure)),
             _ => None,
@@ -66,11 +122,14 @@ impl Record for LaunchRow {
 
 impl Record for LaunchDetail {
     const DETAIL: &'static str = "id scheduled_time scheduled_local schedule schedule_revision status reason kind \
-        decision decided_by decided_at tzdata_version package digest overlaps fire_time opened_at started_at \
+        decision decided_by decided_at tzdata_version package digest overlaps retry_of fire_time opened_at started_at \
         finished_at attempts recoveries run_id message";
 
     fn text(&self, key: &str) -> Option<String> {
-        self.decided.launch.text(key)
+        match key {
+            "id" => None,
+            _ => self.decided.launch.text(key),
+        }
     }
 
     fn print(&self) -> Result {
@@ -83,10 +142,7 @@ impl Record for LaunchDetail {
     }
 }
 
-impl<K> ListOptions<K>
-where
-    K: FromStr<Err: Error + Send + Sync> + Copy + Display + Send + Sync + 'static,
-{
+impl ListOptions {
     /// Print `rows`; refuse a schedule that never existed, because an empty list would hide the mistake. Say below a list
     /// that ended before its limit that retention has removed older launches.
     pub(crate) async fn print<R: Record>(
@@ -94,7 +150,7 @@ where
         common: &Common,
         tx: &mut Tx,
         rows: &[R],
-        id: impl Fn(&R) -> K,
+        id: impl Fn(&R) -> String,
     ) -> Result {
         if let (Some(name), true) = (&self.schedule, rows.is_empty()) {
             // A removed schedule is still known by its launches.
@@ -122,43 +178,51 @@ where
     }
 }
 
-/// Return the error that retention may have removed the launch `id`; none when no launch of its day was removed.
-pub(crate) async fn removed_launch(tx: &mut Tx, id: LaunchId) -> Result<Option<Failure>> {
-    let day = id.slot().day();
-    let removed = removed_launches::of_all(tx, day).await?;
-    Ok(removed.map(|removed| {
-        let launches = match removed.launches {
-            1 => "1 launch".to_owned(),
-            n => format!("{n} launches"),
+impl LaunchListOptions {
+    async fn run(&self, common: &Common) -> Result {
+        let (mut tx, now) = common.read_with_time().await?;
+        let ListOptions {
+            schedule,
+            after,
+            limit,
+        } = &self.list;
+        let filter = Filter {
+            schedule: schedule.as_deref(),
+            statuses: &self.status,
+            kind: self.kind,
+            reason: self.reason.as_deref(),
+            package: self.package.as_deref(),
+            since: self.since.map(|since| since.at(now)),
+            until: self.until.map(|until| until.at(now)),
         };
-        refused!(
-            "the launch {id} is not on record: retention has removed {launches} of {}, the last at {}",
-            Timestamp::of_day(day).date_text(),
-            removed.removed_at
-        )
-        .hint("`campanile stats` counts removed launches; `[retention]` in the configuration sets their ages")
-    }))
+        let after = match after {
+            Some(after) => Some(ids::launch(&mut tx, after).await?),
+            None => None,
+        };
+        let Page {
+            rows,
+            continues_after,
+        } = launch_list::filtered(&mut tx, &filter, after, limit.limit, LOOKED_AT_MAX).await?;
+        let id = |row: &LaunchRow| row.id.to_string();
+        self.list.print(common, &mut tx, &rows, id).await?;
+        if let Some(last) = continues_after {
+            let found = rows.len();
+            output::print_message!(
+                "found {found} among {LOOKED_AT_MAX} launches; `--after {last}` looks at older ones"
+            );
+        }
+        Ok(())
+    }
 }
 
 impl Launch {
     pub async fn run(self, common: &Common) -> Result {
-        let mut tx = common.read().await?;
         match self {
-            Launch::List(options) => {
-                let (after, limit) = (options.after, options.limit.limit);
-                let rows = match &options.schedule {
-                    Some(name) => launches::list_of(&mut tx, name, after, limit).await?,
-                    None => launches::list(&mut tx, after, limit).await?,
-                };
-                options.print(common, &mut tx, &rows, |row| row.id).await
-            }
+            Launch::List(options) => options.run(common).await,
             Launch::Show { id } => {
-                let Some(decided) = history::launch(&mut tx, id).await? else {
-                    let missing = refused!("there is no launch {id}")
-                        .hint("`campanile launch list` shows the ids");
-                    return Err(removed_launch(&mut tx, id).await?.unwrap_or(missing));
-                };
-                let runs = history::runs(&mut tx, id).await?;
+                let mut tx = common.read().await?;
+                let decided = ids::decided(&mut tx, &id).await?;
+                let runs = history::runs(&mut tx, decided.launch.id).await?;
                 common.print(&LaunchDetail { decided, runs })
             }
         }

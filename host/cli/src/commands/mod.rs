@@ -3,6 +3,7 @@
 pub(crate) mod backfill;
 pub(crate) mod bench;
 pub(crate) mod calendar;
+pub(crate) mod calls;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod cron;
@@ -10,6 +11,8 @@ pub(crate) mod db;
 pub(crate) mod doctor;
 pub(crate) mod event;
 pub(crate) mod explain;
+pub(crate) mod follow;
+pub(crate) mod ids;
 pub(crate) mod launch;
 pub(crate) mod new;
 pub(crate) mod package;

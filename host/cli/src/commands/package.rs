@@ -13,7 +13,9 @@ use super::schedule::By;
 use crate::Common;
 use crate::output::{self, Record, Result};
 use campanile_engine::approval::{self, Attribution, VersionChange};
+use campanile_engine::package_removal;
 use campanile_model::ids::ArtifactDigest;
+use campanile_model::text::size_rounded;
 use campanile_package::requests::list_requests;
 use campanile_store::Tx;
 use campanile_store::packages::{self, PackageRow};
@@ -42,6 +44,16 @@ pub(crate) enum Package {
         to: Option<String>,
         #[command(flatten)]
         note: Note,
+    },
+    /// Remove a package whose file is gone: its schedules end, and its code leaves the database
+    Remove {
+        /// The package's name: its file name without .wasm
+        name: String,
+        /// Keep its versions and the decisions about them on record, and remove only the code
+        #[arg(long)]
+        keep_history: bool,
+        #[command(flatten)]
+        by: By,
     },
     /// Make a key pair for signatures of packages
     Keygen(signing::Keygen),
@@ -103,6 +115,11 @@ impl Package {
                 let former = OfPending { name, digest, note };
                 former.decide(common, "rolled_back").await
             }
+            Package::Remove {
+                name,
+                keep_history,
+                by,
+            } => remove(common, &name, keep_history, &by.by).await,
             Package::Keygen(keygen) => keygen.run(common),
             Package::Sign(sign) => sign.run(common),
             Package::Verify(verify) => verify.run(common),
@@ -116,6 +133,23 @@ async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow> {
         Some(row) => Ok(row),
         None => Err(approval::unknown(tx, name).await?.into()),
     }
+}
+
+async fn remove(common: &Common, name: &str, keeps_history: bool, by: &str) -> Result {
+    let remove =
+        async |tx: &mut Tx, now| package_removal::remove(tx, name, keeps_history, by, now).await;
+    let removed = common.change(remove).await?;
+    let mut text = format!(
+        "removed {name}: {} of code",
+        size_rounded(removed.bytes.unsigned_abs())
+    );
+    if !removed.schedules.is_empty() {
+        text += &format!("; ended {}", removed.schedules.join(", "));
+    }
+    if removed.history_kept {
+        text += "; its versions stay on record";
+    }
+    common.print_report(&removed, &text)
 }
 
 impl OfPending {

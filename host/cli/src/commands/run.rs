@@ -1,35 +1,62 @@
 //! `campanile run`: the attempts to execute launches, and the logs of their tasks.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::launch::{ListOptions, removed_launch};
+use super::calls::{TaskCall, TaskLogs, close_to_limit};
+use super::follow;
+use super::ids::{self, removed_launch};
+use super::launch::ListOptions;
+use super::schedule::By;
+use super::schedule::trigger::{TriggerReport, Wait};
 use crate::Common;
 use crate::output::{self, Record, Result, refused};
-use campanile_model::clock::Clock;
-use campanile_model::ids::RunId;
-use campanile_model::text::{duration_text, printable_line, printable_lines, size_rounded};
-use campanile_sandbox::{LogLine, Resource, Share, Unit};
+use campanile_engine::launch_admin::{self, Cancelled};
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::{LaunchId, RunId, ShortId};
+use campanile_model::text::{self, duration_text};
 use campanile_store::history;
 use campanile_store::runs::{self, RunRow};
 use campanile_store::task_runs::{self, TaskRun};
+use campanile_store::{LaunchStatus, Tx};
 
 #[derive(Subcommand)]
 pub(crate) enum Run {
     /// List the newest runs, newest first
-    List(ListOptions<RunId>),
+    List(ListOptions),
     /// Show one run with every call of its tasks
     Show {
-        /// The run's id, as `launch list` and `run list` print it
-        id: RunId,
+        /// The run's id, or that of its launch; the first digits are enough when no other id begins with them
+        id: ShortId,
     },
     /// Show what the tasks of one run logged and printed
     Logs {
-        /// The run's id, as `launch list` and `run list` print it
-        id: RunId,
+        /// The run's id, or that of its launch; the first digits are enough when no other id begins with them
+        id: ShortId,
+        /// Show each call when it ends, until the run ends; exit code 1 when it did not succeed
+        #[arg(long)]
+        follow: bool,
+    },
+    /// End a launch on whatever host runs it; one that does not run is ended at once
+    Cancel {
+        /// The run's id, or that of its launch; the first digits are enough when no other id begins with them
+        id: ShortId,
+        /// How long its tasks have to end by themselves [default: `cancel_grace` of its schedule]
+        #[arg(long, value_parser = text::duration, value_name = "SPAN")]
+        grace: Option<Duration>,
+        #[command(flatten)]
+        by: By,
+    },
+    /// Launch the slot of a launch that has ended again: with its context, and the active version of its package
+    Retry {
+        /// The run's id, or that of its launch; the first digits are enough when no other id begins with them
+        id: ShortId,
+        #[command(flatten)]
+        wait: Wait,
+        #[command(flatten)]
+        by: By,
     },
 }
 
@@ -41,24 +68,6 @@ pub(crate) struct RunDetail {
     tasks: Vec<TaskCall>,
 }
 
-/// One call of a task.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct TaskCall {
-    #[serde(flatten)]
-    row: TaskRun,
-    usage: Vec<Share>,
-}
-
-/// What one call of a task logged and printed.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct TaskLogs {
-    task: String,
-    attempt: i64,
-    logs: Vec<LogLine>,
-    stdout: String,
-    stderr: String,
-}
-
 const RUN_DETAIL: &str = "id launch_id schedule scheduled_time status is_recovery package digest schedule_revision \
     grants_hash context_hash host host_version wasmtime_version tzdata_version started_at finished_at retry_at failure \
     message";
@@ -67,6 +76,10 @@ impl Record for RunRow {
     const LIST: &'static str =
         "id schedule scheduled_time status is_recovery host started_at finished_at message";
     const DETAIL: &'static str = RUN_DETAIL;
+
+    fn text(&self, key: &str) -> Option<String> {
+        (key == "id").then(|| self.id.short())
+    }
 }
 
 impl Record for RunDetail {
@@ -87,79 +100,127 @@ impl Record for RunDetail {
     }
 }
 
-impl Record for TaskCall {
-    const DETAIL: &'static str = "task attempt succeeded failure started_at finished_at retry_at wall_ms cpu_ms \
-        memory_peak usage output message";
-
-    fn text(&self, key: &str) -> Option<String> {
-        match key {
-            "memory_peak" => Some(size_rounded(self.row.memory_peak_bytes.unsigned_abs())),
-            "usage" => {
-                let lines = self.usage.iter().map(used_of_limit);
-                Some(lines.collect::<Vec<_>>().join("\n"))
-            }
-            "output" => self.row.output.clone(),
-            _ => None,
-        }
-    }
+/// The result of `run cancel`.
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct CancelReport {
+    launch: LaunchId,
+    /// `running` until the host that runs it has ended it.
+    status: LaunchStatus,
+    /// By when a running launch has to end.
+    deadline: Option<Timestamp>,
 }
 
 impl Run {
     pub async fn run(self, common: &Common) -> Result {
-        let mut tx = common.read().await?;
-        let id = match self {
-            Run::List(options) => {
-                let (after, limit) = (options.after, options.limit.limit);
-                let rows = match &options.schedule {
-                    Some(name) => runs::list_of(&mut tx, name, after, limit).await?,
-                    None => runs::list(&mut tx, after, limit).await?,
-                };
-                return options.print(common, &mut tx, &rows, |row| row.id).await;
+        match self {
+            Run::List(options) => list(common, &options).await,
+            Run::Show { id } => {
+                let mut tx = common.read().await?;
+                let run = find(&mut tx, &id).await?;
+                let tasks = calls(common, &mut tx, &run).await?;
+                let tasks = tasks.into_iter().map(TaskCall::from).collect();
+                common.print(&RunDetail { run, tasks })
             }
-            Run::Show { id } | Run::Logs { id } => id,
-        };
-        let Some(run) = runs::find(&mut tx, id).await? else {
-            let missing =
-                refused!("there is no run {id}").hint("`campanile run list` shows the ids");
-            let launch = history::launch(&mut tx, id.launch()).await?;
-            let removed = match launch {
-                Some(_) => None,
-                None => removed_launch(&mut tx, id.launch()).await?,
-            };
-            return Err(removed.unwrap_or(missing));
-        };
-        let tasks = task_runs::of_run(&mut tx, id).await?;
-        if tasks.is_empty() {
-            note_removed_calls(common, &run)?;
-        }
-        let tasks = tasks.into_iter();
-        if matches!(self, Run::Show { .. }) {
-            let calls = tasks.map(|row| TaskCall {
-                usage: shares(&row.usage),
-                row,
-            });
-            let tasks = calls.collect();
-            return common.print(&RunDetail { run, tasks });
-        }
-        let tasks = tasks.map(|row| TaskLogs {
-            logs: serde_json::from_str(&row.logs).unwrap_or_default(),
-            task: row.task,
-            attempt: row.attempt,
-            stdout: row.stdout,
-            stderr: row.stderr,
-        });
-        let tasks = Vec::from_iter(tasks);
-        if common.json {
-            return output::print_json(&tasks);
-        }
-        for task in &tasks {
-            output::print_line!("== {} (attempt {})", task.task, task.attempt)?;
-            for line in log_lines(&task.logs, &task.stdout, &task.stderr) {
-                output::print_line(&line)?;
+            Run::Logs { id, follow: false } => {
+                let mut tx = common.read().await?;
+                let run = find(&mut tx, &id).await?;
+                let tasks = calls(common, &mut tx, &run).await?;
+                let tasks = Vec::from_iter(tasks.into_iter().map(TaskLogs::from));
+                match common.json {
+                    true => output::print_json(&tasks),
+                    false => tasks.iter().try_for_each(TaskLogs::print),
+                }
+            }
+            Run::Logs { id, follow: true } => {
+                let run = find(&mut common.read().await?, &id).await?;
+                follow::run(common, run.id).await
+            }
+            Run::Cancel { id, grace, by } => cancel(common, &id, grace, &by.by).await,
+            Run::Retry { id, wait, by } => {
+                let launch = ids::launch(&mut common.read().await?, &id).await?;
+                let retry =
+                    async |tx: &mut Tx, now| launch_admin::retry(tx, launch, &by.by, now).await;
+                let (retried, slot, schedule) = common.change(retry).await?;
+                let report = TriggerReport::new(schedule, slot, retried);
+                report.print(common, "launched again", &wait).await
             }
         }
-        Ok(())
     }
+}
+
+async fn list(common: &Common, options: &ListOptions) -> Result {
+    let mut tx = common.read().await?;
+    let after = match &options.after {
+        Some(id) => {
+            let launch = ids::launch(&mut tx, id).await?;
+            Some(RunId::of(launch, id.number.unwrap_or(1)))
+        }
+        None => None,
+    };
+    let limit = options.limit.limit;
+    let rows = match &options.schedule {
+        Some(name) => runs::list_of(&mut tx, name, after, limit).await?,
+        None => runs::list(&mut tx, after, limit).await?,
+    };
+    let id = |row: &RunRow| row.id.to_string();
+    options.print(common, &mut tx, &rows, id).await
+}
+
+async fn cancel(common: &Common, id: &ShortId, grace: Option<Duration>, by: &str) -> Result {
+    let launch = ids::launch(&mut common.read().await?, id).await?;
+    let run = id.number.map(|number| RunId::of(launch, number));
+    let cancel =
+        async |tx: &mut Tx, now| launch_admin::cancel(tx, (launch, run), grace, by, now).await;
+    let cancelled = common.change(cancel).await?;
+    let (report, text) = match cancelled {
+        Cancelled::Ended(status) => {
+            let report = CancelReport {
+                launch,
+                status,
+                deadline: None,
+            };
+            (
+                report,
+                format!("ended the launch {launch}, which did not run: it is {status}"),
+            )
+        }
+        Cancelled::Asked(deadline) => {
+            let report = CancelReport {
+                launch,
+                status: LaunchStatus::Running,
+                deadline: Some(deadline),
+            };
+            let text = format!(
+                "asked the launch {launch} to end by {deadline}; `campanile run logs {launch} --follow` follows it"
+            );
+            (report, text)
+        }
+    };
+    common.print_report(&report, &text)
+}
+
+/// Return the run that an id means; the error says when retention may have removed it.
+async fn find(tx: &mut Tx, id: &ShortId) -> Result<RunRow> {
+    let id = ids::run(tx, id).await?;
+    if let Some(run) = runs::find(tx, id).await? {
+        return Ok(run);
+    }
+    let missing = refused!("there is no run {id}").hint("`campanile run list` shows the ids");
+    let launch = history::launch(tx, id.launch()).await?;
+    let removed = match launch {
+        Some(_) => None,
+        None => removed_launch(tx, id.launch()).await?,
+    };
+    Err(removed.unwrap_or(missing))
+}
+
+/// Return the recorded calls of a run, and say when retention has removed them.
+async fn calls(common: &Common, tx: &mut Tx, run: &RunRow) -> Result<Vec<TaskRun>> {
+    let calls = task_runs::of_run(tx, run.id).await?;
+    if calls.is_empty() {
+        note_removed_calls(common, run)?;
+    }
+    Ok(calls)
 }
 
 /// Say that retention has removed the calls of a run, if it ended long enough ago.
@@ -175,56 +236,4 @@ fn note_removed_calls(common: &Common, run: &RunRow) -> Result {
         );
     }
     Ok(())
-}
-
-/// Parse the stored usage of a call: `{"memory":[used, limit], …}`.
-fn shares(text: &str) -> Vec<Share> {
-    let stored: BTreeMap<String, (u64, u64)> = serde_json::from_str(text).unwrap_or_default();
-    let shares = stored.into_iter().filter_map(|(resource, (used, limit))| {
-        Some(Share {
-            resource: resource.parse().ok()?,
-            used,
-            limit,
-        })
-    });
-    shares.collect()
-}
-
-/// Return `memory: 60 MiB of 64 MiB (94 %)` and how to raise the limit.
-pub(crate) fn close_to_limit(share: &Share) -> String {
-    let usage = used_of_limit(share);
-    format!("{usage}; to give more, {}", share.resource.raise())
-}
-
-/// Return `memory: 60 MiB of 64 MiB (94 %)`.
-fn used_of_limit(share: &Share) -> String {
-    let resource = share.resource;
-    let percent = match share.limit {
-        0 => "all".to_owned(),
-        limit => format!("{} %", u128::from(share.used) * 100 / u128::from(limit)),
-    };
-    let [used, limit] = [share.used, share.limit].map(|value| amount(resource, value));
-    format!("{resource}: {used} of {limit} ({percent})")
-}
-
-fn amount(resource: Resource, amount: u64) -> String {
-    match resource.spec().unit {
-        Unit::Time => duration_text(Duration::from_millis(amount)),
-        Unit::Count => amount.to_string(),
-        Unit::Bytes => size_rounded(amount),
-    }
-}
-
-/// Return what a task logged and printed as lines.
-pub(crate) fn log_lines(logs: &[LogLine], stdout: &str, stderr: &str) -> Vec<String> {
-    let logged = logs.iter().map(|entry| {
-        let message = printable_lines(&entry.message);
-        format!("{} {:5} {message}", entry.at, entry.level)
-    });
-    let printed = [("stdout", stdout), ("stderr", stderr)].into_iter();
-    let printed = printed.flat_map(|(stream, text)| {
-        let lines = text.lines();
-        lines.map(move |line| format!("{stream}: {}", printable_line(line)))
-    });
-    logged.chain(printed).collect()
 }

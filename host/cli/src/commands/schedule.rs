@@ -8,6 +8,7 @@ mod definition;
 pub(crate) mod edit;
 pub(crate) mod import;
 pub(crate) mod record;
+pub(crate) mod trigger;
 mod why;
 
 use clap::{ArgGroup, Args, Subcommand};
@@ -22,17 +23,14 @@ use crate::environment;
 use crate::output::{self, Result, refused};
 use crate::times::time;
 use campanile_engine::definition::policies;
-use campanile_engine::schedule_admin::{
-    self, ScheduleDefinition, ScheduleError, Trigger, Triggered,
-};
+use campanile_engine::schedule_admin::{self, ScheduleDefinition, ScheduleError};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::LaunchId;
 use campanile_package::spec::TIMEZONE_DEFAULT;
-use campanile_schedule::policy::{Overlap, OverlapDecision, Policies, Policy};
+use campanile_schedule::policy::{Policies, Policy};
 use campanile_schedule::rule::{Rule, RuleKind, RuleText};
 use campanile_store::launches;
 use campanile_store::schedules::{self, Pause};
-use campanile_store::{Decision, Origin, Tx};
+use campanile_store::{Origin, Tx};
 use definition::DefinitionOptions;
 use import::Import;
 use record::{NewSchedule, ScheduleDetail, ScheduleRecord};
@@ -100,7 +98,7 @@ pub(crate) enum Schedule {
         name: String,
     },
     /// Launch a schedule now, in addition to its slots
-    Trigger(TriggerOptions),
+    Trigger(trigger::TriggerOptions),
     /// Launch the slots of a past time span, and follow the progress until all have ended
     Backfill(Box<backfill::Request>),
     /// Explain why a slot was launched or not, and how it ended
@@ -129,6 +127,9 @@ pub(crate) struct By {
 pub(crate) struct Next {
     /// The schedule's name
     name: String,
+    /// List the slots after this time instead of those from now on
+    #[arg(long, value_name = "TIME")]
+    after: Option<Timestamp>,
     #[command(flatten)]
     count: SlotCount,
     /// Show the slots in a calendar of months
@@ -146,18 +147,9 @@ pub(crate) struct Add {
     name: String,
     #[command(flatten)]
     definition: DefinitionOptions,
-}
-
-#[derive(Args)]
-pub(crate) struct TriggerOptions {
-    /// The schedule's name
-    name: String,
-    /// Context merged over the schedule's: a JSON object, or @FILE
-    #[arg(long, value_name = "JSON|@FILE")]
-    context: Option<String>,
-    /// The overlap policy of this launch [default: the schedule's]
-    #[arg(long, value_name = "POLICY", value_parser = Overlap::read)]
-    overlap: Option<Overlap>,
+    /// Add it paused: `schedule resume` starts it
+    #[arg(long)]
+    disabled: bool,
 }
 
 /// The result of a command that changes a schedule.
@@ -166,17 +158,6 @@ pub(crate) struct ChangeReport<'a> {
     schedule: &'a str,
     /// `paused`, `resumed` or `removed`.
     done: &'static str,
-}
-
-/// The result of `schedule trigger`.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct TriggerReport<'a> {
-    schedule: &'a str,
-    launch: LaunchId,
-    scheduled_time: Timestamp,
-    decision: Decision,
-    /// The unfinished launch because of which this one is skipped.
-    overlaps: Option<LaunchId>,
 }
 
 /// Read a context given as JSON or as `@FILE`.
@@ -236,7 +217,7 @@ impl Schedule {
                 let remove = async |tx: &mut Tx, now| schedule_admin::remove(tx, &name, now).await;
                 change(common, &name, "removed", remove).await
             }
-            Schedule::Trigger(options) => trigger(common, &options).await,
+            Schedule::Trigger(options) => options.run(common).await,
             Schedule::Backfill(request) => request.run(common).await,
             Schedule::Why(command) => command.run(common).await,
             Schedule::Check(command) => command.run(common).await,
@@ -255,6 +236,7 @@ async fn add(common: &Common, add: Add) -> Result {
         rule: RuleText::new(RuleKind::Cron, "", TIMEZONE_DEFAULT),
         policies: Policies::default(),
         context: Map::new(),
+        enabled: !add.disabled,
     };
     changes.apply_to(&mut wanted);
     let added = common
@@ -280,45 +262,6 @@ async fn change(
     common.change(change).await?;
     let report = ChangeReport { schedule, done };
     common.print_report(&report, &format!("{done} {schedule}"))
-}
-
-async fn trigger(common: &Common, options: &TriggerOptions) -> Result {
-    let (name, overlap) = (options.name.as_str(), options.overlap);
-    let own = read_context(options.context.as_deref())?;
-    let context = own.as_ref();
-    let trigger = async |tx: &mut Tx, now| {
-        let trigger = Trigger { context, overlap };
-        Ok((schedule_admin::trigger(tx, name, trigger, now).await?, now))
-    };
-    let (Triggered { launch, decision }, now) = common.change(trigger).await?;
-    let mut text = format!("triggered {name}: launch {launch}");
-    let (decision, overlaps) = match decision {
-        OverlapDecision::Start => (Decision::Launched, None),
-        OverlapDecision::Queue => {
-            text += " is queued behind an unfinished launch";
-            (Decision::Queued, None)
-        }
-        OverlapDecision::Skip(other) => {
-            text = format!(
-                "skipped {name}: launch {launch} overlaps launch {other}, which is unfinished"
-            );
-            (Decision::Skipped, Some(other))
-        }
-    };
-    let report = TriggerReport {
-        schedule: name,
-        launch,
-        scheduled_time: now,
-        decision,
-        overlaps,
-    };
-    common.print_report(&report, &text)?;
-    if overlaps.is_some() {
-        output::print_message(
-            "hint: `--overlap allow` launches it anyway, `--overlap buffer_all` queues it",
-        );
-    }
-    output::check(overlaps.is_none())
 }
 
 async fn show(common: &Common, name: &str) -> Result {
@@ -349,8 +292,14 @@ async fn next(common: &Common, command: &Next) -> Result {
     let rule = record::rule(&row)?;
     let policies = policies(&row.definition).unwrap_or_default();
     let skips = record::skips(&row);
-    let after = row.state.cursor_at.max(now);
-    let slots = record::slots(&row, &rule, &policies, after);
+    let decided = row.state.cursor_at.max(now);
+    let after = command.after.unwrap_or(decided);
+    // The slots until then count towards the maximum.
+    let from = match policies.max_launches {
+        Some(_) => after.min(decided),
+        None => after,
+    };
+    let slots = record::slots(&row, &rule, &policies, from).skip_while(|slot| *slot <= after);
     let is_kept = |slot: &Timestamp| !skips.contains(slot);
     if command.calendar {
         let kept = slots.filter(is_kept);

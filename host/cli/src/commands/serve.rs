@@ -36,11 +36,14 @@ pub(crate) struct Serve {
     /// The format of log lines on stderr
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
+    /// Log each launch that succeeds, besides those that fail or are skipped
+    #[arg(long)]
+    verbose: bool,
 }
 
 impl Serve {
     pub async fn run(self, common: &Common) -> Result {
-        telemetry::init(self.log_format).map_err(Failure::refused)?;
+        telemetry::init(self.log_format, self.verbose).map_err(Failure::refused)?;
         let config = common.config_with(self.flags)?;
         for warning in foreign_writers(&config)? {
             tracing::warn!("{warning}");

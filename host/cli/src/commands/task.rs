@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::run::{close_to_limit, log_lines};
+use super::calls::{close_to_limit, log_lines};
 use super::schedule::read_context;
 use super::serve;
 use crate::Common;

@@ -8,10 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::{code, table};
 use crate::commands::{
-    backfill, bench, calendar, config, db, explain, launch, new, package, plan, run, schedule, task,
+    backfill, bench, calendar, calls, config, db, explain, launch, new, package, plan, run,
+    schedule, task,
 };
 use crate::output;
 use campanile_engine::audit::{Health, Statistics};
+use campanile_engine::package_removal::RemovedPackage;
 use campanile_engine::why::Answer;
 use campanile_model::clock::Timestamp;
 use campanile_store::events::Event;
@@ -48,7 +50,8 @@ impl Shapes {
             self.one::<schedule::ChangeReport<'_>>("schedule pause"),
             self.one::<schedule::ChangeReport<'_>>("schedule resume"),
             self.one::<schedule::ChangeReport<'_>>("schedule remove"),
-            self.one::<schedule::TriggerReport<'_>>("schedule trigger"),
+            self.one::<schedule::trigger::TriggerReport>("schedule trigger"),
+            self.one::<schedule::trigger::WaitReport>("schedule trigger --wait"),
             self.one::<backfill::BackfillRecord>("schedule backfill"),
             self.one::<schedule::backfill::SurveyReport<'_>>("schedule backfill --dry-run"),
             self.one::<Answer>("schedule why"),
@@ -65,13 +68,17 @@ impl Shapes {
             self.one::<launch::LaunchDetail>("launch show"),
             self.one::<Vec<RunRow>>("run list"),
             self.one::<run::RunDetail>("run show"),
-            self.one::<Vec<run::TaskLogs>>("run logs"),
+            self.one::<Vec<calls::TaskLogs>>("run logs"),
+            self.one::<run::CancelReport>("run cancel"),
+            self.one::<schedule::trigger::TriggerReport>("run retry"),
+            self.one::<schedule::trigger::WaitReport>("run retry --wait"),
             self.one::<Vec<package::record::PackageRecord>>("package list"),
             self.one::<package::record::PackageDetail>("package show"),
             self.one::<package::compare::DiffReport>("package diff"),
             self.one::<package::DecisionReport>("package approve"),
             self.one::<package::DecisionReport>("package reject"),
             self.one::<package::DecisionReport>("package rollback"),
+            self.one::<RemovedPackage>("package remove"),
             self.one::<package::signing::KeyReport>("package keygen"),
             self.one::<package::signing::SignatureReport>("package sign"),
             self.one::<package::signing::SignatureReport>("package verify"),
@@ -253,7 +260,7 @@ fn sample(key: &str, schema: &Value, definitions: &Map<String, Value>) -> Value 
 
 fn sample_text(key: &str) -> &'static str {
     match key {
-        "id" | "launch_id" | "run_id" | "schedule_id" | "overlaps" | "launch" => {
+        "id" | "launch_id" | "run_id" | "schedule_id" | "overlaps" | "retry_of" | "launch" => {
             "01934f6e-6b00-7000-8000-000000000000"
         }
         "schedule" | "name" | "subject" => "nightly",

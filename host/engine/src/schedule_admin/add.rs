@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::error::{did_you_mean, no_task, origin_is};
+use super::pause::pause_disabled;
 use super::{Result, ScheduleDefinition, ScheduleError, known_package, next_slot_after, revision};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
@@ -57,6 +58,9 @@ pub async fn add_all(
     if !added.is_empty() {
         schedules::insert_all(tx, &added).await?;
         events::record_all(tx, now, &told).await?;
+        let ids = results.iter().zip(wanted);
+        let ids = ids.filter_map(|(id, wanted)| Some((*id.as_ref().ok()?, wanted)));
+        pause_disabled(tx, &ids.collect::<Vec<_>>(), origin, now).await?;
         changes::bump(tx).await?;
     }
     Ok(results)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::pause::PAUSED_BY_DEFINITION;
 use crate::definition;
 use campanile_package::ScheduleDefinition;
 use campanile_schedule::rule::RuleText;
@@ -78,7 +79,7 @@ pub fn diff(
             None => diff.added.push(wanted),
             Some(other) if !is_owned(other) => diff.held.push((wanted, other.state.origin)),
             Some(schedule) => {
-                let before = definition::read(&schedule.definition).ok();
+                let before = read(schedule, &wanted);
                 if before.as_ref() != Some(&wanted) || schedule.state.origin != origin {
                     let differences = before.map(|before| differences(&before, &wanted));
                     diff.changed.push(Changed {
@@ -93,6 +94,19 @@ pub fn diff(
     current.retain(|name, schedule| is_owned(schedule) && !wanted.contains_key(name));
     diff.removed = current.into_values().cloned().collect();
     diff
+}
+
+/// Return the current definition of a schedule, to compare it with `wanted`; none when this version cannot read it.
+///
+/// A definition that is not enabled pauses its schedule. One that is enabled ends no pause that a person began.
+fn read(schedule: &Schedule, wanted: &ScheduleDefinition) -> Option<ScheduleDefinition> {
+    let state = &schedule.state;
+    let enabled = match wanted.enabled {
+        true => state.paused_by.as_deref() != Some(PAUSED_BY_DEFINITION),
+        false => state.enabled,
+    };
+    let before = definition::read(&schedule.definition).ok()?;
+    Some(ScheduleDefinition { enabled, ..before })
 }
 
 /// Return the lines in which `after` differs from `before`.
@@ -147,11 +161,12 @@ fn lines(definition: &ScheduleDefinition) -> Vec<Line> {
         dst_fold,
         exclude,
     } = &definition.rule;
-    let context = &definition.context;
+    let (context, enabled) = (&definition.context, definition.enabled);
     let mut lines = vec![
         ("name", Some(definition.name.clone())),
         ("package", Some(definition.package.clone())),
         ("task", definition.task.clone()),
+        ("enabled", (!enabled).then(|| "false".to_owned())),
         (kind.as_str(), Some(expression.clone())),
         ("anchor", anchor.map(|anchor| anchor.to_string())),
         ("timezone", Some(timezone.clone())),
@@ -186,6 +201,7 @@ mod tests {
             rule: RuleText::new(RuleKind::Every, "1h", "UTC"),
             policies: Policies::default(),
             context: Map::new(),
+            enabled: true,
         }
     }
 
@@ -277,6 +293,47 @@ mod tests {
         assert_eq!(names, ["gone", "mine", "new", "other", "theirs"]);
         let none = diff(&current[..1], &[wanted("same")], Origin::File, of_file);
         assert!(none.is_empty(), "{none:?}");
+    }
+
+    #[test]
+    fn a_definition_that_is_not_enabled_differs_until_its_schedule_is_paused() {
+        let enabled = wanted("same");
+        let disabled = ScheduleDefinition {
+            enabled: false,
+            ..enabled.clone()
+        };
+        let of_file = |schedule: &Schedule| schedule.state.origin == Origin::File;
+        let paused_by = |by: Option<&str>| {
+            let mut schedule = schedule(&enabled, Origin::File);
+            schedule.state.enabled = by.is_none();
+            schedule.state.paused_by = by.map(str::to_owned);
+            schedule
+        };
+        for (by, wanted, line) in [
+            (None, &enabled, None),
+            (None, &disabled, Some("enabled  -  ->  false")),
+            (Some("ada"), &disabled, None),
+            (Some("ada"), &enabled, None),
+            (Some(PAUSED_BY_DEFINITION), &disabled, None),
+            (
+                Some(PAUSED_BY_DEFINITION),
+                &enabled,
+                Some("enabled  false  ->  -"),
+            ),
+        ] {
+            let current = [paused_by(by)];
+            let found = diff(
+                &current,
+                std::slice::from_ref(wanted),
+                Origin::File,
+                of_file,
+            );
+            let lines = found
+                .changed
+                .iter()
+                .flat_map(|one| difference_lines(&one.differences));
+            assert_eq!(lines.collect::<Vec<_>>(), Vec::from_iter(line), "{by:?}");
+        }
     }
 
     #[test]

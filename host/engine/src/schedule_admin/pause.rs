@@ -8,17 +8,21 @@ use crate::EngineError;
 use crate::definition;
 use crate::plan::{Definer, launch_of_slot};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::LaunchKind;
+use campanile_model::ids::{LaunchKind, ScheduleId};
+use campanile_package::ScheduleDefinition;
 use campanile_schedule::policy::DropReason;
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::schedules::{self, Pause, Schedule};
-use campanile_store::{Decision, Tx, changes};
+use campanile_store::{Decision, Origin, Tx, changes};
 
 /// The reason of slots that came while their schedule was paused.
 pub const PAUSED: &str = "paused";
 /// The reason of slots that were undecided when their schedule was paused.
 pub const OVERDUE: &str = "overdue";
+
+/// Who pauses a schedule whose definition in a file is not enabled.
+pub const PAUSED_BY_DEFINITION: &str = "its definition";
 
 /// The finest step of an instant.
 const MICROSECOND: Duration = Duration::from_micros(1);
@@ -29,7 +33,65 @@ pub async fn pause(tx: &mut Tx, name: &str, pause: Pause<'_>, now: Timestamp) ->
     if let Some(until) = pause.until.filter(|until| *until <= now) {
         return Err(ScheduleError::PauseOver(until));
     }
-    if !schedules::pause(tx, schedule.state.id, pause, now).await? {
+    pause_at(tx, schedule.state.id, name, pause, now).await
+}
+
+/// Pause or resume a schedule as its definition in a file says, which has changed. A pause of a person stays.
+pub(super) async fn follow_definition(
+    tx: &mut Tx,
+    wanted: &ScheduleDefinition,
+    now: Timestamp,
+) -> Result {
+    let name = &wanted.name;
+    let schedule = lock(tx, name).await?;
+    let state = &schedule.state;
+    let by = PAUSED_BY_DEFINITION;
+    match wanted.enabled {
+        false if state.enabled => pause_at(tx, state.id, name, by_definition(), now).await,
+        true if state.paused_by.as_deref() == Some(by) => resume(tx, name, by, false, now).await,
+        _ => Ok(()),
+    }
+}
+
+/// Return the pause of a schedule whose definition is not enabled.
+fn by_definition() -> Pause<'static> {
+    Pause {
+        by: PAUSED_BY_DEFINITION,
+        note: None,
+        until: None,
+    }
+}
+
+/// Pause the schedules of new definitions that are not enabled.
+pub(super) async fn pause_disabled(
+    tx: &mut Tx,
+    added: &[(ScheduleId, &ScheduleDefinition)],
+    origin: Origin,
+    now: Timestamp,
+) -> Result {
+    let pause = match origin {
+        Origin::Operator => Pause {
+            by: "the operator",
+            note: Some("added with --disabled"),
+            until: None,
+        },
+        _ => by_definition(),
+    };
+    let disabled = added.iter().filter(|(_, wanted)| !wanted.enabled);
+    for (id, wanted) in disabled {
+        pause_at(tx, *id, &wanted.name, pause, now).await?;
+    }
+    Ok(())
+}
+
+async fn pause_at(
+    tx: &mut Tx,
+    id: ScheduleId,
+    name: &str,
+    pause: Pause<'_>,
+    now: Timestamp,
+) -> Result {
+    if !schedules::pause(tx, id, pause, now).await? {
         return Err(ScheduleError::Paused(name.to_owned()));
     }
     Ok(changes::record(tx, now, EventKind::SchedulePaused, name, &pause_text(pause)).await?)

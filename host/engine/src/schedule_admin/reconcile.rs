@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::diff::diff;
-use super::{Diff, Result, ScheduleDefinition, ScheduleError, add_all, end, revise};
+use super::pause::follow_definition;
+use super::{
+    Changed, Diff, Difference, Result, ScheduleDefinition, ScheduleError, add_all, end, revise,
+};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::printable_line;
 use campanile_schedule::rule::{HashKey, Rule};
@@ -69,9 +72,8 @@ pub(crate) async fn reconcile(
         done.added += done.note(wanted, added.map(drop))?;
     }
     for changed in &diff.changed {
-        let wanted = &changed.wanted;
-        let revised = revise(tx, &changed.schedule, wanted, origin, now).await;
-        done.changed += done.note(wanted, revised)?;
+        let applied = apply(tx, changed, origin, now).await;
+        done.changed += done.note(&changed.wanted, applied)?;
     }
     if done.refusals.is_empty() {
         for schedule in &diff.removed {
@@ -84,6 +86,24 @@ pub(crate) async fn reconcile(
         done.different = refused.chain(kept).cloned().collect();
     }
     Ok(done)
+}
+
+/// Revise a schedule, unless only its pause changes, and then pause or resume it.
+async fn apply(tx: &mut Tx, changed: &Changed, origin: Origin, now: Timestamp) -> Result {
+    let Changed {
+        schedule,
+        wanted,
+        differences,
+    } = changed;
+    let of_pause = |line: &Difference| line.key == "enabled";
+    let is_pause_only = !differences.is_empty() && differences.iter().all(of_pause);
+    if !is_pause_only || schedule.state.origin != origin {
+        revise(tx, schedule, wanted, origin, now).await?;
+    }
+    match differences.iter().any(of_pause) {
+        true => follow_definition(tx, wanted, now).await,
+        false => Ok(()),
+    }
 }
 
 impl Reconciled {

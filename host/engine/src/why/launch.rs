@@ -8,6 +8,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_schedule::policy::{Catchup, DropReason, Policies};
 use campanile_store::Decision;
+use campanile_store::cancellation::REASON as OPERATOR;
 use campanile_store::events::EventKind;
 use campanile_store::overlap::REASON as OVERLAP;
 
@@ -37,9 +38,12 @@ fn origin(trace: &LaunchTrace, slot: Timestamp) -> Vec<Finding> {
         vec![Finding::at(FindingKind::Requested, slot, text)]
     };
     match launch.kind {
-        LaunchKind::Manual => {
-            requested("a person or a program asked for a launch besides the slots")
-        }
+        LaunchKind::Manual => match launch.retry_of {
+            Some(original) => requested(&format!(
+                "an operator asked to run the launch {original} again"
+            )),
+            None => requested("a person or a program asked for a launch besides the slots"),
+        },
         LaunchKind::Backfill => requested("a backfill asked for the slot"),
         LaunchKind::Startup => requested("a host started"),
         LaunchKind::Schedule | LaunchKind::Catchup if launch.slot_count > 1 => {
@@ -134,6 +138,11 @@ fn skipped(history: &ScheduleHistory, trace: &LaunchTrace, slot: Timestamp) -> V
             FindingKind::Removed,
             "skipped: the schedule was removed before a host decided it".to_owned(),
         ),
+        OPERATOR => {
+            let who = launch.message.as_deref().unwrap_or("an operator ended it");
+            let text = format!("skipped: {who} before a host claimed it");
+            (FindingKind::Skipped, text)
+        }
         RESTORED => (
             FindingKind::Skipped,
             "skipped: the database was restored from a copy without it".to_owned(),

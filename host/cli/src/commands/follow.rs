@@ -1,0 +1,196 @@
+//! Follow a run, a launch or the events: read the record again and again, and print what is new.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use super::calls::TaskLogs;
+use crate::Common;
+use crate::output::{self, Result, failed};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{EventId, LaunchId, RunId};
+use campanile_store::events::{self, Event};
+use campanile_store::launches::LaunchRow;
+use campanile_store::runs::{self, RunRow};
+use campanile_store::{DbError, RunStatus, Tx, history, hosts, task_runs};
+
+/// The least time between two reads.
+const READ_INTERVAL: Duration = Duration::from_millis(300);
+/// A host whose heartbeat is older than this does not serve.
+const HEARTBEAT_AGE_MAX: Duration = Duration::from_secs(60);
+/// A launch that has no run after this time may have no host.
+const START_PATIENCE: Duration = Duration::from_secs(5);
+/// Transactions that overlap may commit later events with earlier ids. Ids of this time are read again.
+const EVENTS_OVERLAP: Duration = Duration::from_secs(10);
+/// The most events that one read returns.
+const EVENTS_MAX: i64 = 1_000;
+
+/// Return whether a host has given a sign of life lately.
+pub(crate) async fn is_served(tx: &mut Tx, now: Timestamp) -> Result<bool, DbError> {
+    let oldest = now.minus(HEARTBEAT_AGE_MAX);
+    let hosts = hosts::live(tx).await?;
+    Ok(hosts.iter().any(|host| host.heartbeat_at >= oldest))
+}
+
+/// The calls of one run that are printed already.
+struct Printed {
+    run: RunId,
+    calls: HashSet<(String, i64)>,
+}
+
+impl Printed {
+    fn new(run: RunId) -> Printed {
+        Printed {
+            run,
+            calls: HashSet::new(),
+        }
+    }
+
+    /// Print the calls of the run that have ended since.
+    async fn print_new(&mut self, tx: &mut Tx, as_json: bool) -> Result {
+        if task_runs::count_of_run(tx, self.run).await? == self.calls.len() as i64 {
+            return Ok(());
+        }
+        for call in task_runs::of_run(tx, self.run).await? {
+            if !self.calls.insert((call.task.clone(), call.attempt)) {
+                continue;
+            }
+            let logs = TaskLogs::from(call);
+            match as_json {
+                true => output::print_next_json(&logs).map(|_| ())?,
+                false => logs.print()?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Print each call of a run when it ends, until the run ends. Fail when it does not succeed.
+pub(crate) async fn run(common: &Common, id: RunId) -> Result {
+    let db = common.open().await?;
+    let mut printed = Printed::new(id);
+    loop {
+        let mut tx = db.read().await?;
+        let run = find(&mut tx, id).await?;
+        printed.print_new(&mut tx, common.json).await?;
+        drop(tx);
+        if run.finished_at.is_some() {
+            let status = run.status;
+            let message = run
+                .message
+                .map_or_else(String::new, |text| format!(": {text}"));
+            output::print_message!("{status}{message}");
+            return output::check(status == RunStatus::Succeeded);
+        }
+        tokio::time::sleep(READ_INTERVAL).await;
+    }
+}
+
+async fn find(tx: &mut Tx, id: RunId) -> Result<RunRow> {
+    let run = runs::find(tx, id).await?;
+    run.ok_or_else(|| failed!("the run {id} was removed from the record"))
+}
+
+/// Wait until a launch has ended, and return it. Unless JSON is wanted, print each call of its runs when it ends.
+pub(crate) async fn launch(common: &Common, id: LaunchId) -> Result<LaunchRow> {
+    let (db, clock) = common.open_with_clock().await?;
+    let mut printed: Option<Printed> = None;
+    let mut patience = Some(Instant::now() + START_PATIENCE);
+    loop {
+        let mut tx = db.read().await?;
+        let decided = history::launch(&mut tx, id).await?;
+        let row = decided.ok_or_else(|| failed!("the launch {id} was removed from the record"))?;
+        let row = row.launch;
+        if let (Some(run), false) = (row.run_id.0, common.json) {
+            if printed.as_ref().is_none_or(|printed| printed.run != run) {
+                printed = Some(Printed::new(run));
+            }
+            if let Some(printed) = &mut printed {
+                printed.print_new(&mut tx, false).await?;
+            }
+        }
+        if row.finished_at.is_some() {
+            return Ok(row);
+        }
+        if row.run_id.0.is_none() && patience.is_some_and(|until| until <= Instant::now()) {
+            patience = None;
+            say_unserved(&mut tx, clock.now()).await?;
+        }
+        drop(tx);
+        tokio::time::sleep(READ_INTERVAL).await;
+    }
+}
+
+async fn say_unserved(tx: &mut Tx, now: Timestamp) -> Result {
+    if !is_served(tx, now).await? {
+        output::print_message(
+            "no host serves this database, so the launch waits; start `campanile serve`",
+        );
+    }
+    Ok(())
+}
+
+/// Print the newest `limit` events, oldest first, and then each one that is recorded, until nobody reads them.
+pub(crate) async fn events(common: &Common, limit: i64) -> Result {
+    let (db, clock) = common.open_with_clock().await?;
+    let mut newest = events::list(&mut db.read().await?, None, limit).await?;
+    newest.reverse();
+    let mut feed = Feed::default();
+    let mut news = feed.unseen(newest);
+    loop {
+        for event in &news {
+            let is_read = match common.json {
+                true => output::print_next_json(event)?,
+                false => output::print_next_line(&line(event))?,
+            };
+            if !is_read {
+                return Ok(());
+            }
+        }
+        tokio::time::sleep(READ_INTERVAL).await;
+        let from = clock.now().minus(EVENTS_OVERLAP);
+        news = feed
+            .read(&mut db.read().await?, EventId::first_at(from))
+            .await?;
+    }
+}
+
+fn line(event: &Event) -> String {
+    let Event {
+        at,
+        kind,
+        subject,
+        detail,
+        ..
+    } = event;
+    format!("{at}  {kind}  {subject}  {}", detail.replace('\n', " "))
+}
+
+/// The events that were read before, as far as they may be read again.
+#[derive(Default)]
+struct Feed {
+    seen: HashSet<EventId>,
+}
+
+impl Feed {
+    /// Return the events from the id `from` on that were not read before, oldest first.
+    async fn read(&mut self, tx: &mut Tx, from: EventId) -> Result<Vec<Event>> {
+        self.seen.retain(|id| *id >= from);
+        let (mut after, mut all) = (from, Vec::new());
+        loop {
+            let page = events::list_after(tx, after, EVENTS_MAX).await?;
+            let is_last = (page.len() as i64) < EVENTS_MAX;
+            after = page.last().map_or(after, |event| event.id);
+            all.extend(self.unseen(page));
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn unseen(&mut self, events: Vec<Event>) -> Vec<Event> {
+        let unseen = events
+            .into_iter()
+            .filter(|event| self.seen.insert(event.id));
+        unseen.collect()
+    }
+}

@@ -1,0 +1,155 @@
+//! `campanile schedule trigger`: launch a schedule now, and perhaps wait for the end.
+
+use clap::Args;
+use serde::Serialize;
+
+use super::read_context;
+use crate::Common;
+use crate::commands::calls::TaskCall;
+use crate::commands::follow;
+use crate::output::{self, Result};
+use campanile_engine::schedule_admin::{self, Trigger, Triggered};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::LaunchId;
+use campanile_schedule::policy::{Overlap, OverlapDecision};
+use campanile_store::launches::LaunchRow;
+use campanile_store::task_runs;
+use campanile_store::{Decision, LaunchStatus, Tx};
+
+#[derive(Args)]
+pub(crate) struct TriggerOptions {
+    /// The schedule's name
+    name: String,
+    /// Context merged over the schedule's: a JSON object, or @FILE
+    #[arg(long, value_name = "JSON|@FILE")]
+    context: Option<String>,
+    /// The overlap policy of this launch [default: the schedule's]
+    #[arg(long, value_name = "POLICY", value_parser = Overlap::read)]
+    overlap: Option<Overlap>,
+    #[command(flatten)]
+    wait: Wait,
+}
+
+#[derive(Args)]
+pub(crate) struct Wait {
+    /// Wait for the end, and print logs and output; exit code 1 when the launch does not succeed
+    #[arg(long)]
+    wait: bool,
+}
+
+/// The result of `schedule trigger` and `run retry`.
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct TriggerReport {
+    schedule: String,
+    launch: LaunchId,
+    scheduled_time: Timestamp,
+    decision: Decision,
+    /// The unfinished launch because of which this one is skipped.
+    overlaps: Option<LaunchId>,
+}
+
+/// The result with `--wait`: the launch, and the calls of the run that ended it.
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct WaitReport {
+    #[serde(flatten)]
+    launch: LaunchRow,
+    tasks: Vec<TaskCall>,
+}
+
+impl TriggerOptions {
+    pub(crate) async fn run(&self, common: &Common) -> Result {
+        let own = read_context(self.context.as_deref())?;
+        let (context, overlap) = (own.as_ref(), self.overlap);
+        let trigger = async |tx: &mut Tx, now| {
+            let trigger = Trigger { context, overlap };
+            Ok((
+                schedule_admin::trigger(tx, &self.name, trigger, now).await?,
+                now,
+            ))
+        };
+        let (triggered, now) = common.change(trigger).await?;
+        let report = TriggerReport::new(self.name.clone(), now, triggered);
+        report.print(common, "triggered", &self.wait).await
+    }
+}
+
+impl TriggerReport {
+    pub(crate) fn new(schedule: String, scheduled_time: Timestamp, triggered: Triggered) -> Self {
+        let (decision, overlaps) = match triggered.decision {
+            OverlapDecision::Start => (Decision::Launched, None),
+            OverlapDecision::Queue => (Decision::Queued, None),
+            OverlapDecision::Skip(other) => (Decision::Skipped, Some(other)),
+        };
+        TriggerReport {
+            schedule,
+            launch: triggered.launch,
+            scheduled_time,
+            decision,
+            overlaps,
+        }
+    }
+
+    /// Print what was decided, as `done`; then wait for the end if that is wanted.
+    pub(crate) async fn print(&self, common: &Common, done: &str, wait: &Wait) -> Result {
+        let (name, launch) = (&self.schedule, self.launch);
+        let text = match self.overlaps {
+            Some(other) => format!(
+                "skipped {name}: launch {launch} overlaps launch {other}, which is unfinished"
+            ),
+            None if self.decision == Decision::Queued => {
+                format!("{done} {name}: launch {launch} is queued behind an unfinished launch")
+            }
+            None => format!("{done} {name}: launch {launch}"),
+        };
+        if wait.wait && self.overlaps.is_none() {
+            if !common.json {
+                output::print_message(&text);
+            }
+            return wait_for_end(common, launch).await;
+        }
+        common.print_report(self, &text)?;
+        if self.overlaps.is_some() {
+            output::print_message(
+                "hint: `--overlap allow` launches it anyway, `--overlap buffer_all` queues it",
+            );
+        }
+        output::check(self.overlaps.is_none())
+    }
+}
+
+/// Wait for the end of a launch. Print the logs of its calls when they end, and then its output.
+async fn wait_for_end(common: &Common, id: LaunchId) -> Result {
+    let launch = follow::launch(common, id).await?;
+    let mut tx = common.read().await?;
+    let calls = match launch.run_id.0 {
+        Some(run) => task_runs::of_run(&mut tx, run).await?,
+        None => Vec::new(),
+    };
+    let has_succeeded = launch.status == LaunchStatus::Succeeded;
+    if common.json {
+        let tasks = calls.into_iter().map(TaskCall::from).collect();
+        output::print_json(&WaitReport { launch, tasks })?;
+        return output::check(has_succeeded);
+    }
+    for call in &calls {
+        if let Some(output) = &call.output {
+            output::print_line!("{}: {output}", call.task)?;
+        }
+    }
+    output::print_message(&ending(&launch));
+    output::check(has_succeeded)
+}
+
+/// Return how a launch ended, such as `failed: trapped: unreachable`.
+fn ending(launch: &LaunchRow) -> String {
+    let mut text = launch.status.to_string();
+    let reason = launch.reason.clone();
+    let failure = launch.failure.map(|failure| failure.to_string());
+    for part in [reason.or(failure), launch.message.clone()]
+        .into_iter()
+        .flatten()
+    {
+        text += &format!(": {part}");
+    }
+    text
+}

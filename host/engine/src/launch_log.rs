@@ -1,0 +1,206 @@
+//! One line in the log for each launch that failed, was cancelled, skipped or recovered; at the level `debug` also for each
+//! that succeeded.
+//!
+//! A schedule that fails each second, or a thousand at once, must not fill a disk: the lines of a span are bounded, and a
+//! line says how many were left out.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use crate::ctx::Ctx;
+use crate::error::Result;
+use crate::lock::lock;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::ScheduleId;
+use campanile_model::text::printable_line;
+use campanile_store::events::{EventKind, NewEvent};
+use campanile_store::launches::NewLaunch;
+use campanile_store::runs::{Finish, RunEnd};
+use campanile_store::{Decision, schedules};
+use tracing::Level;
+
+/// The most lines in a span of [`SPAN`].
+const LINES_MAX: usize = 20;
+const SPAN: Duration = Duration::from_secs(10);
+/// The most characters of a message. `run show` has all of it.
+const MESSAGE_CHARS_MAX: usize = 300;
+
+/// How many lines this host has written lately.
+#[derive(Default)]
+pub(crate) struct LaunchLog(Mutex<Lines>);
+
+#[derive(Default)]
+struct Lines {
+    /// When the span ends; none before the first one.
+    until: Option<Timestamp>,
+    written: usize,
+    left_out: usize,
+}
+
+impl Lines {
+    /// Begin a new span if the last one is over. Return how many lines that one left out.
+    fn turn(&mut self, now: Timestamp) -> usize {
+        if self.until.is_some_and(|until| now < until) {
+            return 0;
+        }
+        self.until = Some(now.plus(SPAN));
+        self.written = 0;
+        std::mem::take(&mut self.left_out)
+    }
+
+    /// Whether one more line may be written.
+    fn admit(&mut self) -> bool {
+        let is_admitted = self.written < LINES_MAX;
+        match is_admitted {
+            true => self.written += 1,
+            false => self.left_out += 1,
+        }
+        is_admitted
+    }
+}
+
+impl LaunchLog {
+    /// Whether a line may be written at `now`.
+    fn admits(&self, now: Timestamp) -> bool {
+        self.report_left_out(now);
+        lock(&self.0).admit()
+    }
+
+    /// Say how many lines were left out, if the span is over.
+    pub(crate) fn report_left_out(&self, now: Timestamp) {
+        let left_out = lock(&self.0).turn(now);
+        if left_out > 0 {
+            tracing::warn!(
+                "{left_out} more launches failed or were skipped; `campanile launch list` shows them"
+            );
+        }
+    }
+}
+
+/// Log how runs ended, whose ends are recorded.
+pub(crate) async fn ended<'e>(ctx: &Ctx, ends: impl Iterator<Item = &'e Finish>) {
+    let now = ctx.clock.now();
+    let is_logged = |end: &&Finish| match end.end {
+        RunEnd::Failed { .. } | RunEnd::Cancelled { .. } => ctx.launch_log.admits(now),
+        RunEnd::Succeeded { .. } => tracing::enabled!(Level::DEBUG),
+        RunEnd::Waiting { .. } => false,
+    };
+    let ends: Vec<&Finish> = ends.filter(is_logged).collect();
+    if ends.is_empty() {
+        return;
+    }
+    // A line without a name is better than none.
+    let names = names(ctx, &ends).await.unwrap_or_default();
+    for Finish {
+        run_id,
+        schedule_id,
+        scheduled_time,
+        end,
+        ..
+    } in ends
+    {
+        let name = names.get(schedule_id).map_or("?", String::as_str);
+        let launch = run_id.launch().short();
+        let what = format!("`{name}` {scheduled_time}, launch {launch}");
+        match end {
+            RunEnd::Failed { kind, message } => {
+                tracing::warn!("{what}: failed: {kind}: {}", shortened(message));
+            }
+            RunEnd::Cancelled { message } => {
+                tracing::warn!("{what}: cancelled: {}", shortened(message));
+            }
+            _ => tracing::debug!("{what}: succeeded"),
+        }
+    }
+}
+
+async fn names(ctx: &Ctx, ends: &[&Finish]) -> Result<HashMap<ScheduleId, String>> {
+    let mut ids: Vec<ScheduleId> = ends.iter().map(|end| end.schedule_id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let mut tx = ctx.db.read().await?;
+    Ok(schedules::names_of(&mut tx, &ids)
+        .await?
+        .into_iter()
+        .collect())
+}
+
+/// Log the slots that were decided not to launch.
+pub(crate) fn skipped(
+    ctx: &Ctx,
+    decided: &[NewLaunch],
+    names: &HashMap<ScheduleId, &str>,
+    now: Timestamp,
+) {
+    let is_skipped = |launch: &&NewLaunch| launch.decision == Decision::Skipped;
+    for launch in decided.iter().filter(is_skipped) {
+        if !ctx.launch_log.admits(now) {
+            continue;
+        }
+        let name = names.get(&launch.schedule_id).copied().unwrap_or("?");
+        let (first, reason) = (launch.scheduled_time, launch.reason.unwrap_or_default());
+        match launch.slot_count {
+            1 => tracing::warn!("`{name}` {first}: skipped: {reason}"),
+            count => {
+                let last = launch.last_scheduled_time;
+                tracing::warn!("`{name}` {first} to {last}: {count} slots skipped: {reason}");
+            }
+        }
+    }
+}
+
+/// Log what recovery did with launches, as its events say it.
+pub(crate) fn recovered(ctx: &Ctx, events: &[NewEvent], now: Timestamp) {
+    for NewEvent {
+        kind,
+        subject,
+        detail,
+    } in events
+    {
+        match kind {
+            // It may need a person, so it is always logged.
+            EventKind::LaunchUnknown => tracing::error!(schedule = %subject, "{detail}"),
+            _ if ctx.launch_log.admits(now) => tracing::warn!("`{subject}`: {detail}"),
+            _ => {}
+        }
+    }
+}
+
+/// Return a message of a guest as a part of one line.
+fn shortened(message: &str) -> String {
+    let line = printable_line(message);
+    match line.char_indices().nth(MESSAGE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_a_span_are_bounded_and_the_next_one_tells_what_was_left_out() {
+        let mut lines = Lines::default();
+        let start = Timestamp::EPOCH;
+        assert_eq!(lines.turn(start), 0);
+        let admitted = (0..LINES_MAX + 7).filter(|_| lines.admit());
+        assert_eq!(admitted.count(), LINES_MAX);
+        let end = start.plus(SPAN);
+        assert_eq!(lines.turn(end.minus(Duration::from_micros(1))), 0);
+        assert!(!lines.admit());
+        assert_eq!(lines.turn(end), 8);
+        assert!(lines.admit());
+        assert_eq!(lines.turn(end.plus(SPAN)), 0);
+    }
+
+    #[test]
+    fn a_message_is_one_line_of_bounded_length() {
+        let long = "é\n".repeat(MESSAGE_CHARS_MAX);
+        let line = shortened(&long);
+        assert!(!line.contains('\n') && line.ends_with('…'), "{line}");
+        assert_eq!(line.chars().count(), MESSAGE_CHARS_MAX + 1);
+        assert_eq!(shortened("no such file"), "no such file");
+    }
+}

@@ -1,0 +1,60 @@
+//! Launches that an operator ends or asks to run again.
+
+use sqlx::FromRow;
+
+use super::sql::{locking, statements};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
+use campanile_model::status::LaunchStatus;
+
+/// The reason of launches that an operator ended.
+pub const REASON: &str = "operator";
+
+/// What a decision about a launch by hand depends on.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct LaunchState {
+    pub id: LaunchId,
+    pub schedule_id: ScheduleId,
+    pub schedule_revision: i64,
+    pub kind: LaunchKind,
+    pub status: LaunchStatus,
+    pub scheduled_time: Timestamp,
+    /// More than 1 for a range of skipped slots.
+    pub slot_count: i64,
+    pub interval_start: Timestamp,
+    /// The context that was given for this launch, a JSON object.
+    pub context: Option<String>,
+    pub recoveries: i64,
+    pub finished_at: Option<Timestamp>,
+}
+
+statements! {
+    /// Lock the schedule of a launch until this transaction ends, also a removed one.
+    pub async fn lock_schedule(launch: LaunchId) -> Option<ScheduleId> = value locking!(
+        "SELECT s.id FROM schedule s JOIN launch l ON l.schedule_id = s.id WHERE l.id = $1",
+        "FOR UPDATE OF s"
+    );
+
+    /// Return the state of a launch.
+    pub async fn state(launch: LaunchId) -> Option<LaunchState> = row
+        "SELECT id, schedule_id, schedule_revision, kind, status, scheduled_time, coalesce(slot_count, 1) AS slot_count, interval_start,
+            context, recoveries, finished_at
+        FROM launch WHERE id = $1";
+
+    /// Ask a running launch to end by `deadline`, or earlier if it was asked to before. False when it does not run.
+    ///
+    /// Its reason and its message stay when it ends because of that.
+    pub async fn ask(launch: LaunchId, deadline: Timestamp, message: &str) -> bool = changed
+        "UPDATE launch SET cancel_deadline = CASE WHEN cancel_deadline < $2 THEN cancel_deadline ELSE $2 END, reason = $3, message = $4
+        WHERE id = $1 AND status = 'running'"
+        => [launch, deadline, REASON, message];
+
+    /// End a launch that does not run. Return its status: skipped without a run, cancelled with one; none when it runs or
+    /// has ended.
+    pub async fn end(launch: LaunchId, message: &str, now: Timestamp) -> Option<LaunchStatus> = value
+        "UPDATE launch SET reason = $2, message = $3, finished_at = $4, retry_at = NULL,
+            status = CASE WHEN attempts = 0 THEN 'skipped' ELSE 'cancelled' END,
+            failure = CASE WHEN attempts = 0 THEN NULL ELSE 'cancelled' END
+        WHERE id = $1 AND status IN ('open', 'queued', 'waiting') RETURNING status"
+        => [launch, REASON, message, now];
+}
