@@ -117,11 +117,14 @@ fn the_build_script_is_executable() {
 fn new_prints_the_next_steps() {
     let parent = temp_folder();
     let output = new(parent.path(), &["my-task"]);
+    let count = files(&parent.path().join("my-task")).len();
     assert_eq!(
         output.stdout,
-        "my-task: 38 files\n\nnext:\n  cd my-task\n  rustup target add wasm32-wasip2\n  ./build  # runs the tests first\n  \
-         campanile task run target/my-task.wasm --context '{\"text\": \"to be or not\"}'\n  \
-         cp target/my-task.wasm YOUR_PLUGIN_FOLDER/\n"
+        format!(
+            "my-task: {count} files\n\nnext:\n  cd my-task\n  rustup target add wasm32-wasip2\n  ./build  # runs the tests first\n  \
+             campanile task run target/my-task.wasm --context '{{\"text\": \"to be or not\"}}'\n  \
+             cp target/my-task.wasm YOUR_PLUGIN_FOLDER/\n"
+        )
     );
     let output = new(parent.path(), &["site", "--lang", "go", "--into", "a/b"]);
     assert!(output.stdout.contains("cd a/b\n"), "{output:?}");

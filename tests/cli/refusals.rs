@@ -135,7 +135,7 @@ async fn an_invalid_command_is_refused_and_changes_nothing(place: Place) {
     ]);
     for command in ["show", "logs"] {
         site.run(["run", command, "00000000-0000-0000-0000-000000000000"])
-            .assert_refused(&["there is no run 00000000", "campanile run list"]);
+            .assert_refused(&["there is no launch 00000000", "campanile launch list"]);
     }
     let output = site.run(["schedule", "pause", "knwon", "--json"]);
     assert_eq!(output.code, 2);

@@ -105,7 +105,7 @@ fn a_host_hands_back_runs_that_do_not_end_in_time() {
         let mut host = start_busy(&site, SHORT_DRAIN);
         host.terminate();
         assert!(host.wait_exit_within(Duration::from_secs(8)).success());
-        let line = host.wait_for_line("stopped");
+        let line = host.wait_for_line("handed_back=");
         assert!(line.contains("handed_back=1"), "{line}");
         let record = site.record();
         assert_eq!(record.count(LaunchStatus::Open), 1, "{}", record.shown());

@@ -9,7 +9,7 @@ use campanile_store::Db;
 /// and a few of them may wait for the writer at the same time: a command waits for all that came before it.
 const TRANSACTION_MAX: Duration = Duration::from_millis(10);
 /// The fewest rows that a slow transaction leads to: commits cost time too.
-const ROWS_MIN: usize = 16;
+const ROWS_MIN: usize = 32;
 /// The rows of one transaction that decides. When there are as many, no other schedule is decided in it. One schedule may
 /// have more.
 const DECISIONS_MAX: usize = 1_024;
@@ -100,9 +100,8 @@ mod tests {
             (256, 11, 128),
             // A small one that was long says more than a large size.
             (80, 11, 40),
-            (40, 50, 20),
-            (6, 3, 20),
-            (20, 50, ROWS_MIN),
+            (6, 3, 40),
+            (40, 50, ROWS_MIN),
         ] {
             size.adapt(rows, Duration::from_millis(took));
             assert_eq!(size.rows(), expected, "after {rows} rows in {took} ms");

@@ -12,7 +12,6 @@ use crate::clock_keeper::CLOCK_INTERVAL;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
-use crate::launch_log;
 use crate::plan::{self, Plan};
 use crate::record_quota;
 use crate::schedule_admin::{self, Displaced};
@@ -241,7 +240,7 @@ async fn decide_batch(
     let names = names
         .map(|(due, spec)| (due.id, &*spec.definition.name))
         .collect();
-    launch_log::skipped(ctx, &decisions, &names, now);
+    ctx.launch_log.skipped(&decisions, &names, now);
     record_quota::count_proposed(ctx, &due, &decisions, now);
     record_quota::write(ctx, now).await;
     let is_due = |step: &CursorMove| step.next_slot.is_some_and(|next| next <= now);

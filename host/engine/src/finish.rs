@@ -13,7 +13,6 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
 use crate::error::{EngineError, Result};
 use crate::failing;
-use crate::launch_log;
 use crate::record_quota;
 use crate::service::RETRY_PAUSE;
 use crate::starter::Ended;
@@ -113,7 +112,9 @@ async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
     failing::pause_failing(ctx, failed.collect(), ctx.clock.now()).await;
     let won: HashSet<RunId> = won.into_iter().collect();
     let is_won = |end: &&Finish| won.contains(&end.run_id);
-    launch_log::ended(ctx, ends.iter().filter(is_won)).await;
+    let log = &ctx.launch_log;
+    log.ended(&ctx.db, ends.iter().filter(is_won), ctx.clock.now())
+        .await;
     if !counting_from_end.is_empty() || ctx.backfill_running.load(Ordering::Relaxed) {
         ctx.wake.scheduler.notify_one();
     }

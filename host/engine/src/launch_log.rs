@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::lock::lock;
 use campanile_model::clock::Timestamp;
@@ -17,7 +16,7 @@ use campanile_model::text::printable_line;
 use campanile_store::events::{EventKind, NewEvent};
 use campanile_store::launches::NewLaunch;
 use campanile_store::runs::{Finish, RunEnd};
-use campanile_store::{Decision, schedules};
+use campanile_store::{Db, Decision, schedules};
 use tracing::Level;
 
 /// The most lines in a span of [`SPAN`].
@@ -76,95 +75,97 @@ impl LaunchLog {
             );
         }
     }
-}
 
-/// Log how runs ended, whose ends are recorded.
-pub(crate) async fn ended<'e>(ctx: &Ctx, ends: impl Iterator<Item = &'e Finish>) {
-    let now = ctx.clock.now();
-    let is_logged = |end: &&Finish| match end.end {
-        RunEnd::Failed { .. } | RunEnd::Cancelled { .. } => ctx.launch_log.admits(now),
-        RunEnd::Succeeded { .. } => tracing::enabled!(Level::DEBUG),
-        RunEnd::Waiting { .. } => false,
-    };
-    let ends: Vec<&Finish> = ends.filter(is_logged).collect();
-    if ends.is_empty() {
-        return;
+    /// Log how runs ended, whose ends are recorded.
+    pub(crate) async fn ended<'e>(
+        &self,
+        db: &Db,
+        ends: impl Iterator<Item = &'e Finish>,
+        now: Timestamp,
+    ) {
+        let is_logged = |end: &&Finish| match end.end {
+            RunEnd::Failed { .. } | RunEnd::Cancelled { .. } => self.admits(now),
+            RunEnd::Succeeded { .. } => tracing::enabled!(Level::DEBUG),
+            RunEnd::Waiting { .. } => false,
+        };
+        let ends: Vec<&Finish> = ends.filter(is_logged).collect();
+        if ends.is_empty() {
+            return;
+        }
+        // A line without a name is better than none.
+        let names = names(db, &ends).await.unwrap_or_default();
+        for Finish {
+            run_id,
+            schedule_id,
+            scheduled_time,
+            end,
+            ..
+        } in ends
+        {
+            let name = names.get(schedule_id).map_or("?", String::as_str);
+            let launch = run_id.launch().short();
+            let what = format!("`{name}` {scheduled_time}, launch {launch}");
+            match end {
+                RunEnd::Failed { kind, message } => {
+                    tracing::warn!("{what}: failed: {kind}: {}", shortened(message));
+                }
+                RunEnd::Cancelled { message } => {
+                    tracing::warn!("{what}: cancelled: {}", shortened(message));
+                }
+                _ => tracing::debug!("{what}: succeeded"),
+            }
+        }
     }
-    // A line without a name is better than none.
-    let names = names(ctx, &ends).await.unwrap_or_default();
-    for Finish {
-        run_id,
-        schedule_id,
-        scheduled_time,
-        end,
-        ..
-    } in ends
-    {
-        let name = names.get(schedule_id).map_or("?", String::as_str);
-        let launch = run_id.launch().short();
-        let what = format!("`{name}` {scheduled_time}, launch {launch}");
-        match end {
-            RunEnd::Failed { kind, message } => {
-                tracing::warn!("{what}: failed: {kind}: {}", shortened(message));
+
+    /// Log the slots that were decided not to launch.
+    pub(crate) fn skipped(
+        &self,
+        decided: &[NewLaunch],
+        names: &HashMap<ScheduleId, &str>,
+        now: Timestamp,
+    ) {
+        let is_skipped = |launch: &&NewLaunch| launch.decision == Decision::Skipped;
+        for launch in decided.iter().filter(is_skipped) {
+            if !self.admits(now) {
+                continue;
             }
-            RunEnd::Cancelled { message } => {
-                tracing::warn!("{what}: cancelled: {}", shortened(message));
+            let name = names.get(&launch.schedule_id).copied().unwrap_or("?");
+            let (first, reason) = (launch.scheduled_time, launch.reason.unwrap_or_default());
+            match launch.slot_count {
+                1 => tracing::warn!("`{name}` {first}: skipped: {reason}"),
+                count => {
+                    let last = launch.last_scheduled_time;
+                    tracing::warn!("`{name}` {first} to {last}: {count} slots skipped: {reason}");
+                }
             }
-            _ => tracing::debug!("{what}: succeeded"),
+        }
+    }
+
+    /// Log what recovery did with launches, as its events say it.
+    pub(crate) fn recovered(&self, events: &[NewEvent], now: Timestamp) {
+        for NewEvent {
+            kind,
+            subject,
+            detail,
+        } in events
+        {
+            match kind {
+                // It may need a person, so it is always logged.
+                EventKind::LaunchUnknown => tracing::error!(schedule = %subject, "{detail}"),
+                _ if self.admits(now) => tracing::warn!("`{subject}`: {detail}"),
+                _ => {}
+            }
         }
     }
 }
 
-async fn names(ctx: &Ctx, ends: &[&Finish]) -> Result<HashMap<ScheduleId, String>> {
+async fn names(db: &Db, ends: &[&Finish]) -> Result<HashMap<ScheduleId, String>> {
     let mut ids: Vec<ScheduleId> = ends.iter().map(|end| end.schedule_id).collect();
     ids.sort_unstable();
     ids.dedup();
-    let mut tx = ctx.db.read().await?;
-    Ok(schedules::names_of(&mut tx, &ids)
-        .await?
-        .into_iter()
-        .collect())
-}
-
-/// Log the slots that were decided not to launch.
-pub(crate) fn skipped(
-    ctx: &Ctx,
-    decided: &[NewLaunch],
-    names: &HashMap<ScheduleId, &str>,
-    now: Timestamp,
-) {
-    let is_skipped = |launch: &&NewLaunch| launch.decision == Decision::Skipped;
-    for launch in decided.iter().filter(is_skipped) {
-        if !ctx.launch_log.admits(now) {
-            continue;
-        }
-        let name = names.get(&launch.schedule_id).copied().unwrap_or("?");
-        let (first, reason) = (launch.scheduled_time, launch.reason.unwrap_or_default());
-        match launch.slot_count {
-            1 => tracing::warn!("`{name}` {first}: skipped: {reason}"),
-            count => {
-                let last = launch.last_scheduled_time;
-                tracing::warn!("`{name}` {first} to {last}: {count} slots skipped: {reason}");
-            }
-        }
-    }
-}
-
-/// Log what recovery did with launches, as its events say it.
-pub(crate) fn recovered(ctx: &Ctx, events: &[NewEvent], now: Timestamp) {
-    for NewEvent {
-        kind,
-        subject,
-        detail,
-    } in events
-    {
-        match kind {
-            // It may need a person, so it is always logged.
-            EventKind::LaunchUnknown => tracing::error!(schedule = %subject, "{detail}"),
-            _ if ctx.launch_log.admits(now) => tracing::warn!("`{subject}`: {detail}"),
-            _ => {}
-        }
-    }
+    let mut tx = db.read().await?;
+    let names = schedules::names_of(&mut tx, &ids).await?;
+    Ok(names.into_iter().collect())
 }
 
 /// Return a message of a guest as a part of one line.

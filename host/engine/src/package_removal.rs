@@ -54,8 +54,9 @@ pub async fn remove(
     }
     packages::clear_pending(tx, name).await?;
     let sizes = package_removal::remove_bytes(tx, name, now).await?;
-    if !keeps_history {
-        package_removal::forget(tx, name).await?;
+    match keeps_history {
+        true => package_removal::mark_missing(tx, name, now).await?,
+        false => package_removal::forget(tx, name).await?,
     }
     let detail = match keeps_history {
         true => format!("by {by}; its versions stay on record"),

@@ -7,7 +7,6 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
 use crate::error::Result;
 use crate::failing::pause_failing;
-use crate::launch_log;
 use crate::service::{Next, Service};
 use crate::settings::RecoveryLimits;
 use campanile_model::clock::Timestamp;
@@ -141,7 +140,7 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     tx.commit().await?;
     if found {
         crash::point("after_recover_commit");
-        launch_log::recovered(ctx, &news, now);
+        ctx.launch_log.recovered(&news, now);
         tracing::warn!(again = done.reopened, ended = done.ended, "recovery");
     }
     let failed = orphans.iter().filter(|_| done.ended > 0);
@@ -232,7 +231,7 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
         forget_packages(&mut tx, now).await?;
     }
     tx.commit().await?;
-    launch_log::recovered(ctx, &news, now);
+    ctx.launch_log.recovered(&news, now);
     Ok(done.reopened)
 }
 

@@ -28,6 +28,10 @@ statements! {
             OR EXISTS (SELECT 1 FROM launch WHERE status = 'open' AND schedule_id IS NOT NULL AND package = $1)
             OR EXISTS (SELECT 1 FROM launch WHERE status = 'queued' AND package = $1)";
 
+    /// Mark a package as missing from all folders since `now`, unless it was before.
+    pub async fn mark_missing(package: &str, now: Timestamp) -> () = run
+        "UPDATE package SET missing_since = coalesce(missing_since, $2) WHERE name = $1";
+
     /// Remove the bytes of the versions of a package that no other package has. Return the size of each.
     pub async fn remove_bytes(package: &str, now: Timestamp) -> Vec<i64> = values
         "UPDATE artifact SET bytes = NULL, removed_at = $2 WHERE bytes IS NOT NULL

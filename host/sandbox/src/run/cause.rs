@@ -201,7 +201,7 @@ mod tests {
             "python-exit" => last_line("cannot go on"),
             "python-of-the-library" => exception("RecursionError: maximum recursion depth exceeded, at app.py:10, in run"),
             "python-json" => exception("json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 (char 1), at app.py:24, in run"),
-            "python-many-lines" => exception("ValueError: first line, at app.py:26, in run"),
+            "python-many-lines" => exception("ValueError: first line, at app.py:28, in run"),
             "python-group" => exception("ExceptionGroup: both failed (2 sub-exceptions), at app.py:30, in run"),
             "python-no-message" => exception("ValueError, at app.py:28, in run"),
             "python-wrong-type" => reason("AttributeError(\"'int' object has no attribute 'context'\")"),
