@@ -24,7 +24,7 @@ pub(crate) async fn run(artifact: Arc<Artifact>, mut call: Call, clock: Clock) -
     let input = match artifact.form.is_command() {
         true => match Input::prepare(&mut call).await {
             Ok(input) => Some(input),
-            Err(failure) => return Report::of_failure(failure),
+            Err(failure) => return Report::of_failure(*failure),
         },
         false => None,
     };

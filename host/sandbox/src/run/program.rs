@@ -38,7 +38,7 @@ pub(crate) struct Input {
 
 impl Input {
     /// Return the input of `call`, and take its context.
-    pub(crate) async fn prepare(call: &mut Call) -> Result<Input, outcome::Failure> {
+    pub(crate) async fn prepare(call: &mut Call) -> Result<Input, Box<outcome::Failure>> {
         let (program, task) = (Arc::clone(&call.program), call.task.clone());
         let context = mem::take(&mut call.context);
         if !program.needs_context() && !matches!(program.stdin, Stdin::File(_)) {
@@ -59,7 +59,7 @@ impl Input {
                 (Outcome::TimedOut, "the program's stdin was not read within the time-out of the call".to_owned())
             }
         };
-        Err(outcome::Failure::before_call(kind, message))
+        Err(Box::new(outcome::Failure::before_call(kind, message)))
     }
 
     /// Return what `program` says for the program of `task` with `context`. Blocks.
@@ -67,8 +67,8 @@ impl Input {
         program: &ProgramInput,
         task: String,
         mut context: String,
-    ) -> Result<Input, outcome::Failure> {
-        let refused = |message| outcome::Failure::before_call(Outcome::Refused, message);
+    ) -> Result<Input, Box<outcome::Failure>> {
+        let refused = |message| Box::new(outcome::Failure::before_call(Outcome::Refused, message));
         let mut arguments = vec![program.argv0.clone().unwrap_or(task)];
         let mut variables = Vec::new();
         let values: JsonObject = match program.needs_context() {
@@ -101,7 +101,7 @@ impl Input {
             Stdin::Bytes(bytes) => bytes.clone(),
             Stdin::File(path) => read_stdin(path).map_err(|what| {
                 let message = format!("the program's stdin {} {what}", path.display());
-                outcome::Failure::before_call(Outcome::HostError, message)
+                Box::new(outcome::Failure::before_call(Outcome::HostError, message))
             })?,
         };
         Ok(Input {
