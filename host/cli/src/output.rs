@@ -244,12 +244,12 @@ pub(crate) fn print_line(text: &str) -> Result {
     write_line(&printable(text))
 }
 
-/// Print one line of a text without end, as [`print_line`] does. False when nobody reads it any more.
+/// Print one line of an endless output, escaped as by [`print_line`]. Return false when the reader of stdout has closed it.
 pub(crate) fn print_next_line(text: &str) -> Result<bool> {
     try_write_line(&printable(text))
 }
 
-/// Print `value` as JSON on one line of a text without end. False when nobody reads it any more.
+/// Print `value` as JSON on one line of an endless output. Return false when the reader of stdout has closed it.
 pub(crate) fn print_next_json(value: &impl Serialize) -> Result<bool> {
     let json = serde_json::to_string(value).map_err(not_json)?;
     try_write_line(&printable_json(&json))

@@ -1,5 +1,6 @@
 //! How many rows one transaction changes, so that it does not hold SQLite's writer for long.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use campanile_store::Db;
 /// A transaction of a launch whose statements take longer makes the next one of its kind smaller. Its commit comes on top,
 /// and a few of them may wait for the writer at the same time: a command waits for all that came before it.
 const TRANSACTION_MAX: Duration = Duration::from_millis(10);
-/// The fewest rows that a slow transaction leads to: commits cost time too.
-const ROWS_MIN: usize = 32;
+/// The fewest launches for which a transaction is worth its cost. A slow transaction does not lead to smaller ones.
+pub(crate) const LAUNCHES_MIN: usize = 32;
 /// The rows of one transaction that decides. When there are as many, no other schedule is decided in it. One schedule may
 /// have more.
 const DECISIONS_MAX: usize = 1_024;
@@ -24,7 +25,7 @@ pub(crate) struct BatchSizes {
 
 impl BatchSizes {
     pub(crate) fn new(db: &Db) -> BatchSizes {
-        let size = |rows_max| BatchSize::new(rows_max, TRANSACTION_MAX, db);
+        let size = |rows_max| BatchSize::new(LAUNCHES_MIN..=rows_max, TRANSACTION_MAX, db);
         BatchSizes {
             decisions: size(DECISIONS_MAX),
             ends: size(ENDS_MAX),
@@ -34,27 +35,26 @@ impl BatchSizes {
 
 /// The size of the next transaction of one kind.
 ///
-/// On SQLite a transaction whose statements took longer than `time_max` makes the next one half as large. A shorter one that filled
-/// more than half of its size doubles it. Postgres has many writers, and there the time is mostly that of the network:
-/// the size stays at its maximum.
+/// On SQLite a transaction whose statements took longer than `time_max` makes the next one half as large. A shorter one
+/// that filled more than half of its size doubles it. Postgres has many writers, and there the time is mostly that of the
+/// network: the size stays at its maximum.
 pub(crate) struct BatchSize {
-    rows_max: usize,
+    bounds: RangeInclusive<usize>,
     /// None when the size stays.
     time_max: Option<Duration>,
     rows: AtomicUsize,
 }
 
 impl BatchSize {
-    /// A size that begins at a quarter of `rows_max` where it adapts.
-    pub(crate) fn new(rows_max: usize, time_max: Duration, db: &Db) -> BatchSize {
+    /// A size within `bounds`. Where it adapts, it begins at a quarter of the greatest one.
+    pub(crate) fn new(bounds: RangeInclusive<usize>, time_max: Duration, db: &Db) -> BatchSize {
         let time_max = (!db.url().is_shared()).then_some(time_max);
-        let first = if time_max.is_some() {
-            rows_max.div_ceil(4)
-        } else {
-            rows_max
+        let first = match time_max {
+            Some(_) => (bounds.end() / 4).max(*bounds.start()),
+            None => *bounds.end(),
         };
         BatchSize {
-            rows_max,
+            bounds,
             time_max,
             rows: AtomicUsize::new(first),
         }
@@ -73,8 +73,8 @@ impl BatchSize {
         };
         let size = self.rows();
         let adapted = match took > time_max {
-            true => (size.min(rows) / 2).max(ROWS_MIN),
-            false if rows > size / 2 => (size * 2).min(self.rows_max),
+            true => (size.min(rows) / 2).max(*self.bounds.start()),
+            false if rows > size / 2 => (size * 2).min(*self.bounds.end()),
             false => size,
         };
         self.rows.store(adapted, Ordering::Relaxed);
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_long_transaction_halves_the_size_and_a_short_one_that_filled_it_doubles_it() {
         let size = BatchSize {
-            rows_max: 256,
+            bounds: 32..=256,
             time_max: Some(Duration::from_millis(10)),
             rows: AtomicUsize::new(64),
         };
@@ -101,7 +101,7 @@ mod tests {
             // A small one that was long says more than a large size.
             (80, 11, 40),
             (6, 3, 40),
-            (40, 50, ROWS_MIN),
+            (40, 50, 32),
         ] {
             size.adapt(rows, Duration::from_millis(took));
             assert_eq!(size.rows(), expected, "after {rows} rows in {took} ms");

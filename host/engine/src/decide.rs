@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::backfill::{self, BackfillProgress};
+use crate::batch_size::LAUNCHES_MIN;
 use crate::claim_at_once;
 use crate::clock_keeper::CLOCK_INTERVAL;
 use crate::crash;
@@ -31,10 +32,8 @@ use campanile_store::schedules::{self, CursorMove, DueSchedule};
 const DUE_BATCH_MAX: i64 = 512;
 /// When planning has taken so long, no other schedule is decided in the transaction: others wait for it.
 const PLAN_TIME_MAX: Duration = Duration::from_millis(20);
-/// The fewest launches for which a transaction is worth its cost.
-const STARTS_MIN: usize = 32;
 /// How long slots that are due wait for permits, so that their launches can start at once. When it is over, the launches
-/// are opened, and wait on the record. A host that starts fewer than [`STARTS_MIN`] launches in this time is full.
+/// are opened, and wait on the record. A host that starts fewer than [`LAUNCHES_MIN`] launches in this time is full.
 const CAPACITY_PATIENCE: Duration = Duration::from_millis(100);
 /// The longest sleep while a backfill runs: its launches may end on other hosts.
 const BACKFILL_INTERVAL: Duration = Duration::from_secs(1);
@@ -104,7 +103,7 @@ impl Scheduler {
         let until = Instant::now() + CAPACITY_PATIENCE;
         let is_enough = || {
             !ctx.capacity.is_short.load(Ordering::Relaxed)
-                && ctx.capacity.free_for_one() >= STARTS_MIN
+                && ctx.capacity.free_for_one() >= LAUNCHES_MIN
         };
         while !is_enough() {
             let patience = until.saturating_duration_since(Instant::now());
@@ -236,11 +235,11 @@ async fn decide_batch(
     crash::point("before_decide_commit");
     tx.commit().await?;
     crash::point("after_decide_commit");
-    let names = due.iter().zip(&specs);
-    let names = names
-        .map(|(due, spec)| (due.id, &*spec.definition.name))
-        .collect();
-    ctx.launch_log.skipped(&decisions, &names, now);
+    let name_of = |id| {
+        let (_, spec) = due.iter().zip(&specs).find(|(due, _)| due.id == id)?;
+        Some(&*spec.definition.name)
+    };
+    ctx.launch_log.skipped(&decisions, name_of, now);
     record_quota::count_proposed(ctx, &due, &decisions, now);
     record_quota::write(ctx, now).await;
     let is_due = |step: &CursorMove| step.next_slot.is_some_and(|next| next <= now);
@@ -254,7 +253,7 @@ async fn decide_batch(
 /// Pure: how many rows to decide, at most `size`, while `free` launches can start at once. When these are too few, the
 /// launches wait on the record, in transactions as large as they may be.
 fn rows_max(free: usize, size: usize) -> usize {
-    if free < STARTS_MIN {
+    if free < LAUNCHES_MIN {
         size
     } else {
         free.min(size)

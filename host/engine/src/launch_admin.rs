@@ -1,4 +1,4 @@
-//! What an operator does with one launch: end it, or run it again.
+//! The operator's commands on one launch: end it, or launch its slot again.
 //!
 //! Both only change the database. The host that runs a launch notices the request when it reads the counter of changes, and
 //! at the latest when it renews the lease.
@@ -7,19 +7,18 @@ use std::time::Duration;
 
 use crate::definition;
 use crate::schedule_admin::{
-    self, Result, ScheduleError, Triggered, decide_overlaps, launch_at_once, set_next_slot,
+    self, Result, ScheduleError, Triggered, insert_requested, launch_at_once, set_next_slot,
 };
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, RunId};
 use campanile_model::status::LaunchStatus;
 use campanile_model::text::duration_text;
-use campanile_schedule::policy::OverlapDecision;
 use campanile_store::cancellation::{self, LaunchState};
 use campanile_store::events::EventKind;
 use campanile_store::launches::NewLaunch;
 use campanile_store::{Tx, changes, schedules};
 
-/// What became of a launch that an operator cancelled.
+/// How an operator's request to cancel a launch was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cancelled {
     /// It did not run, and has ended with this status.
@@ -117,10 +116,7 @@ pub async fn retry(
             "the schedule `{name}` of the launch {launch} was removed; add it again, and launch it with `campanile schedule trigger`"
         ))
     })?;
-    let package = schedule_admin::known_package(tx, &schedule.definition.package).await?;
-    if package.missing_since.is_some() {
-        return Err(ScheduleError::PackageMissing(package.name));
-    }
+    let package = schedule_admin::present_package(tx, &schedule).await?;
     let (rule, policies) = schedule_admin::parse(&schedule)?;
     let slot = state.scheduled_time;
     let again = NewLaunch {
@@ -139,14 +135,10 @@ pub async fn retry(
             now,
         )
     };
-    let id = again.id;
-    let decisions = decide_overlaps(tx, &schedule.state, &policies, vec![again], now).await?;
+    let triggered = insert_requested(tx, &schedule.state, &policies, again, now).await?;
+    let id = triggered.launch;
     let detail = format!("slot {slot} is launched again by {by}: launch {id}, after {launch}");
     changes::record(tx, now, EventKind::LaunchRetried, &name, &detail).await?;
-    let triggered = Triggered {
-        launch: id,
-        decision: decisions.first().copied().unwrap_or(OverlapDecision::Start),
-    };
     Ok((triggered, slot, name))
 }
 
@@ -164,7 +156,7 @@ fn refuse_lost_run(state: &LaunchState, run: Option<RunId>) -> Result {
     let newest = state.recoveries + 1;
     match run {
         Some(run) if run.number() < newest => Err(ScheduleError::Refused(format!(
-            "the run {run} was lost; the launch {} goes on in its run {newest}",
+            "the run {run} was lost; the launch {} continues in its run {newest}",
             state.id
         ))),
         Some(run) if run.number() > newest => Err(ScheduleError::Refused(format!(

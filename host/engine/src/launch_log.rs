@@ -66,17 +66,17 @@ impl LaunchLog {
         lock(&self.0).admit()
     }
 
-    /// Say how many lines were left out, if the span is over.
+    /// Log how many lines were left out, if the span is over.
     pub(crate) fn report_left_out(&self, now: Timestamp) {
         let left_out = lock(&self.0).turn(now);
         if left_out > 0 {
             tracing::warn!(
-                "{left_out} more launches failed or were skipped; `campanile launch list` shows them"
+                "{left_out} more launches failed, were cancelled, skipped or recovered; `campanile launch list` shows them"
             );
         }
     }
 
-    /// Log how runs ended, whose ends are recorded.
+    /// Log the recorded ends of runs.
     pub(crate) async fn ended<'e>(
         &self,
         db: &Db,
@@ -117,11 +117,11 @@ impl LaunchLog {
         }
     }
 
-    /// Log the slots that were decided not to launch.
-    pub(crate) fn skipped(
+    /// Log the skipped slots among `decided`. `name_of` returns the name of a schedule.
+    pub(crate) fn skipped<'s>(
         &self,
         decided: &[NewLaunch],
-        names: &HashMap<ScheduleId, &str>,
+        name_of: impl Fn(ScheduleId) -> Option<&'s str>,
         now: Timestamp,
     ) {
         let is_skipped = |launch: &&NewLaunch| launch.decision == Decision::Skipped;
@@ -129,7 +129,7 @@ impl LaunchLog {
             if !self.admits(now) {
                 continue;
             }
-            let name = names.get(&launch.schedule_id).copied().unwrap_or("?");
+            let name = name_of(launch.schedule_id).unwrap_or("?");
             let (first, reason) = (launch.scheduled_time, launch.reason.unwrap_or_default());
             match launch.slot_count {
                 1 => tracing::warn!("`{name}` {first}: skipped: {reason}"),
@@ -141,7 +141,7 @@ impl LaunchLog {
         }
     }
 
-    /// Log what recovery did with launches, as its events say it.
+    /// Log the events of a recovery.
     pub(crate) fn recovered(&self, events: &[NewEvent], now: Timestamp) {
         for NewEvent {
             kind,
@@ -150,7 +150,7 @@ impl LaunchLog {
         } in events
         {
             match kind {
-                // It may need a person, so it is always logged.
+                // An operator has to decide about the launch, so the line is never left out.
                 EventKind::LaunchUnknown => tracing::error!(schedule = %subject, "{detail}"),
                 _ if self.admits(now) => tracing::warn!("`{subject}`: {detail}"),
                 _ => {}

@@ -115,7 +115,7 @@ impl Retention {
     pub(crate) fn new(ctx: &Ctx) -> Retention {
         Retention {
             pass: None,
-            batch_size: BatchSize::new(LAUNCHES_MAX, TRANSACTION_MAX, &ctx.db),
+            batch_size: BatchSize::new(1..=LAUNCHES_MAX, TRANSACTION_MAX, &ctx.db),
             was_over_size: false,
             is_stuck: false,
         }

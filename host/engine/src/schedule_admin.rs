@@ -182,10 +182,7 @@ pub async fn trigger(
     if let Some(own) = trigger.context {
         context::check(own)?;
     }
-    let package = known_package(tx, &schedule.definition.package).await?;
-    if package.missing_since.is_some() {
-        return Err(ScheduleError::PackageMissing(package.name));
-    }
+    let package = present_package(tx, &schedule).await?;
     let (rule, mut policies) = parse(&schedule)?;
     if let Some(overlap) = trigger.overlap {
         policies.overlap = overlap;
@@ -202,11 +199,32 @@ pub async fn trigger(
             now,
         )
     };
-    let launch_id = launch.id;
-    let decisions = decide_overlaps(tx, &schedule.state, &policies, vec![launch], now).await?;
+    let triggered = insert_requested(tx, &schedule.state, &policies, launch, now).await?;
     changes::bump(tx).await?;
+    Ok(triggered)
+}
+
+/// Return the package of `schedule`, whose file a live host has.
+pub(crate) async fn present_package(tx: &mut Tx, schedule: &Schedule) -> Result<PackageRow> {
+    let package = known_package(tx, &schedule.definition.package).await?;
+    match package.missing_since {
+        Some(_) => Err(ScheduleError::PackageMissing(package.name)),
+        None => Ok(package),
+    }
+}
+
+/// Insert a launch that an operator requested, by the overlap policy. The caller has locked the schedule's row.
+pub(crate) async fn insert_requested(
+    tx: &mut Tx,
+    state: &ScheduleState,
+    policies: &Policies,
+    launch: NewLaunch,
+    now: Timestamp,
+) -> Result<Triggered> {
+    let id = launch.id;
+    let decisions = decide_overlaps(tx, state, policies, vec![launch], now).await?;
     Ok(Triggered {
-        launch: launch_id,
+        launch: id,
         decision: decisions.first().copied().unwrap_or(OverlapDecision::Start),
     })
 }

@@ -1,4 +1,4 @@
-//! Follow a run, a launch or the events: read the record again and again, and print what is new.
+//! `--follow` and `--wait`: read a run, a launch or the events from the record every 300 ms, and print the new rows.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const EVENTS_OVERLAP: Duration = Duration::from_secs(10);
 /// The most events that one read returns.
 const EVENTS_MAX: i64 = 1_000;
 
-/// Return whether a host has given a sign of life lately.
+/// Return whether a host has recorded a heartbeat within [`HEARTBEAT_AGE_MAX`].
 pub(crate) async fn is_served(tx: &mut Tx, now: Timestamp) -> Result<bool, DbError> {
     let oldest = now.minus(HEARTBEAT_AGE_MAX);
     let hosts = hosts::live(tx).await?;
@@ -129,7 +129,8 @@ async fn say_unserved(tx: &mut Tx, now: Timestamp) -> Result {
     Ok(())
 }
 
-/// Print the newest `limit` events, oldest first, and then each one that is recorded, until nobody reads them.
+/// Print the newest `limit` events, oldest first, and then each event soon after it is recorded. Return when the reader of
+/// stdout has closed it.
 pub(crate) async fn events(common: &Common, limit: i64) -> Result {
     let (db, clock) = common.open_with_clock().await?;
     let mut newest = events::list(&mut db.read().await?, None, limit).await?;

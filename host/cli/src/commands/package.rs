@@ -149,7 +149,20 @@ async fn remove(common: &Common, name: &str, keeps_history: bool, by: &str) -> R
     if removed.history_kept {
         text += "; its versions stay on record";
     }
-    common.print_report(&removed, &text)
+    common.print_report(&removed, &text)?;
+    note_sidecar(common, name)
+}
+
+/// Tell the operator about a sidecar on this machine: it grants again when the package's file comes back.
+fn note_sidecar(common: &Common, name: &str) -> Result {
+    let sidecar = common.config()?.files.plugins.join(format!("{name}.toml"));
+    if sidecar.exists() {
+        output::print_message!(
+            "note: {} is still there; delete it, or it applies again when {name}.wasm comes back",
+            sidecar.display()
+        );
+    }
+    Ok(())
 }
 
 impl OfPending {

@@ -36,7 +36,7 @@ pub(crate) struct Serve {
     /// The format of log lines on stderr
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
-    /// Log each launch that succeeds, besides those that fail or are skipped
+    /// Log successful launches too, not only failed, cancelled, skipped and recovered ones
     #[arg(long)]
     verbose: bool,
 }

@@ -40,7 +40,7 @@ pub(crate) fn cut_short(bytes: usize) -> String {
     )
 }
 
-/// Return the message about a component for WASI 0.3, which shows by what it does.
+/// Return the message about a component for WASI 0.3. `what` is the feature of the component that only WASI 0.3 has.
 pub(crate) fn newer(what: &str) -> String {
     format!(
         "this component was built for WASI 0.3 (it {what}), which is newer than this version of Campanile: it runs WASI preview 1 and 0.2; build it for wasm32-wasip2"

@@ -1,11 +1,12 @@
-//! Keeping pages of a Go program's memory for the adapter.
+//! Reserve the first pages of a Go program's memory for the adapter.
 //!
-//! Go takes all memory above its data as its own, also pages by which someone else has grown the memory: it would
-//! overwrite the adapter's state. So the program is moved up by a few pages, and the adapter gets the first ones:
+//! Go's allocator uses all memory above its data, also the pages by which the adapter has grown the memory. It would
+//! overwrite the adapter's state. So [`with_reserved_pages`] moves the program up by [`RESERVED_PAGES`]:
 //!
 //! * each load, store and data segment has its address raised by [`SHIFT`];
-//! * the size of the memory is that without the reserved pages;
-//! * pointers in the arguments of a WASI function are raised for the call, and those that it writes are lowered again;
+//! * `memory.size` and `memory.grow` return sizes without the reserved pages;
+//! * a wrapper of each WASI function raises the pointers among the arguments before the call, and afterwards lowers the
+//!   pointers that the function has written;
 //! * the adapter gets its pages from an exported `cabi_realloc`, as wit-component prefers.
 
 use std::convert::Infallible;

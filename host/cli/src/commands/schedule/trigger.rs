@@ -1,4 +1,4 @@
-//! `campanile schedule trigger`: launch a schedule now, and perhaps wait for the end.
+//! `campanile schedule trigger`: launch a schedule now; with `--wait`, wait for the end of the launch.
 
 use clap::Args;
 use serde::Serialize;
@@ -89,7 +89,7 @@ impl TriggerReport {
         }
     }
 
-    /// Print what was decided, as `done`; then wait for the end if that is wanted.
+    /// Print the decision; `done` is the command's verb in the past tense. With `--wait`, wait for the end of the launch.
     pub(crate) async fn print(&self, common: &Common, done: &str, wait: &Wait) -> Result {
         let (name, launch) = (&self.schedule, self.launch);
         let text = match self.overlaps {
