@@ -71,9 +71,11 @@ impl BatchSize {
         let Some(time_max) = self.time_max else {
             return;
         };
-        let size = self.rows();
+        let (size, rows_min) = (self.rows(), *self.bounds.start());
         let adapted = match took > time_max {
-            true => (size.min(rows) / 2).max(*self.bounds.start()),
+            // So few rows do not explain the time.
+            true if rows <= rows_min => size,
+            true => (size.min(rows) / 2).max(rows_min),
             false if rows > size / 2 => (size * 2).min(*self.bounds.end()),
             false => size,
         };
@@ -101,6 +103,7 @@ mod tests {
             // A small one that was long says more than a large size.
             (80, 11, 40),
             (6, 3, 40),
+            (32, 50, 40),
             (40, 50, 32),
         ] {
             size.adapt(rows, Duration::from_millis(took));
