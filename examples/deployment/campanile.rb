@@ -1,4 +1,5 @@
-# The Homebrew formula. For a release, write its version, and the checksums that `just release` prints.
+# The Homebrew formula. For a release, write its version, and the checksum of the source archive:
+# `curl -L URL | sha256sum`.
 class Campanile < Formula
   desc "Scheduler for WebAssembly tasks"
   homepage "https://github.com/campanile-dev/campanile"
@@ -13,10 +14,11 @@ class Campanile < Formula
     generate_completions_from_executable(bin/"campanile", "completions")
     system bin/"campanile", "man", "--into", buildpath/"man"
     man1.install Dir[buildpath/"man/*.1"]
+    (var/"campanile/plugins").mkpath
   end
 
   service do
-    run [opt_bin/"campanile", "serve", "--config", etc/"campanile/campanile.toml"]
+    run [opt_bin/"campanile", "serve"]
     keep_alive true
     working_dir var/"campanile"
     log_path var/"log/campanile.log"

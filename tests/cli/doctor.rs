@@ -44,7 +44,7 @@ async fn doctor_finds_all_well_on_a_site_that_serves(place: Place) {
     }
     let shown = site.ok(["doctor"]);
     assert!(
-        shown.contains("ok       sandbox        a confined process"),
+        shown.contains("ok       sandbox        a separate process"),
         "{shown}"
     );
     stop(&mut host);
@@ -94,6 +94,16 @@ fn doctor_names_what_is_wrong_and_what_to_do() {
     let (state, said) = check(&report, "permissions");
     assert!(state == "failed" && said.contains("chmod go-w"), "{said}");
 
+    std::fs::set_permissions(&plugins, PermissionsExt::from_mode(0o700)).expect("a mode");
+    std::fs::write(folder.join("campanile.db"), "").expect("a file");
+    let (output, report) = doctor(folder);
+    assert_eq!(output.code, 0, "a host starts on an empty file: {report:#}");
+    let (state, said) = check(&report, "database");
+    assert!(
+        state == "warning" && said.contains("`campanile serve` migrates them"),
+        "{said}"
+    );
+
     std::fs::write(folder.join("campanile.db"), "of another program").expect("a file");
     let (_, report) = doctor(folder);
     assert_eq!(check(&report, "database").0, "failed", "{report:#}");
@@ -128,11 +138,10 @@ fn a_service_manager_learns_that_the_host_is_ready_alive_and_stopping() {
             .env("WATCHDOG_USEC", "200000");
         let mut host = HostProcess::spawn(&mut command);
         assert_eq!(message(), "READY=1\nSTATUS=serving");
-        // It said so after it had loaded its packages.
+        let line = host.wait_for_line("serving");
         assert!(
-            host.stderr_lines()
-                .iter()
-                .any(|line| line.contains("serving"))
+            line.contains("packages=1"),
+            "ready before its packages: {line}"
         );
         for _ in 0..3 {
             assert_eq!(message(), "WATCHDOG=1");
@@ -171,6 +180,7 @@ fn each_shell_gets_completions_and_man_gets_a_page_for_each_command() {
         assert_eq!(output.code, 0, "{output:?}");
         assert!(output.stdout.contains(part), "{shell}: {}", output.stdout);
         assert!(output.stdout.contains("trigger"), "{shell}");
+        assert!(!output.stdout.contains("load-package"), "{shell}");
     }
     run(folder, ["completions", "csh"]).assert_refused(&["'csh'", "bash"]);
     let page = run(folder, ["man"]);

@@ -209,6 +209,19 @@ class Http(unittest.TestCase):
         self.assertEqual(outcome.output, 404)
 
 
+class Results(unittest.TestCase):
+    def test_a_value_that_json_does_not_have_is_refused_as_by_a_host(self):
+        def giving(value):
+            package = campanile.Package("plain", "0.1.0")
+            package.task(lambda run: value, id="give")
+            return package
+
+        for value in [{1, 2}, float("nan"), campanile.Completion(context={"ids": {1, 2}})]:
+            with self.assertRaises((TypeError, ValueError)):
+                testing.call(giving(value), "give")
+        self.assertEqual(testing.call(giving([1, 2]), "give").output, [1, 2])
+
+
 class Failures(unittest.TestCase):
     def test_the_details_carry_the_kind(self):
         self.assertEqual(json.loads(campanile.Denied("no").details_json()), {"kind": "denied"})

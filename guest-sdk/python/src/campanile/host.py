@@ -58,7 +58,9 @@ def connect() -> Any:
     """Return the module for the host inside WebAssembly, or none outside. Call this while the package is built."""
     try:
         from . import wasi
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name not in ("componentize_py_types", "wit_world"):
+            raise
         return None
     if not _current:
         _current.append(wasi.WasiHost())

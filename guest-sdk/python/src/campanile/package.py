@@ -111,11 +111,15 @@ def _context_type(function: Callable[..., Any]) -> Any:
     return typing.get_type_hints(function).get(parameters[1].name, dict)
 
 
-def to_json(value: Any) -> Any:
-    """Return a value that `json` can write: dataclasses become objects."""
+def dumps(value: Any) -> str:
+    """Return `value` as JSON; dataclasses become objects. Raises: `TypeError` or `ValueError` for what JSON does not have."""
+    return json.dumps(value, default=_object, allow_nan=False)
+
+
+def _object(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
-    return value
+    raise TypeError(f"a {type(value).__name__} is not a JSON value")
 
 
 def _run(package: Package, task: str, context: str) -> Any:

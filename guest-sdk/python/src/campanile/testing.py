@@ -14,7 +14,7 @@ from typing import Any
 from . import host
 from .failures import Denied, Failure
 from .host import Reply, Request
-from .package import Package, to_json
+from .package import Package, dumps
 
 SLOT = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -72,7 +72,7 @@ class Outcome:
 
 def reply(status: int = 200, *, json: Any = None, body: bytes = b"", headers: dict[str, str] | None = None) -> Reply:
     """Return a reply for `FakeHost.replies`."""
-    content = body if json is None else _dumps(json).encode()
+    content = body if json is None else dumps(json).encode()
     return Reply(status, {name.lower(): value for name, value in (headers or {}).items()}, content)
 
 
@@ -93,12 +93,9 @@ def call(package: Package, task: str, context: dict[str, Any] | None = None, **f
         return Outcome(None, None, failure, fake)
     finally:
         host.pop()
-    # Through JSON, as in a host: what cannot be written fails here too.
-    return Outcome(json.loads(_dumps(completion.output)), completion.context, None, fake)
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, default=to_json)
+    # A host takes JSON: a value that JSON does not have raises here too.
+    output, passed = (json.loads(dumps(value)) for value in (completion.output, completion.context))
+    return Outcome(output, passed, None, fake)
 
 
 def _text(time: datetime.datetime) -> str:

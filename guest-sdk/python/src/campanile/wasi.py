@@ -6,15 +6,18 @@ They are imported when the package is built: a component cannot import a module 
 from __future__ import annotations
 
 import datetime
-import json
 from typing import Any
 from urllib.parse import urlsplit
 
 from componentize_py_types import Err, Ok
 from wit_world.imports import run_info
-from wit_world.imports.campanile_task_types import Completion as WitCompletion
-from wit_world.imports.campanile_task_types import Failure as WitFailure
 from wit_world.imports.logging import Level, log
+
+# componentize-py names an interface by its last word when the world imports no other one of that name.
+try:
+    from wit_world.imports import campanile_task_types as task_types
+except ImportError:
+    from wit_world.imports import types as task_types
 
 try:
     from wit_world.imports import outgoing_handler, wasi_http_types
@@ -24,11 +27,17 @@ except ImportError:
 try:
     from wit_world.imports import wasi_config_store
 except ImportError:
-    wasi_config_store = None
+    try:
+        from wit_world.imports import store as wasi_config_store
+    except ImportError:
+        wasi_config_store = None
+    # The world may import `wasi:keyvalue/store` alone.
+    if not hasattr(wasi_config_store, "get_all"):
+        wasi_config_store = None
 
 from .failures import Denied, Failure, Permanent, Retryable
 from .host import Reply, Request
-from .package import Completion, to_json
+from .package import Completion, dumps
 
 READ_BYTES = 64 * 1024
 
@@ -92,24 +101,43 @@ class WasiHost:
     def send(self, request: Request) -> Reply:
         if outgoing_handler is None:
             raise Permanent("the world in wit/ does not import `wasi:http/outgoing-handler`")
+        outgoing = _outgoing(request)
         try:
-            return _send(request)
+            return _send(outgoing, request)
         except Err as error:
             if isinstance(error.value, wasi_http_types.ErrorCode_HttpRequestDenied):
                 raise Denied(f"{request.method} {request.url}: the host denied the request") from error
             raise Retryable(f"{request.method} {request.url}: {error.value}") from error
 
 
-def _send(request: Request) -> Reply:
+def _outgoing(request: Request) -> Any:
+    """Return the request as the host takes it. Raises: `Permanent` for one that is not valid HTTP."""
     http = wasi_http_types
-    address = urlsplit(request.url)
+    invalid = f"{request.method} {request.url} is not a valid request"
+    try:
+        address = urlsplit(request.url)
+    except ValueError as error:
+        raise Permanent(f"{invalid}: {error}") from error
+    schemes = {"http": http.Scheme_Http, "https": http.Scheme_Https}
+    if address.scheme not in schemes or not address.netloc:
+        raise Permanent(f"{invalid}: the URL must begin with http:// or https:// and name a host")
     path = address.path or "/"
-    outgoing = http.OutgoingRequest(http.Fields.from_list([(name, value.encode()) for name, value in request.headers.items()]))
     method = getattr(http, f"Method_{request.method.capitalize()}", None)
-    outgoing.set_method(method() if method else http.Method_Other(request.method))
-    outgoing.set_scheme(http.Scheme_Http() if address.scheme == "http" else http.Scheme_Https())
-    outgoing.set_authority(address.netloc)
-    outgoing.set_path_with_query(f"{path}?{address.query}" if address.query else path)
+    try:
+        fields = http.Fields.from_list([(name, value.encode()) for name, value in request.headers.items()])
+        outgoing = http.OutgoingRequest(fields)
+        outgoing.set_method(method() if method else http.Method_Other(request.method))
+        outgoing.set_scheme(schemes[address.scheme]())
+        outgoing.set_authority(address.netloc)
+        outgoing.set_path_with_query(f"{path}?{address.query}" if address.query else path)
+    except Err as error:
+        why = "its method, its URL or a header has a character that HTTP does not allow, or the host sets the header itself"
+        raise Permanent(f"{invalid}: {why}") from error
+    return outgoing
+
+
+def _send(outgoing: Any, request: Request) -> Reply:
+    http = wasi_http_types
     body = outgoing.body()
     pending = outgoing_handler.handle(outgoing, None)
     try:
@@ -146,20 +174,20 @@ def _reply(response: Any) -> Reply:
     return Reply(response.status(), headers, b"".join(parts))
 
 
-def completion(completion: Completion) -> WitCompletion:
+def completion(completion: Completion) -> Any:
     def text(value: Any) -> str | None:
-        return None if value is None else json.dumps(value, default=to_json)
+        return None if value is None else dumps(value)
 
-    return WitCompletion(output=text(completion.output), context=text(completion.context))
+    return task_types.Completion(output=text(completion.output), context=text(completion.context))
 
 
-def failure(failure: Failure) -> Err[WitFailure]:
+def failure(failure: Failure) -> Err[Any]:
     after = failure.retry_after
     return Err(
-        WitFailure(
+        task_types.Failure(
             message=failure.message,
             retryable=failure.retryable,
-            retry_after_ms=None if after is None else int(after * 1000),
+            retry_after_ms=None if after is None else max(0, int(after * 1000)),
             details=failure.details_json(),
         )
     )

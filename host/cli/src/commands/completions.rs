@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _};
+use clap::{Args, Command, CommandFactory as _};
 use clap_complete::Shell;
 
 use crate::output::{self, Failure, Result, failed};
@@ -24,9 +24,20 @@ pub(crate) struct Man {
 impl Completions {
     pub fn run(self) -> Result {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "campanile", &mut script);
+        clap_complete::generate(self.shell, &mut shown_commands(), "campanile", &mut script);
         output::print_line(String::from_utf8_lossy(&script).trim_end())
     }
+}
+
+/// Return the command line without its hidden commands, which the program calls itself.
+fn shown_commands() -> Command {
+    let all = Cli::command();
+    let shown = all
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set());
+    let shown: Vec<Command> = shown.cloned().collect();
+    let options = all.get_arguments().cloned().collect::<Vec<_>>();
+    Command::new("campanile").args(options).subcommands(shown)
 }
 
 impl Man {

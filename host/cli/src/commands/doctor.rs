@@ -13,7 +13,7 @@ use campanile_engine::audit::SKEW_REPORTED_US;
 use campanile_model::clock::Clock;
 use campanile_model::text::size_rounded;
 use campanile_package::{Attempt, ForeignWriters, foreign_files, load};
-use campanile_store::{Db, disk};
+use campanile_store::{Db, DbError, disk};
 
 /// A small package, to try the sandbox with.
 const NOOP: &[u8] = include_bytes!("../../assets/noop.wasm");
@@ -126,9 +126,8 @@ async fn checks(config: &Config) -> Vec<Check> {
     checks.extend(database(config).await);
     checks.push(plugins(&config.files.plugins));
     checks.extend(permissions(config));
-    checks.push(cache(config));
     checks.push(open_files(config));
-    checks.push(sandbox(config).await);
+    checks.extend(sandbox(config).await);
     checks
 }
 
@@ -138,22 +137,35 @@ async fn database(config: &Config) -> Vec<Check> {
     if let Some(path) = url.sqlite_path().filter(|path| !path.exists()) {
         return vec![missing_database(path)];
     }
-    let db = match Db::open_current(url).await {
-        Ok(db) => db,
+    let opened = async {
+        let db = Db::open(url).await?;
+        let migrations = db.migrations().await?;
+        Ok::<_, DbError>((db, migrations))
+    };
+    let (db, migrations) = match opened.await {
+        Ok(opened) => opened,
         Err(error) => {
             let failure = Failure::from(error);
-            let hint = "`campanile db status` shows its migrations, and `campanile db migrate` brings them up to date";
+            let hint = "look at the address of the database and at its server; `campanile db status` tries it again";
             let fix = failure.hint.unwrap_or_else(|| hint.to_owned());
             return vec![Check::failed("database", failure.message, fix)];
         }
     };
-    let checks = vec![
-        Check::ok(
+    let tables = match migrations.iter().all(|migration| migration.applied) {
+        true => Check::ok(
             "database",
             format!("{url} answers, and its tables are current"),
         ),
+        false => Check::warning(
+            "database",
+            format!("{url} answers, and its tables are older than this version, or absent"),
+            "`campanile serve` migrates them when it starts, and so does `campanile db migrate`",
+        ),
+    };
+    let checks = vec![
+        tables,
         clock(&db).await,
-        room(db.free_bytes().await, config),
+        disk_space(db.free_bytes().await, config),
     ];
     crate::close(&db).await;
     checks
@@ -202,7 +214,7 @@ async fn clock(db: &Db) -> Check {
 }
 
 /// Check the disk of a SQLite database, with `free` bytes.
-fn room(free: Option<u64>, config: &Config) -> Check {
+fn disk_space(free: Option<u64>, config: &Config) -> Check {
     const NAME: &str = "disk";
     let reserve = config.host.disk_reserve_bytes;
     match free {
@@ -273,7 +285,8 @@ fn permissions(config: &Config) -> Vec<Check> {
     checks.collect()
 }
 
-fn cache(config: &Config) -> Check {
+/// Check the folder of compiled code that the host would use, `used`.
+fn cache(config: &Config, used: Option<&Path>) -> Check {
     const NAME: &str = "cache";
     let Some(folder) = &config.sandbox.cache_dir else {
         let fix = "name a folder by `cache_dir` under `[sandbox]`";
@@ -284,11 +297,18 @@ fn cache(config: &Config) -> Check {
         );
     };
     let shown = folder.display();
-    let tried = std::fs::create_dir_all(folder).and_then(|()| tempfile::tempfile_in(folder));
-    let free = disk::free_bytes(folder)
-        .map(size_rounded)
-        .unwrap_or_default();
-    match tried {
+    if used != Some(folder) {
+        return Check::warning(
+            NAME,
+            format!(
+                "{shown} is not used, because another user could have put compiled code there: each start compiles every package"
+            ),
+            "delete that folder, or name another one by `cache_dir` under `[sandbox]`",
+        );
+    }
+    let free = disk::free_bytes(folder).map(size_rounded);
+    let free = free.unwrap_or_default();
+    match tempfile::tempfile_in(folder) {
         Ok(_) => Check::ok(NAME, format!("{shown} can be written, with {free} free")),
         Err(error) => Check::failed(
             NAME,
@@ -316,20 +336,25 @@ fn open_files(config: &Config) -> Check {
     }
 }
 
-/// Load a small package, as a host does: in a confined process.
-async fn sandbox(config: &Config) -> Check {
+/// Load a small package in a separate process, as a host does, and check the cache that it used.
+async fn sandbox(config: &Config) -> Vec<Check> {
     const NAME: &str = "sandbox";
-    let tried = async {
-        let loader = serve::loader(config, &Clock::system()).map_err(|failure| failure.message)?;
-        let loaded = load(&*loader, "noop", NOOP.to_vec(), Attempt::Again).await;
-        loaded.map(drop)
-    };
-    match tried.await {
-        Ok(()) => Check::ok(NAME, "a confined process has loaded a package"),
-        Err(error) => Check::failed(
+    let failed = |error: String| {
+        Check::failed(
             NAME,
             format!("no package can be loaded: {error}"),
             "a limit of this process or container may forbid it: look at its memory, its address space and its seccomp profile",
-        ),
-    }
+        )
+    };
+    let loader = match serve::loader(config, &Clock::system()) {
+        Ok(loader) => loader,
+        Err(failure) => return vec![failed(failure.message)],
+    };
+    let cache = cache(config, loader.sandbox().cache_dir());
+    let loaded = load(&*loader, "noop", NOOP.to_vec(), Attempt::Again).await;
+    let loaded = match loaded {
+        Ok(_) => Check::ok(NAME, "a separate process has loaded a package"),
+        Err(error) => failed(error.to_string()),
+    };
+    vec![cache, loaded]
 }
