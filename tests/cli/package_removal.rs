@@ -141,7 +141,10 @@ async fn a_package_that_is_still_needed_is_not_removed(place: Place) {
     };
     refused(
         "hello",
-        &["has hello.wasm in its folder", "delete the file"],
+        &[
+            "has hello.wasm or hello.toml in its folder",
+            "delete the file",
+        ],
     );
     refused(
         "helo",

@@ -9,7 +9,9 @@ use campanile_model::ids::{LaunchId, LaunchKind, RunId};
 use campanile_schedule::policy::{Overlap, OverlapDecision, Policies};
 use campanile_store::launches::{self, LaunchRow};
 use campanile_store::runs::RunEnd;
-use campanile_store::{LaunchStatus, Tx, events, schedules};
+use campanile_store::{
+    FailureKind, LaunchStatus, Tx, backfills, events, removed_launches, retention, schedules,
+};
 use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
@@ -23,9 +25,11 @@ on_both!(
     a_launch_that_succeeds_within_its_grace_has_succeeded,
     a_launch_that_does_not_run_is_ended_at_once,
     a_waiting_launch_is_cancelled_at_once,
+    a_run_that_ends_to_be_retried_after_the_request_is_cancelled_by_the_operator,
     a_launch_whose_host_dies_after_the_request_is_cancelled,
     an_ended_launch_and_a_lost_run_cannot_be_cancelled,
     a_retry_launches_the_slot_again_with_the_context_of_the_launch,
+    a_retry_that_succeeded_counts_for_its_slot_in_a_backfill,
     a_retry_follows_the_overlap_policy,
     a_launch_that_has_not_ended_cannot_be_retried,
     a_range_of_slots_and_a_removed_schedule_cannot_be_retried,
@@ -111,7 +115,8 @@ async fn a_running_launch_is_asked_to_end_and_its_host_ends_it(test: TestDb) {
     let event = newest_event(&host.test).await;
     let slot = at(60);
     let expected = format!(
-        "launch_cancelled schedule-1: slot {slot} was asked to end within 20s by ada: launch {id}"
+        "launch_cancelled schedule-1: ada asked slot {slot} to end by {}: launch {id}",
+        at(85)
     );
     assert_eq!(event, expected);
     let (_, stop) = &host.live_host.claimed[0];
@@ -134,16 +139,20 @@ async fn a_second_request_can_only_shorten_the_grace(test: TestDb) {
         let sql = "SELECT CAST(cancel_deadline AS TEXT) FROM launch";
         host.test.value(sql).await
     };
-    cancel(&host.test, id, Some(20), at(61)).await.unwrap();
+    // Without a grace of its own, the schedule's applies.
+    let grace = Policies::default().cancel_grace();
+    let asked = cancel(&host.test, id, None, at(60)).await.unwrap();
+    assert_eq!(asked, Cancelled::Asked(at(60).plus(grace)));
+    let asked = cancel(&host.test, id, Some(20), at(61)).await.unwrap();
+    assert_eq!(asked, Cancelled::Asked(at(81)));
     let first = deadline(&host).await;
-    cancel(&host.test, id, Some(60), at(62)).await.unwrap();
+    let asked = cancel(&host.test, id, Some(60), at(62)).await.unwrap();
+    assert_eq!(asked, Cancelled::Asked(at(81)), "the recorded deadline");
     assert_eq!(deadline(&host).await, first);
     cancel(&host.test, id, Some(0), at(63)).await.unwrap();
     assert!(deadline(&host).await < first);
-    // Without a grace of its own, the schedule's applies.
-    let grace = Policies::default().cancel_grace();
     let asked = cancel(&host.test, id, None, at(70)).await.unwrap();
-    assert_eq!(asked, Cancelled::Asked(at(70).plus(grace)));
+    assert_eq!(asked, Cancelled::Asked(at(63)));
 }
 
 async fn a_launch_that_succeeds_within_its_grace_has_succeeded(test: TestDb) {
@@ -210,6 +219,28 @@ async fn a_waiting_launch_is_cancelled_at_once(test: TestDb) {
         row.failure.map(|failure| failure.as_str()),
         Some("cancelled")
     );
+}
+
+/// The host learns of the request only after its run has failed.
+async fn a_run_that_ends_to_be_retried_after_the_request_is_cancelled_by_the_operator(
+    test: TestDb,
+) {
+    let mut host = host_of(test, Overlap::Skip).await;
+    host.decide_and_claim(at(60)).await;
+    let id = host.rows().await[0].id;
+    cancel(&host.test, id, Some(20), at(61)).await.unwrap();
+    let (work, _) = host.live_host.claimed.remove(0);
+    let retry_at = at(100);
+    let end = finish(&work, RunEnd::Waiting { retry_at }, at(62));
+    assert_eq!(host.live_host.engine.finish(&[end]).await.unwrap(), 1);
+    host.clock.advance_to(at(110));
+    host.live_host.engine.renew(at(110)).await.unwrap();
+    host.live_host.engine.recover(at(110)).await.unwrap();
+    let row = row(&host.test, id).await;
+    let (status, reason, message) = ending(&row);
+    assert_eq!((status, reason), ("cancelled", Some("operator")));
+    let message = message.unwrap_or_default();
+    assert!(message.starts_with("ada asked it to end"), "{message}");
 }
 
 async fn a_launch_whose_host_dies_after_the_request_is_cancelled(test: TestDb) {
@@ -310,6 +341,36 @@ async fn a_retry_launches_the_slot_again_with_the_context_of_the_launch(test: Te
     assert_eq!(row(&host.test, original.id).await, original);
     let third = retry(&host.test, original.id, at(101)).await.unwrap();
     assert_ne!(third.launch, again.launch);
+}
+
+async fn a_retry_that_succeeded_counts_for_its_slot_in_a_backfill(test: TestDb) {
+    let mut host = host_of(test, Overlap::Allow).await;
+    host.decide_and_claim(at(60)).await;
+    let (work, _) = host.live_host.claimed.remove(0);
+    let (kind, message) = (FailureKind::Failed, "it broke".to_owned());
+    let end = finish(&work, RunEnd::Failed { kind, message }, at(61));
+    host.live_host.engine.finish(&[end]).await.unwrap();
+    let original = host.rows().await[0].clone();
+    let skipped = async |host: &TestHost| {
+        let mut tx = host.test.read().await;
+        let slots = backfills::slots_to_skip(&mut tx, schedule_id(1), at(1), at(61)).await;
+        slots.unwrap()
+    };
+    assert_eq!(skipped(&host).await, []);
+    host.clock.advance_to(at(100));
+    retry(&host.test, original.id, at(100)).await.unwrap();
+    assert_eq!(skipped(&host).await, [(at(60), at(60))], "it is under way");
+    host.decide_and_claim(at(100)).await;
+    host.finish_first_run().await;
+    assert_eq!(skipped(&host).await, [(at(60), at(60))], "it succeeded");
+
+    // Also when retention has removed it.
+    let ids: Vec<LaunchId> = host.rows().await.iter().map(|row| row.id).collect();
+    let mut tx = host.test.write().await;
+    retention::remove(&mut tx, &ids, at(200)).await.unwrap();
+    let (first, last) = (at(1).day(), at(61).day());
+    let days = removed_launches::settled_days(&mut tx, schedule_id(1), first, last).await;
+    assert_eq!(days.unwrap(), [first]);
 }
 
 async fn a_retry_follows_the_overlap_policy(test: TestDb) {

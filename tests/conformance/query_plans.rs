@@ -61,7 +61,10 @@ const EXPECTED: &[(&str, &str)] = &[
     ("min(paused_until)", "schedule_paused_until"),
     ("WHERE paused_until <= $1", "schedule_paused_until"),
     ("WHERE b.status = 'running'", "backfill_running"),
-    ("kind = 'backfill' AND status", "launch_schedule"),
+    (
+        "(kind = 'backfill' OR retry_of IS NOT NULL) AND status",
+        "launch_schedule",
+    ),
     ("ORDER BY scheduled_time DESC LIMIT $3", "launch_schedule"),
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_active"),
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_unclaimed"),

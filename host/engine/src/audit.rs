@@ -280,7 +280,7 @@ impl Service for Auditor {
     }
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
-        ctx.launch_log.report_left_out(now);
+        ctx.launch_log.report_left_out();
         let free_bytes = ctx.db.free_bytes().await;
         let mut tx = ctx.db.read().await?;
         let since = now.minus(ctx.settings.audit_interval);

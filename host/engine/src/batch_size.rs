@@ -18,6 +18,8 @@ const DECISIONS_MAX: usize = 1_024;
 const ENDS_MAX: usize = 256;
 
 /// The sizes of the transactions of a launch. That of a claim is bounded by the free permits.
+///
+/// They adapt on SQLite only. Postgres has many writers, and there the time is mostly that of the network.
 pub(crate) struct BatchSizes {
     pub(crate) decisions: BatchSize,
     pub(crate) ends: BatchSize,
@@ -25,7 +27,8 @@ pub(crate) struct BatchSizes {
 
 impl BatchSizes {
     pub(crate) fn new(db: &Db) -> BatchSizes {
-        let size = |rows_max| BatchSize::new(LAUNCHES_MIN..=rows_max, TRANSACTION_MAX, db);
+        let time_max = (!db.url().is_shared()).then_some(TRANSACTION_MAX);
+        let size = |rows_max| BatchSize::new(LAUNCHES_MIN..=rows_max, time_max);
         BatchSizes {
             decisions: size(DECISIONS_MAX),
             ends: size(ENDS_MAX),
@@ -35,9 +38,8 @@ impl BatchSizes {
 
 /// The size of the next transaction of one kind.
 ///
-/// On SQLite a transaction whose statements took longer than `time_max` makes the next one half as large. A shorter one
-/// that filled more than half of its size doubles it. Postgres has many writers, and there the time is mostly that of the
-/// network: the size stays at its maximum.
+/// A transaction whose statements took longer than `time_max` makes the next one half as large. A shorter one that filled
+/// more than half of its size doubles it.
 pub(crate) struct BatchSize {
     bounds: RangeInclusive<usize>,
     /// None when the size stays.
@@ -47,8 +49,7 @@ pub(crate) struct BatchSize {
 
 impl BatchSize {
     /// A size within `bounds`. Where it adapts, it begins at a quarter of the greatest one.
-    pub(crate) fn new(bounds: RangeInclusive<usize>, time_max: Duration, db: &Db) -> BatchSize {
-        let time_max = (!db.url().is_shared()).then_some(time_max);
+    pub(crate) fn new(bounds: RangeInclusive<usize>, time_max: Option<Duration>) -> BatchSize {
         let first = match time_max {
             Some(_) => (bounds.end() / 4).max(*bounds.start()),
             None => *bounds.end(),

@@ -239,7 +239,7 @@ async fn decide_batch(
         let (_, spec) = due.iter().zip(&specs).find(|(due, _)| due.id == id)?;
         Some(&*spec.definition.name)
     };
-    ctx.launch_log.skipped(&decisions, name_of, now);
+    ctx.launch_log.skipped(&decisions, name_of);
     record_quota::count_proposed(ctx, &due, &decisions, now);
     record_quota::write(ctx, now).await;
     let is_due = |step: &CursorMove| step.next_slot.is_some_and(|next| next <= now);

@@ -112,12 +112,11 @@ async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
     failing::pause_failing(ctx, failed.collect(), ctx.clock.now()).await;
     let won: HashSet<RunId> = won.into_iter().collect();
     let is_won = |end: &&Finish| won.contains(&end.run_id);
-    let log = &ctx.launch_log;
-    log.ended(&ctx.db, ends.iter().filter(is_won), ctx.clock.now())
-        .await;
     if !counting_from_end.is_empty() || ctx.backfill_running.load(Ordering::Relaxed) {
         ctx.wake.scheduler.notify_one();
     }
+    let log = &ctx.launch_log;
+    log.ended(&ctx.db, ends.iter().filter(is_won)).await;
     if won.len() < ends.len() {
         for late in ends.iter().filter(|end| !won.contains(&end.run_id)) {
             tracing::warn!(run = %late.run_id, launch = %late.run_id.launch(), "the end of this run is ignored: it is recorded already, or another host has the run now");

@@ -12,7 +12,6 @@ use crate::schedule_admin::{
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, RunId};
 use campanile_model::status::LaunchStatus;
-use campanile_model::text::duration_text;
 use campanile_store::cancellation::{self, LaunchState};
 use campanile_store::events::EventKind;
 use campanile_store::launches::NewLaunch;
@@ -54,9 +53,8 @@ pub async fn cancel(
     };
     let detail = match done {
         Cancelled::Ended(status) => format!("slot {slot} was {status} by {by}: launch {launch}"),
-        Cancelled::Asked(_) => {
-            let grace = duration_text(grace);
-            format!("slot {slot} was asked to end within {grace} by {by}: launch {launch}")
+        Cancelled::Asked(deadline) => {
+            format!("{by} asked slot {slot} to end by {deadline}: launch {launch}")
         }
     };
     if let Cancelled::Ended(status) = done {
@@ -77,15 +75,16 @@ async fn end_or_ask(
     message: &str,
     now: Timestamp,
 ) -> Result<Option<Cancelled>> {
-    if cancellation::ask(tx, launch, deadline, message).await? {
-        return Ok(Some(Cancelled::Asked(deadline)));
+    // A host may claim the launch between two statements, and its run may end to be retried.
+    for _ in 0..2 {
+        if let Some(deadline) = cancellation::ask(tx, launch, deadline, message).await? {
+            return Ok(Some(Cancelled::Asked(deadline)));
+        }
+        if let Some(status) = cancellation::end(tx, launch, message, now).await? {
+            return Ok(Some(Cancelled::Ended(status)));
+        }
     }
-    if let Some(status) = cancellation::end(tx, launch, message, now).await? {
-        return Ok(Some(Cancelled::Ended(status)));
-    }
-    // A host has claimed it meanwhile, or it has ended.
-    let asked = cancellation::ask(tx, launch, deadline, message).await?;
-    Ok(asked.then_some(Cancelled::Asked(deadline)))
+    Ok(None)
 }
 
 /// Launch the slot of an ended launch again, with its context, today's definition of its schedule and the active version.
@@ -106,8 +105,10 @@ pub async fn retry(
     }
     if state.slot_count > 1 {
         return Err(ScheduleError::Refused(format!(
-            "the launch {launch} stands for {} skipped slots; `campanile schedule backfill {name}` launches them",
-            state.slot_count
+            "the launch {launch} stands for {} skipped slots; `campanile schedule backfill {name} --from {slot} --to {last}` launches them",
+            state.slot_count,
+            slot = state.scheduled_time,
+            last = state.last_scheduled_time
         )));
     }
     let schedule = schedules::with_ids(tx, &[state.schedule_id]).await?.pop();

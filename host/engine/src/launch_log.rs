@@ -6,11 +6,10 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::lock::lock;
-use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_model::text::printable_line;
 use campanile_store::events::{EventKind, NewEvent};
@@ -32,18 +31,18 @@ pub(crate) struct LaunchLog(Mutex<Lines>);
 #[derive(Default)]
 struct Lines {
     /// When the span ends; none before the first one.
-    until: Option<Timestamp>,
+    until: Option<Instant>,
     written: usize,
     left_out: usize,
 }
 
 impl Lines {
     /// Begin a new span if the last one is over. Return how many lines that one left out.
-    fn turn(&mut self, now: Timestamp) -> usize {
+    fn turn(&mut self, now: Instant) -> usize {
         if self.until.is_some_and(|until| now < until) {
             return 0;
         }
-        self.until = Some(now.plus(SPAN));
+        self.until = Some(now + SPAN);
         self.written = 0;
         std::mem::take(&mut self.left_out)
     }
@@ -60,15 +59,15 @@ impl Lines {
 }
 
 impl LaunchLog {
-    /// Whether a line may be written at `now`.
-    fn admits(&self, now: Timestamp) -> bool {
-        self.report_left_out(now);
+    /// Whether a line may be written now.
+    fn admits(&self) -> bool {
+        self.report_left_out();
         lock(&self.0).admit()
     }
 
     /// Log how many lines were left out, if the span is over.
-    pub(crate) fn report_left_out(&self, now: Timestamp) {
-        let left_out = lock(&self.0).turn(now);
+    pub(crate) fn report_left_out(&self) {
+        let left_out = lock(&self.0).turn(Instant::now());
         if left_out > 0 {
             tracing::warn!(
                 "{left_out} more launches failed, were cancelled, skipped or recovered; `campanile launch list` shows them"
@@ -77,14 +76,9 @@ impl LaunchLog {
     }
 
     /// Log the recorded ends of runs.
-    pub(crate) async fn ended<'e>(
-        &self,
-        db: &Db,
-        ends: impl Iterator<Item = &'e Finish>,
-        now: Timestamp,
-    ) {
+    pub(crate) async fn ended<'e>(&self, db: &Db, ends: impl Iterator<Item = &'e Finish>) {
         let is_logged = |end: &&Finish| match end.end {
-            RunEnd::Failed { .. } | RunEnd::Cancelled { .. } => self.admits(now),
+            RunEnd::Failed { .. } | RunEnd::Cancelled { .. } => self.admits(),
             RunEnd::Succeeded { .. } => tracing::enabled!(Level::DEBUG),
             RunEnd::Waiting { .. } => false,
         };
@@ -122,11 +116,10 @@ impl LaunchLog {
         &self,
         decided: &[NewLaunch],
         name_of: impl Fn(ScheduleId) -> Option<&'s str>,
-        now: Timestamp,
     ) {
         let is_skipped = |launch: &&NewLaunch| launch.decision == Decision::Skipped;
         for launch in decided.iter().filter(is_skipped) {
-            if !self.admits(now) {
+            if !self.admits() {
                 continue;
             }
             let name = name_of(launch.schedule_id).unwrap_or("?");
@@ -142,7 +135,7 @@ impl LaunchLog {
     }
 
     /// Log the events of a recovery.
-    pub(crate) fn recovered(&self, events: &[NewEvent], now: Timestamp) {
+    pub(crate) fn recovered(&self, events: &[NewEvent]) {
         for NewEvent {
             kind,
             subject,
@@ -152,7 +145,7 @@ impl LaunchLog {
             match kind {
                 // An operator has to decide about the launch, so the line is never left out.
                 EventKind::LaunchUnknown => tracing::error!(schedule = %subject, "{detail}"),
-                _ if self.admits(now) => tracing::warn!("`{subject}`: {detail}"),
+                _ if self.admits() => tracing::warn!("`{subject}`: {detail}"),
                 _ => {}
             }
         }
@@ -184,16 +177,19 @@ mod tests {
     #[test]
     fn the_lines_of_a_span_are_bounded_and_the_next_one_tells_what_was_left_out() {
         let mut lines = Lines::default();
-        let start = Timestamp::EPOCH;
+        let start = Instant::now();
         assert_eq!(lines.turn(start), 0);
         let admitted = (0..LINES_MAX + 7).filter(|_| lines.admit());
         assert_eq!(admitted.count(), LINES_MAX);
-        let end = start.plus(SPAN);
-        assert_eq!(lines.turn(end.minus(Duration::from_micros(1))), 0);
+        let end = start + SPAN;
+        assert_eq!(
+            lines.turn(end.checked_sub(Duration::from_micros(1)).unwrap()),
+            0
+        );
         assert!(!lines.admit());
         assert_eq!(lines.turn(end), 8);
         assert!(lines.admit());
-        assert_eq!(lines.turn(end.plus(SPAN)), 0);
+        assert_eq!(lines.turn(end + SPAN), 0);
     }
 
     #[test]

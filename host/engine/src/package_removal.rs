@@ -76,7 +76,7 @@ async fn refuse_file(tx: &mut Tx, name: &str) -> Result {
     match &package_removal::hosts_with_file(tx, name).await?[..] {
         [] => Ok(()),
         hosts => Err(ScheduleError::Refused(format!(
-            "the host `{}` has {name}.wasm in its folder; delete the file and {name}.toml there, then try again",
+            "the host `{}` has {name}.wasm or {name}.toml in its folder, or had it when it was killed; delete the file there, start the host if it does not run, then try again",
             hosts.join("`, `")
         ))),
     }

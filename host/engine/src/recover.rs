@@ -140,7 +140,7 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     tx.commit().await?;
     if found {
         crash::point("after_recover_commit");
-        ctx.launch_log.recovered(&news, now);
+        ctx.launch_log.recovered(&news);
         tracing::warn!(again = done.reopened, ended = done.ended, "recovery");
     }
     let failed = orphans.iter().filter(|_| done.ended > 0);
@@ -231,7 +231,7 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
         forget_packages(&mut tx, now).await?;
     }
     tx.commit().await?;
-    ctx.launch_log.recovered(&news, now);
+    ctx.launch_log.recovered(&news);
     Ok(done.reopened)
 }
 

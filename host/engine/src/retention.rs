@@ -41,6 +41,8 @@ const PAGE: i64 = 2_048;
 const SCHEDULES_PAGE: i64 = 256;
 /// The launches of one transaction, at most.
 const LAUNCHES_MAX: usize = 256;
+/// The fewest launches that a slow transaction leads to on Postgres. The network may be slow, and not the statements.
+const LAUNCHES_MIN_SHARED: usize = 16;
 /// A transaction whose statements take longer makes the next one smaller.
 const TRANSACTION_MAX: Duration = Duration::from_millis(10);
 /// A slot that is undecided for longer is late.
@@ -113,9 +115,13 @@ async fn is_late(ctx: &Ctx, now: Timestamp) -> Result<bool> {
 
 impl Retention {
     pub(crate) fn new(ctx: &Ctx) -> Retention {
+        let least = match ctx.db.url().is_shared() {
+            true => LAUNCHES_MIN_SHARED,
+            false => 1,
+        };
         Retention {
             pass: None,
-            batch_size: BatchSize::new(1..=LAUNCHES_MAX, TRANSACTION_MAX, &ctx.db),
+            batch_size: BatchSize::new(least..=LAUNCHES_MAX, Some(TRANSACTION_MAX)),
             was_over_size: false,
             is_stuck: false,
         }

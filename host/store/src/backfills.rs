@@ -148,7 +148,7 @@ statements! {
     /// Return the slots from `first` to `last`, both included, that a backfill skips unless it is forced.
     ///
     /// Those are slots with a launch that succeeded or is unfinished, and slots that a person skipped. A manual launch counts
-    /// for no slot. Each item is the first and the last slot of one row; the first may be before `first`.
+    /// for no slot, unless it is a retry. Each item is the first and the last slot of one row; the first may be before `first`.
     // A row may stand for a range of slots. Ranges do not overlap, so at most one range that begins before $2 reaches it:
     // the last.
     pub async fn slots_to_skip(
@@ -161,7 +161,7 @@ statements! {
                 AND (status IN ('succeeded', 'open', 'queued', 'running', 'waiting') OR reason = 'skipped_once')
         UNION SELECT scheduled_time, scheduled_time FROM launch
             WHERE schedule_id = $1 AND scheduled_time >= $2 AND scheduled_time <= $3
-                AND kind = 'backfill' AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')";
+                AND (kind = 'backfill' OR retry_of IS NOT NULL) AND status IN ('succeeded', 'open', 'queued', 'running', 'waiting')";
 
     /// Skip the launches of a backfill that have not started; return how many. Started launches continue.
     pub async fn skip_unstarted(id: BackfillId, now: Timestamp) -> u64 = execute

@@ -19,6 +19,7 @@ pub struct LaunchState {
     pub kind: LaunchKind,
     pub status: LaunchStatus,
     pub scheduled_time: Timestamp,
+    pub last_scheduled_time: Timestamp,
     /// More than 1 for a range of skipped slots.
     pub slot_count: i64,
     pub interval_start: Timestamp,
@@ -37,16 +38,18 @@ statements! {
 
     /// Return the state of a launch.
     pub async fn state(launch: LaunchId) -> Option<LaunchState> = row
-        "SELECT id, schedule_id, schedule_revision, kind, status, scheduled_time, coalesce(slot_count, 1) AS slot_count, interval_start,
+        "SELECT id, schedule_id, schedule_revision, kind, status, scheduled_time, coalesce(last_scheduled_time, scheduled_time) AS last_scheduled_time,
+            coalesce(slot_count, 1) AS slot_count, interval_start,
             context, recoveries, finished_at
         FROM launch WHERE id = $1";
 
-    /// Ask a running launch to end by `deadline`, or earlier if it was asked to before. False when it does not run.
+    /// Ask a running launch to end by `deadline`. Return its deadline, which is earlier if it was asked to end before; none
+    /// when it does not run.
     ///
     /// Its reason and its message stay when it ends because of that.
-    pub async fn ask(launch: LaunchId, deadline: Timestamp, message: &str) -> bool = changed
+    pub async fn ask(launch: LaunchId, deadline: Timestamp, message: &str) -> Option<Timestamp> = value
         "UPDATE launch SET cancel_deadline = CASE WHEN cancel_deadline < $2 THEN cancel_deadline ELSE $2 END, reason = $3, message = $4
-        WHERE id = $1 AND status = 'running'"
+        WHERE id = $1 AND status = 'running' RETURNING cancel_deadline"
         => [launch, deadline, REASON, message];
 
     /// End a launch that does not run. Return its status: skipped without a run, cancelled with one; none when it runs or

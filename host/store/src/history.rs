@@ -85,9 +85,9 @@ statements! {
     pub async fn newest(schedule: ScheduleId) -> Option<DecidedLaunch> = row
         decided!("l.schedule_id = $1 ORDER BY l.decided_at DESC, l.scheduled_time DESC LIMIT 1");
 
-    /// Return the backfill launches of a slot, in the order in which they were decided.
+    /// Return the launches of a slot by backfills and retries, in the order in which they were decided.
     pub async fn backfills(schedule: ScheduleId, slot: Timestamp) -> Vec<DecidedLaunch> = rows
-        decided!("l.schedule_id = $1 AND l.scheduled_time = $2 AND l.backfill_id IS NOT NULL ORDER BY l.decided_at");
+        decided!("l.schedule_id = $1 AND l.scheduled_time = $2 AND (l.backfill_id IS NOT NULL OR l.retry_of IS NOT NULL) ORDER BY l.decided_at");
 
     /// Return the first slot after `slot` that was caught up.
     pub async fn caught_up_after(schedule: ScheduleId, slot: Timestamp) -> Option<DecidedLaunch> = row

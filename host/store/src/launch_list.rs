@@ -114,7 +114,7 @@ statements! {
 }
 
 /// Return the newest launches before `before` that match `filter`, at most `limit`: newest slot first, those of a backfill
-/// by the time of its request.
+/// and retries by the time of the request.
 ///
 /// It looks at about `looked_at_max` launches at most, a window at a time, however large the record is.
 pub async fn filtered(

@@ -1,8 +1,9 @@
 //! Remove a package that no host has any more.
 
-use super::sql::{run, statements};
+use super::sql::{locking, run, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
+use campanile_model::ids::ArtifactDigest;
 
 statements! {
     const FORGET_HOSTS: &str = "DELETE FROM package_host WHERE package = $1";
@@ -12,6 +13,12 @@ statements! {
     const FORGET_ARTIFACTS: &str = "DELETE FROM artifact
         WHERE NOT EXISTS (SELECT 1 FROM package_version v WHERE v.digest = artifact.digest)
             AND NOT EXISTS (SELECT 1 FROM package p WHERE p.digest = artifact.digest OR p.pending_digest = artifact.digest)";
+
+    /// Lock the code of a package until the transaction ends: another package of the same code cannot be published meanwhile.
+    pub(super) async fn lock_artifacts(package: &str) -> Vec<ArtifactDigest> = values locking!(
+        "SELECT digest FROM artifact WHERE digest IN (SELECT v.digest FROM package_version v WHERE v.package = $1) ORDER BY digest",
+        "FOR UPDATE"
+    );
 
     /// Return the names of the live hosts that have a file or a sidecar of the package.
     pub async fn hosts_with_file(package: &str) -> Vec<String> = values
@@ -32,12 +39,18 @@ statements! {
     pub async fn mark_missing(package: &str, now: Timestamp) -> () = run
         "UPDATE package SET missing_since = coalesce(missing_since, $2) WHERE name = $1";
 
-    /// Remove the bytes of the versions of a package that no other package has. Return the size of each.
-    pub async fn remove_bytes(package: &str, now: Timestamp) -> Vec<i64> = values
+    // The artifacts must be locked.
+    pub(super) async fn unlink_bytes(package: &str, now: Timestamp) -> Vec<i64> = values
         "UPDATE artifact SET bytes = NULL, removed_at = $2 WHERE bytes IS NOT NULL
             AND digest IN (SELECT v.digest FROM package_version v WHERE v.package = $1)
             AND NOT EXISTS (SELECT 1 FROM package_version o WHERE o.digest = artifact.digest AND o.package <> $1)
         RETURNING size_bytes";
+}
+
+/// Remove the bytes of the versions of a package that no other package has. Return the size of each.
+pub async fn remove_bytes(tx: &mut Tx, package: &str, now: Timestamp) -> Result<Vec<i64>> {
+    lock_artifacts(tx, package).await?;
+    unlink_bytes(tx, package, now).await
 }
 
 /// Delete a package with its versions, the decisions about them, and its sidecars.

@@ -41,6 +41,9 @@ pub struct RemovedLaunch {
     pub finished_at: Option<Timestamp>,
     pub failure: Option<FailureKind>,
     pub message: Option<String>,
+    /// Whether an operator asked for it as a retry: then it counts for its slot.
+    #[serde(skip)]
+    pub is_retry: bool,
 }
 
 /// What identifies a row: the schedule, the day of the slot, the day of the decision, and the status.
@@ -136,7 +139,8 @@ impl RemovedLaunch {
     /// Whether a backfill does not launch the slot again.
     fn is_settled(&self) -> bool {
         let by_hand = self.reason.as_deref() == Some(SKIPPED_BY_HAND);
-        self.kind != LaunchKind::Manual && (self.status == LaunchStatus::Succeeded || by_hand)
+        let is_of_slot = self.kind != LaunchKind::Manual || self.is_retry;
+        is_of_slot && (self.status == LaunchStatus::Succeeded || by_hand)
     }
 
     /// Return the JSON that the hash covers.

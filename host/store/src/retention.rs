@@ -82,7 +82,7 @@ statements! {
         "DELETE FROM launch WHERE id IN (SELECT v.column1 FROM (VALUES ($1)) AS v) AND (finished_at IS NOT NULL) IS TRUE
         RETURNING id, schedule_id, scheduled_time, coalesce(last_scheduled_time, scheduled_time) AS last_scheduled_time,
             coalesce(slot_count, 1) AS slot_count, kind, status, reason, package, digest, attempts, recoveries, fire_time,
-            decided_at, started_at, finished_at, failure, message",
+            decided_at, started_at, finished_at, failure, message, retry_of IS NOT NULL AS is_retry",
     );
 
     /// Take the right to remove rows until the transaction ends. False when another host has it.

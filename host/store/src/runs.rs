@@ -85,7 +85,7 @@ impl RunEnd {
         }
     }
 
-    /// Return why the launch was cancelled, unless an operator asked for it.
+    /// Return the reason of a cancelled launch that has none yet.
     fn reason(&self) -> Option<&'static str> {
         matches!(self, RunEnd::Cancelled { .. }).then_some(super::overlap::REASON)
     }
@@ -156,10 +156,13 @@ pub(super) use select_runs;
 
 statements! {
     const FINISH: Batch = Batch::new(
-        // A launch that an operator asked to end has its reason and its message already.
+        // A launch that an operator asked to end has its reason and its message already. It keeps them also when its run ends
+        // to be retried: recovery ends it then.
         "UPDATE launch SET status = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6,
-            message = CASE WHEN v.column3 = 'cancelled' THEN coalesce(launch.message || '; ', '') || v.column7 ELSE v.column7 END,
-            reason = CASE WHEN v.column3 = 'cancelled' THEN coalesce(launch.reason, v.column8) ELSE v.column8 END, lease_until = NULL
+            message = CASE WHEN v.column3 = 'cancelled' THEN coalesce(launch.message || '; ', '') || v.column7
+                WHEN v.column3 = 'waiting' AND launch.cancel_deadline IS NOT NULL THEN launch.message ELSE v.column7 END,
+            reason = CASE WHEN v.column3 = 'cancelled' THEN coalesce(launch.reason, v.column8)
+                WHEN v.column3 = 'waiting' AND launch.cancel_deadline IS NOT NULL THEN launch.reason ELSE v.column8 END, lease_until = NULL
         FROM (VALUES ($1, $2, $3, $4, $5, $6, $7, $8)) AS v
         WHERE launch.id = v.column1 AND (launch.attempts = v.column2 AND launch.status = 'running') IS TRUE RETURNING launch.id, launch.attempts",
     );

@@ -219,6 +219,12 @@ statements! {
         WHERE id = $1 AND deleted_at IS NULL AND enabled"
         => [id, now, storable(pause.by), pause.note.map(storable), pause.until];
 
+    /// Replace the pause of a schedule. No effect on a schedule that is not paused.
+    pub async fn replace_pause(id: ScheduleId, pause: Pause<'_>, now: Timestamp) -> () = run
+        "UPDATE schedule SET updated_at = $2, paused_by = $3, pause_note = $4, paused_until = $5
+        WHERE id = $1 AND deleted_at IS NULL AND NOT enabled"
+        => [id, now, storable(pause.by), pause.note.map(storable), pause.until];
+
     /// Resume a schedule: slots after `cursor_at` are decided again. False when it was not paused.
     pub async fn resume(
         id: ScheduleId, now: Timestamp, cursor_at: Timestamp, next_slot: Option<Timestamp>,

@@ -1,6 +1,7 @@
 //! The recorded calls of tasks: what each used, logged and printed.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -65,12 +66,16 @@ impl From<TaskRun> for TaskLogs {
 }
 
 impl TaskLogs {
-    pub(crate) fn print(&self) -> Result {
-        output::print_line!("== {} (attempt {})", self.task, self.attempt)?;
-        for line in log_lines(&self.logs, &self.stdout, &self.stderr) {
-            output::print_line(&line)?;
+    /// Print the lines. Return false when the reader of stdout has closed it.
+    pub(crate) fn print(&self) -> Result<bool> {
+        let head = format!("== {} (attempt {})", self.task, self.attempt);
+        let lines = log_lines(&self.logs, &self.stdout, &self.stderr);
+        for line in iter::once(head).chain(lines) {
+            if !output::print_next_line(&line)? {
+                return Ok(false);
+            }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

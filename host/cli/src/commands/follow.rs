@@ -45,22 +45,25 @@ impl Printed {
         }
     }
 
-    /// Print the calls of the run that have ended since.
-    async fn print_new(&mut self, tx: &mut Tx, as_json: bool) -> Result {
+    /// Print the calls of the run that have ended since. Return false when the reader of stdout has closed it.
+    async fn print_new(&mut self, tx: &mut Tx, as_json: bool) -> Result<bool> {
         if task_runs::count_of_run(tx, self.run).await? == self.calls.len() as i64 {
-            return Ok(());
+            return Ok(true);
         }
         for call in task_runs::of_run(tx, self.run).await? {
             if !self.calls.insert((call.task.clone(), call.attempt)) {
                 continue;
             }
             let logs = TaskLogs::from(call);
-            match as_json {
-                true => output::print_next_json(&logs).map(|_| ())?,
+            let is_read = match as_json {
+                true => output::print_next_json(&logs)?,
                 false => logs.print()?,
+            };
+            if !is_read {
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -71,8 +74,11 @@ pub(crate) async fn run(common: &Common, id: RunId) -> Result {
     loop {
         let mut tx = db.read().await?;
         let run = find(&mut tx, id).await?;
-        printed.print_new(&mut tx, common.json).await?;
+        let is_read = printed.print_new(&mut tx, common.json).await?;
         drop(tx);
+        if !is_read {
+            return Ok(());
+        }
         if run.finished_at.is_some() {
             let status = run.status;
             let message = run
@@ -133,10 +139,15 @@ async fn say_unserved(tx: &mut Tx, now: Timestamp) -> Result {
 /// stdout has closed it.
 pub(crate) async fn events(common: &Common, limit: i64) -> Result {
     let (db, clock) = common.open_with_clock().await?;
-    let mut newest = events::list(&mut db.read().await?, None, limit).await?;
+    let mut tx = db.read().await?;
+    let mut newest = events::list(&mut tx, None, limit).await?;
     newest.reverse();
     let mut feed = Feed::default();
     let mut news = feed.unseen(newest);
+    // Earlier events are beyond the limit. The next read must not return them as new ones.
+    let from = EventId::first_at(clock.now().minus(EVENTS_OVERLAP));
+    feed.read(&mut tx, from).await?;
+    drop(tx);
     loop {
         for event in &news {
             let is_read = match common.json {

@@ -62,8 +62,8 @@ pub(crate) struct LaunchListOptions {
     /// List only slots from this time on: a time, or a span before now such as 2h
     #[arg(long, value_name = "TIME|SPAN")]
     since: Option<Moment>,
-    /// List only slots before this time: a time, or a span before now. Launches of a backfill that was requested later
-    /// are only in the list of their schedule
+    /// List only slots before this time: a time, or a span before now. Launches of a backfill, and
+    /// retries, that were requested later are only in the list of their schedule
     #[arg(long, value_name = "TIME|SPAN")]
     until: Option<Moment>,
 }
@@ -144,12 +144,13 @@ impl Record for LaunchDetail {
 
 impl ListOptions {
     /// Print `rows`; refuse a schedule that never existed, because an empty list would hide the mistake. Say below a list
-    /// that ended before its limit that retention has removed older launches.
+    /// that has fewer rows than its limit, at the end of the record (`is_end`), that retention has removed older launches.
     pub(crate) async fn print<R: Record>(
         &self,
         common: &Common,
         tx: &mut Tx,
         rows: &[R],
+        is_end: bool,
         id: impl Fn(&R) -> String,
     ) -> Result {
         if let (Some(name), true) = (&self.schedule, rows.is_empty()) {
@@ -160,7 +161,7 @@ impl ListOptions {
             }
         }
         common.print_page(rows, self.limit.limit, id)?;
-        let is_whole = (rows.len() as i64) < self.limit.limit;
+        let is_whole = is_end && (rows.len() as i64) < self.limit.limit;
         if common.json || !is_whole {
             return Ok(());
         }
@@ -204,7 +205,8 @@ impl LaunchListOptions {
             continues_after,
         } = launch_list::filtered(&mut tx, &filter, after, limit.limit, LOOKED_AT_MAX).await?;
         let id = |row: &LaunchRow| row.id.to_string();
-        self.list.print(common, &mut tx, &rows, id).await?;
+        let is_end = continues_after.is_none();
+        self.list.print(common, &mut tx, &rows, is_end, id).await?;
         if let Some(last) = continues_after {
             let found = rows.len();
             output::print_message!(

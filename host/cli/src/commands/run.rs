@@ -128,7 +128,7 @@ impl Run {
                 let tasks = Vec::from_iter(tasks.into_iter().map(TaskLogs::from));
                 match common.json {
                     true => output::print_json(&tasks),
-                    false => tasks.iter().try_for_each(TaskLogs::print),
+                    false => tasks.iter().try_for_each(|task| task.print().map(drop)),
                 }
             }
             Run::Logs { id, follow: true } => {
@@ -142,7 +142,12 @@ impl Run {
                     async |tx: &mut Tx, now| launch_admin::retry(tx, launch, &by.by, now).await;
                 let (retried, slot, schedule) = common.change(retry).await?;
                 let report = TriggerReport::new(schedule, slot, retried);
-                report.print(common, "launched again", &wait).await
+                let hint = |other| {
+                    format!(
+                        "wait for the end of the launch {other}, or end it with `campanile run cancel {other}`"
+                    )
+                };
+                report.print(common, "launched again", hint, &wait).await
             }
         }
     }
@@ -163,7 +168,7 @@ async fn list(common: &Common, options: &ListOptions) -> Result {
         None => runs::list(&mut tx, after, limit).await?,
     };
     let id = |row: &RunRow| row.id.to_string();
-    options.print(common, &mut tx, &rows, id).await
+    options.print(common, &mut tx, &rows, true, id).await
 }
 
 async fn cancel(common: &Common, id: &ShortId, grace: Option<Duration>, by: &str) -> Result {

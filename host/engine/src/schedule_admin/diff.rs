@@ -103,7 +103,8 @@ fn read(schedule: &Schedule, wanted: &ScheduleDefinition) -> Option<ScheduleDefi
     let state = &schedule.state;
     let enabled = match wanted.enabled {
         true => state.paused_by.as_deref() != Some(PAUSED_BY_DEFINITION),
-        false => state.enabled,
+        // A pause with an end would let it launch again.
+        false => state.enabled || state.paused_until.is_some(),
     };
     let before = definition::read(&schedule.definition).ok()?;
     Some(ScheduleDefinition { enabled, ..before })
@@ -293,6 +294,20 @@ mod tests {
         assert_eq!(names, ["gone", "mine", "new", "other", "theirs"]);
         let none = diff(&current[..1], &[wanted("same")], Origin::File, of_file);
         assert!(none.is_empty(), "{none:?}");
+    }
+
+    #[test]
+    fn a_pause_with_an_end_does_not_do_for_a_definition_that_is_not_enabled() {
+        let disabled = ScheduleDefinition {
+            enabled: false,
+            ..wanted("same")
+        };
+        let mut schedule = schedule(&wanted("same"), Origin::File);
+        schedule.state.enabled = false;
+        schedule.state.paused_by = Some("ada".to_owned());
+        assert_eq!(read(&schedule, &disabled), Some(disabled.clone()));
+        schedule.state.paused_until = Some(Timestamp::EPOCH);
+        assert!(read(&schedule, &disabled).unwrap().enabled);
     }
 
     #[test]

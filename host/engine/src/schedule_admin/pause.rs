@@ -36,7 +36,8 @@ pub async fn pause(tx: &mut Tx, name: &str, pause: Pause<'_>, now: Timestamp) ->
     pause_at(tx, schedule.state.id, name, pause, now).await
 }
 
-/// Pause or resume a schedule as its definition in a file says, which has changed. A pause of a person stays.
+/// Pause or resume a schedule as its definition in a file says, which has changed. A pause of a person stays,
+/// unless it has an end and the definition has none.
 pub(super) async fn follow_definition(
     tx: &mut Tx,
     wanted: &ScheduleDefinition,
@@ -48,6 +49,11 @@ pub(super) async fn follow_definition(
     let by = PAUSED_BY_DEFINITION;
     match wanted.enabled {
         false if state.enabled => pause_at(tx, state.id, name, by_definition(), now).await,
+        false if state.paused_until.is_some() => {
+            schedules::replace_pause(tx, state.id, by_definition(), now).await?;
+            let detail = pause_text(by_definition());
+            Ok(changes::record(tx, now, EventKind::SchedulePaused, name, &detail).await?)
+        }
         true if state.paused_by.as_deref() == Some(by) => resume(tx, name, by, false, now).await,
         _ => Ok(()),
     }

@@ -69,7 +69,9 @@ impl TriggerOptions {
         };
         let (triggered, now) = common.change(trigger).await?;
         let report = TriggerReport::new(self.name.clone(), now, triggered);
-        report.print(common, "triggered", &self.wait).await
+        let hint =
+            |_| "`--overlap allow` launches it anyway, `--overlap buffer_all` queues it".to_owned();
+        report.print(common, "triggered", hint, &self.wait).await
     }
 }
 
@@ -89,8 +91,15 @@ impl TriggerReport {
         }
     }
 
-    /// Print the decision; `done` is the command's verb in the past tense. With `--wait`, wait for the end of the launch.
-    pub(crate) async fn print(&self, common: &Common, done: &str, wait: &Wait) -> Result {
+    /// Print the decision; `done` is the command's verb in the past tense, and `hint` says what to do about a launch in the
+    /// way. With `--wait`, wait for the end of the launch.
+    pub(crate) async fn print(
+        &self,
+        common: &Common,
+        done: &str,
+        hint: impl Fn(LaunchId) -> String,
+        wait: &Wait,
+    ) -> Result {
         let (name, launch) = (&self.schedule, self.launch);
         let text = match self.overlaps {
             Some(other) => format!(
@@ -108,10 +117,8 @@ impl TriggerReport {
             return wait_for_end(common, launch).await;
         }
         common.print_report(self, &text)?;
-        if self.overlaps.is_some() {
-            output::print_message(
-                "hint: `--overlap allow` launches it anyway, `--overlap buffer_all` queues it",
-            );
+        if let Some(other) = self.overlaps {
+            output::print_message!("hint: {}", hint(other));
         }
         output::check(self.overlaps.is_none())
     }
