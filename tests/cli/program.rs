@@ -143,6 +143,27 @@ fn flags_give_grants_and_input_to_one_call() {
 }
 
 #[test]
+fn a_flag_replaces_a_variable_from_the_context_and_keeps_the_working_directory() {
+    for name in PROGRAMS {
+        let folder = program_folder(name, Some(SIDECAR));
+        let context = ["--context", r#"{"file": "note 1.txt", "n": 7}"#];
+        let output = output_of(
+            folder.path(),
+            name,
+            &[&context[..], &["--env", "N=8"]].concat(),
+        );
+        assert_eq!(output["env"], json!({"N": "8", "PWD": "/data"}));
+
+        // Relative paths begin in the directory that is granted as `/`, if there is one.
+        let root = [&context[..], &["--dir", "data::/"]].concat();
+        run_program(folder.path(), name, &root).assert_refused(&[
+            "with these flags `program.cwd` of the sidecar is \"/data\"",
+            "another directory is granted as \"/\"",
+        ]);
+    }
+}
+
+#[test]
 fn a_directory_is_granted_for_writing_unless_it_says_otherwise() {
     let folder = guests_folder(None);
     let write = |directory: &str| {

@@ -1,9 +1,12 @@
 //! `[program]` of a sidecar: what a program gets at its start.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use super::grants::check_variable;
 use super::reference::KeyHelp;
+use crate::files::is_package_file;
+use crate::host_rules::{HostRules, OwnPath};
 use crate::toml_reader::{Error, Section};
 use campanile_sandbox::{
     ContextKey, Form, Grants, ProgramInput, Stdin, Template, check_stdin_file,
@@ -14,7 +17,7 @@ const STDIN: &str = "write \"context\", \"none\", { text = \"…\" } or { file =
 
 /// The keys of the table, as rows for [`KeyHelp::read`].
 const KEYS: [&str; 8] = [
-    "args | list of texts | | | The arguments after the program's name. `{{ context.KEY }}` stands for a value of the context: a text without its quotes, another value as JSON. `{{{{` stands for `{{`.",
+    "args | list of texts | | values of the context: 1 MiB in all arguments and variables | The arguments after the program's name. `{{ context.KEY }}` stands for a value of the context: a text without its quotes, another value as JSON. `{{{{` stands for `{{`.",
     "argv0 | text | the task's name | | The program's own name, its first argument.",
     "stdin | \"context\" or \"none\" | \"context\" | | What the program reads from stdin: its context as one line of JSON, or nothing.",
     "stdin.text | text | | | This text in place of the context.",
@@ -35,6 +38,7 @@ pub(super) fn read(
     mut section: Section<'_>,
     folder: &Path,
     grants: &Grants,
+    rules: &HostRules,
 ) -> Result<ProgramInput, Error> {
     let defaults = ProgramInput::default();
     let program = ProgramInput {
@@ -43,7 +47,7 @@ pub(super) fn read(
             false => Ok(name.to_owned()),
         })?,
         args: read_args(&mut section)?,
-        stdin: read_stdin(&mut section, folder)?,
+        stdin: read_stdin(&mut section, folder, rules)?,
         env_from_context: defaults.env_from_context,
         campanile_env: (section.boolean("campanile_env")?).unwrap_or(defaults.campanile_env),
         cwd: section.parsed("cwd", |path| check_directory(path, grants))?,
@@ -76,7 +80,7 @@ fn read_args(section: &mut Section<'_>) -> Result<Vec<Template>, Error> {
     args.map_err(|what| section.error("args", what))
 }
 
-fn read_stdin(section: &mut Section<'_>, folder: &Path) -> Result<Stdin, Error> {
+fn read_stdin(section: &mut Section<'_>, folder: &Path, rules: &HostRules) -> Result<Stdin, Error> {
     let Some(mut table) = section.table_unless_text("stdin")? else {
         let word = section.parsed("stdin", |word| match word {
             "context" => Ok(Stdin::Context),
@@ -98,7 +102,7 @@ fn read_stdin(section: &mut Section<'_>, folder: &Path) -> Result<Stdin, Error> 
     let stdin = match (text, file) {
         (Some(text), None) => Stdin::Bytes(text.into()),
         (None, Some(path)) => {
-            let checked = check_stdin_file(&path);
+            let checked = check_stdin_file(&path).and_then(|()| check_is_not_own(&path, rules));
             checked.map_err(|what| {
                 table.error("file", format_args!("is {}, which {what}", path.display()))
             })?;
@@ -110,11 +114,34 @@ fn read_stdin(section: &mut Section<'_>, folder: &Path) -> Result<Stdin, Error> 
     Ok(stdin)
 }
 
+/// Refuse a package, a sidecar, and a file that the host itself uses, also by a hard link; the error is a clause.
+fn check_is_not_own(path: &Path, rules: &HostRules) -> Result<(), String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if is_package_file(&name) {
+        return Err("is a file of a package: give the text in a file of another name".to_owned());
+    }
+    let identity = |path: &Path| {
+        let found = std::fs::metadata(path).ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    let found = identity(path);
+    let is_found = |own: &&OwnPath| found.is_some() && identity(&own.path) == found;
+    match rules.own_paths.iter().find(is_found) {
+        Some(own) => Err(format!(
+            "is {own}, a path that the host uses: a task must not read it"
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Check that relative paths can begin in the directory at `path`; the error is a clause.
 ///
 /// Few programs ask the host for a working directory. Their libraries begin relative paths in the directory that is named
 /// `.`, which is the same to them as `/`.
-fn check_directory(path: &str, grants: &Grants) -> Result<String, String> {
+///
+/// # Errors
+/// When the directory is not granted, or another one is granted as `/`.
+pub fn check_directory(path: &str, grants: &Grants) -> Result<String, String> {
     let is_granted = |guest: &str| grants.directories.iter().any(|grant| grant.guest == guest);
     if !is_granted(path) {
         return Err(format!(

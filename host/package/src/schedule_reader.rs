@@ -104,16 +104,21 @@ pub(super) fn read(
     package: &str,
 ) -> Result<ScheduleDefinition, Error> {
     let task = section.text("task")?;
-    let rule = read_rule(section);
-    let (policies, context) = (read_policies(section), read_context(section));
+    let rule = read_rule(section)?;
+    let policies = read_policies(section)?;
+    let context = read_context(section)?;
+    // Every key is read by now. A misspelt one may be the rule that is missing, and its name says more.
+    let rule = rule.map_err(|what| {
+        let misspelt = section.unknown_key();
+        misspelt.unwrap_or_else(|| section.error_of_table(what))
+    })?;
     Ok(ScheduleDefinition {
         name,
         package: package.to_owned(),
         task,
-        // A rule is missing because its key is misspelt: that error says more.
-        rule: rule.map_err(|error| section.unknown_key().unwrap_or(error))?,
-        policies: policies?,
-        context: context?,
+        rule,
+        policies,
+        context,
         enabled: true,
     })
 }
@@ -126,7 +131,8 @@ pub(super) fn read_context(section: &mut Section<'_>) -> Result<Map<String, Valu
     Ok(context)
 }
 
-fn read_rule(section: &mut Section<'_>) -> Result<RuleText, Error> {
+/// Read the rule; the inner error says that there is none, or several.
+fn read_rule(section: &mut Section<'_>) -> Result<Result<RuleText, &'static str>, Error> {
     let mut rules = Vec::new();
     for &kind in RuleKind::ALL {
         let text = match kind {
@@ -144,16 +150,15 @@ fn read_rule(section: &mut Section<'_>) -> Result<RuleText, Error> {
     let dst_gap = section.word("dst_gap", DstGap::read)?;
     let dst_fold = section.word("dst_fold", DstFold::read)?;
     let exclude = section.texts("exclude")?.unwrap_or_default();
-    // Every key is read by now, so that a misspelt one can be named.
-    let (kind, expression) = only_rule(rules).map_err(|what| section.error_of_table(what))?;
-    Ok(RuleText {
+    let rule = only_rule(rules).map(|(kind, expression)| RuleText {
         anchor,
         day_match,
         dst_gap,
         dst_fold,
         exclude,
         ..RuleText::new(kind, expression, timezone)
-    })
+    });
+    Ok(rule)
 }
 
 /// Parse a rule; the error is placed at the key that causes it.

@@ -82,7 +82,7 @@ impl Sidecar {
             program: None,
         };
         if let Some(section) = top.table("program")? {
-            let program = program::read(section, folder, &sidecar.grants)?;
+            let program = program::read(section, folder, &sidecar.grants, rules)?;
             sidecar.program = Some(Arc::new(program));
         }
         top.finish()?;

@@ -1,5 +1,6 @@
 //! Texts that take values from the context, such as `--url={{ context.url }}`.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use serde_json::Value;
@@ -41,30 +42,64 @@ impl ContextKey {
             false => Ok(ContextKey(text.to_owned())),
         }
     }
+}
 
-    /// Return the value in `context` as text: a JSON string without its quotes, another value as JSON.
+/// The values of a context, each parsed once, and how many bytes of them a program may still get.
+pub struct ContextValues<'c> {
+    context: &'c JsonObject,
+    parsed: HashMap<String, Value>,
+    bytes_left: usize,
+}
+
+impl<'c> ContextValues<'c> {
+    /// The values of `context`, of which a program gets at most `bytes_max` bytes.
+    pub fn new(context: &'c JsonObject, bytes_max: usize) -> ContextValues<'c> {
+        ContextValues {
+            context,
+            parsed: HashMap::new(),
+            bytes_left: bytes_max,
+        }
+    }
+
+    /// Return the value of `key` as text: a JSON string without its quotes, another value as JSON.
     ///
     /// # Errors
-    /// A sentence about the context, when it has no such value or the value cannot be an argument.
-    pub fn value(&self, context: &JsonObject) -> Result<String, String> {
-        let mut keys = self.0.split('.');
-        let first = keys.next().and_then(|key| context.get(key));
-        let found = keys.try_fold(first.map(|value| value.value()), |value, key| {
-            let value = value?;
-            Some(value.get(key).cloned())
-        });
-        let text = match found.flatten() {
-            None => return Err(format!("the context has no key `{self}`")),
-            Some(Value::Null) => return Err(format!("the key `{self}` of the context is null")),
-            Some(Value::String(text)) => text,
+    /// A sentence about the context, when it has no such value, or the value cannot be an argument or is too long.
+    pub fn text(&mut self, key: &ContextKey) -> Result<String, String> {
+        let (first, rest) = key.0.split_once('.').unwrap_or((&key.0, ""));
+        if !self.parsed.contains_key(first) {
+            let value = self
+                .context
+                .get(first)
+                .map_or(Value::Null, |text| text.value());
+            self.parsed.insert(first.to_owned(), value);
+        }
+        let is_missing = !self.context.contains_key(first);
+        let keys = rest.split('.').filter(|key| !key.is_empty());
+        let mut value = self.parsed.get(first).filter(|_| !is_missing);
+        for key in keys {
+            value = value.and_then(|value| value.get(key));
+        }
+        let text = match value {
+            None => return Err(format!("the context has no key `{key}`")),
+            Some(Value::Null) => return Err(format!("the key `{key}` of the context is null")),
+            Some(Value::String(text)) => text.clone(),
             Some(value) => value.to_string(),
         };
-        match text.contains('\0') {
-            true => Err(format!(
-                "the key `{self}` of the context holds a NUL character, which no argument can have"
-            )),
-            false => Ok(text),
+        if text.contains('\0') {
+            return Err(format!(
+                "the key `{key}` of the context holds a NUL character, which no argument can have"
+            ));
         }
+        match self.bytes_left.checked_sub(text.len()) {
+            Some(left) => self.bytes_left = left,
+            None => {
+                return Err(format!(
+                    "with the key `{key}` of the context the arguments and variables are too long; pass large values by stdin"
+                ));
+            }
+        }
+        Ok(text)
     }
 }
 
@@ -119,14 +154,14 @@ impl Template {
         self.0.iter().any(|part| matches!(part, Part::Value(_)))
     }
 
-    /// Return the text with the values of `context`.
+    /// Return the text with values of the context.
     ///
     /// # Errors
     /// A sentence that names the key, when the context does not have a value for it.
-    pub fn fill(&self, context: &JsonObject) -> Result<String, String> {
+    pub fn fill(&self, values: &mut ContextValues<'_>) -> Result<String, String> {
         let parts = self.0.iter().map(|part| match part {
             Part::Text(text) => Ok(text.clone()),
-            Part::Value(key) => key.value(context),
+            Part::Value(key) => values.text(key),
         });
         parts.collect()
     }
@@ -147,7 +182,7 @@ mod tests {
 
     fn fill(text: &str, context: Value) -> Result<String, String> {
         let context = object_of(context.as_object().unwrap());
-        Template::parse(text)?.fill(&context)
+        Template::parse(text)?.fill(&mut ContextValues::new(&context, 1_000))
     }
 
     #[test]
@@ -169,6 +204,25 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn the_bytes_of_all_values_are_bounded() {
+        let context = object_of(json!({"a": "four", "b": 12}).as_object().unwrap());
+        let mut values = ContextValues::new(&context, 10);
+        let fill = |values: &mut _| {
+            Template::parse("{{ context.a }}{{ context.a }}")
+                .unwrap()
+                .fill(values)
+        };
+        assert_eq!(fill(&mut values).unwrap(), "fourfour");
+        let key = ContextKey::parse("b").unwrap();
+        assert_eq!(values.text(&key).unwrap(), "12");
+        let error = values.text(&key).unwrap_err();
+        assert!(
+            error.contains("key `b`") && error.contains("too long"),
+            "{error}"
+        );
     }
 
     #[test]

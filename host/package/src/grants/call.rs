@@ -87,7 +87,15 @@ fn split_port(place: &str) -> Result<(&str, Option<u16>), String> {
         .strip_prefix('[')
         .and_then(|rest| rest.split_once(']'));
     let (host, port) = match unbracketed {
-        Some((host, rest)) => (host, rest.strip_prefix(':')),
+        Some((host, "")) => (host, None),
+        Some((host, rest)) => match rest.strip_prefix(':') {
+            Some(port) => (host, Some(port)),
+            None => {
+                return Err(format!(
+                    "has {rest:?} after the address: write [ADDRESS]:PORT"
+                ));
+            }
+        },
         None if place.matches(':').count() > 1 => (place, None),
         None => match place.split_once(':') {
             Some((host, port)) => (host, Some(port)),
@@ -114,6 +122,7 @@ mod tests {
             ("*.Example.com", ("https", "*.example.com", None)),
             ("http://localhost:8080", ("http", "localhost", Some(8080))),
             ("https://[::1]:443", ("https", "::1", Some(443))),
+            ("https://[::1]", ("https", "::1", None)),
             ("::1", ("https", "::1", None)),
         ] {
             let added = add(&[address]).unwrap();
@@ -127,6 +136,8 @@ mod tests {
             ("ftp://x", "has the scheme \"ftp\""),
             ("x:0", "has the port \"0\""),
             ("x:port", "has the port \"port\""),
+            ("https://[::1]8080", "has \"8080\" after the address"),
+            ("https://[::1]/path", "has \"/path\" after the address"),
             ("https://x/path", "is \"x/path\", which is not a host"),
         ] {
             let error = add(&[address]).unwrap_err();

@@ -4,6 +4,7 @@ use std::os::unix::fs::symlink;
 use campanile_sandbox::{DirectoryGrant, DirectoryQuota};
 
 use super::*;
+use crate::host_rules::OwnPathKind;
 use crate::toml_reader::Document;
 
 /// Grants of the directories `guests` and of the variable `TOKEN`.
@@ -31,7 +32,27 @@ fn read_text(text: &str) -> Result<(ProgramInput, String), String> {
     let document = Document::parse("x.toml", text).unwrap();
     let mut top = document.section();
     let section = top.table_or_empty("program").unwrap();
-    let program = read(section, folder.path(), &grants(&["/data"]));
+    fs::write(folder.path().join("token"), "secret").unwrap();
+    fs::hard_link(
+        folder.path().join("token"),
+        folder.path().join("other_name"),
+    )
+    .unwrap();
+    fs::write(folder.path().join("x.toml"), text).unwrap();
+    let rules = HostRules {
+        limits: Default::default(),
+        memory_bytes_most: 1 << 30,
+        env: |_| None,
+        own_paths: vec![OwnPath {
+            kind: OwnPathKind::SecretFile,
+            path: folder.path().join("token"),
+        }],
+        foreign_writers: Default::default(),
+        secrets: Default::default(),
+        groups: Default::default(),
+        policy: Default::default(),
+    };
+    let program = read(section, folder.path(), &grants(&["/data"]), &rules);
     let program = program.map_err(|error| error.to_string().replace(&shown, "FOLDER"))?;
     Ok((program, shown))
 }
@@ -127,6 +148,14 @@ fn mistakes_are_named_with_line_and_hint() {
         (
             "stdin = { file = 'link.txt' }",
             "`program.stdin.file` is FOLDER/link.txt, which is a link",
+        ),
+        (
+            "stdin = { file = 'other_name' }",
+            "`program.stdin.file` is FOLDER/other_name, which is the secret file FOLDER/token, a path that the host uses",
+        ),
+        (
+            "stdin = { file = 'x.toml' }",
+            "`program.stdin.file` is FOLDER/x.toml, which is a file of a package",
         ),
         (
             "env_from_context = { TOKEN = 'a' }",

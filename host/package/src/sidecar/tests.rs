@@ -307,6 +307,14 @@ fn mistakes_are_named_with_line_and_hint() {
             "2:1: `limits.memory` is 2GiB, but this host allows no more than 1GiB",
         ),
         (
+            "[[schedules]]\ncron = 3\ntimezone = 'UTC'",
+            "2:1: `schedules[0].cron` must be a text",
+        ),
+        (
+            "[[schedules]]\ntimezone = 3\ncron = '* * * * *'\ncatchup = 'all'",
+            "2:1: `schedules[0].timezone` must be a text",
+        ),
+        (
             "[[schedules]]\ntimezone = 'Europe/Paris'\ncrom = '* * * * *'",
             "3:1: unknown key `schedules[0].crom`: did you mean `cron`?",
         ),

@@ -79,7 +79,7 @@ fn check_functions(functions: &[&str], adapter: &[u8]) -> Result<(), Refusal> {
 
 fn encode(module: &[u8], outline: &Outline, adapter: Option<&[u8]>) -> anyhow::Result<Vec<u8>> {
     let mut module = Cow::Borrowed(module);
-    if outline.labels.language.as_deref() == Some(GO) {
+    if is_go_program(outline) {
         module = Cow::Owned(with_reserved_pages(&module)?);
     }
     if outline.imports.iter().any(|name| name == PROC_EXIT) {
@@ -91,6 +91,21 @@ fn encode(module: &[u8], outline: &Outline, adapter: Option<&[u8]>) -> anyhow::R
         encoder = encoder.adapter(PREVIEW_1, adapter)?;
     }
     encoder.encode()
+}
+
+/// Whether the module is a program of Go's own toolchain, whose allocator knows nothing of the adapter.
+fn is_go_program(outline: &Outline) -> bool {
+    let has = |name: &str| outline.exports.iter().any(|export| export == name);
+    let mut imports = outline.imports.iter();
+    let is_of_preview_1 = imports.all(|name| {
+        name.split_once(' ')
+            .is_some_and(|(module, _)| module == PREVIEW_1)
+    });
+    outline.labels.language.as_deref() == Some(GO)
+        && !outline.carries_wit
+        && has("_start")
+        && !has("cabi_realloc")
+        && is_of_preview_1
 }
 
 /// Return the module with an exit that takes a code in place of `proc_exit`.

@@ -9,9 +9,7 @@
 //!   pointers that the function has written;
 //! * the adapter gets its pages from an exported `cabi_realloc`, as wit-component prefers.
 
-use std::convert::Infallible;
-
-use wasm_encoder::reencode::{Error, Reencode, utils};
+use wasm_encoder::reencode::{self, Reencode, utils};
 use wasm_encoder::{
     BlockType, CodeSection, ConstExpr, DataSection, ExportKind, ExportSection, Function,
     FunctionSection, ImportSection, Instruction, InstructionSink, MemArg, MemoryType, Module,
@@ -91,6 +89,17 @@ const LISTS: [(&str, &str); 2] = [
     ("environ_get", "environ_sizes_get"),
 ];
 
+/// What a Go program does not do, and what this file does not move.
+#[derive(Debug, thiserror::Error)]
+#[error("a Go program with {0} cannot be moved in its memory")]
+pub(super) struct Unsupported(&'static str);
+
+type Error = reencode::Error<Unsupported>;
+
+fn unsupported<T>(what: &'static str) -> Result<T, Error> {
+    Err(Error::UserError(Unsupported(what)))
+}
+
 /// Return the module with its first pages reserved for the adapter.
 pub(super) fn with_reserved_pages(module: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut shift = Shift::default();
@@ -157,9 +166,9 @@ impl Shift {
         };
         move_buffers(&mut code, SHIFT);
         for param in 0..params {
-            code.local_get(param);
-            if pointers.contains(&param) {
-                code.i32_const(SHIFT).i32_add();
+            match pointers.contains(&param) {
+                true => raise(&mut code, param),
+                false => drop(code.local_get(param)),
             }
         }
         code.call(index);
@@ -198,16 +207,23 @@ fn move_pointers(code: &mut InstructionSink<'_>, at: u32, step: i32, by: i32) {
     code.br(0).end().end();
 }
 
+/// Push the raised address in the local `at`. Trap where it has no raised one, as its use would have trapped.
+fn raise(code: &mut InstructionSink<'_>, at: u32) {
+    code.local_get(at).i32_const(-SHIFT).i32_ge_u();
+    code.if_(BlockType::Empty).unreachable().end();
+    code.local_get(at).i32_const(SHIFT).i32_add();
+}
+
 /// Return the bodies of the helpers, in order.
 fn helpers() -> [Function; 5] {
     let mut bodies = [(); 5].map(|()| Function::new([(1, ValType::I32)]));
     let [copy, fill, size, grow, realloc] = &mut bodies;
     let mut code = copy.instructions();
-    code.local_get(0).i32_const(SHIFT).i32_add();
-    code.local_get(1).i32_const(SHIFT).i32_add();
+    raise(&mut code, 0);
+    raise(&mut code, 1);
     code.local_get(2).memory_copy(0, 0).end();
     let mut code = fill.instructions();
-    code.local_get(0).i32_const(SHIFT).i32_add();
+    raise(&mut code, 0);
     code.local_get(1).local_get(2).memory_fill(0).end();
     let pages = RESERVED_PAGES as i32;
     let mut code = size.instructions();
@@ -242,7 +258,7 @@ fn helpers() -> [Function; 5] {
 }
 
 impl Reencode for Shift {
-    type Error = Infallible;
+    type Error = Unsupported;
 
     fn parse_type_section(
         &mut self,
@@ -339,13 +355,22 @@ impl Reencode for Shift {
         data: &mut DataSection,
         datum: wasmparser::Data<'_>,
     ) -> Result<(), Error> {
-        let DataKind::Active { offset_expr, .. } = &datum.kind else {
-            return utils::parse_data(self, data, datum);
+        let DataKind::Active {
+            memory_index: 0,
+            offset_expr,
+        } = &datum.kind
+        else {
+            return unsupported("a passive data segment, or another memory");
         };
-        let Operator::I32Const { value } = offset_expr.get_operators_reader().read()? else {
-            return Err(Error::InvalidConstExpr);
+        let mut operators = offset_expr.get_operators_reader();
+        let (Operator::I32Const { value }, Operator::End) = (operators.read()?, operators.read()?)
+        else {
+            return unsupported("a data segment at an address that is computed");
         };
-        let offset = ConstExpr::i32_const(value.wrapping_add(SHIFT));
+        let Some(moved) = value.cast_unsigned().checked_add(SHIFT.cast_unsigned()) else {
+            return unsupported("a data segment at the end of its memory");
+        };
+        let offset = ConstExpr::i32_const(moved.cast_signed());
         data.active(0, &offset, datum.data.iter().copied());
         Ok(())
     }
@@ -359,6 +384,9 @@ impl Reencode for Shift {
     }
 
     fn mem_arg(&mut self, arg: wasmparser::MemArg) -> Result<MemArg, Error> {
+        if arg.memory != 0 {
+            return unsupported("several memories");
+        }
         let arg = utils::mem_arg(self, arg)?;
         Ok(MemArg {
             offset: arg.offset.saturating_add(RESERVED_PAGES << 16),
@@ -368,6 +396,7 @@ impl Reencode for Shift {
 
     fn instruction<'a>(&mut self, operator: Operator<'a>) -> Result<Instruction<'a>, Error> {
         Ok(match operator {
+            Operator::MemoryInit { .. } => return unsupported("the instruction memory.init"),
             Operator::MemoryCopy { .. } => Instruction::Call(self.helper(COPY)),
             Operator::MemoryFill { .. } => Instruction::Call(self.helper(FILL)),
             Operator::MemorySize { .. } => Instruction::Call(self.helper(SIZE)),

@@ -28,7 +28,9 @@ pub(crate) async fn run(artifact: Arc<Artifact>, mut call: Call, clock: Clock) -
         },
         false => None,
     };
-    let (timeout, cpu_max) = (call.limits.timeout, call.limits.cpu);
+    // Preparing a program's input is a part of the call.
+    let timeout = call.limits.timeout.saturating_sub(started.elapsed());
+    let cpu_max = call.limits.cpu;
     let stop = call.stop.clone();
     let mut store = state::open(artifact.instance.engine(), call, clock, input);
     let mut cpu = Duration::ZERO;

@@ -14,9 +14,12 @@ const REASONS: [&str; 5] = [
 /// Is part of the reason of a C++ program that was built without exceptions.
 const NO_EXCEPTIONS: &str = " was thrown in -fno-exceptions mode";
 
+/// Begins the line that Rust writes after a panic.
+const RUST_NOTE: &str = "note: run with `RUST_BACKTRACE";
+
 /// Begin lines that a runtime writes after the reason.
 const AFTERWORDS: [&str; 3] = [
-    "note: run with `RUST_BACKTRACE",
+    RUST_NOTE,
     "Cannot print stack trace",
     "Redirecting call to abort()",
 ];
@@ -49,37 +52,77 @@ impl Cause {
 }
 
 /// Return the last cause in what a guest wrote to stderr.
+///
+/// A line that looks like a cause counts only if the rest belongs to it. A program that has handled an error, and wrote more,
+/// ended because of something else.
 pub(crate) fn last_cause(stderr: &str) -> Option<Cause> {
     let lines: Vec<&str> = stderr.lines().collect();
-    let known = (0..lines.len()).rev().find_map(|at| known(&lines, at));
-    known.or_else(|| {
-        let mut said = lines.iter().rev().map(|line| line.trim());
-        let last = said.find(|line| !line.is_empty() && !is_afterword(line))?;
-        Some(Cause::LastLine(last.to_owned()))
-    })
+    let last = |is_wanted: &dyn Fn(&str) -> bool| lines.iter().rposition(|line| is_wanted(line));
+    let end = last(&|line| !line.trim().is_empty() && !is_afterword(line.trim()))?;
+    let text = Text {
+        note: last(&|line| line.starts_with(RUST_NOTE)),
+        wrapper: last(&|line| line == PYTHON_WRAPPER),
+        goroutine: last(&|line| line.starts_with("goroutine ")),
+        lines: &lines,
+        end,
+    };
+    let known = (0..=end).rev().find_map(|at| text.known(at));
+    known.or_else(|| Some(Cause::LastLine(lines[end].trim().to_owned())))
 }
 
 fn is_afterword(line: &str) -> bool {
     AFTERWORDS.iter().any(|start| line.starts_with(start))
 }
 
-/// Return the cause that the line `at` gives or begins.
-fn known(lines: &[&str], at: usize) -> Option<Cause> {
-    let (line, after) = (lines[at], &lines[at + 1..]);
-    if let Some((_, place)) = line.split_once(" panicked at ") {
-        return panic(place.trim_end_matches(':'), after);
+/// The lines of stderr, and the last lines of the forms that it may have.
+struct Text<'t> {
+    lines: &'t [&'t str],
+    /// The last line that is neither empty nor an afterword.
+    end: usize,
+    note: Option<usize>,
+    wrapper: Option<usize>,
+    goroutine: Option<usize>,
+}
+
+impl Text<'_> {
+    /// Return the cause that the line `at` gives or begins, if all later lines belong to it.
+    fn known(&self, at: usize) -> Option<Cause> {
+        let (line, after) = (self.lines[at], &self.lines[at + 1..]);
+        // The end is at most so many lines after `at`.
+        let is_within = |lines: usize| self.end <= at + lines;
+        let follows = |other: Option<usize>| other.is_some_and(|other| other > at);
+        if let Some((_, place)) = line.split_once(" panicked at ") {
+            // The message, and the two values of a failed comparison.
+            let is_last = is_within(3) || self.note.is_some_and(|note| note > self.end);
+            return is_last
+                .then(|| panic(place.trim_end_matches(':'), after))
+                .flatten();
+        }
+        if line == "Traceback (most recent call last):" {
+            let frames = after.iter().take_while(|line| line.starts_with(' '));
+            let is_last = is_within(frames.count() + 1)
+                || self
+                    .wrapper
+                    .is_some_and(|wrapper| wrapper == self.end && wrapper > at);
+            return is_last
+                .then(|| python(after))
+                .flatten()
+                .map(Cause::Exception);
+        }
+        let reason =
+            if line == "Stack:" && after.first().is_some_and(|frame| frame.contains(".js:")) {
+                let frames = after.iter().take_while(|frame| frame.contains(".js:"));
+                let reason = self.lines[..at]
+                    .last()
+                    .filter(|_| is_within(frames.count()))?;
+                (*reason).to_owned()
+            } else if is_reason(line) && (is_within(0) || follows(self.goroutine)) {
+                with_go_place(line, after)
+            } else {
+                return None;
+            };
+        Some(Cause::Reason(reason))
     }
-    if line == "Traceback (most recent call last):" {
-        return python(after).map(Cause::Exception);
-    }
-    let reason = if line == "Stack:" && after.iter().any(|frame| frame.contains(".js:")) {
-        lines[..at].last().map(|reason| (*reason).to_owned())
-    } else if is_reason(line) {
-        Some(with_go_place(line, after))
-    } else {
-        None
-    };
-    reason.map(Cause::Reason)
 }
 
 fn is_reason(line: &str) -> bool {
@@ -170,6 +213,21 @@ mod tests {
         ($($file:literal => $cause:expr,)*) => {
             [$(($file, include_str!(concat!("cause/stderr/", $file, ".txt")), $cause),)*]
         };
+    }
+
+    #[test]
+    fn a_handled_error_is_not_the_cause() {
+        for handled in [
+            "error: retrying",
+            "Traceback (most recent call last):\n  File \"/0/app.py\", line 3, in run\nKeyError: 'url'",
+            "thread 'main' (1) panicked at a.rs:1:2:\ncaught\nnote: run with `RUST_BACKTRACE=1` to see more",
+            "panic: recovered",
+            "no\nStack:\n  f@a.js:1:2",
+        ] {
+            let text = format!("{handled}\none more line\nthe second\ncannot reach the database\n");
+            let last = Cause::LastLine("cannot reach the database".to_owned());
+            assert_eq!(last_cause(&text), Some(last), "{text}");
+        }
     }
 
     #[test]

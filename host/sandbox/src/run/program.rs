@@ -19,7 +19,8 @@ use crate::grants::ENV_PREFIX;
 use crate::json::{JsonObject, JsonText};
 use crate::limits::Limits;
 use crate::outcome::{self, Outcome};
-use crate::program_input::{ProgramInput, Stdin, read_stdin};
+use crate::program_input::{ARGUMENT_BYTES_MAX, ProgramInput, Stdin, read_stdin};
+use crate::template::ContextValues;
 
 /// The exit code of a program that must not be called again with the same context: `EX_DATAERR` of `sysexits.h`.
 const EXIT_PERMANENT: i32 = 65;
@@ -56,7 +57,7 @@ impl Input {
                 (Outcome::Cancelled, "the host dropped the call before it began".to_owned())
             }
             () = tokio::time::sleep(call.limits.timeout) => {
-                (Outcome::TimedOut, "the program's stdin was not read within the time-out of the call".to_owned())
+                (Outcome::TimedOut, "the program's arguments and stdin were not ready within the time-out of the call".to_owned())
             }
         };
         Err(Box::new(outcome::Failure::before_call(kind, message)))
@@ -76,8 +77,9 @@ impl Input {
                 .map_err(|error| refused(format!("the context is not a JSON object: {error}")))?,
             false => JsonObject::new(),
         };
+        let mut values = ContextValues::new(&values, ARGUMENT_BYTES_MAX);
         for (template, number) in program.args.iter().zip(1..) {
-            let argument = template.fill(&values).map_err(|what| {
+            let argument = template.fill(&mut values).map_err(|what| {
                 refused(format!(
                     "argument {number} of the program cannot be filled in: {what}"
                 ))
@@ -85,7 +87,7 @@ impl Input {
             arguments.push(argument);
         }
         for (name, key) in &program.env_from_context {
-            let value = key.value(&values).map_err(|what| {
+            let value = values.text(key).map_err(|what| {
                 refused(format!(
                     "the program's variable {name} cannot be set: {what}"
                 ))

@@ -20,7 +20,9 @@ pub(crate) fn trap_message(error: &wasmtime::Error, stderr: &Capture) -> String 
     } else if let Some(trap) = trap {
         match stderr.last_cause() {
             Some(Cause::Panic(panic)) => format!("the task panicked: {panic}"),
-            Some(Cause::Exception(reason) | Cause::Reason(reason)) => return reason,
+            Some(Cause::Exception(reason)) => return reason,
+            Some(Cause::Reason(reason)) if reason.contains(", at ") => return reason,
+            Some(Cause::Reason(reason)) => reason,
             Some(Cause::LastLine(line)) => format!("{}, after it wrote: {line}", trapped(trap)),
             None => trapped(trap),
         }

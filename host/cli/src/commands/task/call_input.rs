@@ -11,6 +11,7 @@ use crate::output::{Result, refused};
 use campanile_package::Package;
 use campanile_package::files;
 use campanile_package::grants::call::CallGrants;
+use campanile_package::program::check_directory;
 use campanile_sandbox::{ProgramInput, STDIN_BYTES_MAX, Sandbox, Stdin, Template};
 use campanile_trial::Stage;
 
@@ -48,6 +49,7 @@ impl CallInput {
         sandbox: &Sandbox,
     ) -> Result {
         self.add_grants(stage, config, sandbox)?;
+        self.check_program(stage)?;
         let flag = match (self.args.is_empty(), &self.stdin) {
             (false, _) => "--arg",
             (true, Some(_)) => "--stdin",
@@ -71,6 +73,24 @@ impl CallInput {
             let bytes = read_stdin(path);
             let bytes = bytes.map_err(|why| refused!("--stdin {}: {why}", path.display()))?;
             program.stdin = Stdin::Bytes(bytes.into());
+        }
+        stage.program = Arc::new(program);
+        Ok(())
+    }
+
+    /// Apply the flags to the sidecar's `[program]`: `--env` replaces a variable of `env_from_context`, and `--dir` may
+    /// leave its `cwd` without a meaning.
+    fn check_program(&self, stage: &mut Stage) -> Result {
+        let mut program = ProgramInput::clone(&stage.program);
+        for entry in &self.variables {
+            let name = entry
+                .split_once('=')
+                .map_or(entry.as_str(), |(name, _)| name);
+            program.env_from_context.remove(name);
+        }
+        if let Some(cwd) = &program.cwd {
+            check_directory(cwd, &stage.grants)
+                .map_err(|what| refused!("with these flags `program.cwd` of the sidecar {what}"))?;
         }
         stage.program = Arc::new(program);
         Ok(())
