@@ -32,8 +32,8 @@ use campanile_engine::schedule_admin::{self, ScheduleError};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{Db, Tx};
 use commands::{
-    backfill, bench, completions, config as config_command, cron, db, doctor, event, launch, new,
-    package, plan, run, schedule, serve, stats, task,
+    backfill, bench, completions, config as config_command, cron, db, dev, doctor, event, launch,
+    new, package, plan, run, schedule, serve, stats, task,
 };
 use config::{Config, Flags};
 use output::{Exit, Failure, Record, Result, failed};
@@ -100,6 +100,8 @@ enum Command {
     /// Run or check a task without a database
     #[command(subcommand)]
     Task(task::Task),
+    /// Build a project and run its task once at each change, without a database
+    Dev(dev::Dev),
     /// Define when packages are launched
     #[command(subcommand)]
     Schedule(schedule::Schedule),
@@ -179,6 +181,7 @@ impl Cli {
             Command::Serve(command) => command.run(&common).await,
             Command::New(command) => command.run(&common),
             Command::Task(command) => command.run(&common).await,
+            Command::Dev(command) => command.run(&common).await,
             Command::Schedule(command) => command.run(&common).await,
             Command::Backfill(command) => command.run(&common).await,
             Command::Cron(command) => command.run(&common),
