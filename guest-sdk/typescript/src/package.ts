@@ -26,7 +26,7 @@ export interface TaskOptions<Context> extends Omit<Task, "id"> {
   context?: Schema<Context>;
 }
 
-type Function<Context> = (run: Run, context: Context) => unknown;
+type Body<Context> = (run: Run, context: Context) => unknown;
 
 /** A task: its function, which takes the context as the host gives it, and its entry in the manifest. */
 interface TaskFunction {
@@ -58,13 +58,13 @@ export class Package {
    * Add a task. Its function takes the run and the context, and may be async. It returns the output as a JSON value, or a
    * `Completion`.
    */
-  task(id: string, run: Function<Readonly<Record<string, unknown>>>): void;
+  task(id: string, run: Body<Readonly<Record<string, unknown>>>): void;
   task<Context = Readonly<Record<string, unknown>>>(
     id: string,
     options: TaskOptions<Context>,
-    run: Function<Context>,
+    run: Body<Context>,
   ): void;
-  task<Context>(id: string, options: TaskOptions<Context> | Function<Context>, run?: Function<Context>): void {
+  task<Context>(id: string, options: TaskOptions<Context> | Body<Context>, run?: Body<Context>): void {
     if (typeof options === "function") return this.task(id, {}, options);
     if (run === undefined) throw new TypeError(`the task "${id}" has no function`);
     if (this.tasks.has(id)) throw new Error(`the package has two tasks named "${id}"; give one another id`);
