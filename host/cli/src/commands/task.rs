@@ -1,5 +1,6 @@
 //! `campanile task`: run or check a task in the sandbox, without a database.
 
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -183,7 +184,8 @@ impl TaskArgs {
             policy: Policy::default(),
             ..serve::rules(&config, loader.sandbox())
         };
-        match campanile_package::open(&*loader, file, sidecar.as_deref(), &rules).await {
+        let opened = campanile_package::open(&*loader, file, sidecar.as_deref(), &rules);
+        match or_notice(opened, || say_compiling(file)).await {
             Ok(package) => {
                 let subject = Subject {
                     sandbox: Arc::clone(loader.sandbox()),
@@ -306,6 +308,31 @@ impl TaskArgs {
     }
 }
 
+/// A load that takes longer is announced: compiling an interpreter takes half a minute, once.
+const LONG_LOAD: Duration = Duration::from_secs(1);
+
+/// Wait for `work`, and call `notice` if it takes longer than [`LONG_LOAD`].
+async fn or_notice<T>(work: impl Future<Output = T>, notice: impl FnOnce()) -> T {
+    tokio::pin!(work);
+    tokio::select! {
+        done = &mut work => return done,
+        () = tokio::time::sleep(LONG_LOAD) => notice(),
+    }
+    work.await
+}
+
+/// Tell the person at a terminal why nothing happens.
+fn say_compiling(file: &Path) {
+    if io::stderr().is_terminal() {
+        let size = std::fs::metadata(file).map_or(0, |found| found.len());
+        output::print_message!(
+            "compiling {} ({}); later calls use the cache",
+            file.display(),
+            text::size_rounded(size)
+        );
+    }
+}
+
 /// Whether the file at `path` is in `folder`, as a host sees it: a link counts where it is, not where it leads.
 fn is_in(path: &Path, folder: &Path) -> bool {
     let parent = match path.parent() {
@@ -392,6 +419,21 @@ impl Record for TaskReport {
         match &report.output {
             Some(value) => output::print_json(value),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_long_work_is_announced() {
+        for (work, expected) in [(Duration::ZERO, 0), (LONG_LOAD * 2, 1)] {
+            let mut notices = 0;
+            let done = or_notice(tokio::time::sleep(work), || notices += 1);
+            done.await;
+            assert_eq!(notices, expected, "{work:?}");
         }
     }
 }
