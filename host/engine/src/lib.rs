@@ -64,6 +64,7 @@ mod error;
 mod failing;
 mod finish;
 mod folder;
+mod forget;
 mod heartbeat;
 mod launch_log;
 mod lease_keeper;

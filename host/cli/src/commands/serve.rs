@@ -144,6 +144,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         disk_reserve_bytes: config.host.disk_reserve_bytes,
         drain: config.host.drain,
         secrets: config.secrets.clone(),
+        forget_after: config.packages.forget_after,
         policy: config.package_policy(),
     }
 }
