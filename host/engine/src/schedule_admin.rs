@@ -431,9 +431,12 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule> {
         return Ok(schedule);
     }
     let names = schedules::names(tx, SIMILAR_MAX).await?;
-    let hint = did_you_mean(name, names.iter().map(String::as_str));
+    let mut hint = did_you_mean(name, names.iter().map(String::as_str));
+    if hint.is_empty() {
+        hint = "; `campanile schedule list` shows those there are".to_owned();
+    }
     let message = format!("there is no schedule named `{name}`{hint}");
-    Err(ScheduleError::Refused(message))
+    Err(ScheduleError::NotFound(message))
 }
 
 /// Return the package of that name; the error suggests the nearest name.

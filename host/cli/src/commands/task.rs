@@ -13,7 +13,7 @@ use super::schedule::read_context;
 use super::serve;
 use crate::Common;
 use crate::config::Config;
-use crate::output::{self, Failure, Record, Result, failed, refused};
+use crate::output::{self, ErrorCode, Failure, Record, Result, failed, refused};
 use campanile_engine::secrets::{SecretError, Vault};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ArtifactDigest;
@@ -153,7 +153,7 @@ impl TaskArgs {
         config: &Config,
     ) -> Result<(Subject, Package, Option<PathBuf>)> {
         let path = self.file.display();
-        std::fs::metadata(&self.file).map_err(|error| refused!("{path}: {error}"))?;
+        std::fs::metadata(&self.file).map_err(|error| Failure::unreadable(&path, &error))?;
         let sidecar = self.applied_sidecar(common, config)?;
         let mut config = config.clone();
         config.host.runs_max = 1;
@@ -199,7 +199,8 @@ impl TaskArgs {
         }
         if let Some(named) = &self.sidecar {
             let path = named.display();
-            std::fs::metadata(named).map_err(|error| refused!("--sidecar {path}: {error}"))?;
+            let place = format_args!("--sidecar {path}");
+            std::fs::metadata(named).map_err(|error| Failure::unreadable(place, &error))?;
             return Ok(Some(named.clone()));
         }
         let beside = self.file.with_extension("toml");
@@ -231,6 +232,7 @@ impl TaskArgs {
             if memory > most {
                 return Err(
                     refused!("--memory {given} is more than this host allows, {allowed}")
+                        .code(ErrorCode::Refused)
                         .hint("raise `sandbox.memory_max` in the configuration"),
                 );
             }
