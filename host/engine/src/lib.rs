@@ -70,6 +70,7 @@ mod lease_keeper;
 mod lease_table;
 mod lock;
 mod next_slots;
+mod program_args;
 mod record_package;
 mod record_quota;
 mod record_use;

@@ -25,6 +25,10 @@ pub(crate) struct DefinitionOptions {
     cron: Option<String>,
     #[command(flatten)]
     rule: RuleOptions,
+    /// An argument of the program, in place of those of the sidecar; repeat it for more. `{{ context.KEY }}` stands for a
+    /// value of the context
+    #[arg(long = "arg", value_name = "TEXT", allow_hyphen_values = true)]
+    args: Vec<String>,
     /// The context of the tasks: a JSON object, or @FILE
     #[arg(long, value_name = "JSON|@FILE")]
     context: Option<String>,
@@ -115,7 +119,7 @@ impl DefinitionOptions {
 /// Return the keys of the parts that can be cleared: the policies, and some others.
 pub(crate) fn clearable() -> impl Iterator<Item = &'static str> {
     let policies = Policy::ALL.iter().map(|policy| policy.as_str());
-    policies.chain(["task", "anchor", "exclude", "context"])
+    policies.chain(["task", "anchor", "exclude", "args", "context"])
 }
 
 /// Clear the part of a schedule that has the key.
@@ -124,6 +128,7 @@ pub(crate) fn clear(key: &str, wanted: &mut ScheduleDefinition) {
         "task" => wanted.task = None,
         "anchor" => wanted.rule.anchor = None,
         "exclude" => wanted.rule.exclude.clear(),
+        "args" => wanted.args = None,
         "context" => wanted.context.clear(),
         policy => {
             if let Ok(policy) = policy.parse() {
@@ -145,6 +150,7 @@ impl Changes {
             "task" => self.options.task.is_some(),
             "anchor" => self.options.rule.anchor.is_some(),
             "exclude" => !self.options.rule.exclude.is_empty(),
+            "args" => !self.options.args.is_empty(),
             "context" => self.context.is_some(),
             policy => self.given.iter().any(|given| given.as_str() == policy),
         }
@@ -178,6 +184,9 @@ impl Changes {
         self.options.rule.apply_to(&mut wanted.rule);
         for &policy in &self.given {
             wanted.policies.copy(policy, &self.policies);
+        }
+        if !self.options.args.is_empty() {
+            wanted.args = Some(self.options.args.clone());
         }
         if let Some(context) = &self.context {
             wanted.context.clone_from(context);
