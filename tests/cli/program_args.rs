@@ -26,8 +26,7 @@ const ADD: [&str; 7] = [
     "2099-01-01T00:00:00Z",
 ];
 const TRIGGER: [&str; 3] = ["schedule", "trigger", "sync"];
-const UNCLEAR: &str =
-    "argument 1 of the program holds `{{ contxt.a }}`: write `{{ context.KEY }}`";
+const UNCLEAR: &str = "argument 1 of the program holds `{{ contxt.a }}`: write `{{ context.KEY }}`";
 const NO_URL: &str = "argument 1 of the program cannot be filled in: the context has no key `url`";
 
 /// Serve a program whose sidecar gives an argument and a context, and a task component.
@@ -168,7 +167,15 @@ async fn arguments_that_cannot_be_used_are_refused_and_change_nothing(place: Pla
         &[&TRIGGER[..], &["--arg", "{{ contxt.a }}"]].concat(),
         UNCLEAR,
     );
-    site.ok(["schedule", "edit", "sync", "--package", "hello", "--clear", "args"]);
+    site.ok([
+        "schedule",
+        "edit",
+        "sync",
+        "--package",
+        "hello",
+        "--clear",
+        "args",
+    ]);
     refused(&[&TRIGGER[..], &["--arg", "a"]].concat(), no_program);
     assert_eq!(site.launches("sync"), Vec::<Value>::new());
 
@@ -205,7 +212,15 @@ async fn arguments_for_a_package_that_became_a_component_fail_the_launch(place: 
     site.copy_package("command");
     let _host = site.serve();
     site.ok([&ADD[..], &["--arg", "raw"]].concat());
-    let soon = ["schedule", "add", "soon", "--package", "command", "--arg", "raw"];
+    let soon = [
+        "schedule",
+        "add",
+        "soon",
+        "--package",
+        "command",
+        "--arg",
+        "raw",
+    ];
     let once = ["--every", "1s", "--max-launches", "1", "--disabled"];
     site.ok([&soon[..], &once].concat());
     let digest = || site.json(["package", "show", "command"])["digest"].clone();

@@ -7,6 +7,7 @@ use crate::buckets::{BucketPermits, RunBuckets};
 use crate::crash;
 use crate::ctx::SharedCtx;
 use crate::program_args;
+use crate::retry_rules;
 use crate::secrets::Vault;
 use crate::versions::Version;
 use crate::work::{LastEnds, Work};
@@ -21,7 +22,7 @@ use campanile_store::FailureKind;
 use campanile_store::task_runs::TaskRun;
 use campanile_workflow::graph::Step;
 use campanile_workflow::inheritance::{Inheritance, context_bytes};
-use campanile_workflow::outcome::{self, FailedCall};
+use campanile_workflow::outcome::{self, FailedCall, RetryRules};
 
 /// The most bytes of JSON that are read or merged on the host's own threads. It takes about a millisecond.
 const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -180,7 +181,7 @@ pub(crate) async fn on_json<T: Send + 'static>(
 pub(crate) fn judge(
     report: &mut Report,
     step: &Step,
-    delivery: Delivery,
+    (delivery, rules): (Delivery, &RetryRules),
     tries: i64,
     now: Timestamp,
 ) -> Result<JsonObject, CallFailure> {
@@ -204,8 +205,11 @@ pub(crate) fn judge(
         tries,
         attempts_max: step.attempts_max,
     };
-    let retry_at = outcome::retry_at(call, now, rand::random_range(-1.0..=1.0));
-    Err((kind, message, retry_at))
+    let failure = match outcome::retry_at(call, rules, now, rand::random_range(-1.0..=1.0)) {
+        Ok(retry_at) => (kind, message, Some(retry_at)),
+        Err(why) => (kind, retry_rules::final_message(message, kind, why), None),
+    };
+    Err(failure)
 }
 
 fn task_run(

@@ -78,6 +78,7 @@ mod recover;
 mod release;
 mod reported;
 mod retention;
+mod retry_rules;
 mod run;
 mod serve;
 mod service;

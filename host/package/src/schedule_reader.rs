@@ -200,6 +200,8 @@ fn read_policies(section: &mut Section<'_>) -> Result<Policies, Error> {
                 number.map(|number| number.to_string())
             }
             ValueKind::Instant => section.instant(key)?.map(|instant| instant.to_string()),
+            ValueKind::Coefficient => section.decimal(key)?.map(|number| number.to_string()),
+            ValueKind::FailureKinds(_) => section.texts(key)?.map(|kinds| kinds.join(",")),
             _ => section.text(key)?,
         };
         if let Some(text) = text {

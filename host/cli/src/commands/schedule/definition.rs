@@ -9,7 +9,7 @@ use crate::commands::rule::RuleOptions;
 use crate::output::{Failure, Result, refused};
 use campanile_engine::schedule_admin::ScheduleDefinition;
 use campanile_package::quota::check_group;
-use campanile_schedule::policy::{Policies, Policy, ValueKind};
+use campanile_schedule::policy::{Coefficient, Policies, Policy, ValueKind};
 use campanile_schedule::rule::RuleKind;
 
 #[derive(Args, Default, PartialEq)]
@@ -57,6 +57,11 @@ fn option(policy: Policy) -> Arg {
         ValueKind::Duration(example) => ("SPAN", format!(", such as {example}")),
         ValueKind::Number(0, most) => ("N", format!(", 0 to {most}")),
         ValueKind::Number(..) => ("N", String::new()),
+        ValueKind::Coefficient => {
+            let (least, most) = (Coefficient::LEAST, Coefficient::MOST);
+            ("N", format!(", {least} to {most}, such as 1.5"))
+        }
+        ValueKind::FailureKinds(words) => ("KINDS", format!(", of {}", words.join(","))),
         ValueKind::Group => ("NAME", String::new()),
         ValueKind::Instant => ("TIME", ", such as 2027-01-31T08:00:00Z".to_owned()),
     };
