@@ -190,6 +190,7 @@ pub fn launch_of_slot(
         group_name: definer.policies.group.as_ref().map(ToString::to_string),
         digest: None,
         context: None,
+        args: None,
         overlap: None,
         backfill_id: None,
         interval_start: slot,
