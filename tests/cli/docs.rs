@@ -92,6 +92,7 @@ pages! {
     exit_codes: "docs/src/reference/exit-codes.md",
     tutorial_in_python: "docs/src/tutorial/python.md",
     tutorial_in_rust: "docs/src/tutorial/rust.md",
+    tutorial_in_typescript: "docs/src/tutorial/typescript.md",
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod bench;
 mod control;
 mod cron;
 mod db_copies;
+mod dev;
 mod docs;
 mod doctor;
 mod edit;

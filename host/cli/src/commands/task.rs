@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::calls::{close_to_limit, log_lines};
 use super::schedule::read_context;
@@ -44,8 +44,6 @@ pub(crate) enum Task {
 /// The task to call, and the conditions of the call.
 #[derive(Args)]
 struct TaskArgs {
-    /// The .wasm file
-    file: PathBuf,
     /// The sidecar to apply [default: the one beside the file, if the file is in the plugins folder]
     #[arg(long, value_name = "FILE")]
     sidecar: Option<PathBuf>,
@@ -80,6 +78,15 @@ struct TaskArgs {
 
 #[derive(Args)]
 pub(crate) struct Run {
+    /// The .wasm file
+    file: PathBuf,
+    #[command(flatten)]
+    call: Call,
+}
+
+/// A call of a task of a file.
+#[derive(Args)]
+pub(crate) struct Call {
     #[command(flatten)]
     task: TaskArgs,
     #[command(flatten)]
@@ -94,21 +101,34 @@ impl Task {
     pub async fn run(self, common: &Common) -> Result {
         let config = common.config()?;
         match self {
-            Task::Run(run) => run.run(common, &config).await,
+            Task::Run(run) => run.call.run(&run.file, common, &config).await,
             Task::Check(check) => check.run(common, &config).await,
         }
     }
 }
 
-impl Run {
-    async fn run(self, common: &Common, config: &Config) -> Result {
+impl Call {
+    /// Check what needs no file: the context and the replies.
+    pub(crate) fn check(&self) -> Result {
+        self.task.own_context()?;
+        self.replies.as_deref().map(Script::read).transpose()?;
+        Ok(())
+    }
+
+    /// Return the sidecar that is named.
+    pub(crate) fn sidecar(&self) -> Option<&Path> {
+        self.task.sidecar.as_deref()
+    }
+
+    /// Run the task of `file` once, and print the report. An error is a failure of the call, too.
+    pub(crate) async fn run(&self, file: &Path, common: &Common, config: &Config) -> Result {
         let script = self.replies.as_deref().map(Script::read).transpose()?;
         let script = script.map(Arc::new);
-        let (subject, package, sidecar) = self.task.open(common, config).await?;
+        let (subject, package, sidecar) = self.task.open(file, common, config).await?;
         if let Some(path) = sidecar.as_ref().filter(|_| !common.json) {
             print_grants(path, &package);
         }
-        let mut stage = self.task.stage(&package, config)?;
+        let mut stage = self.task.stage(file, &package, config)?;
         self.input
             .add_to(&mut stage, &package, config, &subject.sandbox)?;
         stage.replies = script.clone().map(|script| script as Arc<dyn Replies>);
@@ -149,12 +169,13 @@ impl TaskArgs {
     /// The policy of the configuration does not apply: the caller chose the file.
     async fn open(
         &self,
+        file: &Path,
         common: &Common,
         config: &Config,
     ) -> Result<(Subject, Package, Option<PathBuf>)> {
-        let path = self.file.display();
-        std::fs::metadata(&self.file).map_err(|error| Failure::unreadable(&path, &error))?;
-        let sidecar = self.applied_sidecar(common, config)?;
+        let path = file.display();
+        std::fs::metadata(file).map_err(|error| Failure::unreadable(&path, &error))?;
+        let sidecar = self.applied_sidecar(file, common, config)?;
         let mut config = config.clone();
         config.host.runs_max = 1;
         let loader = serve::loader(&config, &Clock::system())?;
@@ -162,7 +183,7 @@ impl TaskArgs {
             policy: Policy::default(),
             ..serve::rules(&config, loader.sandbox())
         };
-        match campanile_package::open(&*loader, &self.file, sidecar.as_deref(), &rules).await {
+        match campanile_package::open(&*loader, file, sidecar.as_deref(), &rules).await {
             Ok(package) => {
                 let subject = Subject {
                     sandbox: Arc::clone(loader.sandbox()),
@@ -175,7 +196,7 @@ impl TaskArgs {
                 common.print(&TaskReport {
                     report: Report::without_call(Outcome::Refused, message),
                     package: PackageInfo {
-                        name: campanile_package::name_of(&self.file),
+                        name: campanile_package::name_of(file),
                         digest,
                         form: None,
                         manifest: None,
@@ -193,7 +214,12 @@ impl TaskArgs {
     ///
     /// A sidecar grants access to this machine, so it applies only when the operator put it into the plugins folder or
     /// names it. One that came with a downloaded file does not.
-    fn applied_sidecar(&self, common: &Common, config: &Config) -> Result<Option<PathBuf>> {
+    fn applied_sidecar(
+        &self,
+        file: &Path,
+        common: &Common,
+        config: &Config,
+    ) -> Result<Option<PathBuf>> {
         if self.no_sidecar {
             return Ok(None);
         }
@@ -203,11 +229,11 @@ impl TaskArgs {
             std::fs::metadata(named).map_err(|error| Failure::unreadable(place, &error))?;
             return Ok(Some(named.clone()));
         }
-        let beside = self.file.with_extension("toml");
+        let beside = file.with_extension("toml");
         if beside.symlink_metadata().is_err() {
             return Ok(None);
         }
-        if is_in(&self.file, &config.files.plugins) {
+        if is_in(file, &config.files.plugins) {
             return Ok(Some(beside));
         }
         if !common.json {
@@ -220,10 +246,9 @@ impl TaskArgs {
     }
 
     /// Return the environment of the call, without secrets: the grants of the sidecar, and empty buckets in memory.
-    fn stage(&self, package: &Package, config: &Config) -> Result<Stage> {
-        let own = read_context(self.context.as_deref())?.unwrap_or_default();
-        campanile_package::context::check(&own).map_err(|error| refused!("--context: {error}"))?;
-        let task = self.task(&package.manifest)?;
+    fn stage(&self, file: &Path, package: &Package, config: &Config) -> Result<Stage> {
+        let own = self.own_context()?;
+        let task = self.task(file, &package.manifest)?;
         let mut limits = package.limits_of(&task);
         limits.timeout = self.timeout.unwrap_or(limits.timeout);
         if let Some(memory) = self.memory {
@@ -256,9 +281,15 @@ impl TaskArgs {
         })
     }
 
-    /// Return the named task, or the only one.
-    fn task(&self, manifest: &Manifest) -> Result<String> {
-        let file = self.file.display();
+    fn own_context(&self) -> Result<Map<String, Value>> {
+        let own = read_context(self.context.as_deref())?.unwrap_or_default();
+        campanile_package::context::check(&own).map_err(|error| refused!("--context: {error}"))?;
+        Ok(own)
+    }
+
+    /// Return the named task of `file`, or the only one.
+    fn task(&self, file: &Path, manifest: &Manifest) -> Result<String> {
+        let file = file.display();
         let ids: Vec<&str> = manifest.tasks.iter().map(|task| task.id.as_str()).collect();
         let known = ids.join(", ");
         match (&self.task, ids.as_slice()) {
