@@ -201,7 +201,7 @@ fn bad_input_is_refused_with_its_position_and_a_hint() {
     let output = cron(&["next", "61 * * * *", "--json"]);
     assert_eq!(
         (output.code, keys(&output.json())),
-        (2, vec!["error", "hint"])
+        (2, vec!["code", "error", "hint"])
     );
     for args in [
         &["next", "@daily", "-n", "0"][..],

@@ -257,7 +257,7 @@ async fn a_system_crontab_imports_every_entry_into_one_package(place: Place) {
 
 async fn an_unreadable_crontab_is_refused(place: Place) {
     let (site, _host) = serve_guests(place);
-    import(&site, &[]).assert_refused(&["crontab: ", "No such file"]);
+    import(&site, &[]).assert_refused(&["crontab cannot be read: it does not exist"]);
     for (text, expected) in [
         (
             &b"# nothing\n\nPATH=/bin\nCRON_TZ=UTC\n"[..],

@@ -24,6 +24,7 @@ mod package_removal;
 mod plan;
 mod policies;
 mod program;
+mod program_args;
 mod refusals;
 mod retention;
 mod rules;

@@ -435,7 +435,7 @@ fn an_unknown_or_omitted_task_is_refused_with_a_hint() {
     task_run("guests", &[]).assert_refused(&["has several tasks", "fail_retryable", "--task"]);
     let output = task_run("guests", &["--task", "ecco", "--json"]);
     assert_eq!(output.code, 2);
-    assert_eq!(keys(&output.json()), ["error", "hint"]);
+    assert_eq!(keys(&output.json()), ["code", "error", "hint"]);
 }
 
 #[test]

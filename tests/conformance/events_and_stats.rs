@@ -1,11 +1,13 @@
 //! Events, the change counter, statistics, and the isolation of transactions.
 
+use std::time::Duration;
+
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::NewLaunch;
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
 use campanile_store::runs::{self, Finish, RunEnd};
 use campanile_store::stats::{self, Counts, HealthSigns};
-use campanile_store::{Db, Tx, changes, hosts, launches, schedules};
+use campanile_store::{Db, Tx, changes, hosts, launches, retention, schedules};
 use campanile_tests::{Backend, TestDb, on_both};
 
 use crate::fixtures::{
@@ -17,6 +19,7 @@ on_both!(
     events_are_listed_newest_first,
     a_committed_change_is_visible_to_other_connections,
     launches_are_counted_by_status,
+    launches_are_counted_by_schedule,
     lag_counts_only_on_time_launches_that_have_started,
     health_signs_are_counted,
     a_failing_schedule_a_starved_package_and_a_silent_host_are_named,
@@ -145,6 +148,58 @@ async fn launches_are_counted_by_status(test: TestDb) {
         (newest.launches, newest.skipped, newest.unfinished),
         (1, 1, 1)
     );
+}
+
+async fn launches_are_counted_by_schedule(test: TestDb) {
+    let host = host_with_schedules(&test, 3).await;
+    let mut tx = test.write().await;
+    let slots = [launch(1, 10), launch(1, 11), launch(2, 10), launch(1, 5)];
+    let claimed = insert_and_claim(&mut tx, host, &slots, at(20)).await;
+    let run_of = |slot: u64, schedule: u128| {
+        let id = launch(schedule, slot).id;
+        claimed.iter().find(|run| run.launch_id() == id).unwrap()
+    };
+    let ends = [
+        run_of(10, 1).succeeded("1", at(22)),
+        run_of(11, 1).failed("no", at(26)),
+        run_of(5, 1).succeeded("1", at(29)),
+    ];
+    assert_eq!(runs::finish(&mut tx, &ends).await.unwrap().len(), 3);
+    launches::insert(&mut tx, &[skipped(1, 30, "missed")])
+        .await
+        .unwrap();
+    let ids = [1, 2, 3].map(schedule_id);
+    let counts = stats::counts_of(&mut tx, &ids, at(10)).await.unwrap();
+    let first = Counts {
+        launches: 2,
+        succeeded: 1,
+        failed: 1,
+        skipped: 1,
+        ..Counts::default()
+    };
+    let second = Counts {
+        launches: 1,
+        unfinished: 1,
+        ..Counts::default()
+    };
+    assert_eq!(counts.get(&schedule_id(1)), Some(&first), "{counts:?}");
+    assert_eq!(counts.get(&schedule_id(2)), Some(&second), "{counts:?}");
+    assert_eq!(counts.len(), 2, "the third has no launch: {counts:?}");
+    let executions = stats::executions_of(&mut tx, schedule_id(1), at(10), 9);
+    let expected = [(at(20), at(26)), (at(20), at(22))];
+    assert_eq!(executions.await.unwrap(), expected, "newest slot first");
+    let newest = stats::executions_of(&mut tx, schedule_id(1), at(10), 1);
+    assert_eq!(newest.await.unwrap(), expected[..1]);
+    assert_eq!(stats::executions(&mut tx, at(0), 9).await.unwrap().len(), 3);
+
+    // Whatever retention removed is counted on.
+    let day = Duration::from_secs(24 * 3_600);
+    let removed = [launch(1, 10).id, launch(1, 5).id];
+    retention::remove(&mut tx, &removed, at(40)).await.unwrap();
+    let since = at(0).minus(day);
+    let counts = stats::counts_of(&mut tx, &ids, since).await.unwrap();
+    let first = counts[&schedule_id(1)];
+    assert_eq!((first.launches, first.succeeded, first.failed), (3, 2, 1));
 }
 
 async fn lag_counts_only_on_time_launches_that_have_started(test: TestDb) {

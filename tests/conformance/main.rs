@@ -17,6 +17,7 @@ mod launch_admin;
 mod launch_list;
 mod launches;
 mod migrations;
+mod missing_package;
 mod open_errors;
 mod overlap;
 mod postgres_tls;

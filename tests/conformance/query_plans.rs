@@ -50,6 +50,13 @@ const EXPECTED: &[(&str, &str)] = &[
     ("WHERE id >= $1 AND id <= $2", "launch_pkey"),
     ("FROM event WHERE id > $1", "event_pkey"),
     ("FROM launch WHERE decided_at >= $1", "launch_decided"),
+    (
+        "WHERE decided_at >= $1 AND status IN ('succeeded', 'failed')",
+        "launch_decided",
+    ),
+    ("AND scheduled_time >= $2 AND status IN", "launch_schedule"),
+    ("ORDER BY next_slot, cursor_at LIMIT", "schedule_due"),
+    ("ORDER BY l.started_at LIMIT $1", "launch_active"),
     ("FROM event WHERE id < $1", "event_pkey"),
     ("FROM event WHERE at < $1 ORDER BY at", "event_at"),
     (
@@ -74,11 +81,17 @@ const EXPECTED: &[(&str, &str)] = &[
 
 /// The same on SQLite only: in tables of three rows, Postgres finds another index as good.
 const EXPECTED_OF_SQLITE: &[(&str, &str)] = &[
+    (
+        "ORDER BY p.scheduled_time DESC, p.id DESC LIMIT 1)",
+        "launch_schedule",
+    ),
     ("origin = 'file'", "schedule_defined"),
     ("origin IN ('sidecar', 'package')", "schedule_defined"),
     ("r.kind = 'after_completion'", "schedule_revision_counting"),
     ("LIKE '%@reboot%'", "schedule_revision_at_start"),
     ("LIKE '%\"retention\"%'", "schedule_revision_retention"),
+    ("l.scheduled_time >= v.column2", "launch_schedule"),
+    ("r.slot_day >= v.column2", "removed_launches_pkey"),
 ];
 
 async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {

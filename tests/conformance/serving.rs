@@ -104,6 +104,7 @@ pub fn settings(runs_max: usize) -> Settings {
         recovery_interval: Duration::from_secs(10),
         audit_interval: Duration::from_secs(600),
         retention: campanile_engine::RetentionLimits::FOR_EVER,
+        forget_after: None,
         disk_reserve_bytes: 0,
         drain: Duration::from_secs(1),
         secrets: Default::default(),

@@ -12,11 +12,13 @@ mod config;
 mod crontab;
 mod environment;
 mod output;
+mod progress;
 #[cfg(test)]
 mod reference;
 mod service_manager;
 mod telemetry;
 mod times;
+mod watch;
 
 use std::cell::OnceCell;
 use std::fmt::Display;
@@ -25,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use serde::Serialize;
 
 use campanile_engine::schedule_admin::{self, ScheduleError};
@@ -33,7 +35,7 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{Db, Tx};
 use commands::{
     backfill, bench, completions, config as config_command, cron, db, dev, doctor, event, launch,
-    new, package, plan, run, schedule, serve, stats, task,
+    new, package, plan, run, schedule, serve, stats, task, top,
 };
 use config::{Config, Flags};
 use output::{Exit, Failure, Record, Result, failed};
@@ -126,8 +128,13 @@ enum Command {
     #[command(subcommand)]
     Event(event::Event),
     /// Show statistics of the launches in a time span
+    #[command(arg = watch::arg())]
     Stats(stats::Stats),
+    /// Show hosts, runs, next slots and failures, and redraw them until Ctrl-C
+    #[command(arg = watch::arg().default_value(watch::SECONDS), arg = watch::once())]
+    Top,
     /// Check the health of the installation; exit code 1 when it is not healthy
+    #[command(arg = watch::arg())]
     Health,
     /// Check what a host needs, and say what to mend; exit code 1 when it could not start or launch
     Doctor,
@@ -154,16 +161,20 @@ const LOAD_COMMAND: &str = "load-package";
 
 /// Parse the arguments, run the command, and return the exit code.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let (cli, watch) = match read_arguments() {
+        Ok(read) => read,
+        Err(error) => return report_usage(error),
+    };
     if let Command::LoadPackage { settings } = &cli.command {
         // Before this process has a second thread, which would not be confined.
         return campanile_package::load_in_this_process(settings);
     }
     let json = cli.common.json;
+    progress::begin(json);
     let done = tokio::runtime::Runtime::new()
         .map_err(|error| failed!("threads cannot be started: {error}"))
         .and_then(|runtime| {
-            let done = runtime.block_on(cli.run());
+            let done = runtime.block_on(cli.run(watch));
             // Do not wait for background work.
             runtime.shutdown_background();
             done
@@ -174,37 +185,71 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Read the arguments of this process. Return them with the pause between two rounds of a command that is repeated.
+fn read_arguments() -> Result<(Cli, Option<Duration>), clap::Error> {
+    let mut command = Cli::command();
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let read = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command));
+    Ok((read?, watch::interval(&matches)))
+}
+
+/// Print a help text, or what is wrong with the arguments, and return the exit code.
+fn report_usage(mut error: clap::Error) -> ExitCode {
+    watch::suggest(&mut error);
+    // A closed stdout or stderr does not change the exit code.
+    let _ = error.print();
+    if !error.use_stderr() {
+        return ExitCode::from(Exit::Success as u8);
+    }
+    let mut before_values = std::env::args_os().take_while(|arg| arg != "--");
+    if before_values.any(|arg| arg == "--json") {
+        let _ = output::print_json(&Failure::from(error));
+    }
+    ExitCode::from(Exit::Refused as u8)
+}
+
 impl Cli {
-    async fn run(self) -> Result {
+    /// Run the command once, or again and again with the pause `watch`.
+    async fn run(self, watch: Option<Duration>) -> Result {
         let common = self.common;
-        let done = match self.command {
-            Command::Serve(command) => command.run(&common).await,
-            Command::New(command) => command.run(&common),
-            Command::Task(command) => command.run(&common).await,
-            Command::Dev(command) => command.run(&common).await,
-            Command::Schedule(command) => command.run(&common).await,
-            Command::Backfill(command) => command.run(&common).await,
-            Command::Cron(command) => command.run(&common),
-            Command::Plan(command) => command.run(&common).await,
-            Command::Launch(command) => command.run(&common).await,
-            Command::Run(command) => command.run(&common).await,
-            Command::Package(command) => command.run(&common).await,
-            Command::Event(command) => command.run(&common).await,
-            Command::Stats(command) => command.run(&common).await,
-            Command::Health => stats::health(&common).await,
-            Command::Doctor => doctor::run(&common).await,
-            Command::Db(command) => command.run(&common).await,
-            Command::Config(command) => command.run(&common).await,
-            Command::Bench(command) => command.run(&common).await,
-            Command::Completions(command) => command.run(),
-            Command::Man(command) => command.run(&common),
-            // `main` runs it without threads.
-            Command::LoadPackage { .. } => Ok(()),
+        let done = match watch {
+            Some(pause) => watch::repeat(&common, self.command, pause).await,
+            None => self.command.run(&common).await,
         };
         if let Some(db) = common.opened.get() {
             close(db).await;
         }
         done
+    }
+}
+
+impl Command {
+    async fn run(self, common: &Common) -> Result {
+        match self {
+            Command::Serve(command) => command.run(common).await,
+            Command::New(command) => command.run(common),
+            Command::Task(command) => command.run(common).await,
+            Command::Dev(command) => command.run(common).await,
+            Command::Schedule(command) => command.run(common).await,
+            Command::Backfill(command) => command.run(common).await,
+            Command::Cron(command) => command.run(common),
+            Command::Plan(command) => command.run(common).await,
+            Command::Launch(command) => command.run(common).await,
+            Command::Run(command) => command.run(common).await,
+            Command::Package(command) => command.run(common).await,
+            Command::Event(command) => command.run(common).await,
+            Command::Stats(command) => command.run(common).await,
+            Command::Top => top::run(common).await,
+            Command::Health => stats::health(common).await,
+            Command::Doctor => doctor::run(common).await,
+            Command::Db(command) => command.run(common).await,
+            Command::Config(command) => command.run(common).await,
+            Command::Bench(command) => command.run(common).await,
+            Command::Completions(command) => command.run(),
+            Command::Man(command) => command.run(common),
+            // `main` runs it without threads.
+            Command::LoadPackage { .. } => Ok(()),
+        }
     }
 }
 
@@ -227,7 +272,8 @@ impl Common {
             ..flags
         };
         let env = |name: &str| std::env::var_os(name);
-        Config::load(&flags, &env, Path::new("")).map_err(Failure::refused)
+        let config = Config::load(&flags, &env, Path::new(""));
+        config.map_err(serve::misconfigured)
     }
 
     /// Open the database; its tables must be those of this version. It is opened once, and closed when the command ends.

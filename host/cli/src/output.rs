@@ -2,87 +2,22 @@
 //!
 //! A [`Record`] is described once. Lists, detail views and `--json` are made from that description.
 
+mod failure;
+mod rounds;
+
 use std::io::{self, Write as _};
-use std::process::ExitCode;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use campanile_engine::StartError;
-use campanile_engine::approval::PackageError;
-use campanile_engine::schedule_admin::ScheduleError;
-use campanile_model::text::{printable, printable_json, printable_line};
+use crate::progress;
+use campanile_model::text::{printable, printable_json};
 use campanile_package::requests::{Request, sidecar_lines};
-use campanile_schedule::rule::RuleError;
-use campanile_store::DbError;
+pub(crate) use failure::{ErrorCode, Exit, Failure};
+pub(crate) use rounds::Rounds;
 
 /// The result of a command, or of a part of it.
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
-
-/// The exit codes from 0 on. The documentation of each is its row in the reference.
-#[derive(Clone, Copy, Debug, schemars::JsonSchema)]
-pub(crate) enum Exit {
-    /// the command is done
-    Success,
-    /// the command ran, and the thing that it did or checked failed.
-    /// [Commands](commands.md) says what that means for each
-    Failed,
-    /// wrong usage, or input that is refused; the command changed nothing. stderr says what is wrong, where, and what to do next
-    Refused,
-}
-
-/// The error of a command: one sentence, perhaps a hint, and the exit code. With `--json` it is also on stdout.
-#[derive(Debug, Serialize, schemars::JsonSchema)]
-#[schemars(rename = "ErrorReport")]
-pub(crate) struct Failure {
-    /// Empty when the command has already printed what failed.
-    #[serde(rename = "error")]
-    pub message: String,
-    /// What the operator can do next.
-    pub hint: Option<String>,
-    #[serde(skip)]
-    exit: Exit,
-}
-
-impl Failure {
-    /// Make the error of a command that was tried and failed.
-    pub fn failed(message: impl ToString) -> Failure {
-        Failure {
-            message: message.to_string(),
-            hint: None,
-            exit: Exit::Failed,
-        }
-    }
-
-    /// Make the error of a command that was refused before it changed anything.
-    pub fn refused(message: impl ToString) -> Failure {
-        Failure {
-            exit: Exit::Refused,
-            ..Failure::failed(message)
-        }
-    }
-
-    /// Add what the operator can do next, unless `hint` is empty.
-    pub fn hint(self, hint: impl Into<String>) -> Failure {
-        let hint = Some(hint.into()).filter(|hint| !hint.is_empty());
-        Failure { hint, ..self }
-    }
-
-    /// Print the failure, unless it is printed already, and return the exit code.
-    pub fn report(&self, as_json: bool) -> ExitCode {
-        if !self.message.is_empty() {
-            print_message!("error: {}", self.message);
-            if let Some(hint) = &self.hint {
-                print_message!("\nhint: {hint}");
-            }
-            if as_json {
-                // If stdout is closed too, there is no place left to report to.
-                let _ = print_json(self);
-            }
-        }
-        ExitCode::from(self.exit as u8)
-    }
-}
 
 /// Return exit code 1 as a failure, unless the thing that the command has done and printed succeeded.
 pub(crate) fn check(is_success: bool) -> Result {
@@ -116,57 +51,6 @@ mod macros {
     pub(crate) use {failed, print_line, print_message, refused};
 }
 pub(crate) use macros::{failed, print_line, print_message, refused};
-
-impl From<DbError> for Failure {
-    fn from(error: DbError) -> Failure {
-        match error {
-            DbError::Unexpected(_) => Failure::failed(error),
-            DbError::Unavailable(_) => Failure::refused(error).hint(
-                "check that the server runs, that the address is right, and that no firewall blocks it",
-            ),
-            // Nothing was changed, and the operator must act first.
-            _ => Failure::refused(error),
-        }
-    }
-}
-
-impl From<ScheduleError> for Failure {
-    fn from(error: ScheduleError) -> Failure {
-        match error {
-            ScheduleError::Db(error) => error.into(),
-            ScheduleError::Rule(error) => error.into(),
-            ScheduleError::Policy(error) => Failure::refused(&error).hint(error.hint()),
-            ScheduleError::Outdated { ref name, now, .. } => Failure::refused(&error).hint(format!(
-                "look at it with `campanile schedule show {name}`, then edit it with --revision {now}"
-            )),
-            error => Failure::refused(error),
-        }
-    }
-}
-
-impl From<PackageError> for Failure {
-    fn from(error: PackageError) -> Failure {
-        match error {
-            PackageError::Db(error) => error.into(),
-            error => Failure::refused(&error).hint(error.hint()),
-        }
-    }
-}
-
-impl From<RuleError> for Failure {
-    fn from(error: RuleError) -> Failure {
-        Failure::refused(&error).hint(error.hint())
-    }
-}
-
-impl From<StartError> for Failure {
-    fn from(error: StartError) -> Failure {
-        match error {
-            StartError::Db(error) => error.into(),
-            error => Failure::refused(error),
-        }
-    }
-}
 
 /// Something that commands list or show. Its `Serialize` implementation is its JSON.
 pub(crate) trait Record: Serialize {
@@ -235,7 +119,11 @@ fn not_json(error: serde_json::Error) -> Failure {
 
 /// Print `value` as JSON on stdout, with escapes for all that [`print_line`] escapes.
 pub(crate) fn print_json(value: &(impl Serialize + ?Sized)) -> Result {
-    let json = serde_json::to_string_pretty(value).map_err(not_json)?;
+    let json = match rounds::is_repeated() {
+        true => serde_json::to_string(value),
+        false => serde_json::to_string_pretty(value),
+    };
+    let json = json.map_err(not_json)?;
     write_line(&printable_json(&json))
 }
 
@@ -260,9 +148,22 @@ fn write_line(text: &str) -> Result {
     try_write_line(text).map(|_| ())
 }
 
-/// Write a line to stdout. False when its reader has closed it.
+/// Write a line to stdout, or to the round of a command that is repeated. False when the reader has closed it.
 fn try_write_line(text: &str) -> Result<bool> {
-    match writeln!(io::stdout().lock(), "{text}") {
+    match rounds::collect_line(text) {
+        true => Ok(true),
+        false => write_stdout(&format!("{text}\n")),
+    }
+}
+
+/// Write to stdout at once. False when its reader has closed it.
+fn write_stdout(text: &str) -> Result<bool> {
+    let written = progress::suspend(|| {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(text.as_bytes())?;
+        stdout.flush()
+    });
+    match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(failed!("stdout: {error}")),
         Ok(()) => Ok(true),
@@ -283,15 +184,10 @@ pub(crate) fn print_sidecar_lines<'r>(
 
 /// Print one message on stderr. A closed stderr does not change the exit code.
 pub(crate) fn print_message(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{}", printable(text));
-}
-
-/// Replace the last line of the terminal on stderr.
-pub(crate) fn redraw(text: &str) {
-    let mut stderr = io::stderr().lock();
-    // Return to the first column, clear the line, and cut a long line off instead of wrapping it.
-    let text = printable_line(text);
-    let _ = write!(stderr, "\r\x1b[K\x1b[?7l{text}\x1b[?7h").and_then(|()| stderr.flush());
+    let text = printable(text);
+    if !rounds::collect_message(&text) {
+        let _ = progress::suspend(|| writeln!(io::stderr().lock(), "{text}"));
+    }
 }
 
 /// Print the keys of a record, one on a line. Those without a value are left out.

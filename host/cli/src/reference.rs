@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use crate::commands::{backfill, bench, calls, db, launch, package, plan, run, schedule};
 use crate::config::Config;
 use crate::{Cli, environment, output};
-use campanile_engine::audit::Statistics;
+use campanile_engine::audit::{ScheduleStatistics, Statistics};
 use campanile_model::status::{
     BackfillStatus, Decision, EventKind, LaunchStatus, RunStatus, VersionDecision,
 };
@@ -127,6 +127,7 @@ fn every_field_of_a_record_is_in_its_json() {
     check::<plan::report::SkippedSlots>();
     check::<db::DbStatus>();
     check::<Statistics>();
+    check::<ScheduleStatistics>();
     check::<bench::LaunchesReport>();
     check::<bench::BurstReport>();
     check::<bench::load::LoadReport>();
@@ -165,7 +166,14 @@ fn files() -> Vec<(&'static str, String)> {
 fn exit_codes_text() -> String {
     let codes = words_of::<output::Exit>().into_iter().enumerate();
     let rows = codes.map(|(code, (_, meaning))| [code.to_string(), meaning]);
-    format!("\n{}\n", table(["code", "meaning"], rows))
+    let exits = table(["code", "meaning"], rows);
+    let words = words_of::<output::ErrorCode>().into_iter();
+    let rows = words.map(|(word, meaning)| [code(&word), meaning]);
+    let words = table(["`code`", "meaning"], rows);
+    format!(
+        "\n{exits}\n## Error codes\n\nWith `--json`, an error is an object with the keys `error`, `hint` and `code`, on stdout. \
+         The sentences may change from one version to the next; these words do not.\n\n{words}\n"
+    )
 }
 
 fn environment_text() -> String {
@@ -278,7 +286,10 @@ fn arguments<'a>(arguments: impl Iterator<Item = &'a Arg>) -> String {
         let short = arg.get_short().map(|short| format!("-{short}"));
         let long = arg.get_long().map(|long| format!("--{long}"));
         let flags: Vec<String> = [short, long].into_iter().flatten().collect();
-        let name = format!("{} {value}", flags.join(", "));
+        let name = match arg.is_require_equals_set() {
+            true => format!("{}[={value}]", flags.join(", ")),
+            false => format!("{} {value}", flags.join(", ")),
+        };
         let help = arg.get_help().map(ToString::to_string);
         let mut help = help.unwrap_or_default();
         let possible = arg.get_possible_values();

@@ -6,6 +6,7 @@ use std::fmt::{Debug, Result as FmtResult};
 use std::io::{self, IsTerminal as _};
 
 use crate::environment;
+use crate::progress::Stderr;
 use campanile_model::text::{printable, printable_json, printable_line};
 use tracing::Level;
 use tracing::field::Field;
@@ -48,7 +49,7 @@ pub fn init(format: LogFormat, is_verbose: bool) -> Result<(), String> {
     let lines = fmt::layer()
         // Reporting a closed stderr on stderr would panic. A host must survive the reader of its log.
         .log_internal_errors(false)
-        .with_writer(std::io::stderr);
+        .with_writer(|| Stderr);
     let log = tracing_subscriber::registry().with(filter);
     let done = match format {
         LogFormat::Human => {
@@ -61,7 +62,7 @@ pub fn init(format: LogFormat, is_verbose: bool) -> Result<(), String> {
             log.with(lines.fmt_fields(fields)).try_init()
         }
         LogFormat::Json => {
-            let lines = lines.with_writer(|| JsonWriter(io::stderr()));
+            let lines = lines.with_writer(|| JsonWriter(Stderr));
             log.with(lines.json().flatten_event(true)).try_init()
         }
     };

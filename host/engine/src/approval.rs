@@ -132,6 +132,17 @@ pub enum PackageError {
     },
     #[error("`{0}` has no former version to go back to")]
     NoFormer(String),
+    /// The package, or the version of it, is not on record.
+    #[error("{0}")]
+    NotFound(String),
+    /// The first digits are those of several versions.
+    #[error("{0}")]
+    Ambiguous(String),
+    /// The text cannot be the digest of a version.
+    #[error(
+        "`{0}` cannot be the digest of a version: write its first hexadecimal digits, at least {PREFIX_DIGITS_MIN}"
+    )]
+    Digest(String),
     /// Any other reason. `hint` says what to do; it is empty when the message says so already.
     #[error("{message}")]
     Refused { message: String, hint: String },
@@ -155,6 +166,10 @@ impl PackageError {
                 "look at it with `campanile package diff {name}`; `campanile package rollback {name} --to DIGEST` \
                  goes back to a former version"
             ),
+            PackageError::Ambiguous(_) => "give more digits".to_owned(),
+            PackageError::Digest(_) => {
+                "`campanile package show NAME` lists them; their first digits are enough".to_owned()
+            }
             PackageError::Refused { hint, .. } => hint.clone(),
             _ => String::new(),
         }
@@ -303,9 +318,12 @@ fn never_active(row: &PackageRow) -> PackageError {
 
 /// Return the error that no package has this name; it suggests the nearest name.
 pub async fn unknown(tx: &mut Tx, name: &str) -> Result<PackageError, DbError> {
-    let hint = nearest_package(tx, name).await?;
+    let mut hint = nearest_package(tx, name).await?;
+    if hint.is_empty() {
+        hint = "; `campanile package list` shows those there are".to_owned();
+    }
     let message = format!("there is no package named `{name}`{hint}");
-    Ok(PackageError::refused(message, ""))
+    Ok(PackageError::NotFound(message))
 }
 
 fn pending_version(row: &PackageRow, wanted: Option<&str>) -> Result<ArtifactDigest, PackageError> {
@@ -375,11 +393,7 @@ fn prefix(wanted: &str) -> Result<String, PackageError> {
     if is_one {
         return Ok(wanted);
     }
-    let message = format!(
-        "`{wanted}` cannot be the digest of a version: write its first hexadecimal digits, at least {PREFIX_DIGITS_MIN}"
-    );
-    let hint = "`campanile package show NAME` lists them; their first digits are enough";
-    Err(PackageError::refused(message, hint))
+    Err(PackageError::Digest(wanted))
 }
 
 /// Return the version whose digest begins with `wanted`.
@@ -396,13 +410,13 @@ pub fn version<'v>(
         [] => {
             let known = shorts(versions);
             let message = format!("`{name}` has no version `{wanted}`; it has {known}");
-            Err(PackageError::refused(message, ""))
+            Err(PackageError::NotFound(message))
         }
         _ => {
             let several = shorts(found);
             let message =
                 format!("`{wanted}` is the beginning of several versions of `{name}`: {several}");
-            Err(PackageError::refused(message, "give more digits"))
+            Err(PackageError::Ambiguous(message))
         }
     }
 }

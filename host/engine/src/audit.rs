@@ -16,6 +16,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::text::{duration_text, printable_line};
 use campanile_schedule::policy::Policies;
 use campanile_store::events::EventKind;
+use campanile_store::schedules::Schedule;
 use campanile_store::stats::{self, Counts, HealthSigns};
 use campanile_store::{DbError, Tx, package_record};
 
@@ -29,6 +30,8 @@ const STALLED_MAX: i64 = 5;
 const CURSOR_AHEAD: Duration = Duration::from_secs(3_600);
 /// The lag is measured on so many launches.
 const LAGS_MAX: i64 = 10_000;
+/// The average time of a schedule is that of so many executions.
+const SAMPLE_OF_SCHEDULE: i64 = 1_000;
 /// A schedule is failing when so many of its newest launches failed.
 const FAILURES: i64 = 3;
 /// So many schedules, and so many packages, are named in one report.
@@ -46,12 +49,66 @@ pub struct Statistics {
     pub since: Timestamp,
     #[serde(flatten)]
     pub counts: Counts,
-    /// The share of the ended launches that succeeded, 0 to 1; none when none ended.
-    pub success_rate: Option<f64>,
+    #[serde(flatten)]
+    pub rates: Rates,
     /// The time from fire time to start of the newest on-time launches.
     pub lag_ms: Lag,
     /// The same time of the newest launches that waited in a queue, were caught up, or were requested.
     pub wait_ms: Lag,
+}
+
+/// Numbers about the launches of one schedule with a slot in a span of time up to now.
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct ScheduleStatistics {
+    pub schedule: String,
+    pub since: Timestamp,
+    #[serde(flatten)]
+    pub counts: Counts,
+    #[serde(flatten)]
+    pub rates: Rates,
+}
+
+/// What the counts of a span come to. Shares are 0 to 1, and none where nothing was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct Rates {
+    /// The share of the ended launches that succeeded, 0 to 1; none when none ended.
+    pub success_rate: Option<f64>,
+    /// The share of the ended launches that failed; cancelled ones do not count as ended.
+    pub failed_rate: Option<f64>,
+    /// Launches that succeeded or failed, a minute, over the whole span.
+    pub executions_per_minute: f64,
+    /// The mean time from start to end of the newest executions, waits for retries included, in milliseconds.
+    pub average_time_ms: Option<f64>,
+    /// How often a launch lost its host: each recovery, and each launch that ended as abandoned or unknown.
+    pub lost: i64,
+    /// The share of the launches that lost their host and then succeeded, among those that ended as succeeded, failed or
+    /// abandoned.
+    pub recovery_success_rate: Option<f64>,
+}
+
+impl Rates {
+    /// Return the rates of launches in a span. `executions` are the start and the end of some.
+    fn of(counts: &Counts, span: Duration, executions: &[(Timestamp, Timestamp)]) -> Rates {
+        let share = |part: i64, whole: i64| (whole > 0).then(|| part as f64 / whole as f64);
+        let ended = counts.succeeded + counts.failed + counts.unknown + counts.abandoned;
+        let (recovered, failed) = (counts.recovery_successes, counts.recovery_failures);
+        let minutes = span.as_secs_f64() / 60.0;
+        let executed = (counts.succeeded + counts.failed) as f64;
+        let times = executions.iter().map(|(start, end)| end.since(*start));
+        let total_ms = times.sum::<Duration>().as_secs_f64() * 1e3;
+        Rates {
+            success_rate: share(counts.succeeded, ended),
+            failed_rate: share(counts.failed, ended),
+            executions_per_minute: if minutes > 0.0 {
+                executed / minutes
+            } else {
+                0.0
+            },
+            average_time_ms: (!executions.is_empty()).then(|| total_ms / executions.len() as f64),
+            lost: counts.recovery_attempts + counts.abandoned + counts.unknown,
+            recovery_success_rate: share(recovered, recovered + failed + counts.abandoned),
+        }
+    }
 }
 
 /// How late launches started, in milliseconds.
@@ -140,17 +197,50 @@ pub fn judge(signs: HealthSigns, offset_us: i64) -> Health {
     }
 }
 
-/// Return numbers about the launches decided since `since`.
-pub async fn statistics(tx: &mut Tx, since: Timestamp) -> Result<Statistics, DbError> {
+/// Return numbers about the launches decided in the span `span` before `now`.
+pub async fn statistics(
+    tx: &mut Tx,
+    now: Timestamp,
+    span: Duration,
+) -> Result<Statistics, DbError> {
+    let since = now.minus(span);
     let counts = stats::counts(tx, since).await?;
-    let ended = counts.succeeded + counts.failed + counts.unknown + counts.abandoned;
+    let executions = stats::executions(tx, since, LAGS_MAX).await?;
     Ok(Statistics {
         since,
         counts,
-        success_rate: (ended > 0).then(|| counts.succeeded as f64 / ended as f64),
+        rates: Rates::of(&counts, span, &executions),
         lag_ms: Lag::of(stats::lags(tx, since, LAGS_MAX).await?),
         wait_ms: Lag::of(stats::waits(tx, since, LAGS_MAX).await?),
     })
+}
+
+/// Return numbers about the launches of each of `schedules` with a slot in the span `span` before `now`.
+pub async fn schedule_statistics(
+    tx: &mut Tx,
+    schedules: &[Schedule],
+    now: Timestamp,
+    span: Duration,
+) -> Result<Vec<ScheduleStatistics>, DbError> {
+    let since = now.minus(span);
+    let ids = Vec::from_iter(schedules.iter().map(|schedule| schedule.state.id));
+    let all = stats::counts_of(tx, &ids, since).await?;
+    let mut rows = Vec::with_capacity(schedules.len());
+    for schedule in schedules {
+        let id = schedule.state.id;
+        let counts = all.get(&id).copied().unwrap_or_default();
+        let executions = match counts.succeeded + counts.failed {
+            0 => Vec::new(),
+            _ => stats::executions_of(tx, id, since, SAMPLE_OF_SCHEDULE).await?,
+        };
+        rows.push(ScheduleStatistics {
+            schedule: schedule.definition.name.clone(),
+            since,
+            counts,
+            rates: Rates::of(&counts, span, &executions),
+        });
+    }
+    Ok(rows)
 }
 
 /// Return the health of the system at `now`. A host whose last heartbeat is older than its lease is not live. `free_bytes`
@@ -283,8 +373,7 @@ impl Service for Auditor {
         ctx.launch_log.report_left_out();
         let free_bytes = ctx.db.free_bytes().await;
         let mut tx = ctx.db.read().await?;
-        let since = now.minus(ctx.settings.audit_interval);
-        let statistics = statistics(&mut tx, since).await?;
+        let statistics = statistics(&mut tx, now, ctx.settings.audit_interval).await?;
         let offset_us = ctx.clock.offset_us();
         let health = health(&mut tx, now, &ctx.settings, offset_us, free_bytes).await?;
         drop(tx);
@@ -315,6 +404,41 @@ impl Service for Auditor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_are_shares_of_what_was_counted() {
+        let counts = Counts {
+            launches: 12,
+            succeeded: 6,
+            failed: 2,
+            cancelled: 1,
+            unknown: 1,
+            unfinished: 1,
+            recovered: 5,
+            recovery_attempts: 7,
+            recovery_successes: 3,
+            recovery_failures: 1,
+            abandoned: 1,
+            ..Counts::default()
+        };
+        let second = |s| Timestamp::EPOCH.plus(Duration::from_secs(s));
+        let executions = [(second(1), second(2)), (second(5), second(8))];
+        let rates = Rates::of(&counts, Duration::from_secs(240), &executions);
+        let expected = Rates {
+            success_rate: Some(0.6),
+            failed_rate: Some(0.2),
+            executions_per_minute: 2.0,
+            average_time_ms: Some(2_000.0),
+            lost: 9,
+            recovery_success_rate: Some(0.6),
+        };
+        assert_eq!(rates, expected);
+        let nothing = Rates::of(&Counts::default(), Duration::ZERO, &[]);
+        assert_eq!((nothing.success_rate, nothing.failed_rate), (None, None));
+        assert_eq!(nothing.executions_per_minute, 0.0);
+        assert_eq!((nothing.average_time_ms, nothing.lost), (None, 0));
+        assert_eq!(nothing.recovery_success_rate, None);
+    }
 
     #[test]
     fn lag_percentiles_are_of_the_launches_themselves() {

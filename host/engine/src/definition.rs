@@ -11,12 +11,15 @@ use campanile_store::schedules::Revision;
 /// When this version cannot read it, because another version stored it.
 pub fn read(revision: &Revision) -> Result<ScheduleDefinition, String> {
     let context = serde_json::from_str(&revision.context);
+    let args = revision.args.as_deref();
+    let args = args.map(serde_json::from_str).transpose();
     Ok(ScheduleDefinition {
         name: revision.name.clone(),
         package: revision.package.clone(),
         task: revision.task.clone(),
         rule: revision.rule.clone(),
         policies: policies(revision)?,
+        args: args.map_err(|error| format!("its arguments: {error}"))?,
         context: context.map_err(|error| format!("its context: {error}"))?,
         enabled: true,
     })

@@ -87,7 +87,7 @@ async fn end_or_ask(
     Ok(None)
 }
 
-/// Launch the slot of an ended launch again, with its context, today's definition of its schedule and the active version.
+/// Launch the slot of an ended launch again, with its context and arguments, today's definition of its schedule and the active version.
 ///
 /// Return the new launch, its slot, and the name of its schedule.
 pub async fn retry(
@@ -98,7 +98,7 @@ pub async fn retry(
 ) -> Result<(Triggered, Timestamp, String)> {
     let (state, name) = lock(tx, launch).await?;
     if state.finished_at.is_none() {
-        return Err(ScheduleError::Refused(format!(
+        return Err(ScheduleError::Conflict(format!(
             "the launch {launch} has not ended: it is {}; wait for its end, or end it with `campanile run cancel {launch}`",
             state.status
         )));
@@ -113,7 +113,7 @@ pub async fn retry(
     }
     let schedule = schedules::with_ids(tx, &[state.schedule_id]).await?.pop();
     let schedule = schedule.ok_or_else(|| {
-        ScheduleError::Refused(format!(
+        ScheduleError::Conflict(format!(
             "the schedule `{name}` of the launch {launch} was removed; add it again, and launch it with `campanile schedule trigger`"
         ))
     })?;
@@ -128,6 +128,7 @@ pub async fn retry(
         utc_offset: rule.utc_offset(slot),
         interval_start: state.interval_start,
         context: state.context,
+        args: state.args,
         ..launch_at_once(
             &schedule,
             (&rule, &policies),
@@ -145,7 +146,7 @@ pub async fn retry(
 
 /// Lock the schedule of a launch. Return the launch, and the name of its schedule.
 async fn lock(tx: &mut Tx, launch: LaunchId) -> Result<(LaunchState, String)> {
-    let missing = || ScheduleError::Refused(format!("there is no launch {launch}"));
+    let missing = || ScheduleError::NotFound(format!("there is no launch {launch}"));
     let schedule = cancellation::lock_schedule(tx, launch).await?;
     let schedule = schedule.ok_or_else(missing)?;
     let state = cancellation::state(tx, launch).await?.ok_or_else(missing)?;
@@ -156,11 +157,11 @@ async fn lock(tx: &mut Tx, launch: LaunchId) -> Result<(LaunchState, String)> {
 fn refuse_lost_run(state: &LaunchState, run: Option<RunId>) -> Result {
     let newest = state.recoveries + 1;
     match run {
-        Some(run) if run.number() < newest => Err(ScheduleError::Refused(format!(
+        Some(run) if run.number() < newest => Err(ScheduleError::Conflict(format!(
             "the run {run} was lost; the launch {} continues in its run {newest}",
             state.id
         ))),
-        Some(run) if run.number() > newest => Err(ScheduleError::Refused(format!(
+        Some(run) if run.number() > newest => Err(ScheduleError::NotFound(format!(
             "there is no run {run}; the launch {} has {newest}",
             state.id
         ))),
@@ -173,7 +174,7 @@ fn has_ended(state: &LaunchState) -> ScheduleError {
     let at = state
         .finished_at
         .map_or_else(String::new, |at| format!(" at {at}"));
-    ScheduleError::Refused(format!(
+    ScheduleError::Conflict(format!(
         "the launch {launch} has ended already, as `{status}`{at}; `campanile run retry {launch}` launches it again"
     ))
 }

@@ -4,6 +4,7 @@
 //! nothing.
 
 mod add;
+mod args;
 mod diff;
 mod edit;
 mod error;
@@ -18,6 +19,7 @@ use serde_json::{Map, Value, json};
 
 use crate::definition;
 use crate::plan::{self, Definer, PACKAGE_MISSING, launch_of_slot};
+use crate::program_args::stored;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind, ScheduleId};
 use campanile_package::context;
@@ -33,6 +35,7 @@ use campanile_store::{
 
 use add::{KnownPackages, check, refuse_nothing_ahead};
 pub use add::{add, add_all};
+use args::{check_args, check_launch_args, form_of};
 pub use campanile_package::ScheduleDefinition;
 pub use diff::{Changed, Diff, Difference, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
@@ -54,6 +57,8 @@ pub use restored::{RESTORED, SkippedMissed, skip_missed};
 pub struct Trigger<'a> {
     /// Its keys override the schedule's.
     pub context: Option<&'a Map<String, Value>>,
+    /// The arguments of a program, each a template. They replace the schedule's.
+    pub args: Option<&'a [String]>,
     /// Replaces the schedule's overlap policy for this launch.
     pub overlap: Option<Overlap>,
 }
@@ -183,6 +188,7 @@ pub async fn trigger(
         context::check(own)?;
     }
     let package = present_package(tx, &schedule).await?;
+    check_launch_args(tx, &schedule, &package, &trigger).await?;
     let (rule, mut policies) = parse(&schedule)?;
     if let Some(overlap) = trigger.overlap {
         policies.overlap = overlap;
@@ -190,6 +196,7 @@ pub async fn trigger(
     let context = trigger.context;
     let launch = NewLaunch {
         context: context.map(|own| json!(own).to_string()),
+        args: trigger.args.map(stored),
         overlap: trigger.overlap,
         ..launch_at_once(
             &schedule,
@@ -431,9 +438,12 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Schedule> {
         return Ok(schedule);
     }
     let names = schedules::names(tx, SIMILAR_MAX).await?;
-    let hint = did_you_mean(name, names.iter().map(String::as_str));
+    let mut hint = did_you_mean(name, names.iter().map(String::as_str));
+    if hint.is_empty() {
+        hint = "; `campanile schedule list` shows those there are".to_owned();
+    }
     let message = format!("there is no schedule named `{name}`{hint}");
-    Err(ScheduleError::Refused(message))
+    Err(ScheduleError::NotFound(message))
 }
 
 /// Return the package of that name; the error suggests the nearest name.
@@ -487,6 +497,7 @@ fn revision(
         task: wanted.task.clone(),
         rule: wanted.rule.clone(),
         policies: json!(wanted.policies).to_string(),
+        args: wanted.args.as_deref().map(stored),
         context: json!(wanted.context).to_string(),
         since,
     }

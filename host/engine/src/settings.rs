@@ -33,6 +33,9 @@ pub struct Settings {
     pub drain: Duration,
     /// The source of each secret, by its name.
     pub secrets: BTreeMap<String, Source>,
+    /// How long the file of a package may be away before the schedules end that it or its sidecar defined. Without it,
+    /// they stay.
+    pub forget_after: Option<Duration>,
     /// Which versions of packages may run.
     pub policy: Policy,
 }

@@ -11,6 +11,11 @@ use uuid::Uuid;
 use crate::clock::Timestamp;
 use crate::words;
 
+/// A text that is no id.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is no id: give all of it, as the list with `--json` shows it")]
+pub struct InvalidId(String);
+
 /// Declare an id; `ordered` ids are made from the present instant.
 macro_rules! uuid_newtype {
     ($(#[$doc:meta])* $name:ident) => {
@@ -33,10 +38,11 @@ macro_rules! uuid_newtype {
         }
 
         impl FromStr for $name {
-            type Err = uuid::Error;
+            type Err = InvalidId;
 
-            fn from_str(text: &str) -> Result<Self, uuid::Error> {
-                Uuid::parse_str(text).map($name)
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                let id = Uuid::parse_str(text).map($name);
+                id.map_err(|_| InvalidId(text.to_owned()))
             }
         }
 

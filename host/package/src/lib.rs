@@ -38,7 +38,9 @@ pub use assemble::{FILE_BYTES_MAX, OpenError, RecordedSidecar, name_of, open};
 pub use folder::{PluginsFolder, SETTLE, Scan};
 pub use grant_record::GrantRecord;
 pub use host_rules::{ForeignWriters, HostRules, OwnPath, OwnPathKind};
-pub use loader::{Attempt, LoadLimits, Loaded, Loader, PackageLoader, load, load_in_this_process};
+pub use loader::{
+    Attempt, LoadLimits, LoadObserver, Loaded, Loader, PackageLoader, load, load_in_this_process,
+};
 pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};
 pub use names::package_name_fault;
 pub use open_folder::foreign_files;

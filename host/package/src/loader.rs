@@ -38,6 +38,10 @@ pub enum Attempt {
     Again,
 }
 
+/// Is called with the package and the number of bytes when a child process begins to load a file. What it returns is
+/// dropped when the load has ended.
+pub type LoadObserver = fn(&str, u64) -> Box<dyn Send>;
+
 /// Compiled code, and the description that the package gives of itself, if it has one.
 pub type Loaded<A> = (Arc<A>, Option<Value>);
 
@@ -72,7 +76,7 @@ impl PackageLoader {
     /// Return a loader that loads each file in a child process before the host reads it.
     ///
     /// The child process runs this program with `args`, followed by one argument: the settings of the load. The program
-    /// must pass that argument to [`load_in_this_process`].
+    /// must pass that argument to [`load_in_this_process`]. `observer` hears of each child process.
     ///
     /// # Errors
     /// A sentence, when the sandbox cannot start or there is no folder for compiled code.
@@ -81,13 +85,14 @@ impl PackageLoader {
         limits: LoadLimits,
         args: Vec<String>,
         clock: Clock,
+        observer: LoadObserver,
     ) -> Result<PackageLoader, String> {
         // The sandbox uses another folder where other users could write the one of the settings.
         let sandbox = Sandbox::new(settings.clone(), clock).map_err(|error| error.to_string())?;
         let cache_dir = sandbox
             .cache_dir()
             .ok_or("there is no folder for compiled code")?;
-        let processes = LoadProcesses::new(&settings, cache_dir.to_owned(), limits, args);
+        let processes = LoadProcesses::new(&settings, cache_dir.to_owned(), limits, args, observer);
         Ok(PackageLoader {
             sandbox: Arc::new(sandbox),
             processes: Some(processes),

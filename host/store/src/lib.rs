@@ -61,6 +61,7 @@ pub mod runs;
 pub mod schedules;
 pub mod sidecars;
 pub mod size;
+pub mod skipped_ranges;
 pub mod stats;
 pub mod task_runs;
 

@@ -6,8 +6,8 @@ use super::sql::on;
 use super::{
     Result, Tx, backfills, backup, buckets, cancellation, changes, claims, events, history, hosts,
     launch_list, launches, overlap, package_record, package_removal, package_versions, packages,
-    recovery, removed_launches, results, retention, runs, schedules, sidecars, size, stats,
-    task_runs,
+    recovery, removed_launches, results, retention, runs, schedules, sidecars, size,
+    skipped_ranges, stats, task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -62,6 +62,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         schedules::STATEMENTS,
         sidecars::STATEMENTS,
         size::STATEMENTS,
+        skipped_ranges::STATEMENTS,
         stats::STATEMENTS,
         task_runs::STATEMENTS,
     ];

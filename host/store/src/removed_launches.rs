@@ -70,6 +70,14 @@ pub struct RemovedCounts {
     pub recoveries: i64,
 }
 
+/// The same of one schedule.
+#[derive(Debug, FromRow)]
+pub(super) struct RemovedOfSchedule {
+    pub schedule_id: ScheduleId,
+    #[sqlx(flatten)]
+    pub counts: RemovedCounts,
+}
+
 /// The launches of one day that were removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
 pub struct RemovedDay {
@@ -104,6 +112,14 @@ statements! {
         "SELECT status, CAST(sum(launches) AS BIGINT) AS launches, CAST(sum(slots) AS BIGINT) AS slots,
             CAST(sum(recovered) AS BIGINT) AS recovered, CAST(sum(recoveries) AS BIGINT) AS recoveries
         FROM removed_launches WHERE decided_day >= $1 GROUP BY status ORDER BY status";
+
+    /// Count the removed launches of schedules with a slot on the day `since` or later, by schedule and status.
+    pub(super) async fn counts_of(schedules: &[ScheduleId], since: i64) -> Vec<RemovedOfSchedule> = rows_batch
+        Batch::new("SELECT r.schedule_id, r.status, CAST(sum(r.launches) AS BIGINT) AS launches, CAST(sum(r.slots) AS BIGINT) AS slots,
+            CAST(sum(r.recovered) AS BIGINT) AS recovered, CAST(sum(r.recoveries) AS BIGINT) AS recoveries
+        FROM removed_launches r JOIN (VALUES ($1, $2)) AS v ON r.schedule_id = v.column1 AND r.slot_day >= v.column2
+        GROUP BY r.schedule_id, r.status"),
+        schedules, |schedule| [*schedule, since];
 
     /// Return the days from `first` to `last` with a slot that a backfill does not launch again, and whose launch was
     /// removed.

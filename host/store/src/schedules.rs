@@ -32,6 +32,10 @@ pub struct Revision {
     #[serde(serialize_with = "json_text")]
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub policies: String,
+    /// The arguments of a program, a JSON list of templates; none for those of the sidecar.
+    #[serde(serialize_with = "json_text")]
+    #[schemars(with = "Option<Vec<String>>")]
+    pub args: Option<String>,
     /// A JSON object.
     #[serde(serialize_with = "json_text")]
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
@@ -174,7 +178,7 @@ macro_rules! state_columns {
 macro_rules! revision_columns {
     () => {
         "r.schedule_id, r.revision, r.name, r.package, r.task, r.kind, r.expression, r.anchor, r.timezone,
-        r.day_match, r.dst_gap, r.dst_fold, r.exclude, r.policies, r.context, r.since"
+        r.day_match, r.dst_gap, r.dst_fold, r.exclude, r.policies, r.args, r.context, r.since"
     };
 }
 pub(super) use revision_columns;
@@ -400,13 +404,13 @@ statements! {
     /// Insert revisions of schedules.
     pub(super) async fn insert_revisions(revisions: &[&Revision]) -> () = execute_batch
         Batch::new("INSERT INTO schedule_revision
-            (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, day_match, dst_gap, dst_fold, exclude, policies, context, since)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"),
+            (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, day_match, dst_gap, dst_fold, exclude, policies, args, context, since)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)"),
         revisions, |row| [
             row.schedule_id, row.revision, &row.name, &row.package, &row.task,
             row.rule.kind, &row.rule.expression, row.rule.anchor, &row.rule.timezone,
             row.rule.day_match, row.rule.dst_gap, row.rule.dst_fold, json!(row.rule.exclude).to_string(),
-            &row.policies, &row.context, row.since,
+            &row.policies, &row.args, &row.context, row.since,
         ];
 
     /// Return revisions of schedules, also of removed ones.

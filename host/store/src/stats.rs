@@ -1,12 +1,13 @@
 //! Counts of launches, and the numbers that decide about health.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use serde::Serialize;
 use sqlx::FromRow;
 
 use super::removed_launches::{self, RemovedCounts};
-use super::sql::{one_row, statements};
+use super::sql::{Batch, one_row, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
@@ -36,6 +37,14 @@ pub struct Counts {
     pub abandoned: i64,
 }
 
+/// The counts of the launches of one schedule.
+#[derive(Debug, FromRow)]
+pub(super) struct ScheduleCounts {
+    schedule_id: ScheduleId,
+    #[sqlx(flatten)]
+    counts: Counts,
+}
+
 /// The numbers that decide about health, at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow, schemars::JsonSchema)]
 pub struct HealthSigns {
@@ -59,21 +68,73 @@ pub struct ActiveRun {
     pub retry_at: Option<Timestamp>,
 }
 
+/// How many launches have not ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow, schemars::JsonSchema)]
+pub struct Unfinished {
+    /// With a run that has not ended; it may wait for a retry.
+    pub running: i64,
+    /// Waiting for a host.
+    pub open: i64,
+    /// Waiting for another launch of their schedule.
+    pub queued: i64,
+}
+
+/// A run that has not ended, as `top` shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+pub struct OldRun {
+    pub launch: LaunchId,
+    pub schedule: String,
+    pub status: LaunchStatus,
+    pub host: Option<String>,
+    pub started_at: Timestamp,
+}
+
+/// The next slot of a schedule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, FromRow, schemars::JsonSchema)]
+pub struct NextSlot {
+    pub schedule: String,
+    pub slot: Timestamp,
+}
+
+/// The columns of [`Counts`].
+macro_rules! count_columns {
+    () => {
+        "count(*) FILTER (WHERE status <> 'skipped') AS launches,
+        count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
+        count(*) FILTER (WHERE status = 'failed') AS failed,
+        count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
+        count(*) FILTER (WHERE status = 'unknown') AS unknown,
+        count(*) FILTER (WHERE status IN ('open', 'queued', 'running', 'waiting')) AS unfinished,
+        CAST(coalesce(sum(coalesce(slot_count, 1)) FILTER (WHERE status = 'skipped'), 0) AS BIGINT) AS skipped,
+        count(*) FILTER (WHERE recoveries > 0) AS recovered,
+        CAST(coalesce(sum(recoveries), 0) AS BIGINT) AS recovery_attempts,
+        count(*) FILTER (WHERE recoveries > 0 AND status = 'succeeded') AS recovery_successes,
+        count(*) FILTER (WHERE recoveries > 0 AND status = 'failed') AS recovery_failures,
+        count(*) FILTER (WHERE status = 'abandoned') AS abandoned"
+    };
+}
+
 statements! {
-    const COUNTS: &str = "SELECT
-            count(*) FILTER (WHERE status <> 'skipped') AS launches,
-            count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
-            count(*) FILTER (WHERE status = 'failed') AS failed,
-            count(*) FILTER (WHERE status = 'cancelled') AS cancelled,
-            count(*) FILTER (WHERE status = 'unknown') AS unknown,
-            count(*) FILTER (WHERE status IN ('open', 'queued', 'running', 'waiting')) AS unfinished,
-            CAST(coalesce(sum(coalesce(slot_count, 1)) FILTER (WHERE status = 'skipped'), 0) AS BIGINT) AS skipped,
-            count(*) FILTER (WHERE recoveries > 0) AS recovered,
-            CAST(coalesce(sum(recoveries), 0) AS BIGINT) AS recovery_attempts,
-            count(*) FILTER (WHERE recoveries > 0 AND status = 'succeeded') AS recovery_successes,
-            count(*) FILTER (WHERE recoveries > 0 AND status = 'failed') AS recovery_failures,
-            count(*) FILTER (WHERE status = 'abandoned') AS abandoned
-        FROM launch WHERE decided_at >= $1";
+    const COUNTS: &str = concat!("SELECT ", count_columns!(), " FROM launch WHERE decided_at >= $1");
+
+    /// Count the launches of schedules with a slot since `since`. A schedule without any is left out.
+    // `launch_schedule` leads to the launches of each schedule in the span.
+    pub(super) async fn launched_by(schedules: &[ScheduleId], since: Timestamp) -> Vec<ScheduleCounts> = rows_batch
+        Batch::new(concat!("SELECT l.schedule_id, ", count_columns!(), " FROM launch l
+        JOIN (VALUES ($1, $2)) AS v ON l.schedule_id = v.column1 AND l.scheduled_time >= v.column2 GROUP BY l.schedule_id")),
+        schedules, |schedule| [*schedule, since];
+
+    /// Return start and end of the newest `limit` launches that were decided since `since` and whose last run succeeded or failed.
+    pub async fn executions(since: Timestamp, limit: i64) -> Vec<(Timestamp, Timestamp)> = rows
+        "SELECT started_at, finished_at FROM launch
+        WHERE decided_at >= $1 AND status IN ('succeeded', 'failed') AND started_at IS NOT NULL AND finished_at IS NOT NULL
+        ORDER BY decided_at DESC LIMIT $2";
+
+    /// Return the same of the newest `limit` launches of a schedule with a slot since `since`.
+    pub async fn executions_of(schedule: ScheduleId, since: Timestamp, limit: i64) -> Vec<(Timestamp, Timestamp)> = rows
+        "SELECT started_at, finished_at FROM launch
+        WHERE schedule_id = $1 AND scheduled_time >= $2 AND status IN ('succeeded', 'failed') AND started_at IS NOT NULL
+            AND finished_at IS NOT NULL ORDER BY scheduled_time DESC LIMIT $3";
 
     /// Return fire time and start of the newest `limit` on-time launches that were decided since `since` and did not wait
     /// for another launch.
@@ -171,6 +232,25 @@ statements! {
                 WHERE schedule_id = $1 AND kind <> 'manual' AND kind <> 'backfill' ORDER BY scheduled_time DESC LIMIT $3) AS newest
         WHERE status = 'succeeded' AND started_at IS NOT NULL AND finished_at IS NOT NULL ORDER BY scheduled_time DESC LIMIT $2";
 
+    /// Count the launches that have not ended, by what they wait for.
+    // A partial index answers each part.
+    pub async fn unfinished_by_status() -> Unfinished = one_row
+        "SELECT (SELECT count(*) FROM launch WHERE status IN ('running', 'waiting')) AS running,
+            (SELECT count(*) FROM launch WHERE status = 'open' AND schedule_id IS NOT NULL) AS open,
+            (SELECT count(*) FROM launch WHERE status = 'queued') AS queued";
+
+    /// Return the `limit` runs that have not ended and started first.
+    // Hosts bound how many there are.
+    pub async fn oldest_runs(limit: i64) -> Vec<OldRun> = rows
+        "SELECT l.id AS launch, s.name AS schedule, l.status, h.name AS host, l.started_at FROM launch l
+        JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.host_id
+        WHERE l.status IN ('running', 'waiting') ORDER BY l.started_at LIMIT $1";
+
+    /// Return the `limit` schedules whose next slot comes first.
+    pub async fn next_slots(limit: i64) -> Vec<NextSlot> = rows
+        "SELECT name AS schedule, next_slot AS slot FROM schedule
+        WHERE next_slot IS NOT NULL ORDER BY next_slot, cursor_at LIMIT $1";
+
     /// Return the runs of all schedules that have not ended.
     pub async fn active_runs() -> Vec<ActiveRun> = rows
         "SELECT id AS launch_id, started_at, retry_at FROM launch WHERE status IN ('running', 'waiting')";
@@ -181,11 +261,35 @@ statements! {
 /// Launches that retention removed are included, of the days (in UTC) that begin at `since` or later.
 pub async fn counts(tx: &mut Tx, since: Timestamp) -> Result<Counts> {
     let mut counts: Counts = one_row!(tx, COUNTS, since)?;
-    let first_day = since.minus(Duration::from_micros(1)).day() + 1;
-    for removed in removed_launches::counts(tx, first_day).await? {
+    for removed in removed_launches::counts(tx, first_whole_day(since)).await? {
         counts.add(&removed);
     }
     Ok(counts)
+}
+
+/// Count the launches of `schedules` with a slot since `since`, by schedule. A schedule without any is left out.
+///
+/// Launches that retention removed are included, of the days (in UTC) that begin at `since` or later.
+pub async fn counts_of(
+    tx: &mut Tx,
+    schedules: &[ScheduleId],
+    since: Timestamp,
+) -> Result<HashMap<ScheduleId, Counts>> {
+    let mut all: HashMap<ScheduleId, Counts> = HashMap::new();
+    for found in launched_by(tx, schedules, since).await? {
+        all.insert(found.schedule_id, found.counts);
+    }
+    let removed = removed_launches::counts_of(tx, schedules, first_whole_day(since)).await?;
+    for removed in removed {
+        let counts = all.entry(removed.schedule_id).or_default();
+        counts.add(&removed.counts);
+    }
+    Ok(all)
+}
+
+/// Return the first day (in UTC) that begins at `since` or later.
+fn first_whole_day(since: Timestamp) -> i64 {
+    since.minus(Duration::from_micros(1)).day() + 1
 }
 
 impl Counts {

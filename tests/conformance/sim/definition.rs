@@ -88,6 +88,7 @@ pub fn wanted(name: &str, definition: &Definition) -> ScheduleDefinition {
             )
         },
         policies: definition.policies.clone(),
+        args: None,
         context: Map::new(),
         enabled: true,
     }

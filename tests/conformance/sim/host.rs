@@ -82,6 +82,7 @@ pub fn settings() -> Settings {
         recovery_interval: Duration::from_secs(5),
         audit_interval: Duration::from_secs(60),
         retention: campanile_engine::RetentionLimits::FOR_EVER,
+        forget_after: None,
         disk_reserve_bytes: 0,
         drain: Duration::from_secs(1),
         secrets: Default::default(),

@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::follow::is_served;
 use super::schedule::By;
 use crate::output::{self, Failure, Record, Result, failed};
-use crate::{Common, Limit};
+use crate::{Common, Limit, watch};
 use campanile_engine::backfill;
 use campanile_engine::schedule_admin::ScheduleError;
 use campanile_model::clock::{Clock, Timestamp};
@@ -28,6 +28,7 @@ const READ_SHARE: u32 = 20;
 #[derive(Subcommand)]
 pub(crate) enum BackfillCommand {
     /// List the newest backfills, newest first
+    #[command(arg = watch::arg())]
     List {
         /// List those after this one of another list
         #[arg(long, value_name = "ID")]
@@ -36,6 +37,7 @@ pub(crate) enum BackfillCommand {
         limit: Limit,
     },
     /// Show one backfill
+    #[command(arg = watch::arg().conflicts_with("follow"))]
     Show {
         /// The backfill's id
         id: BackfillId,
@@ -163,7 +165,8 @@ pub(crate) async fn follow(common: &Common, id: BackfillId) -> Result {
         record = until_finished(&db, &clock, id, &mut progress) => Some(record?),
         _ = interrupt.recv() => None,
     };
-    progress.interrupt();
+    // The bar disappears before the answer.
+    drop(progress);
     let Some(record) = record else {
         return Err(
             Failure::failed("the backfill continues without this command").hint(next_commands(id)),
@@ -192,7 +195,6 @@ async fn until_finished(
         drop(tx);
         progress.show(&record);
         if let Some(why) = obstacle.as_ref().filter(|_| obstacle != last_obstacle) {
-            progress.interrupt();
             output::print_message(why);
         }
         last_obstacle = obstacle;

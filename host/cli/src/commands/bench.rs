@@ -18,6 +18,7 @@ use super::serve;
 use crate::Common;
 use crate::config::Config;
 use crate::output::{self, Failure, Record, Result, failed};
+use crate::progress::Line;
 use campanile_engine::audit::Lag;
 use campanile_engine::schedule_admin::{self, ScheduleDefinition};
 use campanile_engine::watch::{Mode, Watch};
@@ -152,9 +153,12 @@ impl Bench {
 }
 
 async fn measure_launches(config: &Config, n: u32) -> Result<LaunchesReport> {
+    let step = Line::step("measuring the bare sandbox");
     let sandbox = bare_sandbox(config).await?;
+    step.say("measuring the bare database");
     let database = bare_database(config, n).await?;
 
+    step.say(format_args!("measuring {n} launches"));
     let host = BenchHost::start(config, scratch_db(config).await?, Mode::Off).await?;
     let now = host.engine.clock().now();
     add_backlog(host.engine.db(), n, now).await?;
@@ -189,6 +193,10 @@ async fn measure_launches(config: &Config, n: u32) -> Result<LaunchesReport> {
 impl Burst {
     async fn measure(self, config: &Config) -> Result<BurstReport> {
         const MARGIN: Duration = Duration::from_secs(2);
+        let _step = Line::step(format_args!(
+            "measuring {} schedules for {} s",
+            self.schedules, self.seconds
+        ));
         let rule = RuleText::new(RuleKind::Every, self.every, "UTC");
         let host = BenchHost::start(config, scratch_db(config).await?, Mode::Off).await?;
         let schedules = self.schedules..self.schedules.saturating_add(self.idle);
@@ -501,6 +509,7 @@ async fn add_schedules_with(
         task: None,
         rule: rule.clone(),
         policies: policies.clone(),
+        args: None,
         context: Map::new(),
         enabled: true,
     });

@@ -52,7 +52,10 @@ impl Man {
         let path = folder.display();
         std::fs::create_dir_all(&folder)
             .and_then(|()| clap_mangen::generate_to(command, &folder))
-            .map_err(|error| failed!("the pages cannot be written to {path}: {error}"))?;
+            .map_err(|error| {
+                failed!("the pages cannot be written to {path}: {error}")
+                    .hint("name a folder that you can write with --into")
+            })?;
         common.print_report(
             &serde_json::json!({ "folder": folder }),
             &format!("wrote the pages to {path}"),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::serve::{self, foreign_writers};
 use crate::Common;
 use crate::config::Config;
-use crate::output::{self, Failure, Result, failed, print_message, refused};
+use crate::output::{self, Result, failed, print_message};
 use campanile_model::clock::Clock;
 use campanile_model::text::printable_line;
 use campanile_package::{Change, Packages, PluginsFolder, foreign_files};
@@ -85,15 +85,14 @@ async fn refused_packages(config: &Config) -> Result<Vec<RefusedPackage>> {
     let loader = serve::loader(&config, &Clock::system())?;
     let rules = serve::rules(&config, loader.sandbox());
     let folder = PluginsFolder::open(plugins, loader, rules);
-    let mut folder = folder.map_err(Failure::refused)?;
+    let mut folder = folder.map_err(serve::misconfigured)?;
     let active = Packages::default();
     let mut refused = Vec::new();
     loop {
         let Some(mut scan) = folder.scan(&active).await else {
-            return Err(refused!(
-                "the plugins folder {} cannot be read",
-                plugins.display()
-            ));
+            let plugins = plugins.display();
+            let why = format!("the plugins folder {plugins} cannot be read");
+            return Err(serve::misconfigured(why));
         };
         while let Some(change) = folder.next_change(&mut scan, &active).await {
             if let Change::Rejected { name, error, .. } = change {

@@ -10,8 +10,8 @@ pub(crate) mod status;
 use clap::Subcommand;
 use serde::Serialize;
 
-use crate::Common;
 use crate::output::{self, Record, Result};
+use crate::{Common, watch};
 use campanile_store::{Db, MigrationState};
 
 #[derive(Subcommand)]
@@ -19,6 +19,7 @@ pub(crate) enum DbCommand {
     /// Bring the tables up to this version; create a SQLite file that does not exist
     Migrate,
     /// Show which migrations the database has, its size, and the launches past their age; exit code 1 when a migration is missing
+    #[command(arg = watch::arg())]
     Status,
     /// Copy a SQLite database to a file, also while a host serves; on Postgres, say how
     Backup(backup::Backup),

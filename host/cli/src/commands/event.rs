@@ -4,13 +4,14 @@ use clap::Subcommand;
 
 use super::follow;
 use crate::output::{Record, Result};
-use crate::{Common, Limit};
+use crate::{Common, Limit, watch};
 use campanile_model::ids::EventId;
 use campanile_store::events;
 
 #[derive(Subcommand)]
 pub(crate) enum Event {
     /// List the newest events, newest first
+    #[command(arg = watch::arg().conflicts_with("follow"))]
     List {
         /// List those after this event of another list; the JSON output shows the ids
         #[arg(long, value_name = "ID")]

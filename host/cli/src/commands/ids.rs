@@ -1,6 +1,6 @@
 //! The launch or the run that a person means by an id, which may be short, or that of the other.
 
-use crate::output::{Failure, Result, refused};
+use crate::output::{ErrorCode, Failure, Result, refused};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId, ShortId};
 use campanile_store::history::{self, DecidedLaunch};
@@ -21,6 +21,7 @@ pub(crate) async fn launch(tx: &mut Tx, id: &ShortId) -> Result<LaunchId> {
     let found = launches::ids_between(tx, id.first, id.last, CANDIDATES_MAX + 1).await?;
     match found[..] {
         [] => Err(refused!("there is no launch whose id begins with {id}")
+            .code(ErrorCode::NotFound)
             .hint("`campanile launch list` shows the ids")),
         [only] => Ok(only),
         _ => Err(ambiguous(tx, id, &found).await?),
@@ -33,7 +34,9 @@ pub(crate) async fn decided(tx: &mut Tx, id: &ShortId) -> Result<DecidedLaunch> 
     if let Some(decided) = history::launch(tx, id).await? {
         return Ok(decided);
     }
-    let missing = refused!("there is no launch {id}").hint("`campanile launch list` shows the ids");
+    let missing = refused!("there is no launch {id}")
+        .code(ErrorCode::NotFound)
+        .hint("`campanile launch list` shows the ids");
     Err(removed_launch(tx, id).await?.unwrap_or(missing))
 }
 
@@ -51,6 +54,7 @@ pub(crate) async fn run(tx: &mut Tx, id: &ShortId) -> Result<RunId> {
     let without_run = || {
         let (id, status) = (launch.id, launch.status);
         refused!("the launch {id} has no run: it is {status}")
+            .code(ErrorCode::NotFound)
             .hint(format!("`campanile launch show {id}` shows its decision"))
     };
     launch.run_id.0.ok_or_else(without_run)
@@ -72,6 +76,7 @@ async fn ambiguous(tx: &mut Tx, id: &ShortId, found: &[LaunchId]) -> Result<Fail
     let lines: String = lines.collect();
     Ok(
         refused!("the ids of several launches begin with {id}:{lines}{more}")
+            .code(ErrorCode::Ambiguous)
             .hint("give more digits of the one that you mean"),
     )
 }
@@ -90,6 +95,7 @@ pub(crate) async fn removed_launch(tx: &mut Tx, id: LaunchId) -> Result<Option<F
             Timestamp::of_day(day).date_text(),
             removed.removed_at
         )
+        .code(ErrorCode::NotFound)
         .hint("`campanile stats` counts removed launches; `[retention]` in the configuration sets their ages")
     }))
 }

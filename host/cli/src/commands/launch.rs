@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::ids;
 use crate::output::{self, Record, Result, optional};
-use crate::{Common, Limit};
+use crate::{Common, Limit, times, watch};
 use campanile_engine::schedule_admin;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchKind, ShortId};
@@ -22,8 +22,10 @@ use campanile_store::{LaunchStatus, Tx, removed_launches};
 #[derive(Subcommand)]
 pub(crate) enum Launch {
     /// List the newest launches, newest first
+    #[command(arg = watch::arg())]
     List(Box<LaunchListOptions>),
     /// Show one launch: its decision, the versions that made it, and all its runs
+    #[command(arg = watch::arg())]
     Show {
         /// The launch's id, or that of one of its runs; the first digits are enough when no other id begins with them
         id: ShortId,
@@ -79,11 +81,12 @@ impl FromStr for Moment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Moment, String> {
-        match (text.parse(), text::duration(text)) {
+        match (times::time(text), text::duration(text)) {
             (Ok(at), _) => Ok(Moment::At(at)),
             (_, Ok(span)) => Ok(Moment::Ago(span)),
             _ => Err(
-                "is neither a time such as 2026-11-21T08:00:00Z nor a span such as 2h".to_owned(),
+                "is neither a time such as 2026-11-21T08:00:00Z or `yesterday 14:00` nor a span such as 2h"
+                    .to_owned(),
             ),
         }
     }
@@ -122,7 +125,7 @@ impl Record for LaunchRow {
 
 impl Record for LaunchDetail {
     const DETAIL: &'static str = "id scheduled_time scheduled_local schedule schedule_revision status reason kind \
-        decision decided_by decided_at tzdata_version package digest overlaps retry_of fire_time opened_at started_at \
+        decision decided_by decided_at tzdata_version package digest overlaps retry_of args fire_time opened_at started_at \
         finished_at attempts recoveries run_id message";
 
     fn text(&self, key: &str) -> Option<String> {

@@ -25,3 +25,4 @@ pub(crate) mod serve;
 pub(crate) mod slots;
 pub(crate) mod stats;
 pub(crate) mod task;
+pub(crate) mod top;

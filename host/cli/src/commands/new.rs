@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::Common;
-use crate::output::{self, Record, Result, failed, refused};
+use crate::output::{self, ErrorCode, Record, Result, failed, refused};
 use campanile_package::package_name_fault;
 
 mod template;
@@ -138,6 +138,7 @@ fn check_folder(folder: &Path) -> Result {
     match entries.map(|mut entries| entries.next().is_none()) {
         Ok(true) => Ok(()),
         Ok(false) => Err(refused!("{path} is not empty")
+            .code(ErrorCode::Conflict)
             .hint("choose another folder with --into, or empty this one")),
         Err(error) => Err(refused!("{path} cannot hold a project: {error}")
             .hint("choose another folder with --into")),

@@ -10,8 +10,8 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::schedule::By;
-use crate::Common;
 use crate::output::{self, Record, Result};
+use crate::{Common, watch};
 use campanile_engine::approval::{self, Attribution, VersionChange};
 use campanile_engine::package_removal;
 use campanile_model::ids::ArtifactDigest;
@@ -23,6 +23,7 @@ use campanile_store::packages::{self, PackageRow};
 #[derive(Subcommand)]
 pub(crate) enum Package {
     /// List all packages that a host has ever seen
+    #[command(arg = watch::arg())]
     List,
     /// Show one package: its manifest, its grants, its schedules and its versions
     Show {

@@ -11,8 +11,8 @@ use super::ids::{self, removed_launch};
 use super::launch::ListOptions;
 use super::schedule::By;
 use super::schedule::trigger::{TriggerReport, Wait};
-use crate::Common;
-use crate::output::{self, Record, Result, refused};
+use crate::output::{self, ErrorCode, Record, Result, refused};
+use crate::{Common, watch};
 use campanile_engine::launch_admin::{self, Cancelled};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{LaunchId, RunId, ShortId};
@@ -25,8 +25,10 @@ use campanile_store::{LaunchStatus, Tx};
 #[derive(Subcommand)]
 pub(crate) enum Run {
     /// List the newest runs, newest first
+    #[command(arg = watch::arg())]
     List(ListOptions),
     /// Show one run with every call of its tasks
+    #[command(arg = watch::arg())]
     Show {
         /// The run's id, or that of its launch; the first digits are enough when no other id begins with them
         id: ShortId,
@@ -210,7 +212,9 @@ async fn find(tx: &mut Tx, id: &ShortId) -> Result<RunRow> {
     if let Some(run) = runs::find(tx, id).await? {
         return Ok(run);
     }
-    let missing = refused!("there is no run {id}").hint("`campanile run list` shows the ids");
+    let missing = refused!("there is no run {id}")
+        .code(ErrorCode::NotFound)
+        .hint("`campanile run list` shows the ids");
     let launch = history::launch(tx, id.launch()).await?;
     let removed = match launch {
         Some(_) => None,

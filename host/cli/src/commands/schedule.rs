@@ -20,8 +20,9 @@ use super::serve;
 use super::slots::{self, SlotCount};
 use crate::Common;
 use crate::environment;
-use crate::output::{self, Result, refused};
+use crate::output::{self, Failure, Result, refused};
 use crate::times::time;
+use crate::watch;
 use campanile_engine::definition::policies;
 use campanile_engine::schedule_admin::{self, ScheduleDefinition, ScheduleError};
 use campanile_model::clock::Timestamp;
@@ -54,6 +55,7 @@ pub(crate) enum Schedule {
     /// Skip one future slot of a schedule, or restore it
     Skip(edit::Skip),
     /// List schedules by name
+    #[command(arg = watch::arg())]
     List {
         /// List those after this name
         #[arg(long, value_name = "NAME")]
@@ -63,6 +65,7 @@ pub(crate) enum Schedule {
         limit: i64,
     },
     /// Show one schedule with its newest launches
+    #[command(arg = watch::arg())]
     Show {
         /// The schedule's name
         name: String,
@@ -128,7 +131,7 @@ pub(crate) struct Next {
     /// The schedule's name
     name: String,
     /// List the slots after this time instead of those from now on
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     after: Option<Timestamp>,
     #[command(flatten)]
     count: SlotCount,
@@ -166,7 +169,8 @@ pub(crate) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Valu
     let (text, place) = match text.strip_prefix('@') {
         Some(path) => {
             let read = std::fs::read_to_string(path);
-            let read = read.map_err(|error| refused!("--context {path}: {error}"))?;
+            let place = format_args!("--context {path}");
+            let read = read.map_err(|error| Failure::unreadable(place, &error))?;
             (read, path)
         }
         None => (text.to_owned(), "--context"),
@@ -235,6 +239,7 @@ async fn add(common: &Common, add: Add) -> Result {
         task: None,
         rule: RuleText::new(RuleKind::Cron, "", TIMEZONE_DEFAULT),
         policies: Policies::default(),
+        args: None,
         context: Map::new(),
         enabled: !add.disabled,
     };

@@ -8,7 +8,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::config::{Config, Flags};
-use crate::output::{Failure, Result, failed};
+use crate::output::{ErrorCode, Failure, Result, failed};
+use crate::progress;
 use crate::service_manager::ServiceManager;
 use crate::telemetry::{self, LogFormat};
 use crate::{Common, LOAD_COMMAND};
@@ -43,13 +44,13 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub async fn run(self, common: &Common) -> Result {
-        telemetry::init(self.log_format, self.verbose).map_err(Failure::refused)?;
+        telemetry::init(self.log_format, self.verbose).map_err(misconfigured)?;
         let config = common.config_with(self.flags)?;
         for warning in foreign_writers(&config)? {
             tracing::warn!("{warning}");
         }
         let manager = ServiceManager::connect(&|name| std::env::var_os(name));
-        let manager = manager.map_err(Failure::refused)?;
+        let manager = manager.map_err(misconfigured)?;
         let mut stopping = stop_signal()?;
         let clock = Clock::system();
         // Refuse a wrong configuration before the database is opened.
@@ -59,7 +60,7 @@ impl Serve {
         let folder = PluginsFolder::open(&files.plugins, Arc::clone(&loader), rules);
         let schedules = FollowedFile::new(files.schedules.clone(), watch.mode, watch.rescan);
         let followed = Followed {
-            folder: folder.map_err(Failure::refused)?,
+            folder: folder.map_err(misconfigured)?,
             watcher: Watch::start(&files.plugins, watch.mode, watch.rescan),
             schedules: Some(schedules),
         };
@@ -83,6 +84,11 @@ impl Serve {
     }
 }
 
+/// Return the error that the configuration or the environment is wrong.
+pub(crate) fn misconfigured(why: impl ToString) -> Failure {
+    Failure::refused(why).code(ErrorCode::InvalidConfiguration)
+}
+
 /// Create the loader of this host, with its sandbox.
 pub(crate) fn loader(config: &Config, clock: &Clock) -> Result<Arc<PackageLoader>> {
     let limits = LoadLimits {
@@ -90,7 +96,8 @@ pub(crate) fn loader(config: &Config, clock: &Clock) -> Result<Arc<PackageLoader
         time: config.packages.load_time,
     };
     let args = vec![LOAD_COMMAND.to_owned()];
-    let loader = PackageLoader::isolated(config.sandbox_settings(), limits, args, clock.clone());
+    let (settings, clock) = (config.sandbox_settings(), clock.clone());
+    let loader = PackageLoader::isolated(settings, limits, args, clock, progress::compiling);
     loader.map(Arc::new).map_err(Failure::failed)
 }
 
@@ -99,7 +106,8 @@ pub(crate) fn foreign_writers(config: &Config) -> Result<Vec<String>> {
     let found = config.foreign_writers();
     match config.policy.foreign_writers {
         ForeignWriters::Refuse if !found.is_empty() => {
-            Err(Failure::refused(found.join("; ")).hint(FOREIGN_HINT))
+            let failure = Failure::refused(found.join("; ")).code(ErrorCode::Refused);
+            Err(failure.hint(FOREIGN_HINT))
         }
         _ => Ok(found),
     }
@@ -144,6 +152,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         disk_reserve_bytes: config.host.disk_reserve_bytes,
         drain: config.host.drain,
         secrets: config.secrets.clone(),
+        forget_after: config.packages.forget_after,
         policy: config.package_policy(),
     }
 }

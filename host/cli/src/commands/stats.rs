@@ -7,28 +7,80 @@ use clap::Args;
 use super::serve;
 use crate::Common;
 use crate::output::{self, Record, Result};
-use campanile_engine::audit::{self, Health, Statistics};
+use campanile_engine::audit::{self, Health, Rates, ScheduleStatistics, Statistics};
+use campanile_engine::schedule_admin;
 use campanile_model::text;
 use campanile_package::foreign_files;
+use campanile_store::schedules;
 
 #[derive(Args)]
 pub(crate) struct Stats {
     /// How far to look back, such as 30m or 7days
     #[arg(long, default_value = "24h", value_parser = text::duration, value_name = "SPAN")]
     since: Duration,
+    /// Show each schedule by itself: its launches with a slot in the span
+    #[arg(long, value_enum)]
+    by: Option<Grouping>,
+    /// Show only this schedule: its launches with a slot in the span
+    #[arg(long, value_name = "NAME", conflicts_with = "by")]
+    schedule: Option<String>,
+    /// With `--by`: list those after this name
+    #[arg(long, value_name = "NAME", requires = "by")]
+    after: Option<String>,
+    /// With `--by`: the most entries to list
+    #[arg(long, default_value_t = 50, requires = "by", value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    limit: i64,
+}
+
+/// What statistics are shown of, each by itself.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Grouping {
+    Schedule,
 }
 
 impl Record for Statistics {
     fn text(&self, key: &str) -> Option<String> {
-        let rate = self.success_rate.filter(|_| key == "success_rate")?;
-        Some(format!("{:.2} %", rate * 100.0))
+        rate_text(&self.rates, key)
     }
+}
+
+impl Record for ScheduleStatistics {
+    const LIST: &'static str = "schedule launches failed skipped lost failed_rate executions_per_minute \
+        average_time_ms recovery_success_rate";
+
+    fn text(&self, key: &str) -> Option<String> {
+        rate_text(&self.rates, key)
+    }
+}
+
+/// Return a share as people read it.
+fn rate_text(rates: &Rates, key: &str) -> Option<String> {
+    let rate = match key {
+        "success_rate" => rates.success_rate,
+        "failed_rate" => rates.failed_rate,
+        "recovery_success_rate" => rates.recovery_success_rate,
+        _ => None,
+    };
+    rate.map(|rate| format!("{:.2} %", rate * 100.0))
 }
 
 impl Stats {
     pub async fn run(self, common: &Common) -> Result {
         let (mut tx, now) = common.read_with_time().await?;
-        common.print(&audit::statistics(&mut tx, now.minus(self.since)).await?)
+        let span = self.since;
+        if let Some(name) = &self.schedule {
+            let schedule = schedule_admin::find(&mut tx, name).await?;
+            let rows = audit::schedule_statistics(&mut tx, &[schedule], now, span).await?;
+            return rows.iter().try_for_each(|row| common.print(row));
+        }
+        match self.by {
+            None => common.print(&audit::statistics(&mut tx, now, span).await?),
+            Some(Grouping::Schedule) => {
+                let page = schedules::list(&mut tx, self.after.as_deref(), self.limit).await?;
+                let rows = audit::schedule_statistics(&mut tx, &page, now, span).await?;
+                common.print_page(&rows, self.limit, |row| row.schedule.clone())
+            }
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use super::schedule::read_context;
 use super::serve;
 use crate::Common;
 use crate::config::Config;
-use crate::output::{self, Failure, Record, Result, failed, refused};
+use crate::output::{self, ErrorCode, Failure, Record, Result, failed, refused};
 use campanile_engine::secrets::{SecretError, Vault};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ArtifactDigest;
@@ -175,7 +175,7 @@ impl TaskArgs {
         config: &Config,
     ) -> Result<(Subject, Package, Option<PathBuf>)> {
         let path = file.display();
-        std::fs::metadata(file).map_err(|error| refused!("{path}: {error}"))?;
+        std::fs::metadata(file).map_err(|error| Failure::unreadable(&path, &error))?;
         let sidecar = self.applied_sidecar(file, common, config)?;
         let mut config = config.clone();
         config.host.runs_max = 1;
@@ -227,7 +227,8 @@ impl TaskArgs {
         }
         if let Some(named) = &self.sidecar {
             let path = named.display();
-            std::fs::metadata(named).map_err(|error| refused!("--sidecar {path}: {error}"))?;
+            let place = format_args!("--sidecar {path}");
+            std::fs::metadata(named).map_err(|error| Failure::unreadable(place, &error))?;
             return Ok(Some(named.clone()));
         }
         let beside = file.with_extension("toml");
@@ -258,6 +259,7 @@ impl TaskArgs {
             if memory > most {
                 return Err(
                     refused!("--memory {given} is more than this host allows, {allowed}")
+                        .code(ErrorCode::Refused)
                         .hint("raise `sandbox.memory_max` in the configuration"),
                 );
             }

@@ -246,12 +246,15 @@ table! {
 }
 
 table! {
-    /// `[packages]`: the limits of the process that loads a file of the plugins folder.
+    /// `[packages]`: how files of the plugins folder are loaded, and when absent ones are forgotten.
     "packages" struct Packages {
         /// The most memory of the process. A file that needs more is refused.
         load_memory_bytes "load_memory": u64 = 512 << 20, size(64 << 20, 64 << 30);
         /// The longest time that a load may take.
         load_time "load_time": Duration = 120 * SECOND, duration(SECOND, DAY);
+        /// When no live host has had the file of a package for so long, the schedules end that the package or its
+        /// sidecar defined. "forever" keeps them: each of their slots is skipped.
+        forget_after "forget_after": Option<Duration> = Some(30 * DAY), age();
     }
 }
 

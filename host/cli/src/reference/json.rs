@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use super::{code, table};
 use crate::commands::{
     backfill, bench, calendar, calls, config, db, explain, launch, new, package, plan, run,
-    schedule, task,
+    schedule, task, top,
 };
 use crate::output;
-use campanile_engine::audit::{Health, Statistics};
+use campanile_engine::audit::{Health, ScheduleStatistics, Statistics};
 use campanile_engine::package_removal::RemovedPackage;
 use campanile_engine::why::Answer;
 use campanile_model::clock::Timestamp;
@@ -84,6 +84,9 @@ impl Shapes {
             self.one::<package::signing::SignatureReport>("package verify"),
             self.one::<Vec<Event>>("event list"),
             self.one::<Statistics>("stats"),
+            self.one::<ScheduleStatistics>("stats --schedule"),
+            self.one::<Vec<ScheduleStatistics>>("stats --by schedule"),
+            self.one::<top::TopReport>("top"),
             self.one::<Health>("health"),
             self.one::<db::DbStatus>("db migrate"),
             self.one::<db::status::DbReport>("db status"),

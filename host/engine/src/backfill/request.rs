@@ -116,7 +116,7 @@ pub async fn preview(
 pub async fn find(tx: &mut Tx, id: BackfillId) -> Result<Backfill> {
     let found = backfills::find(tx, id).await?;
     found.ok_or_else(|| {
-        ScheduleError::Backfill(format!(
+        ScheduleError::NotFound(format!(
             "there is no backfill {id}; `campanile backfill list` shows those there are"
         ))
     })
@@ -141,7 +141,7 @@ pub async fn find_earlier(
     }
     if !differences.is_empty() {
         let (id, differences) = (asked.id, differences.join(", "));
-        return Err(ScheduleError::Backfill(format!(
+        return Err(ScheduleError::Conflict(format!(
             "there is a backfill {id} already, with {differences}; repeat the same request to follow it, or choose another id"
         )));
     }
@@ -201,7 +201,7 @@ pub async fn cancel(tx: &mut Tx, id: BackfillId, by: &str, now: Timestamp) -> Re
     }
     if found.status != BackfillStatus::Running {
         let message = format!("the backfill {id} is {} already", found.status);
-        return Err(ScheduleError::Backfill(message));
+        return Err(ScheduleError::Conflict(message));
     }
     let skipped = backfills::skip_unstarted(tx, id, now).await?;
     let detail = format!("{id} by {by}, {skipped} launches had not begun");

@@ -4,10 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::error::{did_you_mean, no_task, origin_is};
 use super::pause::pause_disabled;
-use super::{Result, ScheduleDefinition, ScheduleError, known_package, next_slot_after, revision};
+use super::{
+    Result, ScheduleDefinition, ScheduleError, check_args, form_of, known_package, next_slot_after,
+    revision,
+};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_package::{Manifest, context, names};
+use campanile_sandbox::Form;
 use campanile_schedule::rule::{HashKey, Rule, RuleKind};
 use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::schedules::{self, History, NewSchedule};
@@ -99,17 +103,18 @@ fn event(wanted: &ScheduleDefinition, origin: Origin) -> NewEvent {
     }
 }
 
-/// The packages that a change of schedules has looked up, each with the manifest of its active version.
+/// The packages that a change of schedules has looked up, each with the manifest and the form of its active version.
 #[derive(Default)]
-pub(super) struct KnownPackages(HashMap<String, Manifest>);
+pub(super) struct KnownPackages(HashMap<String, (Manifest, Option<Form>)>);
 
 impl KnownPackages {
-    /// Return the manifest of a package's active version.
-    async fn manifest(&mut self, tx: &mut Tx, name: &str) -> Result<&Manifest> {
+    /// Return the manifest and the form of a package's active version.
+    async fn active(&mut self, tx: &mut Tx, name: &str) -> Result<&(Manifest, Option<Form>)> {
         if !self.0.contains_key(name) {
             let package = known_package(tx, name).await?;
             let manifest = Manifest::from_stored(&package.name, &package.manifest);
-            self.0.insert(name.to_owned(), manifest);
+            self.0
+                .insert(name.to_owned(), (manifest, form_of(&package)));
         }
         Ok(&self.0[name])
     }
@@ -128,7 +133,10 @@ pub(super) async fn check(
     context::check(&wanted.context)?;
     let rule = Rule::parse(&wanted.rule, HashKey::of(id))?;
     wanted.policies.check(&rule)?;
-    let manifest = packages.manifest(tx, &wanted.package).await?;
+    let (manifest, form) = packages.active(tx, &wanted.package).await?;
+    if let Some(args) = &wanted.args {
+        check_args(args, &wanted.package, *form)?;
+    }
     if let Some(task) = &wanted.task
         && manifest.task(task).is_none()
     {

@@ -69,12 +69,18 @@ pub enum ScheduleError {
         "{1} slots of `{0}` are skipped, which is the limit; exclude slots in its rule, or pause it"
     )]
     ManySkips(String, usize),
-    #[error("`{0}` is paused already")]
+    #[error("`{0}` is paused already; to change the pause, resume it first")]
     Paused(String),
-    #[error("`{0}` is not paused")]
+    #[error("`{0}` is not paused; `campanile schedule show {0}` shows its state")]
     NotPaused(String),
     #[error("another command or host changed `{0}` at the same time; look at it, then try again")]
     Raced(String),
+    /// The schedule, launch, run or backfill is not on record.
+    #[error("{0}")]
+    NotFound(String),
+    /// The state of the launch or of the backfill does not allow it.
+    #[error("{0}")]
+    Conflict(String),
     /// Why a request for a backfill is refused.
     #[error("{0}")]
     Backfill(String),

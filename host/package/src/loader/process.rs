@@ -15,9 +15,9 @@ use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::Attempt;
 use super::exchange::{ChildSettings, LoadLimits, Verdict, is_out_of_memory};
 use super::verdicts::Verdicts;
+use super::{Attempt, LoadObserver};
 use crate::files::off_thread;
 
 /// Loads that run at the same time. With two, one slow file does not stop the others.
@@ -32,6 +32,7 @@ const STDERR_BYTES_MAX: u64 = 16 << 10;
 /// Starts the processes that load files.
 pub(super) struct LoadProcesses {
     args: Vec<String>,
+    observer: LoadObserver,
     settings: ChildSettings,
     slots: Semaphore,
     verdicts: Arc<Verdicts>,
@@ -44,6 +45,7 @@ impl LoadProcesses {
         cache_dir: PathBuf,
         limits: LoadLimits,
         args: Vec<String>,
+        observer: LoadObserver,
     ) -> LoadProcesses {
         let settings = ChildSettings {
             package: String::new(),
@@ -55,6 +57,7 @@ impl LoadProcesses {
         LoadProcesses {
             verdicts: Arc::new(Verdicts::new(&settings)),
             args,
+            observer,
             settings,
             slots: Semaphore::new(LOADS_MAX),
         }
@@ -121,6 +124,7 @@ impl LoadProcesses {
         };
         let size = size_text(bytes.len() as u64);
         tracing::info!("loading {} ({size})", printable_line(package));
+        let _observed = (self.observer)(package, bytes.len() as u64);
         let mut child = self.spawn(package).map_err(trouble)?;
         let ended = timeout(self.settings.limits.time, exchange(&mut child, bytes)).await;
         let Ok(ended) = ended else {

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::group::GroupName;
+use super::retry::{Coefficient, FailureKinds};
 use campanile_model::clock::{InvalidTimestamp, Timestamp};
 use campanile_model::status::Overlap;
 use campanile_model::text::{duration, duration_text};
@@ -61,6 +62,9 @@ words! {
 /// The largest `catchup_max`. The evaluator looks back over this many slots each time it decides.
 pub const CATCHUP_MAX_LIMIT: u32 = 1_000;
 
+/// The most calls of each task in one launch.
+pub const MAX_ATTEMPTS_LIMIT: u32 = 1_000;
+
 /// The largest number that a policy takes: the largest integer of the databases.
 pub const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
 
@@ -71,6 +75,8 @@ const PRIORITY: u32 = 5;
 const CATCHUP_MAX: u32 = 100;
 const MAX_BUFFERED: u32 = 100;
 const CANCEL_GRACE: Duration = Duration::from_secs(30);
+const BACKOFF: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 /// The `catchup_spread` that the alias `execute_with_delay` sets. Schedulers that have this policy give no number.
 const EXECUTE_DELAY: Duration = Duration::from_secs(30);
@@ -102,6 +108,10 @@ pub enum ValueKind {
     Duration(&'static str),
     /// A whole number from the first to the second.
     Number(u64, u64),
+    /// A [`Coefficient`].
+    Coefficient,
+    /// Some of these words, as [`FailureKinds`] reads them.
+    FailureKinds(&'static [&'static str]),
     /// An instant in RFC 3339.
     Instant,
     /// The name of a concurrency group.
@@ -240,6 +250,24 @@ policies! {
     Retention retention "retention": Option<Duration>,
         kind: ValueKind::Duration("7days"), default: Nothing("the ages of the configuration"), needs: None, decides_slots: false,
         "How long the launches of the schedule stay on record after their end, whatever their outcome";
+    MaxAttempts max_attempts "max_attempts": Option<u32>,
+        kind: Number(1, MAX_ATTEMPTS_LIMIT as u64), default: Nothing("the number of the task"), needs: None, decides_slots: false,
+        "The most calls of each task in one launch";
+    Backoff backoff "backoff": Option<Duration>,
+        kind: ValueKind::Duration("10s"), default: Fixed(|| duration_text(BACKOFF)), needs: None, decides_slots: false,
+        "The pause before the first retry of a task";
+    BackoffCoefficient backoff_coefficient "backoff_coefficient": Option<Coefficient>,
+        kind: ValueKind::Coefficient, default: Fixed(|| Coefficient::DOUBLE.to_string()), needs: None, decides_slots: false,
+        "How many times as long each pause before a retry is as the pause before it";
+    BackoffMax backoff_max "backoff_max": Option<Duration>,
+        kind: ValueKind::Duration("5m"), default: Fixed(|| duration_text(BACKOFF_MAX)), needs: None, decides_slots: false,
+        "The longest pause before a retry, unless the task requests a longer one";
+    RetryExpiration retry_expiration "retry_expiration": Option<Duration>,
+        kind: ValueKind::Duration("1h"), default: Nothing("none"), needs: None, decides_slots: false,
+        "The time after the slot, past which no retry begins";
+    NonRetryable non_retryable "non_retryable": Option<FailureKinds>,
+        kind: ValueKind::FailureKinds(FailureKinds::WORDS), default: Nothing("none"), needs: None, decides_slots: false,
+        "The kinds of failure that are not retried";
 }
 
 impl Policy {
@@ -257,10 +285,12 @@ impl Policy {
         &FLAGS[self as usize]
     }
 
-    /// Return `text`, a value of this policy, as JSON: a number, or a text.
+    /// Return `text`, a value of this policy, as JSON: a number, a list, or a text.
     pub fn json(self, text: String) -> Value {
-        match (self.spec().kind, text.parse::<u64>()) {
-            (Number(..), Ok(number)) => Value::from(number),
+        let number = || text.parse().map(Value::Number).ok();
+        match self.spec().kind {
+            Number(..) | ValueKind::Coefficient => number().unwrap_or_else(|| Value::from(text)),
+            ValueKind::FailureKinds(_) => text.split(',').collect(),
             _ => Value::from(text),
         }
     }
@@ -365,6 +395,22 @@ impl Policies {
         self.cancel_grace.unwrap_or(CANCEL_GRACE)
     }
 
+    /// Return the pause before the first retry of a task.
+    pub fn backoff(&self) -> Duration {
+        self.backoff.unwrap_or(BACKOFF)
+    }
+
+    /// Return how many times as long each pause before a retry is as the pause before it.
+    pub fn backoff_coefficient(&self) -> f64 {
+        let coefficient = self.backoff_coefficient.unwrap_or(Coefficient::DOUBLE);
+        coefficient.value()
+    }
+
+    /// Return the longest pause before a retry.
+    pub fn backoff_max(&self) -> Duration {
+        self.backoff_max.unwrap_or(BACKOFF_MAX)
+    }
+
     /// Whether slots are launched at the same times as under `other`. If not, an edit moves the cursor to now.
     ///
     /// A new policy that moves slots belongs here.
@@ -413,7 +459,11 @@ impl<'de> Deserialize<'de> for Policies {
             let policy: Policy = key.parse().map_err(D::Error::custom)?;
             let text = match (policy.spec().kind, value) {
                 (_, Value::Null) => continue,
-                (Number(..), Value::Number(number)) => number.to_string(),
+                (Number(..) | ValueKind::Coefficient, Value::Number(number)) => number.to_string(),
+                (ValueKind::FailureKinds(_), Value::Array(kinds)) => {
+                    let kinds = kinds.iter().map(|kind| kind.as_str().unwrap_or_default());
+                    kinds.collect::<Vec<&str>>().join(",")
+                }
                 (
                     Word(_) | ValueKind::Duration(_) | Instant | ValueKind::Group,
                     Value::String(text),
@@ -460,6 +510,8 @@ policy_values! {
     Option<u32>: number, value_text;
     Option<u64>: number, value_text;
     Option<GroupName>: |text, _| text.parse().map(Some), value_text;
+    Option<Coefficient>: |text, _| text.parse().map(Some), value_text;
+    Option<FailureKinds>: |text, _| text.parse().map(Some), value_text;
     Option<Timestamp>: |text, _| instant(text).map(Some), value_text;
     Option<Duration>: |text, _| limited_duration(text).map(Some), |span| span.map(duration_text);
 }

@@ -48,6 +48,7 @@ mod search;
 mod slot_check;
 mod warnings;
 mod zone;
+mod zone_names;
 
 #[cfg(test)]
 mod dst_override_tables;
@@ -152,6 +153,7 @@ impl Rule {
             RuleKind::AfterCompletion => Shape::AfterCompletion(Period::elapsed(expression)?),
         };
         shape.refuse_meaningless(text)?;
+        notes.extend(zone_names::note(&text.timezone));
         let rule = Rule {
             kind: text.kind,
             zone,

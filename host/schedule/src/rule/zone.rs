@@ -10,6 +10,7 @@ use chrono::{DateTime, Offset as _, TimeZone as _};
 use chrono_tz::{TZ_VARIANTS, Tz};
 
 use super::error::{RuleError, quoted};
+use super::zone_names;
 
 // In microseconds.
 pub(super) const SECOND: i64 = 1_000_000;
@@ -49,11 +50,11 @@ impl Zone {
     /// Return the zone with an IANA name.
     pub(super) fn named(name: &str) -> Result<&'static Zone, RuleError> {
         let tz: Tz = name.parse().map_err(|_| {
-            let nearest = nearest_names(name).join(", ");
-            RuleError::new(
-                format!("timezone {} is not known", quoted(name)),
-                format!("write an IANA name such as {nearest}"),
-            )
+            let hint = zone_names::replacement(name).unwrap_or_else(|| {
+                let nearest = nearest_names(name).join(", ");
+                format!("write an IANA name such as {nearest}")
+            });
+            RuleError::new(format!("timezone {} is not known", quoted(name)), hint)
         })?;
         Ok(Zone::of(tz))
     }

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::config::Config;
 use crate::output::{self, Failure, Record, Result, failed, refused};
+use crate::progress::Line;
 use campanile_engine::audit::{self, Lag};
 use campanile_engine::schedule_admin;
 use campanile_engine::watch::Mode;
@@ -99,7 +100,7 @@ impl Growth {
             })
             .await?,
             run_list_ms: time(&db, async |tx| runs::list(tx, None, 50).await).await?,
-            stats_ms: time(&db, async |tx| audit::statistics(tx, now.minus(DAY)).await).await?,
+            stats_ms: time(&db, async |tx| audit::statistics(tx, now, DAY).await).await?,
             health_ms: time(&db, async |tx| {
                 audit::health(tx, now, &settings, 0, None).await
             })
@@ -124,6 +125,7 @@ impl Growth {
         add_fillers(&db, hours, clock.now()).await?;
         let begun = Instant::now();
         let (mut filled, mut told) = (0, Instant::now());
+        let line = Line::parts(u64::from(hours) * u64::from(SCHEDULES));
         loop {
             // Dropped before the next commit: SQLite cannot begin its log anew while an earlier state is read.
             let next = schedules::next_due(&mut db.read().await?).await?;
@@ -132,9 +134,11 @@ impl Growth {
             };
             let done = finish_without_calls(&scratch.engine, next).await;
             filled += done.map_err(Failure::failed)?;
-            if told.elapsed() >= MESSAGE_INTERVAL {
+            let launches = before + filled as u64;
+            line.set(launches);
+            if told.elapsed() >= MESSAGE_INTERVAL && !line.is_drawn() {
                 told = Instant::now();
-                output::print_message!("{} launches", before + filled as u64);
+                output::print_message!("{launches} launches");
             }
         }
         drop(scratch.lock);

@@ -16,6 +16,7 @@ use crate::commands::serve;
 use crate::config::Config;
 use crate::environment;
 use crate::output::{Failure, Record, Result, failed};
+use crate::progress::Line;
 use campanile_engine::audit::Lag;
 use campanile_engine::watch::{Mode, QUIET};
 use campanile_model::clock::{Clock, Timestamp};
@@ -88,11 +89,13 @@ impl Load {
             None => big::component(),
         };
         let dir = temporary_directory().map_err(Failure::failed)?;
+        let step = Line::step(format_args!("starting with {} packages", self.packages));
         let start_ms = starts(config, dir.path(), self.packages).await?;
         let mut config = config.clone();
         // An own cache is cold in every run, and is deleted after it.
         config.sandbox.cache_dir = Some(dir.path().join("cache"));
 
+        step.say("dropping packages");
         let host = BenchHost::start(&config, scratch_db(&config).await?, Mode::Auto).await?;
         let mut drops = Vec::new();
         for n in 0..DROPS {
@@ -104,8 +107,10 @@ impl Load {
             let rule = every("1s", now.plus(Duration::from_secs(1) * number / SCHEDULES));
             add_schedules(host.engine.db(), number..number + 1, &rule, now).await?;
         }
+        step.say("measuring launches while nothing is compiled");
         let alone = host.engine.clock().now();
         tokio::time::sleep(Duration::from_secs(self.seconds)).await;
+        step.say("measuring launches while a large component is compiled");
         let compiling = host.engine.clock().now();
         let (dropped_at, active_at) = host.add_package("large", &component).await?;
         // The last launches need time to start.

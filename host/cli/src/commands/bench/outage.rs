@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::{BenchHost, HOUR, Scratch, add_many_schedules, every, scratch_db};
 use crate::config::Config;
 use crate::output::{Record, Result, failed};
+use crate::progress::Line;
 use campanile_engine::audit::Lag;
 use campanile_engine::watch::Mode;
 use campanile_store::{Db, stats};
@@ -47,6 +48,7 @@ impl Outage {
         let missed = every("8760h", down.plus(HOUR / 2));
         add_many_schedules(&db, 0..self.schedules, &missed, down).await?;
 
+        let _step = Line::step(format_args!("catching up {} launches", self.schedules));
         let begun = Instant::now();
         let host = BenchHost::serve(scratch, Mode::Off).await?;
         let mut waits = Vec::new();

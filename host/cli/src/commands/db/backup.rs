@@ -1,6 +1,5 @@
 //! `campanile db backup`: copy a SQLite database to a file.
 
-use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -10,10 +9,10 @@ use tokio::task::block_in_place;
 
 use super::postgres;
 use crate::Common;
-use crate::output::{self, Record, Result, failed, print_message, refused};
+use crate::output::{Record, Result, failed, print_message, refused};
+use crate::progress::Line;
 use campanile_engine::crash;
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_model::text::size_rounded;
 use campanile_store::backup::{self, Snapshot};
 use campanile_store::{DatabaseUrl, Db, PartialFile, delete_left};
 
@@ -52,7 +51,7 @@ impl Backup {
         let started = Instant::now();
         let place = backup::place(database, &self.file, self.force)?;
         let db = Db::open_current(url).await?;
-        let written = write(&db, &place, common.json).await;
+        let written = write(&db, &place).await;
         crate::close(&db).await;
         let snapshot = written?;
         common.print(&BackupReport {
@@ -66,7 +65,7 @@ impl Backup {
 }
 
 /// Write a copy of `db` to `place`, which appears there when it is complete and checked.
-async fn write(db: &Db, place: &Path, is_quiet: bool) -> Result<Snapshot> {
+async fn write(db: &Db, place: &Path) -> Result<Snapshot> {
     clean_folder(place);
     let bytes = db.used_bytes().await?;
     backup::check_room(place, bytes)?;
@@ -78,7 +77,7 @@ async fn write(db: &Db, place: &Path, is_quiet: bool) -> Result<Snapshot> {
     })?;
     let taken_at = Clock::system().now();
     let copying = db.copy_to(&copy);
-    with_progress(copy.path(), bytes, is_quiet, copying).await?;
+    with_progress(copy.path(), bytes, copying).await?;
     backup::record_backup(&copy, taken_at).await?;
     let snapshot = backup::check(copy.path(), place, true).await?;
     crash::point("after_backup_copy");
@@ -98,28 +97,14 @@ pub(super) fn clean_folder(place: &Path) {
 }
 
 /// Wait for `copying`, and show on a terminal how far the file at `path` has grown towards `bytes`.
-async fn with_progress<T>(
-    path: &Path,
-    bytes: u64,
-    is_quiet: bool,
-    copying: impl Future<Output = T>,
-) -> T {
-    let is_shown = !is_quiet && io::stderr().is_terminal();
+async fn with_progress<T>(path: &Path, bytes: u64, copying: impl Future<Output = T>) -> T {
+    let line = Line::bytes(bytes, "copied");
     let mut copying = std::pin::pin!(copying);
-    let mut was_shown = false;
     loop {
         tokio::select! {
-            copied = &mut copying => {
-                if was_shown {
-                    output::print_message("");
-                }
-                return copied;
-            }
-            () = tokio::time::sleep(PROGRESS_INTERVAL), if is_shown => {
-                let written = std::fs::metadata(path).map_or(0, |found| found.len());
-                let (written, bytes) = (size_rounded(written), size_rounded(bytes));
-                output::redraw(&format!("copied {written} of {bytes}"));
-                was_shown = true;
+            copied = &mut copying => return copied,
+            () = tokio::time::sleep(PROGRESS_INTERVAL), if line.is_drawn() => {
+                line.set(std::fs::metadata(path).map_or(0, |found| found.len()));
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::output::{Failure, refused};
+use crate::output::{ErrorCode, Failure, refused};
 use campanile_store::PostgresUrl;
 
 /// The note below such a line.
@@ -46,6 +46,7 @@ pub(super) fn compact(url: &PostgresUrl) -> Failure {
 fn answer(done: &str, when: &str, line: &str) -> Failure {
     let hint = format!("{when}; {PASSWORD}:\n\n  {line}");
     refused!("a Postgres database is {done} by a program of Postgres, which you run yourself")
+        .code(ErrorCode::Refused)
         .hint(hint)
 }
 

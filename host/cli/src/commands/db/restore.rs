@@ -9,7 +9,7 @@ use tokio::task::block_in_place;
 use super::backup::clean_folder;
 use super::postgres;
 use crate::Common;
-use crate::output::{Record, Result, print_message, refused};
+use crate::output::{ErrorCode, Record, Result, print_message, refused};
 use campanile_engine::crash;
 use campanile_engine::schedule_admin::{self, SkippedMissed};
 use campanile_model::clock::{Clock, Timestamp};
@@ -69,7 +69,8 @@ impl Restore {
             return Err(refused!(
                 "{} exists; replace it with --force, which keeps it under another name",
                 database.display()
-            ));
+            )
+            .code(ErrorCode::Conflict));
         }
         let report = self.replace(target).await?;
         warn(&report);

@@ -163,7 +163,7 @@ fn stamps(folder: Option<&Path>, files: &BTreeSet<PathBuf>) -> Result<Stamps> {
 /// Whether a person writes this file, or files in this folder. A link to a folder is not followed.
 fn is_source(path: &Path, is_folder: bool) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    !name.starts_with('.') && !(is_folder && WRITTEN.contains(&name.as_ref()))
+    !(name.starts_with('.') || is_folder && WRITTEN.contains(&name.as_ref()))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::Common;
 use crate::environment::KEY_PASSPHRASE;
-use crate::output::{self, Failure, Record, Result, failed, refused};
+use crate::output::{self, ErrorCode, Failure, Record, Result, failed, refused};
 use campanile_model::clock::Clock;
 use campanile_model::text::printable_line;
 use campanile_package::signature::{PublicKey, read_small, signature_path, verify};
@@ -89,6 +89,7 @@ impl Keygen {
         for path in [&secret_path, &public_path] {
             if path.symlink_metadata().is_ok() {
                 return Err(refused!("{} exists already", path.display())
+                    .code(ErrorCode::Conflict)
                     .hint("name another file, or move this key away"));
             }
         }
@@ -209,14 +210,17 @@ fn print_signed(common: &Common, file: PathBuf, key: &PublicKey) -> Result {
 /// Read the secret key in the file at `path`, and ask for its passphrase if it has one.
 fn secret_key(path: &Path) -> Result<SecretKey> {
     let shown = path.display();
-    let text = read_small(path).map_err(|why| refused!("the secret key {shown}: {why}"))?;
+    let text = read_small(path).map_err(|why| {
+        refused!("the secret key {shown}: {why}")
+            .hint("correct the path, or make a key with `campanile package keygen`")
+    })?;
     let mode = std::fs::metadata(path).map_or(0, |found| found.permissions().mode());
     if mode & OTHERS != 0 {
-        return Err(
-            refused!("other users may use the secret key {shown}").hint(format!(
+        return Err(refused!("other users may use the secret key {shown}")
+            .code(ErrorCode::Refused)
+            .hint(format!(
                 "`chmod 600 {shown}`, and make a new key if others may have read it"
-            )),
-        );
+            )));
     }
     let key = SecretKeyBox::from(text.clone());
     let read = match text.lines().nth(1).unwrap_or_default() {
@@ -267,7 +271,7 @@ fn passphrase(prompt: &str) -> Result<String> {
 
 /// Read the file that a signature is of.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|error| refused!("{}: {error}", path.display()))
+    std::fs::read(path).map_err(|error| Failure::unreadable(path.display(), &error))
 }
 
 /// Write a file that must not exist yet.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::{By, read_context};
 use crate::Common;
 use crate::commands::backfill::{BackfillRecord, follow, next_commands};
-use crate::output::{self, Result, refused};
+use crate::output::{self, ErrorCode, Result, refused};
 use crate::times::time;
 use campanile_engine::backfill::{self, BackfillPreview, BackfillRequest};
 use campanile_model::clock::Timestamp;
@@ -109,6 +109,7 @@ impl Request {
                 survey.first,
                 survey.last
             )
+            .code(ErrorCode::Refused)
             .hint("choose a shorter span, or confirm with `--yes`"));
         }
         let backfill = common

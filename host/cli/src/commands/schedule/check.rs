@@ -72,7 +72,9 @@ pub(crate) fn read(file: &Path, groups: &Groups) -> Result<Vec<ScheduleDefinitio
     let path = file.display().to_string();
     let text = match files::read_text(file) {
         Ok(Some(text)) => text,
-        Ok(None) => return Err(refused!("{path}: the file does not exist")),
+        Ok(None) => {
+            return Err(refused!("{path}: the file does not exist").hint("correct the path"));
+        }
         Err(why) => return Err(refused!("{path}: {why}")),
     };
     let read = schedule_reader::read_file(&path, &text);

@@ -161,7 +161,8 @@ impl LineReport {
 impl Crontab {
     pub async fn run(self, common: &Common) -> Result {
         let file = self.file.display();
-        let text = self.read().map_err(|error| refused!("{file}: {error}"))?;
+        let text = self.read();
+        let text = text.map_err(|error| Failure::unreadable(&file, &error))?;
         let lines = crontab::read(&text, self.system);
         let is_entry =
             |(_, line): &(usize, Line)| matches!(line, Line::Entry(_) | Line::NoCommand { .. });
@@ -285,6 +286,7 @@ impl Crontab {
             task: None,
             rule: RuleText::new(RuleKind::Cron, &entry.expression, zone),
             policies: Policies::default(),
+            args: None,
             context: Map::from_iter([(COMMAND.to_owned(), json!(entry.command))]),
             enabled: true,
         }

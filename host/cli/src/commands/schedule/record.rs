@@ -121,7 +121,7 @@ impl Record for ScheduleRecord {
 }
 
 impl Record for ScheduleDetail {
-    const DETAIL: &'static str = "name id package task rule anchor timezone day_match dst_gap dst_fold exclude policies \
+    const DETAIL: &'static str = "name id package task args rule anchor timezone day_match dst_gap dst_fold exclude policies \
         context origin state paused revision next_slot cursor launches_made skips notes";
 
     fn text(&self, key: &str) -> Option<String> {

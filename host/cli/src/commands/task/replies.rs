@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
-use crate::output::{Result, refused};
+use crate::output::{Failure, Result, refused};
 use campanile_package::toml_reader::{Document, Error, Section};
 use campanile_sandbox::{HttpReply, HttpRequest, Redaction, Replies, Secrets, method_fault};
 
@@ -40,13 +40,16 @@ impl Script {
     /// Read a file of replies.
     pub(crate) fn read(path: &Path) -> Result<Script> {
         let wrong = |why: String| refused!("--replies {}: {why}", path.display());
-        let size = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
+        let unreadable = |error: std::io::Error| {
+            Failure::unreadable(format_args!("--replies {}", path.display()), &error)
+        };
+        let size = std::fs::metadata(path).map_err(unreadable)?;
         if size.len() > FILE_BYTES_MAX {
             return Err(wrong(format!(
                 "the file has more than {FILE_BYTES_MAX} bytes"
             )));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
         Ok(Script {
             routes: Some(routes(&text).map_err(wrong)?),
             unanswered: Mutex::default(),

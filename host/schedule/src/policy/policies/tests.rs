@@ -23,6 +23,12 @@ fn all_policies() -> Policies {
         priority: Some(9),
         group: Some("db".parse().unwrap()),
         retention: Some(Duration::from_secs(7 * 86_400)),
+        max_attempts: Some(8),
+        backoff: Some(Duration::from_secs(10)),
+        backoff_coefficient: Some("1.5".parse().unwrap()),
+        backoff_max: Some(Duration::from_secs(300)),
+        retry_expiration: Some(Duration::from_secs(3_600)),
+        non_retryable: Some("trapped,timed_out".parse().unwrap()),
     }
 }
 
@@ -39,7 +45,7 @@ fn policies_that_are_not_set_are_not_stored() {
 #[test]
 fn every_policy_is_stored_and_read_back() {
     // Existing databases contain this text, so it must not change.
-    let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5,"priority":9,"group":"db","retention":"7days"}"#;
+    let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5,"priority":9,"group":"db","retention":"7days","max_attempts":8,"backoff":"10s","backoff_coefficient":1.5,"backoff_max":"5m","retry_expiration":"1h","non_retryable":["trapped","timed_out"]}"#;
     assert_eq!(serde_json::to_string(&all_policies()).unwrap(), stored);
     assert_eq!(
         serde_json::from_str::<Policies>(stored).unwrap(),
@@ -107,7 +113,7 @@ fn launches_left_ends_at_zero() {
 }
 
 /// Every policy with a value, as text.
-const WRITTEN: [(Policy, &str); 19] = [
+const WRITTEN: [(Policy, &str); 25] = [
     (Policy::Catchup, "all"),
     (Policy::CatchupWindow, "1h 30m"),
     (Policy::CatchupMax, "7"),
@@ -127,6 +133,12 @@ const WRITTEN: [(Policy, &str); 19] = [
     (Policy::Priority, "9"),
     (Policy::Group, "db"),
     (Policy::Retention, "7days"),
+    (Policy::MaxAttempts, "8"),
+    (Policy::Backoff, "10s"),
+    (Policy::BackoffCoefficient, "1.5"),
+    (Policy::BackoffMax, "5m"),
+    (Policy::RetryExpiration, "1h"),
+    (Policy::NonRetryable, "trapped,timed_out"),
 ];
 
 #[test]
@@ -143,9 +155,12 @@ fn every_policy_prints_as_it_is_read_and_stored() {
     assert_eq!(stored.len(), WRITTEN.len());
     for (policy, text) in WRITTEN {
         let value = &stored[policy.as_str()];
-        let number = value.as_u64().map(|number| number.to_string());
-        assert_eq!(number.as_deref().or(value.as_str()), Some(text));
-        assert_eq!(number.is_some(), matches!(policy.spec().kind, Number(..)));
+        let expected = match policy.spec().kind {
+            Number(..) | ValueKind::Coefficient => serde_json::from_str(text).unwrap(),
+            ValueKind::FailureKinds(_) => serde_json::json!(["trapped", "timed_out"]),
+            _ => Value::from(text),
+        };
+        assert_eq!(*value, expected, "{policy}");
     }
 }
 
@@ -212,6 +227,21 @@ fn a_wrong_value_is_refused_with_a_clause_that_continues_the_key() {
             Policy::Priority,
             "urgent",
             "must be a whole number from 0 to 9",
+        ),
+        (
+            Policy::MaxAttempts,
+            "often",
+            "must be a whole number from 1 to 1000",
+        ),
+        (
+            Policy::BackoffCoefficient,
+            "0.5",
+            "must be a number from 1 to 10 with at most two decimals, such as 1.5",
+        ),
+        (
+            Policy::NonRetryable,
+            "failed,denied",
+            "names \"denied\", which is no kind of failure that is retried: write some of `failed`, `trapped`, `timed_out`, `memory_exceeded`, `host_error`",
         ),
         (
             Policy::Group,
@@ -284,6 +314,11 @@ fn reference() -> String {
                 format!("whole number from {least} to {most}")
             }
             Number(least, _) => format!("whole number from {least}"),
+            ValueKind::Coefficient => {
+                let (least, most) = (Coefficient::LEAST, Coefficient::MOST);
+                format!("number from {least} to {most} with at most two decimals")
+            }
+            ValueKind::FailureKinds(words) => format!("list of `{}`", words.join("`, `")),
             ValueKind::Group => "name of a group".to_owned(),
             Instant => "instant in RFC 3339".to_owned(),
         };
@@ -334,6 +369,9 @@ fn the_default_of_a_policy_applies_where_it_has_a_meaning() {
             ("overlap", "skip"),
             ("delivery", "at_least_once"),
             ("priority", "5"),
+            ("backoff", "1s"),
+            ("backoff_coefficient", "2"),
+            ("backoff_max", "1m"),
         ])
     );
     let policies = Policies {
@@ -352,6 +390,9 @@ fn the_default_of_a_policy_applies_where_it_has_a_meaning() {
             ("delivery", "at_least_once"),
             ("jitter", "1s"),
             ("priority", "5"),
+            ("backoff", "1s"),
+            ("backoff_coefficient", "2"),
+            ("backoff_max", "1m"),
         ])
     );
 }

@@ -1,0 +1,287 @@
+//! The error of a command: its exit code, its code in JSON, and the errors that become one.
+
+use std::fmt::Display;
+use std::io;
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ErrorKind};
+use serde::Serialize;
+
+use super::{print_json, print_message};
+use campanile_engine::StartError;
+use campanile_engine::approval::PackageError;
+use campanile_engine::schedule_admin::ScheduleError;
+use campanile_schedule::rule::RuleError;
+use campanile_store::DbError;
+
+/// The exit codes from 0 on. The documentation of each is its row in the reference.
+#[derive(Clone, Copy, Debug, schemars::JsonSchema)]
+pub(crate) enum Exit {
+    /// the command is done
+    Success,
+    /// the command ran, and the thing that it did or checked failed.
+    /// [Commands](commands.md) says what that means for each
+    Failed,
+    /// wrong usage, or input that is refused; the command changed nothing. stderr says what is wrong, where, and what to do next
+    Refused,
+}
+
+/// What kind of error it is. The documentation of each is its row in the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ErrorCode {
+    /// an option, a rule, a time, a time zone, a name, or a file that was given is wrong: correct it
+    InvalidArgument,
+    /// the configuration file, or a variable of the environment, is wrong: correct it
+    InvalidConfiguration,
+    /// the schedule, package, launch, run, backfill or version that was named is not on record
+    NotFound,
+    /// the first digits of an id mean more than one: give more digits
+    Ambiguous,
+    /// the state does not allow it: the name is taken, it has ended, is paused, was changed meanwhile, or a host serves it
+    Conflict,
+    /// a rule of this installation does not allow it: a policy, a limit, an owner, a permission
+    Refused,
+    /// the database cannot be reached or written now: try again later
+    Unavailable,
+    /// the command was tried, and failed
+    Failed,
+    /// a bug of Campanile, or a damaged database: report it
+    Internal,
+}
+
+/// The error of a command: one sentence, perhaps a hint, and the exit code. With `--json` it is also on stdout.
+#[derive(Debug, Serialize, schemars::JsonSchema)]
+#[schemars(rename = "ErrorReport")]
+pub(crate) struct Failure {
+    /// Empty when the command has already printed what failed.
+    #[serde(rename = "error")]
+    pub message: String,
+    /// What the operator can do next.
+    pub hint: Option<String>,
+    /// The kind of error, for programs.
+    pub code: ErrorCode,
+    #[serde(skip)]
+    exit: Exit,
+}
+
+impl Failure {
+    /// Make the error of a command that was tried and failed.
+    pub fn failed(message: impl ToString) -> Failure {
+        Failure {
+            message: message.to_string(),
+            hint: None,
+            code: ErrorCode::Failed,
+            exit: Exit::Failed,
+        }
+    }
+
+    /// Make the error of a command that was refused before it changed anything, because of what it was given.
+    pub fn refused(message: impl ToString) -> Failure {
+        Failure {
+            code: ErrorCode::InvalidArgument,
+            exit: Exit::Refused,
+            ..Failure::failed(message)
+        }
+    }
+
+    /// Make the error that a file which was given cannot be read. `place` names the file, and perhaps the option.
+    pub fn unreadable(place: impl Display, error: &io::Error) -> Failure {
+        let (why, hint) = match error.kind() {
+            io::ErrorKind::NotFound => ("it does not exist".to_owned(), "correct the path"),
+            io::ErrorKind::PermissionDenied => (
+                "its permissions do not allow it".to_owned(),
+                "change the permissions, or run the command as another user",
+            ),
+            io::ErrorKind::IsADirectory => ("it is a folder".to_owned(), "name a file in it"),
+            _ => (error.to_string(), ""),
+        };
+        Failure::refused(format!("{place} cannot be read: {why}")).hint(hint)
+    }
+
+    /// Add what the operator can do next, unless `hint` is empty.
+    pub fn hint(self, hint: impl Into<String>) -> Failure {
+        let hint = Some(hint.into()).filter(|hint| !hint.is_empty());
+        Failure { hint, ..self }
+    }
+
+    /// Set the kind of the error.
+    pub fn code(self, code: ErrorCode) -> Failure {
+        Failure { code, ..self }
+    }
+
+    /// Print the failure, unless it is printed already, and return the exit code.
+    pub fn report(&self, as_json: bool) -> ExitCode {
+        if !self.message.is_empty() {
+            print_message!("error: {}", self.message);
+            if let Some(hint) = &self.hint {
+                print_message!("\nhint: {hint}");
+            }
+            if as_json {
+                // If stdout is closed too, there is no place left to report to.
+                let _ = print_json(self);
+            }
+        }
+        ExitCode::from(self.exit as u8)
+    }
+}
+
+/// The text of a wrong command line, without its styles. On a terminal, clap prints it.
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Failure {
+        let without_command = [
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+            ErrorKind::MissingSubcommand,
+        ];
+        if without_command.contains(&error.kind()) {
+            return Failure::refused("the command line has no command")
+                .hint("`campanile --help` lists the commands");
+        }
+        let text = error.render().to_string();
+        let mut paragraphs = text.split("\n\n").map(one_line);
+        let message = paragraphs.next().unwrap_or_default();
+        let message = message.strip_prefix("error: ").unwrap_or(&message);
+        let tips = paragraphs.filter_map(|text| Some(text.strip_prefix("tip: ")?.to_owned()));
+        let tips: Vec<String> = tips.collect();
+        let hint = match (tips.is_empty(), error.get(ContextKind::Usage)) {
+            (false, _) => tips.join("; "),
+            (true, Some(usage)) => one_line(&usage.to_string()),
+            (true, None) => "`campanile --help` shows the usage".to_owned(),
+        };
+        Failure::refused(message).hint(hint)
+    }
+}
+
+/// Return a text on one line, with single spaces.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl From<DbError> for Failure {
+    fn from(error: DbError) -> Failure {
+        let (code, hint) = match error {
+            DbError::Unexpected(_) => {
+                return Failure::failed(error).code(ErrorCode::Internal);
+            }
+            DbError::Unavailable(_) => (
+                ErrorCode::Unavailable,
+                "check that the server runs, that the address is right, and that no firewall blocks it",
+            ),
+            DbError::Busy(_) | DbError::NotWritable(_) | DbError::DiskFull(_) => {
+                (ErrorCode::Unavailable, "")
+            }
+            DbError::Conflict(_) | DbError::Schema(_) => (ErrorCode::Conflict, ""),
+            DbError::Refused(_) => (ErrorCode::Refused, ""),
+        };
+        // Nothing was changed, and the operator must act first.
+        Failure::refused(error).code(code).hint(hint)
+    }
+}
+
+impl From<ScheduleError> for Failure {
+    fn from(error: ScheduleError) -> Failure {
+        use ScheduleError as E;
+        let code = match error {
+            E::Db(error) => return error.into(),
+            E::Rule(error) => return error.into(),
+            E::Policy(error) => return Failure::refused(&error).hint(error.hint()),
+            E::Outdated { ref name, now, .. } => {
+                return Failure::refused(&error).code(ErrorCode::Conflict).hint(format!(
+                    "look at it with `campanile schedule show {name}`, then edit it with --revision {now}"
+                ));
+            }
+            E::UnknownPackage(..) => {
+                return Failure::refused(error)
+                    .code(ErrorCode::NotFound)
+                    .hint("`campanile package list` shows those there are");
+            }
+            E::NotFound(_) => ErrorCode::NotFound,
+            E::Exists { .. }
+            | E::Skipped(..)
+            | E::NotSkipped(..)
+            | E::Paused(_)
+            | E::NotPaused(_)
+            | E::Raced(_)
+            | E::Conflict(_) => ErrorCode::Conflict,
+            E::PackageRejected { .. }
+            | E::PackageMissing(_)
+            | E::Unreadable { .. }
+            | E::ManySkips(..)
+            | E::Refused(_) => ErrorCode::Refused,
+            E::Name(_)
+            | E::Past(_)
+            | E::NothingAhead
+            | E::PauseOver(_)
+            | E::Reserved(_)
+            | E::NoSlot { .. }
+            | E::SlotPast(_)
+            | E::Backfill(_) => ErrorCode::InvalidArgument,
+        };
+        Failure::refused(error).code(code)
+    }
+}
+
+impl From<PackageError> for Failure {
+    fn from(error: PackageError) -> Failure {
+        let code = match error {
+            PackageError::Db(error) => return error.into(),
+            PackageError::NotFound(_) => ErrorCode::NotFound,
+            PackageError::Ambiguous(_) => ErrorCode::Ambiguous,
+            PackageError::Digest(_) => ErrorCode::InvalidArgument,
+            PackageError::Refused { .. } => ErrorCode::Refused,
+            PackageError::NoActiveVersion { .. }
+            | PackageError::NothingPending(_)
+            | PackageError::NotPending { .. }
+            | PackageError::NoFormer(_) => ErrorCode::Conflict,
+        };
+        Failure::refused(&error).code(code).hint(error.hint())
+    }
+}
+
+impl From<RuleError> for Failure {
+    fn from(error: RuleError) -> Failure {
+        Failure::refused(&error).hint(error.hint())
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Failure {
+        let code = match error {
+            StartError::Db(error) => return error.into(),
+            StartError::FileIsServed(_) | StartError::NameIsTaken(_) => ErrorCode::Conflict,
+            StartError::Engine(_) => ErrorCode::Failed,
+        };
+        Failure::refused(error).code(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    fn of(args: &[&str]) -> Failure {
+        match crate::Cli::try_parse_from(args) {
+            Ok(_) => panic!("{args:?} was accepted"),
+            Err(error) => error.into(),
+        }
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_one_sentence_and_a_hint() {
+        let missing = of(&["campanile", "schedule", "pause"]);
+        let expected = "the following required arguments were not provided: <NAME>";
+        assert_eq!(missing.message, expected);
+        let hint = missing.hint.unwrap();
+        assert!(
+            hint.starts_with("Usage: campanile schedule pause"),
+            "{hint}"
+        );
+        let misspelt = of(&["campanile", "launch", "list", "--limt", "3"]);
+        assert_eq!(misspelt.message, "unexpected argument '--limt' found");
+        assert!(misspelt.hint.unwrap().contains("'--limit'"));
+        let nothing = of(&["campanile"]);
+        assert_eq!(nothing.message, "the command line has no command");
+        assert_eq!(nothing.code, ErrorCode::InvalidArgument);
+    }
+}
