@@ -152,8 +152,8 @@ impl TaskArgs {
         common: &Common,
         config: &Config,
     ) -> Result<(Subject, Package, Option<PathBuf>)> {
-        let path = self.file.display();
-        std::fs::metadata(&self.file).map_err(|error| Failure::unreadable(&path, &error))?;
+        let found = std::fs::metadata(&self.file);
+        found.map_err(|error| Failure::unreadable(self.file.display(), &error))?;
         let sidecar = self.applied_sidecar(common, config)?;
         let mut config = config.clone();
         config.host.runs_max = 1;
