@@ -174,8 +174,7 @@ impl TaskArgs {
         common: &Common,
         config: &Config,
     ) -> Result<(Subject, Package, Option<PathBuf>)> {
-        let path = file.display();
-        std::fs::metadata(file).map_err(|error| Failure::unreadable(&path, &error))?;
+        std::fs::metadata(file).map_err(|error| Failure::unreadable(file.display(), &error))?;
         let sidecar = self.applied_sidecar(file, common, config)?;
         let mut config = config.clone();
         config.host.runs_max = 1;
