@@ -188,6 +188,8 @@ CREATE TABLE schedule_revision (
     exclude TEXT NOT NULL,
     -- A JSON object of the policies that the definition sets.
     policies TEXT NOT NULL,
+    -- A JSON object of the policies that the configuration set, of those that the definition does not set.
+    defaults TEXT NOT NULL,
     -- The arguments of a program, a JSON list of templates; none for those of the sidecar.
     args TEXT,
     context TEXT NOT NULL,
@@ -446,6 +448,14 @@ CREATE TABLE bucket_entry (
 ) STRICT;
 -- buckets::keys
 CREATE UNIQUE INDEX bucket_entry_position ON bucket_entry (namespace, position);
+
+-- One row: a JSON object of the policies for schedules that do not set them, from the configuration of the host that
+-- started last.
+CREATE TABLE schedule_default (
+    id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    policies TEXT NOT NULL
+) STRICT;
+INSERT INTO schedule_default (id, policies) VALUES (1, '{}');
 
 -- One row with a counter. A transaction that changes schedules increments it, so that running hosts notice.
 CREATE TABLE change (

@@ -28,6 +28,7 @@ mod program_args;
 mod refusals;
 mod retention;
 mod rules;
+mod schedule_defaults;
 mod schedules;
 mod schedules_file;
 mod sidecars;

@@ -106,16 +106,20 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
         // The names of other schedulers.
         ("skip", &["--catchup", "skip"], json!({"catchup": "none"})),
         ("all", &["--catchup", "run_all"], json!({"catchup": "all"})),
-        ("latest", &["--catchup", "execute"], json!({})),
+        (
+            "latest",
+            &["--catchup", "execute"],
+            json!({"catchup": "latest"}),
+        ),
         (
             "spread",
             &["--catchup", "execute_with_delay"],
-            json!({"catchup_spread": "30s"}),
+            json!({"catchup": "latest", "catchup_spread": "30s"}),
         ),
         (
             "spread-more",
             &["--catchup", "execute_with_delay", "--catchup-spread", "1m"],
-            json!({"catchup_spread": "1m"}),
+            json!({"catchup": "latest", "catchup_spread": "1m"}),
         ),
     ] {
         let more = [&["--every", "1h"], flags].concat();
@@ -130,9 +134,11 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
         }
         let stdout = site.ok(["schedule", "show", name]);
         for (key, value) in output.as_object().expect("an object") {
-            let value = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
+            let value = match value {
+                Value::String(text) => text.clone(),
+                Value::Array(words) => words.iter().map(text).collect::<Vec<_>>().join(","),
+                number => number.to_string(),
+            };
             let expected = format!(" {key} {value}");
             let row = |line: &str| line.ends_with(&expected);
             assert!(stdout.lines().any(row), "{expected}: {stdout}");

@@ -77,7 +77,7 @@ async fn a_schedule_and_a_trigger_give_arguments(place: Place) {
         edited["args"]
     );
     let text = site.ok(["schedule", "show", "sync"]);
-    assert!(text.contains(r#"["{{ context.mode }}"]"#), "{text}");
+    assert!(text.contains("args          {{ context.mode }}"), "{text}");
     let launch = trigger(&site, &[]);
     assert_eq!(arguments(&site, &launch), json!(["command", "raw"]));
     assert_eq!(shown(&site, &launch), edited["args"]);
@@ -115,7 +115,7 @@ async fn files_give_arguments(place: Place) {
     let program = "[program]\nargs = ['lost']\n";
     let schedules = "[[schedules]]\nname = 'sync'\nat = 2099-01-01T00:00:00Z\nargs = ['raw']\n";
     site.sidecar("command", &format!("{program}{schedules}"));
-    site.configure("schedules_file = 'schedules.toml'\n");
+    site.configure("schedules = 'schedules.toml'\n");
     let file = site.folder().join("schedules.toml");
     let text = schedules.replace("'sync'", "'file'\npackage = 'command'");
     fs::write(&file, &text).expect("a file");
@@ -184,13 +184,24 @@ async fn arguments_that_cannot_be_used_are_refused_and_change_nothing(place: Pla
     let path = file.to_str().expect("a path");
     let schedule = "[[schedules]]\nname = 'x'\nevery = '1h'\npackage = 'command'\nargs = ";
     for (args, expected) in [
-        ("['a', '{{ b']", "schedules.toml:5:1: `args` holds `{{ b`"),
-        ("'a'", "`args` must be a list of texts"),
-        ("['a', 1]", "`args` must hold only texts, and item 2 is"),
+        (
+            "['a', '{{ b']",
+            "schedules.toml:5:1: `schedules[0].args` holds `{{ b`",
+        ),
+        ("'a'", "`schedules[0].args` must be a list of texts"),
+        (
+            "['a', 1]",
+            "`schedules[0].args` must hold only texts, and item 2 is",
+        ),
     ] {
         fs::write(&file, format!("{schedule}{args}\n")).expect("a file");
         refused(&["schedule", "check", path], expected);
     }
+    site.sidecar("hello", "[[schedules]]\nevery = '1h'\nargs = ['a']\n");
+    refused(
+        &["task", "run", "plugins/hello.wasm"],
+        "hello.toml: the schedule `hello` has `args`, which are for a program with a main function",
+    );
 }
 
 async fn a_launch_whose_arguments_cannot_be_used_fails_once(place: Place) {
@@ -234,7 +245,8 @@ async fn arguments_for_a_package_that_became_a_component_fail_the_launch(place: 
     let no_program = "arguments are for a program with a main function, and the package `command` is a typed_component";
     site.run(TRIGGER).assert_refused(&[no_program]);
     site.ok(["schedule", "resume", "soon"]);
-    let launch = site.wait_for_launch("soon", |row| !row["finished_at"].is_null());
+    let launch = site.wait_for_launch("soon", |row| row["status"] != "skipped");
+    let launch = site.wait_until_ended("soon", launch["id"].as_str().expect("an id"));
     assert_eq!(
         (&launch["status"], &launch["attempts"], &launch["failure"]),
         (&json!("failed"), &json!(1), &json!("refused")),

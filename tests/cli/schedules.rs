@@ -36,6 +36,7 @@ async fn a_schedule_is_added_paused_resumed_and_removed(place: Place) {
         "created_at",
         "cursor",
         "day_match",
+        "defaults",
         "dst_fold",
         "dst_gap",
         "enabled",

@@ -101,6 +101,7 @@ pub fn revision(number: u128) -> Revision {
             ..RuleText::new(RuleKind::Every, "10 seconds", "UTC")
         },
         policies: "{}".to_owned(),
+        defaults: "{}".to_owned(),
         args: None,
         context: "{}".to_owned(),
         since: at(0),

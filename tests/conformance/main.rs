@@ -30,6 +30,7 @@ mod round_trips;
 mod rule_texts;
 mod run_context;
 mod runs;
+mod schedule_defaults;
 mod schedules;
 mod serving;
 mod shares;

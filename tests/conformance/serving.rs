@@ -96,6 +96,7 @@ pub fn settings(runs_max: usize) -> Settings {
         lease: Duration::from_secs(30),
         renew: Duration::from_secs(10),
         late: Defaults::default(),
+        schedule_defaults: Default::default(),
         recovery: RecoveryLimits {
             lost_threshold: Duration::from_secs(60),
             age_max: Duration::from_secs(3_600),

@@ -44,6 +44,7 @@ pub mod launch_admin;
 pub mod package_removal;
 pub mod plan;
 pub mod schedule_admin;
+mod schedule_defaults;
 pub mod schedules_file;
 pub mod secrets;
 pub mod watch;
@@ -184,6 +185,7 @@ impl Engine {
         let ctx = Arc::new(Ctx::new(db, clock, name, settings, packages));
         clock_keeper::measure_clock(&ctx).await?;
         start::register(&ctx, ctx.clock.now()).await?;
+        schedule_defaults::follow(&ctx, ctx.clock.now()).await?;
         let executor = Arc::new(Executor::new(Arc::clone(&ctx), loader));
         Ok((Arc::new(Engine { ctx, executor }), lock))
     }

@@ -424,7 +424,7 @@ mod tests {
             ..due("2026-01-01T00:10:00Z")
         };
         let policies = Policies {
-            catchup: Catchup::All,
+            catchup: Some(Catchup::All),
             ..Policies::default()
         };
         let rule = (RuleKind::Cron, "*/10 * * * *");

@@ -94,7 +94,7 @@ impl Executor {
         }
         let mut progress = Progress {
             flow,
-            delivery: work.spec.policies.delivery,
+            delivery: work.spec.policies.delivery(),
             rules: retry_rules::of(work),
             failed,
             unrecorded: Vec::new(),

@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 use crate::definition;
 use crate::plan::{self, Definer, PACKAGE_MISSING, launch_of_slot};
 use crate::program_args::stored;
+use crate::schedule_defaults;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind, ScheduleId};
 use campanile_package::context;
@@ -103,7 +104,9 @@ pub async fn revise(
         next_slot,
         ..state.clone()
     };
-    store_revision(tx, &revision(wanted, state.id, number, now), &revised).await?;
+    let defaults = schedule_defaults::recorded(tx).await?;
+    let definition = revision(wanted, (state.id, number), &defaults, now);
+    store_revision(tx, &definition, &revised).await?;
     let (kind, expression) = (wanted.rule.kind, &wanted.rule.expression);
     let detail = format!("revision {number}: {kind} {expression}");
     Ok(changes::record(tx, now, EventKind::ScheduleChanged, &wanted.name, &detail).await?)
@@ -485,8 +488,8 @@ pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies)> {
 
 fn revision(
     wanted: &ScheduleDefinition,
-    id: ScheduleId,
-    revision: i64,
+    (id, revision): (ScheduleId, i64),
+    defaults: &Policies,
     since: Timestamp,
 ) -> Revision {
     Revision {
@@ -497,6 +500,7 @@ fn revision(
         task: wanted.task.clone(),
         rule: wanted.rule.clone(),
         policies: json!(wanted.policies).to_string(),
+        defaults: json!(wanted.policies.unset_of(defaults)).to_string(),
         args: wanted.args.as_deref().map(stored),
         context: json!(wanted.context).to_string(),
         since,

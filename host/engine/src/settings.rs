@@ -7,7 +7,7 @@ use crate::secrets::Source;
 use campanile_package::Policy;
 use campanile_package::Quota;
 use campanile_package::quota::Groups;
-use campanile_schedule::policy::Defaults;
+use campanile_schedule::policy::{Defaults, Policies};
 
 /// How one host works.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +23,8 @@ pub struct Settings {
     pub renew: Duration,
     /// The policies of schedules that do not set their own.
     pub late: Defaults,
+    /// The policies of schedules that do not set them, on every host.
+    pub schedule_defaults: Policies,
     pub recovery: RecoveryLimits,
     pub recovery_interval: Duration,
     pub audit_interval: Duration,

@@ -209,7 +209,7 @@ impl Specs {
 /// Return the policies for a revision whose own ones this version cannot read.
 fn cautious() -> Policies {
     Policies {
-        delivery: Delivery::AtMostOnce,
+        delivery: Some(Delivery::AtMostOnce),
         ..Policies::default()
     }
 }
@@ -229,6 +229,7 @@ mod tests {
             task: None,
             rule: RuleText::new(RuleKind::Cron, "@hourly", "UTC"),
             policies: "{}".to_owned(),
+            defaults: "{}".to_owned(),
             args: None,
             context: context.to_owned(),
             since: Timestamp::EPOCH,

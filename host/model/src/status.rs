@@ -158,6 +158,8 @@ words! {
         ScheduleReconciled => "schedule_reconciled",
         /// The zone database of a host changed.
         TzdataChanged => "tzdata_changed",
+        /// A host started whose configuration gives other policies to schedules that do not set them.
+        DefaultsChanged => "defaults_changed",
         /// Recovery opened a launch again.
         LaunchRecovered => "launch_recovered",
         /// Recovery gave a launch up.

@@ -58,6 +58,7 @@ pub mod restore;
 pub mod results;
 pub mod retention;
 pub mod runs;
+pub mod schedule_defaults;
 pub mod schedules;
 pub mod sidecars;
 pub mod size;

@@ -70,6 +70,7 @@ pub fn settings() -> Settings {
         groups: Default::default(),
         lease: Duration::from_secs(30),
         renew: Duration::from_secs(10),
+        schedule_defaults: Default::default(),
         late: Defaults {
             misfire_grace: model::GRACE,
             catchup_window: model::WINDOW,

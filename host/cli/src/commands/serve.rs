@@ -141,6 +141,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         lease: config.recovery.lease,
         renew: config.recovery.renew,
         late: config.late,
+        schedule_defaults: config.defaults.policies(),
         recovery: RecoveryLimits {
             lost_threshold: config.recovery.lost_threshold,
             age_max: config.recovery.max_age,

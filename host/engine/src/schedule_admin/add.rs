@@ -8,6 +8,7 @@ use super::{
     Result, ScheduleDefinition, ScheduleError, check_args, form_of, known_package, next_slot_after,
     revision,
 };
+use crate::schedule_defaults;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_package::{Manifest, context, names};
@@ -42,15 +43,20 @@ pub async fn add_all(
     let taken = schedules::origins(tx, &names).await?;
     let mut taken: BTreeMap<String, Origin> = taken.into_iter().collect();
     let mut packages = KnownPackages::default();
+    let defaults = schedule_defaults::recorded(tx).await?;
     let mut results = Vec::with_capacity(wanted.len());
     let (mut added, mut told) = (Vec::new(), Vec::new());
     for wanted in wanted {
         let id = ScheduleId::random();
         let holder = taken.get(&wanted.name).copied();
         let result = match prepare(tx, &mut packages, (wanted, id), (origin, holder), now).await {
-            Ok(schedule) => {
+            Ok(next_slot) => {
                 taken.insert(wanted.name.clone(), origin);
-                added.push(schedule);
+                added.push(NewSchedule {
+                    definition: revision(wanted, (id, 1), &defaults, now),
+                    origin,
+                    next_slot,
+                });
                 told.push(event(wanted, origin));
                 Ok(id)
             }
@@ -70,14 +76,14 @@ pub async fn add_all(
     Ok(results)
 }
 
-/// Check a new schedule, whose name belongs to a schedule of origin `holder`, if to any.
+/// Check a new schedule, whose name belongs to a schedule of origin `holder`, if to any. Return its first slot.
 async fn prepare(
     tx: &mut Tx,
     packages: &mut KnownPackages,
     (wanted, id): (&ScheduleDefinition, ScheduleId),
     (origin, holder): (Origin, Option<Origin>),
     now: Timestamp,
-) -> Result<NewSchedule> {
+) -> Result<Option<Timestamp>> {
     let rule = check(tx, packages, wanted, id).await?;
     if let Some(holder) = holder {
         return Err(ScheduleError::exists(&wanted.name, holder));
@@ -85,12 +91,8 @@ async fn prepare(
     if origin == Origin::Operator {
         refuse_nothing_ahead(wanted, &rule, now)?;
     }
-    let next_slot = next_slot_after(&rule, &wanted.policies, &History::default(), now, None);
-    Ok(NewSchedule {
-        definition: revision(wanted, id, 1, now),
-        origin,
-        next_slot,
-    })
+    let (policies, history) = (&wanted.policies, History::default());
+    Ok(next_slot_after(&rule, policies, &history, now, None))
 }
 
 fn event(wanted: &ScheduleDefinition, origin: Origin) -> NewEvent {

@@ -240,6 +240,7 @@ mod tests {
                 task: wanted.task.clone(),
                 rule: wanted.rule.clone(),
                 policies: json!(wanted.policies).to_string(),
+                defaults: "{}".to_owned(),
                 args: None,
                 context: Value::Object(wanted.context.clone()).to_string(),
                 since: at,

@@ -64,7 +64,7 @@ impl Policies {
         let defaults = Defaults::default();
         let grace = self.misfire_grace.unwrap_or(defaults.misfire_grace);
         let window = self.catchup_window.unwrap_or(defaults.catchup_window);
-        let is_short_window = self.catchup != Catchup::None && window < grace;
+        let is_short_window = self.catchup() != Catchup::None && window < grace;
         let is_short_retention = self.retention.is_some_and(|retention| retention < window);
         let [grace, window] = [grace, window].map(duration_text);
         // A missed slot is later than the grace, so nothing would be caught up.

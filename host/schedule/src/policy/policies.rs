@@ -125,6 +125,8 @@ pub enum DefaultValue {
     Nothing(&'static str),
     /// A fixed value.
     Fixed(fn() -> String),
+    /// A fixed value, unless the configuration of the hosts says another. Each revision of a schedule records which.
+    Recorded(fn() -> String),
     /// A value of the host's configuration.
     Host(fn(&Defaults) -> Duration),
 }
@@ -183,7 +185,7 @@ macro_rules! policies {
     };
 }
 
-use DefaultValue::{Fixed, Host, Nothing};
+use DefaultValue::{Fixed, Host, Nothing, Recorded};
 use ValueKind::{Instant, Number, Word};
 
 const ANY_CATCHUP: &[&str] = &[
@@ -193,8 +195,8 @@ const ANY_CATCHUP: &[&str] = &[
 ];
 
 policies! {
-    Catchup catchup "catchup": Catchup,
-        kind: Word(Catchup::WORDS), default: Fixed(|| Catchup::default().to_string()), needs: None, decides_slots: true,
+    Catchup catchup "catchup": Option<Catchup>,
+        kind: Word(Catchup::WORDS), default: Recorded(|| Catchup::default().to_string()), needs: None, decides_slots: true,
         "Which missed slots are launched";
     CatchupWindow catchup_window "catchup_window": Option<Duration>,
         kind: ValueKind::Duration("24h"), default: Host(|host| host.catchup_window), needs: Some((Policy::Catchup, ANY_CATCHUP)), decides_slots: true,
@@ -223,8 +225,8 @@ policies! {
     CancelGrace cancel_grace "cancel_grace": Option<Duration>,
         kind: ValueKind::Duration("30s"), default: Fixed(|| duration_text(CANCEL_GRACE)), needs: Some((Policy::Overlap, &[Overlap::CancelOther.as_str()])), decides_slots: false,
         "The time that a launch has to end after it was asked to";
-    Delivery delivery "delivery": Delivery,
-        kind: Word(Delivery::WORDS), default: Fixed(|| Delivery::default().to_string()), needs: None, decides_slots: false,
+    Delivery delivery "delivery": Option<Delivery>,
+        kind: Word(Delivery::WORDS), default: Recorded(|| Delivery::default().to_string()), needs: None, decides_slots: false,
         "Whether a lost launch is run again; if not, it ends as unknown, and no task is called again after a failure";
     Jitter jitter "jitter": Option<Duration>,
         kind: ValueKind::Duration("30s"), default: Nothing("none"), needs: None, decides_slots: true,
@@ -354,7 +356,7 @@ impl Policies {
     fn text_or_default(&self, policy: Policy, defaults: &Defaults) -> Option<String> {
         self.text(policy).or_else(|| match policy.spec().default {
             Nothing(_) => None,
-            Fixed(text) => Some(text()),
+            Fixed(text) | Recorded(text) => Some(text()),
             Host(of) => Some(duration_text(of(defaults))),
         })
     }
@@ -368,6 +370,34 @@ impl Policies {
         let word = self.text_or_default(other, &Defaults::default());
         let word = word.unwrap_or_default();
         (!words.contains(&word.as_str())).then_some((other, word, words))
+    }
+
+    /// Return these policies, and of `others` those that are not set here.
+    pub fn or(&self, others: &Policies) -> Policies {
+        let mut all = self.clone();
+        for (policy, _) in self.unset_of(others).entries() {
+            all.copy(policy, others);
+        }
+        all
+    }
+
+    /// Return those of `others` that are not set here.
+    pub fn unset_of(&self, others: &Policies) -> Policies {
+        let mut unset = others.clone();
+        for (policy, _) in self.entries() {
+            unset.copy(policy, &Policies::default());
+        }
+        unset
+    }
+
+    /// Return which missed slots are launched.
+    pub fn catchup(&self) -> Catchup {
+        self.catchup.unwrap_or_default()
+    }
+
+    /// Return whether a lost launch is run again.
+    pub fn delivery(&self) -> Delivery {
+        self.delivery.unwrap_or_default()
     }
 
     /// Return how many missed slots are caught up at most.
@@ -503,9 +533,9 @@ macro_rules! policy_values {
 }
 
 policy_values! {
-    Catchup: |text, _| Catchup::read(text), word_text;
+    Option<Catchup>: |text, _| Catchup::read(text).map(Some), value_text;
     Overlap: |text, _| Overlap::read(text), word_text;
-    Delivery: |text, _| Delivery::read(text), word_text;
+    Option<Delivery>: |text, _| Delivery::read(text).map(Some), value_text;
     Option<Keep>: |text, _| Keep::read(text).map(Some), value_text;
     Option<u32>: number, value_text;
     Option<u64>: number, value_text;

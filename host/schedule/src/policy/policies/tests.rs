@@ -4,7 +4,7 @@ use super::*;
 
 fn all_policies() -> Policies {
     Policies {
-        catchup: Catchup::All,
+        catchup: Some(Catchup::All),
         catchup_window: Some(Duration::from_secs(5_400)),
         catchup_max: Some(7),
         catchup_spread: Some(Duration::from_millis(1_500)),
@@ -14,7 +14,7 @@ fn all_policies() -> Policies {
         keep: Some(Keep::Latest),
         max_concurrent: Some(2),
         cancel_grace: Some(Duration::from_secs(10)),
-        delivery: Delivery::AtMostOnce,
+        delivery: Some(Delivery::AtMostOnce),
         jitter: Some(Duration::from_secs(30)),
         start_at: Some("2026-01-01T00:00:00Z".parse().unwrap()),
         end_at: Some("2027-01-01T00:00:00Z".parse().unwrap()),
@@ -72,7 +72,7 @@ fn catchup_has_the_names_of_other_schedulers() {
     let read = |text: &str| {
         let mut policies = Policies::default();
         policies.set(Policy::Catchup, text)?;
-        Ok::<_, String>((policies.catchup, policies.catchup_spread))
+        Ok::<_, String>((policies.catchup(), policies.catchup_spread))
     };
     for &word in Catchup::ALL {
         assert_eq!(read(word.as_str()), Ok((word, None)));
@@ -162,6 +162,32 @@ fn every_policy_prints_as_it_is_read_and_stored() {
         };
         assert_eq!(*value, expected, "{policy}");
     }
+}
+
+#[test]
+fn a_default_applies_to_a_policy_that_is_not_set() {
+    let defaults = Policies {
+        catchup: Some(Catchup::None),
+        delivery: Some(Delivery::AtMostOnce),
+        ..Policies::default()
+    };
+    // A policy that is set to the default of the contract is set.
+    let set = Policies {
+        catchup: Some(Catchup::Latest),
+        priority: Some(1),
+        ..Policies::default()
+    };
+    let unset = Policies {
+        delivery: Some(Delivery::AtMostOnce),
+        ..Policies::default()
+    };
+    assert_eq!(set.unset_of(&defaults), unset);
+    let all = Policies {
+        delivery: Some(Delivery::AtMostOnce),
+        ..set.clone()
+    };
+    assert_eq!(set.or(&defaults), all);
+    assert_eq!(set.or(&Policies::default()), set);
 }
 
 #[test]
@@ -270,7 +296,7 @@ fn every_entry_of_the_table_is_consistent() {
         );
         let mut policies = Policies::default();
         match spec.default {
-            Fixed(text) => policies.set(policy, &text()).unwrap(),
+            Fixed(text) | Recorded(text) => policies.set(policy, &text()).unwrap(),
             Host(of) => assert!(of(&Defaults::default()) > Duration::ZERO),
             Nothing(meaning) => assert!(!meaning.is_empty()),
         }
@@ -295,6 +321,7 @@ impl fmt::Display for DefaultValue {
         match self {
             Nothing(meaning) => f.write_str(meaning),
             Fixed(text) => write!(f, "`{}`", text()),
+            Recorded(text) => write!(f, "`{}`, or as `[defaults]` says", text()),
             Host(of) => {
                 let text = duration_text(of(&Defaults::default()));
                 write!(f, "`{text}`, or as the host's `[late]` says")
@@ -375,7 +402,7 @@ fn the_default_of_a_policy_applies_where_it_has_a_meaning() {
         ])
     );
     let policies = Policies {
-        catchup: Catchup::None,
+        catchup: Some(Catchup::None),
         overlap: Overlap::BufferAll,
         jitter: Some(Duration::from_secs(1)),
         ..Policies::default()
