@@ -60,6 +60,13 @@ interface Policies {
   priority?: number;
   group?: string;
   retention?: string;
+  /** The most calls of each task in one launch. */
+  max_attempts?: number;
+  backoff?: string;
+  backoff_coefficient?: number;
+  backoff_max?: string;
+  retry_expiration?: string;
+  non_retryable?: ("failed" | "trapped" | "timed_out" | "memory_exceeded" | "host_error")[];
   context?: Record<string, unknown>;
 }
 
