@@ -1,5 +1,8 @@
 //! `campanile serve`: start a host, and serve until a signal stops it.
 
+mod first_lines;
+
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,7 +81,17 @@ impl Serve {
         if let Some(manager) = manager {
             tokio::spawn(manager.report(engine.serving(), stopping.clone()));
         }
-        let served = engine.serve(lock, followed, stopping).await;
+        let lines = first_lines::print(
+            db.clone(),
+            &files.plugins,
+            self.log_format,
+            engine.serving(),
+        );
+        let mut served = pin!(engine.serve(lock, followed, stopping));
+        let served = tokio::select! {
+            served = &mut served => served,
+            () = lines => served.await,
+        };
         crate::close(&db).await;
         served.map_err(Failure::failed)
     }
