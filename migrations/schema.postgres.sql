@@ -99,6 +99,7 @@ CREATE TABLE launch (
     priority BIGINT NOT NULL,
     group_name TEXT,
     context TEXT,
+    args TEXT,
     overlap TEXT,
     backfill_id UUID,
     interval_start TIMESTAMP WITH TIME ZONE NOT NULL,
@@ -119,6 +120,7 @@ CREATE TABLE launch (
     finished_at TIMESTAMP WITH TIME ZONE,
     failure TEXT,
     message TEXT,
+    CHECK (((args IS NULL) OR (kind = 'manual'::text))),
     CHECK (((finished_at IS NULL) = (status = ANY (ARRAY['open'::text, 'queued'::text, 'running'::text, 'waiting'::text])))),
     CHECK (((host_id IS NOT NULL) OR (status <> ALL (ARRAY['running'::text, 'waiting'::text, 'succeeded'::text, 'failed'::text])))),
     CHECK (((host_id IS NULL) = (started_at IS NULL))),
@@ -283,6 +285,12 @@ CREATE INDEX schedule_defined ON schedule USING btree (origin, package) WHERE ((
 CREATE INDEX schedule_due ON schedule USING btree (next_slot, cursor_at) WHERE (next_slot IS NOT NULL);
 CREATE UNIQUE INDEX schedule_name ON schedule USING btree (name) WHERE (deleted_at IS NULL);
 CREATE INDEX schedule_paused_until ON schedule USING btree (paused_until) WHERE (paused_until IS NOT NULL);
+CREATE TABLE schedule_default (
+    id BIGINT NOT NULL,
+    policies TEXT NOT NULL,
+    CHECK ((id = 1)),
+    PRIMARY KEY (id)
+);
 CREATE TABLE schedule_result (
     schedule_id UUID NOT NULL,
     success_scheduled_time TIMESTAMP WITH TIME ZONE,
@@ -306,6 +314,8 @@ CREATE TABLE schedule_revision (
     dst_fold TEXT NOT NULL,
     exclude TEXT NOT NULL,
     policies TEXT NOT NULL,
+    defaults TEXT NOT NULL,
+    args TEXT,
     context TEXT NOT NULL,
     since TIMESTAMP WITH TIME ZONE NOT NULL,
     CHECK ((day_match = ANY (ARRAY['or'::text, 'and'::text]))),

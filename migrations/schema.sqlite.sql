@@ -87,6 +87,7 @@ CREATE TABLE launch (
     priority INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 9),
     group_name TEXT,
     context TEXT,
+    args TEXT,
     overlap TEXT CHECK (overlap IN ('skip', 'buffer_one', 'buffer_all', 'cancel_other', 'terminate_other', 'allow')),
     backfill_id BLOB,
     interval_start INTEGER NOT NULL,
@@ -110,6 +111,7 @@ CREATE TABLE launch (
     CHECK ((last_scheduled_time IS NULL) = (slot_count IS NULL)),
     CHECK ((kind = 'backfill') = (backfill_id IS NOT NULL)),
     CHECK (overlap IS NULL OR kind = 'manual'),
+    CHECK (args IS NULL OR kind = 'manual'),
     CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting'))),
     CHECK ((lease_until IS NOT NULL) = (status = 'running')),
     CHECK ((retry_at IS NOT NULL) = (status = 'waiting')),
@@ -256,6 +258,10 @@ CREATE INDEX schedule_defined ON schedule (origin, package) WHERE deleted_at IS 
 CREATE INDEX schedule_due ON schedule (next_slot, cursor_at) WHERE next_slot IS NOT NULL;
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
+CREATE TABLE schedule_default (
+    id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    policies TEXT NOT NULL
+) STRICT;
 CREATE TABLE schedule_result (
     schedule_id BLOB NOT NULL PRIMARY KEY,
     success_scheduled_time INTEGER,
@@ -278,6 +284,8 @@ CREATE TABLE schedule_revision (
     dst_fold TEXT NOT NULL CHECK (dst_fold IN ('first', 'second', 'both')),
     exclude TEXT NOT NULL,
     policies TEXT NOT NULL,
+    defaults TEXT NOT NULL,
+    args TEXT,
     context TEXT NOT NULL,
     since INTEGER NOT NULL,
     PRIMARY KEY (schedule_id, revision)

@@ -471,4 +471,89 @@ impl Schedule {
     pub fn group(self, group: impl Into<String>) -> Schedule {
         self.text("group", group)
     }
+
+    /// Limit the calls of each task in one launch, from 1 to 1000.
+    ///
+    /// The default is the number of the task. The `[retry]` of the operator's sidecar stands above this number.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Schedule};
+    /// let schedule = Schedule::cron("0 2 * * *").max_attempts(5);
+    /// let package = Package::new("backup", "0.1.0").schedule(schedule);
+    /// assert_eq!(package.manifest()["schedules"][0]["max_attempts"], 5);
+    /// ```
+    pub fn max_attempts(self, attempts: u32) -> Schedule {
+        self.with("max_attempts", attempts)
+    }
+
+    /// Set the pause before the first retry of a task, as a duration.
+    ///
+    /// The default is `1s`.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Schedule};
+    /// let schedule = Schedule::cron("0 2 * * *").backoff("10s");
+    /// let package = Package::new("backup", "0.1.0").schedule(schedule);
+    /// assert_eq!(package.manifest()["schedules"][0]["backoff"], "10s");
+    /// ```
+    pub fn backoff(self, pause: impl Into<String>) -> Schedule {
+        self.text("backoff", pause)
+    }
+
+    /// Set how many times as long each pause before a retry is as the pause before it, from 1 to 10.
+    ///
+    /// The default is 2.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Schedule};
+    /// let schedule = Schedule::cron("0 2 * * *").backoff_coefficient(1.5);
+    /// let package = Package::new("backup", "0.1.0").schedule(schedule);
+    /// assert_eq!(package.manifest()["schedules"][0]["backoff_coefficient"], 1.5);
+    /// ```
+    pub fn backoff_coefficient(self, factor: f64) -> Schedule {
+        self.with("backoff_coefficient", factor)
+    }
+
+    /// Set the longest pause before a retry, as a duration.
+    ///
+    /// The default is `60s`. A task may request a longer pause.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Schedule};
+    /// let schedule = Schedule::cron("0 2 * * *").backoff_max("5m");
+    /// let package = Package::new("backup", "0.1.0").schedule(schedule);
+    /// assert_eq!(package.manifest()["schedules"][0]["backoff_max"], "5m");
+    /// ```
+    pub fn backoff_max(self, pause: impl Into<String>) -> Schedule {
+        self.text("backoff_max", pause)
+    }
+
+    /// Set the time after the slot, past which no retry begins, as a duration.
+    ///
+    /// By default, there is no such time.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Schedule};
+    /// let schedule = Schedule::cron("0 2 * * *").retry_expiration("1h");
+    /// let package = Package::new("backup", "0.1.0").schedule(schedule);
+    /// assert_eq!(package.manifest()["schedules"][0]["retry_expiration"], "1h");
+    /// ```
+    pub fn retry_expiration(self, age: impl Into<String>) -> Schedule {
+        self.text("retry_expiration", age)
+    }
+
+    /// Name the kinds of failure that are not retried.
+    ///
+    /// They are `failed`, `trapped`, `timed_out`, `memory_exceeded` and `host_error`. No other kind is ever retried.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Schedule};
+    /// let schedule = Schedule::cron("0 2 * * *").non_retryable(["timed_out"]);
+    /// let package = Package::new("backup", "0.1.0").schedule(schedule);
+    /// assert_eq!(package.manifest()["schedules"][0]["non_retryable"][0], "timed_out");
+    /// ```
+    pub fn non_retryable<I: Into<String>>(self, kinds: impl IntoIterator<Item = I>) -> Schedule {
+        let kinds = kinds.into_iter().map(|kind| Value::String(kind.into()));
+        self.with("non_retryable", kinds.collect::<Vec<Value>>())
+    }
 }

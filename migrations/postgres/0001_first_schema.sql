@@ -188,6 +188,10 @@ CREATE TABLE schedule_revision (
     exclude TEXT NOT NULL,
     -- A JSON object of the policies that the definition sets.
     policies TEXT NOT NULL,
+    -- A JSON object of the policies that the configuration set, of those that the definition does not set.
+    defaults TEXT NOT NULL,
+    -- The arguments of a program, a JSON list of templates; none for those of the sidecar.
+    args TEXT,
     context TEXT NOT NULL,
     since TIMESTAMPTZ NOT NULL,
     PRIMARY KEY (schedule_id, revision)
@@ -228,6 +232,8 @@ CREATE TABLE launch (
     group_name TEXT,
     -- The context of a manual or backfill launch. It is merged over the schedule's context.
     context TEXT,
+    -- The arguments that a person gave for this launch, in place of the schedule's.
+    args TEXT,
     -- The overlap policy that a person gave for this launch.
     overlap TEXT CHECK (overlap IN ('skip', 'buffer_one', 'buffer_all', 'cancel_other', 'terminate_other', 'allow')),
     backfill_id UUID,
@@ -260,6 +266,7 @@ CREATE TABLE launch (
     CHECK ((last_scheduled_time IS NULL) = (slot_count IS NULL)),
     CHECK ((kind = 'backfill') = (backfill_id IS NOT NULL)),
     CHECK (overlap IS NULL OR kind = 'manual'),
+    CHECK (args IS NULL OR kind = 'manual'),
     CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting'))),
     CHECK ((lease_until IS NOT NULL) = (status = 'running')),
     CHECK ((retry_at IS NOT NULL) = (status = 'waiting')),
@@ -441,6 +448,14 @@ CREATE TABLE bucket_entry (
 );
 -- buckets::keys
 CREATE UNIQUE INDEX bucket_entry_position ON bucket_entry (namespace, position);
+
+-- One row: a JSON object of the policies for schedules that do not set them, from the configuration of the host that
+-- started last.
+CREATE TABLE schedule_default (
+    id BIGINT NOT NULL PRIMARY KEY CHECK (id = 1),
+    policies TEXT NOT NULL
+);
+INSERT INTO schedule_default (id, policies) VALUES (1, '{}');
 
 -- One row with a counter. A transaction that changes schedules increments it, so that running hosts notice.
 CREATE TABLE change (

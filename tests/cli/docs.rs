@@ -90,8 +90,10 @@ pages! {
     versions: "docs/src/guides/versions.md",
     configuration_reference: "docs/src/reference/configuration.md",
     exit_codes: "docs/src/reference/exit-codes.md",
+    tutorial_in_any_language: "docs/src/tutorial/languages.md",
     tutorial_in_python: "docs/src/tutorial/python.md",
     tutorial_in_rust: "docs/src/tutorial/rust.md",
+    tutorial_in_typescript: "docs/src/tutorial/typescript.md",
 }
 
 #[test]

@@ -123,11 +123,16 @@ fn new_prints_the_next_steps() {
         format!(
             "my-task: {count} files\n\nnext:\n  cd my-task\n  rustup target add wasm32-wasip2\n  ./build  # runs the tests first\n  \
              campanile task run target/my-task.wasm --context '{{\"text\": \"to be or not\"}}'\n  \
-             cp target/my-task.wasm YOUR_PLUGIN_FOLDER/\n"
+             mkdir -p plugins && cp target/my-task.wasm plugins/\n  \
+             campanile serve  # the next commands in another terminal, in the same folder\n  \
+             campanile schedule trigger my-task --wait\n"
         )
     );
     let output = new(parent.path(), &["site", "--lang", "go", "--into", "a/b"]);
     assert!(output.stdout.contains("cd a/b\n"), "{output:?}");
+    // A program proposes no schedule.
+    let add = "  campanile schedule add site --package site --every 10m\n  campanile schedule trigger site --wait\n";
+    assert!(output.stdout.ends_with(add), "{output:?}");
     assert!(parent.path().join("a/b/main.go").is_file());
 }
 

@@ -47,6 +47,18 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
                 "db",
                 "--retention",
                 "7days",
+                "--max-attempts",
+                "8",
+                "--backoff",
+                "10s",
+                "--backoff-coefficient",
+                "1.5",
+                "--backoff-max",
+                "5m",
+                "--retry-expiration",
+                "1h",
+                "--non-retryable",
+                "timed_out,trapped",
             ][..],
             json!({
                 "catchup": "all",
@@ -63,6 +75,12 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
                 "priority": 9,
                 "group": "db",
                 "retention": "7days",
+                "max_attempts": 8,
+                "backoff": "10s",
+                "backoff_coefficient": 1.5,
+                "backoff_max": "5m",
+                "retry_expiration": "1h",
+                "non_retryable": ["trapped", "timed_out"],
             }),
         ),
         (
@@ -88,16 +106,20 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
         // The names of other schedulers.
         ("skip", &["--catchup", "skip"], json!({"catchup": "none"})),
         ("all", &["--catchup", "run_all"], json!({"catchup": "all"})),
-        ("latest", &["--catchup", "execute"], json!({})),
+        (
+            "latest",
+            &["--catchup", "execute"],
+            json!({"catchup": "latest"}),
+        ),
         (
             "spread",
             &["--catchup", "execute_with_delay"],
-            json!({"catchup_spread": "30s"}),
+            json!({"catchup": "latest", "catchup_spread": "30s"}),
         ),
         (
             "spread-more",
             &["--catchup", "execute_with_delay", "--catchup-spread", "1m"],
-            json!({"catchup_spread": "1m"}),
+            json!({"catchup": "latest", "catchup_spread": "1m"}),
         ),
     ] {
         let more = [&["--every", "1h"], flags].concat();
@@ -106,15 +128,17 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
         let shown = site.json(["schedule", "show", name]);
         assert_eq!(shown["policies"], output, "{name}");
         let effective = &shown["effective_policies"];
-        assert_eq!(keys(effective).len(), 19, "{effective:#}");
+        assert_eq!(keys(effective).len(), 25, "{effective:#}");
         for (key, value) in output.as_object().expect("an object") {
             assert_eq!(&effective[key], value, "{name}: {key}");
         }
         let stdout = site.ok(["schedule", "show", name]);
         for (key, value) in output.as_object().expect("an object") {
-            let value = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
+            let value = match value {
+                Value::String(text) => text.clone(),
+                Value::Array(words) => words.iter().map(text).collect::<Vec<_>>().join(","),
+                number => number.to_string(),
+            };
             let expected = format!(" {key} {value}");
             let row = |line: &str| line.ends_with(&expected);
             assert!(stdout.lines().any(row), "{expected}: {stdout}");
@@ -143,6 +167,12 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
             "priority": 5,
             "group": null,
             "retention": null,
+            "max_attempts": null,
+            "backoff": "1s",
+            "backoff_coefficient": 2,
+            "backoff_max": "1m",
+            "retry_expiration": null,
+            "non_retryable": null,
         })
     );
 }
@@ -243,6 +273,33 @@ async fn contradicting_policies_are_refused_with_a_hint(place: Place) {
             &["--start-at is wrong: `tomorrow` is not an RFC 3339 time"],
         ),
         (&["--jiter", "1s"], &["--jiter", "--jitter"]),
+        (
+            &["--backoff", "2m"],
+            &[
+                "backoff is 2m, longer than backoff_max, 1m",
+                "hint: write a backoff_max of at least 2m",
+            ],
+        ),
+        (
+            &["--max-attempts", "0"],
+            &["max_attempts is 0", "at least 1"],
+        ),
+        (
+            &["--max-attempts", "1001"],
+            &["max_attempts is 1001", "at most 1000"],
+        ),
+        (
+            &["--backoff-coefficient", "0.5"],
+            &["--backoff-coefficient must be a number from 1 to 10"],
+        ),
+        (
+            &["--retry-expiration", "0s"],
+            &["retry_expiration is zero", "hint: "],
+        ),
+        (
+            &["--non-retryable", "failed,denied"],
+            &["--non-retryable names \"denied\"", "write some of `failed`"],
+        ),
     ] {
         hourly(flags).assert_refused(expected);
     }
@@ -290,14 +347,35 @@ async fn a_sidecar_sets_policies_and_an_invalid_one_changes_nothing(place: Place
                 "did you mean `allow`?",
             ],
         ),
+        (
+            "backoff_coefficient = '2'\n",
+            &[
+                "guests.toml:4:1: `schedules[0].backoff_coefficient` must be",
+                "a number",
+            ],
+        ),
+        (
+            "non_retryable = ['trapped', 'late']\n",
+            &[
+                "guests.toml:4:1: `schedules[0].non_retryable` names \"late\"",
+                "write some of",
+            ],
+        ),
+        (
+            "non_retryable = []\n",
+            &[
+                "guests.toml:4:1: `schedules[0].non_retryable` names \"\"",
+                "write some of",
+            ],
+        ),
     ] {
         sidecar(lines);
         let line = host.wait_for_line(expected[0]);
         assert!(line.contains(expected[1]), "{line}");
         assert_eq!(policies(), first, "the previous policies stay");
     }
-    sidecar("jitter = '10m'\n");
-    let jitter = json!({"jitter": "10m"});
+    sidecar("jitter = '10m'\nbackoff_coefficient = 1.50\nnon_retryable = ['failed']\n");
+    let jitter = json!({"jitter": "10m", "backoff_coefficient": 1.5, "non_retryable": ["failed"]});
     eventually(|| match policies() {
         current if current == jitter => Ok(()),
         current => Err(format!("{current:#}")),

@@ -31,10 +31,12 @@ async fn a_schedule_is_added_paused_resumed_and_removed(place: Place) {
     let added = site.add("tick", "ok", &["--every", "1s"]);
     let expected_keys = [
         "anchor",
+        "args",
         "context",
         "created_at",
         "cursor",
         "day_match",
+        "defaults",
         "dst_fold",
         "dst_gap",
         "enabled",

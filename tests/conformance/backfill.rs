@@ -72,6 +72,7 @@ impl System {
                 overlap,
                 ..Policies::default()
             },
+            args: None,
             context: Map::new(),
             enabled: true,
         };

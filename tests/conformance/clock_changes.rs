@@ -246,6 +246,8 @@ impl ClockChange {
                 task: None,
                 rule: text,
                 policies: "{}".to_owned(),
+                defaults: "{}".to_owned(),
+                args: None,
                 context: "{}".to_owned(),
                 since: self.start(),
             };

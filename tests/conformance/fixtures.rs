@@ -101,6 +101,8 @@ pub fn revision(number: u128) -> Revision {
             ..RuleText::new(RuleKind::Every, "10 seconds", "UTC")
         },
         policies: "{}".to_owned(),
+        defaults: "{}".to_owned(),
+        args: None,
         context: "{}".to_owned(),
         since: at(0),
     }
@@ -152,6 +154,7 @@ pub fn launch(schedule: u128, slot: u64) -> NewLaunch {
         group_name: None,
         digest: Some(digest()),
         context: None,
+        args: None,
         overlap: None,
         backfill_id: None,
         interval_start: at(0),

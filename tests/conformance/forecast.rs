@@ -214,6 +214,8 @@ async fn add(test: &TestDb, number: u128, policies: &str, now: Timestamp) -> Sch
         task: None,
         rule: text,
         policies: policies.to_owned(),
+        defaults: "{}".to_owned(),
+        args: None,
         context: "{}".to_owned(),
         since: now,
     };
@@ -444,6 +446,8 @@ async fn a_forecast_needs_no_schedule_that_is_due_later_and_not_listed(test: Tes
             task: None,
             rule: text,
             policies: "{}".to_owned(),
+            defaults: "{}".to_owned(),
+            args: None,
             context: "{}".to_owned(),
             since: now,
         };

@@ -37,6 +37,8 @@ pub async fn add(test: &TestDb, package: &str, task: Option<&str>, policies: &Po
         package: package.to_owned(),
         task: task.map(str::to_owned),
         policies: serde_json::to_string(policies).unwrap(),
+        defaults: "{}".to_owned(),
+        args: None,
         context: "{}".to_owned(),
         since: now,
         rule,

@@ -81,6 +81,10 @@ const EXPECTED: &[(&str, &str)] = &[
 
 /// The same on SQLite only: in tables of three rows, Postgres finds another index as good.
 const EXPECTED_OF_SQLITE: &[(&str, &str)] = &[
+    (
+        "ORDER BY p.scheduled_time DESC, p.id DESC LIMIT 1)",
+        "launch_schedule",
+    ),
     ("origin = 'file'", "schedule_defined"),
     ("origin IN ('sidecar', 'package')", "schedule_defined"),
     ("r.kind = 'after_completion'", "schedule_revision_counting"),

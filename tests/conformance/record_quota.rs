@@ -41,6 +41,8 @@ async fn add_schedule(test: &TestDb, id: u128, origin: Origin, bytes: u64) {
         package: "guests".to_owned(),
         task: Some("big_output".to_owned()),
         policies: "{}".to_owned(),
+        defaults: "{}".to_owned(),
+        args: None,
         context: format!(r#"{{"bytes": {bytes}}}"#),
         since: clock_time("23:50:00"),
         rule: RuleText::new(RuleKind::Cron, "* * * * *", "UTC"),

@@ -2,6 +2,7 @@
 
 use campanile_model::ids::{LaunchId, LaunchKind, RunId};
 use campanile_store::claims;
+use campanile_store::launches::NewLaunch;
 use campanile_store::recovery::{
     self, OrphanCause, OrphanedLaunch, RecoveryAction, RecoveryDecision,
 };
@@ -299,7 +300,13 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
     let host_1 = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     let host_2 = add_host(&mut tx, 2, at(0)).await;
-    let first = insert_and_claim(&mut tx, host_1, &[launch(1, 10)], at(10)).await[0];
+    let by_hand = NewLaunch {
+        kind: LaunchKind::Manual,
+        args: Some(r#"["--full"]"#.to_owned()),
+        ..launch(1, 10)
+    };
+    let args = by_hand.args.clone();
+    let first = insert_and_claim(&mut tx, host_1, &[by_hand], at(10)).await[0];
     let call = task_run("build", 1);
     runs::record_tasks(
         &mut tx,
@@ -333,6 +340,7 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
             (claimable.recoveries, claimable.recovered_at),
             (round, Some(now))
         );
+        assert_eq!(claimable.args, args);
         newest = claim_all(&mut tx, host_2, now).await[0];
         assert_eq!(newest.run_id, RunId::of(first.launch_id(), round + 1));
         assert_eq!(newest.fence, first.fence + round);

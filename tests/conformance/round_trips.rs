@@ -296,6 +296,7 @@ async fn a_revision_is_read_back_completely(test: TestDb) {
             exclude: vec!["2026-12-24..2027-01-01".to_owned(), "* * * * \"".to_owned()],
             ..RuleText::new(RuleKind::Cron, "*/5 * * * *", "Europe/Zürich")
         },
+        args: Some(r#"["--url={{ context.url }}","ö"]"#.to_owned()),
         context: format!(r#"{{"text":"{}"}}"#, "ö".repeat(1 << 19)),
         since: Timestamp::from_micros(1_800_000_000_123_456),
         ..revision(1)
@@ -334,7 +335,8 @@ async fn a_launch_is_read_back_completely(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     let full = launches::NewLaunch {
-        kind: LaunchKind::Catchup,
+        kind: LaunchKind::Manual,
+        args: Some(r#"["a b"]"#.to_owned()),
         context: Some(r#"{"deep":{"er":[]}}"#.to_owned()),
         utc_offset: -34_200,
         interval_start: at(3),
@@ -388,6 +390,7 @@ async fn a_launch_is_read_back_completely(test: TestDb) {
         (&full.package, &digest())
     );
     assert_eq!(claimable.context, full.context);
+    assert_eq!(claimable.args, full.args);
     assert_eq!(claimable.interval_start, full.interval_start);
     assert_eq!(claimable.fire_time, full.fire_time);
     assert_eq!(

@@ -96,6 +96,7 @@ pub fn settings(runs_max: usize) -> Settings {
         lease: Duration::from_secs(30),
         renew: Duration::from_secs(10),
         late: Defaults::default(),
+        schedule_defaults: Default::default(),
         recovery: RecoveryLimits {
             lost_threshold: Duration::from_secs(60),
             age_max: Duration::from_secs(3_600),
@@ -104,6 +105,7 @@ pub fn settings(runs_max: usize) -> Settings {
         recovery_interval: Duration::from_secs(10),
         audit_interval: Duration::from_secs(600),
         retention: campanile_engine::RetentionLimits::FOR_EVER,
+        forget_after: None,
         disk_reserve_bytes: 0,
         drain: Duration::from_secs(1),
         secrets: Default::default(),

@@ -526,7 +526,7 @@ impl Simulation {
             kind,
             message: "the disk is full".to_owned(),
         };
-        let at_most_once = work.spec.policies.delivery == Delivery::AtMostOnce;
+        let at_most_once = work.spec.policies.delivery() == Delivery::AtMostOnce;
         let end = match self.random.random_range(0..10) {
             0..5 => RunEnd::Succeeded {
                 output: Some("1".to_owned()),

@@ -33,7 +33,7 @@ on_both!(
 );
 
 /// The schedules of the larger measurement.
-const MANY: usize = 40;
+const MANY: usize = 32;
 const COUNTED: &str = "counted";
 /// The connections of SQLite that read.
 const SQLITE_READERS: usize = 4;

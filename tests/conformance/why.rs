@@ -3,4 +3,5 @@
 
 mod decisions;
 mod not_launched;
+mod retries;
 mod test_host;

@@ -88,6 +88,7 @@ fn insert_old(site: &Site) {
             group_name: None,
             digest: None,
             context: None,
+            args: None,
             overlap: None,
             backfill_id: None,
             interval_start: slot,

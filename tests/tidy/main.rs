@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 620;
 
 /// Files and folders that tools write. In a worktree `.git` is a file.
-const GENERATED: &[&str] = &["target", ".git", "node_modules"];
+const GENERATED: &[&str] = &["target", ".git", "node_modules", "dist"];
 
 /// A file that a person wrote, and its text.
 struct Source {

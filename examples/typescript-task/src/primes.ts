@@ -1,41 +1,4 @@
-// The task's logic. It needs no host, so its tests run natively.
-
-/** The task's keys of the context. */
-export interface Params {
-  below: number;
-  rounds: number;
-  report: string | undefined;
-  notify: string | undefined;
-}
-
-/** The context is invalid. A retry cannot fix that. */
-export class BadContext extends Error {}
-
-/** Read the task's keys of the context. Other keys are ignored, because the host sets some. */
-export function readParams(context: Record<string, unknown>): Params {
-  return {
-    below: wholeNumber(context, "below", 0, 1000),
-    rounds: wholeNumber(context, "rounds", 1, 1),
-    report: text(context, "report"),
-    notify: text(context, "notify"),
-  };
-}
-
-function wholeNumber(context: Record<string, unknown>, name: string, minimum: number, defaultValue: number): number {
-  const value = context[name] ?? defaultValue;
-  if (typeof value !== "number" || !Number.isSafeInteger(value) || value < minimum) {
-    throw new BadContext(`\`${name}\` must be a whole number of at least ${minimum}, not ${JSON.stringify(value)}`);
-  }
-  return value;
-}
-
-function text(context: Record<string, unknown>, name: string): string | undefined {
-  const value = context[name] ?? undefined;
-  if (value !== undefined && typeof value !== "string") {
-    throw new BadContext(`\`${name}\` must be a text, not ${JSON.stringify(value)}`);
-  }
-  return value;
-}
+// The task's logic. It needs no host.
 
 /** Count the primes with the sieve of Eratosthenes. It needs one byte of memory for each number. */
 export function countPrimes(below: number): number {

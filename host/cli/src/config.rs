@@ -28,7 +28,9 @@ mod own_paths;
 mod secrets;
 mod settings;
 
-pub use settings::{Audit, Files, Host, Packages, Policy, Recovery, Retention, Sandbox, Watch};
+pub use settings::{
+    Audit, Files, Host, Packages, Policy, Recovery, Retention, Sandbox, ScheduleDefaults, Watch,
+};
 
 /// The file in the working directory that is read when no file is named.
 pub const FILE_NAME: &str = "campanile.toml";
@@ -75,6 +77,7 @@ pub struct Config {
     pub audit: Audit,
     /// The policies of schedules that do not set their own.
     pub late: Defaults,
+    pub defaults: ScheduleDefaults,
     pub retention: Retention,
     pub packages: Packages,
     /// What one package may use.
@@ -262,6 +265,7 @@ impl Config {
             recovery,
             audit: Audit::of(&mut top, home)?,
             late,
+            defaults: ScheduleDefaults::of(&mut top, home)?,
             retention,
             packages: Packages::of(&mut top, home)?,
             quota: Quota::of(&mut top, home)?,
@@ -301,7 +305,7 @@ impl Config {
     }
 
     /// List the keys of each table.
-    fn entries(&self) -> [(&'static str, Vec<Entry>); 12] {
+    fn entries(&self) -> [(&'static str, Vec<Entry>); 13] {
         let limits = LIMITS.iter().zip(limits::keys()).map(|(spec, help)| {
             let amount = self.limits.get(spec.resource);
             Entry {
@@ -318,6 +322,7 @@ impl Config {
             ("recovery", self.recovery.entries()),
             ("audit", self.audit.entries()),
             ("late", self.late.entries()),
+            ("defaults", self.defaults.entries()),
             ("retention", self.retention.entries()),
             ("packages", self.packages.entries()),
             ("quota", self.quota.entries()),

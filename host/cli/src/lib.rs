@@ -34,8 +34,8 @@ use campanile_engine::schedule_admin::{self, ScheduleError};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{Db, Tx};
 use commands::{
-    backfill, bench, completions, config as config_command, cron, db, doctor, event, launch, new,
-    package, plan, run, schedule, serve, stats, task, top,
+    backfill, bench, completions, config as config_command, cron, db, dev, doctor, event, launch,
+    new, package, plan, run, schedule, serve, stats, task, top,
 };
 use config::{Config, Flags};
 use output::{Exit, Failure, Record, Result, failed};
@@ -102,6 +102,8 @@ enum Command {
     /// Run or check a task without a database
     #[command(subcommand)]
     Task(task::Task),
+    /// Build a project and run its task once at each change, without a database
+    Dev(dev::Dev),
     /// Define when packages are launched
     #[command(subcommand)]
     Schedule(schedule::Schedule),
@@ -227,6 +229,7 @@ impl Command {
             Command::Serve(command) => command.run(common).await,
             Command::New(command) => command.run(common),
             Command::Task(command) => command.run(common).await,
+            Command::Dev(command) => command.run(common).await,
             Command::Schedule(command) => command.run(common).await,
             Command::Backfill(command) => command.run(common).await,
             Command::Cron(command) => command.run(common),

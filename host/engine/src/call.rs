@@ -6,20 +6,23 @@ use std::sync::Arc;
 use crate::buckets::{BucketPermits, RunBuckets};
 use crate::crash;
 use crate::ctx::SharedCtx;
+use crate::program_args;
+use crate::retry_rules;
 use crate::secrets::Vault;
 use crate::versions::Version;
 use crate::work::{LastEnds, Work};
 use campanile_model::clock::Timestamp;
 use campanile_package::context::{ReservedKey, check_keys};
 use campanile_sandbox::{
-    Call, JsonObject, JsonText, Outcome, Report, Sandbox, StopSignal, Usage, World, object_text,
+    Call, JsonObject, JsonText, Outcome, ProgramInput, Report, Sandbox, StopSignal, Usage, World,
+    object_text,
 };
 use campanile_schedule::policy::Delivery;
 use campanile_store::FailureKind;
 use campanile_store::task_runs::TaskRun;
 use campanile_workflow::graph::Step;
 use campanile_workflow::inheritance::{Inheritance, context_bytes};
-use campanile_workflow::outcome::{self, FailedCall};
+use campanile_workflow::outcome::{self, FailedCall, RetryRules};
 
 /// The most bytes of JSON that are read or merged on the host's own threads. It takes about a millisecond.
 const INLINE_BYTES_MAX: usize = 256 << 10;
@@ -98,6 +101,10 @@ impl Caller {
             Ok(secrets) => Arc::new(secrets),
             Err(error) => return without_call(Outcome::HostError, error.to_string()),
         };
+        let program = match program_of(work, version) {
+            Ok(program) => program,
+            Err(why) => return without_call(Outcome::Refused, why),
+        };
         let facts = work.facts(call.attempt, call.last);
         let run_facts = facts.of_run(work.launch.fire_time);
         let bytes = call.inheritance.bytes() + call.last.bytes();
@@ -109,7 +116,7 @@ impl Caller {
         let call = Call {
             context,
             facts: run_facts,
-            program: sidecar.program.clone().unwrap_or_default(),
+            program,
             grants,
             secrets,
             limits: step.limits.clone(),
@@ -127,6 +134,28 @@ impl Caller {
         crash::point("after_call");
         Some(report)
     }
+}
+
+/// Return what the program of `work` gets at its start: what the sidecar says, with the arguments of the launch or of the
+/// schedule in place of the sidecar's. The error is a sentence.
+fn program_of(work: &Work, version: &Version) -> Result<Arc<ProgramInput>, String> {
+    let program = version.package.sidecar.program.clone().unwrap_or_default();
+    let args = work.launch.args.as_ref();
+    let Some(stored) = args.or(work.spec.definition.args.as_ref()) else {
+        return Ok(program);
+    };
+    // The schedule may be older than this version of its package.
+    let form = version.artifact.form;
+    if !form.is_command() {
+        return Err(program_args::no_program(&version.package.name, form));
+    }
+    let args: Vec<String> = serde_json::from_str(stored).map_err(|error| {
+        format!("this version cannot read the arguments of the program: {error}")
+    })?;
+    Ok(Arc::new(ProgramInput {
+        args: program_args::parse(&args)?,
+        ..ProgramInput::clone(&program)
+    }))
 }
 
 /// Do `work` on `bytes` bytes of JSON: here when they are few, else on a thread for work that blocks, so that a large
@@ -152,7 +181,7 @@ pub(crate) async fn on_json<T: Send + 'static>(
 pub(crate) fn judge(
     report: &mut Report,
     step: &Step,
-    delivery: Delivery,
+    (delivery, rules): (Delivery, &RetryRules),
     tries: i64,
     now: Timestamp,
 ) -> Result<JsonObject, CallFailure> {
@@ -176,8 +205,11 @@ pub(crate) fn judge(
         tries,
         attempts_max: step.attempts_max,
     };
-    let retry_at = outcome::retry_at(call, now, rand::random_range(-1.0..=1.0));
-    Err((kind, message, retry_at))
+    let failure = match outcome::retry_at(call, rules, now, rand::random_range(-1.0..=1.0)) {
+        Ok(retry_at) => (kind, message, Some(retry_at)),
+        Err(why) => (kind, retry_rules::final_message(message, kind, why), None),
+    };
+    Err(failure)
 }
 
 fn task_run(

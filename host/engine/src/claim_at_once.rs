@@ -129,6 +129,7 @@ fn claimed(
         digest: launch.digest.clone()?,
         version_decision: due.version_decision,
         context: launch.context.clone(),
+        args: launch.args.clone(),
         interval_start: launch.interval_start,
         fire_time: launch.fire_time,
         proposed: launch.proposed,

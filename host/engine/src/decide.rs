@@ -13,7 +13,7 @@ use crate::clock_keeper::CLOCK_INTERVAL;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
-use crate::plan::{self, Plan};
+use crate::plan::{self, PACKAGE_MISSING, Plan};
 use crate::record_quota;
 use crate::schedule_admin::{self, Displaced};
 use crate::service::{Next, Service};
@@ -21,16 +21,18 @@ use crate::spec::Spec;
 use crate::starter::{Claiming, Starter};
 use crate::work::Work;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::ScheduleId;
+use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_schedule::policy::{Displacements, OverlapState, SlotEvaluator};
 use campanile_store::Tx;
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::overlap::{self, UnfinishedLaunch};
 use campanile_store::schedules::{self, CursorMove, DueSchedule};
+use campanile_store::skipped_ranges;
 
 /// Schedules decided in one transaction at most.
 const DUE_BATCH_MAX: i64 = 512;
-/// When planning has taken so long, no other schedule is decided in the transaction: others wait for it.
+/// When planning has taken so long, no other schedule is decided in the transaction: others wait for it. The time of
+/// statements does not count: a slow network would leave one schedule to each transaction.
 const PLAN_TIME_MAX: Duration = Duration::from_millis(20);
 /// How long slots that are due wait for permits, so that their launches can start at once. When it is over, the launches
 /// are opened, and wait on the record. A host that starts fewer than [`LAUNCHES_MIN`] launches in this time is full.
@@ -183,8 +185,9 @@ async fn decide_batch(
     let mut beside = unfinished_launches(&mut tx, &due, &specs, now).await?;
     let mut plans: Vec<Plan> = Vec::with_capacity(due.len());
     let mut rows = 0;
+    let planning = Instant::now();
     for (due, spec) in due.iter().zip(&specs) {
-        if rows >= rows_max || (!plans.is_empty() && begun.elapsed() >= PLAN_TIME_MAX) {
+        if rows >= rows_max || (!plans.is_empty() && planning.elapsed() >= PLAN_TIME_MAX) {
             // The next transaction decides the other schedules.
             has_more = true;
             break;
@@ -218,7 +221,7 @@ async fn decide_batch(
     let won: HashSet<ScheduleId> = won.into_iter().collect();
     plans.retain(|plan| won.contains(&plan.advance.id));
     let decisions = plans.iter_mut().flat_map(|plan| take(&mut plan.launches));
-    let decisions: Vec<NewLaunch> = decisions.collect();
+    let (extended, decisions) = extend_ranges(&mut tx, decisions.collect()).await?;
     let work = match claiming {
         Some(claiming) => {
             let sources = due.iter().zip(&specs);
@@ -231,7 +234,8 @@ async fn decide_batch(
     };
     let displaced = |plan: Plan| (plan.advance.id, plan.displacements, plan.cancel_grace);
     displace(ctx, &mut tx, plans.into_iter().map(displaced), now).await?;
-    size.adapt(decisions.len(), begun.elapsed());
+    let decision_count = extended.len() + decisions.len();
+    size.adapt(decision_count, begun.elapsed());
     crash::point("before_decide_commit");
     tx.commit().await?;
     crash::point("after_decide_commit");
@@ -239,15 +243,43 @@ async fn decide_batch(
         let (_, spec) = due.iter().zip(&specs).find(|(due, _)| due.id == id)?;
         Some(&*spec.definition.name)
     };
-    ctx.launch_log.skipped(&decisions, name_of);
+    ctx.launch_log
+        .skipped(extended.iter().chain(&decisions), name_of);
     record_quota::count_proposed(ctx, &due, &decisions, now);
     record_quota::write(ctx, now).await;
     let is_due = |step: &CursorMove| step.next_slot.is_some_and(|next| next <= now);
     let decided = Decisions {
-        decisions: decisions.len(),
+        decisions: decision_count,
         more: has_more || moves.iter().any(is_due),
     };
     Ok((decided, work))
+}
+
+/// Add slots that have no package to the row of the slots before them, in the same hour. Return their decisions, and those
+/// that need rows of their own.
+///
+/// A schedule whose package stays away has at most a row an hour, and not one for each slot.
+async fn extend_ranges(
+    tx: &mut Tx,
+    decisions: Vec<NewLaunch>,
+) -> Result<(Vec<NewLaunch>, Vec<NewLaunch>)> {
+    let mut previous = None;
+    let mut firsts = Vec::new();
+    for launch in &decisions {
+        let is_first = previous.replace(launch.schedule_id) != Some(launch.schedule_id);
+        if is_first && launch.reason == Some(PACKAGE_MISSING) {
+            firsts.push(launch);
+        }
+    }
+    if firsts.is_empty() {
+        return Ok((Vec::new(), decisions));
+    }
+    let extended = skipped_ranges::extend(tx, &firsts).await?;
+    let extended: HashSet<ScheduleId> = extended.into_iter().collect();
+    firsts.retain(|first| extended.contains(&first.schedule_id));
+    let extended: HashSet<LaunchId> = firsts.iter().map(|first| first.id).collect();
+    let is_extended = |launch: &NewLaunch| extended.contains(&launch.id);
+    Ok(decisions.into_iter().partition(is_extended))
 }
 
 /// Pure: how many rows to decide, at most `size`, while `free` launches can start at once. When these are too few, the

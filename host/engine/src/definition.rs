@@ -11,12 +11,15 @@ use campanile_store::schedules::Revision;
 /// When this version cannot read it, because another version stored it.
 pub fn read(revision: &Revision) -> Result<ScheduleDefinition, String> {
     let context = serde_json::from_str(&revision.context);
+    let args = revision.args.as_deref();
+    let args = args.map(serde_json::from_str).transpose();
     Ok(ScheduleDefinition {
         name: revision.name.clone(),
         package: revision.package.clone(),
         task: revision.task.clone(),
         rule: revision.rule.clone(),
-        policies: policies(revision)?,
+        policies: own_policies(revision)?,
+        args: args.map_err(|error| format!("its arguments: {error}"))?,
         context: context.map_err(|error| format!("its context: {error}"))?,
         enabled: true,
     })
@@ -32,10 +35,27 @@ pub fn parse(revision: &Revision) -> Result<(Rule, Policies), String> {
     Ok((rule, policies(revision)?))
 }
 
-/// Return the policies alone, which can be read also where the zone of the rule is unknown.
+/// Return the policies alone, which can be read also where the zone of the rule is unknown: those that the definition sets,
+/// and those of the configuration that it does not set.
 ///
 /// # Errors
 /// As [`read`].
 pub fn policies(revision: &Revision) -> Result<Policies, String> {
+    Ok(own_policies(revision)?.or(&defaults(revision)?))
+}
+
+/// Return the policies that the definition sets.
+///
+/// # Errors
+/// As [`read`].
+pub fn own_policies(revision: &Revision) -> Result<Policies, String> {
     serde_json::from_str(&revision.policies).map_err(|error| format!("its policies: {error}"))
+}
+
+/// Return the policies that the configuration of the hosts gave to the revision.
+///
+/// # Errors
+/// As [`read`].
+pub fn defaults(revision: &Revision) -> Result<Policies, String> {
+    serde_json::from_str(&revision.defaults).map_err(|error| format!("its defaults: {error}"))
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::approval::{self, VersionAdmission};
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::{EngineError, Result};
+use crate::forget::end_forgotten;
 use crate::record_package::{Recorded, record_package};
 use crate::recover::mark_missing;
 use crate::schedule_admin::Refusal;
@@ -128,7 +129,7 @@ pub(crate) async fn scan_and_load(ctx: &Ctx, folder: &mut PluginsFolder) -> Resu
 /// Scan the folder once, and record and apply each change as it is found.
 ///
 /// The next scan finds a change again that could not be recorded. The other changes wait for it only when the database
-/// is away.
+/// is away. Packages are forgotten last: a file that is back counts.
 pub(crate) async fn scan(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
     if ctx.reported.take_lost() {
         folder.report_all_again();
@@ -144,7 +145,8 @@ pub(crate) async fn scan(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
             Ok(()) => {}
         }
     }
-    follow_decisions(ctx, folder).await.and(failed)
+    follow_decisions(ctx, folder).await.and(failed)?;
+    end_forgotten(ctx, ctx.clock.now()).await
 }
 
 /// Have the folder report the packages whose files were removed while this host was down.

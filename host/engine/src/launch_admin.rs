@@ -87,7 +87,7 @@ async fn end_or_ask(
     Ok(None)
 }
 
-/// Launch the slot of an ended launch again, with its context, today's definition of its schedule and the active version.
+/// Launch the slot of an ended launch again, with its context and arguments, today's definition of its schedule and the active version.
 ///
 /// Return the new launch, its slot, and the name of its schedule.
 pub async fn retry(
@@ -128,6 +128,7 @@ pub async fn retry(
         utc_offset: rule.utc_offset(slot),
         interval_start: state.interval_start,
         context: state.context,
+        args: state.args,
         ..launch_at_once(
             &schedule,
             (&rule, &policies),

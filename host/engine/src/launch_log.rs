@@ -112,13 +112,13 @@ impl LaunchLog {
     }
 
     /// Log the skipped slots among `decided`. `name_of` returns the name of a schedule.
-    pub(crate) fn skipped<'s>(
+    pub(crate) fn skipped<'s, 'd>(
         &self,
-        decided: &[NewLaunch],
+        decided: impl Iterator<Item = &'d NewLaunch>,
         name_of: impl Fn(ScheduleId) -> Option<&'s str>,
     ) {
         let is_skipped = |launch: &&NewLaunch| launch.decision == Decision::Skipped;
-        for launch in decided.iter().filter(is_skipped) {
+        for launch in decided.filter(is_skipped) {
             if !self.admits() {
                 continue;
             }

@@ -44,6 +44,7 @@ pub mod launch_admin;
 pub mod package_removal;
 pub mod plan;
 pub mod schedule_admin;
+mod schedule_defaults;
 pub mod schedules_file;
 pub mod secrets;
 pub mod watch;
@@ -64,12 +65,14 @@ mod error;
 mod failing;
 mod finish;
 mod folder;
+mod forget;
 mod heartbeat;
 mod launch_log;
 mod lease_keeper;
 mod lease_table;
 mod lock;
 mod next_slots;
+mod program_args;
 mod record_package;
 mod record_quota;
 mod record_use;
@@ -77,6 +80,7 @@ mod recover;
 mod release;
 mod reported;
 mod retention;
+mod retry_rules;
 mod run;
 mod serve;
 mod service;
@@ -181,6 +185,7 @@ impl Engine {
         let ctx = Arc::new(Ctx::new(db, clock, name, settings, packages));
         clock_keeper::measure_clock(&ctx).await?;
         start::register(&ctx, ctx.clock.now()).await?;
+        schedule_defaults::follow(&ctx, ctx.clock.now()).await?;
         let executor = Arc::new(Executor::new(Arc::clone(&ctx), loader));
         Ok((Arc::new(Engine { ctx, executor }), lock))
     }

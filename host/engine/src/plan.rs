@@ -13,6 +13,7 @@ use campanile_schedule::rule::Rule;
 use campanile_store::launches::NewLaunch;
 use campanile_store::overlap::{REASON, UnfinishedLaunch};
 use campanile_store::schedules::{CursorMove, DueSchedule, Revision};
+use campanile_store::skipped_ranges::hour;
 use campanile_store::{Decision, LaunchStatus, Origin};
 
 /// Slots decided for one schedule in one transaction at most. The rest follows in the next.
@@ -86,7 +87,7 @@ pub fn plan(
             package: &due.package,
             policies,
         };
-        launches.push(NewLaunch {
+        let launch = NewLaunch {
             last_scheduled_time: slots.last,
             slot_count: i64::try_from(slots.count).unwrap_or(i64::MAX),
             decision,
@@ -98,7 +99,17 @@ pub fn plan(
             fire_time,
             decided_by: Some(host),
             ..launch_of_slot(&definer, &rule, kind, slots.first, now)
-        });
+        };
+        match launches
+            .last_mut()
+            .filter(|last| is_same_gap(last, &launch))
+        {
+            Some(last) => {
+                last.last_scheduled_time = launch.last_scheduled_time;
+                last.slot_count += launch.slot_count;
+            }
+            None => launches.push(launch),
+        }
         interval_start = slots.last;
     }
     let is_launched = |launch: &&NewLaunch| launch.decision != Decision::Skipped;
@@ -121,6 +132,15 @@ pub fn plan(
             ..advance(due, cursor, next_slot)
         },
     }
+}
+
+/// Whether one row stands for both: no package could be launched at either, in the same hour.
+fn is_same_gap(earlier: &NewLaunch, later: &NewLaunch) -> bool {
+    let is_missing = |launch: &NewLaunch| launch.reason == Some(PACKAGE_MISSING);
+    is_missing(earlier)
+        && is_missing(later)
+        && earlier.kind == later.kind
+        && hour(earlier.scheduled_time) == hour(later.scheduled_time)
 }
 
 /// The revision that defines a launch.
@@ -170,6 +190,7 @@ pub fn launch_of_slot(
         group_name: definer.policies.group.as_ref().map(ToString::to_string),
         digest: None,
         context: None,
+        args: None,
         overlap: None,
         backfill_id: None,
         interval_start: slot,
@@ -293,7 +314,7 @@ fn advance(due: &DueSchedule, to: Timestamp, next_slot: Option<Timestamp>) -> Cu
 mod tests {
     use super::*;
     use campanile_model::ids::ArtifactDigest;
-    use campanile_schedule::policy::Defaults;
+    use campanile_schedule::policy::{Catchup, Defaults};
     use campanile_schedule::rule::{HashKey, RuleKind, RuleText};
     use campanile_store::schedules::History;
 
@@ -302,13 +323,22 @@ mod tests {
     }
 
     fn planned(rule: (RuleKind, &str), due: &DueSchedule, now: &str) -> Plan {
+        planned_by(&Policies::default(), rule, due, now)
+    }
+
+    fn planned_by(
+        policies: &Policies,
+        rule: (RuleKind, &str),
+        due: &DueSchedule,
+        now: &str,
+    ) -> Plan {
         let text = RuleText::new(rule.0, rule.1, "UTC");
         let rule = Rule::parse(&text, HashKey::of(due.id)).unwrap();
         let now = time(now);
         let evaluator = SlotEvaluator {
             schedule: due.id,
             rule: &rule,
-            policies: &Policies::default(),
+            policies,
             defaults: &Defaults::default(),
         };
         plan(
@@ -385,5 +415,34 @@ mod tests {
             assert_eq!(decisions, [Decision::Skipped]);
             assert_eq!(plan.advance.next_slot, Some(time(next)));
         }
+    }
+
+    #[test]
+    fn slots_without_a_package_share_a_row_an_hour() {
+        let missing = DueSchedule {
+            missing_since: Some(time("2026-01-01T00:00:00Z")),
+            ..due("2026-01-01T00:10:00Z")
+        };
+        let policies = Policies {
+            catchup: Some(Catchup::All),
+            ..Policies::default()
+        };
+        let rule = (RuleKind::Cron, "*/10 * * * *");
+        let plan = planned_by(&policies, rule, &missing, "2026-01-01T01:20:00Z");
+        let rows = plan.launches.iter();
+        let rows: Vec<_> = rows
+            .map(|row| (row.kind, row.slot_count, row.last_scheduled_time))
+            .collect();
+        let expected = [
+            (LaunchKind::Catchup, 5, "2026-01-01T00:50:00Z"),
+            (LaunchKind::Catchup, 2, "2026-01-01T01:10:00Z"),
+            (LaunchKind::Schedule, 1, "2026-01-01T01:20:00Z"),
+        ];
+        assert_eq!(
+            rows,
+            expected.map(|(kind, count, last)| (kind, count, time(last)))
+        );
+        let reasons = plan.launches.iter().map(|row| row.reason);
+        assert!(reasons.eq([Some(PACKAGE_MISSING); 3]));
     }
 }

@@ -164,7 +164,7 @@ async fn recover_orphans(
     let revision = |orphan: &OrphanedLaunch| (orphan.schedule_id, orphan.schedule_revision);
     let specs = ctx.specs.get_all(tx, orphans.iter().map(revision)).await?;
     for (orphan, spec) in orphans.iter().zip(&specs) {
-        let Some(decision) = recovery_action(orphan, spec.policies.delivery, limits, now) else {
+        let Some(decision) = recovery_action(orphan, spec.policies.delivery(), limits, now) else {
             continue;
         };
         let (slot, why) = (orphan.scheduled_time, orphan.cause.clause());

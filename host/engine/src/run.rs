@@ -8,6 +8,7 @@ use crate::call::{CallFailure, Caller, TaskCall, judge, on_json, usage_text};
 use crate::choose::quota;
 use crate::ctx::SharedCtx;
 use crate::record_use;
+use crate::retry_rules;
 use crate::service::retry_while_tracked;
 use crate::version_check::refusal;
 use crate::versions::{CannotBegin, Version, Versions};
@@ -22,6 +23,7 @@ use campanile_store::events::EventKind;
 use campanile_store::runs::{self, Finish, RunEnd};
 use campanile_store::task_runs::{self, LaunchCall, TaskRun};
 use campanile_workflow::graph::Step;
+use campanile_workflow::outcome::RetryRules;
 use campanile_workflow::workflow::{CallNumber, CallResult, RecordedCall, Workflow};
 
 /// The most tasks that one run calls at once. The host keeps the results of ended calls until they are recorded one after
@@ -92,16 +94,18 @@ impl Executor {
         }
         let mut progress = Progress {
             flow,
+            delivery: work.spec.policies.delivery(),
+            rules: retry_rules::of(work),
             failed,
             unrecorded: Vec::new(),
         };
-        let delivery = work.spec.policies.delivery;
         let limit = version.graph.run_context_bytes_max();
         let mut calls = FuturesUnordered::new();
         // The bytes of the contexts of these calls.
         let mut context_bytes = 0;
         loop {
             let now = self.ctx.clock.now();
+            progress.expire(now);
             for place in progress.ready(now, stop) {
                 let inheritance = progress.flow.inheritance(place);
                 let bytes = inheritance.bytes() + last.bytes();
@@ -149,7 +153,6 @@ impl Executor {
             progress.end_call(
                 &version.graph.steps()[place],
                 (place, number),
-                delivery,
                 call,
                 (report, within_quota),
             );
@@ -253,6 +256,8 @@ impl Executor {
 /// What a run has done until now.
 struct Progress {
     flow: Workflow,
+    delivery: Delivery,
+    rules: RetryRules,
     /// The first final failure.
     failed: Option<(FailureKind, String)>,
     /// Calls that have ended and are not on record.
@@ -260,6 +265,15 @@ struct Progress {
 }
 
 impl Progress {
+    /// Fail the steps that wait for a retry, when it is too late for one.
+    fn expire(&mut self, now: Timestamp) {
+        if let Some(expires_at) = self.rules.expires_at.filter(|end| now > *end)
+            && let Some(failure) = self.flow.expire(expires_at)
+        {
+            self.failed.get_or_insert(failure);
+        }
+    }
+
     /// Return the steps to call at `now`. A run that was asked to end, or that has failed, calls nothing more.
     fn ready(&self, now: Timestamp, stop: &StopSignal) -> Vec<usize> {
         match self.has_ended(stop) {
@@ -281,11 +295,11 @@ impl Progress {
         &mut self,
         step: &Step,
         (place, number): (usize, CallNumber),
-        delivery: Delivery,
         mut call: TaskRun,
         (mut report, within_quota): (Report, Result<(), String>),
     ) {
-        let mut judged = judge(&mut report, step, delivery, number.tries, call.finished_at);
+        let rules = (self.delivery, &self.rules);
+        let mut judged = judge(&mut report, step, rules, number.tries, call.finished_at);
         let output = report.output.take();
         if let Err(message) = within_quota {
             record_use::strip(&mut call);
@@ -320,7 +334,7 @@ impl Progress {
         call.failure = Some(kind);
         call.retry_at = retry_at;
         match retry_at {
-            Some(at) => self.flow.wait(place, at),
+            Some(at) => self.flow.wait(place, at, kind),
             None => {
                 let message = self.flow.failure_message(&step.id, &message);
                 self.failed.get_or_insert((kind, message));
@@ -337,6 +351,7 @@ impl Progress {
             flow,
             failed,
             unrecorded,
+            ..
         } = self;
         let end = match (failed, flow.next_retry()) {
             (Some((kind, message)), _) => RunEnd::Failed { kind, message },
@@ -376,7 +391,10 @@ fn recorded_call(call: LaunchCall, lost_runs_before: usize) -> RecordedCall {
             output: stored_json(call.output.as_deref()),
             context: stored_json(call.context.as_deref()).unwrap_or_default(),
         },
-        Some(retry_at) => CallResult::Retry { retry_at },
+        Some(retry_at) => CallResult::Retry {
+            retry_at,
+            kind: call.failure.unwrap_or(FailureKind::Failed),
+        },
         None => CallResult::Failed {
             kind: call.failure.unwrap_or(FailureKind::Failed),
             message: call.message.unwrap_or_default(),

@@ -4,6 +4,7 @@
 //! nothing.
 
 mod add;
+mod args;
 mod diff;
 mod edit;
 mod error;
@@ -18,6 +19,8 @@ use serde_json::{Map, Value, json};
 
 use crate::definition;
 use crate::plan::{self, Definer, PACKAGE_MISSING, launch_of_slot};
+use crate::program_args::stored;
+use crate::schedule_defaults;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind, ScheduleId};
 use campanile_package::context;
@@ -33,6 +36,7 @@ use campanile_store::{
 
 use add::{KnownPackages, check, refuse_nothing_ahead};
 pub use add::{add, add_all};
+use args::{check_args, check_launch_args, form_of};
 pub use campanile_package::ScheduleDefinition;
 pub use diff::{Changed, Diff, Difference, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
@@ -54,6 +58,8 @@ pub use restored::{RESTORED, SkippedMissed, skip_missed};
 pub struct Trigger<'a> {
     /// Its keys override the schedule's.
     pub context: Option<&'a Map<String, Value>>,
+    /// The arguments of a program, each a template. They replace the schedule's.
+    pub args: Option<&'a [String]>,
     /// Replaces the schedule's overlap policy for this launch.
     pub overlap: Option<Overlap>,
 }
@@ -98,7 +104,9 @@ pub async fn revise(
         next_slot,
         ..state.clone()
     };
-    store_revision(tx, &revision(wanted, state.id, number, now), &revised).await?;
+    let defaults = schedule_defaults::recorded(tx).await?;
+    let definition = revision(wanted, (state.id, number), &defaults, now);
+    store_revision(tx, &definition, &revised).await?;
     let (kind, expression) = (wanted.rule.kind, &wanted.rule.expression);
     let detail = format!("revision {number}: {kind} {expression}");
     Ok(changes::record(tx, now, EventKind::ScheduleChanged, &wanted.name, &detail).await?)
@@ -183,6 +191,7 @@ pub async fn trigger(
         context::check(own)?;
     }
     let package = present_package(tx, &schedule).await?;
+    check_launch_args(tx, &schedule, &package, &trigger).await?;
     let (rule, mut policies) = parse(&schedule)?;
     if let Some(overlap) = trigger.overlap {
         policies.overlap = overlap;
@@ -190,6 +199,7 @@ pub async fn trigger(
     let context = trigger.context;
     let launch = NewLaunch {
         context: context.map(|own| json!(own).to_string()),
+        args: trigger.args.map(stored),
         overlap: trigger.overlap,
         ..launch_at_once(
             &schedule,
@@ -478,8 +488,8 @@ pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies)> {
 
 fn revision(
     wanted: &ScheduleDefinition,
-    id: ScheduleId,
-    revision: i64,
+    (id, revision): (ScheduleId, i64),
+    defaults: &Policies,
     since: Timestamp,
 ) -> Revision {
     Revision {
@@ -490,6 +500,8 @@ fn revision(
         task: wanted.task.clone(),
         rule: wanted.rule.clone(),
         policies: json!(wanted.policies).to_string(),
+        defaults: json!(wanted.policies.unset_of(defaults)).to_string(),
+        args: wanted.args.as_deref().map(stored),
         context: json!(wanted.context).to_string(),
         since,
     }

@@ -7,7 +7,7 @@ use crate::secrets::Source;
 use campanile_package::Policy;
 use campanile_package::Quota;
 use campanile_package::quota::Groups;
-use campanile_schedule::policy::Defaults;
+use campanile_schedule::policy::{Defaults, Policies};
 
 /// How one host works.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +23,8 @@ pub struct Settings {
     pub renew: Duration,
     /// The policies of schedules that do not set their own.
     pub late: Defaults,
+    /// The policies of schedules that do not set them, on every host.
+    pub schedule_defaults: Policies,
     pub recovery: RecoveryLimits,
     pub recovery_interval: Duration,
     pub audit_interval: Duration,
@@ -33,6 +35,9 @@ pub struct Settings {
     pub drain: Duration,
     /// The source of each secret, by its name.
     pub secrets: BTreeMap<String, Source>,
+    /// How long the file of a package may be away before the schedules end that it or its sidecar defined. Without it,
+    /// they stay.
+    pub forget_after: Option<Duration>,
     /// Which versions of packages may run.
     pub policy: Policy,
 }

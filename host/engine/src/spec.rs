@@ -34,9 +34,13 @@ impl Spec {
     /// Return about how many bytes of memory it takes.
     fn bytes(&self) -> usize {
         let Revision {
-            policies, context, ..
+            policies,
+            args,
+            context,
+            ..
         } = &self.definition;
-        SPEC_BYTES + policies.len() + CONTEXT_FACTOR * context.len()
+        let args = args.as_ref().map_or(0, String::len);
+        SPEC_BYTES + policies.len() + args + CONTEXT_FACTOR * context.len()
     }
 
     /// Return the user's part of the context of a launch whose own context is `trigger`.
@@ -205,7 +209,7 @@ impl Specs {
 /// Return the policies for a revision whose own ones this version cannot read.
 fn cautious() -> Policies {
     Policies {
-        delivery: Delivery::AtMostOnce,
+        delivery: Some(Delivery::AtMostOnce),
         ..Policies::default()
     }
 }
@@ -225,6 +229,8 @@ mod tests {
             task: None,
             rule: RuleText::new(RuleKind::Cron, "@hourly", "UTC"),
             policies: "{}".to_owned(),
+            defaults: "{}".to_owned(),
+            args: None,
             context: context.to_owned(),
             since: Timestamp::EPOCH,
         }

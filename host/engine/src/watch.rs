@@ -157,7 +157,7 @@ impl Watch {
         if let Err(error) = &armed
             && self.folder.is_dir()
         {
-            tracing::warn!(folder = %self.folder.display(), %error, "the operating system gives no file events, so the plugins folder is polled every 2 s");
+            tracing::warn!(folder = %self.folder.display(), %error, "the operating system gives no file events, so the folder is polled every 2 s");
             self.mode = Mode::Poll;
         }
         self.watcher = armed.ok().map(|watcher| (identity, watcher));

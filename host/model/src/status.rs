@@ -110,6 +110,8 @@ words! {
         PackageRejected => "package_rejected",
         /// A package's file is gone.
         PackageMissing => "package_missing",
+        /// A package's file was gone for `forget_after`: the schedules ended that it or its sidecar defined.
+        PackageForgotten => "package_forgotten",
         /// An operator removed a package from the record.
         PackageRemoved => "package_removed",
         /// The tasks of a package have used up its record quota of the day.
@@ -156,6 +158,8 @@ words! {
         ScheduleReconciled => "schedule_reconciled",
         /// The zone database of a host changed.
         TzdataChanged => "tzdata_changed",
+        /// A host started whose configuration gives other policies to schedules that do not set them.
+        DefaultsChanged => "defaults_changed",
         /// Recovery opened a launch again.
         LaunchRecovered => "launch_recovered",
         /// Recovery gave a launch up.

@@ -200,6 +200,15 @@ pub(super) fn assemble<L: Loader>(
     if sidecar.program.is_some() {
         check_form(L::form(&artifact)).map_err(|why| format!("{name}.toml: {why}"))?;
     }
+    let mut own_schedules = sidecar.schedules.iter().flatten();
+    if let Some(schedule) = own_schedules.find(|schedule| schedule.args.is_some())
+        && !L::form(&artifact).is_command()
+    {
+        let (schedule, form) = (&schedule.name, L::form(&artifact));
+        return Err(format!(
+            "{name}.toml: the schedule `{schedule}` has `args`, which are for a program with a main function, and this package is a {form}: leave them out, and put values into `context`"
+        ));
+    }
     check_tasks(&name, &sidecar, &manifest)?;
     let schedules = sidecar.schedules.as_ref().unwrap_or(&manifest.schedules);
     for schedule in schedules {

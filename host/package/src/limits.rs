@@ -6,6 +6,7 @@ use crate::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
 use campanile_model::text;
 use campanile_sandbox::{LIMITS, LimitSpec, Limits, Resource, Unit};
+use campanile_schedule::policy::MAX_ATTEMPTS_LIMIT;
 
 /// Read the time-out of a call. The error says what is wrong, and reads after the key's name.
 pub fn timeout(text: &str) -> Result<Duration, String> {
@@ -38,7 +39,7 @@ pub fn keys() -> Vec<KeyHelp> {
 }
 
 /// The most attempts that a task may be given for one run.
-pub const MAX_ATTEMPTS_MOST: u64 = 1000;
+pub const MAX_ATTEMPTS_MOST: u64 = MAX_ATTEMPTS_LIMIT as u64;
 
 /// The limits that a file sets, each in its unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

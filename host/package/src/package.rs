@@ -63,11 +63,16 @@ impl<A> Package<A> {
 
     /// Return the schedules with their names, each context on top of the sidecar's context.
     ///
-    /// The sidecar's list, even an empty one, replaces the schedules that the package proposes.
+    /// The sidecar's list, even an empty one, replaces the schedules that the package proposes, and its `max_attempts` stands
+    /// above theirs.
     pub fn schedules(&self) -> Vec<ScheduleDefinition> {
         let schedules = self.sidecar.schedules.as_ref();
         let mut schedules = schedules.unwrap_or(&self.manifest.schedules).clone();
+        let is_proposed = self.sidecar.schedules.is_none();
         for schedule in &mut schedules {
+            if is_proposed && self.sidecar.max_attempts.is_some() {
+                schedule.policies.max_attempts = None;
+            }
             schedule.context = context::merge(&self.sidecar.context, &schedule.context);
         }
         schedules
@@ -252,6 +257,22 @@ mod tests {
             },
         );
         assert_eq!(silenced.schedules(), []);
+    }
+
+    #[test]
+    fn the_attempts_of_a_sidecar_stand_above_those_of_a_proposed_schedule() {
+        let attempts = |sidecar| {
+            let description = json!({"schedules": [{"every": "5m", "max_attempts": 9}]});
+            package(description, sidecar).schedules()[0]
+                .policies
+                .max_attempts
+        };
+        assert_eq!(attempts(Sidecar::default()), Some(9));
+        let sidecar = Sidecar {
+            max_attempts: Some(2),
+            ..Sidecar::default()
+        };
+        assert_eq!(attempts(sidecar), None);
     }
 
     #[test]

@@ -75,9 +75,19 @@ pub(super) fn read(
 /// Read the list `args`, empty when it is absent.
 fn read_args(section: &mut Section<'_>) -> Result<Vec<Template>, Error> {
     let args = section.texts("args")?.unwrap_or_default();
-    let args = args.iter().map(|text| Template::parse(text));
-    let args = args.collect::<Result<_, _>>();
-    args.map_err(|what| section.error("args", what))
+    parse_args(&args).map_err(|what| section.error("args", what))
+}
+
+/// Read the list `args` of a schedule, if it has one. Its texts are templates.
+pub(super) fn read_texts(section: &mut Section<'_>) -> Result<Option<Vec<String>>, Error> {
+    let args = section.texts("args")?;
+    parse_args(args.as_deref().unwrap_or_default()).map_err(|what| section.error("args", what))?;
+    Ok(args)
+}
+
+/// Read templates; the error is a clause.
+fn parse_args(args: &[String]) -> Result<Vec<Template>, String> {
+    args.iter().map(|text| Template::parse(text)).collect()
 }
 
 fn read_stdin(section: &mut Section<'_>, folder: &Path, rules: &HostRules) -> Result<Stdin, Error> {

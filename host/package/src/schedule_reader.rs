@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::context;
 use super::names::schedule_name_fault;
+use super::program;
 use super::spec::{ScheduleDefinition, TIMEZONE_DEFAULT, name_all, only_rule};
 use crate::toml_reader::{Document, Error, Section};
 use campanile_schedule::policy::{NUMBER_MAX, Policies, Policy, ValueKind};
@@ -81,7 +82,9 @@ fn read_checked(
     name: String,
     package: &str,
 ) -> Result<ScheduleDefinition, Error> {
+    let args = program::read_texts(&mut section)?;
     let schedule = ScheduleDefinition {
+        args,
         enabled: section.boolean("enabled")?.unwrap_or(true),
         ..read(&mut section, name, package)?
     };
@@ -97,7 +100,7 @@ fn read_checked(
     Ok(schedule)
 }
 
-/// Read the rest of a schedule once its name is read. The rule is not parsed yet.
+/// Read the rest of a schedule once its name is read. The rule is not parsed yet. Only an operator gives arguments.
 pub(super) fn read(
     section: &mut Section<'_>,
     name: String,
@@ -118,6 +121,7 @@ pub(super) fn read(
         task,
         rule,
         policies,
+        args: None,
         context,
         enabled: true,
     })
@@ -196,6 +200,8 @@ fn read_policies(section: &mut Section<'_>) -> Result<Policies, Error> {
                 number.map(|number| number.to_string())
             }
             ValueKind::Instant => section.instant(key)?.map(|instant| instant.to_string()),
+            ValueKind::Coefficient => section.decimal(key)?.map(|number| number.to_string()),
+            ValueKind::FailureKinds(_) => section.texts(key)?.map(|kinds| kinds.join(",")),
             _ => section.text(key)?,
         };
         if let Some(text) = text {

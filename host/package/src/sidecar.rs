@@ -133,6 +133,13 @@ impl Sidecar {
     }
 }
 
+/// Return the table `[context]` in the text of a sidecar; empty when the text cannot be read.
+pub fn context_of(text: &str) -> Map<String, Value> {
+    let document = Document::parse("", text);
+    let context = document.and_then(|document| document.section().json("context"));
+    context.unwrap_or_default()
+}
+
 fn read_pin(pin: &str) -> Result<String, String> {
     match pin.len() == 64 && pin.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         true => Ok(pin.to_ascii_lowercase()),

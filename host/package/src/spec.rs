@@ -17,6 +17,8 @@ pub struct ScheduleDefinition {
     pub task: Option<String>,
     pub rule: RuleText,
     pub policies: Policies,
+    /// The arguments of a program, each a template; `None` for those of the sidecar.
+    pub args: Option<Vec<String>>,
     pub context: Map<String, Value>,
     /// False for a schedule that is paused when it is added, and as long as its file says so.
     pub enabled: bool,
@@ -62,6 +64,7 @@ mod tests {
             task: None,
             rule: RuleText::new(RuleKind::Cron, "@hourly", TIMEZONE_DEFAULT),
             policies: Policies::default(),
+            args: None,
             context: Map::new(),
             enabled: true,
         }

@@ -311,6 +311,11 @@ impl<'d> Section<'d> {
         self.typed(key, "true or false", Value::as_bool)
     }
 
+    /// Read a number, whole or with decimals.
+    pub fn decimal(&mut self, key: &'d str) -> Result<Option<&'d Number>, Error> {
+        self.typed(key, "a number", Value::as_number)
+    }
+
     /// Read a whole number from `least` to `most`, which must fit the type.
     pub fn number<N: TryFrom<u64>>(
         &mut self,

@@ -61,11 +61,13 @@ pub use load::artifact::Artifact;
 pub use load::recognise::{Form, imports_of};
 pub use load::refusal::Refusal;
 pub use outcome::{Failure, LogLine, Outcome, Report};
-pub use program_input::{ProgramInput, STDIN_BYTES_MAX, Stdin, check_stdin_file};
+pub use program_input::{
+    ARGUMENT_BYTES_MAX, ProgramInput, STDIN_BYTES_MAX, Stdin, check_stdin_file,
+};
 pub use run::redaction::Redaction;
 pub use sandbox::Sandbox;
 pub use stop_signal::StopSignal;
-pub use template::{ContextKey, Template};
+pub use template::{ContextKey, ContextValues, Template};
 pub use wasmtime_wasi::async_trait;
 pub use world::{HttpReply, HttpRequest, Replies, RunFacts, Time, World};
 

@@ -17,7 +17,7 @@ use crate::template::{ContextKey, Template};
 pub const STDIN_BYTES_MAX: u64 = 16 << 20;
 
 /// The most bytes of the context in all arguments and variables of a program.
-pub(crate) const ARGUMENT_BYTES_MAX: usize = 1 << 20;
+pub const ARGUMENT_BYTES_MAX: usize = 1 << 20;
 
 /// What a program gets at its start. A task component gets none of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

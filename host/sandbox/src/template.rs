@@ -42,6 +42,11 @@ impl ContextKey {
             false => Ok(ContextKey(text.to_owned())),
         }
     }
+
+    /// Return the key at the top of the context.
+    pub fn first(&self) -> &str {
+        self.0.split('.').next().unwrap_or_default()
+    }
 }
 
 /// The values of a context, each parsed once, and how many bytes of them a program may still get.
@@ -151,7 +156,15 @@ impl Template {
 
     /// Whether any value of the context is in it.
     pub fn needs_context(&self) -> bool {
-        self.0.iter().any(|part| matches!(part, Part::Value(_)))
+        self.keys().next().is_some()
+    }
+
+    /// Return the values of the context that are in it.
+    pub fn keys(&self) -> impl Iterator<Item = &ContextKey> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Text(_) => None,
+            Part::Value(key) => Some(key),
+        })
     }
 
     /// Return the text with values of the context.

@@ -25,6 +25,8 @@ pub struct LaunchState {
     pub interval_start: Timestamp,
     /// The context that was given for this launch, a JSON object.
     pub context: Option<String>,
+    /// The arguments that were given for this launch, a JSON list.
+    pub args: Option<String>,
     pub recoveries: i64,
     pub finished_at: Option<Timestamp>,
 }
@@ -40,7 +42,7 @@ statements! {
     pub async fn state(launch: LaunchId) -> Option<LaunchState> = row
         "SELECT id, schedule_id, schedule_revision, kind, status, scheduled_time, coalesce(last_scheduled_time, scheduled_time) AS last_scheduled_time,
             coalesce(slot_count, 1) AS slot_count, interval_start,
-            context, recoveries, finished_at
+            context, args, recoveries, finished_at
         FROM launch WHERE id = $1";
 
     /// Ask a running launch to end by `deadline`. Return its deadline, which is earlier if it was asked to end before; none

@@ -28,6 +28,7 @@ pub struct ClaimedLaunch {
     /// What a person has decided about this version since the launch was decided, or before.
     pub version_decision: Option<VersionDecision>,
     pub context: Option<String>,
+    pub args: Option<String>,
     pub interval_start: Timestamp,
     pub fire_time: Timestamp,
     /// Whether it is a slot of a schedule that its package proposed.
@@ -81,7 +82,7 @@ pub struct WaitingClass {
 /// The columns of a [`ClaimedLaunch`].
 macro_rules! claimed_columns {
     () => {
-        "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.utc_offset, l.package, l.digest, l.context,
+        "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.utc_offset, l.package, l.digest, l.context, l.args,
         l.interval_start, l.fire_time, l.proposed, l.group_name, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure,
         (SELECT v.decision FROM package_version v WHERE v.package = l.package AND v.digest = l.digest) AS version_decision
         FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id "

@@ -9,6 +9,7 @@ use super::launches::{LaunchRow, launch_columns, launch_tables};
 use super::runs::{RunRow, select_runs};
 use super::schedules::{Revision, revision_columns};
 use super::sql::statements;
+use super::types::json_text;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 
@@ -24,6 +25,10 @@ pub struct DecidedLaunch {
     pub host: Option<String>,
     /// When a queued launch was opened.
     pub opened_at: Option<Timestamp>,
+    /// The arguments of a program that the launch was given, or its schedule; none for those of the sidecar.
+    #[serde(serialize_with = "json_text")]
+    #[schemars(with = "Option<Vec<String>>")]
+    pub args: Option<String>,
 }
 
 /// A schedule that has a name now, or had it.
@@ -50,7 +55,7 @@ macro_rules! decided {
         concat!(
             "SELECT ",
             launch_columns!(),
-            ", l.schedule_revision, h.name AS host, l.opened_at",
+            ", l.schedule_revision, h.name AS host, l.opened_at, coalesce(l.args, v.args) AS args",
             launch_tables!(),
             $which
         )

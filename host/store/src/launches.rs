@@ -44,6 +44,8 @@ pub struct NewLaunch {
     pub digest: Option<ArtifactDigest>,
     /// A JSON object that is merged over the schedule's context. Manual and backfill launches only.
     pub context: Option<String>,
+    /// The arguments of a program, a JSON list of templates, in place of the schedule's. Manual launches only.
+    pub args: Option<String>,
     /// The overlap policy that a person gave for this launch. Manual launches only.
     pub overlap: Option<Overlap>,
     /// Set for launches of kind `backfill`, and for no others.
@@ -198,10 +200,10 @@ statements! {
     // The first decision about a slot stands.
     const INSERT: Batch = Batch::new(
         "INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, utc_offset, last_scheduled_time, slot_count,
-        reason, overlaps_id, status, package, proposed, priority, group_name, digest, context, overlap, backfill_id,
+        reason, overlaps_id, status, package, proposed, priority, group_name, digest, context, args, overlap, backfill_id,
         interval_start, fire_time, decided_by, decided_at, finished_at, host_id, attempts, lease_until, started_at, grants_hash, context_hash, retry_of)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
-            $25, $26, $27, $28, $29, $30, $31)
+            $25, $26, $27, $28, $29, $30, $31, $32)
         ON CONFLICT DO NOTHING RETURNING id",
     );
 
@@ -298,6 +300,7 @@ pub async fn insert_claimed(
         &launch.group_name,
         &launch.digest,
         &launch.context,
+        &launch.args,
         launch.overlap,
         launch.backfill_id,
         launch.interval_start,

@@ -58,9 +58,11 @@ pub mod restore;
 pub mod results;
 pub mod retention;
 pub mod runs;
+pub mod schedule_defaults;
 pub mod schedules;
 pub mod sidecars;
 pub mod size;
+pub mod skipped_ranges;
 pub mod stats;
 pub mod task_runs;
 

@@ -176,6 +176,13 @@ statements! {
           AND NOT EXISTS (SELECT 1 FROM package_host h WHERE h.package = package.name)
         RETURNING name";
 
+    /// Return up to `limit` packages, by name, that have been missing since before `before`, and that still define schedules
+    /// by their code or by a sidecar.
+    pub async fn forgotten(before: Timestamp, limit: i64) -> Vec<String> = values
+        "SELECT p.name FROM package p WHERE p.missing_since < $1 AND EXISTS (SELECT 1 FROM schedule s
+            WHERE s.deleted_at IS NULL AND s.origin <> 'operator' AND s.origin IN ('sidecar', 'package') AND s.package = p.name)
+        ORDER BY p.name LIMIT $2";
+
     /// Return all packages, or the one called `name`.
     pub async fn list(name: Option<&str>) -> Vec<PackageRow> = rows
         "SELECT p.name, p.digest, a.form, a.size_bytes, p.manifest,

@@ -6,8 +6,8 @@ use super::sql::on;
 use super::{
     Result, Tx, backfills, backup, buckets, cancellation, changes, claims, events, history, hosts,
     launch_list, launches, overlap, package_record, package_removal, package_versions, packages,
-    recovery, removed_launches, results, retention, runs, schedules, sidecars, size, stats,
-    task_runs,
+    recovery, removed_launches, results, retention, runs, schedule_defaults, schedules, sidecars,
+    size, skipped_ranges, stats, task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -59,9 +59,11 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         results::STATEMENTS,
         retention::STATEMENTS,
         runs::STATEMENTS,
+        schedule_defaults::STATEMENTS,
         schedules::STATEMENTS,
         sidecars::STATEMENTS,
         size::STATEMENTS,
+        skipped_ranges::STATEMENTS,
         stats::STATEMENTS,
         task_runs::STATEMENTS,
     ];

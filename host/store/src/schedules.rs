@@ -32,6 +32,14 @@ pub struct Revision {
     #[serde(serialize_with = "json_text")]
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub policies: String,
+    /// The policies that the configuration of the hosts set, of those that the definition does not set, as JSON.
+    #[serde(serialize_with = "json_text")]
+    #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
+    pub defaults: String,
+    /// The arguments of a program, a JSON list of templates; none for those of the sidecar.
+    #[serde(serialize_with = "json_text")]
+    #[schemars(with = "Option<Vec<String>>")]
+    pub args: Option<String>,
     /// A JSON object.
     #[serde(serialize_with = "json_text")]
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
@@ -174,7 +182,7 @@ macro_rules! state_columns {
 macro_rules! revision_columns {
     () => {
         "r.schedule_id, r.revision, r.name, r.package, r.task, r.kind, r.expression, r.anchor, r.timezone,
-        r.day_match, r.dst_gap, r.dst_fold, r.exclude, r.policies, r.context, r.since"
+        r.day_match, r.dst_gap, r.dst_fold, r.exclude, r.policies, r.defaults, r.args, r.context, r.since"
     };
 }
 pub(super) use revision_columns;
@@ -205,6 +213,10 @@ statements! {
     );
     const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8, origin = $9
         WHERE id = $1 AND revision = $2 AND enabled = $10 AND deleted_at IS NULL";
+
+    const REDEFINE: Batch = Batch::new(
+        "UPDATE schedule SET revision = v.column2, updated_at = v.column3 FROM (VALUES ($1, $2, $3)) AS v WHERE schedule.id = v.column1",
+    );
 
     /// Return the earliest next slot or end of a pause over all schedules.
     pub async fn next_due() -> Option<Timestamp> = one_value
@@ -397,16 +409,22 @@ statements! {
         Batch::new(concat!("SELECT ", state_columns!(), " FROM schedule s JOIN (VALUES ($1)) AS v ON s.id = v.column1 ORDER BY s.id")),
         ids, |id| [*id];
 
+    /// Lock and return up to `limit` schedules in the order of ids, those after the id `after`, without removed ones.
+    pub async fn lock_after(after: ScheduleId, limit: i64) -> Vec<Schedule> = rows locking!(
+        select_schedules!("WHERE s.deleted_at IS NULL AND s.id > $1 ORDER BY s.id LIMIT $2"),
+        "FOR UPDATE OF s"
+    );
+
     /// Insert revisions of schedules.
     pub(super) async fn insert_revisions(revisions: &[&Revision]) -> () = execute_batch
         Batch::new("INSERT INTO schedule_revision
-            (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, day_match, dst_gap, dst_fold, exclude, policies, context, since)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)"),
+            (schedule_id, revision, name, package, task, kind, expression, anchor, timezone, day_match, dst_gap, dst_fold, exclude, policies, defaults, args, context, since)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)"),
         revisions, |row| [
             row.schedule_id, row.revision, &row.name, &row.package, &row.task,
             row.rule.kind, &row.rule.expression, row.rule.anchor, &row.rule.timezone,
             row.rule.day_match, row.rule.dst_gap, row.rule.dst_fold, json!(row.rule.exclude).to_string(),
-            &row.policies, &row.context, row.since,
+            &row.policies, &row.defaults, &row.args, &row.context, row.since,
         ];
 
     /// Return revisions of schedules, also of removed ones.
@@ -446,6 +464,16 @@ pub async fn insert_all(tx: &mut Tx, schedules: &[NewSchedule]) -> Result {
     ])?;
     let revisions: Vec<&Revision> = schedules.iter().map(|new| &new.definition).collect();
     insert_revisions(tx, &revisions).await
+}
+
+/// Give locked schedules their next revisions. Their cursors stay.
+pub async fn redefine(tx: &mut Tx, revisions: &[Revision]) -> Result {
+    execute_batch!(tx, REDEFINE, revisions, |row| [
+        row.schedule_id,
+        row.revision,
+        row.since,
+    ])?;
+    insert_revisions(tx, &revisions.iter().collect::<Vec<_>>()).await
 }
 
 /// Change a schedule from revision `definition.revision - 1` to `definition`.

@@ -41,6 +41,10 @@ statements! {
         "SELECT s.sidecar, s.grants FROM package_sidecar s JOIN host h ON h.name = s.host
         WHERE h.id = $1 AND s.package = $2";
 
+    /// Return the texts of the sidecars that hosts last used for a package.
+    pub async fn texts(package: &str) -> Vec<String> = values
+        "SELECT s.sidecar FROM package_sidecar s WHERE s.package = $1 AND s.sidecar IS NOT NULL ORDER BY s.host";
+
     /// Delete the sidecar that `host` used. The operator who brings the package back grants anew.
     pub async fn forget(host: HostId, package: &str) -> () = run
         "DELETE FROM package_sidecar

@@ -6,10 +6,32 @@ use campanile_model::clock::Timestamp;
 use campanile_model::status::FailureKind;
 use campanile_sandbox::Outcome;
 
-/// The pause after the first failure. Each further failure doubles it.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause, unless the task requests a longer one.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The rules of a schedule by which failed calls of its launches are retried.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RetryRules {
+    /// How often each task is called at most; none for the number of the task.
+    pub attempts_max: Option<i64>,
+    /// The pause before the first retry.
+    pub backoff: Duration,
+    /// How many times as long each further pause is.
+    pub backoff_coefficient: f64,
+    /// The longest pause, unless the task requests a longer one.
+    pub backoff_max: Duration,
+    /// No retry begins later.
+    pub expires_at: Option<Timestamp>,
+    pub non_retryable: Vec<FailureKind>,
+}
+
+/// Why a failure is final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoRetry {
+    /// A retry would not help, might repeat what was done, or was the last one.
+    Final,
+    /// The schedule does not retry this kind of failure.
+    NonRetryable,
+    /// The retry would begin after this time.
+    Expired(Timestamp),
+}
 
 /// A failed call, as far as the decision depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,15 +45,28 @@ pub struct FailedCall {
     pub may_repeat: bool,
     /// The number of the call, from 1. Calls that were lost with a host do not count.
     pub tries: i64,
-    /// How often the task is called at most.
+    /// How often the task is called at most, unless the schedule says that.
     pub attempts_max: i64,
 }
 
-/// Return when to call the task again after a failed call that ended at `now`; none when the failure is final.
+impl RetryRules {
+    fn pause(&self, tries: i64) -> Duration {
+        let former_pauses = i32::try_from(tries.max(1) - 1).unwrap_or(i32::MAX);
+        let seconds = self.backoff.as_secs_f64() * self.backoff_coefficient.powi(former_pauses);
+        Duration::from_secs_f64(seconds.min(self.backoff_max.as_secs_f64()))
+    }
+}
+
+/// Return when to call the task again after a failed call that ended at `now`, or why the failure is final.
 ///
 /// `jitter` from -1.0 to 1.0 changes the pause by up to a quarter, so that tasks that failed together are not retried
 /// together.
-pub fn retry_at(call: FailedCall, now: Timestamp, jitter: f64) -> Option<Timestamp> {
+pub fn retry_at(
+    call: FailedCall,
+    rules: &RetryRules,
+    now: Timestamp,
+    jitter: f64,
+) -> Result<Timestamp, NoRetry> {
     let may_succeed_later = match call.kind {
         FailureKind::Failed => call.retryable,
         FailureKind::Trapped
@@ -46,13 +81,20 @@ pub fn retry_at(call: FailedCall, now: Timestamp, jitter: f64) -> Option<Timesta
         // Recovery handles these: the host ended, not the call.
         FailureKind::Cancelled | FailureKind::Lost => false,
     };
-    if !may_succeed_later || !call.may_repeat || call.tries >= call.attempts_max {
-        return None;
+    let attempts_max = rules.attempts_max.unwrap_or(call.attempts_max);
+    if !may_succeed_later || !call.may_repeat || call.tries >= attempts_max {
+        return Err(NoRetry::Final);
     }
-    let doublings = call.tries.clamp(1, 30) as u32 - 1;
-    let pause = FIRST_PAUSE.saturating_mul(1 << doublings).min(PAUSE_MAX);
+    if rules.non_retryable.contains(&call.kind) {
+        return Err(NoRetry::NonRetryable);
+    }
+    let pause = rules.pause(call.tries);
     let spread = pause.mul_f64(1.0 + 0.25 * jitter.clamp(-1.0, 1.0));
-    Some(now.plus(spread.max(call.retry_after.unwrap_or_default())))
+    let at = now.plus(spread.max(call.retry_after.unwrap_or_default()));
+    match rules.expires_at.filter(|expires_at| at > *expires_at) {
+        Some(expires_at) => Err(NoRetry::Expired(expires_at)),
+        None => Ok(at),
+    }
 }
 
 /// Return the kind of failure of a call, which has the same word as its outcome; none when it succeeded.
@@ -86,8 +128,93 @@ mod tests {
         }
     }
 
+    fn rules() -> RetryRules {
+        RetryRules {
+            attempts_max: None,
+            backoff: Duration::from_secs(1),
+            backoff_coefficient: 2.0,
+            backoff_max: Duration::from_secs(60),
+            expires_at: None,
+            non_retryable: Vec::new(),
+        }
+    }
+
+    /// Decide by the rules of a schedule that sets none.
+    fn retry_at(call: FailedCall, now: Timestamp, jitter: f64) -> Option<Timestamp> {
+        super::retry_at(call, &rules(), now, jitter).ok()
+    }
+
     fn pause_ms(retry_at: Option<Timestamp>) -> Option<u128> {
         retry_at.map(|at| at.since(NOW).as_millis())
+    }
+
+    #[test]
+    fn a_schedule_sets_the_pauses_and_the_number_of_calls() {
+        let rules = RetryRules {
+            attempts_max: Some(6),
+            backoff: Duration::from_millis(1_500),
+            backoff_coefficient: 10.0,
+            backoff_max: Duration::from_secs(3_600),
+            ..rules()
+        };
+        let pause = |tries| {
+            let failed = call(FailureKind::TimedOut, tries);
+            pause_ms(super::retry_at(failed, &rules, NOW, 0.0).ok())
+        };
+        let pauses = [1, 2, 3, 4, 5].map(pause);
+        let expected = [1_500, 15_000, 150_000, 1_500_000, 3_600_000];
+        assert_eq!(pauses, expected.map(Some));
+        assert_eq!(pause(6), None);
+        // The number of one call of a task that may be called more often.
+        let once = RetryRules {
+            attempts_max: Some(1),
+            ..rules.clone()
+        };
+        let failed = call(FailureKind::Failed, 1);
+        let final_failure = super::retry_at(failed, &once, NOW, 0.0);
+        assert_eq!(final_failure, Err(NoRetry::Final));
+        let constant = RetryRules {
+            attempts_max: Some(1_000),
+            backoff_coefficient: 1.0,
+            ..rules
+        };
+        let late = super::retry_at(call(FailureKind::Failed, 999), &constant, NOW, 0.0);
+        assert_eq!(pause_ms(late.ok()), Some(1_500));
+    }
+
+    #[test]
+    fn a_kind_that_the_schedule_names_is_not_retried() {
+        let rules = RetryRules {
+            non_retryable: vec![FailureKind::TimedOut],
+            ..rules()
+        };
+        let decide = |kind, tries| super::retry_at(call(kind, tries), &rules, NOW, 0.0);
+        assert_eq!(decide(FailureKind::TimedOut, 1), Err(NoRetry::NonRetryable));
+        // The last call fails for good anyway.
+        assert_eq!(decide(FailureKind::TimedOut, 3), Err(NoRetry::Final));
+        assert_eq!(decide(FailureKind::Denied, 1), Err(NoRetry::Final));
+        assert!(decide(FailureKind::Failed, 1).is_ok());
+    }
+
+    #[test]
+    fn no_retry_begins_after_the_expiration() {
+        let at = |seconds| NOW.plus(Duration::from_secs(seconds));
+        let rules = RetryRules {
+            expires_at: Some(at(10)),
+            ..rules()
+        };
+        let failed = call(FailureKind::Failed, 1);
+        let decide = |call, now| super::retry_at(call, &rules, now, 0.0);
+        assert_eq!(decide(failed, at(9)), Ok(at(10)));
+        let expired = Err(NoRetry::Expired(at(10)));
+        assert_eq!(decide(failed, at(10)), expired);
+        let asking = FailedCall {
+            retry_after: Some(Duration::from_secs(11)),
+            ..failed
+        };
+        assert_eq!(decide(asking, NOW), expired);
+        let last = call(FailureKind::Failed, 3);
+        assert_eq!(decide(last, at(10)), Err(NoRetry::Final));
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub enum CallResult {
     },
     Retry {
         retry_at: Timestamp,
+        kind: FailureKind,
     },
     Failed {
         kind: FailureKind,
@@ -48,7 +49,8 @@ enum State {
         output: Option<JsonText>,
         gives: Arc<JsonObject>,
     },
-    Waiting(Timestamp),
+    /// When it is to be called again, and how its last call failed.
+    Waiting(Timestamp, FailureKind),
     Failed,
 }
 
@@ -115,7 +117,7 @@ impl Workflow {
                         failure.get_or_insert((FailureKind::InvalidOutput, message));
                     }
                 }
-                CallResult::Retry { retry_at } => self.wait(place, retry_at),
+                CallResult::Retry { retry_at, kind } => self.wait(place, retry_at, kind),
                 CallResult::Failed { kind, message } => {
                     self.fail(place);
                     failure.get_or_insert((kind, self.failure_message(&call.task, &message)));
@@ -150,7 +152,7 @@ impl Workflow {
         let has_succeeded = |before: &usize| self.has_succeeded(*before);
         let is_ready = |place: &usize| match self.states[*place] {
             State::Pending => steps[*place].depends_on.iter().all(has_succeeded),
-            State::Waiting(at) => at <= now,
+            State::Waiting(at, _) => at <= now,
             _ => false,
         };
         (0..self.states.len()).filter(is_ready).collect()
@@ -208,9 +210,25 @@ impl Workflow {
         self.held_bytes
     }
 
-    /// Record that a step is to be called again at `at`.
-    pub fn wait(&mut self, place: usize, at: Timestamp) {
-        self.states[place] = State::Waiting(at);
+    /// Record that a step, whose call failed as `kind` says, is to be called again at `at`.
+    pub fn wait(&mut self, place: usize, at: Timestamp, kind: FailureKind) {
+        self.states[place] = State::Waiting(at, kind);
+    }
+
+    /// Record that no waiting step is called again. Return the first final failure.
+    pub fn expire(&mut self, expires_at: Timestamp) -> Option<(FailureKind, String)> {
+        let mut failure = None;
+        for place in 0..self.states.len() {
+            if let State::Waiting(due, kind) = self.states[place] {
+                self.fail(place);
+                let message = format!(
+                    "its retry was due at {due} and did not begin by {expires_at}, when `retry_expiration` ended"
+                );
+                let task = &self.graph.steps()[place].id;
+                failure.get_or_insert((kind, self.failure_message(task, &message)));
+            }
+        }
+        failure
     }
 
     /// Record that a step has finally failed.
@@ -227,7 +245,7 @@ impl Workflow {
     /// Return the earliest time at which a waiting step is to be called.
     pub fn next_retry(&self) -> Option<Timestamp> {
         let waiting = self.states.iter().filter_map(|state| match state {
-            State::Waiting(at) => Some(*at),
+            State::Waiting(at, _) => Some(*at),
             _ => None,
         });
         waiting.min()
@@ -407,7 +425,7 @@ mod tests {
         let mut flow = diamond();
         let later = NOW.plus(Duration::from_secs(1));
         assert_eq!(flow.start(0).attempt, 1);
-        flow.wait(0, later);
+        flow.wait(0, later, FailureKind::TimedOut);
         assert!(flow.ready(NOW).is_empty());
         assert_eq!(flow.next_retry(), Some(later));
         assert_eq!(flow.ready(later), [0]);
@@ -415,10 +433,26 @@ mod tests {
     }
 
     #[test]
+    fn a_waiting_task_whose_time_is_over_has_failed_as_before() {
+        let mut flow = diamond();
+        assert_eq!(flow.expire(NOW), None);
+        flow.succeed(0, None, JsonObject::new()).unwrap();
+        flow.wait(1, NOW, FailureKind::TimedOut);
+        let (kind, message) = flow.expire(NOW).unwrap();
+        assert_eq!(kind, FailureKind::TimedOut);
+        let expected = "task `b`: its retry was due at 1970-01-01T00:00:00Z and did not begin by";
+        assert!(message.starts_with(expected), "{message}");
+        assert!(flow.has_failed() && flow.next_retry().is_none());
+    }
+
+    #[test]
     fn what_has_succeeded_is_not_called_again() {
         let mut flow = diamond();
         let later = NOW.plus(Duration::from_secs(1));
-        let retry = CallResult::Retry { retry_at: later };
+        let retry = CallResult::Retry {
+            retry_at: later,
+            kind: FailureKind::Failed,
+        };
         let calls = vec![succeeded("a"), call("b", retry)];
         assert_eq!(flow.replay(calls, 1), None);
         assert_eq!(flow.ready(NOW), [2]);

@@ -39,17 +39,17 @@ pub fn random_definition(
         end_at: maybe(700..4_000).map(|span| now.plus(span)),
         ..Policies::default()
     };
-    policies.catchup = Catchup::ALL[random.random_range(0..Catchup::ALL.len())];
-    if policies.catchup != Catchup::None {
+    policies.catchup = Some(Catchup::ALL[random.random_range(0..Catchup::ALL.len())]);
+    if policies.catchup() != Catchup::None {
         policies.catchup_window = random.random_bool(0.3).then_some(Duration::from_secs(900));
         policies.catchup_spread = random.random_bool(0.2).then_some(Duration::from_secs(30));
     }
-    if policies.catchup == Catchup::All {
+    if policies.catchup() == Catchup::All {
         policies.catchup_max = Some(random.random_range(1..20));
     }
     policies.max_launches = random.random_bool(0.1).then_some(5);
     policies.pause_on_failure = random.random_bool(0.15).then_some(2);
-    policies.delivery = Delivery::ALL[usize::from(random.random_bool(0.25))];
+    policies.delivery = Some(Delivery::ALL[usize::from(random.random_bool(0.25))]);
     match previous {
         Some(previous) => {
             let previous = &previous.policies;
@@ -88,6 +88,7 @@ pub fn wanted(name: &str, definition: &Definition) -> ScheduleDefinition {
             )
         },
         policies: definition.policies.clone(),
+        args: None,
         context: Map::new(),
         enabled: true,
     }

@@ -70,6 +70,7 @@ pub fn settings() -> Settings {
         groups: Default::default(),
         lease: Duration::from_secs(30),
         renew: Duration::from_secs(10),
+        schedule_defaults: Default::default(),
         late: Defaults {
             misfire_grace: model::GRACE,
             catchup_window: model::WINDOW,
@@ -82,6 +83,7 @@ pub fn settings() -> Settings {
         recovery_interval: Duration::from_secs(5),
         audit_interval: Duration::from_secs(60),
         retention: campanile_engine::RetentionLimits::FOR_EVER,
+        forget_after: None,
         disk_reserve_bytes: 0,
         drain: Duration::from_secs(1),
         secrets: Default::default(),

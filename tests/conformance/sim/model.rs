@@ -113,7 +113,7 @@ impl Model {
     }
 
     pub fn add(&mut self, id: ScheduleId, name: String, definition: Definition, now: Timestamp) {
-        let delivery = definition.policies.delivery;
+        let delivery = definition.policies.delivery();
         self.schedules.push(ModelSchedule {
             id,
             name,
@@ -127,7 +127,7 @@ impl Model {
 
     pub fn edit(&mut self, index: usize, definition: Definition, now: Timestamp) {
         let schedule = &mut self.schedules[index];
-        let delivery = definition.policies.delivery;
+        let delivery = definition.policies.delivery();
         schedule.was_at_most_once |= delivery == Delivery::AtMostOnce;
         schedule.was_at_least_once |= delivery == Delivery::AtLeastOnce;
         let previous = schedule.definition();
@@ -398,7 +398,7 @@ fn check_lateness(schedule: &ModelSchedule, rows: &[&LaunchRow], case: &str) {
             );
             continue;
         }
-        match (reason, policies.catchup) {
+        match (reason, policies.catchup()) {
             (None | Some("overlap"), _) => assert!(late <= grace + jitter, "{case}"),
             (Some("catchup_none"), Catchup::None)
             | (Some("coalesced"), Catchup::Latest | Catchup::Earliest)
@@ -408,7 +408,7 @@ fn check_lateness(schedule: &ModelSchedule, rows: &[&LaunchRow], case: &str) {
             _ => panic!("{case}"),
         }
     }
-    let most = match policies.catchup {
+    let most = match policies.catchup() {
         Catchup::None => 0,
         Catchup::Latest | Catchup::Earliest => 1,
         Catchup::All => policies.catchup_max() as usize,

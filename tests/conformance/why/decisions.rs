@@ -48,7 +48,7 @@ async fn why_of_a_missed_slot_names_the_slot_that_is_caught_up_instead(test: Tes
 
 async fn why_of_a_missed_slot_names_the_catchup_policy_none(test: TestDb) {
     let policies = Policies {
-        catchup: Catchup::None,
+        catchup: Some(Catchup::None),
         ..Policies::default()
     };
     check_missed_slot(test, policies, "
@@ -68,7 +68,7 @@ async fn why_of_a_missed_slot_names_the_catchup_window(test: TestDb) {
 
 async fn why_of_a_missed_slot_names_the_catchup_maximum(test: TestDb) {
     let policies = Policies {
-        catchup: Catchup::All,
+        catchup: Some(Catchup::All),
         catchup_max: Some(2),
         ..Policies::default()
     };
@@ -224,7 +224,7 @@ async fn why_of_a_recovered_launch_lists_the_lost_run(test: TestDb) {
 async fn why_of_an_at_most_once_launch_whose_run_was_lost_is_unknown(test: TestDb) {
     let host = TestHost::new(test).await;
     let policies = Policies {
-        delivery: Delivery::AtMostOnce,
+        delivery: Some(Delivery::AtMostOnce),
         ..Policies::default()
     };
     host.add(cron("*/10 * * * *"), policies).await;

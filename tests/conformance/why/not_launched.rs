@@ -348,6 +348,7 @@ async fn why_names_an_edit_of_the_timing_and_a_rename(test: TestDb) {
         group_name: None,
         digest: None,
         context: None,
+        args: None,
         overlap: None,
         backfill_id: None,
         interval_start: clock_time("10:00"),

@@ -64,6 +64,8 @@ impl TestHost {
             task: Some(task.to_owned()),
             rule,
             policies: serde_json::to_string(&policies).unwrap(),
+            defaults: "{}".to_owned(),
+            args: None,
             context: r#"{"retry_after_ms": 10000}"#.to_owned(),
             since: now,
         };

@@ -509,6 +509,7 @@ async fn add_schedules_with(
         task: None,
         rule: rule.clone(),
         policies: policies.clone(),
+        args: None,
         context: Map::new(),
         enabled: true,
     });

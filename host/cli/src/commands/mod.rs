@@ -8,6 +8,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod cron;
 pub(crate) mod db;
+pub(crate) mod dev;
 pub(crate) mod doctor;
 pub(crate) mod event;
 pub(crate) mod explain;

@@ -46,7 +46,7 @@ pub(crate) enum Language {
     /// A typed component, by jco
     #[value(alias = "js")]
     Javascript,
-    /// A typed component, by tsc and jco
+    /// A typed component, with the SDK for TypeScript, by jco
     #[value(alias = "ts")]
     Typescript,
     /// A program, by `zig cc`
@@ -58,6 +58,19 @@ pub(crate) enum Language {
     Zig,
     /// A program, by Go's own toolchain
     Go,
+}
+
+impl Language {
+    fn is_program(self) -> bool {
+        match self {
+            Language::RustMain | Language::C | Language::Cpp | Language::Zig | Language::Go => true,
+            Language::Rust
+            | Language::RustWit
+            | Language::Python
+            | Language::Javascript
+            | Language::Typescript => false,
+        }
+    }
 }
 
 /// The result of `new`.
@@ -148,7 +161,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::set_permissions(path, permissions)
 }
 
-/// Return the next commands: enter the folder, test, build, run once, deploy.
+/// Return the next commands: enter the folder, test, build, call once, deploy, launch.
 fn next_steps(folder: &Path, lang: Language, name: &str) -> Vec<String> {
     const TARGET: &str = "rustup target add wasm32-wasip2";
     const BUILD: &str = "./build  # runs the tests first";
@@ -164,6 +177,16 @@ fn next_steps(folder: &Path, lang: Language, name: &str) -> Vec<String> {
         _ => r#"{"below": 100000}"#,
     };
     steps.push(format!("campanile task run {built} --context '{context}'"));
-    steps.push(format!("cp {built} YOUR_PLUGIN_FOLDER/"));
+    steps.push(format!("mkdir -p plugins && cp {built} plugins/"));
+    steps.push(
+        "campanile serve  # the next commands in another terminal, in the same folder".into(),
+    );
+    if lang.is_program() {
+        // A program proposes no schedule.
+        steps.push(format!(
+            "campanile schedule add {name} --package {name} --every 10m"
+        ));
+    }
+    steps.push(format!("campanile schedule trigger {name} --wait"));
     steps
 }

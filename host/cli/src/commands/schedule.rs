@@ -239,6 +239,7 @@ async fn add(common: &Common, add: Add) -> Result {
         task: None,
         rule: RuleText::new(RuleKind::Cron, "", TIMEZONE_DEFAULT),
         policies: Policies::default(),
+        args: None,
         context: Map::new(),
         enabled: !add.disabled,
     };

@@ -141,6 +141,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         lease: config.recovery.lease,
         renew: config.recovery.renew,
         late: config.late,
+        schedule_defaults: config.defaults.policies(),
         recovery: RecoveryLimits {
             lost_threshold: config.recovery.lost_threshold,
             age_max: config.recovery.max_age,
@@ -152,6 +153,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         disk_reserve_bytes: config.host.disk_reserve_bytes,
         drain: config.host.drain,
         secrets: config.secrets.clone(),
+        forget_after: config.packages.forget_after,
         policy: config.package_policy(),
     }
 }

@@ -1,12 +1,13 @@
 //! `campanile task`: run or check a task in the sandbox, without a database.
 
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::calls::{close_to_limit, log_lines};
 use super::schedule::read_context;
@@ -44,8 +45,6 @@ pub(crate) enum Task {
 /// The task to call, and the conditions of the call.
 #[derive(Args)]
 struct TaskArgs {
-    /// The .wasm file
-    file: PathBuf,
     /// The sidecar to apply [default: the one beside the file, if the file is in the plugins folder]
     #[arg(long, value_name = "FILE")]
     sidecar: Option<PathBuf>,
@@ -80,6 +79,15 @@ struct TaskArgs {
 
 #[derive(Args)]
 pub(crate) struct Run {
+    /// The .wasm file
+    file: PathBuf,
+    #[command(flatten)]
+    call: Call,
+}
+
+/// A call of a task of a file.
+#[derive(Args)]
+pub(crate) struct Call {
     #[command(flatten)]
     task: TaskArgs,
     #[command(flatten)]
@@ -94,21 +102,34 @@ impl Task {
     pub async fn run(self, common: &Common) -> Result {
         let config = common.config()?;
         match self {
-            Task::Run(run) => run.run(common, &config).await,
+            Task::Run(run) => run.call.run(&run.file, common, &config).await,
             Task::Check(check) => check.run(common, &config).await,
         }
     }
 }
 
-impl Run {
-    async fn run(self, common: &Common, config: &Config) -> Result {
+impl Call {
+    /// Check what needs no file: the context and the replies.
+    pub(crate) fn check(&self) -> Result {
+        self.task.own_context()?;
+        self.replies.as_deref().map(Script::read).transpose()?;
+        Ok(())
+    }
+
+    /// Return the sidecar that is named.
+    pub(crate) fn sidecar(&self) -> Option<&Path> {
+        self.task.sidecar.as_deref()
+    }
+
+    /// Run the task of `file` once, and print the report. An error is a failure of the call, too.
+    pub(crate) async fn run(&self, file: &Path, common: &Common, config: &Config) -> Result {
         let script = self.replies.as_deref().map(Script::read).transpose()?;
         let script = script.map(Arc::new);
-        let (subject, package, sidecar) = self.task.open(common, config).await?;
+        let (subject, package, sidecar) = self.task.open(file, common, config).await?;
         if let Some(path) = sidecar.as_ref().filter(|_| !common.json) {
             print_grants(path, &package);
         }
-        let mut stage = self.task.stage(&package, config)?;
+        let mut stage = self.task.stage(file, &package, config)?;
         self.input
             .add_to(&mut stage, &package, config, &subject.sandbox)?;
         stage.replies = script.clone().map(|script| script as Arc<dyn Replies>);
@@ -149,12 +170,12 @@ impl TaskArgs {
     /// The policy of the configuration does not apply: the caller chose the file.
     async fn open(
         &self,
+        file: &Path,
         common: &Common,
         config: &Config,
     ) -> Result<(Subject, Package, Option<PathBuf>)> {
-        let found = std::fs::metadata(&self.file);
-        found.map_err(|error| Failure::unreadable(self.file.display(), &error))?;
-        let sidecar = self.applied_sidecar(common, config)?;
+        std::fs::metadata(file).map_err(|error| Failure::unreadable(file.display(), &error))?;
+        let sidecar = self.applied_sidecar(file, common, config)?;
         let mut config = config.clone();
         config.host.runs_max = 1;
         let loader = serve::loader(&config, &Clock::system())?;
@@ -162,7 +183,8 @@ impl TaskArgs {
             policy: Policy::default(),
             ..serve::rules(&config, loader.sandbox())
         };
-        match campanile_package::open(&*loader, &self.file, sidecar.as_deref(), &rules).await {
+        let opened = campanile_package::open(&*loader, file, sidecar.as_deref(), &rules);
+        match or_notice(opened, || say_compiling(file)).await {
             Ok(package) => {
                 let subject = Subject {
                     sandbox: Arc::clone(loader.sandbox()),
@@ -175,7 +197,7 @@ impl TaskArgs {
                 common.print(&TaskReport {
                     report: Report::without_call(Outcome::Refused, message),
                     package: PackageInfo {
-                        name: campanile_package::name_of(&self.file),
+                        name: campanile_package::name_of(file),
                         digest,
                         form: None,
                         manifest: None,
@@ -193,7 +215,12 @@ impl TaskArgs {
     ///
     /// A sidecar grants access to this machine, so it applies only when the operator put it into the plugins folder or
     /// names it. One that came with a downloaded file does not.
-    fn applied_sidecar(&self, common: &Common, config: &Config) -> Result<Option<PathBuf>> {
+    fn applied_sidecar(
+        &self,
+        file: &Path,
+        common: &Common,
+        config: &Config,
+    ) -> Result<Option<PathBuf>> {
         if self.no_sidecar {
             return Ok(None);
         }
@@ -203,11 +230,11 @@ impl TaskArgs {
             std::fs::metadata(named).map_err(|error| Failure::unreadable(place, &error))?;
             return Ok(Some(named.clone()));
         }
-        let beside = self.file.with_extension("toml");
+        let beside = file.with_extension("toml");
         if beside.symlink_metadata().is_err() {
             return Ok(None);
         }
-        if is_in(&self.file, &config.files.plugins) {
+        if is_in(file, &config.files.plugins) {
             return Ok(Some(beside));
         }
         if !common.json {
@@ -220,10 +247,9 @@ impl TaskArgs {
     }
 
     /// Return the environment of the call, without secrets: the grants of the sidecar, and empty buckets in memory.
-    fn stage(&self, package: &Package, config: &Config) -> Result<Stage> {
-        let own = read_context(self.context.as_deref())?.unwrap_or_default();
-        campanile_package::context::check(&own).map_err(|error| refused!("--context: {error}"))?;
-        let task = self.task(&package.manifest)?;
+    fn stage(&self, file: &Path, package: &Package, config: &Config) -> Result<Stage> {
+        let own = self.own_context()?;
+        let task = self.task(file, &package.manifest)?;
         let mut limits = package.limits_of(&task);
         limits.timeout = self.timeout.unwrap_or(limits.timeout);
         if let Some(memory) = self.memory {
@@ -256,9 +282,15 @@ impl TaskArgs {
         })
     }
 
-    /// Return the named task, or the only one.
-    fn task(&self, manifest: &Manifest) -> Result<String> {
-        let file = self.file.display();
+    fn own_context(&self) -> Result<Map<String, Value>> {
+        let own = read_context(self.context.as_deref())?.unwrap_or_default();
+        campanile_package::context::check(&own).map_err(|error| refused!("--context: {error}"))?;
+        Ok(own)
+    }
+
+    /// Return the named task of `file`, or the only one.
+    fn task(&self, file: &Path, manifest: &Manifest) -> Result<String> {
+        let file = file.display();
         let ids: Vec<&str> = manifest.tasks.iter().map(|task| task.id.as_str()).collect();
         let known = ids.join(", ");
         match (&self.task, ids.as_slice()) {
@@ -274,6 +306,31 @@ impl TaskArgs {
                 Err(refused!("{file} has several tasks: {known}").hint("choose one with --task"))
             }
         }
+    }
+}
+
+/// A load that takes longer is announced: compiling an interpreter takes half a minute, once.
+const LONG_LOAD: Duration = Duration::from_secs(1);
+
+/// Wait for `work`, and call `notice` if it takes longer than [`LONG_LOAD`].
+async fn or_notice<T>(work: impl Future<Output = T>, notice: impl FnOnce()) -> T {
+    tokio::pin!(work);
+    tokio::select! {
+        done = &mut work => return done,
+        () = tokio::time::sleep(LONG_LOAD) => notice(),
+    }
+    work.await
+}
+
+/// Tell the person at a terminal why nothing happens.
+fn say_compiling(file: &Path) {
+    if io::stderr().is_terminal() {
+        let size = std::fs::metadata(file).map_or(0, |found| found.len());
+        output::print_message!(
+            "compiling {} ({}); later calls use the cache",
+            file.display(),
+            text::size_rounded(size)
+        );
     }
 }
 
@@ -363,6 +420,21 @@ impl Record for TaskReport {
         match &report.output {
             Some(value) => output::print_json(value),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_long_work_is_announced() {
+        for (work, expected) in [(Duration::ZERO, 0), (LONG_LOAD * 2, 1)] {
+            let mut notices = 0;
+            let done = or_notice(tokio::time::sleep(work), || notices += 1);
+            done.await;
+            assert_eq!(notices, expected, "{work:?}");
         }
     }
 }

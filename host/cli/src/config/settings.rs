@@ -17,7 +17,7 @@ use campanile_package::reference::KeyHelp;
 use campanile_package::signature::PublicKey;
 use campanile_package::toml_reader::{Error, Section};
 use campanile_package::{Approval, ForeignWriters, Quota};
-use campanile_schedule::policy::Defaults;
+use campanile_schedule::policy::{Catchup, Defaults, Delivery, Policies};
 use campanile_store::DatabaseUrl;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -246,12 +246,28 @@ table! {
 }
 
 table! {
-    /// `[packages]`: the limits of the process that loads a file of the plugins folder.
+    /// `[defaults]`: the policies of schedules that do not set them. Give every host of a database the same: those of the host
+    /// that started last apply to all schedules, whichever host decides.
+    "defaults" struct ScheduleDefaults {
+        /// Which missed slots are launched: the newest one, the oldest one, all, or none.
+        catchup "catchup": Catchup = Catchup::default(),
+            word("\"none\", \"latest\", \"earliest\" or \"all\"", Catchup::read, Catchup::as_str);
+        /// Whether a launch is run again after its run was lost. "at_most_once" also calls no task again after a failure.
+        delivery "delivery": Delivery = Delivery::default(),
+            word("\"at_least_once\" or \"at_most_once\"", Delivery::read, Delivery::as_str);
+    }
+}
+
+table! {
+    /// `[packages]`: how files of the plugins folder are loaded, and when absent ones are forgotten.
     "packages" struct Packages {
         /// The most memory of the process. A file that needs more is refused.
         load_memory_bytes "load_memory": u64 = 512 << 20, size(64 << 20, 64 << 30);
         /// The longest time that a load may take.
         load_time "load_time": Duration = 120 * SECOND, duration(SECOND, DAY);
+        /// When no live host has had the file of a package for so long, the schedules end that the package or its
+        /// sidecar defined. "forever" keeps them: each of their slots is skipped.
+        forget_after "forget_after": Option<Duration> = Some(30 * DAY), age();
     }
 }
 
@@ -370,6 +386,17 @@ fn check_policy(policy: &Policy, section: &Section<'_>) -> Result<(), Error> {
             ),
         )),
         false => Ok(()),
+    }
+}
+
+impl ScheduleDefaults {
+    /// Return the policies that are not those of a schedule without any configuration.
+    pub fn policies(&self) -> Policies {
+        Policies {
+            catchup: Some(self.catchup).filter(|word| *word != Catchup::default()),
+            delivery: Some(self.delivery).filter(|word| *word != Delivery::default()),
+            ..Policies::default()
+        }
     }
 }
 

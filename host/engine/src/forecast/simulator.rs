@@ -479,7 +479,7 @@ impl Simulator<'_> {
             cancel_deadline: launch.cancel_deadline,
             cause: OrphanCause::LeaseExpired,
         };
-        let delivery = schedule.policies.delivery;
+        let delivery = schedule.policies.delivery();
         let found = recovery_action(&orphaned, delivery, &self.snapshot.recovery, self.now);
         match found.map(|found| found.action.end()) {
             None => {}

@@ -4,10 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::error::{did_you_mean, no_task, origin_is};
 use super::pause::pause_disabled;
-use super::{Result, ScheduleDefinition, ScheduleError, known_package, next_slot_after, revision};
+use super::{
+    Result, ScheduleDefinition, ScheduleError, check_args, form_of, known_package, next_slot_after,
+    revision,
+};
+use crate::schedule_defaults;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_package::{Manifest, context, names};
+use campanile_sandbox::Form;
 use campanile_schedule::rule::{HashKey, Rule, RuleKind};
 use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::schedules::{self, History, NewSchedule};
@@ -38,15 +43,20 @@ pub async fn add_all(
     let taken = schedules::origins(tx, &names).await?;
     let mut taken: BTreeMap<String, Origin> = taken.into_iter().collect();
     let mut packages = KnownPackages::default();
+    let defaults = schedule_defaults::recorded(tx).await?;
     let mut results = Vec::with_capacity(wanted.len());
     let (mut added, mut told) = (Vec::new(), Vec::new());
     for wanted in wanted {
         let id = ScheduleId::random();
         let holder = taken.get(&wanted.name).copied();
         let result = match prepare(tx, &mut packages, (wanted, id), (origin, holder), now).await {
-            Ok(schedule) => {
+            Ok(next_slot) => {
                 taken.insert(wanted.name.clone(), origin);
-                added.push(schedule);
+                added.push(NewSchedule {
+                    definition: revision(wanted, (id, 1), &defaults, now),
+                    origin,
+                    next_slot,
+                });
                 told.push(event(wanted, origin));
                 Ok(id)
             }
@@ -66,14 +76,14 @@ pub async fn add_all(
     Ok(results)
 }
 
-/// Check a new schedule, whose name belongs to a schedule of origin `holder`, if to any.
+/// Check a new schedule, whose name belongs to a schedule of origin `holder`, if to any. Return its first slot.
 async fn prepare(
     tx: &mut Tx,
     packages: &mut KnownPackages,
     (wanted, id): (&ScheduleDefinition, ScheduleId),
     (origin, holder): (Origin, Option<Origin>),
     now: Timestamp,
-) -> Result<NewSchedule> {
+) -> Result<Option<Timestamp>> {
     let rule = check(tx, packages, wanted, id).await?;
     if let Some(holder) = holder {
         return Err(ScheduleError::exists(&wanted.name, holder));
@@ -81,12 +91,8 @@ async fn prepare(
     if origin == Origin::Operator {
         refuse_nothing_ahead(wanted, &rule, now)?;
     }
-    let next_slot = next_slot_after(&rule, &wanted.policies, &History::default(), now, None);
-    Ok(NewSchedule {
-        definition: revision(wanted, id, 1, now),
-        origin,
-        next_slot,
-    })
+    let (policies, history) = (&wanted.policies, History::default());
+    Ok(next_slot_after(&rule, policies, &history, now, None))
 }
 
 fn event(wanted: &ScheduleDefinition, origin: Origin) -> NewEvent {
@@ -99,17 +105,18 @@ fn event(wanted: &ScheduleDefinition, origin: Origin) -> NewEvent {
     }
 }
 
-/// The packages that a change of schedules has looked up, each with the manifest of its active version.
+/// The packages that a change of schedules has looked up, each with the manifest and the form of its active version.
 #[derive(Default)]
-pub(super) struct KnownPackages(HashMap<String, Manifest>);
+pub(super) struct KnownPackages(HashMap<String, (Manifest, Option<Form>)>);
 
 impl KnownPackages {
-    /// Return the manifest of a package's active version.
-    async fn manifest(&mut self, tx: &mut Tx, name: &str) -> Result<&Manifest> {
+    /// Return the manifest and the form of a package's active version.
+    async fn active(&mut self, tx: &mut Tx, name: &str) -> Result<&(Manifest, Option<Form>)> {
         if !self.0.contains_key(name) {
             let package = known_package(tx, name).await?;
             let manifest = Manifest::from_stored(&package.name, &package.manifest);
-            self.0.insert(name.to_owned(), manifest);
+            self.0
+                .insert(name.to_owned(), (manifest, form_of(&package)));
         }
         Ok(&self.0[name])
     }
@@ -128,7 +135,10 @@ pub(super) async fn check(
     context::check(&wanted.context)?;
     let rule = Rule::parse(&wanted.rule, HashKey::of(id))?;
     wanted.policies.check(&rule)?;
-    let manifest = packages.manifest(tx, &wanted.package).await?;
+    let (manifest, form) = packages.active(tx, &wanted.package).await?;
+    if let Some(args) = &wanted.args {
+        check_args(args, &wanted.package, *form)?;
+    }
     if let Some(task) = &wanted.task
         && manifest.task(task).is_none()
     {

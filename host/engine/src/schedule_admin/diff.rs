@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::pause::PAUSED_BY_DEFINITION;
 use crate::definition;
+use crate::program_args::stored;
 use campanile_package::ScheduleDefinition;
 use campanile_schedule::rule::RuleText;
 use campanile_store::Origin;
@@ -163,6 +164,7 @@ fn lines(definition: &ScheduleDefinition) -> Vec<Line> {
         exclude,
     } = &definition.rule;
     let (context, enabled) = (&definition.context, definition.enabled);
+    let args = definition.args.as_deref();
     let mut lines = vec![
         ("name", Some(definition.name.clone())),
         ("package", Some(definition.package.clone())),
@@ -178,6 +180,7 @@ fn lines(definition: &ScheduleDefinition) -> Vec<Line> {
     ];
     let policies = definition.policies.entries();
     lines.extend(policies.map(|(policy, text)| (policy.as_str(), Some(text))));
+    lines.push(("args", args.map(stored)));
     let text = || Value::Object(context.clone()).to_string();
     lines.push(("context", (!context.is_empty()).then(text)));
     lines
@@ -201,6 +204,7 @@ mod tests {
             task: None,
             rule: RuleText::new(RuleKind::Every, "1h", "UTC"),
             policies: Policies::default(),
+            args: None,
             context: Map::new(),
             enabled: true,
         }
@@ -236,6 +240,8 @@ mod tests {
                 task: wanted.task.clone(),
                 rule: wanted.rule.clone(),
                 policies: json!(wanted.policies).to_string(),
+                defaults: "{}".to_owned(),
+                args: None,
                 context: Value::Object(wanted.context.clone()).to_string(),
                 since: at,
             },

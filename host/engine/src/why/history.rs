@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::definition::parse;
+use crate::definition::{own_policies, parse};
 use crate::schedule_admin::{self, Result, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind};
@@ -180,7 +180,7 @@ impl LaunchTrace {
         let is_coalesced = launch.reason.as_deref() == Some(DropReason::Coalesced.as_str());
         let replaced_by = match &revision.parsed {
             _ if !is_coalesced => None,
-            Ok((_, policies)) if policies.catchup == Catchup::Earliest => {
+            Ok((_, policies)) if policies.catchup() == Catchup::Earliest => {
                 history::caught_up_before(tx, id, launch.scheduled_time).await?
             }
             _ => history::caught_up_after(tx, id, launch.last_scheduled_time).await?,
@@ -226,6 +226,11 @@ impl LaunchTrace {
     /// Whether it explains `instant` completely: a backfill does not say why the slot was not launched before.
     pub fn decides(&self, instant: Timestamp) -> bool {
         self.decided.launch.kind != LaunchKind::Backfill && self.is_about(instant)
+    }
+
+    /// Return the policies that the definition itself sets, if this version can read them.
+    pub fn own_policies(&self) -> Option<Policies> {
+        own_policies(&self.revision.definition).ok()
     }
 
     /// Return the policies that decided it, if this version can read them.

@@ -89,7 +89,7 @@ fn late(trace: &LaunchTrace) -> Option<Finding> {
 
 fn catchup(trace: &LaunchTrace) -> Catchup {
     let policies = trace.policies();
-    policies.map_or_else(Catchup::default, |policies| policies.catchup)
+    policies.map_or_else(Catchup::default, |policies| policies.catchup())
 }
 
 fn queued(trace: &LaunchTrace) -> Finding {
@@ -161,7 +161,17 @@ fn dropped(trace: &LaunchTrace, reason: DropReason, slot: Timestamp) -> Finding 
             let text = format!("skipped{by}: a person skipped this slot");
             return Finding::at(FindingKind::SlotSkipped, at, text);
         }
-        DropReason::CatchupNone => "`catchup` is `none`".to_owned(),
+        DropReason::CatchupNone => {
+            let is_own = trace
+                .own_policies()
+                .is_some_and(|own| own.catchup.is_some());
+            let by = if is_own {
+                ""
+            } else {
+                " by the configuration of the hosts"
+            };
+            format!("`catchup` is `none`{by}")
+        }
         DropReason::Window => match policies.and_then(|policies| policies.catchup_window) {
             Some(window) => format!("`catchup_window` is {}", span(window)),
             None => "that is past the host's catch-up window".to_owned(),

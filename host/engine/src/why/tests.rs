@@ -20,6 +20,8 @@ fn revision(number: i64, name: &str, rule: RuleText, since: &str) -> Revision {
         task: None,
         rule,
         policies: serde_json::to_string(&Policies::default()).unwrap(),
+        defaults: "{}".to_owned(),
+        args: None,
         context: "{}".to_owned(),
         since: time(since),
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::requests::denial;
 use campanile_sandbox::{DirectoryGrant, Grants};
-use campanile_schedule::policy::{Policy, ValueKind};
+use campanile_schedule::policy::{Coefficient, Policy, ValueKind};
 use campanile_schedule::rule::RuleKind;
 
 fn read(description: Value) -> Manifest {
@@ -357,6 +357,13 @@ fn a_proposal_sets_policies_by_the_keys_of_the_published_schema() {
                 let maximum = Some(most).filter(|&most| most < u64::from(u32::MAX));
                 assert_eq!(property["maximum"].as_u64(), maximum, "{policy}");
                 assert_eq!(property["minimum"], json!(least), "{policy}");
+            }
+            ValueKind::Coefficient => {
+                assert_eq!(property["minimum"], json!(Coefficient::LEAST), "{policy}");
+                assert_eq!(property["maximum"], json!(Coefficient::MOST), "{policy}");
+            }
+            ValueKind::FailureKinds(words) => {
+                assert_eq!(property["items"]["enum"], json!(words), "{policy}");
             }
             ValueKind::Group => {
                 assert_eq!(property["pattern"], json!("^[a-z0-9_-]{1,64}$"), "{policy}");

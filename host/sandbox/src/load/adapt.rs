@@ -24,6 +24,9 @@ use crate::load::reserve::with_reserved_pages;
 /// The language of a module of the standard toolchain of Go.
 const GO: &str = "Go";
 
+/// The last version of clang whose library for WASI may take all memory above its data, as Go does.
+const CLANG_TAKES_ALL: u32 = 15;
+
 /// The adapter's `proc_exit` keeps only success or failure. The module's import is redirected to keep the code.
 const PROC_EXIT: &str = "wasi_snapshot_preview1 proc_exit";
 const EXIT_INTERFACE: &str = "wasi:cli/exit@0.2.12";
@@ -79,8 +82,14 @@ fn check_functions(functions: &[&str], adapter: &[u8]) -> Result<(), Refusal> {
 
 fn encode(module: &[u8], outline: &Outline, adapter: Option<&[u8]>) -> anyhow::Result<Vec<u8>> {
     let mut module = Cow::Borrowed(module);
-    if is_go_program(outline) {
-        module = Cow::Owned(with_reserved_pages(&module)?);
+    if is_plain_program(outline) {
+        if outline.labels.language.as_deref() == Some(GO) {
+            module = Cow::Owned(with_reserved_pages(&module)?);
+        } else if matches!(outline.clang, Some(..=CLANG_TAKES_ALL)) {
+            // A program that cannot be moved may still have an allocator that needs no move.
+            let moved = with_reserved_pages(&module).ok();
+            module = moved.map_or(module, Cow::Owned);
+        }
     }
     if outline.imports.iter().any(|name| name == PROC_EXIT) {
         module = Cow::Owned(with_exit_code(&module)?);
@@ -93,19 +102,15 @@ fn encode(module: &[u8], outline: &Outline, adapter: Option<&[u8]>) -> anyhow::R
     encoder.encode()
 }
 
-/// Whether the module is a program of Go's own toolchain, whose allocator knows nothing of the adapter.
-fn is_go_program(outline: &Outline) -> bool {
+/// Whether the module is a program for preview 1 alone, whose allocator may know nothing of the adapter.
+fn is_plain_program(outline: &Outline) -> bool {
     let has = |name: &str| outline.exports.iter().any(|export| export == name);
     let mut imports = outline.imports.iter();
     let is_of_preview_1 = imports.all(|name| {
         name.split_once(' ')
             .is_some_and(|(module, _)| module == PREVIEW_1)
     });
-    outline.labels.language.as_deref() == Some(GO)
-        && !outline.carries_wit
-        && has("_start")
-        && !has("cabi_realloc")
-        && is_of_preview_1
+    !outline.carries_wit && has("_start") && !has("cabi_realloc") && is_of_preview_1
 }
 
 /// Return the module with an exit that takes a code in place of `proc_exit`.

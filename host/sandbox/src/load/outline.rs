@@ -38,6 +38,8 @@ pub(crate) struct Outline {
     /// Whether it has a memory with addresses of 64 bits, at any depth.
     pub(crate) is_64_bit: bool,
     pub(crate) labels: Labels,
+    /// The major version of clang that a `producers` section names.
+    pub(crate) clang: Option<u32>,
 }
 
 impl Outline {
@@ -134,6 +136,7 @@ impl Outline {
         if !is_outside {
             return;
         }
+        self.clang = self.clang.or_else(|| clang(section));
         self.carries_wit |= section.name().starts_with("component-type");
         if section.name() == VERSION_SECTION {
             let text = std::str::from_utf8(section.data()).ok();
@@ -159,20 +162,31 @@ impl Outline {
 
 /// Return the languages that a `producers` section names.
 fn language(section: &CustomSectionReader<'_>) -> Option<String> {
-    let KnownCustom::Producers(fields) = section.as_known() else {
-        return None;
+    let names = producers(section, "language").map(|(name, _)| name);
+    label(&names.collect::<Vec<_>>().join(", "))
+}
+
+/// Return the major version of clang that a `producers` section names.
+fn clang(section: &CustomSectionReader<'_>) -> Option<u32> {
+    let mut tools = producers(section, "processed-by");
+    let (_, version) = tools.find(|(name, _)| *name == "clang")?;
+    version.split('.').next()?.parse().ok()
+}
+
+/// Return the names and versions in one field of a `producers` section.
+fn producers<'a>(
+    section: &CustomSectionReader<'a>,
+    field: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    let fields = match section.as_known() {
+        KnownCustom::Producers(fields) => Some(fields),
+        _ => None,
     };
-    let languages = fields
-        .into_iter()
-        .filter_map(Result::ok)
-        .find(|field| field.name == "language")?;
-    let names: Vec<&str> = languages
-        .values
-        .into_iter()
-        .filter_map(Result::ok)
-        .map(|value| value.name)
-        .collect();
-    label(&names.join(", "))
+    let mut fields = fields.into_iter().flatten().filter_map(Result::ok);
+    let found = fields.find(|found| found.name == field);
+    let values = found.map(|found| found.values);
+    let values = values.into_iter().flatten().filter_map(Result::ok);
+    values.map(|value| (value.name, value.version))
 }
 
 fn label(text: &str) -> Option<String> {

@@ -1,7 +1,7 @@
-//! Reserve the first pages of a Go program's memory for the adapter.
+//! Reserve the first pages of a program's memory for the adapter.
 //!
-//! Go's allocator uses all memory above its data, also the pages by which the adapter has grown the memory. It would
-//! overwrite the adapter's state. So [`with_reserved_pages`] moves the program up by [`RESERVED_PAGES`]:
+//! The allocators of Go, and of C libraries for WASI before that of clang 16, use all memory above the program's data, also
+//! the pages by which the adapter has grown the memory. They would overwrite the adapter's state. So [`with_reserved_pages`] moves the program up by [`RESERVED_PAGES`]:
 //!
 //! * each load, store and data segment has its address raised by [`SHIFT`];
 //! * `memory.size` and `memory.grow` return sizes without the reserved pages;
@@ -89,9 +89,9 @@ const LISTS: [(&str, &str); 2] = [
     ("environ_get", "environ_sizes_get"),
 ];
 
-/// What a Go program does not do, and what this file does not move.
+/// What such programs rarely do, and what this file does not move.
 #[derive(Debug, thiserror::Error)]
-#[error("a Go program with {0} cannot be moved in its memory")]
+#[error("a program with {0} cannot be moved in its memory")]
 pub(super) struct Unsupported(&'static str);
 
 type Error = reencode::Error<Unsupported>;

@@ -196,7 +196,8 @@ async fn a_program_without_exit_or_imports_runs() {
     assert_eq!(report.output, None);
 }
 
-/// A program that takes all memory above its data, as Go does, also what someone else has added meanwhile.
+/// A program that takes all memory above its data, as Go and old libraries of C do, also what someone else has added
+/// meanwhile.
 const TAKES_ALL_MEMORY: &str = r#"(module
     (@producers (language "Go" "go1.27.3"))
     (import "wasi_snapshot_preview1" "fd_write"
@@ -230,14 +231,18 @@ const TAKES_ALL_MEMORY: &str = r#"(module
         (call $expect (memory.grow (i32.const 65536)) (i32.const -1))))"#;
 
 #[tokio::test]
-async fn a_go_program_does_not_overwrite_the_memory_of_the_adapter() {
+async fn a_program_that_takes_all_memory_does_not_overwrite_that_of_the_adapter() {
     let sandbox = sandbox();
-    let program = wat::parse_str(TAKES_ALL_MEMORY).unwrap();
-    let program = Arc::new(sandbox.load(&program).unwrap());
-    assert_eq!(program.form, Form::Preview1Command);
-    let report = sandbox.run(&program, call()).await;
-    assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
-    assert_eq!(report.stdout, "one\none\n");
+    let by_go = r#"(language "Go" "go1.27.3")"#;
+    for producer in [by_go, r#"(processed-by "clang" "13.0.0 (llvm)")"#] {
+        let program = TAKES_ALL_MEMORY.replace(by_go, producer);
+        let program = wat::parse_str(program).unwrap();
+        let program = Arc::new(sandbox.load(&program).unwrap());
+        assert_eq!(program.form, Form::Preview1Command);
+        let report = sandbox.run(&program, call()).await;
+        assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+        assert_eq!(report.stdout, "one\none\n");
+    }
 }
 
 #[tokio::test]

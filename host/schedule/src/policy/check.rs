@@ -28,6 +28,7 @@ impl Policies {
         }
         self.refuse_slot_policies(rule)?;
         self.refuse_short_times()?;
+        self.refuse_long_backoff()?;
         self.refuse_backward_span()?;
         self.refuse_without_slots(rule)?;
         self.refuse_long_jitter(rule)
@@ -63,7 +64,7 @@ impl Policies {
         let defaults = Defaults::default();
         let grace = self.misfire_grace.unwrap_or(defaults.misfire_grace);
         let window = self.catchup_window.unwrap_or(defaults.catchup_window);
-        let is_short_window = self.catchup != Catchup::None && window < grace;
+        let is_short_window = self.catchup() != Catchup::None && window < grace;
         let is_short_retention = self.retention.is_some_and(|retention| retention < window);
         let [grace, window] = [grace, window].map(duration_text);
         // A missed slot is later than the grace, so nothing would be caught up.
@@ -86,6 +87,19 @@ impl Policies {
             )),
             _ => Ok(()),
         }
+    }
+
+    fn refuse_long_backoff(&self) -> Result<(), PolicyError> {
+        let (first, most) = (self.backoff(), self.backoff_max());
+        if first <= most {
+            return Ok(());
+        }
+        let [first, most] = [first, most].map(duration_text);
+        Err(PolicyError::new(
+            Policy::Backoff,
+            format!("backoff is {first}, longer than backoff_max, {most}"),
+            format!("write a backoff_max of at least {first}, or a shorter backoff"),
+        ))
     }
 
     fn refuse_backward_span(&self) -> Result<(), PolicyError> {
@@ -144,7 +158,7 @@ fn refuse_out_of_bounds(policy: Policy, text: &str) -> Result<(), PolicyError> {
             format!("{policy} is 0"),
             format!("write at least 1, or leave {policy} out"),
         ),
-        // Only `catchup_max` and `priority` have a bound below that of their type.
+        // Only `catchup_max`, `priority` and `max_attempts` have a bound below that of their type.
         (ValueKind::Number(_, most), text)
             if text.parse().is_ok_and(|number: u64| number > most) =>
         {

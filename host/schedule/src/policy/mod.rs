@@ -57,6 +57,7 @@ mod group;
 mod jitter;
 mod overlap;
 mod policies;
+mod retry;
 mod slots;
 
 #[cfg(test)]
@@ -75,9 +76,10 @@ pub use overlap::{
     Active, Displacements, LaunchClass, OverlapDecision, OverlapState, Released, Stage, release,
 };
 pub use policies::{
-    CATCHUP_MAX_LIMIT, Catchup, DefaultValue, Defaults, Delivery, Keep, NUMBER_MAX, PRIORITY_MAX,
-    Policies, Policy, PolicySpec, ValueKind,
+    CATCHUP_MAX_LIMIT, Catchup, DefaultValue, Defaults, Delivery, Keep, MAX_ATTEMPTS_LIMIT,
+    NUMBER_MAX, PRIORITY_MAX, Policies, Policy, PolicySpec, ValueKind,
 };
+pub use retry::{Coefficient, FailureKinds};
 pub use slots::{
     DropReason, LastCatchup, SlotAction, SlotDecision, SlotDecisions, SlotEvaluator, SlotProgress,
 };

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use super::group::GroupName;
+use super::retry::{Coefficient, FailureKinds};
 use campanile_model::clock::{InvalidTimestamp, Timestamp};
 use campanile_model::status::Overlap;
 use campanile_model::text::{duration, duration_text};
@@ -61,6 +62,9 @@ words! {
 /// The largest `catchup_max`. The evaluator looks back over this many slots each time it decides.
 pub const CATCHUP_MAX_LIMIT: u32 = 1_000;
 
+/// The most calls of each task in one launch.
+pub const MAX_ATTEMPTS_LIMIT: u32 = 1_000;
+
 /// The largest number that a policy takes: the largest integer of the databases.
 pub const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
 
@@ -71,6 +75,8 @@ const PRIORITY: u32 = 5;
 const CATCHUP_MAX: u32 = 100;
 const MAX_BUFFERED: u32 = 100;
 const CANCEL_GRACE: Duration = Duration::from_secs(30);
+const BACKOFF: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
 /// The `catchup_spread` that the alias `execute_with_delay` sets. Schedulers that have this policy give no number.
 const EXECUTE_DELAY: Duration = Duration::from_secs(30);
@@ -102,6 +108,10 @@ pub enum ValueKind {
     Duration(&'static str),
     /// A whole number from the first to the second.
     Number(u64, u64),
+    /// A [`Coefficient`].
+    Coefficient,
+    /// Some of these words, as [`FailureKinds`] reads them.
+    FailureKinds(&'static [&'static str]),
     /// An instant in RFC 3339.
     Instant,
     /// The name of a concurrency group.
@@ -115,6 +125,8 @@ pub enum DefaultValue {
     Nothing(&'static str),
     /// A fixed value.
     Fixed(fn() -> String),
+    /// A fixed value, unless the configuration of the hosts says another. Each revision of a schedule records which.
+    Recorded(fn() -> String),
     /// A value of the host's configuration.
     Host(fn(&Defaults) -> Duration),
 }
@@ -173,7 +185,7 @@ macro_rules! policies {
     };
 }
 
-use DefaultValue::{Fixed, Host, Nothing};
+use DefaultValue::{Fixed, Host, Nothing, Recorded};
 use ValueKind::{Instant, Number, Word};
 
 const ANY_CATCHUP: &[&str] = &[
@@ -183,8 +195,8 @@ const ANY_CATCHUP: &[&str] = &[
 ];
 
 policies! {
-    Catchup catchup "catchup": Catchup,
-        kind: Word(Catchup::WORDS), default: Fixed(|| Catchup::default().to_string()), needs: None, decides_slots: true,
+    Catchup catchup "catchup": Option<Catchup>,
+        kind: Word(Catchup::WORDS), default: Recorded(|| Catchup::default().to_string()), needs: None, decides_slots: true,
         "Which missed slots are launched";
     CatchupWindow catchup_window "catchup_window": Option<Duration>,
         kind: ValueKind::Duration("24h"), default: Host(|host| host.catchup_window), needs: Some((Policy::Catchup, ANY_CATCHUP)), decides_slots: true,
@@ -213,8 +225,8 @@ policies! {
     CancelGrace cancel_grace "cancel_grace": Option<Duration>,
         kind: ValueKind::Duration("30s"), default: Fixed(|| duration_text(CANCEL_GRACE)), needs: Some((Policy::Overlap, &[Overlap::CancelOther.as_str()])), decides_slots: false,
         "The time that a launch has to end after it was asked to";
-    Delivery delivery "delivery": Delivery,
-        kind: Word(Delivery::WORDS), default: Fixed(|| Delivery::default().to_string()), needs: None, decides_slots: false,
+    Delivery delivery "delivery": Option<Delivery>,
+        kind: Word(Delivery::WORDS), default: Recorded(|| Delivery::default().to_string()), needs: None, decides_slots: false,
         "Whether a lost launch is run again; if not, it ends as unknown, and no task is called again after a failure";
     Jitter jitter "jitter": Option<Duration>,
         kind: ValueKind::Duration("30s"), default: Nothing("none"), needs: None, decides_slots: true,
@@ -240,6 +252,24 @@ policies! {
     Retention retention "retention": Option<Duration>,
         kind: ValueKind::Duration("7days"), default: Nothing("the ages of the configuration"), needs: None, decides_slots: false,
         "How long the launches of the schedule stay on record after their end, whatever their outcome";
+    MaxAttempts max_attempts "max_attempts": Option<u32>,
+        kind: Number(1, MAX_ATTEMPTS_LIMIT as u64), default: Nothing("the number of the task"), needs: None, decides_slots: false,
+        "The most calls of each task in one launch";
+    Backoff backoff "backoff": Option<Duration>,
+        kind: ValueKind::Duration("10s"), default: Fixed(|| duration_text(BACKOFF)), needs: None, decides_slots: false,
+        "The pause before the first retry of a task";
+    BackoffCoefficient backoff_coefficient "backoff_coefficient": Option<Coefficient>,
+        kind: ValueKind::Coefficient, default: Fixed(|| Coefficient::DOUBLE.to_string()), needs: None, decides_slots: false,
+        "How many times as long each pause before a retry is as the pause before it";
+    BackoffMax backoff_max "backoff_max": Option<Duration>,
+        kind: ValueKind::Duration("5m"), default: Fixed(|| duration_text(BACKOFF_MAX)), needs: None, decides_slots: false,
+        "The longest pause before a retry, unless the task requests a longer one";
+    RetryExpiration retry_expiration "retry_expiration": Option<Duration>,
+        kind: ValueKind::Duration("1h"), default: Nothing("none"), needs: None, decides_slots: false,
+        "The time after the slot, past which no retry begins";
+    NonRetryable non_retryable "non_retryable": Option<FailureKinds>,
+        kind: ValueKind::FailureKinds(FailureKinds::WORDS), default: Nothing("none"), needs: None, decides_slots: false,
+        "The kinds of failure that are not retried";
 }
 
 impl Policy {
@@ -257,10 +287,12 @@ impl Policy {
         &FLAGS[self as usize]
     }
 
-    /// Return `text`, a value of this policy, as JSON: a number, or a text.
+    /// Return `text`, a value of this policy, as JSON: a number, a list, or a text.
     pub fn json(self, text: String) -> Value {
-        match (self.spec().kind, text.parse::<u64>()) {
-            (Number(..), Ok(number)) => Value::from(number),
+        let number = || text.parse().map(Value::Number).ok();
+        match self.spec().kind {
+            Number(..) | ValueKind::Coefficient => number().unwrap_or_else(|| Value::from(text)),
+            ValueKind::FailureKinds(_) => text.split(',').collect(),
             _ => Value::from(text),
         }
     }
@@ -324,7 +356,7 @@ impl Policies {
     fn text_or_default(&self, policy: Policy, defaults: &Defaults) -> Option<String> {
         self.text(policy).or_else(|| match policy.spec().default {
             Nothing(_) => None,
-            Fixed(text) => Some(text()),
+            Fixed(text) | Recorded(text) => Some(text()),
             Host(of) => Some(duration_text(of(defaults))),
         })
     }
@@ -338,6 +370,34 @@ impl Policies {
         let word = self.text_or_default(other, &Defaults::default());
         let word = word.unwrap_or_default();
         (!words.contains(&word.as_str())).then_some((other, word, words))
+    }
+
+    /// Return these policies, and of `others` those that are not set here.
+    pub fn or(&self, others: &Policies) -> Policies {
+        let mut all = self.clone();
+        for (policy, _) in self.unset_of(others).entries() {
+            all.copy(policy, others);
+        }
+        all
+    }
+
+    /// Return those of `others` that are not set here.
+    pub fn unset_of(&self, others: &Policies) -> Policies {
+        let mut unset = others.clone();
+        for (policy, _) in self.entries() {
+            unset.copy(policy, &Policies::default());
+        }
+        unset
+    }
+
+    /// Return which missed slots are launched.
+    pub fn catchup(&self) -> Catchup {
+        self.catchup.unwrap_or_default()
+    }
+
+    /// Return whether a lost launch is run again.
+    pub fn delivery(&self) -> Delivery {
+        self.delivery.unwrap_or_default()
     }
 
     /// Return how many missed slots are caught up at most.
@@ -363,6 +423,22 @@ impl Policies {
     /// Return how long a launch may take to end after it was asked to under `cancel_other`.
     pub fn cancel_grace(&self) -> Duration {
         self.cancel_grace.unwrap_or(CANCEL_GRACE)
+    }
+
+    /// Return the pause before the first retry of a task.
+    pub fn backoff(&self) -> Duration {
+        self.backoff.unwrap_or(BACKOFF)
+    }
+
+    /// Return how many times as long each pause before a retry is as the pause before it.
+    pub fn backoff_coefficient(&self) -> f64 {
+        let coefficient = self.backoff_coefficient.unwrap_or(Coefficient::DOUBLE);
+        coefficient.value()
+    }
+
+    /// Return the longest pause before a retry.
+    pub fn backoff_max(&self) -> Duration {
+        self.backoff_max.unwrap_or(BACKOFF_MAX)
     }
 
     /// Whether slots are launched at the same times as under `other`. If not, an edit moves the cursor to now.
@@ -413,7 +489,11 @@ impl<'de> Deserialize<'de> for Policies {
             let policy: Policy = key.parse().map_err(D::Error::custom)?;
             let text = match (policy.spec().kind, value) {
                 (_, Value::Null) => continue,
-                (Number(..), Value::Number(number)) => number.to_string(),
+                (Number(..) | ValueKind::Coefficient, Value::Number(number)) => number.to_string(),
+                (ValueKind::FailureKinds(_), Value::Array(kinds)) => {
+                    let kinds = kinds.iter().map(|kind| kind.as_str().unwrap_or_default());
+                    kinds.collect::<Vec<&str>>().join(",")
+                }
                 (
                     Word(_) | ValueKind::Duration(_) | Instant | ValueKind::Group,
                     Value::String(text),
@@ -453,13 +533,15 @@ macro_rules! policy_values {
 }
 
 policy_values! {
-    Catchup: |text, _| Catchup::read(text), word_text;
+    Option<Catchup>: |text, _| Catchup::read(text).map(Some), value_text;
     Overlap: |text, _| Overlap::read(text), word_text;
-    Delivery: |text, _| Delivery::read(text), word_text;
+    Option<Delivery>: |text, _| Delivery::read(text).map(Some), value_text;
     Option<Keep>: |text, _| Keep::read(text).map(Some), value_text;
     Option<u32>: number, value_text;
     Option<u64>: number, value_text;
     Option<GroupName>: |text, _| text.parse().map(Some), value_text;
+    Option<Coefficient>: |text, _| text.parse().map(Some), value_text;
+    Option<FailureKinds>: |text, _| text.parse().map(Some), value_text;
     Option<Timestamp>: |text, _| instant(text).map(Some), value_text;
     Option<Duration>: |text, _| limited_duration(text).map(Some), |span| span.map(duration_text);
 }

@@ -43,7 +43,7 @@ fn modelled(
         let before = progress.caught_up.map(|before| before.decided_at);
         before.is_some_and(|decided_at| late_at(decided_at, **slot) > grace)
     };
-    let kept: Vec<Timestamp> = match policies.catchup {
+    let kept: Vec<Timestamp> = match policies.catchup() {
         Catchup::None => vec![],
         Catchup::Latest => candidates.last().copied().into_iter().collect(),
         Catchup::Earliest => candidates
@@ -80,7 +80,7 @@ fn modelled(
             SlotAction::Drop(DropReason::SkippedOnce)
         } else if lateness <= grace {
             SlotAction::Launch { fire_time }
-        } else if policies.catchup == Catchup::None {
+        } else if policies.catchup() == Catchup::None {
             SlotAction::Drop(DropReason::CatchupNone)
         } else if lateness > window {
             SlotAction::Drop(DropReason::Window)
@@ -90,7 +90,7 @@ fn modelled(
                 .map_or(fires, |spread| fires.plus(spread));
             let fire_time = policies.catchup_spread.map_or(fire_time, |_| fires);
             SlotAction::CatchUp { fire_time }
-        } else if policies.catchup == Catchup::All {
+        } else if policies.catchup() == Catchup::All {
             SlotAction::Drop(DropReason::CatchupMax)
         } else {
             SlotAction::Drop(DropReason::Coalesced)
@@ -130,7 +130,7 @@ fn any_policies(random: &mut StdRng, now: Timestamp) -> Policies {
         |most| move |random: &mut StdRng| Duration::from_secs(random.random_range(0..most));
     let before = |random: &mut StdRng| now.minus(seconds(200_000)(random));
     Policies {
-        catchup: Catchup::ALL[random.random_range(0..Catchup::ALL.len())],
+        catchup: Some(Catchup::ALL[random.random_range(0..Catchup::ALL.len())]),
         catchup_window: maybe(random, seconds(150_000)),
         catchup_max: maybe(random, |random| random.random_range(1..40)),
         catchup_spread: maybe(random, seconds(1_000)),

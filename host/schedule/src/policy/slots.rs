@@ -224,7 +224,7 @@ impl Evaluation<'_> {
             let last = self.caught_up;
             last.is_some_and(|last| self.was_missed_at(fire_time, last.decided_at))
         };
-        match policies.catchup {
+        match policies.catchup() {
             Catchup::None => Some(DropReason::CatchupNone),
             _ if self.now.since(fire_time) > self.window => Some(DropReason::Window),
             Catchup::Latest if !is_kept(1) => Some(DropReason::Coalesced),

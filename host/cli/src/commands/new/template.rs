@@ -77,6 +77,18 @@ const PYTHON: &[(&str, Files)] = &[
     ("wit/deps/logging", LOGGING),
 ];
 
+/// The SDK in TypeScript, and the WIT packages that it imports.
+const TYPESCRIPT: &[(&str, Files)] = &[
+    ("campanile", TYPESCRIPT_SDK),
+    ("wit/deps/campanile-task", CAMPANILE),
+    ("wit/deps/clocks", CLOCKS),
+    ("wit/deps/config", CONFIG),
+    ("wit/deps/filesystem", FILESYSTEM),
+    ("wit/deps/io", IO),
+    ("wit/deps/keyvalue", KEYVALUE),
+    ("wit/deps/logging", LOGGING),
+];
+
 /// The WIT packages of Campanile's world.
 const WORLD: &[(&str, Files)] = &[
     ("wit", CAMPANILE),
@@ -108,9 +120,9 @@ fn example(lang: Language) -> Example {
         Language::Javascript => example!("javascript-task", WITH_FILES;
             "README.md" "build" "package-lock.json" "package.json" "src/files.js" "src/primes.js"
             "src/primes.test.js" "src/task.js" "wit/world.wit"),
-        Language::Typescript => example!("typescript-task", WITH_FILES;
-            "README.md" "build" "package-lock.json" "package.json" "src/files.ts" "src/primes.test.ts"
-            "src/primes.ts" "src/task.ts" "tsconfig.json" "wit/world.wit"),
+        Language::Typescript => example!("typescript-task", TYPESCRIPT;
+            "README.md" "build" "package-lock.json" "package.json" "src/app.ts" "src/primes.test.ts" "src/primes.ts"
+            "tsconfig.json" "wit/world.wit"),
         Language::C => example!("c-task", &[];
             "README.md" "build" "requirements.txt" "src/json.c" "src/json.h" "src/main.c" "src/primes.c"
             "src/primes.h" "src/test.c"),
@@ -135,6 +147,12 @@ const PYTHON_SDK: Files = files!("python";
     "__init__.py" "context.py" "failures.py" "host.py" "http.py" "logs.py" "package.py" "py.typed" "run.py" "testing.py"
     "wasi.py");
 
+/// The SDK in TypeScript, which is not on npm yet.
+const TYPESCRIPT_SDK: Files = files!("typescript";
+    "README.md" "package.json" "src/bucket.ts" "src/context.ts" "src/failures.ts" "src/files.ts" "src/host.ts" "src/http.ts"
+    "src/index.ts" "src/interfaces.d.ts" "src/json.ts" "src/logs.ts" "src/manifest.ts" "src/no-wasi.ts" "src/package.ts"
+    "src/run.ts" "src/testing.ts" "src/wasi.ts" "tsconfig.json");
+
 /// What differs between an example and a project with a copy of the SDK: a text of the example, and its replacement.
 const OWN_SDK: [(&str, &str); 3] = [
     ("path = \"../../guest-sdk\"", "path = \"sdk\""),
@@ -150,7 +168,7 @@ const OWN_SDK: [(&str, &str); 3] = [
 const OWN_PROJECT: &str = "\n## A project of your own\n";
 
 /// The `.gitignore` of a project.
-const IGNORED: &str = "target/\n__pycache__/\n";
+const IGNORED: &str = "target/\n__pycache__/\nplugins/\ncampanile.db*\n";
 
 impl Example {
     /// Return the files of a project.
@@ -209,12 +227,17 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
     }
 
-    /// Return whether a project does not need the file: build output, or a linked file that is not WIT.
+    /// Return whether a project does not need the file: build output, the SDK's own tests, or a linked file that is not
+    /// WIT.
     fn is_left_out(path: &str) -> bool {
         let mut parts = path.split('/');
-        let made = parts.any(|part| ["target", "__pycache__", "node_modules"].contains(&part));
+        let made = ["target", "__pycache__", "node_modules", "dist"];
+        let made = parts.any(|part| made.contains(&part));
+        let of_the_sdk = ["campanile/tests/", "campanile/package-lock.json"];
+        let of_the_sdk = of_the_sdk.iter().any(|start| path.starts_with(start));
         let interfaces = path.starts_with("wit/");
-        made || interfaces && (!path.ends_with(".wit") || path.matches("deps/").count() > 1)
+        let linked = !path.ends_with(".wit") || path.matches("deps/").count() > 1;
+        made || of_the_sdk || interfaces && linked
     }
 
     /// Return the files below `folder`, following links.
@@ -372,7 +395,7 @@ mod tests {
                 .contains("/release/My_Task.wasm\" \"$out/My-Task.wasm\"")
         );
         assert!(text(Language::Python, "app.py").contains("    \"My-Task\",\n"));
-        assert!(text(Language::Typescript, "src/task.ts").contains("name: \"My-Task\""));
+        assert!(text(Language::Typescript, "src/app.ts").contains("new Package(\"My-Task\","));
         assert!(text(Language::Typescript, "package.json").contains("\"name\": \"my-task\""));
         assert!(text(Language::Go, "build").contains("\"$out/My-Task.wasm\""));
     }

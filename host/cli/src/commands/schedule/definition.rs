@@ -9,7 +9,7 @@ use crate::commands::rule::RuleOptions;
 use crate::output::{Failure, Result, refused};
 use campanile_engine::schedule_admin::ScheduleDefinition;
 use campanile_package::quota::check_group;
-use campanile_schedule::policy::{Policies, Policy, ValueKind};
+use campanile_schedule::policy::{Coefficient, Policies, Policy, ValueKind};
 use campanile_schedule::rule::RuleKind;
 
 #[derive(Args, Default, PartialEq)]
@@ -25,6 +25,10 @@ pub(crate) struct DefinitionOptions {
     cron: Option<String>,
     #[command(flatten)]
     rule: RuleOptions,
+    /// An argument of the program, in place of those of the sidecar; repeat it for more. `{{ context.KEY }}` stands for a
+    /// value of the context
+    #[arg(long = "arg", value_name = "TEXT", allow_hyphen_values = true)]
+    args: Vec<String>,
     /// The context of the tasks: a JSON object, or @FILE
     #[arg(long, value_name = "JSON|@FILE")]
     context: Option<String>,
@@ -53,6 +57,11 @@ fn option(policy: Policy) -> Arg {
         ValueKind::Duration(example) => ("SPAN", format!(", such as {example}")),
         ValueKind::Number(0, most) => ("N", format!(", 0 to {most}")),
         ValueKind::Number(..) => ("N", String::new()),
+        ValueKind::Coefficient => {
+            let (least, most) = (Coefficient::LEAST, Coefficient::MOST);
+            ("N", format!(", {least} to {most}, such as 1.5"))
+        }
+        ValueKind::FailureKinds(words) => ("KINDS", format!(", of {}", words.join(","))),
         ValueKind::Group => ("NAME", String::new()),
         ValueKind::Instant => ("TIME", ", such as 2027-01-31T08:00:00Z".to_owned()),
     };
@@ -115,7 +124,7 @@ impl DefinitionOptions {
 /// Return the keys of the parts that can be cleared: the policies, and some others.
 pub(crate) fn clearable() -> impl Iterator<Item = &'static str> {
     let policies = Policy::ALL.iter().map(|policy| policy.as_str());
-    policies.chain(["task", "anchor", "exclude", "context"])
+    policies.chain(["task", "anchor", "exclude", "args", "context"])
 }
 
 /// Clear the part of a schedule that has the key.
@@ -124,6 +133,7 @@ pub(crate) fn clear(key: &str, wanted: &mut ScheduleDefinition) {
         "task" => wanted.task = None,
         "anchor" => wanted.rule.anchor = None,
         "exclude" => wanted.rule.exclude.clear(),
+        "args" => wanted.args = None,
         "context" => wanted.context.clear(),
         policy => {
             if let Ok(policy) = policy.parse() {
@@ -145,6 +155,7 @@ impl Changes {
             "task" => self.options.task.is_some(),
             "anchor" => self.options.rule.anchor.is_some(),
             "exclude" => !self.options.rule.exclude.is_empty(),
+            "args" => !self.options.args.is_empty(),
             "context" => self.context.is_some(),
             policy => self.given.iter().any(|given| given.as_str() == policy),
         }
@@ -178,6 +189,9 @@ impl Changes {
         self.options.rule.apply_to(&mut wanted.rule);
         for &policy in &self.given {
             wanted.policies.copy(policy, &self.policies);
+        }
+        if !self.options.args.is_empty() {
+            wanted.args = Some(self.options.args.clone());
         }
         if let Some(context) = &self.context {
             wanted.context.clone_from(context);

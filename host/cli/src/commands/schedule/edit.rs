@@ -19,7 +19,7 @@ pub(crate) struct Edit {
     name: String,
     #[command(flatten)]
     definition: DefinitionOptions,
-    /// Clear a policy by its key, such as jitter, or task, anchor, exclude or context
+    /// Clear a policy by its key, such as jitter, or task, anchor, exclude, args or context
     #[arg(long, value_name = "KEY", value_parser = read_clearable)]
     clear: Vec<&'static str>,
     /// Refuse if the schedule is at another revision
@@ -85,7 +85,10 @@ pub(crate) async fn edit(common: &Common, edit: Edit) -> Result {
     let changes = edit.definition.parse()?;
     changes.check_group(common)?;
     if let Some(key) = cleared.iter().find(|key| changes.sets(key)) {
-        let flag = key.replace('_', "-");
+        let flag = match *key {
+            "args" => "arg".to_owned(),
+            key => key.replace('_', "-"),
+        };
         return Err(
             refused!("--clear {key} and --{flag} contradict each other").hint("keep one of them")
         );

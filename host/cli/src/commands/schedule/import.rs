@@ -286,6 +286,7 @@ impl Crontab {
             task: None,
             rule: RuleText::new(RuleKind::Cron, &entry.expression, zone),
             policies: Policies::default(),
+            args: None,
             context: Map::from_iter([(COMMAND.to_owned(), json!(entry.command))]),
             enabled: true,
         }

@@ -15,7 +15,7 @@ use campanile_model::clock::Timestamp;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, Warning};
 use campanile_store::launches::LaunchRow;
-use campanile_store::schedules::{self, Schedule};
+use campanile_store::schedules::{self, Revision, Schedule};
 use campanile_store::{DbError, Tx};
 
 /// The number of other schedules in the minute of its next slot from which a new schedule is warned.
@@ -106,14 +106,7 @@ impl Record for ScheduleRecord {
             "dst_gap" if rule.dst_gap == DstGap::default() => Some(String::new()),
             "dst_fold" if rule.dst_fold == DstFold::default() => Some(String::new()),
             "exclude" => Some(rule.exclude.join("\n")),
-            "policies" => definition::policies(&self.row.definition)
-                .ok()
-                .map(|policies| {
-                    let lines = policies
-                        .entries()
-                        .map(|(policy, text)| format!("{policy} {text}"));
-                    lines.collect::<Vec<_>>().join("\n")
-                }),
+            "policies" => policies_text(&self.row.definition),
             "paused" => Some(self.pause_text()),
             _ => None,
         }
@@ -121,7 +114,7 @@ impl Record for ScheduleRecord {
 }
 
 impl Record for ScheduleDetail {
-    const DETAIL: &'static str = "name id package task rule anchor timezone day_match dst_gap dst_fold exclude policies \
+    const DETAIL: &'static str = "name id package task args rule anchor timezone day_match dst_gap dst_fold exclude policies \
         context origin state paused revision next_slot cursor launches_made skips notes";
 
     fn text(&self, key: &str) -> Option<String> {
@@ -180,6 +173,18 @@ impl ScheduleRecord {
         let parts = [Some(paused_at.to_string()), by, until, note];
         parts.into_iter().flatten().collect()
     }
+}
+
+/// Return one line for each policy that the definition sets, and for each that the configuration sets.
+fn policies_text(definition: &Revision) -> Option<String> {
+    let own = definition::own_policies(definition).ok()?;
+    let defaults = definition::defaults(definition).ok()?;
+    let own = own
+        .entries()
+        .map(|(policy, text)| format!("{policy} {text}"));
+    let defaults = defaults.entries();
+    let defaults = defaults.map(|(policy, text)| format!("{policy} {text} (by the configuration)"));
+    Some(own.chain(defaults).collect::<Vec<_>>().join("\n"))
 }
 
 /// Parse the rule of a schedule.

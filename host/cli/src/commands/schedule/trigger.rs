@@ -23,6 +23,10 @@ pub(crate) struct TriggerOptions {
     /// Context merged over the schedule's: a JSON object, or @FILE
     #[arg(long, value_name = "JSON|@FILE")]
     context: Option<String>,
+    /// An argument of the program, in place of the schedule's; repeat it for more. `{{ context.KEY }}` stands for a value of
+    /// the context
+    #[arg(long = "arg", value_name = "TEXT", allow_hyphen_values = true)]
+    args: Vec<String>,
     /// The overlap policy of this launch [default: the schedule's]
     #[arg(long, value_name = "POLICY", value_parser = Overlap::read)]
     overlap: Option<Overlap>,
@@ -60,8 +64,13 @@ impl TriggerOptions {
     pub(crate) async fn run(&self, common: &Common) -> Result {
         let own = read_context(self.context.as_deref())?;
         let (context, overlap) = (own.as_ref(), self.overlap);
+        let args = (!self.args.is_empty()).then_some(self.args.as_slice());
         let trigger = async |tx: &mut Tx, now| {
-            let trigger = Trigger { context, overlap };
+            let trigger = Trigger {
+                context,
+                args,
+                overlap,
+            };
             Ok((
                 schedule_admin::trigger(tx, &self.name, trigger, now).await?,
                 now,

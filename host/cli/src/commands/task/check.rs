@@ -20,6 +20,8 @@ use campanile_trial::{self, EFFECTS_CRASHED, Idempotence};
 
 #[derive(Args)]
 pub(crate) struct Check {
+    /// The .wasm file
+    file: PathBuf,
     #[command(flatten)]
     task: TaskArgs,
     /// A JSON file with the replies to granted HTTP requests: a list of
@@ -79,13 +81,13 @@ impl Check {
     pub(crate) async fn run(self, common: &Common, config: &Config) -> Result {
         let replies = self.replies.as_deref().map(Script::read).transpose()?;
         let replies = Arc::new(replies.unwrap_or_default());
-        let (subject, package, sidecar) = self.task.open(common, config).await?;
-        let mut stage = self.task.stage(&package, config)?;
+        let (subject, package, sidecar) = self.task.open(&self.file, common, config).await?;
+        let mut stage = self.task.stage(&self.file, &package, config)?;
         stage.replies = Some(Arc::clone(&replies) as Arc<dyn campanile_sandbox::Replies>);
         let secrets = secrets(&stage.grants, config).await;
         stage.secrets = secrets.map_err(Failure::failed)?;
         let missing = subject.missing(&stage);
-        let imports = imports(&self.task.file)?;
+        let imports = imports(&self.file)?;
         let mut idempotence = None;
         if !self.no_call && missing.is_empty() {
             let check = campanile_trial::check(&subject, &stage, self.effects);

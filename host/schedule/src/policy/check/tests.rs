@@ -45,6 +45,11 @@ fn zeros_are_refused() {
 {"priority":10} => priority is 10 => write at most 9
 {"retention":"1h"} => retention is 1h, shorter than catchup_window, 1day => write a retention of at least 1day, or a shorter catchup_window
 {"pause_on_failure":0} => pause_on_failure is 0 => write at least 1, or leave pause_on_failure out
+{"max_attempts":0} => max_attempts is 0 => write at least 1, or leave max_attempts out
+{"max_attempts":1001} => max_attempts is 1001 => write at most 1000
+{"backoff":"0s"} => backoff is zero => write a time such as `30s`, or leave backoff out
+{"backoff":"61s"} => backoff is 1m 1s, longer than backoff_max, 1m => write a backoff_max of at least 1m 1s, or a shorter backoff
+{"backoff_max":"500ms"} => backoff is 1s, longer than backoff_max, 500ms => write a backoff_max of at least 1s, or a shorter backoff
 "#,
     );
 }

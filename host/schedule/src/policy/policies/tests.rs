@@ -4,7 +4,7 @@ use super::*;
 
 fn all_policies() -> Policies {
     Policies {
-        catchup: Catchup::All,
+        catchup: Some(Catchup::All),
         catchup_window: Some(Duration::from_secs(5_400)),
         catchup_max: Some(7),
         catchup_spread: Some(Duration::from_millis(1_500)),
@@ -14,7 +14,7 @@ fn all_policies() -> Policies {
         keep: Some(Keep::Latest),
         max_concurrent: Some(2),
         cancel_grace: Some(Duration::from_secs(10)),
-        delivery: Delivery::AtMostOnce,
+        delivery: Some(Delivery::AtMostOnce),
         jitter: Some(Duration::from_secs(30)),
         start_at: Some("2026-01-01T00:00:00Z".parse().unwrap()),
         end_at: Some("2027-01-01T00:00:00Z".parse().unwrap()),
@@ -23,6 +23,12 @@ fn all_policies() -> Policies {
         priority: Some(9),
         group: Some("db".parse().unwrap()),
         retention: Some(Duration::from_secs(7 * 86_400)),
+        max_attempts: Some(8),
+        backoff: Some(Duration::from_secs(10)),
+        backoff_coefficient: Some("1.5".parse().unwrap()),
+        backoff_max: Some(Duration::from_secs(300)),
+        retry_expiration: Some(Duration::from_secs(3_600)),
+        non_retryable: Some("trapped,timed_out".parse().unwrap()),
     }
 }
 
@@ -39,7 +45,7 @@ fn policies_that_are_not_set_are_not_stored() {
 #[test]
 fn every_policy_is_stored_and_read_back() {
     // Existing databases contain this text, so it must not change.
-    let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5,"priority":9,"group":"db","retention":"7days"}"#;
+    let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5,"priority":9,"group":"db","retention":"7days","max_attempts":8,"backoff":"10s","backoff_coefficient":1.5,"backoff_max":"5m","retry_expiration":"1h","non_retryable":["trapped","timed_out"]}"#;
     assert_eq!(serde_json::to_string(&all_policies()).unwrap(), stored);
     assert_eq!(
         serde_json::from_str::<Policies>(stored).unwrap(),
@@ -66,7 +72,7 @@ fn catchup_has_the_names_of_other_schedulers() {
     let read = |text: &str| {
         let mut policies = Policies::default();
         policies.set(Policy::Catchup, text)?;
-        Ok::<_, String>((policies.catchup, policies.catchup_spread))
+        Ok::<_, String>((policies.catchup(), policies.catchup_spread))
     };
     for &word in Catchup::ALL {
         assert_eq!(read(word.as_str()), Ok((word, None)));
@@ -107,7 +113,7 @@ fn launches_left_ends_at_zero() {
 }
 
 /// Every policy with a value, as text.
-const WRITTEN: [(Policy, &str); 19] = [
+const WRITTEN: [(Policy, &str); 25] = [
     (Policy::Catchup, "all"),
     (Policy::CatchupWindow, "1h 30m"),
     (Policy::CatchupMax, "7"),
@@ -127,6 +133,12 @@ const WRITTEN: [(Policy, &str); 19] = [
     (Policy::Priority, "9"),
     (Policy::Group, "db"),
     (Policy::Retention, "7days"),
+    (Policy::MaxAttempts, "8"),
+    (Policy::Backoff, "10s"),
+    (Policy::BackoffCoefficient, "1.5"),
+    (Policy::BackoffMax, "5m"),
+    (Policy::RetryExpiration, "1h"),
+    (Policy::NonRetryable, "trapped,timed_out"),
 ];
 
 #[test]
@@ -143,10 +155,39 @@ fn every_policy_prints_as_it_is_read_and_stored() {
     assert_eq!(stored.len(), WRITTEN.len());
     for (policy, text) in WRITTEN {
         let value = &stored[policy.as_str()];
-        let number = value.as_u64().map(|number| number.to_string());
-        assert_eq!(number.as_deref().or(value.as_str()), Some(text));
-        assert_eq!(number.is_some(), matches!(policy.spec().kind, Number(..)));
+        let expected = match policy.spec().kind {
+            Number(..) | ValueKind::Coefficient => serde_json::from_str(text).unwrap(),
+            ValueKind::FailureKinds(_) => serde_json::json!(["trapped", "timed_out"]),
+            _ => Value::from(text),
+        };
+        assert_eq!(*value, expected, "{policy}");
     }
+}
+
+#[test]
+fn a_default_applies_to_a_policy_that_is_not_set() {
+    let defaults = Policies {
+        catchup: Some(Catchup::None),
+        delivery: Some(Delivery::AtMostOnce),
+        ..Policies::default()
+    };
+    // A policy that is set to the default of the contract is set.
+    let set = Policies {
+        catchup: Some(Catchup::Latest),
+        priority: Some(1),
+        ..Policies::default()
+    };
+    let unset = Policies {
+        delivery: Some(Delivery::AtMostOnce),
+        ..Policies::default()
+    };
+    assert_eq!(set.unset_of(&defaults), unset);
+    let all = Policies {
+        delivery: Some(Delivery::AtMostOnce),
+        ..set.clone()
+    };
+    assert_eq!(set.or(&defaults), all);
+    assert_eq!(set.or(&Policies::default()), set);
 }
 
 #[test]
@@ -214,6 +255,21 @@ fn a_wrong_value_is_refused_with_a_clause_that_continues_the_key() {
             "must be a whole number from 0 to 9",
         ),
         (
+            Policy::MaxAttempts,
+            "often",
+            "must be a whole number from 1 to 1000",
+        ),
+        (
+            Policy::BackoffCoefficient,
+            "0.5",
+            "must be a number from 1 to 10 with at most two decimals, such as 1.5",
+        ),
+        (
+            Policy::NonRetryable,
+            "failed,denied",
+            "names \"denied\", which is no kind of failure that is retried: write some of `failed`, `trapped`, `timed_out`, `memory_exceeded`, `host_error`",
+        ),
+        (
             Policy::Group,
             "My Database",
             "is \"My Database\", which cannot name a group: use 1 to 64 lower-case letters, digits, `-` or `_`",
@@ -240,7 +296,7 @@ fn every_entry_of_the_table_is_consistent() {
         );
         let mut policies = Policies::default();
         match spec.default {
-            Fixed(text) => policies.set(policy, &text()).unwrap(),
+            Fixed(text) | Recorded(text) => policies.set(policy, &text()).unwrap(),
             Host(of) => assert!(of(&Defaults::default()) > Duration::ZERO),
             Nothing(meaning) => assert!(!meaning.is_empty()),
         }
@@ -265,6 +321,7 @@ impl fmt::Display for DefaultValue {
         match self {
             Nothing(meaning) => f.write_str(meaning),
             Fixed(text) => write!(f, "`{}`", text()),
+            Recorded(text) => write!(f, "`{}`, or as `[defaults]` says", text()),
             Host(of) => {
                 let text = duration_text(of(&Defaults::default()));
                 write!(f, "`{text}`, or as the host's `[late]` says")
@@ -284,6 +341,11 @@ fn reference() -> String {
                 format!("whole number from {least} to {most}")
             }
             Number(least, _) => format!("whole number from {least}"),
+            ValueKind::Coefficient => {
+                let (least, most) = (Coefficient::LEAST, Coefficient::MOST);
+                format!("number from {least} to {most} with at most two decimals")
+            }
+            ValueKind::FailureKinds(words) => format!("list of `{}`", words.join("`, `")),
             ValueKind::Group => "name of a group".to_owned(),
             Instant => "instant in RFC 3339".to_owned(),
         };
@@ -334,10 +396,13 @@ fn the_default_of_a_policy_applies_where_it_has_a_meaning() {
             ("overlap", "skip"),
             ("delivery", "at_least_once"),
             ("priority", "5"),
+            ("backoff", "1s"),
+            ("backoff_coefficient", "2"),
+            ("backoff_max", "1m"),
         ])
     );
     let policies = Policies {
-        catchup: Catchup::None,
+        catchup: Some(Catchup::None),
         overlap: Overlap::BufferAll,
         jitter: Some(Duration::from_secs(1)),
         ..Policies::default()
@@ -352,6 +417,9 @@ fn the_default_of_a_policy_applies_where_it_has_a_meaning() {
             ("delivery", "at_least_once"),
             ("jitter", "1s"),
             ("priority", "5"),
+            ("backoff", "1s"),
+            ("backoff_coefficient", "2"),
+            ("backoff_max", "1m"),
         ])
     );
 }
