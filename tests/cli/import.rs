@@ -265,11 +265,11 @@ async fn an_unreadable_crontab_is_refused(place: Place) {
         ),
         (
             b"# ok\n0 3 * * * gr\xfc\xdfe\n",
-            "crontab: line 2 is not UTF-8 text; convert the file",
+            "crontab cannot be read: line 2 is not UTF-8 text; convert the file",
         ),
         (
             &[b'#'; 64 * 1024 + 1],
-            "crontab: the file has more than 65536 bytes",
+            "crontab cannot be read: the file has more than 65536 bytes",
         ),
     ] {
         std::fs::write(site.folder().join("crontab"), text).expect("a crontab");

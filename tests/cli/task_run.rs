@@ -575,7 +575,7 @@ fn a_sidecar_outside_the_plugins_folder_applies_only_when_it_is_named() {
     };
     refused(
         &["--sidecar", "nowhere.toml"],
-        &["--sidecar nowhere.toml: "],
+        &["--sidecar nowhere.toml cannot be read"],
     );
     refused(
         &["--sidecar", "guests.toml", "--no-sidecar"],
