@@ -96,7 +96,7 @@ fn each_change_of_a_file_calls_its_task_and_a_damaged_file_is_refused() {
     wait_for_calls(&process, 2);
 
     fs::remove_file(&file).unwrap();
-    process.wait_for_line("hello.wasm: No such file");
+    process.wait_for_line("hello.wasm cannot be read: it does not exist");
     process.terminate();
     assert_eq!(process.wait_exit().code(), Some(0));
 }
@@ -131,7 +131,13 @@ fn what_cannot_be_watched_is_refused() {
     fs::create_dir(folder.path().join("empty")).unwrap();
     project(folder.path(), "true");
     for (args, parts) in [
-        (vec!["nowhere"], ["nowhere: No such file", ""]),
+        (
+            vec!["nowhere"],
+            [
+                "nowhere cannot be read: it does not exist",
+                "correct the path",
+            ],
+        ),
         (
             vec!["empty"],
             ["empty has no script `build`", "name the .wasm file"],
@@ -142,7 +148,7 @@ fn what_cannot_be_watched_is_refused() {
         ),
         (
             vec!["project", "--replies", "none.json"],
-            ["none.json", "No such file"],
+            ["--replies none.json cannot be read", "it does not exist"],
         ),
     ] {
         let output = run(folder.path(), ["dev"].iter().chain(&args));

@@ -198,10 +198,10 @@ async fn arguments_that_cannot_be_used_are_refused_and_change_nothing(place: Pla
         refused(&["schedule", "check", path], expected);
     }
     site.sidecar("hello", "[[schedules]]\nevery = '1h'\nargs = ['a']\n");
-    refused(
-        &["task", "run", "plugins/hello.wasm"],
-        "hello.toml: the schedule `hello` has `args`, which are for a program with a main function",
-    );
+    let output = site.run(["task", "run", "plugins/hello.wasm"]);
+    assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{output:?}");
+    let expected = "refused: hello.toml: the schedule `hello` has `args`, which are for a program with a main function";
+    assert!(output.stderr.contains(expected), "{output:?}");
 }
 
 async fn a_launch_whose_arguments_cannot_be_used_fails_once(place: Place) {

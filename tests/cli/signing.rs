@@ -152,7 +152,11 @@ fn a_key_or_a_file_that_cannot_be_used_is_refused() {
         std::fs::set_permissions(path.join(file), private).unwrap();
     }
     for (file, key, expected) in [
-        ("b.wasm", "campanile.key", "b.wasm: "),
+        (
+            "b.wasm",
+            "campanile.key",
+            "b.wasm cannot be read: it does not exist",
+        ),
         ("a.wasm", "nowhere.key", "nowhere.key: it does not exist"),
         ("a.wasm", "no.key", "no.key is no secret key"),
         ("a.wasm", "large.key", "it is larger than 4KiB"),

@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::task::Call;
 use crate::Common;
 use crate::config::Config;
-use crate::output::{self, Result, failed, refused};
+use crate::output::{self, Failure, Result, failed, refused};
 use sources::Sources;
 
 #[derive(Args)]
@@ -153,7 +153,8 @@ fn newest_package(folder: &Path) -> Result<PathBuf> {
 impl Project {
     fn at(path: &Path) -> Result<Project> {
         let shown = path.display();
-        let found = std::fs::metadata(path).map_err(|error| refused!("{shown}: {error}"))?;
+        let found = std::fs::metadata(path);
+        let found = found.map_err(|error| Failure::unreadable(&shown, &error))?;
         if found.is_dir() {
             return match path.join(BUILD).is_file() {
                 true => Ok(Project::Folder(path.to_owned())),
