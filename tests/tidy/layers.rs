@@ -180,3 +180,12 @@ fn each_crate_names_every_crate_that_it_depends_on() {
     }
     assert_none("dependencies that no source names", unused);
 }
+
+/// `cargo run` at the root needs one crate that names its program, because the tests have programs too.
+#[test]
+fn cargo_run_at_the_root_runs_campanile() {
+    let members = members();
+    let programs = members.iter().map(|member| &member["default_run"]);
+    let named: Vec<&Value> = programs.filter(|program| !program.is_null()).collect();
+    assert_eq!(named, ["campanile"]);
+}
