@@ -17,26 +17,13 @@ on_both_empty!(
     a_host_logs_failed_and_skipped_launches_and_with_verbose_also_the_others,
 );
 
-const NEVER: &str = "2099-01-01T00:00:00Z";
-
-/// Return a site with a host, and a schedule for each of `tasks` that launches only when it is triggered.
-fn site(place: Place, tasks: &[&str]) -> (Site, HostProcess) {
-    let site = Site::new(place);
-    site.copy_package("guests");
-    let host = site.serve();
-    for task in tasks {
-        site.add(task, task, &["--at", NEVER]);
-    }
-    (site, host)
-}
-
 /// Return the part of an id that lists show.
 fn short(id: &str) -> &str {
     &id[..18]
 }
 
 async fn an_id_may_be_short_and_that_of_the_launch_or_of_the_run(place: Place) {
-    let (site, _host) = site(place, &["ok"]);
+    let (site, _host) = Site::with_tasks(place, &["ok"]);
     let first = site.trigger_and_wait("ok");
     let second = site.trigger_and_wait("ok");
     let (launch, run) = (text(&second["id"]), text(&second["run_id"]));
@@ -97,7 +84,7 @@ async fn an_id_may_be_short_and_that_of_the_launch_or_of_the_run(place: Place) {
 }
 
 async fn a_list_of_launches_is_filtered(place: Place) {
-    let (site, _host) = site(place, &["ok", "fail_permanent"]);
+    let (site, _host) = Site::with_tasks(place, &["ok", "fail_permanent"]);
     let good = text(&site.trigger_and_wait("ok")["id"]);
     let bad = text(&site.trigger_and_wait("fail_permanent")["id"]);
     let ids = |more: &[&str]| -> Vec<String> {
@@ -137,7 +124,7 @@ async fn a_list_of_launches_is_filtered(place: Place) {
 }
 
 async fn a_running_launch_is_ended_by_its_host_and_an_ended_one_is_not(place: Place) {
-    let (site, _host) = site(place, &["sleep", "sleep_until_cancelled", "ok"]);
+    let (site, _host) = Site::with_tasks(place, &["sleep", "sleep_until_cancelled", "ok"]);
     // A task that does not look at the request is dropped after the grace, and one that does ends by itself.
     for (task, more, succeeds) in [
         ("sleep", &["--grace", "300ms"][..], false),
@@ -186,7 +173,7 @@ async fn a_running_launch_is_ended_by_its_host_and_an_ended_one_is_not(place: Pl
 }
 
 async fn a_launch_is_retried_and_its_end_awaited(place: Place) {
-    let (site, _host) = site(place, &["echo", "fail_permanent", "sleep"]);
+    let (site, _host) = Site::with_tasks(place, &["echo", "fail_permanent", "sleep"]);
     let first = site.trigger("echo", &json!({"day": 7}));
     site.wait_until_ended("echo", &first);
     let done = site.json(["run", "retry", short(&first), "--wait", "--by", "ada"]);
@@ -250,7 +237,7 @@ async fn a_launch_is_retried_and_its_end_awaited(place: Place) {
 }
 
 async fn a_run_and_the_events_are_followed(place: Place) {
-    let (site, _host) = site(place, &["sleep", "progress"]);
+    let (site, _host) = Site::with_tasks(place, &["sleep", "progress"]);
     let mut events = site.command(["event", "list", "--follow", "--limit", "1"]);
     let events = HostProcess::spawn(&mut events);
     let wait_for_event = |kind: &str| {
@@ -303,7 +290,7 @@ async fn a_run_and_the_events_are_followed(place: Place) {
 }
 
 async fn a_schedule_is_added_disabled(place: Place) {
-    let (site, _host) = site(place, &[]);
+    let (site, _host) = Site::with_tasks(place, &[]);
     let added = site.add("off", "ok", &["--every", "1s", "--disabled"]);
     assert_eq!(
         (&added["enabled"], &added["next_slot"]),
@@ -382,7 +369,7 @@ async fn a_schedules_file_disables_and_enables_a_schedule(place: Place) {
 }
 
 async fn the_next_slots_after_a_time_are_listed(place: Place) {
-    let (site, _host) = site(place, &[]);
+    let (site, _host) = Site::with_tasks(place, &[]);
     site.add("daily", "ok", &["--cron", "0 8 * * *"]);
     let after = [
         "schedule",
@@ -418,7 +405,7 @@ async fn the_next_slots_after_a_time_are_listed(place: Place) {
 }
 
 async fn a_host_logs_failed_and_skipped_launches_and_with_verbose_also_the_others(place: Place) {
-    let (site, mut host) = site(place, &["ok", "fail_permanent", "sleep"]);
+    let (site, mut host) = Site::with_tasks(place, &["ok", "fail_permanent", "sleep"]);
     let bad = site.trigger("fail_permanent", &json!({}));
     let line = host.wait_for_line("`fail_permanent`");
     assert!(

@@ -116,6 +116,17 @@ impl Site {
         site
     }
 
+    /// Return a site with a host, and for each of `tasks` a schedule of the same name that launches only when it is triggered.
+    pub fn with_tasks(place: Place, tasks: &[&str]) -> (Site, HostProcess) {
+        let site = Site::new(place);
+        site.copy_package("guests");
+        let host = site.serve();
+        for task in tasks {
+            site.add(task, task, &["--at", "2099-01-01T00:00:00Z"]);
+        }
+        (site, host)
+    }
+
     pub fn place(&self) -> &Place {
         &self.place
     }

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::process::Stdio;
 
-use campanile_tests::{HostProcess, Place, on_both_empty};
+use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
 use crate::site::{CommandOutput, Site, keys, list, stop, text};
@@ -15,27 +15,14 @@ on_both_empty!(
     an_error_has_a_stable_code,
 );
 
-/// A task that fails for good. Its schedule is called `err`.
+/// A task that fails for good.
 const FAILING: &str = "fail_permanent";
-const NEVER: &str = "2099-01-01T00:00:00Z";
-
-/// Return a site with a host, and a schedule for each of `tasks` that launches only when it is triggered.
-fn site(place: Place, tasks: &[&str]) -> (Site, HostProcess) {
-    let site = Site::new(place);
-    site.copy_package("guests");
-    let host = site.serve();
-    for task in tasks {
-        let schedule = if *task == FAILING { "err" } else { task };
-        site.add(schedule, task, &["--at", NEVER]);
-    }
-    (site, host)
-}
 
 async fn statistics_are_shown_of_all_and_of_each_schedule(place: Place) {
-    let (site, _host) = site(place, &["echo", FAILING, "ok"]);
+    let (site, _host) = Site::with_tasks(place, &["echo", FAILING, "ok"]);
     site.trigger_and_wait("ok");
     site.trigger_and_wait("ok");
-    site.trigger_and_wait("err");
+    site.trigger_and_wait(FAILING);
 
     let all = site.json(["stats", "--since", "10m"]);
     assert_eq!(all["launches"], 3, "{all:#}");
@@ -59,7 +46,7 @@ async fn statistics_are_shown_of_all_and_of_each_schedule(place: Place) {
         figures.collect::<Vec<_>>(),
         [
             ("echo".to_owned(), [0, 0], None),
-            ("err".to_owned(), [0, 1], Some(1.0)),
+            (FAILING.to_owned(), [0, 1], Some(1.0)),
             ("ok".to_owned(), [2, 0], Some(0.0)),
         ]
     );
@@ -68,13 +55,13 @@ async fn statistics_are_shown_of_all_and_of_each_schedule(place: Place) {
         "stats", "--by", "schedule", "--limit", "1", "--after", "echo",
     ];
     let page = list(site.json(page));
-    assert_eq!((page.len(), &page[0]["schedule"]), (1, &json!("err")));
+    assert_eq!((page.len(), &page[0]["schedule"]), (1, &json!(FAILING)));
     let one = site.json(["stats", "--schedule", "ok", "--since", "10m"]);
     assert_eq!(one["executions_per_minute"], json!(0.2));
     assert_eq!(keys(&one), keys(&each[2]));
     let table = site.ok(["stats", "--by", "schedule"]);
     assert!(
-        table.starts_with("SCHEDULE  LAUNCHES  FAILED  SKIPPED"),
+        table.starts_with("SCHEDULE        LAUNCHES  FAILED  SKIPPED"),
         "{table}"
     );
     assert!(table.contains("100.00 %"), "{table}");
@@ -116,7 +103,7 @@ fn watched(site: &Site, args: &[&str], times: usize, part: &str) -> CommandOutpu
 }
 
 async fn a_command_is_repeated_until_it_is_stopped(place: Place) {
-    let (site, mut host) = site(place, &["ok"]);
+    let (site, mut host) = Site::with_tasks(place, &["ok"]);
     let output = watched(&site, &["schedule", "list", "--watch=0.1"], 3, "NAME");
     assert_eq!((output.code, output.stderr.as_str()), (0, ""));
     let rounds: Vec<&str> = output.stdout.split("\n\n").collect();
@@ -153,9 +140,9 @@ async fn a_command_is_repeated_until_it_is_stopped(place: Place) {
 }
 
 async fn top_shows_hosts_runs_slots_and_failures(place: Place) {
-    let (site, _host) = site(place, &[FAILING, "sleep"]);
+    let (site, _host) = Site::with_tasks(place, &[FAILING, "sleep"]);
     site.add("soon", "ok", &["--every", "1h"]);
-    site.trigger_and_wait("err");
+    site.trigger_and_wait(FAILING);
     let running = site.trigger("sleep", &json!({"ms": 20_000}));
     site.wait_for_launch("sleep", |row| row["status"] == "running");
 
@@ -181,7 +168,7 @@ async fn top_shows_hosts_runs_slots_and_failures(place: Place) {
             .as_f64()
             .is_some_and(|s| s > 0.0)
     );
-    assert_eq!(report["failures"][0]["schedule"], "err");
+    assert_eq!(report["failures"][0]["schedule"], FAILING);
     assert_eq!(report["last_minute"]["failed"], 1);
 
     let printed = site.ok(["top", "--once"]);
@@ -201,7 +188,7 @@ async fn top_shows_hosts_runs_slots_and_failures(place: Place) {
 }
 
 async fn an_error_has_a_stable_code(place: Place) {
-    let (site, _host) = site(place, &["ok"]);
+    let (site, _host) = Site::with_tasks(place, &["ok"]);
     site.trigger_and_wait("ok");
     site.trigger_and_wait("ok");
     std::fs::write(site.folder().join("wrong.toml"), "[host]\nruns_max = 'x'\n").expect("a file");

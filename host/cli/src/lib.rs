@@ -193,7 +193,7 @@ fn read_arguments() -> Result<(Cli, Option<Duration>), clap::Error> {
     Ok((read?, watch::interval(&matches)))
 }
 
-/// Print a help text, or what is wrong with the arguments, and return the exit code.
+/// Print the help text or the error in `error`, which is the answer of clap, and return the exit code.
 fn report_usage(mut error: clap::Error) -> ExitCode {
     watch::suggest(&mut error);
     // A closed stdout or stderr does not change the exit code.

@@ -22,7 +22,7 @@ pub(crate) enum Exit {
     /// the command ran, and the thing that it did or checked failed.
     /// [Commands](commands.md) says what that means for each
     Failed,
-    /// wrong usage, or input that is refused; the command changed nothing. stderr says what is wrong, where, and what to do next
+    /// the arguments or the input are refused, and the command changed nothing. stderr names the mistake, its place, and its fix
     Refused,
 }
 
@@ -76,7 +76,7 @@ impl Failure {
         }
     }
 
-    /// Make the error of a command that was refused before it changed anything, because of what it was given.
+    /// Make the error of a command whose arguments or input are refused. The command has changed nothing.
     pub fn refused(message: impl ToString) -> Failure {
         Failure {
             code: ErrorCode::InvalidArgument,

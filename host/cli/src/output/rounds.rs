@@ -1,7 +1,8 @@
-//! The rounds of a command that is repeated: what a round prints is collected, and then shown at once.
+//! The rounds of a command that `--watch` repeats. A round is one run of the command. Its output is collected, and then
+//! shown at once.
 //!
-//! On a terminal each round takes the place of the one before, on a screen of its own. Elsewhere an empty line separates
-//! two rounds; with `--json` each answer is one line.
+//! On a terminal, the output of a round replaces that of the round before, on the terminal's alternate screen. In a pipe
+//! or a file, an empty line separates two rounds. With `--json`, each answer is one line.
 
 use std::io::{self, IsTerminal as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +22,7 @@ const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// What the present round has printed; none while no command is repeated.
+/// The output of the present round; none while no command is repeated.
 static PRINTED: Mutex<Option<Printed>> = Mutex::new(None);
 
 struct Printed {
@@ -83,7 +84,7 @@ impl Rounds {
         }
     }
 
-    /// Collect what is printed from now on.
+    /// Begin to collect the output of the command.
     pub fn open(&mut self) {
         *printed() = Some(Printed {
             text: String::new(),

@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::sleep;
 
 use crate::output::{Result, failed, refused};
-use campanile_engine::watch::{Mode, Watch};
+use campanile_engine::watch::{Mode, QUIET, Watch};
 use campanile_package::files::{self, FileState};
 
 /// How often to look at the files without an event.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// The most steps of one change. A file that is written without a pause does not delay a build for longer.
+const STEPS_MAX: u32 = 6;
 
 /// The most files of a project: a folder with more is probably not the one that was meant.
 const FILES_MAX: usize = 10_000;
@@ -23,7 +27,7 @@ const WRITTEN: &[&str] = &["target", "node_modules", "dist", "build", "__pycache
 
 /// The files, and what they were when they were last looked at.
 pub(super) struct Sources {
-    /// The folder whose files count, but for those that builds write.
+    /// The project's folder. A change of a file in it counts, unless a build writes that file.
     folder: Option<PathBuf>,
     /// Other files that count.
     files: BTreeSet<PathBuf>,
@@ -67,21 +71,34 @@ impl Sources {
         }
     }
 
-    /// Wait until a file differs from what it was when this was last called. A change in between counts.
+    /// Wait until a file has changed since the last call of this function. A file that changed between two calls counts.
+    ///
+    /// Changes that follow each other within [`QUIET`] are one: an editor or a copy writes a file in several steps.
     pub(super) async fn changed(&mut self) -> Result {
-        loop {
-            let (folder, files) = (self.folder.clone(), self.files.clone());
-            let found = spawn_blocking(move || stamps(folder.as_deref(), &files));
-            let found = found
-                .await
-                .map_err(|error| failed!("the files cannot be read: {error}"))??;
-            if found != self.seen {
-                self.seen = found;
-                self.watch();
-                return Ok(());
-            }
+        while !self.look().await? {
             self.watches.hints.notified().await;
         }
+        for _ in 0..STEPS_MAX {
+            sleep(QUIET).await;
+            if !self.look().await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Look at the files. Return whether one has changed since the last look.
+    async fn look(&mut self) -> Result<bool> {
+        let (folder, files) = (self.folder.clone(), self.files.clone());
+        let found = spawn_blocking(move || stamps(folder.as_deref(), &files));
+        let found = found.await;
+        let found = found.map_err(|error| failed!("the files cannot be read: {error}"))??;
+        let has_changed = found != self.seen;
+        if has_changed {
+            self.seen = found;
+            self.watch();
+        }
+        Ok(has_changed)
     }
 
     /// Watch the folders of the files. Folders come and go.
@@ -211,6 +228,23 @@ mod tests {
         assert!(!changes_within(&mut sources, Duration::from_millis(800)).await);
         fs::write(&file, "22").unwrap();
         assert!(changes_within(&mut sources, PATIENCE).await);
+    }
+
+    #[tokio::test]
+    async fn writes_that_follow_each_other_are_one_change() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("a.wasm");
+        fs::write(&file, "1").unwrap();
+        let mut sources = Sources::of_file(&file, Mode::Auto);
+        let writes = async {
+            for text in ["22", "333", "4444"] {
+                fs::write(&file, text).unwrap();
+                sleep(QUIET / 3).await;
+            }
+        };
+        let (is_changed, ()) = tokio::join!(changes_within(&mut sources, PATIENCE), writes);
+        assert!(is_changed);
+        assert!(!changes_within(&mut sources, Duration::from_millis(800)).await);
     }
 
     #[test]

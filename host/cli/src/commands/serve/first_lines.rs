@@ -1,4 +1,4 @@
-//! What a person at a terminal reads when a host begins to serve: what is launched next, and what to type next.
+//! The lines that `serve` prints at a terminal when the host serves: the next slots, and commands for another terminal.
 
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
