@@ -207,6 +207,7 @@ fn check(value: &Value, schema: &Value, root: &Value, path: &str, faults: &mut V
             "array" => value.is_array(),
             "string" => value.is_string(),
             "integer" => value.is_u64(),
+            "number" => value.is_number(),
             other => panic!("this test does not know the type {other}"),
         };
         if !fits {
