@@ -152,6 +152,9 @@ CREATE TABLE schedule (
     paused_until TIMESTAMPTZ,
     -- When the last pause ended. pause_on_failure does not count failures before it.
     resumed_at TIMESTAMPTZ,
+    -- Days since 1970, in UTC: retention has removed counts of slots before this day; a backfill skips them all. None
+    -- before that.
+    uncounted_before BIGINT,
     created_at TIMESTAMPTZ NOT NULL,
     updated_at TIMESTAMPTZ NOT NULL,
     deleted_at TIMESTAMPTZ,
@@ -323,7 +326,7 @@ CREATE TABLE lost_run (
 );
 
 -- The launches that retention removed: one row for each schedule, day of the slot, day of the decision and status.
--- A transaction that removes launches changes it, so that statistics stay whole. Rows are never deleted.
+-- A transaction that removes launches changes it, so that statistics stay whole. Retention deletes rows of old days.
 CREATE TABLE removed_launches (
     schedule_id UUID NOT NULL,
     -- Days since 1970, in UTC: of the slot, and of the decision.

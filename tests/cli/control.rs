@@ -422,6 +422,25 @@ async fn a_host_logs_failed_and_skipped_launches_and_with_verbose_also_the_other
     let line = host.wait_for_line(": skipped: overlap");
     assert!(line.contains("`busy`"), "{line}");
     site.ok(["schedule", "pause", "busy"]);
+    // A queued launch is skipped when a newer one takes its place.
+    let options = [
+        "--every",
+        "1s",
+        "--context",
+        "{\"ms\": 600000}",
+        "--overlap",
+        "buffer_one",
+        "--keep",
+        "latest",
+    ];
+    site.add("newest", "sleep", &options);
+    let line = host.wait_for_line("took its place");
+    assert!(
+        line.contains("WARN") && line.contains("`newest`, launch "),
+        "{line}"
+    );
+    assert!(line.contains(": skipped: overlap: launch "), "{line}");
+    site.ok(["schedule", "pause", "newest"]);
     site.trigger_and_wait("ok");
     let is_success = |line: &String| line.contains("`ok`") && line.contains("succeeded");
     assert!(!host.stderr_lines().iter().any(is_success));

@@ -228,7 +228,6 @@ async fn health_signs_are_counted(test: TestDb) {
     let mut tx = test.write().await;
     let healthy = HealthSigns {
         live_hosts: 1,
-        schedules: 4,
         ..HealthSigns::default()
     };
     assert_eq!(

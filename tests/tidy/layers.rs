@@ -1,7 +1,7 @@
 //! The table of crates in ARCHITECTURE.md, compared with the dependencies of cargo.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -14,12 +14,17 @@ type Dependencies = BTreeMap<String, BTreeSet<String>>;
 /// Crates that `campanile-testkit` must not depend on.
 const NOT_FOR_TESTS_OF_TASKS: [&str; 3] = ["clap", "notify", "sqlx"];
 
-/// Return the members of the workspace as `cargo metadata` describes them.
+/// Return the members of the workspace.
 fn members() -> Vec<Value> {
+    packages(&repository())
+}
+
+/// Return the packages of the workspace in `folder`, as `cargo metadata` describes them.
+fn packages(folder: &Path) -> Vec<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["metadata", "--no-deps", "--format-version", "1"])
-        .current_dir(repository())
+        .current_dir(folder)
         .output()
         .expect("cargo");
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata");
@@ -188,4 +193,36 @@ fn cargo_run_at_the_root_runs_campanile() {
     let programs = members.iter().map(|member| &member["default_run"]);
     let named: Vec<&Value> = programs.filter(|program| !program.is_null()).collect();
     assert_eq!(named, ["campanile"]);
+}
+
+/// `campanile new` copies the SDK into a project, with a manifest that names no workspace.
+#[test]
+fn the_copied_sdk_is_described_like_the_sdk() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let copied = repository().join("host/cli/assets/sdk/manifest.toml");
+    std::fs::copy(copied, folder.path().join("Cargo.toml")).expect("a copy");
+    std::fs::create_dir(folder.path().join("src")).expect("a folder");
+    std::fs::write(folder.path().join("src/lib.rs"), "").expect("a file");
+    let described = |package: &Value| {
+        let built = list(&package["dependencies"])
+            .into_iter()
+            .filter(|item| item["kind"].is_null());
+        let keys = [
+            "name",
+            "version",
+            "edition",
+            "rust_version",
+            "license",
+            "description",
+            "features",
+        ];
+        let values = keys.map(|key| package[key].clone());
+        (values, Vec::from_iter(built))
+    };
+    let members = members();
+    let sdk = members
+        .iter()
+        .find(|package| package["name"] == "campanile-sdk");
+    let copies = packages(folder.path());
+    assert_eq!(described(&copies[0]), described(sdk.expect("the SDK")));
 }

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import campanile
 from campanile import testing
-from campanile.context import read
+from campanile.context import check, read
 
 package = campanile.Package("demo", "0.1.0", summary="A demo", schedules=[{"cron": "0 2 * * *"}])
 
@@ -33,6 +33,22 @@ class Params:
     def __post_init__(self):
         if self.count < 1:
             raise ValueError("`count` must be at least 1")
+
+
+@dataclass(frozen=True)
+class Moment:
+    at: datetime.datetime
+
+
+@dataclass(frozen=True)
+class Span:
+    parts: Moment
+
+
+@dataclass(frozen=True)
+class Tree:
+    name: str
+    branches: "list[Tree]"
 
 
 @dataclass(frozen=True)
@@ -172,6 +188,25 @@ class Manifests(unittest.TestCase):
             empty.task(lambda run: None, id="a")
         with self.assertRaisesRegex(TypeError, "must take the run"):
             empty.task(lambda: None, id="b")
+
+    def test_a_context_that_json_does_not_have_is_refused_where_it_is_declared(self):
+        package = campanile.Package("types", "0.1.0")
+        for kind, part in [
+            (Span, "`parts.at` of the context cannot be read as datetime"),
+            (set, "the context cannot be read as set"),
+            (dict[int, str], r"the context cannot be read as dict\[int, str\]"),
+            (list[tuple[int, int] | None], r"`\[\]` of the context cannot be read as tuple"),
+        ]:
+
+            def task(run, context):
+                pass
+
+            task.__annotations__["context"] = kind
+            with self.assertRaisesRegex(TypeError, f"the task task: {part}"):
+                package.task(task)
+        self.assertEqual(package.tasks, {})
+        for kind in [Tree, Any, dict, list[Tree | None], dict[str, list[float]], Literal["a", 1]]:
+            check(kind)
 
 
 class Http(unittest.TestCase):

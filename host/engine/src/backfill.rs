@@ -167,6 +167,8 @@ struct SkippedSlots {
     /// Days (since 1970, in UTC) of slots that succeeded, or that a person skipped, and whose launches were removed. Which
     /// slots of the day they were is not on record.
     removed_days: BTreeSet<i64>,
+    /// Before this day (since 1970, in UTC) no removed launch is counted any more.
+    uncounted_before: Option<i64>,
 }
 
 impl SkippedSlots {
@@ -186,6 +188,7 @@ impl SkippedSlots {
             slots: state.history.skipped_slots(),
             ranges: Vec::new(),
             removed_days: BTreeSet::new(),
+            uncounted_before: removed_launches::uncounted_before(tx, state.id).await?,
         };
         for (first, last) in backfills::slots_to_skip(tx, state.id, first, last).await? {
             match first == last {
@@ -204,7 +207,9 @@ impl SkippedSlots {
     }
 
     fn contains(&self, slot: Timestamp) -> bool {
-        self.is_on_record(slot) || self.removed_days.contains(&slot.day())
+        let day = slot.day();
+        let is_uncounted = self.uncounted_before.is_some_and(|before| day < before);
+        is_uncounted || self.removed_days.contains(&day) || self.is_on_record(slot)
     }
 
     fn is_on_record(&self, slot: Timestamp) -> bool {

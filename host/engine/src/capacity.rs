@@ -31,7 +31,8 @@ pub(crate) struct Capacity {
     full_at: AtomicI64,
 }
 
-/// Held by one run from its claim until the transaction that records its end has begun.
+/// Held by one run from its claim until it has ended, or until its end is being recorded: see
+/// [`UnrecordedEnds`](crate::unrecorded::UnrecordedEnds).
 #[derive(Debug)]
 pub struct Permit {
     _permit: OwnedSemaphorePermit,

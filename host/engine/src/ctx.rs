@@ -16,6 +16,7 @@ use crate::reported::ReportedVersions;
 use crate::settings::Settings;
 use crate::spec::Specs;
 use crate::trouble::Trouble;
+use crate::unrecorded::UnrecordedEnds;
 use campanile_model::clock::Clock;
 use campanile_model::ids::{HostId, ScheduleId};
 use campanile_package::Packages;
@@ -35,6 +36,7 @@ pub struct Ctx {
     pub(crate) capacity: Capacity,
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) leases: LeaseTable,
+    pub(crate) unrecorded: UnrecordedEnds,
     pub(crate) record_use: RecordUse,
     pub(crate) heartbeats: HeartbeatHistory,
     pub(crate) reported: ReportedVersions,
@@ -79,6 +81,7 @@ impl Ctx {
             packages,
             specs: Specs::default(),
             leases: LeaseTable::default(),
+            unrecorded: UnrecordedEnds::default(),
             record_use: RecordUse::default(),
             heartbeats: HeartbeatHistory::default(),
             reported: ReportedVersions::default(),

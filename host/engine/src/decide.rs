@@ -68,21 +68,9 @@ impl Service for Scheduler {
         if ctx.begins_nothing() {
             return Ok(idle);
         }
-        loop {
-            let (decided, started) = decide_and_claim(ctx, ctx.clock.now()).await?;
-            if decided.decisions > 0 {
-                ctx.trouble.end();
-            }
-            if decided.decisions > started.len() {
-                ctx.wake.dispatcher.notify_one();
-            }
-            for work in started {
-                self.starter.start(ctx, work);
-            }
-            if !decided.more {
-                break;
-            }
+        while self.decide_due(ctx).await? {
             self.wait_for_capacity(ctx).await;
+            ctx.unrecorded.set_deciding(true);
         }
         let filled = backfill::run_backfills(ctx, ctx.clock.now()).await?;
         if filled.launched > 0 {
@@ -98,6 +86,24 @@ impl Service for Scheduler {
 }
 
 impl Scheduler {
+    /// Decide a batch of the slots that are due, and start the launches that this host can run at once. Return whether more
+    /// slots are due.
+    async fn decide_due(&self, ctx: &SharedCtx) -> Result<bool> {
+        let decided = decide_and_claim(ctx, ctx.clock.now()).await;
+        ctx.unrecorded.set_deciding(false);
+        let (decided, started) = decided?;
+        if decided.decisions > 0 {
+            ctx.trouble.end();
+        }
+        if decided.decisions > started.len() {
+            ctx.wake.dispatcher.notify_one();
+        }
+        for work in started {
+            self.starter.start(ctx, work);
+        }
+        Ok(decided.more)
+    }
+
     /// Wait until enough permits are free for the launches of another transaction, if that happens soon.
     ///
     /// A launch that starts in the transaction that decides it costs half as much as one that waits for another.
@@ -233,7 +239,7 @@ async fn decide_batch(
         }
     };
     let displaced = |plan: Plan| (plan.advance.id, plan.displacements, plan.cancel_grace);
-    displace(ctx, &mut tx, plans.into_iter().map(displaced), now).await?;
+    let displaced = displace(ctx, &mut tx, plans.into_iter().map(displaced), now).await?;
     let decision_count = extended.len() + decisions.len();
     size.adapt(decision_count, begun.elapsed());
     crash::point("before_decide_commit");
@@ -245,6 +251,7 @@ async fn decide_batch(
     };
     ctx.launch_log
         .skipped(extended.iter().chain(&decisions), name_of);
+    ctx.launch_log.displaced(&displaced, name_of);
     record_quota::count_proposed(ctx, &due, &decisions, now);
     record_quota::write(ctx, now).await;
     let is_due = |step: &CursorMove| step.next_slot.is_some_and(|next| next <= now);
@@ -314,18 +321,19 @@ async fn unfinished_launches(
     Ok(beside.collect())
 }
 
-/// Apply displacements, and set the next slots of the schedules that have any.
+/// Apply displacements, and set the next slots of the schedules that have any. Return these.
 pub(crate) async fn displace(
     ctx: &Ctx,
     tx: &mut Tx,
     displaced: impl Iterator<Item = Displaced>,
     now: Timestamp,
-) -> Result {
+) -> Result<Vec<Displaced>> {
     let has_any = |(_, displacements, _): &Displaced| *displacements != Displacements::default();
     let displaced: Vec<Displaced> = displaced.filter(has_any).collect();
     schedule_admin::apply_displacements(tx, &displaced, now).await?;
     let schedules = displaced.iter().map(|(schedule, ..)| *schedule).collect();
-    set_next_slots(ctx, tx, &schedules, now).await
+    set_next_slots(ctx, tx, &schedules, now).await?;
+    Ok(displaced)
 }
 
 /// Set the next slots of schedules that have none, by their current definitions.

@@ -27,6 +27,7 @@ pub(crate) async fn record_ends(ctx: SharedCtx, mut ends: mpsc::UnboundedReceive
     let mut batch: Vec<Ended> = Vec::new();
     let size = &ctx.batch_sizes.ends;
     while ends.recv_many(&mut batch, size.rows()).await > 0 {
+        ctx.unrecorded.let_decisions_go_first().await;
         let tx = ctx.db.write().await.map_err(EngineError::from);
         // While the transaction waited for its turn, more runs have ended.
         while batch.len() < size.rows()
@@ -36,13 +37,15 @@ pub(crate) async fn record_ends(ctx: SharedCtx, mut ends: mpsc::UnboundedReceive
         }
         // Sorted by id, as in every transaction, so that two transactions cannot deadlock.
         batch.sort_unstable_by_key(|(finish, _)| finish.run_id);
-        let (finishes, permits): (Vec<Finish>, Vec<Permit>) = batch.drain(..).unzip();
-        // The runs of this batch have ended. Other launches may take their permits while the ends are recorded.
+        let (finishes, permits): (Vec<Finish>, Vec<Option<Permit>>) = batch.drain(..).unzip();
+        // Other launches may take the permits while the ends are recorded.
+        let permits = permits.into_iter().flatten();
         ctx.capacity.release(permits, ctx.clock.now());
         finish_until_recorded(&ctx, Some(tx), &finishes).await;
         for finish in &finishes {
             ctx.leases.untrack(finish.run_id, finish.fence);
         }
+        ctx.unrecorded.remove(finishes.len());
         // A freed permit matters to launches that had none, and to those of a group.
         if ctx.capacity.is_short.load(Ordering::Relaxed) || !ctx.settings.groups.is_empty() {
             ctx.wake.dispatcher.notify_one();

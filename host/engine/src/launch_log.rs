@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::lock::lock;
+use crate::schedule_admin::Displaced;
 use campanile_model::ids::ScheduleId;
 use campanile_model::text::printable_line;
 use campanile_store::events::{EventKind, NewEvent};
@@ -129,6 +130,25 @@ impl LaunchLog {
                 count => {
                     let last = launch.last_scheduled_time;
                     tracing::warn!("`{name}` {first} to {last}: {count} slots skipped: {reason}");
+                }
+            }
+        }
+    }
+
+    /// Log the queued launches that are skipped because others displaced them. `name_of` returns the name of a schedule.
+    pub(crate) fn displaced<'s>(
+        &self,
+        displaced: &[Displaced],
+        name_of: impl Fn(ScheduleId) -> Option<&'s str>,
+    ) {
+        for (schedule, displacements, _) in displaced {
+            for skipped in &displacements.skipped {
+                if self.admits() {
+                    let name = name_of(*schedule).unwrap_or("?");
+                    let (launch, by) = (skipped.launch.short(), skipped.by.short());
+                    tracing::warn!(
+                        "`{name}`, launch {launch}: skipped: overlap: launch {by} took its place"
+                    );
                 }
             }
         }

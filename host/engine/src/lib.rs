@@ -90,6 +90,7 @@ mod spec;
 mod start;
 mod starter;
 mod trouble;
+mod unrecorded;
 mod user_context;
 mod version_check;
 mod versions;

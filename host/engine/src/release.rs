@@ -46,9 +46,16 @@ pub(crate) async fn release(ctx: &Ctx, now: Timestamp) -> Result<usize> {
         let cancel_grace = spec.policies.cancel_grace();
         displaced.push((state.id, released.displacements, cancel_grace));
     }
-    displace(ctx, &mut tx, displaced.into_iter(), now).await?;
+    let displaced = displace(ctx, &mut tx, displaced.into_iter(), now).await?;
     overlap::open_queued(&mut tx, ctx.host, &opened, now).await?;
     tx.commit().await?;
+    ctx.launch_log.displaced(&displaced, |id| {
+        let (_, spec) = states
+            .iter()
+            .zip(&specs)
+            .find(|(state, _)| state.id == id)?;
+        Some(&spec.definition.name)
+    });
     Ok(opened.len())
 }
 

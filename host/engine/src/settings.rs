@@ -65,6 +65,8 @@ pub struct RetentionLimits {
     pub events: Option<Duration>,
     /// Of the bytes of versions, from when another version replaced them.
     pub artifacts: Option<Duration>,
+    /// Of the counts of removed launches, from their decision.
+    pub counts: Option<Duration>,
     /// So many of the newest launches of each schedule stay, whatever their age. At least 1.
     pub keep_last: u32,
     /// The greatest size of the record in bytes. Past it, the oldest launches are removed before their age.
@@ -80,6 +82,7 @@ impl RetentionLimits {
         logs: None,
         events: None,
         artifacts: None,
+        counts: None,
         keep_last: 1,
         max_bytes: None,
     };

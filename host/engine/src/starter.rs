@@ -18,8 +18,9 @@ use campanile_package::Package;
 use campanile_store::claims::ClaimedLaunch;
 use campanile_store::runs::Finish;
 
-/// The end of a run, and its permit, which [`record_ends`](crate::finish::record_ends) releases when it records the end.
-pub(crate) type Ended = (Finish, Permit);
+/// The end of a run, for [`record_ends`](crate::finish::record_ends). While too many ends are not recorded, the run's permit
+/// comes with it.
+pub(crate) type Ended = (Finish, Option<Permit>);
 
 /// What executes claimed runs, for the services that claim them.
 #[derive(Clone)]
@@ -39,8 +40,14 @@ impl Starter {
         tokio::spawn(async move {
             let executed = AssertUnwindSafe(executor.execute(&work, &stop)).catch_unwind();
             match executed.await {
-                // Sending cannot fail: `record_ends` runs until the last sender is gone.
-                Ok(Some(finish)) => return drop(ended.send((finish, work.permit))),
+                Ok(Some(finish)) => {
+                    let mut permit = Some(work.permit);
+                    if ctx.unrecorded.add() {
+                        ctx.capacity.release(permit.take(), ctx.clock.now());
+                    }
+                    // Sending cannot fail: `record_ends` runs until the last sender is gone.
+                    return drop(ended.send((finish, permit)));
+                }
                 Ok(None) => {}
                 // The lease expires, and recovery takes the run.
                 Err(_) => {

@@ -13,7 +13,7 @@ use super::program::check_form;
 use super::quota::check_group;
 use super::sidecar::{SIDECAR_BYTES_MAX, Sidecar};
 use campanile_model::ids::{ArtifactDigest, sha256};
-use campanile_model::text::size_text;
+use campanile_model::text::{size_rounded, size_text};
 
 /// The largest `.wasm` file that is read.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -182,8 +182,9 @@ pub(super) fn check_size(stamp: Stamp) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "it has {}, and a package may have {}",
-        size_text(stamp.size_bytes),
+        "it has {} ({} bytes), and a package may have {}; build in release mode and strip it, for example with `wasm-tools strip`",
+        size_rounded(stamp.size_bytes),
+        stamp.size_bytes,
         size_text(FILE_BYTES_MAX),
     ))
 }

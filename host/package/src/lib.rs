@@ -41,6 +41,8 @@ pub use host_rules::{ForeignWriters, HostRules, OwnPath, OwnPathKind};
 pub use loader::{
     Attempt, LoadLimits, LoadObserver, Loaded, Loader, PackageLoader, load, load_in_this_process,
 };
+#[cfg(target_os = "linux")]
+pub use loader::{Confinement, confinement};
 pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};
 pub use names::package_name_fault;
 pub use open_folder::foreign_files;

@@ -25,6 +25,8 @@ mod process;
 mod verdicts;
 
 pub use child::load_in_this_process;
+#[cfg(target_os = "linux")]
+pub use confine::{Confinement, confinement};
 pub use exchange::LoadLimits;
 use process::LoadProcesses;
 pub use process::{KNOWN_LOADS_MAX, LOADS_MAX};

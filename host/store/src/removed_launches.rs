@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{Batch, rows_batch, statements};
+use super::sql::{Batch, rows, rows_batch, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, ChainHash, LaunchId, LaunchKind, ScheduleId};
@@ -92,6 +92,10 @@ statements! {
         JOIN (VALUES ($1, $2, $3, $4)) AS v ON r.schedule_id = v.column1 AND r.slot_day = v.column2
             AND r.decided_day = v.column3 AND r.status = v.column4",
     );
+    const REMOVE_COUNTS: &str = "DELETE FROM removed_launches WHERE (schedule_id, slot_day, decided_day, status) IN (
+            SELECT schedule_id, slot_day, decided_day, status FROM removed_launches
+            WHERE decided_day < $1 ORDER BY decided_day LIMIT $2)
+        RETURNING schedule_id, slot_day, settled";
     /// Add groups of removed launches to the rows that there are.
     pub(super) async fn add_groups(groups: &[(Key, Group)], now: Timestamp) -> () = execute_batch
         Batch::new("INSERT INTO removed_launches (schedule_id, slot_day, decided_day, status, launches, slots, recovered, recoveries, settled,
@@ -106,6 +110,17 @@ statements! {
         groups, |(key, group)| [
             key.0, key.1, key.2, key.3, group.launches, group.slots, group.recovered, group.recoveries, group.settled, now, &group.hash,
         ];
+
+    /// Note which days of schedules have no counts any more. The day never goes back.
+    pub(super) async fn note_uncounted(days: &[(ScheduleId, i64)]) -> () = execute_batch
+        Batch::new("UPDATE schedule SET uncounted_before = v.column2 FROM (VALUES ($1, $2)) AS v
+        WHERE schedule.id = v.column1 AND (schedule.uncounted_before IS NULL OR schedule.uncounted_before < v.column2)"),
+        days, |(schedule, day)| [*schedule, *day];
+
+    /// Return the day before which counts of a schedule were removed: which of those slots are settled is not known any
+    /// more.
+    pub async fn uncounted_before(schedule: ScheduleId) -> Option<i64> = one_value
+        "SELECT uncounted_before FROM schedule WHERE id = $1";
 
     /// Count the removed launches that were decided on the day `since` (days since 1970, in UTC) or later, by status.
     pub async fn counts(since: i64) -> Vec<RemovedCounts> = rows
@@ -175,6 +190,20 @@ impl Group {
         self.settled += i64::from(launch.is_settled());
         self.hash = Some(ChainHash::after(self.hash.as_ref(), &launch.canonical()));
     }
+}
+
+/// Delete up to `limit` rows of decisions before the day `before`, the oldest first. Return how many.
+///
+/// One transaction at a time may do so, as for [`add`].
+pub async fn remove_counts(tx: &mut Tx, before: i64, limit: i64) -> Result<usize> {
+    let removed: Vec<(ScheduleId, i64, i64)> = rows!(tx, REMOVE_COUNTS, before, limit)?;
+    let mut days: BTreeMap<ScheduleId, i64> = BTreeMap::new();
+    for (schedule, slot_day, _) in removed.iter().filter(|(_, _, settled)| *settled > 0) {
+        let day = days.entry(*schedule).or_insert(*slot_day);
+        *day = (*day).max(slot_day + 1);
+    }
+    note_uncounted(tx, &Vec::from_iter(days)).await?;
+    Ok(removed.len())
 }
 
 /// Record launches that this transaction has removed.

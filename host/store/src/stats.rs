@@ -55,7 +55,7 @@ pub struct HealthSigns {
     /// Schedules with a next slot whose cursor is too far ahead of the clock.
     pub cursors_ahead: i64,
     pub live_hosts: i64,
-    /// Enabled schedules.
+    /// Enabled schedules, counted only when no host is live: counting reads all of them.
     pub schedules: i64,
 }
 
@@ -158,7 +158,8 @@ statements! {
                 + (SELECT count(*) FROM launch WHERE status IN ('running', 'waiting') AND lease_until < $1) AS stalled,
             (SELECT count(*) FROM schedule WHERE next_slot IS NOT NULL AND cursor_at > $3) AS cursors_ahead,
             (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $2) AS live_hosts,
-            (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND enabled) AS schedules";
+            CASE WHEN EXISTS (SELECT 1 FROM host WHERE ended_at IS NULL AND heartbeat_at >= $2) THEN 0
+                ELSE (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND enabled) END AS schedules";
 
     /// Return the hosts that did not stop and have given no heartbeat since `live_since`, each with the last one.
     pub async fn silent_hosts(live_since: Timestamp) -> Vec<(String, Timestamp)> = rows

@@ -9,6 +9,7 @@ on_both!(
     a_backfill_does_not_repeat_removed_slots,
     a_record_that_is_too_large_loses_its_oldest_launches,
     a_removed_slot_is_explained,
+    counts_of_removed_launches_end_too,
 );
 
 async fn two_hosts_count_a_launch_once(test: TestDb) {
@@ -278,5 +279,60 @@ async fn a_removed_slot_is_explained(test: TestDb) {
     assert_eq!(
         (counts.len(), counts[0].status, counts[0].launches),
         (1, status, 2)
+    );
+}
+
+async fn counts_of_removed_launches_end_too(test: TestDb) {
+    let limits = RetentionLimits {
+        counts: Some(DAY * 100),
+        ..LIMITS
+    };
+    let host = TestHost::start(&test, "host-1", limits).await;
+    add_schedules(&test, 2).await;
+    // Of schedule 1, a slot of the fourth day has succeeded. Of schedule 2, none has.
+    host.run(&test, &[launch(1, 3 * DAY_S)], success).await;
+    host.run(&test, &[launch(2, 3 * DAY_S)], failure).await;
+    for schedule in [1, 2] {
+        let newest: Vec<NewLaunch> = (1..=3).map(|n| launch(schedule, 9 * DAY_S + n)).collect();
+        host.run(&test, &newest, success).await;
+    }
+    assert_eq!(host.remove_old(at(20 * DAY_S)).await.counts, 0);
+    assert_ne!(count(&test, "removed_launches").await, "0");
+    let skipped = async |schedule: &str, day: u64| {
+        let now = at(200 * DAY_S);
+        let request = BackfillRequest {
+            id: BackfillId::new(now),
+            from: at(day * DAY_S),
+            to: at(day * DAY_S + 60),
+            spread: Duration::ZERO,
+            forced: false,
+            context: None,
+            by: "tester",
+        };
+        let mut tx = test.read().await;
+        let preview = backfill::preview(&mut tx, schedule, &request, now).await;
+        preview.unwrap().slots_skipped > 0
+    };
+    let days = async |schedule| {
+        let mut days = Vec::new();
+        for day in [1, 3, 5] {
+            days.push(skipped(schedule, day).await);
+        }
+        days
+    };
+    assert_eq!(days("schedule-1").await, [false, true, false]);
+    assert_eq!(host.remove_old(at(108 * DAY_S)).await.counts, 2);
+    // Which day it was is not known any more, so all days before it are left alone too.
+    assert_eq!(days("schedule-1").await, [true, true, false]);
+    assert_eq!(days("schedule-2").await, [false, false, false]);
+    let mut tx = test.read().await;
+    let when = campanile_engine::why::When::Instant(at(3 * DAY_S));
+    let now = at(200 * DAY_S);
+    let answer = campanile_engine::why::why(&mut tx, "schedule-1", Some(when), now).await;
+    let findings = answer.unwrap().findings;
+    let mut texts = findings.iter().map(|finding| &finding.text);
+    assert!(
+        texts.any(|text| text.contains("and their counts")),
+        "{findings:?}"
     );
 }

@@ -41,6 +41,32 @@ def read(value: Any, kind: Any, path: str = "") -> Any:
     return _expect(value, kind, path)
 
 
+def check(kind: Any, path: str = "", within: tuple = ()) -> None:
+    """Check that `read` can read a `kind`. Raises: `TypeError`, which names the part of the type that JSON does not have."""
+    if kind in (Any, None, types.NoneType, dict, list, *WORDS) or kind in within:
+        return
+    parts: list[tuple[str, Any]] = []
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        parts = [(f"{path}.{field.name}" if path else field.name, hints[field.name]) for field in dataclasses.fields(kind)]
+    elif origin in (typing.Union, types.UnionType):
+        parts = [(path, argument) for argument in arguments]
+    elif origin is list:
+        parts = [(f"{path}[]", arguments[0])]
+    elif origin is dict and arguments[0] is str:
+        parts = [(f"{path}.*" if path else "*", arguments[1])]
+    elif origin is not typing.Literal:
+        where = f"`{path}` of the context" if path else "the context"
+        name = getattr(kind, "__name__", None) if origin is None else str(kind)
+        raise TypeError(
+            f"{where} cannot be read as {name or kind}: JSON has texts, numbers, true and false, null, lists, and objects "
+            "with texts as keys; take one of these, a dataclass or a union of them, and convert it in the task"
+        )
+    for where, part in parts:
+        check(part, where, (*within, kind))
+
+
 def _dataclass(value: Any, kind: Any, path: str) -> Any:
     values = _expect(value, dict, path)
     hints = typing.get_type_hints(kind)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Callable
 
 from . import host, logs
-from .context import read
+from .context import check, read
 from .failures import Failure, Permanent
 from .run import Run
 
@@ -108,7 +108,12 @@ def _context_type(function: Callable[..., Any]) -> Any:
         raise TypeError(f"the task {function.__name__} must take the run, and its context if it reads any")
     if len(parameters) == 1:
         return inspect.Parameter.empty
-    return typing.get_type_hints(function).get(parameters[1].name, dict)
+    kind = typing.get_type_hints(function).get(parameters[1].name, dict)
+    try:
+        check(kind)
+    except TypeError as error:
+        raise TypeError(f"the task {function.__name__}: {error}") from None
+    return kind
 
 
 def dumps(value: Any) -> str:

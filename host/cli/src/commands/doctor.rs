@@ -12,6 +12,8 @@ use crate::output::{self, Failure, Record, Result};
 use campanile_engine::audit::SKEW_REPORTED_US;
 use campanile_model::clock::Clock;
 use campanile_model::text::size_rounded;
+#[cfg(target_os = "linux")]
+use campanile_package::Confinement;
 use campanile_package::{Attempt, ForeignWriters, foreign_files, load};
 use campanile_store::{Db, DbError, disk};
 
@@ -128,6 +130,7 @@ async fn checks(config: &Config) -> Vec<Check> {
     checks.extend(permissions(config));
     checks.push(open_files(config));
     checks.extend(sandbox(config).await);
+    checks.push(confinement());
     checks
 }
 
@@ -334,6 +337,53 @@ fn open_files(config: &Config) -> Check {
         Some(allowed) => Check::ok(NAME, format!("{allowed} files may be open")),
         None => Check::ok(NAME, "any number of files may be open"),
     }
+}
+
+/// Check what confines the process that loads a file, besides limits of resources.
+#[cfg(target_os = "linux")]
+fn confinement() -> Check {
+    const NAME: &str = "confinement";
+    let (has, lacks, fix) = match campanile_package::confinement() {
+        Ok(Confinement {
+            landlock: true,
+            seccomp: true,
+        }) => {
+            return Check::ok(
+                NAME,
+                "Landlock and seccomp confine a process that loads a package",
+            );
+        }
+        Ok(Confinement { seccomp: true, .. }) => (
+            "seccomp confines",
+            "Landlock does not: it can read the files of this user",
+            "use a kernel of 5.13 or later with `landlock` among the modules of its parameter `lsm=`",
+        ),
+        Ok(Confinement { landlock: true, .. }) => (
+            "Landlock confines",
+            "seccomp does not: it can start other programs",
+            "use a kernel with seccomp, on x86-64 or aarch64, and a container that allows it",
+        ),
+        Ok(Confinement { .. }) => (
+            "limits of resources confine",
+            "Landlock and seccomp do not: it can read the files of this user and start other programs",
+            "use a kernel of 5.13 or later with both, and a container that allows them",
+        ),
+        Err(error) => {
+            let fix = "no package can be loaded: allow Landlock and seccomp in the profile of this container";
+            return Check::failed(NAME, error, fix);
+        }
+    };
+    let detail = format!("{has} a process that loads a package, and {lacks}");
+    Check::warning(NAME, detail, fix)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn confinement() -> Check {
+    Check::warning(
+        "confinement",
+        "only limits of resources confine a process that loads a package: it can read the files of this user",
+        "serve packages of others on Linux, which has Landlock and seccomp",
+    )
 }
 
 /// Load a small package in a separate process, as a host does, and check the cache that it used.

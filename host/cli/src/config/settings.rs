@@ -226,6 +226,9 @@ table! {
         events "events": Option<Duration> = Some(LEAP_YEAR), age();
         /// How long after another version replaced it the bytes of a version of a package are removed.
         artifacts "artifacts": Option<Duration> = Some(6 * MONTH), age();
+        /// The age at which the counts of removed launches are removed. A backfill without `--force` leaves all days before
+        /// them alone. It may not be shorter than the ages of launches.
+        counts "counts": Option<Duration> = Some(10 * LEAP_YEAR), age();
         /// So many of the newest launches of each schedule stay, whatever their age. At least as many stay as the
         /// schedule's `pause_on_failure` counts.
         keep_last "keep_last": u32 = 10, number(1, 10_000);
@@ -429,6 +432,15 @@ impl Retention {
             outlasts("recovery.max_age", recovery.max_age, reason)?;
             let reason = "their slots may still be caught up";
             outlasts("late.catchup_window", late.catchup_window, reason)?;
+            if let (Some(counts), Some(age)) = (self.counts, age)
+                && counts < age
+            {
+                let (counts, age) = (duration_text(counts), duration_text(age));
+                let what = format_args!(
+                    "is {counts}, shorter than `retention.{key}`, which is {age}: a launch would be removed and not counted; write at least \"{age}\""
+                );
+                return Err(section.error("counts", what));
+            }
         }
         // An age of logs that no launch reaches.
         match self.limits().greatest_age() {
@@ -452,6 +464,7 @@ impl Retention {
             logs: self.logs,
             events: self.events,
             artifacts: self.artifacts,
+            counts: self.counts,
             keep_last: self.keep_last,
             max_bytes: self.max_bytes,
         }

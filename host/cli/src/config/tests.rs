@@ -271,6 +271,10 @@ fn an_error_is_one_sentence_with_file_line_key_and_hint() {
             "DIR/campanile.toml:2:1: `retention.skipped` is 2h, shorter than `recovery.max_age`, which is 1day: recovery may still look for such launches; write at least \"1day\"",
         ),
         (
+            "[retention]\ncounts = '3months'",
+            "DIR/campanile.toml:2:1: `retention.counts` is 3months, shorter than `retention.failed`, which is 6months: a launch would be removed and not counted; write at least \"6months\"",
+        ),
+        (
             "[late]\ncatchup_window = '10days'\n[retention]\nfailed = '5days'\nsucceeded = '12days'",
             "DIR/campanile.toml:4:1: `retention.failed` is 5days, shorter than `late.catchup_window`, which is 10days: their slots may still be caught up; write at least \"10days\"",
         ),

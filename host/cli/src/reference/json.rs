@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{code, table};
 use crate::commands::{
-    backfill, bench, calendar, calls, config, db, explain, launch, new, package, plan, run,
+    backfill, bench, calendar, calls, config, db, doctor, explain, launch, new, package, plan, run,
     schedule, task, top,
 };
 use crate::output;
@@ -93,6 +93,7 @@ impl Shapes {
             self.one::<db::backup::BackupReport>("db backup"),
             self.one::<db::restore::RestoreReport>("db restore"),
             self.one::<db::compact::CompactReport>("db compact"),
+            self.one::<doctor::DoctorReport>("doctor"),
             self.one::<config::ConfigReport>("config default"),
             self.one::<config::ConfigReport>("config check"),
             self.one::<bench::LaunchesReport>("bench launches"),

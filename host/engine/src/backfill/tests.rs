@@ -42,6 +42,7 @@ fn batch_of(backfill: &Backfill, succeeded: &[u64], capacity: usize, now: u64) -
         slots: minutes(succeeded.iter().copied()).into_iter().collect(),
         ranges: Vec::new(),
         removed_days: BTreeSet::new(),
+        uncounted_before: None,
     };
     batch(
         backfill,
@@ -136,6 +137,7 @@ fn a_backfill_launches_no_slot_of_a_skipped_range() {
         slots: BTreeSet::new(),
         ranges: vec![(minute(3), minute(5))],
         removed_days: BTreeSet::new(),
+        uncounted_before: None,
     };
     let batch = batch(
         &backfill(),

@@ -46,6 +46,8 @@ pub struct Removed {
     pub hosts: usize,
     /// Artifacts whose bytes were removed.
     pub artifacts: usize,
+    /// Rows with counts of removed launches.
+    pub counts: usize,
 }
 
 /// One pass over the record.
@@ -204,6 +206,7 @@ impl Pass {
             calls = self.removed.calls,
             events = self.removed.events,
             artifacts = self.removed.artifacts,
+            counts = self.removed.counts,
             "removed what is older than the ages of [retention]"
         );
     }

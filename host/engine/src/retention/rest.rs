@@ -1,4 +1,5 @@
-//! Remove old rows besides launches: events, bytes of artifacts, days of package use, backfills, hosts.
+//! Remove old rows besides launches: events, bytes of artifacts, counts of removed launches, days of package
+//! use, backfills, hosts.
 
 use std::time::Duration;
 
@@ -7,14 +8,14 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
-use campanile_store::retention;
+use campanile_store::{removed_launches, retention};
 
-/// The events, hosts and artifacts of one transaction.
+/// The events, counts, hosts and artifacts of one transaction.
 const BATCH: i64 = 256;
 /// A host decides no launch whose slot is later than the host's end by more: the difference of two clocks.
 const CLOCK_MARGIN: Duration = Duration::from_secs(3_600);
 
-/// Remove old rows besides launches. Return whether there are more old events.
+/// Remove old rows besides launches. Return whether there are more old events or counts.
 pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp) -> Result<bool> {
     let limits = &ctx.settings.retention;
     if let Some(age) = limits.events {
@@ -23,6 +24,13 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
         tx.commit().await?;
         removed.events += events;
         if events >= BATCH.unsigned_abs() {
+            return Ok(true);
+        }
+    }
+    if let Some(age) = limits.counts {
+        let counts = remove_counts(ctx, now.minus(age)).await?;
+        removed.counts += counts;
+        if counts as i64 >= BATCH {
             return Ok(true);
         }
     }
@@ -39,6 +47,17 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
     tx.commit().await?;
     removed.hosts += remove_hosts(ctx, before).await?;
     Ok(false)
+}
+
+/// Remove a batch of the counts of launches that were decided before `before`, for whole days. Return how many.
+async fn remove_counts(ctx: &Ctx, before: Timestamp) -> Result<usize> {
+    let mut tx = ctx.db.write().await?;
+    if !retention::lock(&mut tx).await? {
+        return Ok(0);
+    }
+    let counts = removed_launches::remove_counts(&mut tx, before.day(), BATCH).await?;
+    tx.commit().await?;
+    Ok(counts)
 }
 
 /// Remove the bytes of artifacts that nothing has needed since `since`. Each transaction removes one: it may be large.

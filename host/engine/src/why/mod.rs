@@ -238,9 +238,14 @@ async fn at(tx: &mut Tx, history: &ScheduleHistory, instant: Timestamp) -> Resul
     let mut findings = Vec::new();
     let traces = LaunchTrace::read_all(tx, history, instant).await?;
     if !traces.iter().any(|trace| trace.decides(instant)) {
-        let removed = removed_launches::of_day(tx, history.state.id, instant.day()).await?;
+        let (schedule, day) = (history.state.id, instant.day());
+        let removed = removed_launches::of_day(tx, schedule, day).await?;
+        let uncounted_before = removed_launches::uncounted_before(tx, schedule).await?;
         findings.extend(match removed {
             Some(removed) => moment::of_removed_day(history, instant, removed),
+            None if uncounted_before.is_some_and(|before| day < before) => {
+                moment::of_uncounted_day(history, instant)
+            }
             None => moment::without_decision(history, instant),
         });
     }

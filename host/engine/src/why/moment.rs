@@ -68,11 +68,7 @@ pub(super) fn of_removed_day(
     instant: Timestamp,
     removed: RemovedDay,
 ) -> Vec<Finding> {
-    let revision = history.revision_at(instant);
-    let mut findings = Vec::new();
-    if let Ok(readable) = ReadableRevision::new(history, revision) {
-        findings.extend(readable.about(instant).1);
-    }
+    let mut findings = slot_of_removed_day(history, instant);
     let (launches, were) = match removed.launches {
         1 => ("1 launch of its slots".to_owned(), "was"),
         n => (format!("{n} launches of its slots"), "were"),
@@ -83,6 +79,23 @@ pub(super) fn of_removed_day(
     );
     findings.push(Finding::at(FindingKind::Expired, removed.removed_at, text));
     findings
+}
+
+/// The same for a day whose counts of removed launches were removed too.
+pub(super) fn of_uncounted_day(history: &ScheduleHistory, instant: Timestamp) -> Vec<Finding> {
+    let mut findings = slot_of_removed_day(history, instant);
+    let text = format!(
+        "retention has removed launches of days before and after {}, and their counts, so the decision about this moment may be gone",
+        instant.date_text()
+    );
+    findings.push(Finding::new(FindingKind::Expired, text));
+    findings
+}
+
+fn slot_of_removed_day(history: &ScheduleHistory, instant: Timestamp) -> Vec<Finding> {
+    let revision = history.revision_at(instant);
+    let readable = ReadableRevision::new(history, revision);
+    readable.map_or(Vec::new(), |readable| readable.about(instant).1)
 }
 
 /// Explain how the schedule stands now: its pause, its next slot, and what is missing for a launch.

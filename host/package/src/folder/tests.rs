@@ -509,7 +509,7 @@ async fn invalid_names_and_sizes_are_refused_once_without_reading() {
     assert!(changes[0].starts_with("rejected a b: \"a b\" cannot name a package"));
     assert_eq!(
         changes[1],
-        "rejected big: it has 67108865B, and a package may have 64MiB"
+        "rejected big: it has 64.0 MiB (67108865 bytes), and a package may have 64MiB; build in release mode and strip it, for example with `wasm-tools strip`"
     );
     assert!(changes[2].contains("cannot name a package"));
     assert_eq!(scene.scan().await, Vec::<String>::new());

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, PathBeneath, PathFd,
-    Ruleset, RulesetAttr as _, RulesetCreatedAttr as _,
+    Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
 };
 use rustix::process::{Resource, Rlimit, nice, setrlimit};
 use seccompiler::{
@@ -69,16 +69,48 @@ pub(super) fn confine(settings: &ChildSettings) -> Result<(), String> {
     limit(settings)?;
     // The priority is a matter of speed, not of safety.
     let _ = nice(NICENESS);
-    restrict_files(&settings.cache_dir).map_err(|error| format!("Landlock: {error}"))?;
-    for filter in filters().map_err(|error| format!("seccomp: {error}"))? {
+    restrict(&settings.cache_dir)?;
+    Ok(())
+}
+
+/// What a load is confined by, besides limits of resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confinement {
+    /// Landlock: no file but the folder of compiled code, and no network.
+    pub landlock: bool,
+    /// seccomp: no other program, no new process, no socket.
+    pub seccomp: bool,
+}
+
+/// Return what the kernel of this machine confines a load by.
+///
+/// # Errors
+/// When the kernel refuses a restriction: then no file can be loaded.
+pub fn confinement() -> Result<Confinement, String> {
+    // A restriction holds for the thread that asks for it, so a thread that ends can try them.
+    let tried = std::thread::spawn(|| restrict(&std::env::temp_dir()));
+    tried
+        .join()
+        .unwrap_or_else(|_| Err("the trial panicked".to_owned()))
+}
+
+/// Restrict this thread, and those that it begins, to the folder of compiled code, as far as the kernel can.
+fn restrict(cache_dir: &Path) -> Result<Confinement, String> {
+    let landlock = restrict_files(cache_dir).map_err(|error| format!("Landlock: {error}"))?;
+    let filters = filters().map_err(|error| format!("seccomp: {error}"))?;
+    let mut seccomp = !filters.is_empty();
+    for filter in filters {
         match seccompiler::apply_filter(&filter) {
             Ok(()) => {}
             // A kernel without seccomp.
-            Err(seccompiler::Error::Prctl(_) | seccompiler::Error::Seccomp(_)) => break,
+            Err(seccompiler::Error::Prctl(_) | seccompiler::Error::Seccomp(_)) => {
+                seccomp = false;
+                break;
+            }
             Err(error) => return Err(format!("seccomp: {error}")),
         }
     }
-    Ok(())
+    Ok(Confinement { landlock, seccomp })
 }
 
 fn limit(settings: &ChildSettings) -> Result<(), String> {
@@ -100,18 +132,18 @@ fn limit(settings: &ChildSettings) -> Result<(), String> {
     Ok(())
 }
 
-/// Leave the process only the folder of compiled code, as far as the kernel can.
-fn restrict_files(cache_dir: &Path) -> Result<(), Box<dyn std::error::Error>> {
+/// Leave the thread only the folder of compiled code. Return whether the kernel does so.
+fn restrict_files(cache_dir: &Path) -> Result<bool, Box<dyn std::error::Error>> {
     let abi = ABI::V5;
     let folder = PathFd::new(cache_dir)?;
-    Ruleset::default()
+    let restricted = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(abi))?
         .handle_access(AccessNet::from_all(abi))?
         .create()?
         .add_rule(PathBeneath::new(folder, AccessFs::from_all(abi)))?
         .restrict_self()?;
-    Ok(())
+    Ok(restricted.ruleset != RulesetStatus::NotEnforced)
 }
 
 /// Return the filters for seccomp; none on a processor that the crate does not know.

@@ -25,6 +25,8 @@ const COST_PER_OPERAND: u64 = 16;
 
 /// The engine's words for a proposal that is a part of WASI 0.3 alone. A test notices when they change.
 const ASYNC_FEATURE: &str = "component model async";
+/// The engine's words for instructions of a proposal that it does not support. A test notices when they change.
+const NOT_SUPPORTED: &str = " support is not enabled";
 
 /// Refuse a component that is not valid or would take far too long to compile.
 pub(crate) fn check(component: &[u8]) -> Result<(), Refusal> {
@@ -60,6 +62,19 @@ pub(crate) fn invalid(error: &impl ToString) -> Refusal {
     let error = error.to_string();
     if error.contains(ASYNC_FEATURE) {
         return Refusal::new(newer("uses asynchronous functions of components"));
+    }
+    if let Some((before, _)) = error.split_once(NOT_SUPPORTED) {
+        let proposal = before.rsplit(": ").next().unwrap_or(before);
+        let remedy = match proposal {
+            "threads" => {
+                "a task has one thread; build it without `-pthread` and without the feature `atomics`"
+            }
+            _ => "build it without that feature",
+        };
+        return Refusal::new(format!(
+            "this package has instructions of the WebAssembly feature `{}`, which Campanile does not run: {remedy}",
+            one_line(proposal)
+        ));
     }
     Refusal::new(format!(
         "the component is not valid: {}; build it again with a current toolchain",

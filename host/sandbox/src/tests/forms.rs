@@ -551,6 +551,26 @@ fn a_component_with_asynchronous_functions_is_newer_than_this_host() {
 }
 
 #[test]
+fn a_feature_of_webassembly_that_the_engine_does_not_run_is_named() {
+    for (instructions, feature, remedy) in [
+        (
+            "(drop (i32.atomic.load (i32.const 0)))",
+            "`threads`",
+            "without `-pthread`",
+        ),
+        ("(try (do))", "`legacy exceptions`", "without that feature"),
+    ] {
+        let text = format!(
+            "(module (memory (export \"memory\") 1) (func (export \"_start\") {instructions}))"
+        );
+        let refusal = sandbox().load(&wat::parse_str(text).unwrap()).err();
+        let message = refusal.unwrap().message;
+        assert!(message.contains(feature), "{message}");
+        assert!(message.contains(remedy), "{message}");
+    }
+}
+
+#[test]
 fn a_refusal_is_one_line_for_any_names_in_the_file() {
     let name = "\\n\\u{1b}[31m".repeat(5_000);
     let text = format!("(module (import \"bells\" \"{name}\" (func)) (func (export \"_start\")))");
