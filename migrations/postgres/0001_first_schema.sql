@@ -350,6 +350,25 @@ CREATE TABLE removed_launches (
 -- removed_launches::counts
 CREATE INDEX removed_launches_decided ON removed_launches (decided_day);
 
+-- A chain of hashes over finished launches and events. Rows are added; retention removes the leaves of old ones.
+CREATE TABLE seal (
+    -- 1, 2, 3 and so on.
+    number BIGINT NOT NULL PRIMARY KEY,
+    -- The end of its span, which begins at the end of the one before.
+    until_at TIMESTAMPTZ NOT NULL,
+    sealed_at TIMESTAMPTZ NOT NULL,
+    launches BIGINT NOT NULL CHECK (launches >= 0),
+    events BIGINT NOT NULL CHECK (events >= 0),
+    -- For each sealed row its id and the first 16 bytes of its SHA-256: the launches, then the events.
+    leaves BYTEA,
+    leaves_hash BYTEA NOT NULL,
+    -- The ids of launches that were decided before the end and had not ended.
+    unfinished BYTEA NOT NULL,
+    hash BYTEA NOT NULL
+);
+-- seals::remove_leaves
+CREATE INDEX seal_leaves ON seal (until_at) WHERE leaves IS NOT NULL;
+
 -- One call of one task that has ended. Rows are added, and deleted by retention, with their launch or before it.
 CREATE TABLE task_run (
     launch_id UUID NOT NULL,

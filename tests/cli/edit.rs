@@ -16,6 +16,7 @@ on_both_empty!(
     a_renamed_schedule_keeps_its_slots_and_its_launches,
     a_slot_can_be_skipped_and_restored,
     a_skipped_slot_is_recorded_as_skipped,
+    a_launch_of_an_earlier_revision_says_so,
 );
 
 fn show(site: &Site, name: &str) -> Value {
@@ -386,4 +387,21 @@ async fn a_skipped_slot_is_recorded_as_skipped(place: Place) {
         skips if *skips == json!([]) => Ok(()),
         skips => Err(format!("{skips}")),
     });
+}
+
+async fn a_launch_of_an_earlier_revision_says_so(place: Place) {
+    let (site, host) = Site::with_tasks(place, &["ok"]);
+    let launch = site.trigger("ok", &json!({}));
+    let shown = site.ok(["launch", "show", &launch]);
+    assert!(!shown.contains("was edited since"), "{shown}");
+    site.ok(["schedule", "edit", "ok", "--jitter", "1m"]);
+    let detail = site.json(["launch", "show", &launch]);
+    let revisions = [&detail["schedule_revision"], &detail["newest_revision"]];
+    assert_eq!(revisions, [&json!(1), &json!(2)]);
+    let shown = site.ok(["launch", "show", &launch]);
+    assert!(
+        shown.contains("1, and 2 now: the schedule was edited since"),
+        "{shown}"
+    );
+    drop(host);
 }

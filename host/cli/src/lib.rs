@@ -34,8 +34,8 @@ use campanile_engine::schedule_admin::{self, ScheduleError};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{Db, Tx};
 use commands::{
-    backfill, bench, completions, config as config_command, cron, db, dev, doctor, event, launch,
-    new, package, plan, run, schedule, serve, stats, task, top,
+    audit, backfill, bench, completions, config as config_command, cron, db, dev, doctor, event,
+    launch, new, package, plan, run, schedule, serve, stats, task, top,
 };
 use config::{Config, Flags};
 use output::{Exit, Failure, Record, Result, failed};
@@ -127,6 +127,9 @@ enum Command {
     /// List what happened to hosts, packages and schedules
     #[command(subcommand)]
     Event(event::Event),
+    /// Verify the record, and write a checkpoint of it
+    #[command(subcommand)]
+    Audit(audit::Audit),
     /// Show statistics of the launches in a time span
     #[command(arg = watch::arg())]
     Stats(stats::Stats),
@@ -238,6 +241,7 @@ impl Command {
             Command::Run(command) => command.run(common).await,
             Command::Package(command) => command.run(common).await,
             Command::Event(command) => command.run(common).await,
+            Command::Audit(command) => command.run(common).await,
             Command::Stats(command) => command.run(common).await,
             Command::Top => top::run(common).await,
             Command::Health => stats::health(common).await,

@@ -46,7 +46,9 @@ pub mod plan;
 pub mod schedule_admin;
 mod schedule_defaults;
 pub mod schedules_file;
+mod seal;
 pub mod secrets;
+pub mod verify;
 pub mod watch;
 pub mod why;
 

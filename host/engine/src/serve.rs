@@ -24,6 +24,7 @@ use crate::recover::{Recovery, recover};
 use crate::retention::Retention;
 use crate::run::Executor;
 use crate::schedules_file::{FollowedFile, follow_file};
+use crate::seal::Sealer;
 use crate::service::{RETRY_PAUSE, Service, within};
 use crate::start;
 use crate::starter::Starter;
@@ -102,6 +103,7 @@ async fn run_services(
     spawn(&mut services, ctx, Auditor::default(), stop);
     spawn(&mut services, ctx, NextSlots::default(), stop);
     spawn(&mut services, ctx, Retention::new(ctx), stop);
+    spawn(&mut services, ctx, Sealer, stop);
     spawn(&mut services, ctx, ChangeWatcher::default(), stop);
     let folder = FolderSync {
         folder: followed.folder,

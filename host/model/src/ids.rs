@@ -343,6 +343,13 @@ pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(Sha256::digest(bytes))
 }
 
+/// Return the first half of the SHA-256 of `bytes`.
+pub fn sha256_half(bytes: &[u8]) -> [u8; 16] {
+    let mut half = [0; 16];
+    half.copy_from_slice(&Sha256::digest(bytes)[..16]);
+    half
+}
+
 /// Declare a SHA-256. In Rust it is text in lower-case hexadecimal, in a database its 32 bytes.
 macro_rules! sha256_newtype {
     ($(#[$doc:meta])* $name:ident) => {

@@ -20,6 +20,8 @@ pub struct DecidedLaunch {
     #[serde(flatten)]
     pub launch: LaunchRow,
     pub schedule_revision: i64,
+    /// The revision of the schedule now. A greater one than `schedule_revision` if it was edited since.
+    pub newest_revision: i64,
     /// The host that decided the launch, or opened it last. Null when a person asked for it.
     #[serde(rename = "decided_by")]
     pub host: Option<String>,
@@ -55,7 +57,7 @@ macro_rules! decided {
         concat!(
             "SELECT ",
             launch_columns!(),
-            ", l.schedule_revision, h.name AS host, l.opened_at, coalesce(l.args, v.args) AS args",
+            ", l.schedule_revision, s.revision AS newest_revision, h.name AS host, l.opened_at, coalesce(l.args, v.args) AS args",
             launch_tables!(),
             $which
         )

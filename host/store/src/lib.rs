@@ -26,6 +26,7 @@
 
 pub mod disk;
 mod error;
+mod finished_launches;
 mod lock;
 mod open;
 mod partial;
@@ -60,6 +61,7 @@ pub mod retention;
 pub mod runs;
 pub mod schedule_defaults;
 pub mod schedules;
+pub mod seals;
 pub mod sidecars;
 pub mod size;
 pub mod skipped_ranges;

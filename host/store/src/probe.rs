@@ -6,8 +6,8 @@ use super::sql::on;
 use super::{
     Result, Tx, backfills, backup, buckets, cancellation, changes, claims, events, history, hosts,
     launch_list, launches, overlap, package_record, package_removal, package_versions, packages,
-    recovery, removed_launches, results, retention, runs, schedule_defaults, schedules, sidecars,
-    size, skipped_ranges, stats, task_runs,
+    recovery, removed_launches, results, retention, runs, schedule_defaults, schedules, seals,
+    sidecars, size, skipped_ranges, stats, task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -61,6 +61,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         runs::STATEMENTS,
         schedule_defaults::STATEMENTS,
         schedules::STATEMENTS,
+        seals::STATEMENTS,
         sidecars::STATEMENTS,
         size::STATEMENTS,
         skipped_ranges::STATEMENTS,

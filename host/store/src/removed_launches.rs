@@ -2,49 +2,22 @@
 //!
 //! The hash is a chain over the removed launches in the order of their removal: within a transaction in the order of
 //! their ids. Each link is the SHA-256 of the hash before, in hexadecimal digits, followed by the launch as JSON:
-//! [`RemovedLaunch`]. The first link has no hash before it. A copy of the launches, such as `launch list --json` gives,
+//! [`FinishedLaunch`]. The first link has no hash before it. A copy of the launches, such as `launch list --json` gives,
 //! can be checked against it.
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
 use sqlx::FromRow;
 
+use super::finished_launches::FinishedLaunch;
 use super::sql::{Batch, rows, rows_batch, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{ArtifactDigest, ChainHash, LaunchId, LaunchKind, ScheduleId};
-use campanile_model::status::{FailureKind, LaunchStatus};
+use campanile_model::ids::{ChainHash, LaunchKind, ScheduleId};
+use campanile_model::status::LaunchStatus;
 
 /// The reason of a slot that a person skipped.
 const SKIPPED_BY_HAND: &str = "skipped_once";
-
-/// A launch as it was when it was removed. As JSON it has these keys in this order, without spaces.
-#[derive(Debug, Clone, PartialEq, FromRow, Serialize)]
-pub struct RemovedLaunch {
-    pub id: LaunchId,
-    #[serde(skip)]
-    pub schedule_id: ScheduleId,
-    pub scheduled_time: Timestamp,
-    pub last_scheduled_time: Timestamp,
-    pub slot_count: i64,
-    pub kind: LaunchKind,
-    pub status: LaunchStatus,
-    pub reason: Option<String>,
-    pub package: String,
-    pub digest: Option<ArtifactDigest>,
-    pub attempts: i64,
-    pub recoveries: i64,
-    pub fire_time: Timestamp,
-    pub decided_at: Timestamp,
-    pub started_at: Option<Timestamp>,
-    pub finished_at: Option<Timestamp>,
-    pub failure: Option<FailureKind>,
-    pub message: Option<String>,
-    /// Whether an operator asked for it as a retry: then it counts for its slot.
-    #[serde(skip)]
-    pub is_retry: bool,
-}
 
 /// What identifies a row: the schedule, the day of the slot, the day of the decision, and the status.
 pub(super) type Key = (ScheduleId, i64, i64, &'static str);
@@ -161,7 +134,7 @@ statements! {
         "SELECT max(decided_day) FROM removed_launches WHERE schedule_id IN (SELECT id FROM schedule WHERE name = $1)";
 }
 
-impl RemovedLaunch {
+impl FinishedLaunch {
     fn key(&self) -> Key {
         let (slot, decided) = (self.scheduled_time.day(), self.decided_at.day());
         (self.schedule_id, slot, decided, self.status.as_str())
@@ -173,16 +146,10 @@ impl RemovedLaunch {
         let is_of_slot = self.kind != LaunchKind::Manual || self.is_retry;
         is_of_slot && (self.status == LaunchStatus::Succeeded || by_hand)
     }
-
-    /// Return the JSON that the hash covers.
-    fn canonical(&self) -> String {
-        // The keys are texts, so this cannot fail.
-        serde_json::to_string(self).unwrap_or_default()
-    }
 }
 
 impl Group {
-    fn add(&mut self, launch: &RemovedLaunch) {
+    fn add(&mut self, launch: &FinishedLaunch) {
         self.launches += 1;
         self.slots += launch.slot_count;
         self.recovered += i64::from(launch.recoveries > 0);
@@ -209,9 +176,9 @@ pub async fn remove_counts(tx: &mut Tx, before: i64, limit: i64) -> Result<usize
 /// Record launches that this transaction has removed.
 ///
 /// One transaction at a time may do so: the hashes are read before they are written.
-pub(super) async fn add(tx: &mut Tx, launches: &mut [RemovedLaunch], now: Timestamp) -> Result {
+pub(super) async fn add(tx: &mut Tx, launches: &mut [FinishedLaunch], now: Timestamp) -> Result {
     launches.sort_unstable_by_key(|launch| launch.id);
-    let keys = launches.iter().map(RemovedLaunch::key);
+    let keys = launches.iter().map(FinishedLaunch::key);
     let mut groups: BTreeMap<Key, Group> = keys.map(|key| (key, Group::default())).collect();
     let keys: Vec<Key> = groups.keys().copied().collect();
     let hashes: Vec<(ScheduleId, i64, i64, LaunchStatus, ChainHash)> =

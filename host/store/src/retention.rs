@@ -5,7 +5,8 @@
 
 use sqlx::FromRow;
 
-use super::removed_launches::{self, RemovedLaunch};
+use super::finished_launches::{FinishedLaunch, finished_launch_columns};
+use super::removed_launches;
 use super::sql::{Batch, Locking, rows_batch, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
@@ -79,10 +80,8 @@ macro_rules! unused_artifact {
 statements! {
     // The condition on the end is repeated here: a candidate was read in another transaction.
     const REMOVE: Batch = Batch::new(
-        "DELETE FROM launch WHERE id IN (SELECT v.column1 FROM (VALUES ($1)) AS v) AND (finished_at IS NOT NULL) IS TRUE
-        RETURNING id, schedule_id, scheduled_time, coalesce(last_scheduled_time, scheduled_time) AS last_scheduled_time,
-            coalesce(slot_count, 1) AS slot_count, kind, status, reason, package, digest, attempts, recoveries, fire_time,
-            decided_at, started_at, finished_at, failure, message, retry_of IS NOT NULL AS is_retry",
+        concat!("DELETE FROM launch WHERE id IN (SELECT v.column1 FROM (VALUES ($1)) AS v) AND (finished_at IS NOT NULL) IS TRUE
+        RETURNING ", finished_launch_columns!()),
     );
 
     /// Take the right to remove rows until the transaction ends. False when another host has it.
@@ -198,7 +197,7 @@ statements! {
 ///
 /// The caller has the right to remove rows: see [`lock`].
 pub async fn remove(tx: &mut Tx, launches: &[LaunchId], now: Timestamp) -> Result<usize> {
-    let mut removed: Vec<RemovedLaunch> = rows_batch!(tx, REMOVE, launches, |launch| [*launch])?;
+    let mut removed: Vec<FinishedLaunch> = rows_batch!(tx, REMOVE, launches, |launch| [*launch])?;
     let ids: Vec<LaunchId> = removed.iter().map(|launch| launch.id).collect();
     remove_calls(tx, &ids).await?;
     remove_lost_runs(tx, &ids).await?;

@@ -131,6 +131,14 @@ impl Record for LaunchDetail {
     fn text(&self, key: &str) -> Option<String> {
         match key {
             "id" => None,
+            "schedule_revision" => {
+                let (of_launch, newest) =
+                    (self.decided.schedule_revision, self.decided.newest_revision);
+                let is_edited = newest > of_launch;
+                is_edited.then(|| {
+                    format!("{of_launch}, and {newest} now: the schedule was edited since")
+                })
+            }
             _ => self.decided.launch.text(key),
         }
     }

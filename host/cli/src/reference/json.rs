@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::{code, table};
 use crate::commands::{
-    backfill, bench, calendar, calls, config, db, doctor, explain, launch, new, package, plan, run,
-    schedule, task, top,
+    audit, backfill, bench, calendar, calls, config, db, doctor, explain, launch, new, package,
+    plan, run, schedule, task, top,
 };
 use crate::output;
 use campanile_engine::audit::{Health, ScheduleStatistics, Statistics};
@@ -93,6 +93,8 @@ impl Shapes {
             self.one::<db::backup::BackupReport>("db backup"),
             self.one::<db::restore::RestoreReport>("db restore"),
             self.one::<db::compact::CompactReport>("db compact"),
+            self.one::<audit::AuditReport>("audit verify"),
+            self.one::<audit::ExportReport>("audit export"),
             self.one::<doctor::DoctorReport>("doctor"),
             self.one::<config::ConfigReport>("config default"),
             self.one::<config::ConfigReport>("config check"),

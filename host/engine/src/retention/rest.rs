@@ -8,7 +8,7 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
-use campanile_store::{removed_launches, retention};
+use campanile_store::{removed_launches, retention, seals};
 
 /// The events, counts, hosts and artifacts of one transaction.
 const BATCH: i64 = 256;
@@ -31,6 +31,15 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
         let counts = remove_counts(ctx, now.minus(age)).await?;
         removed.counts += counts;
         if counts as i64 >= BATCH {
+            return Ok(true);
+        }
+    }
+    // Most of the launches that these leaves cover are gone.
+    if let Some(age) = limits.succeeded {
+        let mut tx = ctx.db.write().await?;
+        let leaves = seals::remove_leaves(&mut tx, now.minus(age), BATCH).await?;
+        tx.commit().await?;
+        if leaves >= BATCH.unsigned_abs() {
             return Ok(true);
         }
     }

@@ -23,7 +23,7 @@ const PROTECTED: &str = "RWRTY0Iy";
 const UNPROTECTED: &str = "RWQAAEIy";
 /// The mode of a file that only its owner reads, and of one that every user reads.
 const PRIVATE: u32 = 0o600;
-const PUBLIC: u32 = 0o644;
+pub(crate) const PUBLIC: u32 = 0o644;
 /// The bits of a mode that let other users in.
 const OTHERS: u32 = 0o077;
 
@@ -137,61 +137,71 @@ impl Sign {
     pub(crate) fn run(self, common: &Common) -> Result {
         let bytes = read(&self.file)?;
         let secret = secret_key(&self.key)?;
-        let key = minisign::PublicKey::from_secret_key(&secret).map_err(Failure::failed)?;
-        let key = public_key(&key)?;
-        let name = self.file.file_name().unwrap_or_default();
-        let comment = format!(
-            "timestamp:{}\tfile:{}\thashed",
-            Clock::system().now().micros() / 1_000_000,
-            printable_line(&name.to_string_lossy())
-        );
-        let about = format!("signature by the campanile key {}", key.id());
-        let signed = minisign::sign(
-            None,
-            &secret,
-            bytes.as_slice(),
-            Some(&comment),
-            Some(&about),
-        );
-        let text = signed.map_err(Failure::failed)?.into_string();
-        // The signature must be one that a host accepts.
-        verify(&bytes, &text, std::slice::from_ref(&key)).map_err(Failure::failed)?;
-        replace(&signature_path(&self.file), text.as_bytes())?;
+        let key = sign(&self.file, &bytes, &secret)?;
         print_signed(common, self.file, &key)
     }
 }
 
+/// Sign `bytes`, which are those of `file`, and write the signature beside it. Return the public key.
+pub(crate) fn sign(file: &Path, bytes: &[u8], secret: &SecretKey) -> Result<PublicKey> {
+    let key = minisign::PublicKey::from_secret_key(secret).map_err(Failure::failed)?;
+    let key = public_key(&key)?;
+    let name = file.file_name().unwrap_or_default();
+    let comment = format!(
+        "timestamp:{}\tfile:{}\thashed",
+        Clock::system().now().micros() / 1_000_000,
+        printable_line(&name.to_string_lossy())
+    );
+    let about = format!("signature by the campanile key {}", key.id());
+    let signed = minisign::sign(None, secret, bytes, Some(&comment), Some(&about));
+    let text = signed.map_err(Failure::failed)?.into_string();
+    // The signature must be one that a host accepts.
+    verify(bytes, &text, std::slice::from_ref(&key)).map_err(Failure::failed)?;
+    replace(&signature_path(file), text.as_bytes())?;
+    Ok(key)
+}
+
+/// Verify the signature beside `file`, whose bytes are `bytes`. Return the key that verifies it.
+pub(crate) fn verify_beside<'k>(
+    file: &Path,
+    bytes: &[u8],
+    keys: &'k [PublicKey],
+) -> Result<&'k PublicKey> {
+    let signature_file = signature_path(file);
+    let text = read_small(&signature_file);
+    let text = text.map_err(|why| refused!("{}: {why}", signature_file.display()))?;
+    let key = verify(bytes, &text, keys);
+    key.map_err(|why| failed!("{}: {why}", file.display()))
+}
+
+/// Return the public keys that an operator names, or those that the configuration trusts.
+pub(crate) fn keys(given: &[String], common: &Common) -> Result<Vec<PublicKey>> {
+    if given.is_empty() {
+        let keys = common.config()?.policy.trusted_keys;
+        if keys.is_empty() {
+            return Err(refused!("there is no key to verify with")
+                .hint("name one with --key, or add it to `policy.trusted_keys`"));
+        }
+        return Ok(keys);
+    }
+    let keys = given.iter().map(|given| match Path::new(given) {
+        path if path.exists() => PublicKey::read_file(path).map_err(Failure::refused),
+        _ => PublicKey::read(given).map_err(|why| {
+            refused!(
+                "--key {} is the path of no file, and {why}",
+                printable_line(given)
+            )
+        }),
+    });
+    keys.collect()
+}
+
 impl Verify {
     pub(crate) fn run(self, common: &Common) -> Result {
-        let keys = self.keys(common)?;
+        let keys = keys(&self.key, common)?;
         let bytes = read(&self.file)?;
-        let signature_file = signature_path(&self.file);
-        let text = read_small(&signature_file);
-        let text = text.map_err(|why| refused!("{}: {why}", signature_file.display()))?;
-        let key = verify(&bytes, &text, &keys);
-        let key = key.map_err(|why| failed!("{}: {why}", self.file.display()))?;
+        let key = verify_beside(&self.file, &bytes, &keys)?;
         print_signed(common, self.file, key)
-    }
-
-    fn keys(&self, common: &Common) -> Result<Vec<PublicKey>> {
-        if self.key.is_empty() {
-            let keys = common.config()?.policy.trusted_keys;
-            if keys.is_empty() {
-                return Err(refused!("there is no key to verify with")
-                    .hint("name one with --key, or add it to `policy.trusted_keys`"));
-            }
-            return Ok(keys);
-        }
-        let keys = self.key.iter().map(|given| match Path::new(given) {
-            path if path.exists() => PublicKey::read_file(path).map_err(Failure::refused),
-            _ => PublicKey::read(given).map_err(|why| {
-                refused!(
-                    "--key {} is the path of no file, and {why}",
-                    printable_line(given)
-                )
-            }),
-        });
-        keys.collect()
     }
 }
 
@@ -208,7 +218,7 @@ fn print_signed(common: &Common, file: PathBuf, key: &PublicKey) -> Result {
 }
 
 /// Read the secret key in the file at `path`, and ask for its passphrase if it has one.
-fn secret_key(path: &Path) -> Result<SecretKey> {
+pub(crate) fn secret_key(path: &Path) -> Result<SecretKey> {
     let shown = path.display();
     let text = read_small(path).map_err(|why| {
         refused!("the secret key {shown}: {why}")
@@ -275,7 +285,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Write a file that must not exist yet.
-fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result {
+pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result {
     let about = |error: std::io::Error| refused!("{} cannot be written: {error}", path.display());
     let options = File::options()
         .write(true)

@@ -1,0 +1,195 @@
+//! `campanile audit`: verify the record, and keep a checkpoint of it elsewhere.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::package::signing;
+use crate::Common;
+use crate::output::{self, Failure, Record, Result, failed, refused};
+use crate::times::time;
+use campanile_engine::verify::{self, Checkpoint, Span, Verification};
+use campanile_model::clock::Timestamp;
+use campanile_package::signature::signature_path;
+
+/// A greater checkpoint file is none.
+const FILE_BYTES_MAX: usize = 64 << 10;
+
+#[derive(Subcommand)]
+pub(crate) enum Audit {
+    /// Verify that each slot has one decision and that nobody changed the record; exit with 1 if not
+    Verify {
+        /// Verify slots and decisions from this time on [default: the beginning of the record]
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        from: Option<Timestamp>,
+        /// Verify slots and decisions up to this time [default: now]
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        to: Option<Timestamp>,
+        /// A checkpoint that `audit export` wrote: the chain must still have it
+        #[arg(long, value_name = "FILE")]
+        checkpoint: Option<PathBuf>,
+        /// A public key, or the file of one, that signed the checkpoint [default: the `policy.trusted_keys` of the configuration]
+        #[arg(long, value_name = "KEY|FILE", requires = "checkpoint")]
+        key: Vec<String>,
+    },
+    /// Write a checkpoint: the newest hash of the chain over the record, to be kept elsewhere
+    Export {
+        /// The file to write; it must not exist
+        file: PathBuf,
+        /// Sign it with this secret key; the signature is written beside it, with .minisig at the end of the name
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
+    },
+}
+
+/// What `audit verify` found.
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct AuditReport {
+    /// Whether there is no fault.
+    ok: bool,
+    #[serde(flatten)]
+    verification: Verification,
+}
+
+/// The checkpoint that `audit export` wrote.
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct ExportReport {
+    file: PathBuf,
+    /// Null when it is not signed.
+    signature_file: Option<PathBuf>,
+    #[serde(flatten)]
+    checkpoint: Checkpoint,
+}
+
+impl Record for AuditReport {
+    fn print(&self) -> Result {
+        let found = &self.verification;
+        let removed = match found.slots_removed {
+            0 => String::new(),
+            n => format!(" ({n} more of days with removed launches)"),
+        };
+        output::print_line!(
+            "{} slots of {} schedules{removed}, {} launches ({} not sealed yet), {} events, {} seals, {} artifacts",
+            found.slots,
+            found.schedules,
+            found.launches,
+            found.launches_unsealed,
+            found.events,
+            found.seals,
+            found.artifacts
+        )?;
+        for note in &found.notes {
+            output::print_line!("note: {note}")?;
+        }
+        for fault in &found.faults {
+            output::print_line!("{}  {}  {}", fault.kind, fault.subject, fault.text)?;
+        }
+        if found.faults_left_out > 0 {
+            output::print_line!("{} more faults", found.faults_left_out)?;
+        }
+        match self.ok {
+            true => output::print_line!("no fault"),
+            false => output::print_line!("the record has faults"),
+        }
+    }
+}
+
+impl Record for ExportReport {}
+
+impl Audit {
+    pub(crate) async fn run(self, common: &Common) -> Result {
+        match self {
+            Audit::Verify {
+                from,
+                to,
+                checkpoint,
+                key,
+            } => {
+                let checkpoint = match checkpoint {
+                    Some(path) => Some(read(common, &path, &key)?),
+                    None => None,
+                };
+                let (db, clock) = common.open_with_clock().await?;
+                let now = clock.now();
+                let span = Span {
+                    from: from.unwrap_or(Timestamp::FIRST),
+                    to: to.unwrap_or(now),
+                };
+                if span.from > span.to {
+                    return Err(refused!("--from is later than --to, or than now")
+                        .hint("write the earlier time after --from"));
+                }
+                refuse_other(verify::checkpoint(&db).await?.as_ref(), checkpoint.as_ref())?;
+                let found = verify::verify(&db, span, checkpoint.as_ref(), now).await?;
+                let ok = found.faults.is_empty();
+                common.print(&AuditReport {
+                    ok,
+                    verification: found,
+                })?;
+                output::check(ok)
+            }
+            Audit::Export { file, key } => export(common, file, key).await,
+        }
+    }
+}
+
+/// Write the newest link of the chain to `file`, and sign it if a key is given.
+async fn export(common: &Common, file: PathBuf, key: Option<PathBuf>) -> Result {
+    let secret = key.as_deref().map(signing::secret_key).transpose()?;
+    let db = common.open().await?;
+    let Some(checkpoint) = verify::checkpoint(&db).await? else {
+        return Err(failed!("nothing is sealed yet, so there is no checkpoint")
+            .hint("a host seals rows a minute after their decision: run `campanile serve`, and try again then"));
+    };
+    let mut text = serde_json::to_string_pretty(&checkpoint).map_err(Failure::failed)?;
+    text.push('\n');
+    signing::write_new(&file, text.as_bytes(), signing::PUBLIC)?;
+    let mut signature_file = None;
+    if let Some(secret) = secret {
+        if let Err(failure) = signing::sign(&file, text.as_bytes(), &secret) {
+            // A checkpoint whose signature is missing looks like one that was tampered with.
+            let _ = std::fs::remove_file(&file);
+            return Err(failure);
+        }
+        signature_file = Some(signature_path(&file));
+    }
+    common.print(&ExportReport {
+        file,
+        signature_file,
+        checkpoint,
+    })
+}
+
+/// Read a checkpoint. If keys are given, or a signature is beside it, the signature must be valid.
+fn read(common: &Common, path: &Path, keys: &[String]) -> Result<Checkpoint> {
+    let shown = path.display();
+    let bytes = signing::read(path)?;
+    if !keys.is_empty() || signature_path(path).exists() {
+        let keys = signing::keys(keys, common)?;
+        signing::verify_beside(path, &bytes, &keys)?;
+    }
+    if bytes.len() > FILE_BYTES_MAX {
+        return Err(refused!("{shown} is too large for a checkpoint")
+            .hint("name a file that `campanile audit export` wrote"));
+    }
+    serde_json::from_slice(&bytes).map_err(|error| {
+        refused!("{shown} is no checkpoint: {error}")
+            .hint("name a file that `campanile audit export` wrote")
+    })
+}
+
+/// Refuse a checkpoint of another database. `newest` is the end of this one's chain.
+fn refuse_other(newest: Option<&Checkpoint>, checkpoint: Option<&Checkpoint>) -> Result {
+    let is_other =
+        |checkpoint: &&Checkpoint| newest.is_none_or(|newest| newest.first != checkpoint.first);
+    match checkpoint.filter(is_other) {
+        None => Ok(()),
+        Some(checkpoint) => Err(refused!(
+            "the checkpoint is of another database: its chain begins with {}, and the chain here {}",
+            checkpoint.first.short(),
+            newest.map_or("has no seal".to_owned(), |newest| format!("with {}", newest.first.short()))
+        )
+        .hint("name a checkpoint of this database; if it is of this one, the whole chain was made again")),
+    }
+}

@@ -1,0 +1,198 @@
+//! Seal the record: add links to the chain of hashes that `campanile audit verify` compares with the rows.
+//!
+//! ```text
+//! launches decided in a span ─┐
+//! launches that had not ended ├─▶ those that have ended ─▶ leaves ─▶ hash ─▶ a seal
+//! events of the span ─────────┘
+//! ```
+//!
+//! The oldest live host seals, outside of the transactions of launches: a launch waits for nothing. Rows are sealed a
+//! minute after their decision. If that host dies, the next one goes on at the last seal.
+
+use std::time::{Duration, Instant};
+
+use uuid::Uuid;
+
+use crate::ctx::{Ctx, SharedCtx};
+use crate::error::Result;
+use crate::plan::PACKAGE_MISSING;
+use crate::service::{Next, Service};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{ChainHash, LaunchId, sha256_half};
+use campanile_store::events::Event;
+use campanile_store::seals::{self, FinishedLaunch, Seal};
+use campanile_store::{Tx, hosts};
+
+/// The time from one seal to the next, at least.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Rows are sealed so long after their decision. By then, the transaction that wrote them has ended.
+const DELAY: Duration = Duration::from_secs(60);
+/// The launches of one seal, unless more were decided at the same moment.
+const LAUNCHES_MAX: usize = 2_048;
+/// So many launches may wait for a later seal. With more, sealing waits until some have ended.
+const UNFINISHED_MAX: usize = 65_536;
+/// The pause after a seal when there is more to seal, as a multiple of the time it took: sealing takes a tenth of a processor.
+const PAUSE: u32 = 9;
+/// A row of slots that had no package is extended for an hour, and settled after this time.
+const EXTENDED_FOR: Duration = Duration::from_secs(2 * 3_600);
+/// The bytes of one leaf: an id, and half a SHA-256.
+const LEAF_BYTES: usize = 32;
+
+/// A sealed row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leaf {
+    pub(crate) id: Uuid,
+    pub(crate) hash: [u8; 16],
+}
+
+impl Leaf {
+    pub(crate) fn of_launch(launch: &FinishedLaunch) -> Leaf {
+        Leaf {
+            id: launch.id.0,
+            hash: sha256_half(launch.canonical().as_bytes()),
+        }
+    }
+
+    pub(crate) fn of_event(event: &Event) -> Leaf {
+        // The keys are texts, so this cannot fail.
+        let text = serde_json::to_string(event).unwrap_or_default();
+        Leaf {
+            id: event.id.0,
+            hash: sha256_half(text.as_bytes()),
+        }
+    }
+
+    /// Read leaves as a seal holds them. None if their bytes were cut.
+    pub(crate) fn read_all(bytes: &[u8]) -> Option<Vec<Leaf>> {
+        let leaves = bytes.chunks(LEAF_BYTES).map(|bytes| {
+            let (id, hash) = bytes.split_first_chunk::<16>()?;
+            Some(Leaf {
+                id: Uuid::from_bytes(*id),
+                hash: hash.try_into().ok()?,
+            })
+        });
+        leaves.collect()
+    }
+
+    fn write_all(leaves: &[Leaf]) -> Vec<u8> {
+        let parts = leaves
+            .iter()
+            .flat_map(|leaf| [*leaf.id.as_bytes(), leaf.hash]);
+        parts.flatten().collect()
+    }
+}
+
+/// Read the ids of launches that were not finished when a seal was made.
+pub(crate) fn read_ids(bytes: &[u8]) -> Vec<LaunchId> {
+    let ids = bytes.as_chunks::<16>().0.iter();
+    ids.map(|id| LaunchId(Uuid::from_bytes(*id))).collect()
+}
+
+/// Return the hash of a seal, by that of the one before.
+pub(crate) fn hash_of(before: Option<&ChainHash>, seal: &Seal) -> ChainHash {
+    let Seal {
+        number,
+        until_at,
+        launches,
+        events,
+        leaves_hash,
+        ..
+    } = seal;
+    let text = format!("{number} {until_at} {launches} {events} {leaves_hash}");
+    ChainHash::after(before, &text)
+}
+
+/// Whether a launch does not change any more, unless retention removes it.
+pub(crate) fn is_settled(launch: &FinishedLaunch, now: Timestamp) -> bool {
+    let is_extended = launch.reason.as_deref() == Some(PACKAGE_MISSING)
+        && now.since(launch.decided_at) < EXTENDED_FOR;
+    launch.finished_at.is_some() && !is_extended
+}
+
+/// The service that seals the record.
+pub(crate) struct Sealer;
+
+impl Service for Sealer {
+    const STEP: &'static str = "sealing the record";
+
+    fn first(_: &Ctx) -> Next {
+        Next::After(INTERVAL)
+    }
+
+    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
+        let begun = Instant::now();
+        Ok(match seal(ctx, now).await? {
+            true => Next::After(begun.elapsed() * PAUSE),
+            false => Next::After(INTERVAL),
+        })
+    }
+}
+
+/// Add a seal if there is anything to seal. Return whether there is more.
+pub(crate) async fn seal(ctx: &Ctx, now: Timestamp) -> Result<bool> {
+    let mut tx = ctx.db.read().await?;
+    let oldest = hosts::live(&mut tx).await?.into_iter().next();
+    if oldest.is_some_and(|oldest| oldest.id != ctx.host) {
+        return Ok(false);
+    }
+    let Some((seal, has_more)) = next_seal(&mut tx, now).await? else {
+        return Ok(false);
+    };
+    drop(tx);
+    let mut tx = ctx.db.write().await?;
+    let added = seals::insert(&mut tx, &seal).await?;
+    tx.commit().await?;
+    Ok(added && has_more)
+}
+
+/// Return the seal after the last one, and whether there is more to seal than it covers.
+async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<(Seal, bool)>> {
+    let last = seals::newest(tx).await?;
+    let since = last.as_ref().map_or(Timestamp::FIRST, |last| last.until_at);
+    let mut until = now.minus(DELAY);
+    if until <= since {
+        return Ok(None);
+    }
+    let mut decided = seals::decided(tx, since, until, LAUNCHES_MAX as i64 + 1).await?;
+    let has_more = decided.len() > LAUNCHES_MAX;
+    if has_more && let (Some(first), Some(next)) = (decided.first(), decided.last()) {
+        until = next.decided_at;
+        match first.decided_at == until {
+            false => decided.retain(|launch| launch.decided_at < until),
+            true => {
+                until = until.plus(Duration::from_micros(1));
+                decided = seals::decided(tx, since, until, i64::MAX).await?;
+            }
+        }
+    }
+    let unfinished = last.as_ref().map(|last| read_ids(&last.unfinished));
+    decided.extend(seals::launches(tx, &unfinished.unwrap_or_default()).await?);
+    let events = seals::events(tx, since, until).await?;
+    let (ended, unfinished): (Vec<_>, Vec<_>) = decided
+        .into_iter()
+        .partition(|launch| is_settled(launch, now));
+    let is_empty = ended.is_empty() && events.is_empty() && !has_more;
+    if is_empty || unfinished.len() > UNFINISHED_MAX {
+        return Ok(None);
+    }
+    let mut leaves: Vec<Leaf> = ended.iter().map(Leaf::of_launch).collect();
+    leaves.sort_unstable_by_key(|leaf| leaf.id);
+    leaves.extend(events.iter().map(Leaf::of_event));
+    let leaves = Leaf::write_all(&leaves);
+    let ids = unfinished.iter().map(|launch| *launch.id.0.as_bytes());
+    let before = last.as_ref().map(|last| &last.hash);
+    let mut seal = Seal {
+        number: last.as_ref().map_or(1, |last| last.number + 1),
+        until_at: until,
+        sealed_at: now,
+        launches: ended.len() as i64,
+        events: events.len() as i64,
+        leaves_hash: ChainHash::of(&leaves),
+        leaves: Some(leaves),
+        unfinished: ids.flatten().collect(),
+        // It covers the other fields, and is set below.
+        hash: ChainHash::of(&[]),
+    };
+    seal.hash = hash_of(before, &seal);
+    Ok(Some((seal, has_more)))
+}

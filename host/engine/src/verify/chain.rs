@@ -1,0 +1,341 @@
+//! Compare launches and events with the seals that cover them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::{Checkpoint, FaultKind, Span, Verification};
+use crate::error::Result;
+use crate::seal::{Leaf, hash_of, is_settled, read_ids};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{ChainHash, LaunchId};
+use campanile_model::status::LaunchStatus;
+use campanile_store::events::Event;
+use campanile_store::seals::{self, FinishedLaunch, Seal};
+use campanile_store::{Db, DbError, removed_launches};
+use uuid::Uuid;
+
+/// The seals of one page.
+const PAGE: i64 = 32;
+/// The launches of one page that no seal covers yet.
+const LAUNCHES_PAGE: i64 = 4_096;
+/// Times of one launch may be so far apart in the wrong order: each host counts time on from the database's clock by
+/// itself.
+const CLOCKS_MS: i64 = 60_000;
+
+/// What is known at one place of the chain.
+struct Walk<'r> {
+    report: &'r mut Verification,
+    span: Span,
+    now: Timestamp,
+    last: Option<Seal>,
+    /// Launches that have ended and that no seal so far covers.
+    unsealed: HashMap<Uuid, FinishedLaunch>,
+    /// Sealed launches that are not on record, by the day of their slot.
+    absent: BTreeMap<i64, Vec<LaunchId>>,
+    oldest_event: Option<Timestamp>,
+}
+
+pub(super) async fn verify(
+    db: &Db,
+    span: Span,
+    checkpoint: Option<&Checkpoint>,
+    now: Timestamp,
+    report: &mut Verification,
+) -> Result<(), DbError> {
+    let oldest_event = seals::oldest_event(&mut db.read().await?).await?;
+    let mut walk = Walk {
+        report,
+        span,
+        now,
+        last: None,
+        unsealed: HashMap::new(),
+        absent: BTreeMap::new(),
+        oldest_event,
+    };
+    loop {
+        let after = walk.last.as_ref().map_or(0, |last| last.number);
+        let page = seals::page(&mut db.read().await?, after, PAGE).await?;
+        let is_last = (page.len() as i64) < PAGE;
+        for seal in page {
+            walk.link(&seal, checkpoint);
+            walk.compare(db, &seal).await?;
+            walk.last = Some(seal);
+        }
+        if is_last {
+            break;
+        }
+    }
+    if let Some(checkpoint) = checkpoint {
+        let newest = walk.last.as_ref().map_or(0, |last| last.number);
+        if newest < checkpoint.number {
+            let number = checkpoint.number;
+            let text = format!("the checkpoint has seal {number}, and the chain ends at {newest}");
+            walk.report.fault(FaultKind::SealBroken, number, text);
+        }
+    }
+    walk.rest(db).await?;
+    walk.explain_absent(db).await
+}
+
+impl Walk<'_> {
+    /// Verify the hashes of a seal, and that it follows the one before.
+    fn link(&mut self, seal: &Seal, checkpoint: Option<&Checkpoint>) {
+        self.report.seals += 1;
+        let number = seal.number;
+        let mut broken = |text: &str| self.report.fault(FaultKind::SealBroken, number, text);
+        let before = self.last.as_ref();
+        if number != before.map_or(1, |before| before.number + 1) {
+            broken("the seal before it is gone");
+        } else if before.is_some_and(|before| before.until_at >= seal.until_at) {
+            broken("its span ends before it begins");
+        } else if hash_of(before.map(|before| &before.hash), seal) != seal.hash {
+            broken("its hash is not that of its columns and of the seal before");
+        }
+        let leaves = seal.leaves.as_deref();
+        if leaves.is_some_and(|leaves| ChainHash::of(leaves) != seal.leaves_hash) {
+            broken("its leaves do not have their hash");
+        }
+        let is_checked = checkpoint.filter(|checkpoint| checkpoint.number == number);
+        if is_checked.is_some_and(|checkpoint| checkpoint.hash != seal.hash) {
+            broken("the checkpoint has another hash of it: seals up to it were made again");
+        }
+    }
+
+    /// Compare the rows of a seal's span with its leaves.
+    async fn compare(&mut self, db: &Db, seal: &Seal) -> Result<(), DbError> {
+        let begin = self
+            .last
+            .as_ref()
+            .map_or(Timestamp::FIRST, |last| last.until_at);
+        let is_asked = begin <= self.span.to && seal.until_at > self.span.from;
+        let mut decided = Vec::new();
+        if is_asked {
+            let mut tx = db.read().await?;
+            decided = seals::decided(&mut tx, begin, seal.until_at, i64::MAX).await?;
+            drop(tx);
+            self.check_rows(db, &decided).await?;
+        }
+        // Retention may have removed the leaves.
+        let Some(leaves) = seal.leaves.as_deref().and_then(Leaf::read_all) else {
+            return Ok(());
+        };
+        let ended = decided.into_iter();
+        let ended = ended.filter(|launch| is_settled(launch, self.now));
+        self.unsealed
+            .extend(ended.map(|launch| (launch.id.0, launch)));
+        let launches = usize::try_from(seal.launches)
+            .unwrap_or(0)
+            .min(leaves.len());
+        let (launches, events) = leaves.split_at(launches);
+        let mut absent: Vec<Leaf> = Vec::new();
+        for leaf in launches {
+            match self.unsealed.remove(&leaf.id) {
+                Some(launch) => self.compare_launch(leaf, &launch),
+                None if is_asked => absent.push(*leaf),
+                // It was decided before the span that is verified.
+                None => {}
+            }
+        }
+        self.look_up(db, &absent).await?;
+        if is_asked {
+            let found = seals::events(&mut db.read().await?, begin, seal.until_at).await?;
+            self.compare_events(events, &found);
+        }
+        Ok(())
+    }
+
+    fn compare_launch(&mut self, leaf: &Leaf, launch: &FinishedLaunch) {
+        if Leaf::of_launch(launch) != *leaf {
+            let text = "it is not as it was when it was sealed";
+            self.report.fault(FaultKind::LaunchChanged, launch.id, text);
+        }
+    }
+
+    /// Look for sealed launches by their ids: those of an earlier span, those whose decision was changed, and deleted ones.
+    async fn look_up(&mut self, db: &Db, leaves: &[Leaf]) -> Result<(), DbError> {
+        if leaves.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<LaunchId> = leaves.iter().map(|leaf| LaunchId(leaf.id)).collect();
+        let found = seals::launches(&mut db.read().await?, &ids).await?;
+        let found = found.into_iter().map(|launch| (launch.id.0, launch));
+        let found: HashMap<Uuid, FinishedLaunch> = found.collect();
+        for leaf in leaves {
+            match found.get(&leaf.id) {
+                Some(launch) => self.compare_launch(leaf, launch),
+                None => {
+                    let id = LaunchId(leaf.id);
+                    self.absent.entry(id.slot().day()).or_default().push(id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn compare_events(&mut self, leaves: &[Leaf], found: &[Event]) {
+        self.report.events += found.len() as u64;
+        let mut sealed: HashMap<Uuid, &Leaf> = leaves.iter().map(|leaf| (leaf.id, leaf)).collect();
+        for event in found {
+            match sealed.remove(&event.id.0) {
+                Some(leaf) if *leaf == Leaf::of_event(event) => {}
+                Some(_) => {
+                    let text = "it is not as it was when it was sealed";
+                    self.report.fault(FaultKind::EventChanged, event.id, text);
+                }
+                None => {
+                    let text = "it was added after its span was sealed, or its time was changed";
+                    self.report.fault(FaultKind::EventAdded, event.id, text);
+                }
+            }
+        }
+        // Retention removes the oldest events.
+        let oldest = self.oldest_event;
+        let is_kept =
+            |id: &&Uuid| oldest.is_some_and(|oldest| time_of(**id) > oldest.micros() / 1_000);
+        for id in sealed.keys().filter(is_kept) {
+            let text = "it was deleted after it was sealed, and older events are on record";
+            self.report.fault(FaultKind::EventDeleted, id, text);
+        }
+    }
+
+    /// Check the launches that no seal covers yet, and report those that a seal should cover.
+    async fn rest(&mut self, db: &Db) -> Result<(), DbError> {
+        let mut since = self
+            .last
+            .as_ref()
+            .map_or(Timestamp::FIRST, |last| last.until_at);
+        let unfinished = self.last.as_ref().map(|last| read_ids(&last.unfinished));
+        for id in unfinished.unwrap_or_default() {
+            if self.unsealed.remove(&id.0).is_some() {
+                self.report.launches_unsealed += 1;
+            }
+        }
+        let mut added: Vec<LaunchId> = self.unsealed.drain().map(|(_, launch)| launch.id).collect();
+        added.sort_unstable();
+        for id in added {
+            let text =
+                "it was added after its span was sealed, or its end or its decision was changed";
+            self.report.fault(FaultKind::LaunchAdded, id, text);
+        }
+        loop {
+            let end = self.span.to.plus(Duration::from_micros(1));
+            let page = seals::decided(&mut db.read().await?, since, end, LAUNCHES_PAGE).await?;
+            let Some(last) = page.last().map(|last| last.decided_at) else {
+                return Ok(());
+            };
+            let is_full = page.len() as i64 == LAUNCHES_PAGE;
+            let mut rows = page;
+            if is_full {
+                // The launches of its last moment may continue on the next page.
+                match rows.first().is_some_and(|first| first.decided_at < last) {
+                    true => rows.retain(|launch| launch.decided_at < last),
+                    false => {
+                        let end = last.plus(Duration::from_micros(1));
+                        rows = seals::decided(&mut db.read().await?, last, end, i64::MAX).await?;
+                    }
+                }
+            }
+            let next = rows.last().map(|launch| launch.decided_at);
+            self.report.launches_unsealed += rows.len() as u64;
+            self.check_rows(db, &rows).await?;
+            if !is_full {
+                return Ok(());
+            }
+            since = next.unwrap_or(last).plus(Duration::from_micros(1));
+        }
+    }
+
+    /// Check what must hold for each launch by itself.
+    async fn check_rows(&mut self, db: &Db, launches: &[FinishedLaunch]) -> Result<(), DbError> {
+        let span = self.span;
+        let asked = launches.iter();
+        let asked: Vec<&FinishedLaunch> = asked
+            .filter(|launch| span.contains(launch.decided_at))
+            .collect();
+        self.report.launches += asked.len() as u64;
+        let recovered = asked.iter().filter(|launch| launch.started_at.is_some());
+        let recovered: Vec<LaunchId> = recovered.map(|launch| launch.id).collect();
+        let lost = seals::lost_runs(&mut db.read().await?, &recovered).await?;
+        let lost: HashMap<LaunchId, i64> = lost.into_iter().collect();
+        for launch in asked {
+            let lost = lost.get(&launch.id).copied().unwrap_or(0);
+            if let Some(text) = contradiction(launch, lost) {
+                self.report
+                    .fault(FaultKind::LaunchImpossible, launch.id, text);
+            }
+        }
+        Ok(())
+    }
+
+    /// Report the sealed launches that are neither on record nor counted as removed.
+    async fn explain_absent(&mut self, db: &Db) -> Result<(), DbError> {
+        for (day, absent) in std::mem::take(&mut self.absent) {
+            // A launch of a backfill, or a retry, has the time of its request in its id; its slot may be of another day.
+            let removed = removed_launches::of_all(&mut db.read().await?, day).await?;
+            let removed = removed.map_or(0, |removed| removed.launches);
+            if removed >= absent.len() as i64 {
+                continue;
+            }
+            let text = match removed {
+                0 => "it is gone, and retention has removed no launch of its day".to_owned(),
+                n => format!(
+                    "it is gone, as {} launches of its day are, and retention has removed {n} of them",
+                    absent.len()
+                ),
+            };
+            for id in absent {
+                self.report
+                    .fault(FaultKind::LaunchDeleted, id, text.clone());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Return the milliseconds since 1970 in the id of an event.
+fn time_of(id: Uuid) -> i64 {
+    i64::try_from(id.as_u128() >> 80).unwrap_or(i64::MAX)
+}
+
+/// Pure: return which columns of a launch contradict each other, if any do. `lost` is the number of its lost runs.
+fn contradiction(launch: &FinishedLaunch, lost: i64) -> Option<&'static str> {
+    use LaunchStatus::{Failed, Skipped, Succeeded};
+    let status = launch.status;
+    let is_later = |later: Option<Timestamp>, earlier: Timestamp| {
+        later.is_none_or(|later| later.micros() + CLOCKS_MS * 1_000 >= earlier.micros())
+    };
+    let has_started = launch.started_at.is_some();
+    Some(match () {
+        () if matches!(status, Succeeded | Failed) && launch.attempts == 0 => {
+            "it has ended as if it ran, and was never claimed"
+        }
+        () if status == Skipped && launch.attempts > 0 => "it is skipped, and was claimed",
+        () if status == Succeeded && launch.failure.is_some() => "it has succeeded, with a failure",
+        () if status == Failed && launch.failure.is_none() => "it has failed, without a failure",
+        () if has_started && launch.attempts == 0 => "it has started, and was never claimed",
+        () if launch.slot_count > 1 && status != Skipped => {
+            "it stands for several slots, and is not skipped"
+        }
+        () if launch.last_scheduled_time < launch.scheduled_time => {
+            "its last slot is before its first"
+        }
+        () if launch.fire_time < launch.scheduled_time
+            && launch.slot_count == 1
+            && !launch.kind.is_by_hand() =>
+        {
+            "it fires before its slot"
+        }
+        () if !is_later(launch.started_at, launch.decided_at) => {
+            "it has started before it was decided"
+        }
+        () if !is_later(
+            launch.finished_at,
+            launch.started_at.unwrap_or(launch.decided_at),
+        ) =>
+        {
+            "it has ended before it began"
+        }
+        () if lost > launch.recoveries => "it has more lost runs than recoveries",
+        () => return None,
+    })
+}

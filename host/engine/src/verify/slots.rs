@@ -1,0 +1,279 @@
+//! Compute the slots of every schedule again, and compare them with the decisions.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{FaultKind, Span, Verification};
+use crate::definition;
+use crate::error::Result;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, ScheduleId};
+use campanile_schedule::policy::Policies;
+use campanile_schedule::rule::{Rule, tzdata_version};
+use campanile_store::seals::{self, SlotRow, VerifiedSchedule};
+use campanile_store::{Db, DbError, history, removed_launches};
+
+/// The schedules of one page.
+const SCHEDULES_PAGE: i64 = 256;
+/// The decisions of one page.
+const SLOTS_PAGE: i64 = 4_096;
+/// So many missing slots of one schedule are listed. The rest of that schedule is not compared.
+const MISSING_MAX: usize = 20;
+
+/// The definitions that a schedule had, the oldest first.
+struct Definitions {
+    name: String,
+    rules: Vec<TimedRule>,
+}
+
+/// A definition, and since when it holds: slots up to the next one's beginning are its own.
+struct TimedRule {
+    since: Timestamp,
+    rule: Rule,
+    policies: Policies,
+}
+
+/// The comparison of one schedule.
+struct Comparison<'a> {
+    db: &'a Db,
+    report: &'a mut Verification,
+    id: ScheduleId,
+    definitions: &'a Definitions,
+    uncounted_before: Option<i64>,
+    /// Whether launches of a day were removed, of the days that were asked for.
+    removed_days: HashMap<i64, bool>,
+    missing: usize,
+}
+
+pub(super) async fn verify(db: &Db, span: Span, report: &mut Verification) -> Result<(), DbError> {
+    let mut after = ScheduleId::FIRST;
+    loop {
+        let page = seals::schedules(&mut db.read().await?, after, SCHEDULES_PAGE).await?;
+        let last = page.last().map(|schedule| schedule.id);
+        let is_full = page.len() as i64 == SCHEDULES_PAGE;
+        for schedule in page {
+            verify_schedule(db, &schedule, span, report).await?;
+        }
+        match last {
+            Some(last) if is_full => after = last,
+            _ => return Ok(()),
+        }
+    }
+}
+
+async fn verify_schedule(
+    db: &Db,
+    schedule: &VerifiedSchedule,
+    span: Span,
+    report: &mut Verification,
+) -> Result<(), DbError> {
+    let definitions = match Definitions::read(db, schedule.id).await? {
+        Ok(definitions) => definitions,
+        Err(note) => {
+            report.notes.push(note);
+            return Ok(());
+        }
+    };
+    // The clock gives these no slots.
+    let has_slots = |timed: &TimedRule| {
+        timed.rule.delay_after_completion().is_none() && !timed.rule.at_host_start()
+    };
+    if !definitions.rules.iter().all(has_slots) {
+        return Ok(());
+    }
+    report.schedules += 1;
+    let begin = span
+        .from
+        .minus(Duration::from_micros(1))
+        .max(schedule.created_at);
+    let end = span.to.min(schedule.cursor_at);
+    let mut comparison = Comparison {
+        db,
+        report,
+        id: schedule.id,
+        definitions: &definitions,
+        uncounted_before: schedule.uncounted_before,
+        removed_days: HashMap::new(),
+        missing: 0,
+    };
+    comparison.run(begin, end).await
+}
+
+impl Definitions {
+    /// Read the definitions of a schedule. The inner error is a note why they cannot be compared.
+    async fn read(db: &Db, id: ScheduleId) -> Result<Result<Definitions, String>, DbError> {
+        let revisions = history::revisions(&mut db.read().await?, id).await?;
+        let name = revisions
+            .last()
+            .map_or_else(|| id.to_string(), |newest| newest.name.clone());
+        let mut rules: Vec<TimedRule> = Vec::with_capacity(revisions.len());
+        for revision in revisions {
+            let since = revision.since;
+            match definition::parse(&revision) {
+                Ok((rule, policies)) => rules.push(TimedRule {
+                    since,
+                    rule,
+                    policies,
+                }),
+                Err(why) => {
+                    let number = revision.revision;
+                    return Ok(Err(format!(
+                        "the slots of `{name}` were not computed: this version cannot read its revision {number}: {why}"
+                    )));
+                }
+            }
+        }
+        Ok(Ok(Definitions { name, rules }))
+    }
+
+    /// Return the first slot after `after`, by the definition that held at its time.
+    fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        let ends = self.rules.iter().skip(1).map(|next| next.since);
+        let ends = ends.chain([Timestamp::LAST]);
+        let mut spans = self.rules.iter().zip(ends).filter(|(_, end)| *end > after);
+        spans.find_map(|(timed, end)| {
+            // `max_launches` ends the slots by the cursor, which stays at the last launch.
+            let slot = timed
+                .policies
+                .next_slot(&timed.rule, after.max(timed.since), 0)?;
+            (slot <= end).then_some(slot)
+        })
+    }
+
+    /// Whether slots depend on a time zone that changes.
+    fn depends_on_zone(&self) -> bool {
+        self.rules
+            .iter()
+            .any(|timed| timed.rule.timezone() != "UTC")
+    }
+}
+
+impl Comparison<'_> {
+    /// Compare the slots after `begin` and up to `end` with the decisions.
+    async fn run(&mut self, begin: Timestamp, end: Timestamp) -> Result<(), DbError> {
+        let mut last = begin;
+        // A range may have begun before.
+        let mut expected = self.definitions.next(begin);
+        let mut after = begin;
+        loop {
+            let mut tx = self.db.read().await?;
+            let page = seals::slots(&mut tx, self.id, after, end, SLOTS_PAGE).await?;
+            drop(tx);
+            let is_full = page.len() as i64 == SLOTS_PAGE;
+            for row in &page {
+                if self.is_of_other_zones(row) {
+                    return Ok(());
+                }
+                while let Some(slot) = expected.filter(|slot| *slot < row.scheduled_time) {
+                    if !self.missing(slot).await? {
+                        return Ok(());
+                    }
+                    expected = self.definitions.next(slot);
+                }
+                self.decision(row, expected, last);
+                last = row.last_scheduled_time.max(last);
+                expected = self.definitions.next(last);
+                after = row.scheduled_time;
+            }
+            if !is_full {
+                break;
+            }
+        }
+        while let Some(slot) = expected.filter(|slot| *slot <= end) {
+            if !self.missing(slot).await? {
+                return Ok(());
+            }
+            expected = self.definitions.next(slot);
+        }
+        Ok(())
+    }
+
+    /// Whether a row was decided with other rules of time zones than this binary has. Then its slots may differ.
+    fn is_of_other_zones(&mut self, row: &SlotRow) -> bool {
+        let other = row.tzdata_version.as_deref();
+        let other = other.filter(|version| *version != tzdata_version());
+        match other.filter(|_| self.definitions.depends_on_zone()) {
+            None => false,
+            Some(version) => {
+                let (name, slot, own) =
+                    (&self.definitions.name, row.scheduled_time, tzdata_version());
+                self.report.notes.push(format!(
+                    "the slots of `{name}` from {slot} on were not computed: they were decided with tzdata {version}, and this binary has {own}"
+                ));
+                true
+            }
+        }
+    }
+
+    /// Compare one decision with the slot that comes next.
+    fn decision(&mut self, row: &SlotRow, expected: Option<Timestamp>, last: Timestamp) {
+        let (slot, until) = (row.scheduled_time, row.last_scheduled_time);
+        let name = self.definitions.name.clone();
+        let mut slots = 1;
+        let mut at = slot;
+        while at < until
+            && let Some(next) = self.definitions.next(at).filter(|next| *next <= until)
+        {
+            at = next;
+            slots += 1;
+        }
+        self.report.slots += slots as u64;
+        let mut fault = |kind, text: String| self.report.fault(kind, &name, text);
+        if slot <= last && expected != Some(slot) {
+            let text = format!(
+                "the slot {slot} has two decisions; the second is launch {}",
+                row.id
+            );
+            fault(FaultKind::SlotTwice, text);
+        } else if expected != Some(slot) {
+            let text = format!("launch {} is of {slot}, which is no slot", row.id);
+            fault(FaultKind::SlotWrong, text);
+        } else if at != until || slots != row.slot_count {
+            let (id, count) = (row.id, row.slot_count);
+            let text = format!(
+                "launch {id} stands for {count} slots from {slot} to {until}, and there are {slots} up to {at}"
+            );
+            fault(FaultKind::SlotWrong, text);
+        }
+        if row.id != LaunchId::of(self.id, slot, row.kind) {
+            let text = format!(
+                "launch {} is of the slot {slot}, and its id is of another slot or schedule",
+                row.id
+            );
+            fault(FaultKind::SlotWrong, text);
+        }
+    }
+
+    /// Report a slot without a decision, unless retention may have removed it. Return whether to go on.
+    async fn missing(&mut self, slot: Timestamp) -> Result<bool, DbError> {
+        let day = slot.day();
+        let is_removed = match self.removed_days.get(&day) {
+            Some(is_removed) => *is_removed,
+            None => {
+                let is_uncounted = self.uncounted_before.is_some_and(|before| day < before);
+                let mut tx = self.db.read().await?;
+                let removed = removed_launches::of_day(&mut tx, self.id, day).await?;
+                let is_removed = is_uncounted || removed.is_some();
+                self.removed_days.insert(day, is_removed);
+                is_removed
+            }
+        };
+        if is_removed {
+            self.report.slots_removed += 1;
+            return Ok(true);
+        }
+        self.missing += 1;
+        self.report.slots += 1;
+        let name = self.definitions.name.clone();
+        let text = format!("the slot {slot} has no decision");
+        self.report.fault(FaultKind::SlotMissing, &name, text);
+        if self.missing < MISSING_MAX {
+            return Ok(true);
+        }
+        let note = format!(
+            "the slots of `{name}` after {slot} were not computed: {MISSING_MAX} before it are missing"
+        );
+        self.report.notes.push(note);
+        Ok(false)
+    }
+}
