@@ -38,6 +38,7 @@ mod sidecars;
 mod sim;
 mod statement_counts;
 mod statements;
+mod verify;
 mod version_checks;
 mod versions;
 mod why;

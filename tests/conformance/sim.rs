@@ -17,6 +17,7 @@ use std::time::Duration;
 use campanile_engine::Work;
 use campanile_engine::backfill::{self, BackfillRequest};
 use campanile_engine::schedule_admin::{self, ScheduleError, Skip, Trigger};
+use campanile_engine::verify::{self, Span};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
 use campanile_package::PackageLoader;
@@ -146,7 +147,7 @@ impl Simulation {
                 "DELETE FROM task_run; DELETE FROM lost_run; DELETE FROM launch; DELETE FROM schedule_result;
                  DELETE FROM backfill; DELETE FROM schedule_revision; DELETE FROM schedule; DELETE FROM package_host; DELETE FROM package_version;
                  DELETE FROM package_sidecar;
-                 DELETE FROM package; DELETE FROM artifact; DELETE FROM event; DELETE FROM host",
+                 DELETE FROM package; DELETE FROM artifact; DELETE FROM event; DELETE FROM seal; DELETE FROM host",
             )
             .await;
         self.clock = Clock::simulated(at(0));
@@ -247,6 +248,9 @@ impl Simulation {
         let host = &mut self.hosts[index];
         host.engine.recover(now).await.unwrap();
         while host.engine.decide(now).await.unwrap().more {}
+        if self.random.random_ratio(1, 4) {
+            host.engine.seal(now).await.unwrap();
+        }
         while host.engine.run_backfills(now).await.unwrap().has_more {}
         host.engine.release(now).await.unwrap();
         let mut started = 0;
@@ -571,7 +575,7 @@ impl Simulation {
             }
             self.check("after all work").await;
             if !self.has_unfinished(deadline).await {
-                return;
+                return self.verify().await;
             }
             // Wait for a fire time, a retry time, or the end of a dead host's lease.
             let later = self.now().plus(Duration::from_secs(10));
@@ -580,6 +584,22 @@ impl Simulation {
         let rows = model::unfinished(&mut self.test.read().await).await;
         let (now, seed) = (self.now(), self.seed);
         panic!("launches stay unfinished, at {now}, CAMPANILE_TEST_SEED={seed}: {rows:#?}");
+    }
+
+    /// Verify the record as `audit verify` does.
+    async fn verify(&self) {
+        let (now, seed) = (self.now(), self.seed);
+        self.hosts[0].engine.seal(now).await.unwrap();
+        let span = Span {
+            from: Timestamp::FIRST,
+            to: now,
+        };
+        let found = verify::verify(&self.test.db, span, None, now).await;
+        let found = found.unwrap();
+        assert!(
+            found.faults.is_empty(),
+            "at {now}, CAMPANILE_TEST_SEED={seed}: {found:#?}"
+        );
     }
 
     /// Return whether a launch that was decided by `deadline` is unfinished. Later launches may be endless.

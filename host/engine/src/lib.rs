@@ -275,6 +275,12 @@ impl Engine {
         retention::remove_old(&self.ctx, now).await
     }
 
+    /// Seal the rows that are old enough. It seals all of them, without pauses. Only the oldest live host seals.
+    pub async fn seal(&self, now: Timestamp) -> Result {
+        while seal::seal(&self.ctx, now).await? {}
+        Ok(())
+    }
+
     /// Scan the plugin folder until every file is loaded, and record and apply what changed.
     pub async fn scan(&self, folder: &mut PluginsFolder) -> Result {
         folder::scan_and_load(&self.ctx, folder).await

@@ -1,6 +1,6 @@
 //! Compare launches and events with the seals that cover them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use super::{Checkpoint, FaultKind, Span, Verification};
@@ -30,6 +30,8 @@ struct Walk<'r> {
     last: Option<Seal>,
     /// Launches that have ended and that no seal so far covers.
     unsealed: HashMap<Uuid, FinishedLaunch>,
+    /// Sealed launches whose decision was changed.
+    moved: HashSet<Uuid>,
     /// Sealed launches that are not on record, by the day of their slot.
     absent: BTreeMap<i64, Vec<LaunchId>>,
     oldest_event: Option<Timestamp>,
@@ -49,6 +51,7 @@ pub(super) async fn verify(
         now,
         last: None,
         unsealed: HashMap::new(),
+        moved: HashSet::new(),
         absent: BTreeMap::new(),
         oldest_event,
     };
@@ -162,7 +165,10 @@ impl Walk<'_> {
         let found: HashMap<Uuid, FinishedLaunch> = found.collect();
         for leaf in leaves {
             match found.get(&leaf.id) {
-                Some(launch) => self.compare_launch(leaf, launch),
+                Some(launch) => {
+                    self.moved.insert(leaf.id);
+                    self.compare_launch(leaf, launch);
+                }
                 None => {
                     let id = LaunchId(leaf.id);
                     self.absent.entry(id.slot().day()).or_default().push(id);
@@ -211,10 +217,10 @@ impl Walk<'_> {
             }
         }
         let mut added: Vec<LaunchId> = self.unsealed.drain().map(|(_, launch)| launch.id).collect();
+        added.retain(|id| !self.moved.contains(&id.0));
         added.sort_unstable();
         for id in added {
-            let text =
-                "it was added after its span was sealed, or its end or its decision was changed";
+            let text = "it was added after its span was sealed, or its end was changed";
             self.report.fault(FaultKind::LaunchAdded, id, text);
         }
         loop {

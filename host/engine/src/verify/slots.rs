@@ -140,6 +140,23 @@ impl Definitions {
         })
     }
 
+    /// Whether a missing slot may come after the last launch that `max_launches` allowed. `next` is the next slot with a
+    /// decision: one by the same definition shows that the schedule had not ended.
+    fn may_have_ended(&self, slot: Timestamp, next: Option<Timestamp>) -> bool {
+        let index = |at| {
+            self.rules
+                .iter()
+                .rposition(|timed| timed.since < at)
+                .unwrap_or(0)
+        };
+        let of_slot = index(slot);
+        let limit = self
+            .rules
+            .get(of_slot)
+            .and_then(|timed| timed.policies.max_launches);
+        limit.is_some() && next.is_none_or(|next| index(next) != of_slot)
+    }
+
     /// Whether slots depend on a time zone that changes.
     fn depends_on_zone(&self) -> bool {
         self.rules
@@ -165,7 +182,7 @@ impl Comparison<'_> {
                     return Ok(());
                 }
                 while let Some(slot) = expected.filter(|slot| *slot < row.scheduled_time) {
-                    if !self.missing(slot).await? {
+                    if !self.missing(slot, Some(row.scheduled_time)).await? {
                         return Ok(());
                     }
                     expected = self.definitions.next(slot);
@@ -180,7 +197,7 @@ impl Comparison<'_> {
             }
         }
         while let Some(slot) = expected.filter(|slot| *slot <= end) {
-            if !self.missing(slot).await? {
+            if !self.missing(slot, None).await? {
                 return Ok(());
             }
             expected = self.definitions.next(slot);
@@ -244,8 +261,12 @@ impl Comparison<'_> {
         }
     }
 
-    /// Report a slot without a decision, unless retention may have removed it. Return whether to go on.
-    async fn missing(&mut self, slot: Timestamp) -> Result<bool, DbError> {
+    /// Report a slot without a decision, unless the schedule may have ended before it, or retention may have removed it.
+    /// `next` is the next slot with a decision. Return whether to go on.
+    async fn missing(&mut self, slot: Timestamp, next: Option<Timestamp>) -> Result<bool, DbError> {
+        if self.definitions.may_have_ended(slot, next) {
+            return Ok(true);
+        }
         let day = slot.day();
         let is_removed = match self.removed_days.get(&day) {
             Some(is_removed) => *is_removed,
