@@ -6,6 +6,7 @@ mod buckets;
 mod claim_at_once;
 mod clock_changes;
 mod constraints;
+mod cursor_reset;
 mod events_and_stats;
 mod fixtures;
 mod forecast;

@@ -3,6 +3,7 @@
 //! | file             | failure                                                                  |
 //! |------------------|--------------------------------------------------------------------------|
 //! | `crash_points`   | the host dies at a named point of a launch's path                        |
+//! | `clock`          | the machine's clock steps                                                |
 //! | `copies`         | a backup or a restore is killed, and a host serves a restored copy     |
 //! | `kills`          | `kill -9` during a backup, and repeatedly at random times                |
 //! | `hosts`          | one of two hosts dies, or is suspended for longer than its lease         |
@@ -18,6 +19,7 @@
 //! `CAMPANILE_LONG_TESTS=1` runs outages and loads at their full length.
 
 mod consistency;
+mod clock;
 mod copies;
 mod crash_points;
 mod disk;

@@ -97,6 +97,9 @@ pub fn recovery_action(
 
 /// Mark silent hosts as dead, and recover orphaned launches.
 pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
+    if !ctx.may_recover() {
+        return Ok(Recovered::default());
+    }
     let limits = &ctx.settings.recovery;
     let lease = ctx.settings.lease;
     // A launch that waits for capacity is late, not lost: only capacity that was free for the whole threshold counts.
