@@ -25,6 +25,7 @@ on_both!(
     a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it,
     an_orphaned_launch_has_all_values_for_the_recovery_decision,
     a_recovery_is_counted_and_gives_the_launch_a_new_run,
+    a_launch_that_pauses_after_a_recovery_is_not_claimed_before,
     an_abandoned_launch_is_never_run_again,
     finished_launches_are_never_written_again,
     hosts_that_recover_concurrently_recover_each_orphan_once,
@@ -38,6 +39,7 @@ fn decision_to_run_again(run: &ClaimedRun) -> RecoveryDecision {
     RecoveryDecision {
         launch_id: run.launch_id(),
         action: RecoveryAction::RunAgain,
+        not_before: None,
     }
 }
 
@@ -220,6 +222,7 @@ async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: Tes
     let decision = RecoveryDecision {
         launch_id: all[0].id,
         action: RecoveryAction::RunAgain,
+        not_before: None,
     };
     recovery::apply(&mut tx, host_id(1), &[decision], "lost", at(200))
         .await
@@ -267,6 +270,7 @@ async fn an_orphaned_launch_has_all_values_for_the_recovery_decision(test: TestD
         scheduled_time: at(10),
         claimable_since: at(10),
         recoveries: 0,
+        lost_runs: 0,
         enabled: false,
         deleted_at: None,
         missing_since: Some(at(16)),
@@ -326,6 +330,7 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
         let decision = RecoveryDecision {
             launch_id: lost[0].launch_id,
             action: RecoveryAction::RunAgain,
+            not_before: None,
         };
         recovery::apply(&mut tx, host_2, &[decision], "its host died", now)
             .await
@@ -394,6 +399,48 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
     );
 }
 
+async fn a_launch_that_pauses_after_a_recovery_is_not_claimed_before(test: TestDb) {
+    let host = host_with_schedules(&test, 2).await;
+    let mut tx = test.write().await;
+    let grouped = NewLaunch {
+        group_name: Some("g".to_owned()),
+        ..launch(2, 11)
+    };
+    let both = [launch(1, 10), grouped];
+    // The fixture claims launches of no group.
+    let claimed = insert_and_claim(&mut tx, host, &both, at(11)).await;
+    assert_eq!(claimed.len(), 1);
+    let paused = both.map(|launch| RecoveryDecision {
+        launch_id: launch.id,
+        action: RecoveryAction::RunAgain,
+        not_before: Some(at(110)),
+    });
+    recovery::apply(&mut tx, host, &paused, "gone", at(100))
+        .await
+        .unwrap();
+    for (now, expected) in [(at(109), 0), (at(110), 1)] {
+        let open = claims::claimable(&mut tx, host, now, 9).await.unwrap();
+        assert_eq!(open.len(), expected);
+        let packages = claims::waiting_packages(&mut tx, now).await.unwrap();
+        assert_eq!(packages.len(), expected);
+        let groups = claims::waiting_groups(&mut tx, now).await.unwrap();
+        assert_eq!(groups.len(), expected);
+        for class in &groups {
+            let open = claims::open_of_group(&mut tx, host, now, 9, class).await;
+            assert_eq!(open.unwrap().len(), 1);
+        }
+    }
+    // Another loss finds the earlier one.
+    claim_all(&mut tx, host, at(110)).await;
+    let lost = recovery::orphaned_runs(&mut tx, at(200), at(0), 9)
+        .await
+        .unwrap();
+    assert_eq!(
+        (lost.len(), lost[0].recoveries, lost[0].lost_runs),
+        (1, 1, 1)
+    );
+}
+
 async fn an_abandoned_launch_is_never_run_again(test: TestDb) {
     let host = host_with_schedules(&test, 2).await;
     let mut tx = test.write().await;
@@ -407,6 +454,7 @@ async fn an_abandoned_launch_is_never_run_again(test: TestDb) {
         RecoveryDecision {
             launch_id: launch(2, 11).id,
             action: RecoveryAction::Abandon("schedule_deleted"),
+            not_before: None,
         },
     ];
     recovery::apply(&mut tx, host, &abandon, "its host died", at(50))
@@ -503,6 +551,7 @@ async fn finished_launches_are_never_written_again(test: TestDb) {
         .chain([RecoveryDecision {
             launch_id: skipped(4, 14, "missed").id,
             action: RecoveryAction::Abandon("recovery_age"),
+            not_before: None,
         }])
         .collect();
     recovery::apply(&mut tx, host_2, &all, "again", at(30))
@@ -573,6 +622,7 @@ async fn hosts_that_recover_concurrently_recover_each_orphan_once(test: TestDb) 
                     .map(|orphan| RecoveryDecision {
                         launch_id: orphan.launch_id,
                         action: RecoveryAction::RunAgain,
+                        not_before: None,
                     })
                     .collect();
                 recovery::apply(&mut tx, host_id(number), &decisions, "gone", at(200))
