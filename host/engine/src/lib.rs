@@ -264,8 +264,8 @@ impl Engine {
     }
 
     /// Drop the runs whose lease has expired, or whose grace is over.
-    pub fn drop_expired(&self, now: Timestamp) {
-        lease_keeper::drop_expired(&self.ctx, now);
+    pub fn drop_expired(&self) {
+        lease_keeper::drop_expired(&self.ctx);
     }
 
     /// Remove launches, task runs, events and artifacts that are older than the ages of the settings. It is one pass without
