@@ -26,6 +26,7 @@ mod query_plans;
 mod random;
 mod record_quota;
 mod recovery;
+mod recovery_pause;
 mod retention;
 mod round_trips;
 mod rule_texts;

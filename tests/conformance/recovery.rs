@@ -25,7 +25,6 @@ on_both!(
     a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it,
     an_orphaned_launch_has_all_values_for_the_recovery_decision,
     a_recovery_is_counted_and_gives_the_launch_a_new_run,
-    a_launch_that_pauses_after_a_recovery_is_not_claimed_before,
     an_abandoned_launch_is_never_run_again,
     finished_launches_are_never_written_again,
     hosts_that_recover_concurrently_recover_each_orphan_once,
@@ -396,48 +395,6 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
     assert_eq!(
         status_of(&test, &newest).await,
         ("succeeded".into(), "succeeded".into())
-    );
-}
-
-async fn a_launch_that_pauses_after_a_recovery_is_not_claimed_before(test: TestDb) {
-    let host = host_with_schedules(&test, 2).await;
-    let mut tx = test.write().await;
-    let grouped = NewLaunch {
-        group_name: Some("g".to_owned()),
-        ..launch(2, 11)
-    };
-    let both = [launch(1, 10), grouped];
-    // The fixture claims launches of no group.
-    let claimed = insert_and_claim(&mut tx, host, &both, at(11)).await;
-    assert_eq!(claimed.len(), 1);
-    let paused = both.map(|launch| RecoveryDecision {
-        launch_id: launch.id,
-        action: RecoveryAction::RunAgain,
-        not_before: Some(at(110)),
-    });
-    recovery::apply(&mut tx, host, &paused, "gone", at(100))
-        .await
-        .unwrap();
-    for (now, expected) in [(at(109), 0), (at(110), 1)] {
-        let open = claims::claimable(&mut tx, host, now, 9).await.unwrap();
-        assert_eq!(open.len(), expected);
-        let packages = claims::waiting_packages(&mut tx, now).await.unwrap();
-        assert_eq!(packages.len(), expected);
-        let groups = claims::waiting_groups(&mut tx, now).await.unwrap();
-        assert_eq!(groups.len(), expected);
-        for class in &groups {
-            let open = claims::open_of_group(&mut tx, host, now, 9, class).await;
-            assert_eq!(open.unwrap().len(), 1);
-        }
-    }
-    // Another loss finds the earlier one.
-    claim_all(&mut tx, host, at(110)).await;
-    let lost = recovery::orphaned_runs(&mut tx, at(200), at(0), 9)
-        .await
-        .unwrap();
-    assert_eq!(
-        (lost.len(), lost[0].recoveries, lost[0].lost_runs),
-        (1, 1, 1)
     );
 }
 
