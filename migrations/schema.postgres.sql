@@ -116,6 +116,7 @@ CREATE TABLE launch (
     cancel_deadline TIMESTAMP WITH TIME ZONE,
     recoveries BIGINT NOT NULL DEFAULT 0,
     recovered_at TIMESTAMP WITH TIME ZONE,
+    not_before TIMESTAMP WITH TIME ZONE,
     started_at TIMESTAMP WITH TIME ZONE,
     finished_at TIMESTAMP WITH TIME ZONE,
     failure TEXT,

@@ -104,6 +104,7 @@ CREATE TABLE launch (
     cancel_deadline INTEGER,
     recoveries INTEGER NOT NULL DEFAULT 0 CHECK (recoveries BETWEEN 0 AND 254),
     recovered_at INTEGER,
+    not_before INTEGER,
     started_at INTEGER,
     finished_at INTEGER,
     failure TEXT,

@@ -261,6 +261,8 @@ CREATE TABLE launch (
     -- How often it was opened again because no host executed it. The number of its newest run is one more.
     recoveries INTEGER NOT NULL DEFAULT 0 CHECK (recoveries BETWEEN 0 AND 254),
     recovered_at INTEGER,
+    -- After a recovery: before this, no host claims the launch.
+    not_before INTEGER,
     -- When the newest run was claimed for the first time.
     started_at INTEGER,
     finished_at INTEGER,

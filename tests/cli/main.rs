@@ -4,6 +4,7 @@ mod backfill;
 mod bench;
 mod control;
 mod cron;
+mod cursor;
 mod db_copies;
 mod dev;
 mod docs;

@@ -91,6 +91,7 @@ async fn launches_are_counted_by_status(test: TestDb) {
     let decision = |run: &crate::fixtures::ClaimedRun, action| RecoveryDecision {
         launch_id: run.launch_id(),
         action,
+        not_before: None,
     };
     let lost = [
         decision(&claimed[0], RecoveryAction::RunAgain),

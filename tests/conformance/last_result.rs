@@ -21,6 +21,7 @@ async fn recover(tx: &mut Tx, host: HostId, run: &ClaimedRun, action: RecoveryAc
     let decision = RecoveryDecision {
         launch_id: run.launch_id(),
         action,
+        not_before: None,
     };
     recovery::apply(tx, host, &[decision], "its host died", at(50))
         .await

@@ -456,6 +456,7 @@ async fn recover(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepR
             decisions.push(RecoveryDecision {
                 launch_id: orphan.launch_id,
                 action,
+                not_before: None,
             });
         }
         recovery::apply(tx, host, &decisions, "gone", now)

@@ -38,6 +38,7 @@ fn decision_to_run_again(run: &ClaimedRun) -> RecoveryDecision {
     RecoveryDecision {
         launch_id: run.launch_id(),
         action: RecoveryAction::RunAgain,
+        not_before: None,
     }
 }
 
@@ -220,6 +221,7 @@ async fn a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it(test: Tes
     let decision = RecoveryDecision {
         launch_id: all[0].id,
         action: RecoveryAction::RunAgain,
+        not_before: None,
     };
     recovery::apply(&mut tx, host_id(1), &[decision], "lost", at(200))
         .await
@@ -267,6 +269,7 @@ async fn an_orphaned_launch_has_all_values_for_the_recovery_decision(test: TestD
         scheduled_time: at(10),
         claimable_since: at(10),
         recoveries: 0,
+        lost_runs: 0,
         enabled: false,
         deleted_at: None,
         missing_since: Some(at(16)),
@@ -326,6 +329,7 @@ async fn a_recovery_is_counted_and_gives_the_launch_a_new_run(test: TestDb) {
         let decision = RecoveryDecision {
             launch_id: lost[0].launch_id,
             action: RecoveryAction::RunAgain,
+            not_before: None,
         };
         recovery::apply(&mut tx, host_2, &[decision], "its host died", now)
             .await
@@ -407,6 +411,7 @@ async fn an_abandoned_launch_is_never_run_again(test: TestDb) {
         RecoveryDecision {
             launch_id: launch(2, 11).id,
             action: RecoveryAction::Abandon("schedule_deleted"),
+            not_before: None,
         },
     ];
     recovery::apply(&mut tx, host, &abandon, "its host died", at(50))
@@ -503,6 +508,7 @@ async fn finished_launches_are_never_written_again(test: TestDb) {
         .chain([RecoveryDecision {
             launch_id: skipped(4, 14, "missed").id,
             action: RecoveryAction::Abandon("recovery_age"),
+            not_before: None,
         }])
         .collect();
     recovery::apply(&mut tx, host_2, &all, "again", at(30))
@@ -573,6 +579,7 @@ async fn hosts_that_recover_concurrently_recover_each_orphan_once(test: TestDb) 
                     .map(|orphan| RecoveryDecision {
                         launch_id: orphan.launch_id,
                         action: RecoveryAction::RunAgain,
+                        not_before: None,
                     })
                     .collect();
                 recovery::apply(&mut tx, host_id(number), &decisions, "gone", at(200))

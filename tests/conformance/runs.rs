@@ -445,6 +445,7 @@ async fn a_host_that_has_a_lost_run_and_the_newest_run_of_a_launch_holds_only_th
     let decision = recovery::RecoveryDecision {
         launch_id: lost.launch_id(),
         action: recovery::RecoveryAction::RunAgain,
+        not_before: None,
     };
     recovery::apply(&mut tx, host, &[decision], "gone", at(50))
         .await
@@ -494,6 +495,7 @@ async fn task_calls_of_a_lost_run_are_refused(test: TestDb) {
     let decision = recovery::RecoveryDecision {
         launch_id: claimed.launch_id(),
         action: recovery::RecoveryAction::RunAgain,
+        not_before: None,
     };
     recovery::apply(&mut tx, host, &[decision], "gone", at(11))
         .await

@@ -215,7 +215,7 @@ impl Simulation {
         let now = self.now();
         let host = &mut self.hosts[index];
         host.engine.renew(now).await.unwrap();
-        host.engine.drop_expired(now);
+        host.engine.drop_expired();
         let (dropped, claimed): (Vec<_>, Vec<_>) = host
             .claimed
             .drain(..)

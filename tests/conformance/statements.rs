@@ -94,6 +94,7 @@ async fn every_batch_statement_runs_at_every_size(test: TestDb) {
                 .map(|run| RecoveryDecision {
                     launch_id: run.launch_id(),
                     action,
+                    not_before: None,
                 })
                 .collect();
             recovery::apply(&mut tx, host, &decisions, "gone", at(first_slot + 21))

@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::consistency;
-use crate::site::{Site, now};
+use crate::site::{Record, Site, now};
 
 /// The number of files that the backup copies, and its pause after each file.
 const FILES: usize = 24;
@@ -179,7 +179,8 @@ fn kill_at_random(backend: Backend) {
     let mut host = site.start("host-1");
     let restarted = now();
     site.wait_for_slots_after(restarted, &[&host]);
-    let record = site.pause_and_finish(Duration::from_secs(20), &[&host]);
+    // A launch that lost several runs pauses before the next.
+    let record = site.pause_and_finish(Duration::from_secs(80), &[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
 
@@ -198,16 +199,69 @@ fn kill_at_random(backend: Backend) {
         (SCHEDULES, 0, 0, 0),
         "seed {seed}"
     );
-    // A launch is abandoned only after four runs were lost.
+    assert_abandoned_after_four_lost_runs(&record, &format!("seed {seed}"));
+    assert!(kills_while_serving > 0, "seed {seed}");
+}
+
+/// Check that every abandoned launch has lost four runs.
+fn assert_abandoned_after_four_lost_runs(record: &Record, case: &str) {
     for launch in record
         .all_launches()
         .filter(|launch| launch.status == LaunchStatus::Abandoned)
     {
+        let lost = record.runs_of(launch).len();
         assert_eq!(
-            (launch.recoveries, launch.reason.as_deref()),
-            (3, Some("recovery_attempts")),
-            "seed {seed}"
+            (lost, launch.reason.as_deref()),
+            (4, Some("recovery_attempts")),
+            "{case}: {launch:?}"
         );
     }
-    assert!(kills_while_serving > 0, "seed {seed}");
+}
+
+#[test]
+fn a_crash_loop_abandons_nothing_that_never_ran_on_sqlite() {
+    crash_in_a_loop(Backend::Sqlite);
+}
+
+#[test]
+fn a_crash_loop_abandons_nothing_that_never_ran_on_postgres() {
+    crash_in_a_loop(Backend::Postgres);
+}
+
+/// Kill a host soon after each start. It has more launches than permits, so most are recovered often and never claimed.
+fn crash_in_a_loop(backend: Backend) {
+    const LIVES: usize = 20;
+    const LIFE: Duration = Duration::from_millis(300);
+    let site = Site::new(backend);
+    site.configure("[host]\nruns_max = 4\n");
+    site.install_schedules(SCHEDULES, "{ before_ms = 500 }");
+    for _ in 0..LIVES {
+        let mut host = site.start("host-1");
+        std::thread::sleep(LIFE);
+        host.kill();
+    }
+    let record = site.record();
+    let mut launches = record.all_launches();
+    assert!(
+        launches.any(|launch| launch.recoveries > 3 && record.runs_of(launch).is_empty()),
+        "no launch was recovered more often than the limit: {}",
+        record.shown()
+    );
+    assert_abandoned_after_four_lost_runs(&record, backend.name());
+
+    site.configure("");
+    let mut host = site.start("host-1");
+    let record = site.pause_and_finish(Duration::from_secs(120), &[&host]);
+    host.terminate();
+    assert!(host.wait_exit().success());
+    let totals = consistency::check(&record, &site.effects(), 3);
+    println!("{} in a crash loop: {totals}", backend.name());
+    assert_abandoned_after_four_lost_runs(&record, backend.name());
+    assert_eq!(
+        (totals.failed, totals.unfinished, totals.skipped),
+        (0, 0, 0),
+        "{totals}"
+    );
+    // The pauses outlast the loop, so that hardly a launch loses four runs in it.
+    assert!(totals.abandoned <= totals.launched / 100, "{totals}");
 }

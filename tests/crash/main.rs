@@ -3,9 +3,11 @@
 //! | file             | failure                                                                  |
 //! |------------------|--------------------------------------------------------------------------|
 //! | `crash_points`   | the host dies at a named point of a launch's path                        |
+//! | `clock`          | the machine's clock steps                                                |
 //! | `copies`         | a backup or a restore is killed, and a host serves a restored copy     |
 //! | `kills`          | `kill -9` during a backup, and repeatedly at random times                |
 //! | `hosts`          | one of two hosts dies, or is suspended for longer than its lease         |
+//! | `lost_lease`     | a host is suspended for longer than its lease; what its runs still do  |
 //! | `outage`         | the Postgres server stops or does not answer, and recovers               |
 //! | `disk`           | the SQLite file cannot be written, the disk is full, the file is damaged |
 //! | `low_disk`       | the disk of the database is low or full, and has room again              |
@@ -17,6 +19,7 @@
 //!
 //! `CAMPANILE_LONG_TESTS=1` runs outages and loads at their full length.
 
+mod clock;
 mod consistency;
 mod copies;
 mod crash_points;
@@ -25,6 +28,7 @@ mod folder_changes;
 mod folder_chaos;
 mod hosts;
 mod kills;
+mod lost_lease;
 mod low_disk;
 mod outage;
 mod proxy;

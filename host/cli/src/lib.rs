@@ -293,8 +293,8 @@ impl Common {
     async fn open_with_clock(&self) -> Result<(Db, Clock)> {
         let db = self.open().await?;
         let clock = Clock::system();
-        if let Some(offset_us) = db.clock_offset_us(&clock).await? {
-            clock.set_offset_us(offset_us);
+        if let Some(anchor) = db.clock_anchor(&clock).await? {
+            clock.follow(anchor);
         }
         Ok((db, clock))
     }

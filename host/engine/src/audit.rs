@@ -7,6 +7,7 @@ use serde_json::Value;
 
 pub use crate::clock_keeper::SKEW_REPORTED_US;
 use crate::ctx::{Ctx, SharedCtx};
+use crate::cursor_watch::{CURSOR_AHEAD, NAMED_MAX, silent_until};
 use crate::disk_keeper::short_of;
 use crate::error::Result;
 use crate::service::{Next, Service, record_event};
@@ -26,20 +27,19 @@ const OVERDUE: Duration = Duration::from_secs(60);
 const MISSED_MAX: i64 = 10;
 /// So many stalled launches and runs are healthy.
 const STALLED_MAX: i64 = 5;
-/// A cursor that is further ahead of the clock was written by a wrong clock.
-const CURSOR_AHEAD: Duration = Duration::from_secs(3_600);
 /// The lag is measured on so many launches.
 const LAGS_MAX: i64 = 10_000;
 /// The average time of a schedule is that of so many executions.
 const SAMPLE_OF_SCHEDULE: i64 = 1_000;
 /// A schedule is failing when so many of its newest launches failed.
 const FAILURES: i64 = 3;
-/// So many schedules, and so many packages, are named in one report.
-const NAMED_MAX: i64 = 20;
 /// A load that takes longer is a sign that its host hangs: a host ends its loads before.
 const LOAD_STUCK: Duration = Duration::from_secs(15 * 60);
 /// On-time launches that start later are a sign that hosts are overloaded.
 const LAG_MAX_MS: f64 = 10_000.0;
+/// Steps of clocks are noted for so long, and so many of them.
+const STEP_SPAN: Duration = Duration::from_secs(3_600);
+const STEPS_MAX: i64 = 5;
 /// The lag is judged on the launches of this span.
 const LAG_SPAN: Duration = Duration::from_secs(600);
 
@@ -155,8 +155,8 @@ pub struct Health {
     pub signs: HealthSigns,
 }
 
-/// Pure: judge health by its signs and by the offset of the clock from the database's, in microseconds.
-pub fn judge(signs: HealthSigns, offset_us: i64) -> Health {
+/// Pure: judge health by its signs, and by how many microseconds this machine's clock is ahead of the database's.
+pub fn judge(signs: HealthSigns, skew_us: i64) -> Health {
     let mut issues = Vec::new();
     let overdue_s = OVERDUE.as_secs();
     if signs.live_hosts == 0 && signs.schedules > 0 {
@@ -177,16 +177,16 @@ pub fn judge(signs: HealthSigns, offset_us: i64) -> Health {
             signs.stalled
         ));
     }
-    if signs.cursors_ahead > 0 {
+    if signs.cursors_ahead > NAMED_MAX {
         issues.push(format!(
-            "{} schedules have decided slots more than an hour ahead of the clock: the clock was wrong before, or is now",
+            "{} schedules have decided slots ahead of the clock",
             signs.cursors_ahead
         ));
     }
-    if offset_us.abs() >= SKEW_REPORTED_US {
-        let offset_s = -offset_us as f64 / 1e6;
+    if skew_us.abs() >= SKEW_REPORTED_US {
+        let skew_s = skew_us as f64 / 1e6;
         issues.push(format!(
-            "this machine's clock is {offset_s:.1} s off the database's"
+            "this machine's clock is {skew_s:.1} s off the database's; hosts use the database's, but let NTP set this one"
         ));
     }
     Health {
@@ -249,18 +249,22 @@ pub async fn health(
     tx: &mut Tx,
     now: Timestamp,
     settings: &Settings,
-    offset_us: i64,
+    skew_us: i64,
     free_bytes: Option<u64>,
 ) -> Result<Health, DbError> {
     let (overdue_since, live_since) = (now.minus(OVERDUE), now.minus(settings.lease));
     let signs = stats::health_signs(tx, overdue_since, live_since, now.plus(CURSOR_AHEAD)).await?;
-    let mut health = judge(signs, offset_us);
+    let mut health = judge(signs, skew_us);
     let reserve = settings.disk_reserve_bytes;
     if let Some(free) = free_bytes.filter(|free| *free < reserve) {
         health.issues.push(format!(
             "{}: hosts decide and claim nothing; free some space on it",
             short_of(free, reserve)
         ));
+    }
+    for (name, cursor_at) in stats::cursors_ahead(tx, now.plus(CURSOR_AHEAD), NAMED_MAX).await? {
+        let why = silent_until(&name, cursor_at);
+        health.issues.push(format!("the schedule `{name}` {why}"));
     }
     for (name, heartbeat_at) in stats::silent_hosts(tx, live_since).await? {
         health.issues.push(format!(
@@ -302,6 +306,11 @@ pub async fn health(
             "launches start late: one in a hundred of the last {} minutes started {:.1} s after its time",
             LAG_SPAN.as_secs() / 60,
             lag_p99 / 1e3
+        ));
+    }
+    for (name, at, detail) in stats::clock_steps(tx, now.minus(STEP_SPAN), STEPS_MAX).await? {
+        health.notes.push(format!(
+            "the clock of the host `{name}` stepped at {at}: {detail}"
         ));
     }
     for (name, since) in stats::loads(tx).await? {
@@ -374,8 +383,8 @@ impl Service for Auditor {
         let free_bytes = ctx.db.free_bytes().await;
         let mut tx = ctx.db.read().await?;
         let statistics = statistics(&mut tx, now, ctx.settings.audit_interval).await?;
-        let offset_us = ctx.clock.offset_us();
-        let health = health(&mut tx, now, &ctx.settings, offset_us, free_bytes).await?;
+        let skew_us = ctx.clock.skew_us();
+        let health = health(&mut tx, now, &ctx.settings, skew_us, free_bytes).await?;
         drop(tx);
         tracing::info!(
             launches = statistics.counts.launches,
@@ -479,7 +488,7 @@ mod tests {
             (HealthSigns { stalled: 6, ..well }, "stood still"),
             (
                 HealthSigns {
-                    cursors_ahead: 1,
+                    cursors_ahead: 21,
                     ..well
                 },
                 "ahead of the clock",

@@ -1,7 +1,7 @@
 //! What the services of one host share.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, watch};
@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::spec::Specs;
 use crate::trouble::Trouble;
 use crate::unrecorded::UnrecordedEnds;
-use campanile_model::clock::Clock;
+use campanile_model::clock::{Clock, Monotonic};
 use campanile_model::ids::{HostId, ScheduleId};
 use campanile_package::Packages;
 use campanile_store::Db;
@@ -49,8 +49,8 @@ pub struct Ctx {
     pub(crate) launch_log: LaunchLog,
     /// Set while a backfill runs: then the end of a launch lets its next one start.
     pub(crate) backfill_running: AtomicBool,
-    /// Set while this machine's clock is too far off the database's to decide or claim anything.
-    pub(crate) clock_skewed: AtomicBool,
+    /// Before this instant of the monotonic clock, the host recovers nothing and marks no host as dead.
+    pub(crate) recover_after_us: AtomicI64,
     /// Set while the disk of the database has too little room to decide or claim anything.
     pub(crate) disk_low: AtomicBool,
 }
@@ -58,7 +58,13 @@ pub struct Ctx {
 impl Ctx {
     /// Whether this host neither decides nor claims.
     pub(crate) fn begins_nothing(&self) -> bool {
-        self.clock_skewed.load(Ordering::Relaxed) || self.disk_low.load(Ordering::Relaxed)
+        !self.clock.is_known() || self.disk_low.load(Ordering::Relaxed)
+    }
+
+    /// Whether this host may judge by the times on record that a host is dead, or that a lease has expired.
+    pub(crate) fn may_recover(&self) -> bool {
+        let after = Monotonic::from_micros(self.recover_after_us.load(Ordering::Relaxed));
+        self.clock.is_known() && self.clock.monotonic() >= after
     }
 
     /// The context of a new incarnation of the host `name`.
@@ -74,13 +80,13 @@ impl Ctx {
             host: HostId::new(now),
             capacity: Capacity::new(settings.runs_max, now),
             batch_sizes: BatchSizes::new(&db),
+            leases: LeaseTable::new(clock.clone()),
             db,
             clock,
             name,
             settings,
             packages,
             specs: Specs::default(),
-            leases: LeaseTable::default(),
             unrecorded: UnrecordedEnds::default(),
             record_use: RecordUse::default(),
             heartbeats: HeartbeatHistory::default(),
@@ -91,7 +97,7 @@ impl Ctx {
             serving: watch::Sender::default(),
             launch_log: LaunchLog::default(),
             backfill_running: AtomicBool::new(false),
-            clock_skewed: AtomicBool::new(false),
+            recover_after_us: AtomicI64::new(i64::MIN),
             disk_low: AtomicBool::new(false),
         }
     }
@@ -107,6 +113,8 @@ pub(crate) struct Wake {
     pub(crate) scheduler: Notify,
     /// Launches are open, or capacity is free.
     pub(crate) dispatcher: Notify,
+    /// The time of this host has moved.
+    pub(crate) cursor_watch: Notify,
     /// Runs of this host may have been asked to end.
     pub(crate) lease_keeper: Notify,
     /// An operator decided about versions of packages.

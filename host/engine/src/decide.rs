@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use crate::backfill::{self, BackfillProgress};
 use crate::batch_size::LAUNCHES_MIN;
 use crate::claim_at_once;
-use crate::clock_keeper::CLOCK_INTERVAL;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::plan::{self, PACKAGE_MISSING, Plan};
 use crate::record_quota;
 use crate::schedule_admin::{self, Displaced};
-use crate::service::{Next, Service};
+use crate::service::{Next, RETRY_PAUSE, Service};
 use crate::spec::Spec;
 use crate::starter::{Claiming, Starter};
 use crate::work::Work;
@@ -37,6 +36,8 @@ const PLAN_TIME_MAX: Duration = Duration::from_millis(20);
 /// How long slots that are due wait for permits, so that their launches can start at once. When it is over, the launches
 /// are opened, and wait on the record. A host that starts fewer than [`LAUNCHES_MIN`] launches in this time is full.
 const CAPACITY_PATIENCE: Duration = Duration::from_millis(100);
+/// The longest sleep.
+const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 /// The longest sleep while a backfill runs: its launches may end on other hosts.
 const BACKFILL_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause when another transaction has locked a due schedule.
@@ -64,11 +65,15 @@ impl Service for Scheduler {
     ///
     /// A backfill may have a million slots: slots that become due meanwhile do not wait for it.
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
-        let idle = Next::At(now.plus(CLOCK_INTERVAL));
-        if ctx.begins_nothing() {
-            return Ok(idle);
-        }
-        while self.decide_due(ctx).await? {
+        let idle = Next::At(now.plus(IDLE_INTERVAL));
+        loop {
+            if ctx.begins_nothing() {
+                ctx.unrecorded.set_deciding(false);
+                return Ok(Next::After(RETRY_PAUSE));
+            }
+            if !self.decide_due(ctx).await? {
+                break;
+            }
             self.wait_for_capacity(ctx).await;
             ctx.unrecorded.set_deciding(true);
         }

@@ -21,6 +21,11 @@ impl HeartbeatHistory {
         *streak = Some((since, now));
     }
 
+    /// Begin a new streak at the next heartbeat: times before and after now cannot be compared.
+    pub(crate) fn forget(&self) {
+        *lock(&self.0) = None;
+    }
+
     /// Whether the database has accepted this host's heartbeats for at least `span` up to `now`.
     ///
     /// Only then does another host's silence mean that it is dead. After an outage of the database, or a sleep of the
@@ -58,5 +63,9 @@ mod tests {
         assert!(!history.may_declare_dead(at(101), LEASE));
         history.note(at(130), LEASE);
         assert!(history.may_declare_dead(at(131), LEASE));
+        // The host's time jumped.
+        history.forget();
+        history.note(at(140), LEASE);
+        assert!(!history.may_declare_dead(at(169), LEASE));
     }
 }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
+use crate::lease_table::held_until;
 use crate::record_package::publish_all;
 use crate::service::{Next, RETRY_PAUSE, Service, within};
 use campanile_model::clock::Timestamp;
@@ -71,13 +72,19 @@ impl Service for LeaseKeeper {
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         let begun = Instant::now();
+        // Before the renewal, which may wait for the database.
+        drop_expired(ctx);
         if begun >= self.renew_at {
             self.renew_all(ctx, now).await;
         }
         self.look_for_file();
-        drop_expired(ctx, ctx.clock.now());
+        drop_expired(ctx);
         let interval = ctx.settings.renew.min(LOOK_INTERVAL);
-        Ok(Next::After(interval.saturating_sub(begun.elapsed())))
+        let interval = interval.saturating_sub(begun.elapsed());
+        let first_expiry = ctx.leases.until_first_expiry();
+        Ok(Next::After(
+            first_expiry.map_or(interval, |it| it.min(interval)),
+        ))
     }
 
     async fn woken(&mut self, ctx: &Ctx) {
@@ -89,8 +96,7 @@ impl Service for LeaseKeeper {
 /// Return how long to wait for one answer of the database: not past the end of the first lease.
 fn patience(ctx: &Ctx) -> Duration {
     let renew = ctx.settings.renew;
-    let first_expiry = ctx.leases.first_expiry();
-    let until = first_expiry.map_or(renew, |expiry| expiry.since(ctx.clock.now()));
+    let until = ctx.leases.until_first_expiry().unwrap_or(renew);
     until.clamp(RETRY_PAUSE, renew.max(RETRY_PAUSE))
 }
 
@@ -100,7 +106,7 @@ fn patience(ctx: &Ctx) -> Duration {
 pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     let lease = ctx.settings.lease;
     let lease_until = now.plus(lease);
-    let lease_until_monotonic = std::time::Instant::now() + lease;
+    let held_until = held_until(ctx.clock.monotonic_at(now), lease);
     let asked = ctx.leases.to_renew();
     let mut tx = ctx.db.write().await?;
     let was_marked_dead = !hosts::heartbeat(&mut tx, ctx.host, now).await?;
@@ -112,20 +118,21 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     let held = runs::renew(&mut tx, &asked, lease_until).await?;
     tx.commit().await?;
     if was_marked_dead {
+        // Its clocks may have stood still, as those of a virtual machine that was paused.
+        ctx.clock.forget();
         // Its reports of unusable files were deleted when it was marked as dead.
         ctx.reported.mark_lost();
         ctx.wake.folder_sync.notify_one();
     }
     ctx.heartbeats.note(now, lease);
-    ctx.leases
-        .note_renewal(&asked, &held, lease_until, lease_until_monotonic);
+    ctx.leases.note_renewal(&asked, &held, held_until, now);
     Ok(())
 }
 
 /// Drop the runs whose grace is over after they were asked to end, and those whose lease could not be renewed in time.
-pub(crate) fn drop_expired(ctx: &Ctx, now: Timestamp) {
-    ctx.leases.drop_cancelled(now);
-    let dropped = ctx.leases.drop_expired(now, std::time::Instant::now());
+pub(crate) fn drop_expired(ctx: &Ctx) {
+    ctx.leases.drop_cancelled();
+    let dropped = ctx.leases.drop_expired();
     if dropped > 0 {
         tracing::warn!(
             runs = dropped,

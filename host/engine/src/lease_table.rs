@@ -1,90 +1,133 @@
 //! The lease table: the runs that this host has claimed, and until when each claim is proven.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
-use std::time::Instant;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use crate::lock::lock;
-use campanile_model::clock::Timestamp;
+use campanile_model::clock::{Clock, Monotonic, Timestamp};
 use campanile_model::ids::RunId;
 use campanile_sandbox::StopSignal;
+
+/// A lease of this duration ends for its holder so much earlier than others may take the run over.
+///
+/// Within this margin, the clocks of two hosts may differ, and what a run began before its lease ended can end.
+fn margin(lease: Duration) -> Duration {
+    lease / 10
+}
+
+/// Return until when the holder of a lease acts. On record, the lease counts from `begun` too.
+pub(crate) fn held_until(begun: Monotonic, lease: Duration) -> Monotonic {
+    begun.plus(lease - margin(lease))
+}
 
 /// The proof that this host has claimed a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lease {
     pub(crate) run: RunId,
     pub(crate) fence: i64,
-    /// On the database's clock.
-    pub(crate) until: Timestamp,
-    /// The same on the monotonic clock. Both are checked: the one may be set back, the other stands still while the
-    /// machine sleeps.
-    pub(crate) until_monotonic: Instant,
+    /// When the run is dropped: [`held_until`]. It is before the end of the lease on record.
+    pub(crate) until: Monotonic,
 }
 
 struct Entry {
     lease: Lease,
     stop: StopSignal,
-    /// Set when the run was asked to end: the end of its grace.
-    cancel_deadline: Option<Timestamp>,
+    /// Set when the run was asked to end: the end of its grace, as it is on record and by this host's monotonic clock.
+    cancel_deadline: Option<(Timestamp, Monotonic)>,
+    /// Whether the run was dropped, and for which reason is logged.
+    is_dropped: bool,
+}
+
+impl Entry {
+    fn drop_now(&mut self) {
+        self.is_dropped = true;
+        self.stop.drop_now();
+    }
 }
 
 /// The tracked runs of this host.
-#[derive(Default)]
-pub(crate) struct LeaseTable(Mutex<HashMap<RunId, Entry>>);
+pub(crate) struct LeaseTable {
+    clock: Clock,
+    entries: Mutex<HashMap<RunId, Entry>>,
+    /// Runs that ended because their lease was over, before [`LeaseTable::drop_expired`] noticed.
+    expired: AtomicUsize,
+}
 
 impl LeaseTable {
+    /// Create a table whose leases end by the monotonic time of `clock`.
+    pub(crate) fn new(clock: Clock) -> LeaseTable {
+        LeaseTable {
+            clock,
+            entries: Mutex::default(),
+            expired: AtomicUsize::new(0),
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<RunId, Entry>> {
+        lock(&self.entries)
+    }
+
     /// Track a claimed run. Return the signal that stops it.
     pub(crate) fn track(&self, lease: Lease) -> StopSignal {
         let stop = StopSignal::default();
+        stop.set_lease(&self.clock, lease.until);
         let entry = Entry {
             lease,
             stop: stop.clone(),
             cancel_deadline: None,
+            is_dropped: false,
         };
-        lock(&self.0).insert(lease.run, entry);
+        self.entries().insert(lease.run, entry);
         stop
     }
 
     /// Stop tracking a run, unless it has been claimed again under another fence, after a retry's pause.
     pub(crate) fn untrack(&self, run: RunId, fence: i64) {
-        let mut entries = lock(&self.0);
+        let mut entries = self.entries();
         let has_fence = |entry: &Entry| entry.lease.fence == fence;
-        if entries.get(&run).is_some_and(has_fence) {
-            entries.remove(&run);
+        if !entries.get(&run).is_some_and(has_fence) {
+            return;
+        }
+        let ended = entries.remove(&run);
+        if ended.is_some_and(|entry| !entry.is_dropped && entry.stop.is_lease_over()) {
+            self.expired.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Return how many runs are tracked.
     pub(crate) fn len(&self) -> usize {
-        lock(&self.0).len()
+        self.entries().len()
     }
 
-    /// Return when the first lease expires.
-    pub(crate) fn first_expiry(&self) -> Option<Timestamp> {
-        let entries = lock(&self.0);
+    /// Return in what time the first lease expires.
+    pub(crate) fn until_first_expiry(&self) -> Option<Duration> {
+        let entries = self.entries();
         let kept = entries.values().filter(|entry| !entry.stop.is_dropped());
-        kept.map(|entry| entry.lease.until).min()
+        let first = kept.map(|entry| entry.lease.until).min();
+        first.map(|until| until.since(self.clock.monotonic()))
     }
 
     /// Ask every task to stop.
     pub(crate) fn request_stop(&self) {
-        for entry in lock(&self.0).values() {
+        for entry in self.entries().values() {
             entry.stop.request();
         }
     }
 
     /// Drop every call. Return the runs that were dropped; each is untracked when its call is gone.
     pub(crate) fn drop_all(&self) -> Vec<RunId> {
-        let entries = lock(&self.0);
-        for entry in entries.values() {
-            entry.stop.drop_now();
+        let mut entries = self.entries();
+        for entry in entries.values_mut() {
+            entry.drop_now();
         }
         entries.keys().copied().collect()
     }
 
     /// Return the runs to renew, each with its fence. A dropped run is left out: its lease must expire.
     pub(crate) fn to_renew(&self) -> Vec<(RunId, i64)> {
-        let entries = lock(&self.0);
+        let entries = self.entries();
         let kept = entries.values().filter(|entry| !entry.stop.is_dropped());
         let leases = kept.map(|entry| (entry.lease.run, entry.lease.fence));
         let mut leases: Vec<(RunId, i64)> = leases.collect();
@@ -93,125 +136,151 @@ impl LeaseTable {
         leases
     }
 
-    /// Note what a renewal of `asked` proved. Cancel the runs that are to end, and drop those no longer `held`.
+    /// Note what a renewal of `asked` proved at `now`. Cancel the runs that are to end, and drop those no longer `held`.
     ///
     /// Runs that ended meanwhile are not held either; to drop them does nothing.
     pub(crate) fn note_renewal(
         &self,
         asked: &[(RunId, i64)],
         held: &[(RunId, Option<Timestamp>)],
-        until: Timestamp,
-        until_monotonic: Instant,
+        until: Monotonic,
+        now: Timestamp,
     ) {
         let held: HashMap<RunId, Option<Timestamp>> = held.iter().copied().collect();
-        let mut entries = lock(&self.0);
+        let monotonic = self.clock.monotonic();
+        let mut entries = self.entries();
         for (run, fence) in asked {
             let entry = entries.get_mut(run);
             let Some(entry) = entry.filter(|entry| entry.lease.fence == *fence) else {
                 continue;
             };
             let Some(cancel_deadline) = held.get(run) else {
-                entry.stop.drop_now();
+                entry.drop_now();
                 continue;
             };
             entry.lease.until = until;
-            entry.lease.until_monotonic = until_monotonic;
-            entry.cancel_deadline = *cancel_deadline;
-            if cancel_deadline.is_some() {
+            entry.stop.set_lease(&self.clock, until);
+            if let Some(deadline) = *cancel_deadline {
+                // A step of the clock does not shorten a grace that has begun.
+                let known = entry.cancel_deadline.filter(|known| known.0 == deadline);
+                let end = || (deadline, monotonic.plus(deadline.since(now)));
+                entry.cancel_deadline = Some(known.unwrap_or_else(end));
                 entry.stop.cancel();
             }
         }
     }
 
     /// Drop the runs that were asked to end and whose grace is over.
-    pub(crate) fn drop_cancelled(&self, now: Timestamp) {
-        let is_over = |deadline| deadline <= now;
-        for entry in lock(&self.0).values() {
-            if entry.cancel_deadline.is_some_and(is_over) {
-                entry.stop.drop_now();
+    pub(crate) fn drop_cancelled(&self) {
+        let now = self.clock.monotonic();
+        for entry in self.entries().values_mut() {
+            if entry.cancel_deadline.is_some_and(|(_, end)| end <= now) {
+                entry.drop_now();
             }
         }
     }
 
-    /// Drop the runs whose lease has expired: another host may have claimed them. Return how many.
-    pub(crate) fn drop_expired(&self, now: Timestamp, instant: Instant) -> usize {
-        let has_expired = |lease: &Lease| lease.until <= now || lease.until_monotonic <= instant;
-        let entries = lock(&self.0);
-        let kept = entries.values().filter(|entry| !entry.stop.is_dropped());
-        let expired = kept.filter(|entry| has_expired(&entry.lease));
-        expired.inspect(|entry| entry.stop.drop_now()).count()
+    /// Drop the runs whose lease has expired: another host will claim them. Return how many, with those that noticed it
+    /// themselves since the last call.
+    pub(crate) fn drop_expired(&self) -> usize {
+        let mut entries = self.entries();
+        let kept = entries.values_mut().filter(|entry| !entry.is_dropped);
+        let expired = kept.filter(|entry| entry.stop.is_lease_over());
+        let dropped = expired.map(Entry::drop_now).count();
+        dropped + self.expired.swap(0, Ordering::Relaxed)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use campanile_model::ids::LaunchId;
 
-    const LEASE: Duration = Duration::from_secs(30);
-
     fn at(seconds: u64) -> Timestamp {
         Timestamp::EPOCH.plus(Duration::from_secs(seconds))
+    }
+
+    /// The monotonic time of the simulated clock at `at(seconds)`.
+    fn monotonic(seconds: u64) -> Monotonic {
+        Clock::simulated(at(seconds)).monotonic()
     }
 
     fn run(number: i64) -> RunId {
         RunId::of(LaunchId(uuid::Uuid::nil()), number)
     }
 
-    fn lease(run: RunId, fence: i64, until: Timestamp, until_monotonic: Instant) -> Lease {
-        Lease {
-            run,
-            fence,
-            until,
-            until_monotonic,
-        }
+    fn lease(run: RunId, fence: i64, until: u64) -> Lease {
+        let until = monotonic(until);
+        Lease { run, fence, until }
+    }
+
+    fn table() -> (LeaseTable, Clock) {
+        let clock = Clock::simulated(at(0));
+        (LeaseTable::new(clock.clone()), clock)
+    }
+
+    #[test]
+    fn a_lease_ends_for_its_holder_before_others_may_take_over() {
+        let until = held_until(monotonic(100), Duration::from_secs(30));
+        assert_eq!(until, monotonic(127));
     }
 
     #[test]
     fn a_run_that_was_asked_to_end_is_dropped_after_its_grace() {
-        let table = LeaseTable::default();
-        let later = Instant::now() + LEASE * 2;
+        let (table, clock) = table();
         let runs = [1, 2].map(run);
-        let stops = runs.map(|run| table.track(lease(run, 1, at(60), later)));
+        let stops = runs.map(|run| table.track(lease(run, 1, 60)));
         let held = [(runs[0], Some(at(20))), (runs[1], None)];
-        table.note_renewal(&table.to_renew(), &held, at(60), later);
+        table.note_renewal(&table.to_renew(), &held, monotonic(60), at(0));
         let asked = |stop: &StopSignal| (stop.is_cancelled(), stop.is_requested());
         assert_eq!(stops.each_ref().map(asked), [(true, true), (false, false)]);
-        table.drop_cancelled(at(19));
+        clock.advance_to(at(19));
+        // The database's time has stepped ahead. The grace has begun before.
+        table.note_renewal(&table.to_renew(), &held, monotonic(60), at(3_600));
+        table.drop_cancelled();
         assert!(!stops[0].is_dropped());
-        table.drop_cancelled(at(20));
+        clock.advance_to(at(20));
+        table.drop_cancelled();
         assert_eq!(stops.each_ref().map(StopSignal::is_dropped), [true, false]);
+        assert_eq!(table.drop_expired(), 0);
     }
 
     #[test]
     fn a_lost_run_is_dropped_and_a_run_claimed_again_is_not() {
-        let table = LeaseTable::default();
-        let start = Instant::now();
-        let later = start + LEASE * 2;
+        let (table, clock) = table();
         let runs: Vec<RunId> = (1..4).map(run).collect();
         let stops: Vec<StopSignal> = runs
             .iter()
-            .map(|run| table.track(lease(*run, 1, at(30), later)))
+            .map(|run| table.track(lease(*run, 1, 30)))
             .collect();
         let asked = table.to_renew();
         assert_eq!(asked.len(), 3);
         // The third run's retry was claimed during the renewal.
         table.untrack(runs[2], 1);
-        let again = table.track(lease(runs[2], 2, at(40), start + LEASE));
+        let again = table.track(lease(runs[2], 2, 40));
         table.untrack(runs[2], 1);
-        table.note_renewal(&asked, &[(runs[0], None)], at(60), later);
+        table.note_renewal(&asked, &[(runs[0], None)], monotonic(60), at(0));
         assert_eq!(
             [&stops[0], &stops[1], &again].map(StopSignal::is_dropped),
             [false, true, false]
         );
         assert_eq!(table.to_renew(), [(runs[0], 1), (runs[2], 2)]);
-        assert_eq!(table.first_expiry(), Some(at(40)));
-        assert_eq!(table.drop_expired(at(40), start), 1);
+        assert_eq!(table.until_first_expiry(), Some(Duration::from_secs(40)));
+        clock.advance_to(at(40));
+        assert_eq!(table.drop_expired(), 1);
         assert!(again.is_dropped() && !stops[0].is_dropped());
-        // The clock was set back, and the monotonic clock moved on.
-        assert_eq!(table.drop_expired(at(0), later), 1);
+    }
+
+    #[test]
+    fn a_run_that_noticed_the_end_of_its_lease_itself_is_counted_once() {
+        let (table, clock) = table();
+        let stops = [1, 2].map(|number| table.track(lease(run(number), 1, 30)));
+        clock.advance_to(at(30));
         assert!(stops[0].is_dropped());
+        assert_eq!(table.to_renew(), []);
+        table.untrack(run(1), 1);
+        assert_eq!(table.drop_expired(), 2);
+        table.untrack(run(2), 1);
+        assert_eq!(table.drop_expired(), 0);
     }
 }

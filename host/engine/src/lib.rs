@@ -21,7 +21,8 @@
 //! | `retention`      | launches, task runs and events beyond their ages are removed          | `Retention`     |
 //! | `folder`         | the plugin folder is followed                                         | `FolderSync`    |
 //! | `schedules_file` | the schedules file is followed                                        | `FollowedFile`  |
-//! | `clock_keeper`   | the database's clock is followed                                      | `ClockKeeper`   |
+//! | `clock_keeper`   | the time is measured; without it nothing is decided or recovered      | `ClockKeeper`   |
+//! | `cursor_watch`   | schedules that a wrong clock moved ahead are reported                 | `CursorWatch`   |
 //! | `disk_keeper`    | the room on the database's disk is watched                            | `DiskKeeper`    |
 //! | `changes`        | changes of other processes are noticed                                | `ChangeWatcher` |
 //!
@@ -61,6 +62,7 @@ mod claim;
 mod claim_at_once;
 mod clock_keeper;
 mod ctx;
+mod cursor_watch;
 mod decide;
 mod disk_keeper;
 mod error;
@@ -185,8 +187,8 @@ impl Engine {
         loader: Arc<PackageLoader>,
     ) -> Result<(Arc<Engine>, HostLock), StartError> {
         let (name, lock) = start::lock_name(&db, name).await?;
+        clock_keeper::measure(&db, &clock).await?;
         let ctx = Arc::new(Ctx::new(db, clock, name, settings, packages));
-        clock_keeper::measure_clock(&ctx).await?;
         start::register(&ctx, ctx.clock.now()).await?;
         schedule_defaults::follow(&ctx, ctx.clock.now()).await?;
         let executor = Arc::new(Executor::new(Arc::clone(&ctx), loader));
@@ -265,8 +267,8 @@ impl Engine {
     }
 
     /// Drop the runs whose lease has expired, or whose grace is over.
-    pub fn drop_expired(&self, now: Timestamp) {
-        lease_keeper::drop_expired(&self.ctx, now);
+    pub fn drop_expired(&self) {
+        lease_keeper::drop_expired(&self.ctx);
     }
 
     /// Remove launches, task runs, events and artifacts that are older than the ages of the settings. It is one pass without

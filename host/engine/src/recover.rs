@@ -1,6 +1,7 @@
 //! Recovery: dead hosts are marked, and orphaned launches are run again or ended with a reason.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
@@ -13,8 +14,18 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
 use campanile_schedule::policy::Delivery;
 use campanile_store::events::{self, EventKind, NewEvent};
-use campanile_store::recovery::{self, OrphanedLaunch, RecoveryAction, RecoveryDecision};
+use campanile_store::recovery::{
+    self, OrphanCause, OrphanedLaunch, RecoveryAction, RecoveryDecision,
+};
 use campanile_store::{Tx, hosts, packages, schedules};
+
+/// The pauses before a launch is run again whose second, third or later run was lost. The first is not paused: a host that
+/// died once is common, and a launch that kills its host, or a host that dies at each start, loses run after run.
+const PAUSES: [Duration; 3] = [
+    Duration::from_secs(5),
+    Duration::from_secs(30),
+    Duration::from_secs(60),
+];
 
 /// Orphaned launches recovered in one transaction at most. The rest follows in the next.
 const ORPHANS_MAX: i64 = 512;
@@ -71,7 +82,7 @@ pub fn recovery_action(
     } else if !orphan.enabled && !orphan.kind.is_by_hand() {
         // A launch that a person asked for runs while the schedule is paused.
         RecoveryAction::Abandon("schedule_disabled")
-    } else if orphan.recoveries >= RunId::NUMBER_MAX - 1 {
+    } else if was_begun && orphan.recoveries >= RunId::NUMBER_MAX - 1 {
         // There is no number for another run.
         RecoveryAction::Abandon("recovery_attempts")
     } else if orphan.missing_since.is_some() {
@@ -82,21 +93,39 @@ pub fn recovery_action(
         }
     } else if is_too_old {
         RecoveryAction::Abandon("recovery_age")
-    } else if orphan.recoveries >= limits.attempts_max {
+    } else if was_begun && orphan.lost_runs >= limits.attempts_max {
+        // A launch that was never claimed has not run: its recoveries do not count.
         RecoveryAction::Abandon("recovery_attempts")
     } else {
         RecoveryAction::RunAgain
     };
     // A run is lost in any case: its launch opens again. A launch without a run stays open and waits for its package.
     let waits = action == RecoveryAction::RunAgain && orphan.missing_since.is_some() && !was_begun;
+    let pause = match action {
+        RecoveryAction::RunAgain if was_begun => pause_after_loss(orphan),
+        _ => None,
+    };
     (!waits).then_some(RecoveryDecision {
         launch_id: orphan.launch_id,
         action,
+        not_before: pause.map(|pause| now.plus(pause)),
     })
+}
+
+/// Pure: how long a launch pauses whose run was lost. A host that stops in order hands its runs over at once.
+fn pause_after_loss(orphan: &OrphanedLaunch) -> Option<Duration> {
+    let earlier = usize::try_from(orphan.lost_runs).unwrap_or_default();
+    if earlier == 0 || orphan.cause == OrphanCause::HostStopped {
+        return None;
+    }
+    PAUSES.get((earlier - 1).min(PAUSES.len() - 1)).copied()
 }
 
 /// Mark silent hosts as dead, and recover orphaned launches.
 pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
+    if !ctx.may_recover() {
+        return Ok(Recovered::default());
+    }
     let limits = &ctx.settings.recovery;
     let lease = ctx.settings.lease;
     // A launch that waits for capacity is late, not lost: only capacity that was free for the whole threshold counts.
@@ -185,11 +214,7 @@ async fn recover_orphans(
             ),
             RecoveryAction::RunAgain => (
                 EventKind::LaunchRecovered,
-                format!(
-                    "slot {slot} is run again, recovery {} of {}: {why}",
-                    orphan.recoveries + 1,
-                    limits.attempts_max
-                ),
+                run_again(orphan, &decision, limits.attempts_max),
             ),
         };
         news.push(NewEvent {
@@ -213,6 +238,19 @@ async fn recover_orphans(
         set_next_slots(ctx, tx, &schedules.into_iter().collect(), now).await?;
     }
     Ok((done, news))
+}
+
+/// Say that a launch is run again, how many of its runs were lost, and when it may be claimed.
+fn run_again(orphan: &OrphanedLaunch, decision: &RecoveryDecision, attempts_max: i64) -> String {
+    let (slot, why) = (orphan.scheduled_time, orphan.cause.clause());
+    let number = match orphan.has_run {
+        true => format!("recovery {} of {attempts_max}", orphan.lost_runs + 1),
+        false => "it had not begun".to_owned(),
+    };
+    let pause = decision.not_before.map_or_else(String::new, |not_before| {
+        format!(", not before {not_before}")
+    });
+    format!("slot {slot} is run again{pause}, {number}: {why}")
 }
 
 /// End this incarnation of the host, and recover the runs `left` that it dropped when it stopped. Return how many.
@@ -254,11 +292,8 @@ pub(crate) async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
-    use campanile_store::recovery::OrphanCause;
 
     const LIMITS: RecoveryLimits = RecoveryLimits {
         lost_threshold: Duration::from_secs(300),
@@ -277,6 +312,7 @@ mod tests {
             kind: LaunchKind::Schedule,
             claimable_since: Timestamp::EPOCH,
             recoveries: 0,
+            lost_runs: 0,
             enabled: true,
             deleted_at: None,
             missing_since: None,
@@ -317,7 +353,7 @@ mod tests {
                 ..claimed()
             },
             OrphanedLaunch {
-                recoveries: 3,
+                lost_runs: 3,
                 ..claimed()
             },
         ] {
@@ -344,17 +380,52 @@ mod tests {
     fn a_young_orphan_of_an_enabled_schedule_is_run_again() {
         assert_eq!(after(orphan(), 10), Some(RecoveryAction::RunAgain));
         let tried = OrphanedLaunch {
-            recoveries: 2,
-            ..orphan()
+            lost_runs: 2,
+            ..claimed()
         };
         assert_eq!(after(tried, 10), Some(RecoveryAction::RunAgain));
+        // It never ran, however often it was recovered.
+        let never = OrphanedLaunch {
+            recoveries: 254,
+            ..orphan()
+        };
+        assert_eq!(after(never, 10), Some(RecoveryAction::RunAgain));
+    }
+
+    #[test]
+    fn recoveries_of_a_launch_that_ran_are_spaced() {
+        let now = Timestamp::EPOCH.plus(Duration::from_secs(10));
+        let limits = RecoveryLimits {
+            attempts_max: 100,
+            ..LIMITS
+        };
+        for (has_run, lost_runs, cause, pause) in [
+            (true, 0, OrphanCause::HostDied, None),
+            (true, 1, OrphanCause::HostDied, Some(5)),
+            (true, 2, OrphanCause::LeaseExpired, Some(30)),
+            (true, 3, OrphanCause::HostDied, Some(60)),
+            (true, 99, OrphanCause::HostDied, Some(60)),
+            (true, 2, OrphanCause::HostStopped, None),
+            (false, 2, OrphanCause::DecidingHostDied, None),
+        ] {
+            let orphan = OrphanedLaunch {
+                has_run,
+                lost_runs,
+                cause,
+                ..orphan()
+            };
+            let decision = recovery_action(&orphan, Delivery::AtLeastOnce, &limits, now).unwrap();
+            assert_eq!(decision.action, RecoveryAction::RunAgain);
+            let expected = pause.map(|seconds| now.plus(Duration::from_secs(seconds)));
+            assert_eq!(decision.not_before, expected, "{orphan:?}");
+        }
     }
 
     #[test]
     fn each_limit_abandons_with_its_reason() {
         let tried = OrphanedLaunch {
-            recoveries: 3,
-            ..orphan()
+            lost_runs: 3,
+            ..claimed()
         };
         assert_eq!(
             after(tried, 10),

@@ -70,7 +70,7 @@ impl Service for Retention {
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         // With a wrong clock, new launches would count as old.
-        if ctx.clock_skewed.load(Ordering::Relaxed) {
+        if !ctx.clock.is_known() {
             return Ok(Next::After(INTERVAL));
         }
         let Some(mut pass) = self.begin_or_continue(ctx, now).await? else {

@@ -5,6 +5,7 @@
 
 mod add;
 mod args;
+mod cursor;
 mod diff;
 mod edit;
 mod error;
@@ -38,6 +39,7 @@ use add::{KnownPackages, check, refuse_nothing_ahead};
 pub use add::{add, add_all};
 use args::{check_args, check_launch_args, form_of};
 pub use campanile_package::ScheduleDefinition;
+pub use cursor::{CursorReset, reset_cursor};
 pub use diff::{Changed, Diff, Difference, difference_lines, differences};
 pub use edit::{Skip, edit, rename, skip};
 pub(crate) use error::no_task;

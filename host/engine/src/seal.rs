@@ -120,6 +120,10 @@ impl Service for Sealer {
     }
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
+        // With a wrong clock, the span of a seal could end in the future.
+        if !ctx.clock.is_known() {
+            return Ok(Next::After(INTERVAL));
+        }
         let begun = Instant::now();
         Ok(match seal(ctx, now).await? {
             true => Next::After(begun.elapsed() * PAUSE),

@@ -13,6 +13,7 @@ use crate::changes::ChangeWatcher;
 use crate::claim::Dispatcher;
 use crate::clock_keeper::ClockKeeper;
 use crate::ctx::{Ctx, SharedCtx};
+use crate::cursor_watch::CursorWatch;
 use crate::decide::Scheduler;
 use crate::disk_keeper::DiskKeeper;
 use crate::error::{EngineError, Result};
@@ -83,6 +84,9 @@ async fn run_services(
     stop: &watch::Sender<bool>,
 ) -> Result<Vec<RunId>> {
     let mut stopping = stop.subscribe();
+    let mut services = JoinSet::new();
+    // Before all others: they depend on the time.
+    spawn(&mut services, ctx, ClockKeeper::default(), stop);
     if !prepare(ctx, &mut followed, &mut stopping).await? {
         return Ok(Vec::new());
     }
@@ -91,7 +95,6 @@ async fn run_services(
 
     let disk = DiskKeeper::start(ctx).await;
     let (ended, ends) = mpsc::unbounded_channel();
-    let mut services = JoinSet::new();
     let executor = Arc::clone(executor);
     let starter = Starter { executor, ended };
     let scheduler = Scheduler {
@@ -114,7 +117,7 @@ async fn run_services(
     if let Some(file) = followed.schedules {
         spawn(&mut services, ctx, file, stop);
     }
-    spawn(&mut services, ctx, ClockKeeper, stop);
+    spawn(&mut services, ctx, CursorWatch::default(), stop);
     spawn(&mut services, ctx, disk, stop);
     // The finisher works while the host drains, until the last run has ended.
     let finisher = tokio::spawn(finish::record_ends(Arc::clone(ctx), ends));

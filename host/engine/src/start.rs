@@ -103,6 +103,7 @@ pub(crate) async fn launch_at_start(ctx: &Ctx, now: Timestamp) -> Result {
         superseded.push(RecoveryDecision {
             launch_id,
             action: RecoveryAction::Abandon(SUPERSEDED),
+            not_before: None,
         });
     }
     let why = "a later start took its place";

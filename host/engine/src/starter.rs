@@ -2,18 +2,17 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
 use crate::capacity::Permit;
 use crate::ctx::{Ctx, SharedCtx};
-use crate::lease_table::Lease;
+use crate::lease_table::{Lease, held_until};
 use crate::run::Executor;
 use crate::spec::Spec;
 use crate::work::Work;
-use campanile_model::clock::Timestamp;
+use campanile_model::clock::{Monotonic, Timestamp};
 use campanile_package::Package;
 use campanile_store::claims::ClaimedLaunch;
 use campanile_store::runs::Finish;
@@ -63,14 +62,14 @@ impl Starter {
 /// The leases of the claims of one transaction. They count from before it begins.
 pub(crate) struct Claiming {
     pub(crate) until: Timestamp,
-    until_monotonic: Instant,
+    held_until: Monotonic,
 }
 
 impl Claiming {
     pub(crate) fn begin(ctx: &Ctx, now: Timestamp) -> Claiming {
         Claiming {
             until: now.plus(ctx.settings.lease),
-            until_monotonic: Instant::now() + ctx.settings.lease,
+            held_until: held_until(ctx.clock.monotonic_at(now), ctx.settings.lease),
         }
     }
 
@@ -86,8 +85,7 @@ impl Claiming {
             lease: Lease {
                 run: launch.run_id(),
                 fence: launch.fence(),
-                until: self.until,
-                until_monotonic: self.until_monotonic,
+                until: self.held_until,
             },
             user: spec.user_context(package.as_ref(), launch.context.as_deref()),
             launch,

@@ -2,15 +2,21 @@
 //!
 //! All other code takes `now` as an argument, so that a test sets it.
 
+mod time_state;
+
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset, SecondsFormat, Utc};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+
+pub use time_state::{CONFIRM, Look, STEP_MIN};
+use time_state::{Reading, TimeState};
 
 /// An instant in UTC, in whole microseconds, the precision of both databases.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, schemars::JsonSchema)]
@@ -148,22 +154,102 @@ impl<'de> Deserialize<'de> for Timestamp {
     }
 }
 
+/// An instant on the machine's monotonic clock, in microseconds.
+///
+/// No change of the machine's time moves it, and it counts while the machine is suspended. It means nothing to another
+/// process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Monotonic(i64);
+
+impl Monotonic {
+    /// An instant that never comes.
+    pub const NEVER: Monotonic = Monotonic(i64::MAX);
+
+    /// Return the instant that [`Monotonic::micros`] gave.
+    pub fn from_micros(micros: i64) -> Monotonic {
+        Monotonic(micros)
+    }
+
+    /// Return the microseconds since an instant before the process began.
+    pub fn micros(self) -> i64 {
+        self.0
+    }
+
+    /// Return the instant `duration` later.
+    pub fn plus(self, duration: Duration) -> Monotonic {
+        let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+        Monotonic(self.0.saturating_add(micros))
+    }
+
+    /// Return the time from `earlier` to this instant; zero when this instant is earlier.
+    pub fn since(self, earlier: Monotonic) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+/// What the clock of a database showed at a moment of this process.
+#[derive(Debug, Clone, Copy)]
+pub struct Anchor {
+    pub at: Monotonic,
+    pub time: Timestamp,
+    /// By how much `at` may be wrong.
+    pub error: Duration,
+}
+
 /// The source of `now`: [`Clock::system`] in the product, [`Clock::simulated`] in tests.
 #[derive(Clone)]
 pub struct Clock(Source);
 
 #[derive(Clone)]
 enum Source {
-    /// The machine's clock, plus an offset in microseconds that follows the clock of the database.
-    System(Arc<AtomicI64>),
+    /// An anchor plus the monotonic time since.
+    System(Arc<SystemClock>),
     /// A value that tests move.
     Simulated(Arc<watch::Sender<Timestamp>>),
 }
 
+struct SystemClock {
+    /// `now` minus the monotonic clock, in microseconds: a copy from `state`, to be read without a lock.
+    anchor_us: AtomicI64,
+    state: Mutex<TimeState>,
+    /// Wakes sleepers: `now` moved, or timers stood still.
+    changed: watch::Sender<()>,
+}
+
+impl SystemClock {
+    fn state(&self) -> MutexGuard<'_, TimeState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.anchor_us.load(Ordering::Relaxed) + monotonic().micros())
+    }
+
+    /// Change what is known about the time, and wake sleepers if it matters to them.
+    fn change<T>(&self, change: impl FnOnce(&mut TimeState) -> T, matters: fn(&T) -> bool) -> T {
+        let mut state = self.state();
+        let done = change(&mut state);
+        self.anchor_us.store(state.anchor_us(), Ordering::Relaxed);
+        drop(state);
+        if matters(&done) {
+            self.changed.send_replace(());
+        }
+        done
+    }
+}
+
 impl Clock {
-    /// Return the machine's clock.
+    /// Return a clock that begins with the machine's wall clock.
+    ///
+    /// It goes on with the monotonic clock. It follows the wall clock where [`Clock::look`] is called, and the clock of a
+    /// database after [`Clock::follow`].
     pub fn system() -> Clock {
-        Clock(Source::System(Arc::new(AtomicI64::new(0))))
+        let state = TimeState::new(reading());
+        Clock(Source::System(Arc::new(SystemClock {
+            anchor_us: AtomicI64::new(state.anchor_us()),
+            state: Mutex::new(state),
+            changed: watch::Sender::default(),
+        })))
     }
 
     /// Return a clock that shows `start` until [`Clock::advance_to`] moves it.
@@ -172,50 +258,93 @@ impl Clock {
     }
 
     /// Return the present instant.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the only place that reads the machine's clock"
-    )]
     pub fn now(&self) -> Timestamp {
         match &self.0 {
-            Source::System(offset_us) => {
-                let machine = Timestamp::from(Utc::now());
-                Timestamp::from_micros(machine.0 + offset_us.load(Ordering::Relaxed))
-            }
+            Source::System(clock) => clock.now(),
             Source::Simulated(now) => *now.borrow(),
         }
     }
 
-    /// Set the offset that is added to the machine's clock, in microseconds.
-    ///
-    /// Many hosts follow one clock; on Postgres it is the clock of the database. A simulated clock has no offset.
-    pub fn set_offset_us(&self, offset: i64) {
-        if let Source::System(offset_us) = &self.0 {
-            offset_us.store(offset, Ordering::Relaxed);
+    /// Return the present instant of the monotonic clock. That of a simulated clock moves with its time.
+    pub fn monotonic(&self) -> Monotonic {
+        match &self.0 {
+            Source::System(_) => monotonic(),
+            Source::Simulated(now) => Monotonic(now.borrow().micros()),
         }
     }
 
-    /// Return the offset in microseconds.
-    pub fn offset_us(&self) -> i64 {
+    /// Return the instant of the monotonic clock at which this clock shows `time`.
+    pub fn monotonic_at(&self, time: Timestamp) -> Monotonic {
         match &self.0 {
-            Source::System(offset_us) => offset_us.load(Ordering::Relaxed),
+            Source::System(clock) => {
+                Monotonic(time.micros() - clock.anchor_us.load(Ordering::Relaxed))
+            }
+            Source::Simulated(_) => Monotonic(time.micros()),
+        }
+    }
+
+    /// Whether `now` can be relied on: the wall clock has not stepped since the time was known last.
+    pub fn is_known(&self) -> bool {
+        match &self.0 {
+            Source::System(clock) => clock.state().is_known(reading()),
+            Source::Simulated(_) => true,
+        }
+    }
+
+    /// Compare the wall clock with the monotonic clock. Call this about twice a second where decisions depend on `now`.
+    pub fn look(&self) -> Look {
+        let moves = |look: &Look| matches!(look, Look::Resumed | Look::Confirmed(_));
+        match &self.0 {
+            Source::System(clock) => clock.change(|state| state.look(reading()), moves),
+            Source::Simulated(_) => Look::Steady,
+        }
+    }
+
+    /// Follow the clock of a database, which showed `anchor`. Return by how many microseconds `now` moved.
+    pub fn follow(&self, anchor: Anchor) -> i64 {
+        let moves = |moved: &i64| moved.unsigned_abs() >= STEP_MIN.as_micros() as u64;
+        match &self.0 {
+            Source::System(clock) => clock.change(|state| state.follow(anchor), moves),
             Source::Simulated(_) => 0,
+        }
+    }
+
+    /// Let the time be unknown until it is measured again.
+    pub fn forget(&self) {
+        if let Source::System(clock) = &self.0 {
+            clock.state().forget();
+        }
+    }
+
+    /// Return by how many microseconds the machine's wall clock is ahead of the database's; zero without one.
+    pub fn skew_us(&self) -> i64 {
+        match &self.0 {
+            Source::System(clock) if clock.state().follows_database() => {
+                wall().micros() - clock.now().micros()
+            }
+            _ => 0,
         }
     }
 
     /// Wait until the clock shows `deadline` or later.
     ///
-    /// The function reads the system clock at least once a minute, because a timer uses the monotonic
-    /// clock: a correction of the clock and the machine's sleep do not move it.
+    /// A timer stands still while the machine is suspended. [`Clock::look`] notices that, and wakes this function.
     pub async fn sleep_until(&self, deadline: Timestamp) {
         match &self.0 {
-            Source::System(_) => loop {
-                let wait = deadline.since(self.now());
-                if wait.is_zero() {
-                    return;
+            Source::System(clock) => {
+                let mut changed = clock.changed.subscribe();
+                loop {
+                    let wait = deadline.since(clock.now());
+                    if wait.is_zero() {
+                        return;
+                    }
+                    let wait = tokio::time::sleep(wait.min(Duration::from_secs(60)));
+                    tokio::select! {
+                        () = wait => {}
+                        _ = changed.changed() => {}
+                    }
                 }
-                tokio::time::sleep(wait.min(Duration::from_secs(60))).await;
-            },
+            }
             Source::Simulated(now) => {
                 let mut now = now.subscribe();
                 // This clock owns the sender, so the wait cannot fail.
@@ -234,6 +363,58 @@ impl Clock {
             });
         }
     }
+}
+
+/// Read the monotonic clock.
+fn monotonic() -> Monotonic {
+    // On Linux `Monotonic` stands still while the machine is suspended; on macOS it does not.
+    #[cfg(target_os = "linux")]
+    const CLOCK: ClockId = ClockId::Boottime;
+    #[cfg(not(target_os = "linux"))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+    let time = clock_gettime(CLOCK);
+    Monotonic(time.tv_sec * 1_000_000 + time.tv_nsec / 1_000)
+}
+
+/// Read the wall clock.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the only place that reads the machine's wall clock"
+)]
+fn wall() -> Timestamp {
+    Timestamp::from_micros(Timestamp::from(Utc::now()).micros() + test_step_us())
+}
+
+/// Read both clocks.
+fn reading() -> Reading {
+    let before = monotonic();
+    let wall = wall();
+    let took = monotonic().since(before);
+    Reading {
+        monotonic: before.plus(took / 2),
+        wall,
+        took_us: took.as_micros() as i64,
+    }
+}
+
+/// Return by how much a test sets the wall clock wrong, in microseconds: the file that `CAMPANILE_TEST_WALL_CLOCK` names has
+/// the seconds. Only a build with debug assertions looks.
+#[cfg(debug_assertions)]
+fn test_step_us() -> i64 {
+    static FILE: std::sync::LazyLock<Option<std::ffi::OsString>> =
+        std::sync::LazyLock::new(|| std::env::var_os("CAMPANILE_TEST_WALL_CLOCK"));
+    let text = FILE
+        .as_ref()
+        .and_then(|file| std::fs::read_to_string(file).ok());
+    let seconds: Option<i64> = text.and_then(|text| text.trim().parse().ok());
+    seconds.unwrap_or(0) * 1_000_000
+}
+
+/// Nothing, in a release build.
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+fn test_step_us() -> i64 {
+    0
 }
 
 #[cfg(test)]
@@ -284,5 +465,31 @@ mod tests {
         sleeper.await.unwrap();
         clock.advance_to(start);
         assert_eq!(clock.now(), start.plus(Duration::from_secs(5)));
+    }
+
+    #[tokio::test]
+    async fn a_system_clock_follows_a_database_and_wakes_its_sleepers() {
+        let clock = Clock::system();
+        let hour = Duration::from_secs(3_600);
+        assert_eq!((clock.is_known(), clock.skew_us()), (true, 0));
+        let deadline = clock.now().plus(hour);
+        let sleeper = tokio::spawn({
+            let clock = clock.clone();
+            async move { clock.sleep_until(deadline).await }
+        });
+        tokio::task::yield_now().await;
+        clock.forget();
+        assert!(!clock.is_known());
+        let moved = clock.follow(Anchor {
+            at: clock.monotonic(),
+            time: clock.now().plus(hour),
+            error: Duration::ZERO,
+        });
+        assert!((3_599_000_000..=3_601_000_000).contains(&moved), "{moved}");
+        sleeper.await.unwrap();
+        assert!(clock.is_known() && clock.skew_us() <= -3_599_000_000);
+        let (before, now) = (clock.monotonic(), clock.now());
+        assert_eq!(clock.look(), Look::Steady);
+        assert!(clock.monotonic() >= before && clock.now() >= now);
     }
 }

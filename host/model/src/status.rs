@@ -184,6 +184,14 @@ words! {
         DiskLow => "disk_low",
         /// The disk of the database has room again.
         DiskFreed => "disk_freed",
+        /// The clock of a host's machine or of the database stepped. The host pauses until its time is known.
+        ClockStepped => "clock_stepped",
+        /// A host knows the time again, and works.
+        ClockKnown => "clock_known",
+        /// A wrong clock has decided slots of a schedule that are to come.
+        CursorAhead => "cursor_ahead",
+        /// An operator reset the cursor of a schedule.
+        CursorReset => "cursor_reset",
         /// The database was copied. Only the copy has this event.
         BackupTaken => "backup_taken",
         /// The database was restored from a copy.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::stop_signal::StopSignal;
+
 /// Observes a call's effects, and may stop the call before or after any of them, as a crash would.
 ///
 /// An effect is one host call that changes something a later run can find: an entry of a bucket, a file, a request
@@ -24,14 +26,15 @@ pub trait EffectObserver: Send + Sync {
     fn after(&self, number: usize) -> Result<(), Crash>;
 }
 
-/// The observer stopped the call.
+/// The call was stopped: by the observer, or because it is to be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the observer of the call's effects stopped the call")]
+#[error("the call was stopped at one of its effects")]
 pub struct Crash;
 
-/// Reports the effects of one call to its observer, if it has one.
+/// Reports the effects of one call to its observer, if it has one, and refuses those of a call that is to be dropped.
 #[derive(Clone, Default)]
 pub(crate) struct Effects {
+    stop: StopSignal,
     observer: Option<Arc<dyn EffectObserver>>,
     /// Whether the observer has stopped the call. Nothing more happens then.
     crashed: Arc<AtomicBool>,
@@ -63,8 +66,9 @@ impl Drop for EffectUnderWay {
 }
 
 impl Effects {
-    pub(crate) fn new(observer: Option<Arc<dyn EffectObserver>>) -> Effects {
+    pub(crate) fn new(observer: Option<Arc<dyn EffectObserver>>, stop: StopSignal) -> Effects {
         Effects {
+            stop,
             observer,
             crashed: Arc::default(),
         }
@@ -83,7 +87,14 @@ impl Effects {
     }
 
     /// Report that the effect that `describe` names is about to happen.
+    ///
+    /// # Errors
+    ///
+    /// When the call is to be dropped, for example because its lease is over, or when the observer stops it.
     pub(crate) fn begin(&self, describe: impl FnOnce() -> String) -> Result<EffectUnderWay, Crash> {
+        if self.stop.is_dropped() {
+            return Err(Crash);
+        }
         let Some(observer) = &self.observer else {
             return Ok(EffectUnderWay(None));
         };
@@ -138,7 +149,7 @@ mod tests {
     #[test]
     fn each_effect_is_reported_to_have_ended_once() {
         let ends = Arc::new(Ends::default());
-        let effects = Effects::new(Some(ends.clone()));
+        let effects = Effects::new(Some(ends.clone()), StopSignal::default());
         let begin = || effects.begin(String::new).unwrap();
         let (first, mut second, mut third, mut fourth) = (begin(), begin(), begin(), begin());
         second.end().unwrap();
@@ -148,5 +159,17 @@ mod tests {
         assert_eq!(fourth.end(), Err(Crash));
         assert!(effects.begin(String::new).is_err());
         assert_eq!(*ends.ended.lock().unwrap(), [2, 1, 3]);
+    }
+
+    #[test]
+    fn no_effect_begins_in_a_call_that_is_to_be_dropped() {
+        let ends = Arc::new(Ends::default());
+        let stop = StopSignal::default();
+        let effects = Effects::new(Some(ends.clone()), stop.clone());
+        drop(effects.begin(String::new).unwrap());
+        stop.drop_now();
+        assert!(effects.begin(String::new).is_err());
+        assert_eq!(*ends.begun.lock().unwrap(), 1);
+        assert!(!effects.have_crashed(), "the observer did not stop it");
     }
 }

@@ -94,12 +94,12 @@ macro_rules! has_package {
         " AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $1)"
     };
 }
-/// The open launches whose fire time has come and whose package the host has, for the transaction to claim.
+/// The open launches whose fire time has come, whose pause after a recovery is over, and whose package the host has, for the transaction to claim.
 macro_rules! open_launches {
     ($group:literal) => {
         concat!(
             claimed_columns!(),
-            "WHERE l.status = 'open' AND l.fire_time <= $2",
+            "WHERE l.status = 'open' AND l.fire_time <= $2 AND (l.not_before IS NULL OR l.not_before <= $2)",
             has_package!(),
             " AND l.group_name ",
             $group
@@ -151,7 +151,8 @@ macro_rules! due_classes {
                 "SELECT name, priority, proposed FROM class WHERE name IS NOT NULL AND (SELECT l.priority FROM launch l
                 WHERE l.status = 'open' AND l.group_name ", $group, "
                     AND l.priority IS NOT NULL AND l.priority = class.priority AND l.proposed = class.proposed
-                    AND l.", $name, " = class.name AND l.fire_time <= $1 LIMIT 1) IS NOT NULL
+                    AND l.", $name, " = class.name AND l.fire_time <= $1
+                    AND (l.not_before IS NULL OR l.not_before <= $1) LIMIT 1) IS NOT NULL
                 ORDER BY name, priority DESC, proposed"
             )
         )
@@ -160,7 +161,7 @@ macro_rules! due_classes {
 
 statements! {
     const CLAIM: Batch = Batch::new(
-        "UPDATE launch SET status = 'running', host_id = v.column2, attempts = v.column3, lease_until = v.column4, retry_at = NULL,
+        "UPDATE launch SET status = 'running', host_id = v.column2, attempts = v.column3, lease_until = v.column4, retry_at = NULL, not_before = NULL,
             started_at = coalesce(launch.started_at, v.column5), grants_hash = v.column6, context_hash = v.column7
         FROM (VALUES ($1, $2, $3, $4, $5, $6, $7)) AS v
         WHERE launch.id = v.column1 AND (launch.status IN ('open', 'waiting') AND launch.attempts = v.column3 - 1) IS TRUE",

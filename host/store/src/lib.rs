@@ -68,8 +68,6 @@ pub mod skipped_ranges;
 pub mod stats;
 pub mod task_runs;
 
-use std::time::Duration;
-
 use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
 
 pub use self::url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
@@ -81,7 +79,7 @@ pub use lock::HostLock;
 pub use open::MigrationState;
 pub use partial::{PartialFile, delete_left};
 
-use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::clock::{Anchor, Clock, Timestamp};
 
 /// The log filter for the database driver, where no other one is given.
 pub const LOG_FILTER: &str = "sqlx=warn,sqlx::postgres::notice=error,sqlx_core::pool=error";
@@ -97,6 +95,8 @@ const TRIES_MAX: usize = 3;
 
 /// How often one measurement asks the database's clock.
 const CLOCK_SAMPLES: usize = 5;
+
+const SERVER_TIME: &str = "SELECT clock_timestamp()";
 
 /// An open database. Cheap to clone.
 #[derive(Clone)]
@@ -154,32 +154,34 @@ impl Db {
         match &self.pools {
             Pools::Sqlite { .. } => Ok(None),
             Pools::Postgres(pool) => {
-                let now: Timestamp = sqlx::query_scalar("SELECT clock_timestamp()")
-                    .fetch_one(pool)
-                    .await?;
+                let now: Timestamp = sqlx::query_scalar(SERVER_TIME).fetch_one(pool).await?;
                 Ok(Some(now))
             }
         }
     }
 
-    /// Return by how many microseconds the database server's clock is ahead of this machine's; none for SQLite.
+    /// Return what the database server's clock showed at a moment of this process; none for SQLite.
     ///
     /// The answer with the shortest round trip is the most exact.
-    pub async fn clock_offset_us(&self, clock: &Clock) -> Result<Option<i64>> {
-        let mut best: Option<(Duration, i64)> = None;
+    pub async fn clock_anchor(&self, clock: &Clock) -> Result<Option<Anchor>> {
+        let Pools::Postgres(pool) = &self.pools else {
+            return Ok(None);
+        };
+        // On one connection, so that no sample waits for a free one.
+        let mut connection = pool.acquire().await?;
+        let mut best: Option<Anchor> = None;
         for _ in 0..CLOCK_SAMPLES {
-            let before = clock.now();
-            let Some(server) = self.server_time().await? else {
-                return Ok(None);
-            };
-            let round_trip = clock.now().since(before);
-            let middle = before.plus(round_trip / 2);
-            let offset = clock.offset_us() + server.micros() - middle.micros();
-            if best.is_none_or(|(quickest, _)| round_trip < quickest) {
-                best = Some((round_trip, offset));
+            let before = clock.monotonic();
+            let time = sqlx::query_scalar(SERVER_TIME)
+                .fetch_one(&mut *connection)
+                .await?;
+            let error = clock.monotonic().since(before) / 2;
+            if best.is_none_or(|best| error < best.error) {
+                let at = before.plus(error);
+                best = Some(Anchor { at, time, error });
             }
         }
-        Ok(best.map(|(_, offset_us)| offset_us))
+        Ok(best)
     }
 
     /// Close all connections. A closed database answers every call with an error.

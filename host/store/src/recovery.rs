@@ -24,6 +24,8 @@ pub struct OrphanedLaunch {
     /// When it was decided, or left the queue if it was queued.
     pub claimable_since: Timestamp,
     pub recoveries: i64,
+    /// Its runs that were lost before.
+    pub lost_runs: i64,
     pub enabled: bool,
     pub deleted_at: Option<Timestamp>,
     /// Since when no live host has the package.
@@ -38,6 +40,8 @@ pub struct OrphanedLaunch {
 pub struct RecoveryDecision {
     pub launch_id: LaunchId,
     pub action: RecoveryAction,
+    /// If it is run again: before this, no host claims it.
+    pub not_before: Option<Timestamp>,
 }
 
 /// What recovery does with an orphaned launch.
@@ -69,7 +73,8 @@ impl RecoveryAction {
 macro_rules! orphan_columns {
     () => {
         "SELECT l.id AS launch_id, l.schedule_id, l.schedule_revision, s.name AS schedule, l.scheduled_time, l.kind,
-        coalesce(l.opened_at, l.decided_at) AS claimable_since, l.recoveries, s.enabled, s.deleted_at, p.missing_since,
+        coalesce(l.opened_at, l.decided_at) AS claimable_since, l.recoveries,
+        (SELECT count(*) FROM lost_run r WHERE r.launch_id = l.id) AS lost_runs, s.enabled, s.deleted_at, p.missing_since,
         l.host_id IS NOT NULL AS has_run, l.cancel_deadline, "
     };
 }
@@ -105,13 +110,15 @@ statements! {
         again, |decision| [decision.launch_id, now, message];
 
     /// Reopen launches in the name of `host`.
-    // The same statement reopens the launch and counts the recovery.
+    // The same statement reopens the launch and counts the recovery. A launch that was never claimed has no run, so it needs
+    // no number for another one when there is none left.
     pub(super) async fn reopen(host: HostId, again: &[&RecoveryDecision], now: Timestamp) -> () = execute_batch
-        Batch::new("UPDATE launch SET status = 'open', recoveries = recoveries + 1, recovered_at = v.column2, decided_by = v.column3, host_id = NULL,
+        Batch::new("UPDATE launch SET status = 'open', recovered_at = v.column2, decided_by = v.column3, not_before = v.column4,
+            recoveries = CASE WHEN recoveries < 254 OR host_id IS NOT NULL THEN recoveries + 1 ELSE recoveries END, host_id = NULL,
             lease_until = NULL, retry_at = NULL, cancel_deadline = NULL, started_at = NULL, grants_hash = NULL, context_hash = NULL
-        FROM (VALUES ($1, $2, $3)) AS v
+        FROM (VALUES ($1, $2, $3, $4)) AS v
         WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) IS TRUE"),
-        again, |decision| [decision.launch_id, now, host];
+        again, |decision| [decision.launch_id, now, host, decision.not_before];
 
     /// Return runs whose lease has expired or whose host has ended, and runs whose retry has been due since `retry_before`;
     /// for this transaction to recover.

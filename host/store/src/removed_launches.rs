@@ -115,6 +115,10 @@ statements! {
         "SELECT DISTINCT slot_day FROM removed_launches
         WHERE schedule_id = $1 AND slot_day >= $2 AND slot_day <= $3 AND settled > 0 ORDER BY slot_day";
 
+    /// Return the last of the days from `first` to `last` with slots whose launches were removed, of one schedule.
+    pub async fn last_day(schedule: ScheduleId, first: i64, last: i64) -> Option<i64> = one_value
+        "SELECT max(slot_day) FROM removed_launches WHERE schedule_id = $1 AND slot_day >= $2 AND slot_day <= $3";
+
     /// Return how many launches of the slots of a day were removed, of one schedule.
     pub async fn of_day(schedule: ScheduleId, day: i64) -> Option<RemovedDay> = row
         "SELECT CAST(sum(launches) AS BIGINT) AS launches, max(removed_at) AS removed_at FROM removed_launches

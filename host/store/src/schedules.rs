@@ -245,6 +245,13 @@ statements! {
             paused_at = NULL, paused_by = NULL, pause_note = NULL, paused_until = NULL
         WHERE id = $1 AND deleted_at IS NULL AND NOT enabled";
 
+    /// Move the cursor of a locked schedule, also back. A catch-up that a wrong clock decided no longer spaces the next one.
+    pub async fn reset_cursor(id: ScheduleId, cursor_at: Timestamp, next_slot: Option<Timestamp>, now: Timestamp) -> () = run
+        "UPDATE schedule SET cursor_at = $2, next_slot = $3, updated_at = $4,
+            last_catchup_at = CASE WHEN last_catchup_at <= $4 THEN last_catchup_at END,
+            last_catchup_fire_time = CASE WHEN last_catchup_at <= $4 THEN last_catchup_fire_time END
+        WHERE id = $1 AND deleted_at IS NULL";
+
     /// Remove a schedule. Its row and its launches stay. False when it was removed already.
     pub async fn remove(id: ScheduleId, now: Timestamp) -> bool = changed
         "UPDATE schedule SET next_slot = NULL, paused_until = NULL, deleted_at = $2, updated_at = $2

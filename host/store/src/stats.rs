@@ -165,6 +165,16 @@ statements! {
     pub async fn silent_hosts(live_since: Timestamp) -> Vec<(String, Timestamp)> = rows
         "SELECT name, heartbeat_at FROM host WHERE ended_at IS NULL AND heartbeat_at < $1 ORDER BY name";
 
+    /// Return up to `limit` schedules with a next slot whose cursor is after `ahead_of`, each with the cursor.
+    pub async fn cursors_ahead(ahead_of: Timestamp, limit: i64) -> Vec<(String, Timestamp)> = rows
+        "SELECT name, cursor_at FROM schedule WHERE next_slot IS NOT NULL AND cursor_at > $1 ORDER BY name LIMIT $2";
+
+    /// Return the clocks that stepped since `since`: each with the name of a host, when it noticed, and what it noted. At
+    /// most `limit`, newest first.
+    // `event_at` leads to the events of the span.
+    pub async fn clock_steps(since: Timestamp, limit: i64) -> Vec<(String, Timestamp, String)> = rows
+        "SELECT subject, at, detail FROM event WHERE at >= $1 AND kind = 'clock_stepped' ORDER BY at DESC LIMIT $2";
+
     /// Return up to `limit` enabled schedules whose newest `failures` launches all failed for good, each with the last
     /// failure as JSON. Manual and backfill launches do not count.
     // Only schedules with a failure newer than their last success are looked at, and `launch_schedule` yields their launches.

@@ -199,16 +199,19 @@ fn missing_database(path: &Path) -> Check {
 
 async fn clock(db: &Db) -> Check {
     const NAME: &str = "clock";
-    match db.clock_offset_us(&Clock::system()).await {
+    let clock = Clock::system();
+    match db.clock_anchor(&clock).await {
         Err(error) => Check::failed(NAME, error.to_string(), "see the line of the database"),
         Ok(None) => Check::ok(NAME, "the database has this machine's clock"),
-        Ok(Some(offset)) => {
-            let seconds = offset as f64 / 1e6;
+        Ok(Some(anchor)) => {
+            clock.follow(anchor);
+            let skew_us = clock.skew_us();
+            let seconds = skew_us as f64 / 1e6;
             let detail = format!(
                 "this machine's clock is {:.1} s off the database's",
                 seconds.abs()
             );
-            match offset.abs() < SKEW_REPORTED_US {
+            match skew_us.abs() < SKEW_REPORTED_US {
                 true => Check::ok(NAME, detail),
                 false => Check::warning(NAME, detail, "let NTP set the clocks of both machines"),
             }

@@ -24,7 +24,7 @@ use crate::output::{self, Failure, Result, refused};
 use crate::times::time;
 use crate::watch;
 use campanile_engine::definition::policies;
-use campanile_engine::schedule_admin::{self, ScheduleDefinition, ScheduleError};
+use campanile_engine::schedule_admin::{self, CursorReset, ScheduleDefinition, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_schedule::policy::{Policies, Policy};
@@ -95,6 +95,16 @@ pub(crate) enum Schedule {
         #[command(flatten)]
         by: By,
     },
+    /// Reset the cursor of a schedule that a wrong clock has moved ahead; slots on record are not launched again
+    ResetCursor {
+        /// The schedule's name
+        name: String,
+        /// Decide the slots after this time, such as 2027-01-31T08:00:00Z or now-2h [default: now]
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        to: Option<Timestamp>,
+        #[command(flatten)]
+        by: By,
+    },
     /// Remove a schedule; its launches stay on record
     Remove {
         /// The schedule's name
@@ -159,7 +169,7 @@ pub(crate) struct Add {
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct ChangeReport<'a> {
     schedule: &'a str,
-    /// `paused`, `resumed` or `removed`.
+    /// `paused`, `resumed`, `reset` or `removed`.
     done: &'static str,
 }
 
@@ -216,6 +226,15 @@ impl Schedule {
                     schedule_admin::resume(tx, &name, &by.by, catch_up, now).await
                 };
                 change(common, &name, "resumed", resume).await
+            }
+            Schedule::ResetCursor { name, to, by } => {
+                let reset = async |tx: &mut Tx, now| {
+                    let reset = CursorReset { to, by: &by.by };
+                    schedule_admin::reset_cursor(tx, &name, reset, now)
+                        .await
+                        .map(drop)
+                };
+                change(common, &name, "reset", reset).await
             }
             Schedule::Remove { name } => {
                 let remove = async |tx: &mut Tx, now| schedule_admin::remove(tx, &name, now).await;

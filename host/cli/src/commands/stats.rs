@@ -105,9 +105,9 @@ pub(crate) async fn health(common: &Common) -> Result {
     let mut tx = db.read().await?;
     let config = common.config()?;
     let settings = serve::settings(&config);
-    let (now, offset_us) = (clock.now(), clock.offset_us());
+    let (now, skew_us) = (clock.now(), clock.skew_us());
     let free_bytes = db.free_bytes().await;
-    let mut health = audit::health(&mut tx, now, &settings, offset_us, free_bytes).await?;
+    let mut health = audit::health(&mut tx, now, &settings, skew_us, free_bytes).await?;
     // The host may belong to another user than this command, so these are no issues.
     health.notes.extend(config.foreign_writers());
     health.notes.extend(foreign_files(&config.files.plugins));

@@ -33,6 +33,8 @@ const AGE: (Duration, Duration) = (
 /// How an age is written that never comes.
 const FOR_EVER: &str = "forever";
 pub(super) const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
+/// So many renewals fit into a lease at least.
+const RENEWALS_MIN: u32 = 3;
 /// The most recoveries of a launch.
 const RECOVERIES_MAX: u32 = RunId::NUMBER_MAX as u32 - 1;
 /// The least value of the durations in `[recovery]`.
@@ -188,15 +190,15 @@ table! {
 table! {
     /// `[recovery]`: launches whose host died or lost its lease.
     "recovery" struct Recovery {
-        /// How long a lease is valid without being renewed.
+        /// How long a lease is valid without being renewed. Its holder drops the run when nine tenths are over.
         lease "lease": Duration = 30 * SECOND, duration(RECOVERY_LEAST, YEAR);
-        /// How often a host renews its leases. It must be shorter than `lease`.
+        /// How often a host renews its leases. At most a third of `lease`.
         renew "renew": Duration = 10 * SECOND, duration(RECOVERY_LEAST, YEAR);
         /// When a launch that no host claimed, although there was capacity, counts as lost.
         lost_threshold "lost_threshold": Duration = 300 * SECOND, duration(RECOVERY_LEAST, YEAR);
         /// The age after which a launch is not recovered. It must be longer than `lost_threshold`.
         max_age "max_age": Duration = DAY, duration(RECOVERY_LEAST, YEAR);
-        /// How often one launch is recovered. 0 recovers none.
+        /// How many lost runs of one launch are replaced by another run. Recoveries of a launch that no host has claimed do not count.
         max_attempts "max_attempts": u32 = 3, number(0, RECOVERIES_MAX);
         /// How often to look for lost launches.
         interval "interval": Duration = 5 * SECOND, duration(RECOVERY_LEAST, YEAR);
@@ -356,8 +358,8 @@ fn check_recovery(recovery: &Recovery, section: &Section<'_>) -> Result<(), Erro
         Err(section.error(key, what))
     };
     let Recovery { lease, renew, .. } = *recovery;
-    if renew >= lease {
-        let advice = "renew well within the lease, usually after a third of it, or hosts lose the leases of their runs";
+    if renew.saturating_mul(RENEWALS_MIN) > lease {
+        let advice = "a lease must last for three renewals, or hosts lose the leases of their runs when one fails";
         return wrong("renew", renew, "lease", lease, advice);
     }
     let (age, lost) = (recovery.max_age, recovery.lost_threshold);

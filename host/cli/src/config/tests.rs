@@ -228,7 +228,7 @@ fn an_error_is_one_sentence_with_file_line_key_and_hint() {
         ),
         (
             "\n[recovery]\nlease = '10s'",
-            "DIR/campanile.toml:2:1: `recovery.renew` is 10s, and `recovery.lease` is 10s: renew well within the lease, usually after a third of it, or hosts lose the leases of their runs",
+            "DIR/campanile.toml:2:1: `recovery.renew` is 10s, and `recovery.lease` is 10s: a lease must last for three renewals, or hosts lose the leases of their runs when one fails",
         ),
         (
             "[recovery]\nmax_age = '5m'",

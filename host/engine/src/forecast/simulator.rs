@@ -473,6 +473,8 @@ impl Simulator<'_> {
             kind: launch.kind,
             claimable_since: simulated.opened_at,
             recoveries: launch.recoveries,
+            // As if each recovery had replaced a run.
+            lost_runs: launch.recoveries,
             enabled: schedule.enabled,
             deleted_at: None,
             missing_since: schedule.due.missing_since,

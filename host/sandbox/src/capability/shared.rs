@@ -89,7 +89,7 @@ impl Shared {
     pub(crate) fn new(call: Call, now: Timestamp) -> Shared {
         Shared {
             deadline: now.plus(call.limits.timeout),
-            effects: Effects::new(call.world.observer.clone()),
+            effects: Effects::new(call.world.observer.clone(), call.stop.clone()),
             request_permits: Arc::new(Semaphore::new(REQUESTS_UNDER_WAY_MAX)),
             lookup_permits: Arc::new(Semaphore::new(LOOKUPS_MAX)),
             used: Default::default(),

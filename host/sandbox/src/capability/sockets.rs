@@ -17,17 +17,21 @@ use wasmtime_wasi::p2::bindings::sockets::network::{
 };
 use wasmtime_wasi::p2::bindings::sockets::tcp::HostTcpSocket;
 use wasmtime_wasi::p2::bindings::sockets::tcp_create_socket::Host as _;
-use wasmtime_wasi::p2::bindings::sockets::udp::HostUdpSocket;
+use wasmtime_wasi::p2::bindings::sockets::udp::{
+    HostOutgoingDatagramStream as _, HostUdpSocket, OutgoingDatagram, OutgoingDatagramStream,
+};
 use wasmtime_wasi::p2::bindings::sockets::udp_create_socket::Host as _;
-use wasmtime_wasi::p2::{Pollable, SocketResult, TcpSocket, UdpSocket, subscribe};
+use wasmtime_wasi::p2::{DynOutputStream, Pollable, SocketResult, TcpSocket, UdpSocket, subscribe};
 use wasmtime_wasi::sockets::{SocketAddrUse, WasiSocketsView as _};
 use wasmtime_wasi::{WasiCtxBuilder, WasiView, async_trait};
 
+use crate::capability::network::leased::LeasedOutput;
 use crate::capability::network::lookup::LOOKUPS;
 use crate::capability::network::reach::{
     Reach, host_reach, plain_host, refused_address, shown_host,
 };
 use crate::capability::shared::{OpenFile, Shared, as_wasi, grant_line, to_allow};
+use crate::effects::Crash;
 use crate::grants::{Protocol, SocketGrant};
 
 // The names in wasmtime-wasi; a test notices when they change.
@@ -133,7 +137,7 @@ impl SocketGate {
         if let Ok(ip) = host.parse() {
             return Ok(vec![ip]);
         }
-        if !self.is_real() {
+        if !self.is_real() || self.shared.call.stop.is_dropped() {
             return Err(ErrorCode::AccessDenied);
         }
         let mut grants = self.shared.call.grants.sockets.iter();
@@ -164,6 +168,9 @@ impl SocketGate {
 
     /// Whether `address` may be used for `used`. If not, the refusal is recorded.
     fn permits(&self, address: SocketAddr, used: SocketAddrUse) -> bool {
+        if self.shared.call.stop.is_dropped() {
+            return false;
+        }
         match used {
             SocketAddrUse::TcpConnect => self.reaches(Protocol::Tcp, address, true),
             SocketAddrUse::UdpSend => self.reaches(Protocol::Udp, address, true),
@@ -277,6 +284,7 @@ pub(crate) fn guard_sockets<T: WasiView>(
     of: fn(&mut T) -> &mut Sockets,
 ) -> wasmtime::Result<()> {
     guard_names(linker, of)?;
+    guard_sending(linker, of)?;
     linker.instance(CREATE_TCP)?.func_wrap(
         "create-tcp-socket",
         move |mut store: StoreContextMut<'_, T>, (family,): (IpAddressFamily,)| {
@@ -317,6 +325,41 @@ pub(crate) fn guard_sockets<T: WasiView>(
         of(state).open.remove(&handle);
         HostUdpSocket::drop(&mut state.sockets(), Resource::new_own(handle))
     })
+}
+
+/// Put a check of the call's lease before everything that sends.
+fn guard_sending<T: WasiView>(
+    linker: &mut Linker<T>,
+    of: fn(&mut T) -> &mut Sockets,
+) -> wasmtime::Result<()> {
+    linker.instance(TCP)?.func_wrap(
+        "[method]tcp-socket.finish-connect",
+        move |mut store: StoreContextMut<'_, T>, (socket,): (Resource<TcpSocket>,)| {
+            let state = store.data_mut();
+            let stop = of(state).gate.shared.call.stop.clone();
+            let parent = Resource::new_borrow(socket.rep());
+            let connected = as_wasi(state.sockets().finish_connect(socket))?;
+            let Ok((input, output)) = connected else {
+                return Ok((connected,));
+            };
+            let table = state.ctx().table;
+            let stream = table.delete(output)?;
+            let output: DynOutputStream = Box::new(LeasedOutput { stream, stop });
+            let output = table.push_child::<_, TcpSocket>(output, &parent)?;
+            Ok((Ok((input, output)),))
+        },
+    )?;
+    linker.instance(UDP)?.func_wrap(
+        "[method]outgoing-datagram-stream.send",
+        move |mut store: StoreContextMut<'_, T>,
+              (stream, datagrams): (Resource<OutgoingDatagramStream>, Vec<OutgoingDatagram>)| {
+            let state = store.data_mut();
+            if of(state).gate.shared.call.stop.is_dropped() {
+                return Err(Crash.into());
+            }
+            Ok((as_wasi(state.sockets().send(stream, datagrams))?,))
+        },
+    )
 }
 
 fn guard_names<T: WasiView>(

@@ -23,21 +23,28 @@ pub(crate) enum Ended<T> {
 /// time is used up.
 ///
 /// A computing guest yields at every tick of the epoch, and a waiting one is suspended in the host. Either way control
-/// comes back here, and dropping the future ends the guest.
+/// comes back here, and dropping the future ends the guest. A call whose lease is over, perhaps while the process was
+/// suspended, does not continue.
 pub(crate) async fn bounded<T>(
     calling: impl Future<Output = Option<wasmtime::Result<T>>>,
     timeout: Duration,
     stop: &StopSignal,
 ) -> Ended<T> {
+    let mut calling = pin!(calling);
+    let leased = poll_fn(|cx| match stop.is_dropped() {
+        true => Poll::Ready(Ended::Dropped),
+        false => calling.as_mut().poll(cx).map(|returned| match returned {
+            Some(Ok(value)) => Ended::Returned(value),
+            Some(Err(_)) if stop.is_dropped() => Ended::Dropped,
+            Some(Err(error)) => Ended::Broke(error),
+            None => Ended::CpuSpent,
+        }),
+    });
     tokio::select! {
         // A finished call counts as finished, even in its last moment. Most calls end at their first poll, and set no
         // timer.
         biased;
-        returned = calling => match returned {
-            Some(Ok(value)) => Ended::Returned(value),
-            Some(Err(error)) => Ended::Broke(error),
-            None => Ended::CpuSpent,
-        },
+        ended = leased => ended,
         () = stop.dropped() => Ended::Dropped,
         () = tokio::time::sleep(timeout) => Ended::TimedOut,
     }

@@ -15,6 +15,7 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto};
 use wasmtime_wasi_http::{Error, Result};
 
 use crate::capability::http::destination::Destination;
+use crate::capability::network::leased::LeasedStream;
 use crate::capability::network::lookup::LOOKUPS;
 use crate::capability::network::reach::Reach;
 use crate::capability::shared::Shared;
@@ -39,9 +40,14 @@ pub(crate) async fn connect(
 ) -> Result<Connection> {
     let addresses = resolve(destination, shared).await?;
     let allowed = permitted(&addresses, destination, reach, shared)?;
+    let stop = shared.call.stop.clone();
+    if stop.is_dropped() {
+        return Err(Error::HttpRequestDenied);
+    }
     let stream = TcpStream::connect(&allowed[..])
         .await
         .map_err(|error| connect_error(&error))?;
+    let stream = LeasedStream { stream, stop };
     if destination.scheme == "http" {
         return Ok(Connection {
             stream: Box::new(stream),

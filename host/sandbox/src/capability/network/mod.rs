@@ -2,5 +2,6 @@
 
 mod addresses;
 mod fair_permits;
+pub(crate) mod leased;
 pub(crate) mod lookup;
 pub(crate) mod reach;

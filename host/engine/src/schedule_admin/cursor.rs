@@ -1,0 +1,85 @@
+//! Reset a cursor that a wrong clock has moved ahead.
+
+use super::{Result, ScheduleError, lock, next_slot, parse};
+use campanile_model::clock::Timestamp;
+use campanile_store::events::EventKind;
+use campanile_store::schedules::{self, Schedule};
+use campanile_store::{Tx, changes, removed_launches};
+
+/// Where to reset a cursor to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CursorReset<'a> {
+    /// The instant after which slots are decided again; none for now.
+    pub to: Option<Timestamp>,
+    pub by: &'a str,
+}
+
+/// Move back the cursor of a schedule that is ahead of the clock, and return its new place.
+///
+/// A slot that is on record is not launched again: its launch has the same id. So the cursor goes back only to instants
+/// since which no launch was removed, and before which the schedule owes nothing.
+pub async fn reset_cursor(
+    tx: &mut Tx,
+    name: &str,
+    reset: CursorReset<'_>,
+    now: Timestamp,
+) -> Result<Timestamp> {
+    let schedule = lock(tx, name).await?;
+    let to = reset.to.unwrap_or(now);
+    check(tx, &schedule, to, now).await?;
+    let state = &schedule.state;
+    let next = match state.enabled {
+        true => {
+            let (rule, policies) = parse(&schedule)?;
+            next_slot(tx, state, &rule, &policies, to).await?
+        }
+        false => None,
+    };
+    schedules::reset_cursor(tx, state.id, to, next, now).await?;
+    let detail = format!("by {}: from {} to {to}", reset.by, state.cursor_at);
+    changes::record(tx, now, EventKind::CursorReset, name, &detail).await?;
+    Ok(to)
+}
+
+/// Refuse a reset that could launch a slot twice, or that resets nothing.
+async fn check(tx: &mut Tx, schedule: &Schedule, to: Timestamp, now: Timestamp) -> Result {
+    let (name, state) = (&schedule.definition.name, &schedule.state);
+    let refused = |why: String| Err(ScheduleError::Refused(why));
+    if state.cursor_at <= now {
+        return refused(format!(
+            "the cursor of `{name}` is at {}, not ahead of the clock, so there is nothing to reset; `campanile schedule backfill {name}` launches slots of the past",
+            state.cursor_at
+        ));
+    }
+    if to > now {
+        return refused(format!(
+            "{to} is ahead of the clock, which shows {now}; name an earlier time"
+        ));
+    }
+    let since = [
+        Some(state.created_at),
+        state.resumed_at,
+        Some(schedule.definition.since),
+    ];
+    // A wrong clock may have written these too.
+    let owed_since = since
+        .into_iter()
+        .flatten()
+        .filter(|since| *since <= now)
+        .max();
+    if let Some(since) = owed_since.filter(|since| to < *since) {
+        return refused(format!(
+            "`{name}` was added, changed or resumed at {since}, and owes no slot before; name a later time than {to}"
+        ));
+    }
+    if to == now {
+        return Ok(());
+    }
+    if let Some(day) = removed_launches::last_day(tx, state.id, to.day(), now.day()).await? {
+        return refused(format!(
+            "launches of {} were removed, so their slots could be launched twice; name a later day",
+            Timestamp::of_day(day).date_text()
+        ));
+    }
+    Ok(())
+}
