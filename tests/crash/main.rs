@@ -6,6 +6,8 @@
 //! | `copies`         | a backup or a restore is killed, and a host serves a restored copy     |
 //! | `kills`          | `kill -9` during a backup, and repeatedly at random times                |
 //! | `hosts`          | one of two hosts dies, or is suspended for longer than its lease         |
+//! | `lost_peer`      | a host is lost inside a transaction, with locks                          |
+//! | `names`          | the connection that locks a host's name breaks, and a duplicate waits    |
 //! | `outage`         | the Postgres server stops or does not answer, and recovers               |
 //! | `disk`           | the SQLite file cannot be written, the disk is full, the file is damaged |
 //! | `low_disk`       | the disk of the database is low or full, and has room again              |
@@ -25,7 +27,9 @@ mod folder_changes;
 mod folder_chaos;
 mod hosts;
 mod kills;
+mod lost_peer;
 mod low_disk;
+mod names;
 mod outage;
 mod proxy;
 mod retention;

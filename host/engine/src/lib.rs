@@ -181,7 +181,7 @@ impl Engine {
         packages: Packages,
         loader: Arc<PackageLoader>,
     ) -> Result<(Arc<Engine>, HostLock), StartError> {
-        let (name, lock) = start::lock_name(&db, name).await?;
+        let (name, lock) = start::lock_name(&db, name, settings.lease).await?;
         let ctx = Arc::new(Ctx::new(db, clock, name, settings, packages));
         clock_keeper::measure_clock(&ctx).await?;
         start::register(&ctx, ctx.clock.now()).await?;

@@ -11,7 +11,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
 use super::error::refused;
-use super::{ACQUIRE_SECONDS, DatabaseUrl, Db, DbError, Pools, Result, STATEMENTS_MAX, postgres};
+use super::postgres::Server;
+use super::url::PostgresUrl;
+use super::{ACQUIRE_SECONDS, DatabaseUrl, Db, DbError, Pools, Result, STATEMENTS_MAX};
 
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
@@ -80,7 +82,7 @@ impl Db {
                 ));
             }
             DatabaseUrl::Sqlite(path) => open_sqlite(path, create).await,
-            DatabaseUrl::Postgres(url) => postgres::open(url).await.map(Pools::Postgres),
+            DatabaseUrl::Postgres(url) => open_postgres(url, create).await,
         };
         Ok(Db {
             pools: pools.map_err(|error| error.at(url))?,
@@ -110,9 +112,10 @@ impl Db {
             }
             DatabaseUrl::Postgres(_) => {
                 let db = Db::open(url).await?;
-                if let Pools::Postgres(pool) = &db.pools {
+                if let Pools::Postgres(server) = &db.pools {
                     let create = format!("CREATE SCHEMA \"{name}\"");
-                    sqlx::query(AssertSqlSafe(create)).execute(pool).await?;
+                    let create = sqlx::query(AssertSqlSafe(create));
+                    create.execute(server.pool()).await?;
                 }
                 db.close().await;
                 Db::open_and_migrate(&url.in_schema(name)).await
@@ -141,12 +144,16 @@ impl Db {
     /// Delete a database that [`Db::open_scratch`] created.
     pub async fn discard(self) -> Result {
         match (&self.pools, self.url.sqlite_path()) {
-            (Pools::Postgres(pool), _) => {
+            (Pools::Postgres(server), _) => {
+                // The files of a large schema take long to delete.
+                let mut connection = server.connect_for_migration().await?;
                 let schema: String = sqlx::query_scalar("SELECT current_schema()")
-                    .fetch_one(pool)
+                    .fetch_one(&mut connection)
                     .await?;
                 let drop = format!("DROP SCHEMA \"{schema}\" CASCADE");
-                sqlx::query(AssertSqlSafe(drop)).execute(pool).await?;
+                let drop = sqlx::query(AssertSqlSafe(drop));
+                drop.execute(&mut connection).await?;
+                connection.close().await?;
                 self.close().await;
             }
             (Pools::Sqlite { .. }, path) => {
@@ -176,7 +183,15 @@ impl Db {
                 }
                 done
             }
-            Pools::Postgres(pool) => POSTGRES_MIGRATIONS.run(pool).await,
+            Pools::Postgres(server) => {
+                let mut connection = server.connect_for_migration().await?;
+                let done = POSTGRES_MIGRATIONS
+                    .run_direct(None, &mut connection, false)
+                    .await;
+                // The end of the session also ends the migrator's lock.
+                connection.close().await?;
+                done
+            }
         };
         done.map_err(|error| match error {
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
@@ -201,9 +216,9 @@ impl Db {
                 &SQLITE_MIGRATIONS,
                 sqlx::query_as(APPLIED).fetch_all(readers).await,
             ),
-            Pools::Postgres(pool) => (
+            Pools::Postgres(server) => (
                 &POSTGRES_MIGRATIONS,
-                sqlx::query_as(APPLIED).fetch_all(pool).await,
+                sqlx::query_as(APPLIED).fetch_all(server.pool()).await,
             ),
         };
         let applied: Vec<(i64, Vec<u8>)> = match applied {
@@ -247,6 +262,15 @@ fn is_missing_table(error: &sqlx::Error) -> bool {
         error.code().is_some_and(|code| code == "42P01")
             || error.message().contains("no such table")
     })
+}
+
+/// Open the database of a server. With `is_host`, a pooler must keep a session for each connection.
+async fn open_postgres(url: &PostgresUrl, is_host: bool) -> Result<Pools> {
+    let server = Server::open(url).await?;
+    if is_host {
+        server.refuse_shared_sessions().await?;
+    }
+    Ok(Pools::Postgres(server))
 }
 
 async fn open_sqlite(path: &Path, create: bool) -> Result<Pools> {
