@@ -5,6 +5,7 @@ mod bench;
 mod control;
 mod cron;
 mod db_copies;
+mod db_roles;
 mod dev;
 mod docs;
 mod doctor;

@@ -138,6 +138,10 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
                 DbError::Refused,
                 "; check the user and the password in the address",
             ),
+            (_, "42501") => (
+                DbError::Refused,
+                "; let the owner of the tables run what `campanile db grants ROLE` prints",
+            ),
             ("3D", _) => (
                 DbError::Refused,
                 "; create it, or name another one in the address",

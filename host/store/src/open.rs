@@ -47,6 +47,10 @@ pub struct MigrationState {
 const APPLIED: &str =
     "SELECT version, checksum FROM _sqlx_migrations WHERE success = TRUE ORDER BY version";
 
+/// The tables of the schema of a Postgres session, also those that its role may not read.
+const TABLES: &str =
+    "SELECT CAST(tablename AS TEXT) FROM pg_tables WHERE schemaname = current_schema()";
+
 /// Whether a SQLite file has tables, and not those of Campanile.
 const IS_FOREIGN: &str =
     "SELECT count(*) > 0 AND max(name = '_sqlx_migrations') = 0 FROM sqlite_schema
@@ -171,7 +175,14 @@ impl Db {
 
     /// Migrate the tables to this version. Does nothing when they are of this version.
     pub async fn migrate(&self) -> Result {
-        self.migrations().await?;
+        let states = self.migrations().await?;
+        if let Pools::Postgres(server) = &self.pools {
+            self.check_tables(server, &states).await?;
+            if states.iter().all(|state| state.applied) {
+                // A role that may change no table serves too.
+                return Ok(());
+            }
+        }
         let done = match &self.pools {
             // On Postgres the migrator takes a lock. Here one transaction is the lock: a second
             // process waits, and then has nothing to do.
@@ -203,6 +214,35 @@ impl Db {
                 self.url
             )),
         })
+    }
+
+    /// Refuse a schema of a server that has some of the tables and not those of the applied migrations.
+    async fn check_tables(&self, server: &Server, states: &[MigrationState]) -> Result {
+        let is_applied = |version| {
+            let mut states = states.iter();
+            states.any(|state| state.version == version && state.applied)
+        };
+        let (mut expected, mut others) = (Vec::new(), Vec::new());
+        for migration in POSTGRES_MIGRATIONS.iter() {
+            let tables = match is_applied(migration.version) {
+                true => &mut expected,
+                false => &mut others,
+            };
+            tables.extend(created_tables(migration.sql.as_str()));
+        }
+        let found: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(server.pool()).await?;
+        let is_found = |table: &&str| found.iter().any(|found| found == table);
+        if let Some(table) = others.iter().find(|table| is_found(table)) {
+            return refused(format!(
+                "its schema has a table `{table}` that this campanile did not create; name an empty schema with `options=-c search_path=NAME` in the address"
+            ));
+        }
+        match expected.iter().find(|table| !is_found(table)) {
+            None => Ok(()),
+            Some(table) => refused(format!(
+                "its schema lacks the table `{table}` and has the record of its creation; restore a backup, or name an empty schema"
+            )),
+        }
     }
 
     /// Return the migrations that this version knows, and whether each is applied.
@@ -255,6 +295,12 @@ impl Db {
             self.url
         ))
     }
+}
+
+/// Return the names of the tables that a migration creates.
+fn created_tables(migration: &str) -> impl Iterator<Item = &str> {
+    let created = migration.lines();
+    created.filter_map(|line| line.strip_prefix("CREATE TABLE ")?.split(' ').next())
 }
 
 fn is_missing_table(error: &sqlx::Error) -> bool {

@@ -93,6 +93,7 @@ impl Shapes {
             self.one::<db::backup::BackupReport>("db backup"),
             self.one::<db::restore::RestoreReport>("db restore"),
             self.one::<db::compact::CompactReport>("db compact"),
+            self.one::<db::grants::GrantsReport>("db grants"),
             self.one::<config::ConfigReport>("config default"),
             self.one::<config::ConfigReport>("config check"),
             self.one::<bench::LaunchesReport>("bench launches"),
