@@ -6,6 +6,7 @@ mod control;
 mod cron;
 mod cursor;
 mod db_copies;
+mod db_roles;
 mod dev;
 mod docs;
 mod doctor;

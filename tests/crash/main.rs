@@ -8,6 +8,8 @@
 //! | `kills`          | `kill -9` during a backup, and repeatedly at random times                |
 //! | `hosts`          | one of two hosts dies, or is suspended for longer than its lease         |
 //! | `lost_lease`     | a host is suspended for longer than its lease; what its runs still do  |
+//! | `lost_peer`      | a host is lost inside a transaction, with locks                          |
+//! | `names`          | the connection that locks a host's name breaks, and a duplicate waits    |
 //! | `outage`         | the Postgres server stops or does not answer, and recovers               |
 //! | `disk`           | the SQLite file cannot be written, the disk is full, the file is damaged |
 //! | `low_disk`       | the disk of the database is low or full, and has room again              |
@@ -29,7 +31,9 @@ mod folder_chaos;
 mod hosts;
 mod kills;
 mod lost_lease;
+mod lost_peer;
 mod low_disk;
+mod names;
 mod outage;
 mod proxy;
 mod retention;

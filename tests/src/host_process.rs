@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 /// How long [`HostProcess::wait_for_line`] and [`HostProcess::wait_exit`] wait by default, in seconds.
 pub const WAIT_SECONDS: u64 = 30;
@@ -185,6 +185,27 @@ impl HostProcess {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process(pid, signal);
         }
+    }
+
+    /// Wait until the process has stopped itself, up to [`WAIT_SECONDS`].
+    ///
+    /// # Panics
+    ///
+    /// When it does not stop. The message has everything it printed.
+    pub fn wait_stopped(&self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let until = Instant::now() + Duration::from_secs(WAIT_SECONDS);
+        let options = WaitOptions::UNTRACED | WaitOptions::NOHANG;
+        while Instant::now() < until {
+            if let Ok(Some((_, status))) = waitpid(pid, options)
+                && status.stopped()
+            {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let printed = self.stderr_lines().join("\n");
+        panic!("campanile did not stop itself; it printed:\n{printed}");
     }
 
     /// Return the exit status if the process has ended.

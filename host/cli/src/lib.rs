@@ -301,13 +301,13 @@ impl Common {
 
     /// Open the database and begin a read transaction.
     async fn read(&self) -> Result<Tx> {
-        Ok(self.open().await?.read().await?)
+        Ok(self.open().await?.read_long().await?)
     }
 
     /// Open the database and begin a read transaction; return it with the time of the database's clock.
     async fn read_with_time(&self) -> Result<(Tx, Timestamp)> {
         let (db, clock) = self.open_with_clock().await?;
-        Ok((db.read().await?, clock.now()))
+        Ok((db.read_long().await?, clock.now()))
     }
 
     /// Open the database and begin a write transaction; return it with the time of the database's clock.

@@ -381,7 +381,7 @@ impl Service for Auditor {
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         ctx.launch_log.report_left_out();
         let free_bytes = ctx.db.free_bytes().await;
-        let mut tx = ctx.db.read().await?;
+        let mut tx = ctx.db.read_long().await?;
         let statistics = statistics(&mut tx, now, ctx.settings.audit_interval).await?;
         let skew_us = ctx.clock.skew_us();
         let health = health(&mut tx, now, &ctx.settings, skew_us, free_bytes).await?;

@@ -125,6 +125,7 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Claimed> {
     let work: Vec<Work> = work.collect();
     let claimed: Vec<Claim> = work.iter().map(Work::claim).collect();
     claims::claim(&mut tx, ctx.host, &claimed, now, claiming.until).await?;
+    crash::point("before_claim_commit");
     tx.commit().await?;
     crash::point("after_claim_commit");
     Ok(Claimed {

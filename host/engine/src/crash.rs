@@ -4,6 +4,8 @@
 //! build [`point`] is empty, so the product has no such switch. A cargo feature would say the same,
 //! but as a second set of features for this crate it would have to be built a second time wherever the
 //! tests run; the profile already tells the two apart.
+//!
+//! At the point that `CAMPANILE_STOP_AT` names, the process stops instead, once, as a suspended machine does.
 
 /// The points of the path of a launch and of recovery, in order. What [`point`] is called with.
 pub const POINTS: [&str; 9] = [
@@ -35,17 +37,25 @@ pub const DATABASE_POINTS: [&str; 4] = [
     "after_restore_rename",
 ];
 
-/// Die here, if this is the point that the environment names.
+/// The points just before the other commits at which a stopped host has locks.
+pub const STOP_POINTS: [&str; 2] = ["before_claim_commit", "before_heartbeat_commit"];
+
+/// Die or stop here, if this is the point that the environment names.
 #[cfg(debug_assertions)]
 pub fn point(name: &str) {
+    use rustix::process::{Signal, getpid, kill_process};
+
     static CRASH_AT: std::sync::LazyLock<Option<String>> =
         std::sync::LazyLock::new(|| std::env::var("CAMPANILE_CRASH_AT").ok());
+    static STOP_AT: std::sync::LazyLock<Option<String>> =
+        std::sync::LazyLock::new(|| std::env::var("CAMPANILE_STOP_AT").ok());
     let all = [
         &POINTS[..],
         &BACKFILL_POINTS,
         &PACKAGE_POINTS,
         &RETENTION_POINTS,
         &DATABASE_POINTS,
+        &STOP_POINTS,
     ];
     debug_assert!(
         all.concat().contains(&name),
@@ -53,6 +63,12 @@ pub fn point(name: &str) {
     );
     if CRASH_AT.as_deref() == Some(name) {
         std::process::abort();
+    }
+    if STOP_AT.as_deref() == Some(name) {
+        static STOPPED: std::sync::Once = std::sync::Once::new();
+        STOPPED.call_once(|| {
+            let _ = kill_process(getpid(), Signal::STOP);
+        });
     }
 }
 

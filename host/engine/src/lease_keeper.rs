@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::lease_table::held_until;
@@ -23,6 +24,8 @@ pub(crate) struct LeaseKeeper {
     stop: watch::Sender<bool>,
     renew_at: Instant,
     is_file_missing: bool,
+    /// Set while another session has the lock on the name, and no other incarnation is on record.
+    is_name_locked: bool,
 }
 
 impl LeaseKeeper {
@@ -32,6 +35,7 @@ impl LeaseKeeper {
             stop,
             renew_at: Instant::now(),
             is_file_missing: false,
+            is_name_locked: false,
         }
     }
 
@@ -44,9 +48,31 @@ impl LeaseKeeper {
             }
             Err(error) => ctx.trouble.report("renewing leases", &error),
         }
-        match within(patience(ctx), async { Ok(self.lock.hold().await?) }).await {
-            Ok(true) => {}
-            Ok(false) => {
+    }
+
+    /// Hold the lock on the host's name. Stop the host when another incarnation of it is on record.
+    ///
+    /// The lock alone proves nothing. After a broken connection the server may keep the old session, which has the lock,
+    /// until its keepalives fail.
+    async fn hold_name(&mut self, ctx: &Ctx) {
+        let looked = within(patience(ctx), async {
+            Ok(match self.lock.hold().await? {
+                true => NameState::Held,
+                false if is_replaced(ctx).await? => NameState::Replaced,
+                false => NameState::Locked,
+            })
+        });
+        match looked.await {
+            Ok(NameState::Held) => self.is_name_locked = false,
+            Ok(NameState::Locked) => {
+                if !self.is_name_locked {
+                    tracing::warn!(host = %ctx.name, "the connection that locked this host's name broke, and the server still keeps the lock; trying again until it is free");
+                }
+                self.is_name_locked = true;
+                // A process that waits for the name sees by the heartbeat that this host is alive.
+                self.renew_at = Instant::now();
+            }
+            Ok(NameState::Replaced) => {
                 tracing::error!(host = %ctx.name, "another process now serves under this host's name; stopping");
                 self.stop.send_replace(true);
             }
@@ -67,6 +93,20 @@ impl LeaseKeeper {
     }
 }
 
+/// Whether this host has its name.
+enum NameState {
+    Held,
+    /// Another session has the lock, and no other incarnation of the host is on record.
+    Locked,
+    /// Another incarnation serves.
+    Replaced,
+}
+
+async fn is_replaced(ctx: &Ctx) -> Result<bool> {
+    let mut tx = ctx.db.read().await?;
+    Ok(hosts::has_other_incarnation(&mut tx, &ctx.name, ctx.host).await?)
+}
+
 impl Service for LeaseKeeper {
     const STEP: &'static str = "renewing leases";
 
@@ -77,6 +117,7 @@ impl Service for LeaseKeeper {
         if begun >= self.renew_at {
             self.renew_all(ctx, now).await;
         }
+        self.hold_name(ctx).await;
         self.look_for_file();
         drop_expired(ctx);
         let interval = ctx.settings.renew.min(LOOK_INTERVAL);
@@ -116,6 +157,7 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
         tracing::warn!(host = %ctx.name, "another host marked this one as dead after a long silence and recovered its runs; this host continues with new ones");
     }
     let held = runs::renew(&mut tx, &asked, lease_until).await?;
+    crash::point("before_heartbeat_commit");
     tx.commit().await?;
     if was_marked_dead {
         // Its clocks may have stood still, as those of a virtual machine that was paused.

@@ -186,7 +186,7 @@ impl Engine {
         packages: Packages,
         loader: Arc<PackageLoader>,
     ) -> Result<(Arc<Engine>, HostLock), StartError> {
-        let (name, lock) = start::lock_name(&db, name).await?;
+        let (name, lock) = start::lock_name(&db, name, settings.lease).await?;
         clock_keeper::measure(&db, &clock).await?;
         let ctx = Arc::new(Ctx::new(db, clock, name, settings, packages));
         start::register(&ctx, ctx.clock.now()).await?;

@@ -74,6 +74,7 @@ async fn record_in(
         signature: package.signature.as_deref(),
         sidecar: settings,
     };
+    tx.allow_upload(bytes.len()).await?;
     let decision = package_versions::decision(tx, name, digest).await?;
     let approval = ctx.settings.policy.approval;
     let admission = approval::admission(approval, row.as_ref(), decision, package);

@@ -133,7 +133,7 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
         true => now.minus(limits.lost_threshold),
         false => Timestamp::EPOCH,
     };
-    let mut reader = ctx.db.read().await?;
+    let mut reader = ctx.db.read_long().await?;
     let orphaned = recovery::has_orphaned_launches(&mut reader, ctx.host, unclaimed_since);
     let mut has_launches = orphaned.await?;
     drop(reader);

@@ -132,7 +132,7 @@ impl Retention {
         if let Some(pass) = self.pass.take() {
             return Ok(Some(pass));
         }
-        let mut tx = ctx.db.read().await?;
+        let mut tx = ctx.db.read_long().await?;
         let oldest = hosts::live(&mut tx).await?.into_iter().next();
         if oldest.is_some_and(|oldest| oldest.id != ctx.host) {
             return Ok(None);
@@ -194,7 +194,7 @@ impl Retention {
             return Ok(());
         };
         let before = now.minus(age);
-        let mut tx = ctx.db.read().await?;
+        let mut tx = ctx.db.read_long().await?;
         let begun = Instant::now();
         let page = retention::called(&mut tx, after, LaunchId::first_at(before), PAGE).await?;
         drop(tx);
@@ -207,7 +207,7 @@ impl Retention {
         let mut left = old.as_slice();
         while !left.is_empty() {
             let (batch, more) = left.split_at(left.len().min(self.batch_size.rows()));
-            let mut tx = ctx.db.write().await?;
+            let mut tx = ctx.db.write_long().await?;
             let begun = Instant::now();
             retention::remove_calls(&mut tx, batch).await?;
             self.batch_size.adapt(batch.len(), begun.elapsed());
@@ -241,7 +241,7 @@ impl Retention {
             return Ok(());
         };
         let before = LaunchId::first_at(now.minus(least_age));
-        let mut tx = ctx.db.read().await?;
+        let mut tx = ctx.db.read_long().await?;
         let begun = Instant::now();
         let page = retention::launches(&mut tx, after, before, PAGE).await?;
         let mut old = pass.old(ctx, &mut tx, &page, now).await?;
@@ -297,7 +297,7 @@ impl Retention {
             return Ok(());
         };
         let (slot, after) = cursor.launch;
-        let mut tx = ctx.db.read().await?;
+        let mut tx = ctx.db.read_long().await?;
         let begun = Instant::now();
         pass.look_up(ctx, &mut tx, &[schedule]).await?;
         let age = pass.schedules.get(&schedule).and_then(|rule| rule.own_age);
@@ -334,7 +334,7 @@ impl Retention {
         let (mut left, mut removed) = (ids.as_slice(), 0);
         while !left.is_empty() {
             let (batch, more) = left.split_at(left.len().min(self.batch_size.rows()));
-            let mut tx = ctx.db.write().await?;
+            let mut tx = ctx.db.write_long().await?;
             let begun = Instant::now();
             // Another host has the lock for removal. This pass continues with its next page.
             if !retention::lock(&mut tx).await? {
@@ -374,7 +374,7 @@ async fn excess(tx: &mut Tx, max_bytes: u64) -> Result<Option<Excess>, DbError> 
 
 /// Read the next page of the schedules whose policies set `retention`.
 async fn next_schedules(ctx: &Ctx, after: ScheduleId) -> Result<ScheduleCursor> {
-    let mut tx = ctx.db.read().await?;
+    let mut tx = ctx.db.read_long().await?;
     let page = retention::policies_with_age(&mut tx, after, SCHEDULES_PAGE).await?;
     let own = page.iter().filter(|row| own_age(ctx, row).is_some());
     Ok(ScheduleCursor {

@@ -170,11 +170,17 @@ async fn prepare(
             return Ok(false);
         }
     }
-    start::forget_ended_hosts(ctx, ctx.clock.now()).await?;
+    // A lost session of another host may have locks for a few seconds.
+    let forget = || start::forget_ended_hosts(ctx, ctx.clock.now());
+    campanile_store::retry(EngineError::is_transient, forget).await?;
     if let Some(file) = &mut followed.schedules {
         follow_file(ctx, file, ctx.clock.now()).await?;
     }
-    while recover(ctx, ctx.clock.now()).await?.more {}
+    let recover = || recover(ctx, ctx.clock.now());
+    while campanile_store::retry(EngineError::is_transient, recover)
+        .await?
+        .more
+    {}
     start::follow_tzdata(ctx, ctx.clock.now()).await?;
     start::launch_at_start(ctx, ctx.clock.now()).await?;
     Ok(true)

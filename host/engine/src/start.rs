@@ -25,6 +25,15 @@ const SAME_NAME_MAX: usize = 64;
 const NAME_WAIT: Duration = Duration::from_secs(2);
 const NAME_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long a start waits for a locked name whose host sends no heartbeat. The server ends the session of a vanished
+/// machine sooner.
+const DEAD_SESSION_WAIT: Duration = Duration::from_secs(30);
+const DEAD_SESSION_PAUSE: Duration = Duration::from_millis(250);
+
+/// How long a host that is on record as alive has time to show it, after this process has locked its name. It may have
+/// lost the lock with a broken connection, and it looks for its lock every second.
+const SIGN_OF_LIFE_WAIT: Duration = Duration::from_secs(3);
+
 /// The reason of a launch at a start that had not ended when the host started again.
 const SUPERSEDED: &str = "superseded";
 
@@ -47,6 +56,11 @@ pub enum StartError {
 
 /// Record this incarnation of the host, and mark earlier ones of the same name as dead.
 pub(crate) async fn register(ctx: &Ctx, now: Timestamp) -> Result {
+    // A lost session of an earlier incarnation may still have locks.
+    campanile_store::retry(EngineError::is_transient, || try_register(ctx, now)).await
+}
+
+async fn try_register(ctx: &Ctx, now: Timestamp) -> Result {
     let mut tx = ctx.db.write().await?;
     let dead = hosts::mark_predecessors_dead(&mut tx, &ctx.name, now).await?;
     for earlier in &dead {
@@ -159,33 +173,107 @@ pub(crate) async fn stop(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Result {
 }
 
 /// Lock the host's name. Without `wanted` that is the machine's name, numbered if another host on it has the name.
+///
+/// `lease` is how long a host without a heartbeat counts as alive.
 pub(crate) async fn lock_name(
     db: &Db,
     wanted: Option<&str>,
+    lease: Duration,
 ) -> Result<(String, HostLock), StartError> {
     let machine = rustix::system::uname();
     let machine = machine.nodename().to_string_lossy().into_owned();
     let name = wanted.unwrap_or(&machine);
     let until = Instant::now() + NAME_WAIT;
-    loop {
-        if let Some(lock) = db.host_lock(name).await? {
-            return Ok((name.to_owned(), lock));
-        }
-        if Instant::now() >= until {
-            break;
-        }
+    let mut lock = db.host_lock(name).await?;
+    while lock.is_none() && Instant::now() < until {
         tokio::time::sleep(NAME_PAUSE).await;
+        lock = db.host_lock(name).await?;
     }
     if !db.url().is_shared() {
-        return Err(StartError::FileIsServed(db.url().to_string()));
+        // The lock of a file is exact.
+        let lock = lock.ok_or_else(|| StartError::FileIsServed(db.url().to_string()))?;
+        return Ok((name.to_owned(), lock));
+    }
+    let lock = match lock {
+        Some(lock) => unless_alive(db, name, lock, SIGN_OF_LIFE_WAIT, lease).await?,
+        None if wanted.is_some() => wait_for_dead_session(db, name, lease).await?,
+        None => None,
+    };
+    if let Some(lock) = lock {
+        return Ok((name.to_owned(), lock));
     }
     if wanted.is_none() {
         for number in 2..=SAME_NAME_MAX {
             let name = format!("{machine}-{number}");
-            if let Some(lock) = db.host_lock(&name).await? {
+            let Some(lock) = db.host_lock(&name).await? else {
+                continue;
+            };
+            let lock = unless_alive(db, &name, lock, SIGN_OF_LIFE_WAIT, lease).await?;
+            if let Some(lock) = lock {
                 return Ok((name, lock));
             }
         }
     }
     Err(StartError::NameIsTaken(name.to_owned()))
+}
+
+/// Wait until the server ends the session of a dead process that has the lock on `name`. None when a host of that name
+/// sends a heartbeat, or the wait is over.
+async fn wait_for_dead_session(
+    db: &Db,
+    name: &str,
+    lease: Duration,
+) -> Result<Option<HostLock>, StartError> {
+    let before = last_heartbeat(db, name).await?;
+    tracing::warn!(
+        host = %name,
+        "the name of this host is locked: waiting up to {} s for the connection of an earlier process to end, unless a host of this name is alive",
+        DEAD_SESSION_WAIT.as_secs()
+    );
+    let until = Instant::now() + DEAD_SESSION_WAIT;
+    while Instant::now() < until {
+        tokio::time::sleep(DEAD_SESSION_PAUSE).await;
+        let last = last_heartbeat(db, name).await?;
+        if last.is_some() && last != before {
+            return Ok(None);
+        }
+        if let Some(lock) = db.host_lock(name).await? {
+            // The lock was held for long: the host may be alive, and cut off from the database with all its connections.
+            return unless_alive(db, name, lock, lease, lease).await;
+        }
+    }
+    Ok(None)
+}
+
+/// Return `lock` when no host `name` is alive: none is on record, its last heartbeat is older than `lease`, or it sends
+/// none for `wait`. Its runs are recovered then, so a host that only lost its lock must not be taken for dead.
+async fn unless_alive(
+    db: &Db,
+    name: &str,
+    lock: HostLock,
+    wait: Duration,
+    lease: Duration,
+) -> Result<Option<HostLock>, StartError> {
+    let Some(before) = last_heartbeat(db, name).await? else {
+        return Ok(Some(lock));
+    };
+    let now = db.server_time().await?.unwrap_or(before);
+    // A heartbeat from the future is of a clock that was wrong.
+    let until_silent = match before.since(now) > lease {
+        true => Duration::ZERO,
+        false => lease.saturating_sub(now.since(before)),
+    };
+    let until = Instant::now() + wait.min(until_silent);
+    while Instant::now() < until {
+        tokio::time::sleep(DEAD_SESSION_PAUSE).await;
+        let last = last_heartbeat(db, name).await?;
+        if last.is_some_and(|last| last != before) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(lock))
+}
+
+async fn last_heartbeat(db: &Db, name: &str) -> Result<Option<Timestamp>, DbError> {
+    hosts::last_heartbeat(&mut db.read().await?, name).await
 }

@@ -6,6 +6,9 @@ use std::fmt::Display;
 /// The result of a call of the database.
 pub type Result<T = (), E = DbError> = std::result::Result<T, E>;
 
+/// Why a pooler in transaction mode is refused, and what to change.
+pub(super) const TRANSACTION_POOLING: &str = "a pooler before the server gives each transaction another session, and a host needs its own: set `pool_mode = session` for this database in PgBouncer, or name the server itself in the address";
+
 /// An error of the database.
 #[derive(Debug, thiserror::Error)]
 pub enum DbError {
@@ -117,7 +120,16 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
     }
     let (kind, hint): (fn(String) -> DbError, &str) = if code.len() == 5 {
         match (&code[..2], code) {
-            ("08", _) | (_, "57P01" | "57P02" | "57P03" | "53300") => (DbError::Unavailable, ""),
+            (_, "08P01") if message.contains("startup parameter") => (
+                DbError::Refused,
+                "; a pooler before the server does not pass it on: name the server itself, or leave `options` out of the address and give the role a `search_path`",
+            ),
+            // 25P03: the server ended a session that paused in a transaction.
+            ("08", _) | (_, "57P01" | "57P02" | "57P03" | "57P05" | "53300" | "25P03") => {
+                (DbError::Unavailable, "")
+            }
+            // The prepared statement of another session.
+            (_, "26000" | "42P05") => return DbError::Refused(TRANSACTION_POOLING.to_owned()),
             (_, "40001" | "40P01" | "55P03" | "57014") => (DbError::Busy, ""),
             (_, "25006") => (DbError::NotWritable, "; is it a standby?"),
             (_, "53100") => (DbError::DiskFull, "; free some space on the server's disk"),
@@ -125,6 +137,10 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
             ("28", _) => (
                 DbError::Refused,
                 "; check the user and the password in the address",
+            ),
+            (_, "42501") => (
+                DbError::Refused,
+                "; let the owner of the tables run what `campanile db grants ROLE` prints",
             ),
             ("3D", _) => (
                 DbError::Refused,
@@ -168,7 +184,12 @@ mod tests {
         let of = |code| of_code(code, "m", false);
         assert!(matches!(of("57P01"), DbError::Unavailable(_)));
         assert!(matches!(of("08006"), DbError::Unavailable(_)));
+        assert!(matches!(of("25P03"), DbError::Unavailable(_)));
         assert!(matches!(of("40P01"), DbError::Busy(_)));
+        // A lock or a statement took longer than its bound.
+        assert!(matches!(of("55P03"), DbError::Busy(_)));
+        assert!(matches!(of("57014"), DbError::Busy(_)));
+        assert!(matches!(of("26000"), DbError::Refused(_)));
         assert!(of("53100").is_disk_full() && of("53100").is_transient());
         assert!(matches!(of("58030"), DbError::NotWritable(_)));
         assert!(matches!(of("42703"), DbError::Unexpected(_)));

@@ -3,7 +3,8 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::statements;
+use super::sql::{Batch, locking, statements};
+use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::HostId;
 pub use campanile_model::status::EndReason;
@@ -53,10 +54,28 @@ statements! {
         "UPDATE host SET ended_at = $2, end_reason = 'died'
         WHERE name = $1 AND ended_at IS NULL RETURNING id, name";
 
-    /// Mark the hosts as dead whose last heartbeat is before `silent_since`.
-    pub async fn mark_silent_dead(silent_since: Timestamp, now: Timestamp) -> Vec<DeadHost> = rows
-        "UPDATE host SET ended_at = $2, end_reason = 'died'
-        WHERE heartbeat_at < $1 AND ended_at IS NULL RETURNING id, name";
+    /// Return the hosts whose last heartbeat is before `silent_since`, for the transaction to mark as dead.
+    ///
+    /// Hosts whose heartbeat is being recorded are left out, also when that transaction is of a host which has stopped in
+    /// it: the others are marked meanwhile.
+    pub(super) async fn silent(silent_since: Timestamp) -> Vec<DeadHost> = rows locking!(
+        "SELECT id, name FROM host WHERE heartbeat_at < $1 AND ended_at IS NULL ORDER BY id",
+        "FOR NO KEY UPDATE SKIP LOCKED"
+    );
+
+    /// Mark hosts as dead.
+    pub(super) async fn mark_dead(hosts: &[DeadHost], now: Timestamp) -> () = execute_batch
+        Batch::new("UPDATE host SET ended_at = v.column2, end_reason = 'died'
+        FROM (VALUES ($1, $2)) AS v WHERE host.id = v.column1"),
+        hosts, |host| [host.id, now];
+
+    /// Return whether a live incarnation of the host `name` other than `id` is on record.
+    pub async fn has_other_incarnation(name: &str, id: HostId) -> bool = one_value
+        "SELECT EXISTS (SELECT 1 FROM host WHERE name = $1 AND id <> $2 AND ended_at IS NULL)";
+
+    /// Return the last heartbeat of the host `name`; none when no incarnation of it is on record as alive.
+    pub async fn last_heartbeat(name: &str) -> Option<Timestamp> = one_value
+        "SELECT max(heartbeat_at) FROM host WHERE name = $1 AND ended_at IS NULL";
 
     /// Return the time zone database of the newest host besides `host`, if there is one.
     pub async fn tzdata_before(host: HostId) -> Option<String> = value
@@ -66,4 +85,15 @@ statements! {
     pub async fn live() -> Vec<Host> = rows
         "SELECT id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, ended_at, end_reason
         FROM host WHERE ended_at IS NULL ORDER BY started_at";
+}
+
+/// Mark the hosts as dead whose last heartbeat is before `silent_since`, and return them.
+pub async fn mark_silent_dead(
+    tx: &mut Tx,
+    silent_since: Timestamp,
+    now: Timestamp,
+) -> Result<Vec<DeadHost>> {
+    let silent = silent(tx, silent_since).await?;
+    mark_dead(tx, &silent, now).await?;
+    Ok(silent)
 }

@@ -68,7 +68,9 @@ pub mod skipped_ranges;
 pub mod stats;
 pub mod task_runs;
 
-use sqlx::{PgPool, Postgres, Sqlite, SqlitePool, Transaction};
+use std::time::Duration;
+
+use sqlx::{Sqlite, SqlitePool, Transaction};
 
 pub use self::url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
 pub use campanile_model::status::{
@@ -80,9 +82,10 @@ pub use open::MigrationState;
 pub use partial::{PartialFile, delete_left};
 
 use campanile_model::clock::{Anchor, Clock, Timestamp};
+use postgres::{Kind, PgTx, Server, USUAL_PATIENCE, answered};
 
 /// The log filter for the database driver, where no other one is given.
-pub const LOG_FILTER: &str = "sqlx=warn,sqlx::postgres::notice=error,sqlx_core::pool=error";
+pub const LOG_FILTER: &str = "sqlx=warn,sqlx::postgres::notice=error,sqlx_core::pool=off";
 
 /// The prepared statements of a connection: every batch in each of its sizes, and all other statements.
 const STATEMENTS_MAX: usize = 256;
@@ -112,7 +115,7 @@ enum Pools {
         writer: SqlitePool,
         readers: SqlitePool,
     },
-    Postgres(PgPool),
+    Postgres(Server),
 }
 
 /// A transaction. Without [`Tx::commit`] it changes nothing.
@@ -120,7 +123,7 @@ pub enum Tx {
     #[doc(hidden)]
     Sqlite(Transaction<'static, Sqlite>),
     #[doc(hidden)]
-    Postgres(Transaction<'static, Postgres>),
+    Postgres(PgTx),
 }
 
 impl Db {
@@ -131,21 +134,35 @@ impl Db {
 
     /// Begin a read transaction. Everything read through it is of one moment.
     pub async fn read(&self) -> Result<Tx> {
-        match &self.pools {
-            Pools::Sqlite { readers, .. } => Ok(Tx::Sqlite(readers.begin().await?)),
-            Pools::Postgres(pool) => {
-                begin(pool, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
-            }
-        }
+        self.begin(Kind::Read).await
+    }
+
+    /// Begin a read transaction that may read a large part of the record: its statements may take minutes.
+    pub async fn read_long(&self) -> Result<Tx> {
+        self.begin(Kind::LongRead).await
     }
 
     /// Begin a write transaction. Its first statement locks or changes rows.
+    ///
+    /// Nothing in it may wait for anything but the database: the server ends a transaction that pauses for 8 seconds.
     pub async fn write(&self) -> Result<Tx> {
+        self.begin(Kind::Write).await
+    }
+
+    /// Begin a write transaction for maintenance: its statements may take minutes.
+    pub async fn write_long(&self) -> Result<Tx> {
+        self.begin(Kind::LongWrite).await
+    }
+
+    async fn begin(&self, kind: Kind) -> Result<Tx> {
         match &self.pools {
+            Pools::Sqlite { readers, .. } if kind.is_read() => {
+                Ok(Tx::Sqlite(readers.begin().await?))
+            }
             Pools::Sqlite { writer, .. } => {
                 Ok(Tx::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?))
             }
-            Pools::Postgres(pool) => begin(pool, "BEGIN").await,
+            Pools::Postgres(server) => Ok(Tx::Postgres(server.begin(kind).await?)),
         }
     }
 
@@ -153,9 +170,10 @@ impl Db {
     pub async fn server_time(&self) -> Result<Option<Timestamp>> {
         match &self.pools {
             Pools::Sqlite { .. } => Ok(None),
-            Pools::Postgres(pool) => {
-                let now: Timestamp = sqlx::query_scalar(SERVER_TIME).fetch_one(pool).await?;
-                Ok(Some(now))
+            Pools::Postgres(server) => {
+                let asked = sqlx::query_scalar(SERVER_TIME).fetch_one(server.pool());
+                let asked = async { Ok(asked.await?) };
+                Ok(Some(answered(Some(USUAL_PATIENCE), asked).await?))
             }
         }
     }
@@ -164,11 +182,11 @@ impl Db {
     ///
     /// The answer with the shortest round trip is the most exact.
     pub async fn clock_anchor(&self, clock: &Clock) -> Result<Option<Anchor>> {
-        let Pools::Postgres(pool) = &self.pools else {
+        let Pools::Postgres(server) = &self.pools else {
             return Ok(None);
         };
         // On one connection, so that no sample waits for a free one.
-        let mut connection = pool.acquire().await?;
+        let mut connection = server.pool().acquire().await?;
         let mut best: Option<Anchor> = None;
         for _ in 0..CLOCK_SAMPLES {
             let before = clock.monotonic();
@@ -191,22 +209,8 @@ impl Db {
                 readers.close().await;
                 writer.close().await;
             }
-            Pools::Postgres(pool) => pool.close().await,
+            Pools::Postgres(server) => server.pool().close().await,
         }
-    }
-}
-
-/// Begin a transaction on Postgres, to the end even if the caller stops waiting.
-///
-/// When a future of sqlx 0.9 is dropped while it begins a transaction, its connection returns to the pool inside that
-/// transaction, and the next user of the connection works in it: a writer, in one that is read-only. A task is not dropped
-/// with the future that waits for it.
-async fn begin(pool: &PgPool, statement: &'static str) -> Result<Tx> {
-    let pool = pool.clone();
-    let begun = tokio::spawn(async move { pool.begin_with(statement).await }).await;
-    match begun {
-        Ok(begun) => Ok(Tx::Postgres(begun?)),
-        Err(_) => Err(DbError::Unavailable("this process is ending".to_owned())),
     }
 }
 
@@ -218,6 +222,22 @@ impl Tx {
             Tx::Postgres(tx) => tx.commit().await?,
         }
         Ok(())
+    }
+
+    /// Prepare the transaction for a statement that sends a value of `bytes` over a slow network.
+    pub async fn allow_upload(&mut self, bytes: usize) -> Result {
+        match self {
+            Tx::Sqlite(_) => Ok(()),
+            Tx::Postgres(tx) => tx.allow_upload(bytes).await,
+        }
+    }
+
+    /// Return how long to wait for an answer; none on SQLite, whose connections bound each wait themselves.
+    fn patience(&self) -> Option<Duration> {
+        match self {
+            Tx::Sqlite(_) => None,
+            Tx::Postgres(tx) => Some(tx.patience),
+        }
     }
 }
 

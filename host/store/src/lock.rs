@@ -6,13 +6,16 @@ use std::fs::{File, TryLockError};
 use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
-use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions as _, PgConnection};
+use sqlx::PgConnection;
+use tokio::time::timeout;
 
 use super::open::FILE_MODE;
+use super::postgres::Server;
 use super::{Db, DbError, Pools, Result};
+use campanile_model::clock::Timestamp;
 
 /// A lock that one process holds at a time: on SQLite for the whole file, on Postgres for one host name.
 pub struct HostLock(Lock);
@@ -26,19 +29,29 @@ enum Lock {
         database: PathBuf,
         inode: Option<u64>,
     },
-    /// The server keeps the lock while this connection lasts.
-    Advisory {
-        connection: Option<PgConnection>,
-        options: Box<PgConnectOptions>,
-        key: i64,
-    },
+    Advisory(NameLock),
 }
 
-// The server must notice a lost machine within half a minute, and not after the default two hours.
-const NOTICE: &str =
-    "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3";
-const TRY_LOCK: &str = "SELECT pg_try_advisory_lock($1)";
+/// The lock on a host's name. The server keeps it while the connection lasts.
+struct NameLock {
+    server: Server,
+    key: i64,
+    connection: Option<PgConnection>,
+    /// The session that had the lock last: its process on the server, and when that began.
+    session: Option<(i32, Timestamp)>,
+}
+
+/// How long the connection of a lock may take to answer before another one is opened, in seconds.
+const ANSWER_SECONDS: u64 = 3;
+
+const TRY_LOCK: &str =
+    "SELECT pg_try_advisory_lock($1), a.pid, a.backend_start FROM pg_stat_activity a
+    WHERE a.pid = pg_backend_pid()";
 const STILL_HELD: &str = "SELECT 1";
+// A pooler may have given the process to another program. So the process must have the lock.
+const END_SESSION: &str = "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a JOIN pg_locks l ON l.pid = a.pid
+    WHERE a.pid = $1 AND a.backend_start = $2 AND l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
+        AND CAST(l.classid AS BIGINT) = $3 AND CAST(l.objid AS BIGINT) = $4";
 
 impl Db {
     /// Acquire the lock of the host `name`; none when a running process holds it.
@@ -47,17 +60,18 @@ impl Db {
             Pools::Sqlite { .. } => {
                 HostLock::of_file(self.url.sqlite_path().unwrap_or(Path::new("")))
             }
-            Pools::Postgres(pool) => {
-                let options = pool.connect_options().as_ref().clone();
+            Pools::Postgres(server) => {
                 let schema: String = sqlx::query_scalar("SELECT current_schema()")
-                    .fetch_one(pool)
+                    .fetch_one(server.pool())
                     .await?;
-                let mut lock = HostLock(Lock::Advisory {
-                    connection: None,
-                    options: Box::new(options),
+                let mut lock = NameLock {
+                    server: server.clone(),
                     key: key(&schema, name),
-                });
-                Ok(lock.hold().await?.then_some(lock))
+                    connection: None,
+                    session: None,
+                };
+                let is_held = lock.hold().await?;
+                Ok(is_held.then_some(HostLock(Lock::Advisory(lock))))
             }
         }
     }
@@ -108,36 +122,61 @@ impl HostLock {
                 inode: of,
                 ..
             } => (inode(database) != *of).then_some(database),
-            Lock::Advisory { .. } => None,
+            Lock::Advisory(_) => None,
         }
     }
 
     /// Return whether the lock is held. When its connection broke, acquire it again.
     ///
-    /// False means that another process has the lock: this host must stop.
+    /// False means that another session has the lock: of another process, or an earlier one of this process that the
+    /// server believes to be alive. The server is asked to end the latter.
     pub async fn hold(&mut self) -> Result<bool> {
-        let Lock::Advisory {
-            connection,
-            options,
-            key,
-        } = &mut self.0
-        else {
-            return Ok(true);
-        };
-        if let Some(held) = connection {
-            match sqlx::query(STILL_HELD).execute(held).await {
-                Ok(_) => return Ok(true),
-                Err(_) => *connection = None,
+        match &mut self.0 {
+            Lock::File { .. } => Ok(true),
+            Lock::Advisory(lock) => lock.hold().await,
+        }
+    }
+}
+
+impl NameLock {
+    async fn hold(&mut self) -> Result<bool> {
+        // Without an answer the connection is dropped: it may be one that only this side still has.
+        if let Some(mut held) = self.connection.take() {
+            let asked = sqlx::query(STILL_HELD).execute(&mut held);
+            if let Ok(Ok(_)) = timeout(Duration::from_secs(ANSWER_SECONDS), asked).await {
+                self.connection = Some(held);
+                return Ok(true);
             }
         }
-        let mut fresh = options.connect().await?;
-        sqlx::raw_sql(NOTICE).execute(&mut fresh).await?;
-        let held: bool = sqlx::query_scalar(TRY_LOCK)
-            .bind(*key)
+        let mut fresh = self.server.connect().await?;
+        let (held, pid, began): (bool, i32, Timestamp) = sqlx::query_as(TRY_LOCK)
+            .bind(self.key)
             .fetch_one(&mut fresh)
             .await?;
-        *connection = held.then_some(fresh);
+        if held {
+            self.connection = Some(fresh);
+            self.session = Some((pid, began));
+        } else {
+            self.end_former_session(&mut fresh).await;
+        }
         Ok(held)
+    }
+
+    /// Ask the server to end the session that had the lock before its connection broke.
+    ///
+    /// Without the right to do that, its keepalives end the session.
+    async fn end_former_session(&self, fresh: &mut PgConnection) {
+        let Some((pid, began)) = self.session else {
+            return;
+        };
+        let key = self.key.cast_unsigned();
+        let _ = sqlx::query(END_SESSION)
+            .bind(pid)
+            .bind(began)
+            .bind((key >> 32).cast_signed())
+            .bind((key & 0xffff_ffff).cast_signed())
+            .execute(fresh)
+            .await;
     }
 }
 

@@ -11,7 +11,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
 use super::error::refused;
-use super::{ACQUIRE_SECONDS, DatabaseUrl, Db, DbError, Pools, Result, STATEMENTS_MAX, postgres};
+use super::postgres::Server;
+use super::url::PostgresUrl;
+use super::{ACQUIRE_SECONDS, DatabaseUrl, Db, DbError, Pools, Result, STATEMENTS_MAX};
 
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
@@ -44,6 +46,10 @@ pub struct MigrationState {
 
 const APPLIED: &str =
     "SELECT version, checksum FROM _sqlx_migrations WHERE success = TRUE ORDER BY version";
+
+/// The tables of the schema of a Postgres session, also those that its role may not read.
+const TABLES: &str =
+    "SELECT CAST(tablename AS TEXT) FROM pg_tables WHERE schemaname = current_schema()";
 
 /// Whether a SQLite file has tables, and not those of Campanile.
 const IS_FOREIGN: &str =
@@ -80,7 +86,7 @@ impl Db {
                 ));
             }
             DatabaseUrl::Sqlite(path) => open_sqlite(path, create).await,
-            DatabaseUrl::Postgres(url) => postgres::open(url).await.map(Pools::Postgres),
+            DatabaseUrl::Postgres(url) => open_postgres(url, create).await,
         };
         Ok(Db {
             pools: pools.map_err(|error| error.at(url))?,
@@ -110,9 +116,10 @@ impl Db {
             }
             DatabaseUrl::Postgres(_) => {
                 let db = Db::open(url).await?;
-                if let Pools::Postgres(pool) = &db.pools {
+                if let Pools::Postgres(server) = &db.pools {
                     let create = format!("CREATE SCHEMA \"{name}\"");
-                    sqlx::query(AssertSqlSafe(create)).execute(pool).await?;
+                    let create = sqlx::query(AssertSqlSafe(create));
+                    create.execute(server.pool()).await?;
                 }
                 db.close().await;
                 Db::open_and_migrate(&url.in_schema(name)).await
@@ -141,12 +148,16 @@ impl Db {
     /// Delete a database that [`Db::open_scratch`] created.
     pub async fn discard(self) -> Result {
         match (&self.pools, self.url.sqlite_path()) {
-            (Pools::Postgres(pool), _) => {
+            (Pools::Postgres(server), _) => {
+                // The files of a large schema take long to delete.
+                let mut connection = server.connect_for_migration().await?;
                 let schema: String = sqlx::query_scalar("SELECT current_schema()")
-                    .fetch_one(pool)
+                    .fetch_one(&mut connection)
                     .await?;
                 let drop = format!("DROP SCHEMA \"{schema}\" CASCADE");
-                sqlx::query(AssertSqlSafe(drop)).execute(pool).await?;
+                let drop = sqlx::query(AssertSqlSafe(drop));
+                drop.execute(&mut connection).await?;
+                connection.close().await?;
                 self.close().await;
             }
             (Pools::Sqlite { .. }, path) => {
@@ -164,7 +175,14 @@ impl Db {
 
     /// Migrate the tables to this version. Does nothing when they are of this version.
     pub async fn migrate(&self) -> Result {
-        self.migrations().await?;
+        let states = self.migrations().await?;
+        if let Pools::Postgres(server) = &self.pools {
+            self.check_tables(server, &states).await?;
+            if states.iter().all(|state| state.applied) {
+                // A role that may change no table serves too.
+                return Ok(());
+            }
+        }
         let done = match &self.pools {
             // On Postgres the migrator takes a lock. Here one transaction is the lock: a second
             // process waits, and then has nothing to do.
@@ -176,7 +194,15 @@ impl Db {
                 }
                 done
             }
-            Pools::Postgres(pool) => POSTGRES_MIGRATIONS.run(pool).await,
+            Pools::Postgres(server) => {
+                let mut connection = server.connect_for_migration().await?;
+                let done = POSTGRES_MIGRATIONS
+                    .run_direct(None, &mut connection, false)
+                    .await;
+                // The end of the session also ends the migrator's lock.
+                connection.close().await?;
+                done
+            }
         };
         done.map_err(|error| match error {
             MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
@@ -190,6 +216,35 @@ impl Db {
         })
     }
 
+    /// Refuse a schema of a server that has some of the tables and not those of the applied migrations.
+    async fn check_tables(&self, server: &Server, states: &[MigrationState]) -> Result {
+        let is_applied = |version| {
+            let mut states = states.iter();
+            states.any(|state| state.version == version && state.applied)
+        };
+        let (mut expected, mut others) = (Vec::new(), Vec::new());
+        for migration in POSTGRES_MIGRATIONS.iter() {
+            let tables = match is_applied(migration.version) {
+                true => &mut expected,
+                false => &mut others,
+            };
+            tables.extend(created_tables(migration.sql.as_str()));
+        }
+        let found: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(server.pool()).await?;
+        let is_found = |table: &&str| found.iter().any(|found| found == table);
+        if let Some(table) = others.iter().find(|table| is_found(table)) {
+            return refused(format!(
+                "its schema has a table `{table}` that this campanile did not create; name an empty schema with `options=-c search_path=NAME` in the address"
+            ));
+        }
+        match expected.iter().find(|table| !is_found(table)) {
+            None => Ok(()),
+            Some(table) => refused(format!(
+                "its schema lacks the table `{table}` and has the record of its creation; restore a backup, or name an empty schema"
+            )),
+        }
+    }
+
     /// Return the migrations that this version knows, and whether each is applied.
     ///
     /// # Errors
@@ -201,9 +256,9 @@ impl Db {
                 &SQLITE_MIGRATIONS,
                 sqlx::query_as(APPLIED).fetch_all(readers).await,
             ),
-            Pools::Postgres(pool) => (
+            Pools::Postgres(server) => (
                 &POSTGRES_MIGRATIONS,
-                sqlx::query_as(APPLIED).fetch_all(pool).await,
+                sqlx::query_as(APPLIED).fetch_all(server.pool()).await,
             ),
         };
         let applied: Vec<(i64, Vec<u8>)> = match applied {
@@ -242,11 +297,26 @@ impl Db {
     }
 }
 
+/// Return the names of the tables that a migration creates.
+fn created_tables(migration: &str) -> impl Iterator<Item = &str> {
+    let created = migration.lines();
+    created.filter_map(|line| line.strip_prefix("CREATE TABLE ")?.split(' ').next())
+}
+
 fn is_missing_table(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| {
         error.code().is_some_and(|code| code == "42P01")
             || error.message().contains("no such table")
     })
+}
+
+/// Open the database of a server. With `is_host`, a pooler must keep a session for each connection.
+async fn open_postgres(url: &PostgresUrl, is_host: bool) -> Result<Pools> {
+    let server = Server::open(url).await?;
+    if is_host {
+        server.refuse_shared_sessions().await?;
+    }
+    Ok(Pools::Postgres(server))
 }
 
 async fn open_sqlite(path: &Path, create: bool) -> Result<Pools> {

@@ -1,59 +1,421 @@
-//! Connections to a Postgres server, and what proves that it is the right one.
+//! Connections to a Postgres server: what proves that it is the right one, and how long each side waits for the other.
 //!
 //! Whoever answers at the address of the server is asked for the record, and gets the password. So a server on another
 //! machine must show a certificate for its name, unless the operator writes `sslmode=` in the address.
+//!
+//! Locks end with their session. So each session tells the server how soon to end it when this host is lost: other hosts
+//! continue then. The driver has no options for the client's end of a connection. There this process bounds each wait.
 
+use std::future::Future;
 use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
 use std::str::FromStr as _;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
-use sqlx::{ConnectOptions as _, Connection as _, PgPool};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Row as _,
+    Transaction,
+};
+use tokio::time::timeout;
 use url::Url;
 
-use super::url::PostgresUrl;
+use super::error::{TRANSACTION_POOLING, refused};
+use super::url::{PostgresUrl, ServerRole};
 use super::{ACQUIRE_SECONDS, DbError, Result, STATEMENTS_MAX};
 
 /// The most connections of a host: it decides, claims, finishes, renews and reads at the same time.
 const CONNECTIONS_MAX: u32 = 8;
 
-/// The keys of an address that say how TLS is used.
-const SSL_MODE_KEYS: [&str; 2] = ["sslmode", "ssl-mode"];
+/// How long the server waits inside a transaction for its next statement, in seconds. Then it ends the session, and with
+/// it the locks of a lost host. No transaction of ours waits for anything but the database, so it is longer than all of
+/// their pauses.
+const IDLE_IN_TRANSACTION_SECONDS: u64 = 8;
+/// The same in a transaction that only reads a large part of the record, in seconds. It locks no row.
+const IDLE_IN_LONG_READ_SECONDS: u64 = 300;
+/// How long a statement waits for the lock of another transaction, in seconds. It is shorter than
+/// [`IDLE_IN_TRANSACTION_SECONDS`]: a host that is lost while it waits adds nothing to the wait of the others.
+const LOCK_SECONDS: u64 = 4;
+/// How long a statement may take, in seconds. Each one changes a batch that is made to take milliseconds.
+const STATEMENT_SECONDS: u64 = 30;
+/// The same for statements that read a large part of the record or migrate it, in seconds.
+const LONG_STATEMENT_SECONDS: u64 = 1_800;
+/// How long a migration waits for that of another host, in seconds.
+const MIGRATION_LOCK_SECONDS: u64 = 60;
+/// After how many seconds without a byte the server asks whether this machine is still there. A vanished machine is
+/// noticed after `4 + 2 * 2` seconds, and not after the default two hours.
+const KEEPALIVE_IDLE_SECONDS: u64 = 4;
+/// The pause between two such questions, in seconds.
+const KEEPALIVE_INTERVAL_SECONDS: u64 = 2;
+/// So many questions without an answer end the session.
+const KEEPALIVE_COUNT: u64 = 2;
+/// How long the server keeps sending to a machine that confirms nothing, in milliseconds. It also ends a session whose
+/// process has stopped in the middle of an answer.
+const UNCONFIRMED_MILLISECONDS: u64 = 8_000;
+/// How much longer than the server this process waits for the answer to a statement, in seconds. It bounds the wait on a
+/// connection that only the network has lost.
+const ANSWER_MARGIN_SECONDS: u64 = 5;
+/// How long an idle connection may take to answer before another one is opened, in seconds.
+const PING_SECONDS: u64 = 2;
+/// How long one of several servers may take to accept a connection, in seconds. The next one is tried then.
+const CONNECT_SECONDS: u64 = 2;
+/// The rate at which a large value is sent at least, in bytes per second: the server counts sending as idle.
+const UPLOAD_BYTES_PER_SECOND: u64 = 1 << 20;
 
-/// Connect to the server at `url`.
+/// What a session sets when it connects.
+static SESSION: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SET idle_in_transaction_session_timeout = '{IDLE_IN_TRANSACTION_SECONDS}s'; \
+        SET lock_timeout = '{LOCK_SECONDS}s'; \
+        SET statement_timeout = '{STATEMENT_SECONDS}s'; \
+        SET tcp_keepalives_idle = {KEEPALIVE_IDLE_SECONDS}; \
+        SET tcp_keepalives_interval = {KEEPALIVE_INTERVAL_SECONDS}; \
+        SET tcp_keepalives_count = {KEEPALIVE_COUNT}; \
+        SET tcp_user_timeout = {UNCONFIRMED_MILLISECONDS}"
+    )
+});
+
+/// What a session for migrations sets besides.
+static MIGRATION_SESSION: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SET lock_timeout = '{MIGRATION_LOCK_SECONDS}s'; SET statement_timeout = '{LONG_STATEMENT_SECONDS}s'"
+    )
+});
+
+/// Whether a session is on a server that accepts no writes.
+const IS_READ_ONLY: &str =
+    "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'";
+const IS_STANDBY: &str = "SELECT pg_is_in_recovery()";
+
+/// How often [`Server::refuse_shared_sessions`] looks: other users of a pooler may hide what one look would show.
+const POOLER_LOOKS: usize = 3;
+
+/// The longest wait for the answer to a statement of usual length.
+pub(super) const USUAL_PATIENCE: Duration =
+    Duration::from_secs(STATEMENT_SECONDS + ANSWER_MARGIN_SECONDS);
+
+/// A kind of transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    /// Reads a large part of the record.
+    LongRead,
+    Write,
+    /// Its statements may take minutes.
+    LongWrite,
+}
+
+impl Kind {
+    pub(super) fn is_read(self) -> bool {
+        matches!(self, Kind::Read | Kind::LongRead)
+    }
+
+    /// Return the statements that begin the transaction.
+    fn begin(self) -> String {
+        const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+        match self {
+            Kind::Read => READ.to_owned(),
+            Kind::LongRead => format!(
+                "{READ}; SET LOCAL statement_timeout = '{LONG_STATEMENT_SECONDS}s'; \
+                SET LOCAL idle_in_transaction_session_timeout = '{IDLE_IN_LONG_READ_SECONDS}s'"
+            ),
+            Kind::Write => "BEGIN".to_owned(),
+            Kind::LongWrite => {
+                format!("BEGIN; SET LOCAL statement_timeout = '{LONG_STATEMENT_SECONDS}s'")
+            }
+        }
+    }
+
+    fn patience(self) -> Duration {
+        match self {
+            Kind::Read | Kind::Write => USUAL_PATIENCE,
+            Kind::LongRead | Kind::LongWrite => {
+                Duration::from_secs(LONG_STATEMENT_SECONDS + ANSWER_MARGIN_SECONDS)
+            }
+        }
+    }
+}
+
+/// A transaction, and how long to wait for each of its answers.
+pub struct PgTx {
+    tx: Transaction<'static, Postgres>,
+    pub(super) patience: Duration,
+}
+
+impl PgTx {
+    pub(super) async fn commit(self) -> Result {
+        answered(Some(self.patience), async { Ok(self.tx.commit().await?) }).await
+    }
+
+    /// Let the server wait until `bytes` are sent, although no statement runs meanwhile.
+    pub(super) async fn allow_upload(&mut self, bytes: usize) -> Result {
+        let seconds = IDLE_IN_TRANSACTION_SECONDS + bytes as u64 / UPLOAD_BYTES_PER_SECOND;
+        let sql = format!("SET LOCAL idle_in_transaction_session_timeout = '{seconds}s'");
+        let set = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *self.tx);
+        answered(Some(USUAL_PATIENCE), async { Ok(set.await?) }).await?;
+        Ok(())
+    }
+}
+
+impl Deref for PgTx {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.tx
+    }
+}
+
+impl DerefMut for PgTx {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.tx
+    }
+}
+
+/// Give up on an answer that does not come within `patience`, where there is any bound.
+pub(super) async fn answered<T>(
+    patience: Option<Duration>,
+    step: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let Some(limit) = patience else {
+        return step.await;
+    };
+    let no_answer = |_| DbError::Unavailable(format!("no answer in {} s", limit.as_secs()));
+    timeout(limit, step).await.map_err(no_answer)?
+}
+
+/// The server that has the record: one, or the one of several that has the wanted role.
+#[derive(Clone)]
+pub(super) struct Server {
+    pool: PgPool,
+    /// The options for each server of the address, in its order.
+    places: Arc<[PgConnectOptions]>,
+    role: ServerRole,
+}
+
+impl Server {
+    /// Connect to the first server of `url` that has its role.
+    ///
+    /// # Errors
+    ///
+    /// `Refused` when the server cannot show that it is the right one, or refuses the user; `Unavailable` when it does not
+    /// answer.
+    pub(super) async fn open(url: &PostgresUrl) -> Result<Server> {
+        let places = url.servers().into_iter().map(|server| options(&server));
+        let places: Arc<[PgConnectOptions]> = places.collect::<Result<_>>()?;
+        let role = url.role();
+        // A pool tries again silently until its time-out. A single connection reports the error at once.
+        let (place, connection) = first_open(&places, role).await?;
+        connection.close().await?;
+        let acquire_seconds = match places.len() {
+            1 => ACQUIRE_SECONDS,
+            // The pool tries one server until then. After that the others are tried.
+            _ => CONNECT_SECONDS,
+        };
+        let pool = PgPoolOptions::new()
+            .max_connections(CONNECTIONS_MAX)
+            .acquire_timeout(Duration::from_secs(acquire_seconds))
+            .test_before_acquire(false)
+            .before_acquire(|connection, _| Box::pin(answers(connection, PING_SECONDS)))
+            .after_connect(move |connection, _| Box::pin(prepare(connection, role)))
+            .after_release(|connection, _| Box::pin(answers(connection, ACQUIRE_SECONDS)))
+            .connect_lazy_with(place);
+        Ok(Server { pool, places, role })
+    }
+
+    /// Return the pool of connections, for statements outside transactions.
+    pub(super) fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// Begin a transaction, to the end even if the caller stops waiting.
+    ///
+    /// When a future of sqlx 0.9 is dropped while it begins a transaction, its connection returns to the pool inside that
+    /// transaction, and the next user of the connection works in it: a writer, in one that is read-only. A task is not
+    /// dropped with the future that waits for it.
+    pub(super) async fn begin(&self, kind: Kind) -> Result<PgTx> {
+        let server = self.clone();
+        let begun = tokio::spawn(async move {
+            match server.try_begin(kind).await {
+                Err(DbError::Unavailable(_)) if server.places.len() > 1 => {
+                    server.find_again().await?;
+                    server.try_begin(kind).await
+                }
+                begun => begun,
+            }
+        });
+        match begun.await {
+            Ok(begun) => begun,
+            Err(_) => Err(DbError::Unavailable("this process is ending".to_owned())),
+        }
+    }
+
+    async fn try_begin(&self, kind: Kind) -> Result<PgTx> {
+        let begin = self.pool.begin_with(AssertSqlSafe(kind.begin()));
+        let tx = answered(Some(USUAL_PATIENCE), async { Ok(begin.await?) }).await?;
+        Ok(PgTx {
+            tx,
+            patience: kind.patience(),
+        })
+    }
+
+    /// Find the server that has the wanted role now, for all later connections.
+    async fn find_again(&self) -> Result {
+        let (place, connection) = first_open(&self.places, self.role).await?;
+        let current = self.pool.connect_options();
+        if (current.get_host(), current.get_port()) != (place.get_host(), place.get_port()) {
+            self.pool.set_connect_options(place);
+        }
+        Ok(connection.close().await?)
+    }
+
+    /// Open a connection beside those of the pool.
+    pub(super) async fn connect(&self) -> Result<PgConnection> {
+        let options = self.pool.connect_options();
+        let mut connection = connect(&options, self.role, ACQUIRE_SECONDS).await?;
+        answered(Some(USUAL_PATIENCE), async {
+            Ok(set_bounds(&mut connection).await?)
+        })
+        .await?;
+        Ok(connection)
+    }
+
+    /// Open a connection beside those of the pool whose statements may take minutes.
+    pub(super) async fn connect_for_migration(&self) -> Result<PgConnection> {
+        let mut connection = self.connect().await?;
+        sqlx::raw_sql(MIGRATION_SESSION.as_str())
+            .execute(&mut connection)
+            .await?;
+        Ok(connection)
+    }
+
+    /// Refuse a pooler that gives a connection another session for each transaction.
+    ///
+    /// The lock on a host's name, prepared statements and the settings of a session need one session. Two connections
+    /// with one session, or one connection with two, show such a pooler.
+    pub(super) async fn refuse_shared_sessions(&self) -> Result {
+        // Nothing is set here: such a pooler would give the settings to other programs.
+        let options = self.pool.connect_options();
+        let mut first = connect(&options, self.role, ACQUIRE_SECONDS).await?;
+        let mut second = connect(&options, self.role, ACQUIRE_SECONDS).await?;
+        let mut is_shared = false;
+        for _ in 0..POOLER_LOOKS {
+            let before = session(&mut first, "SELECT pg_backend_pid()").await?;
+            let other = session(&mut second, "BEGIN; SELECT pg_backend_pid()").await?;
+            let after = session(&mut first, "SELECT pg_backend_pid()").await?;
+            sqlx::raw_sql("ROLLBACK").execute(&mut second).await?;
+            is_shared |= before != after || before == other;
+        }
+        first.close().await?;
+        second.close().await?;
+        match is_shared {
+            true => refused(TRANSACTION_POOLING),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Return the process id of the server for this session. A simple query: a pooler knows no prepared statement.
+async fn session(connection: &mut PgConnection, sql: &'static str) -> Result<i32> {
+    let rows = sqlx::raw_sql(sql).fetch_all(connection).await?;
+    let row = rows.last();
+    let pid = row.map(|row| row.try_get::<i32, _>(0)).transpose()?;
+    Ok(pid.unwrap_or_default())
+}
+
+/// Connect to the first of `places` whose server has the role. Return its options too.
 ///
 /// # Errors
 ///
-/// `Refused` when the server cannot show that it is the right one, or refuses the user; `Unavailable` when it does not
-/// answer.
-pub(super) async fn open(url: &PostgresUrl) -> Result<PgPool> {
-    let options = options(url)?
-        .application_name("campanile")
-        .statement_cache_capacity(STATEMENTS_MAX);
-    // A pool tries again silently until its time-out. A single connection reports the error at once.
-    let answer = tokio::time::timeout(Duration::from_secs(ACQUIRE_SECONDS), options.connect());
-    match answer.await {
-        Ok(Ok(connection)) => connection.close().await?,
-        Ok(Err(error)) => return Err(connect_error(error)),
-        Err(_) => {
-            return Err(DbError::Unavailable(format!(
-                "no answer in {ACQUIRE_SECONDS} seconds"
-            )));
+/// The error of the only server, or one with what each of them said.
+async fn first_open(
+    places: &[PgConnectOptions],
+    role: ServerRole,
+) -> Result<(PgConnectOptions, PgConnection)> {
+    let seconds = match places.len() {
+        1 => ACQUIRE_SECONDS,
+        _ => CONNECT_SECONDS,
+    };
+    let mut said: Vec<String> = Vec::new();
+    for place in places {
+        match connect(place, role, seconds).await {
+            Ok(connection) => return Ok((place.clone(), connection)),
+            Err(error) if places.len() == 1 => return Err(error),
+            Err(error) => {
+                let (host, port) = (place.get_host(), place.get_port());
+                said.push(format!("{host}:{port}: {}", error.into_message()));
+            }
         }
     }
-    let pool = PgPoolOptions::new()
-        .max_connections(CONNECTIONS_MAX)
-        .acquire_timeout(Duration::from_secs(ACQUIRE_SECONDS))
-        .connect_with(options)
-        .await?;
-    Ok(pool)
+    Err(DbError::Unavailable(format!(
+        "none of the {} servers can be used: {}",
+        places.len(),
+        said.join("; ")
+    )))
 }
 
-/// Return the options of `url`. The server's certificate is checked unless the server is on this machine, or the
-/// address itself says how TLS is used.
-fn options(url: &PostgresUrl) -> Result<PgConnectOptions> {
-    let options = PgConnectOptions::from_str(url.expose())?;
-    let address = Url::parse(url.expose());
+/// Open a connection to a server that has the role. Its session has no bounds yet.
+async fn connect(
+    options: &PgConnectOptions,
+    role: ServerRole,
+    seconds: u64,
+) -> Result<PgConnection> {
+    let connecting = async {
+        let mut connection = options.connect().await.map_err(connect_error)?;
+        check_role(&mut connection, role).await?;
+        Ok(connection)
+    };
+    let no_answer = |_| DbError::Unavailable(format!("no answer in {seconds} seconds"));
+    let connected = timeout(Duration::from_secs(seconds), connecting).await;
+    connected.map_err(no_answer)?
+}
+
+/// Prepare a new connection of the pool.
+async fn prepare(connection: &mut PgConnection, role: ServerRole) -> Result<(), sqlx::Error> {
+    check_role(connection, role).await?;
+    set_bounds(connection).await
+}
+
+async fn set_bounds(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let set = sqlx::raw_sql(SESSION.as_str()).execute(connection).await;
+    set.map(|_| ())
+}
+
+/// Return an error when the server has another role than the wanted one.
+async fn check_role(connection: &mut PgConnection, role: ServerRole) -> Result<(), sqlx::Error> {
+    let question = match role {
+        ServerRole::Any => return Ok(()),
+        ServerRole::ReadWrite => IS_READ_ONLY,
+        ServerRole::Primary => IS_STANDBY,
+    };
+    let answer = sqlx::raw_sql(question).fetch_one(connection).await?;
+    match answer.try_get::<bool, _>(0)? {
+        true => Err(sqlx::Error::Protocol(format!(
+            "it is a standby or accepts no writes, and the address has target_session_attrs={role}"
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Return true when the server answers on an idle connection. The driver closes a connection after an error.
+async fn answers(connection: &mut PgConnection, seconds: u64) -> Result<bool, sqlx::Error> {
+    let no_answer = |_| sqlx::Error::Protocol("no answer on an idle connection".to_owned());
+    let pinged = timeout(Duration::from_secs(seconds), connection.ping()).await;
+    pinged.map_err(no_answer)?.map(|()| true)
+}
+
+/// The keys of an address that say how TLS is used.
+const SSL_MODE_KEYS: [&str; 2] = ["sslmode", "ssl-mode"];
+
+/// Return the options of the address of one server. The server's certificate is checked unless the server is on this
+/// machine, or the address itself says how TLS is used.
+fn options(server: &str) -> Result<PgConnectOptions> {
+    let options = PgConnectOptions::from_str(server)?
+        .application_name("campanile")
+        // A pooler refuses parameters that it does not know.
+        .extra_float_digits(None)
+        .statement_cache_capacity(STATEMENTS_MAX);
+    let address = Url::parse(server);
     let names_ssl_mode = |address: &Url| {
         let mut keys = address.query_pairs().map(|(key, _)| key);
         keys.any(|key| SSL_MODE_KEYS.contains(&key.as_ref()))
@@ -74,6 +436,9 @@ fn is_local(options: &PgConnectOptions) -> bool {
         || ip.is_some_and(|ip| ip.to_canonical().is_loopback())
 }
 
+/// The code of a server that has no connection left.
+const TOO_MANY_CONNECTIONS: &str = "53300";
+
 fn connect_error(error: sqlx::Error) -> DbError {
     match error {
         sqlx::Error::Tls(error) => DbError::Refused(format!(
@@ -86,6 +451,13 @@ fn connect_error(error: sqlx::Error) -> DbError {
             ))
         }
         sqlx::Error::Io(error) => DbError::Unavailable(error.to_string()),
+        sqlx::Error::Database(error) if error.code().as_deref() == Some(TOO_MANY_CONNECTIONS) => {
+            DbError::Unavailable(format!(
+                "{}; a host uses up to {} connections: raise `max_connections` of the server, or stop a program that uses it",
+                error.message(),
+                CONNECTIONS_MAX + 1
+            ))
+        }
         error => error.into(),
     }
 }
@@ -125,7 +497,7 @@ mod tests {
             let Ok(DatabaseUrl::Postgres(url)) = address.parse() else {
                 panic!("{address}");
             };
-            let mode = options(&url).unwrap().get_ssl_mode();
+            let mode = options(&url.servers()[0]).unwrap().get_ssl_mode();
             assert_eq!(format!("{mode:?}"), expected, "{address}");
         }
     }

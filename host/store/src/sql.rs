@@ -238,12 +238,16 @@ macro_rules! on {
 macro_rules! execute {
     ($tx:expr, $sql:expr $(, $value:expr)* $(,)?) => {{
         let sql = $crate::sql::Sql::sql(&$sql, $tx);
-        $crate::sql::on!($tx, |conn| sqlx::query(sql)
-            $(.bind($value))*
-            .execute(conn)
-            .await
-            .map(|done| done.rows_affected())
-            .map_err($crate::DbError::from))
+        let patience = $tx.patience();
+        let executed = async {
+            $crate::sql::on!($tx, |conn| sqlx::query(sql)
+                $(.bind($value))*
+                .execute(conn)
+                .await
+                .map(|done| done.rows_affected())
+                .map_err($crate::DbError::from))
+        };
+        $crate::postgres::answered(patience, executed).await
     }};
 }
 
@@ -261,8 +265,12 @@ macro_rules! changed {
 macro_rules! fetch {
     ($query:ident, $fetch:ident, $tx:expr, $sql:expr $(, $value:expr)*) => {{
         let sql = $crate::sql::Sql::sql(&$sql, $tx);
-        $crate::sql::on!($tx, |conn| sqlx::$query(sql)$(.bind($value))*.$fetch(conn).await)
-            .map_err($crate::DbError::from)
+        let patience = $tx.patience();
+        let fetched = async {
+            $crate::sql::on!($tx, |conn| sqlx::$query(sql)$(.bind($value))*.$fetch(conn).await)
+                .map_err($crate::DbError::from)
+        };
+        $crate::postgres::answered(patience, fetched).await
     }};
 }
 
@@ -312,6 +320,7 @@ macro_rules! each_piece {
             }
             $crate::Tx::Postgres(tx) => {
                 for piece in $items.chunks($crate::sql::ROWS_MAX) {
+                    let patience = Some(tx.patience);
                     let $conn = &mut **tx;
                     #[allow(
                         clippy::allow_attributes,
@@ -320,7 +329,11 @@ macro_rules! each_piece {
                     )]
                     let $bound = sqlx::$query($batch.with_arrays())
                         $(.bind(piece.iter().map(|$item| $value).collect::<Vec<_>>()))*;
-                    $run
+                    let executed = async {
+                        $run
+                        Ok::<_, $crate::DbError>(())
+                    };
+                    $crate::postgres::answered(patience, executed).await?;
                 }
             }
         }

@@ -25,7 +25,47 @@ impl PostgresUrl {
 }
 
 /// The options of an address that the programs of Postgres know by the same names.
-const TOOL_OPTIONS: [&str; 6] = ["dbname", "host", "port", "sslmode", "sslrootcert", "user"];
+const TOOL_OPTIONS: [&str; 7] = [
+    "dbname",
+    "host",
+    "port",
+    "sslmode",
+    "sslrootcert",
+    ROLE_OPTION,
+    "user",
+];
+
+/// The option that says which of several servers is meant.
+const ROLE_OPTION: &str = "target_session_attrs";
+
+/// What a server must be, so that a host connects to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ServerRole {
+    Any,
+    /// It accepts writes.
+    ReadWrite,
+    /// It is no standby.
+    Primary,
+}
+
+impl ServerRole {
+    const ALL: [ServerRole; 3] = [ServerRole::Any, ServerRole::ReadWrite, ServerRole::Primary];
+
+    /// Return the word for it in an address.
+    fn word(self) -> &'static str {
+        match self {
+            ServerRole::Any => "any",
+            ServerRole::ReadWrite => "read-write",
+            ServerRole::Primary => "primary",
+        }
+    }
+}
+
+impl fmt::Display for ServerRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
 
 impl PostgresUrl {
     /// Return the address as `pg_dump` and `psql` take it, without its password.
@@ -41,6 +81,26 @@ impl PostgresUrl {
             true => place.to_owned(),
             false => format!("{place}?{}", options.join("&")),
         }
+    }
+
+    /// Return the address of each server, in their order: `postgres://u@h1,h2:5433/db` names two.
+    pub(super) fn servers(&self) -> Vec<String> {
+        let (head, servers, tail) = parts(&self.0);
+        let (database, options) = tail.split_once('?').unwrap_or((tail, ""));
+        let options = options.split('&').filter(|option| !is_role(option));
+        let options: Vec<&str> = options.filter(|option| !option.is_empty()).collect();
+        let joint = if options.is_empty() { "" } else { "?" };
+        let options = options.join("&");
+        let address = |server| format!("{head}{server}{database}{joint}{options}");
+        servers.split(',').map(address).collect()
+    }
+
+    /// Return what a server must be.
+    pub(super) fn role(&self) -> ServerRole {
+        let wanted = role_word(&self.0).unwrap_or_default();
+        let mut roles = ServerRole::ALL.into_iter();
+        let role = roles.find(|role| role.word() == wanted);
+        role.unwrap_or(ServerRole::Any)
     }
 
     /// Return the schema that the option `search_path` names, if it names one.
@@ -138,7 +198,10 @@ impl FromStr for DatabaseUrl {
                         .to_owned(),
                 ),
                 Some(server) if !server.is_empty() && !text.contains(char::is_control) => {
-                    Ok(DatabaseUrl::Postgres(PostgresUrl(text.to_owned())))
+                    match list_error(text) {
+                        Some(what) => invalid(what),
+                        None => Ok(DatabaseUrl::Postgres(PostgresUrl(text.to_owned()))),
+                    }
                 }
                 _ => invalid(format!(
                     "begins with \"{scheme}:\" and is no address of a server"
@@ -151,7 +214,50 @@ impl FromStr for DatabaseUrl {
     }
 }
 
-/// Whether the port of an address without its scheme is a number, or is left out, and no other `:` is in it.
+/// Split an address: up to its servers, its servers, and the rest. A password may have `@`, `/` and `?` in it.
+fn parts(text: &str) -> (&str, &str, &str) {
+    let scheme = text.find("://").map_or(0, |start| start + "://".len());
+    let start = text.rfind('@').map_or(scheme, |at| at + 1);
+    let (head, rest) = text.split_at(start);
+    let (servers, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    (head, servers, tail)
+}
+
+fn is_role(option: &str) -> bool {
+    option.split('=').next() == Some(ROLE_OPTION)
+}
+
+/// Return the value of the option [`ROLE_OPTION`], if the address has it.
+fn role_word(text: &str) -> Option<&str> {
+    let (_, options) = parts(text).2.split_once('?')?;
+    let option = options.split('&').find(|option| is_role(option))?;
+    option.split_once('=').map(|(_, word)| word)
+}
+
+/// Return what is wrong with the servers of an address, or with the role that they must have.
+fn list_error(text: &str) -> Option<String> {
+    let (_, servers, tail) = parts(text);
+    let is_empty = |server: &str| server.is_empty() || server.starts_with(':');
+    if servers.contains(',') && servers.split(',').any(is_empty) {
+        return Some("lists servers, and one of them has no name".to_owned());
+    }
+    let (_, options) = tail.split_once('?').unwrap_or_default();
+    let is_list = |option: &str| {
+        let (key, value) = option.split_once('=').unwrap_or_default();
+        matches!(key, "host" | "hostaddr" | "port")
+            && (value.contains(',') || value.contains("%2C"))
+    };
+    if options.split('&').any(is_list) {
+        return Some("lists servers in an option; list them before the database".to_owned());
+    }
+    let word = role_word(text)?;
+    let is_known = ServerRole::ALL.iter().any(|role| role.word() == word);
+    (!is_known).then(|| {
+        format!("has {ROLE_OPTION}={word}, and only any, read-write and primary are known")
+    })
+}
+
+/// Whether the port of each server is a number, or is left out, and no other `:` is in an address without its scheme.
 ///
 /// Without this check, an address whose `@` is missing would show its password as a port or as a database.
 fn has_port(server: &str) -> bool {
@@ -161,13 +267,15 @@ fn has_port(server: &str) -> bool {
         Some((place, database)) => (place, database),
         None => (before_options, ""),
     };
-    let after_address = match place.strip_prefix('[') {
-        Some(address) => address.split_once(']').map_or("", |(_, rest)| rest),
-        None => place,
+    let has_number = |server: &str| {
+        let after_address = match server.strip_prefix('[') {
+            Some(address) => address.split_once(']').map_or("", |(_, rest)| rest),
+            None => server,
+        };
+        let port = after_address.split_once(':').map(|(_, port)| port);
+        port.is_none_or(|port| port.is_empty() || port.parse::<u16>().is_ok())
     };
-    let port = after_address.split_once(':').map(|(_, port)| port);
-    let is_number = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
-    !database.contains(':') && port.is_none_or(is_number)
+    !database.contains(':') && place.split(',').all(has_number)
 }
 
 fn sqlite(path: &str) -> Result<DatabaseUrl, InvalidDatabaseUrl> {
@@ -295,6 +403,45 @@ mod tests {
                 "{error}"
             );
             assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_address_may_list_servers_and_say_which_of_them_is_meant() {
+        for (text, servers, role) in [
+            ("postgres://u:p@h/db", vec!["postgres://u:p@h/db"], "any"),
+            (
+                "postgres://u:p@h1,h2:5433/db?target_session_attrs=read-write&sslmode=require",
+                vec![
+                    "postgres://u:p@h1/db?sslmode=require",
+                    "postgres://u:p@h2:5433/db?sslmode=require",
+                ],
+                "read-write",
+            ),
+            (
+                "postgres://[::1]:5432,h2?target_session_attrs=primary",
+                vec!["postgres://[::1]:5432", "postgres://h2"],
+                "primary",
+            ),
+        ] {
+            let Ok(DatabaseUrl::Postgres(url)) = text.parse() else {
+                panic!("{text}");
+            };
+            assert_eq!(url.servers(), servers);
+            assert_eq!(url.role().word(), role);
+        }
+        for (text, said) in [
+            ("postgres://h1,/db", "one of them has no name"),
+            ("postgres://h1,:5433/db", "one of them has no name"),
+            ("postgres://h1:5432,h2:x/db", "no number as its port"),
+            ("postgres:///db?host=h1,h2", "lists servers in an option"),
+            (
+                "postgres://h/db?target_session_attrs=prefer-standby",
+                "has target_session_attrs=prefer-standby, and only any, read-write and primary",
+            ),
+        ] {
+            let error = text.parse::<DatabaseUrl>().unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
         }
     }
 

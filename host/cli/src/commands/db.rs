@@ -2,6 +2,7 @@
 
 pub(crate) mod backup;
 pub(crate) mod compact;
+pub(crate) mod grants;
 mod postgres;
 pub(crate) mod restore;
 
@@ -27,6 +28,8 @@ pub(crate) enum DbCommand {
     Restore(restore::Restore),
     /// Give the free pages of a SQLite database that no host serves back to the disk; on Postgres, say how
     Compact,
+    /// Print the statements that let a role of Postgres serve; the owner of the tables runs them
+    Grants(grants::Grants),
 }
 
 /// The migrations of a database.
@@ -72,6 +75,7 @@ impl DbCommand {
             DbCommand::Backup(command) => return command.run(common, &url).await,
             DbCommand::Restore(command) => return command.run(common, &url).await,
             DbCommand::Compact => return compact::run(common, &url).await,
+            DbCommand::Grants(command) => return command.run(common, &url),
         };
         let status = DbStatus::read(&db).await?;
         crate::close(&db).await;

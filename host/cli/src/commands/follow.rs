@@ -72,7 +72,7 @@ pub(crate) async fn run(common: &Common, id: RunId) -> Result {
     let db = common.open().await?;
     let mut printed = Printed::new(id);
     loop {
-        let mut tx = db.read().await?;
+        let mut tx = db.read_long().await?;
         let run = find(&mut tx, id).await?;
         let is_read = printed.print_new(&mut tx, common.json).await?;
         drop(tx);
@@ -102,7 +102,7 @@ pub(crate) async fn launch(common: &Common, id: LaunchId) -> Result<LaunchRow> {
     let mut printed: Option<Printed> = None;
     let mut patience = Some(Instant::now() + START_PATIENCE);
     loop {
-        let mut tx = db.read().await?;
+        let mut tx = db.read_long().await?;
         let decided = history::launch(&mut tx, id).await?;
         let row = decided.ok_or_else(|| failed!("the launch {id} was removed from the record"))?;
         let row = row.launch;
@@ -139,7 +139,7 @@ async fn say_unserved(tx: &mut Tx, now: Timestamp) -> Result {
 /// stdout has closed it.
 pub(crate) async fn events(common: &Common, limit: i64) -> Result {
     let (db, clock) = common.open_with_clock().await?;
-    let mut tx = db.read().await?;
+    let mut tx = db.read_long().await?;
     let mut newest = events::list(&mut tx, None, limit).await?;
     newest.reverse();
     let mut feed = Feed::default();
@@ -161,7 +161,7 @@ pub(crate) async fn events(common: &Common, limit: i64) -> Result {
         tokio::time::sleep(READ_INTERVAL).await;
         let from = clock.now().minus(EVENTS_OVERLAP);
         news = feed
-            .read(&mut db.read().await?, EventId::first_at(from))
+            .read(&mut db.read_long().await?, EventId::first_at(from))
             .await?;
     }
 }

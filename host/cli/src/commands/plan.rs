@@ -75,7 +75,7 @@ impl Plan {
         let wanted = self.diff.as_deref();
         let wanted = wanted.map(|file| check::read(file, &config.groups));
         let wanted = wanted.transpose()?;
-        let mut tx = db.read().await?;
+        let mut tx = db.read_long().await?;
         let names = self.names(&mut tx, wanted.as_deref()).await?;
         let names: Vec<&str> = names.iter().map(|name| &**name).collect();
         let mut needed = snapshot::needed(&mut tx, &question, &names).await?;
@@ -83,7 +83,7 @@ impl Plan {
         if wanted.is_some() {
             // The file is applied without a commit. The locks keep hosts from deciding between the two snapshots.
             drop(tx);
-            tx = db.write().await?;
+            tx = db.write_long().await?;
             let locked = needed.iter().map(|needed| &*needed.definition.name);
             schedules::lock_named(&mut tx, &locked.collect::<Vec<_>>()).await?;
             needed = snapshot::needed(&mut tx, &question, &names).await?;

@@ -102,7 +102,7 @@ impl Record for Health {
 /// Print the health of the installation; fail when it is not healthy.
 pub(crate) async fn health(common: &Common) -> Result {
     let (db, clock) = common.open_with_clock().await?;
-    let mut tx = db.read().await?;
+    let mut tx = db.read_long().await?;
     let config = common.config()?;
     let settings = serve::settings(&config);
     let (now, skew_us) = (clock.now(), clock.skew_us());

@@ -96,6 +96,7 @@ impl Shapes {
             self.one::<audit::AuditReport>("audit verify"),
             self.one::<audit::ExportReport>("audit export"),
             self.one::<doctor::DoctorReport>("doctor"),
+            self.one::<db::grants::GrantsReport>("db grants"),
             self.one::<config::ConfigReport>("config default"),
             self.one::<config::ConfigReport>("config check"),
             self.one::<bench::LaunchesReport>("bench launches"),

@@ -19,7 +19,7 @@ const CLOCK_MARGIN: Duration = Duration::from_secs(3_600);
 pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp) -> Result<bool> {
     let limits = &ctx.settings.retention;
     if let Some(age) = limits.events {
-        let mut tx = ctx.db.write().await?;
+        let mut tx = ctx.db.write_long().await?;
         let events = retention::remove_events(&mut tx, now.minus(age), BATCH).await?;
         tx.commit().await?;
         removed.events += events;
@@ -50,7 +50,7 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
         return Ok(false);
     };
     let before = now.minus(age);
-    let mut tx = ctx.db.write().await?;
+    let mut tx = ctx.db.write_long().await?;
     retention::remove_package_days(&mut tx, before.day()).await?;
     removed.backfills += retention::remove_backfills(&mut tx, before).await?;
     tx.commit().await?;
@@ -71,10 +71,10 @@ async fn remove_counts(ctx: &Ctx, before: Timestamp) -> Result<usize> {
 
 /// Remove the bytes of artifacts that nothing has needed since `since`. Each transaction removes one: it may be large.
 async fn remove_artifacts(ctx: &Ctx, since: Timestamp, now: Timestamp) -> Result<usize> {
-    let unused = retention::unused_artifacts(&mut ctx.db.read().await?, since, BATCH).await?;
+    let unused = retention::unused_artifacts(&mut ctx.db.read_long().await?, since, BATCH).await?;
     let mut removed = 0;
     for digest in unused {
-        let mut tx = ctx.db.write().await?;
+        let mut tx = ctx.db.write_long().await?;
         removed += usize::from(retention::remove_bytes(&mut tx, &digest, now).await?);
         tx.commit().await?;
     }
@@ -83,11 +83,12 @@ async fn remove_artifacts(ctx: &Ctx, since: Timestamp, now: Timestamp) -> Result
 
 async fn remove_hosts(ctx: &Ctx, before: Timestamp) -> Result<usize> {
     let until = LaunchId::first_at(before.plus(CLOCK_MARGIN));
-    let hosts = retention::unused_hosts(&mut ctx.db.read().await?, before, until, BATCH).await?;
+    let hosts =
+        retention::unused_hosts(&mut ctx.db.read_long().await?, before, until, BATCH).await?;
     if hosts.is_empty() {
         return Ok(0);
     }
-    let mut tx = ctx.db.write().await?;
+    let mut tx = ctx.db.write_long().await?;
     retention::remove_hosts(&mut tx, &hosts).await?;
     tx.commit().await?;
     Ok(hosts.len())

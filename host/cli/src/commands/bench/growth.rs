@@ -82,7 +82,7 @@ impl Growth {
         let launches_per_s_full = speed(config, db.clone()).await?;
 
         let launches = count(&db).await?;
-        let mut tx = db.read().await?;
+        let mut tx = db.read_long().await?;
         let now = clock.now();
         let settings = crate::commands::serve::settings(config);
         let name = format!("{FILLER}0");
@@ -243,7 +243,7 @@ where
     let mut answers = Vec::with_capacity(QUESTIONS);
     for _ in 0..QUESTIONS {
         let begun = Instant::now();
-        question(&mut db.read().await?).await?;
+        question(&mut db.read_long().await?).await?;
         answers.push(begun.elapsed());
     }
     Ok(Lag::of_times(answers))

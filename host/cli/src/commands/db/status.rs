@@ -69,7 +69,7 @@ pub(super) async fn run(common: &Common, db: &Db) -> Result {
 
 impl RecordSize {
     async fn read(db: &Db, limits: &RetentionLimits) -> Result<RecordSize> {
-        let mut tx = db.read().await?;
+        let mut tx = db.read_long().await?;
         let newest = removed_launches::newest_day(&mut tx).await?;
         Ok(RecordSize {
             size: size::measure(db, &mut tx).await?,

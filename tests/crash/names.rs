@@ -1,0 +1,106 @@
+//! Tests of the lock on a host's name, whose connection breaks.
+
+use std::time::Duration;
+
+use campanile_store::RunStatus;
+use campanile_tests::{Cluster, HostProcess};
+
+use crate::consistency;
+use crate::proxy::Proxy;
+use crate::site::{Site, now};
+
+const SCHEDULES: usize = 10;
+const WAIT: Duration = Duration::from_secs(30);
+
+/// A network device forgets the connections: the hosts see that they broke, and the server keeps the sessions.
+#[test]
+fn hosts_go_on_after_a_reset_that_the_server_does_not_see() {
+    let cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
+    let proxy = Proxy::to(&cluster);
+    let site = Site::on(proxy.url.clone());
+    site.install_schedules(SCHEDULES, "{}");
+    let mut hosts = [site.start("one"), site.start("two")];
+    // The second reset meets the locks that were acquired after the first.
+    for _ in 0..2 {
+        proxy.break_connections_of_host();
+        for host in &mut hosts {
+            host.stays_up(Duration::from_secs(4));
+        }
+        let [one, two] = &hosts;
+        site.wait_for_slots_after(now().plus(Duration::from_secs(1)), &[one, two]);
+    }
+    for host in &hosts {
+        host.wait_for_line("the connection that locked this host's name broke");
+    }
+    let [one, two] = &hosts;
+    let record = site.pause_and_finish(WAIT, &[one, two]);
+    for host in &mut hosts {
+        host.terminate();
+        assert!(host.wait_exit().success());
+    }
+    let totals = consistency::check(&record, &site.effects(), 3);
+    println!("after two resets: {totals}");
+    assert_eq!(totals.succeeded, totals.launched, "{totals}");
+    assert_eq!(totals.lost_runs, 0, "{totals}");
+}
+
+/// The restart of a host finds its name locked by a session of its dead process.
+#[test]
+fn a_restart_waits_for_the_dead_session_of_its_host() {
+    let cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
+    let proxy = Proxy::to(&cluster);
+    let site = Site::on(proxy.url.clone());
+    site.configure("[recovery]\nlease = \"5s\"\nrenew = \"1s\"\n");
+    site.install_schedules(SCHEDULES, "{}");
+    let mut first = site.start("north");
+    // The server sees no end of these connections before the proxy ends.
+    proxy.break_connections_of_host();
+    first.kill();
+    let mut command = site.serve("north");
+    command.env("CAMPANILE_DATABASE_URL", cluster.url().expose());
+    let mut second = HostProcess::spawn(&mut command);
+    second.wait_for_line("the name of this host is locked");
+    drop(proxy);
+    second.wait_for_line_within("serving", Duration::from_secs(60));
+    second.terminate();
+    assert!(second.wait_exit().success());
+}
+
+/// A second process of the same name waits for it, and gets the lock first when all connections break.
+#[test]
+fn a_duplicate_that_waits_does_not_recover_the_runs_of_a_live_host() {
+    let cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
+    let proxy = Proxy::to(&cluster);
+    let site = Site::on(proxy.url.clone());
+    let slot = now().plus(Duration::from_secs(3));
+    site.install_append(&format!(
+        "[[schedules]]\nname = \"long\"\nat = \"{slot}\"\ncontext = {{ before_ms = 20000 }}\n"
+    ));
+    let mut live = site.start("north");
+    site.record_when("the run begins", WAIT, &[&live], |record| {
+        record
+            .runs
+            .iter()
+            .any(|run| run.status == RunStatus::Running)
+    });
+    let mut duplicate = site.serve("north");
+    duplicate.env("CAMPANILE_DATABASE_URL", cluster.url().expose());
+    let mut duplicate = HostProcess::spawn(&mut duplicate);
+    duplicate.wait_for_line("the name of this host is locked");
+    proxy.break_connections();
+    let ended = duplicate.wait_exit_within(Duration::from_secs(60));
+    let log = duplicate.stderr_lines().join("\n");
+    assert_eq!(ended.code(), Some(2), "{log}");
+    assert!(log.contains("a host named `north` already serves"), "{log}");
+    let record = site.record_when("the run ends", WAIT, &[&live], |record| {
+        record
+            .runs
+            .iter()
+            .all(|run| run.status == RunStatus::Succeeded)
+    });
+    live.terminate();
+    assert!(live.wait_exit().success());
+    assert_eq!(record.runs.len(), 1, "{:?}", record.runs);
+    let effects = site.effects();
+    assert!(effects.len() == 1 && !effects[0].is_recovery, "{effects:?}");
+}
