@@ -269,6 +269,7 @@ CREATE TABLE schedule (
     pause_note TEXT,
     paused_until TIMESTAMP WITH TIME ZONE,
     resumed_at TIMESTAMP WITH TIME ZONE,
+    uncounted_before BIGINT,
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
     deleted_at TIMESTAMP WITH TIME ZONE,
@@ -329,6 +330,21 @@ CREATE TABLE schedule_revision (
 CREATE INDEX schedule_revision_at_start ON schedule_revision USING btree (schedule_id) WHERE ((kind = 'cron'::text) AND (expression ~~ '%@reboot%'::text));
 CREATE INDEX schedule_revision_counting ON schedule_revision USING btree (schedule_id) WHERE (kind = 'after_completion'::text);
 CREATE INDEX schedule_revision_retention ON schedule_revision USING btree (schedule_id) WHERE (policies ~~ '%"retention"%'::text);
+CREATE TABLE seal (
+    number BIGINT NOT NULL,
+    until_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    sealed_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    launches BIGINT NOT NULL,
+    events BIGINT NOT NULL,
+    leaves BYTEA,
+    leaves_hash BYTEA NOT NULL,
+    unfinished BYTEA NOT NULL,
+    hash BYTEA NOT NULL,
+    CHECK ((events >= 0)),
+    CHECK ((launches >= 0)),
+    PRIMARY KEY (number)
+);
+CREATE INDEX seal_leaves ON seal USING btree (until_at) WHERE (leaves IS NOT NULL);
 CREATE TABLE task_run (
     launch_id UUID NOT NULL,
     task TEXT NOT NULL,

@@ -246,6 +246,7 @@ CREATE TABLE schedule (
     pause_note TEXT,
     paused_until INTEGER,
     resumed_at INTEGER,
+    uncounted_before INTEGER,
     created_at INTEGER NOT NULL,
     updated_at INTEGER NOT NULL,
     deleted_at INTEGER,
@@ -294,6 +295,18 @@ CREATE TABLE schedule_revision (
 CREATE INDEX schedule_revision_at_start ON schedule_revision (schedule_id) WHERE kind = 'cron' AND expression LIKE '%@reboot%';
 CREATE INDEX schedule_revision_counting ON schedule_revision (schedule_id) WHERE kind = 'after_completion';
 CREATE INDEX schedule_revision_retention ON schedule_revision (schedule_id) WHERE policies LIKE '%"retention"%';
+CREATE TABLE seal (
+    number INTEGER NOT NULL PRIMARY KEY,
+    until_at INTEGER NOT NULL,
+    sealed_at INTEGER NOT NULL,
+    launches INTEGER NOT NULL CHECK (launches >= 0),
+    events INTEGER NOT NULL CHECK (events >= 0),
+    leaves BLOB,
+    leaves_hash BLOB NOT NULL,
+    unfinished BLOB NOT NULL,
+    hash BLOB NOT NULL
+) STRICT;
+CREATE INDEX seal_leaves ON seal (until_at) WHERE leaves IS NOT NULL;
 CREATE TABLE task_run (
     launch_id BLOB NOT NULL,
     task TEXT NOT NULL,

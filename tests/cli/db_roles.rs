@@ -30,9 +30,11 @@ fn a_role_with_the_printed_grants_serves_and_changes_no_table() {
             .parse()
             .unwrap();
         let as_owner_url = std::mem::replace(&mut place.url, as_role);
-        let site = Site::with_guests(place);
+        let site = Site::new(place);
+        site.copy_package("guests");
         // Without the grants, one sentence says what to do.
-        site.run(["serve"]).assert_refused(&["permission denied"]);
+        site.run(["serve"])
+            .assert_refused(&["`campanile db grants`"]);
 
         let printed = site.ok(["db", "grants", &role]);
         let grants: Vec<String> = printed.lines().map(str::to_owned).collect();

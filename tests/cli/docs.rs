@@ -78,6 +78,7 @@ macro_rules! pages {
 pages! {
     readme: "README.md",
     configuration: "examples/config/README.md",
+    audit: "docs/src/guides/audit.md",
     backfills: "docs/src/guides/backfills.md",
     backup: "docs/src/guides/backup.md",
     grants_and_secrets: "docs/src/guides/grants-and-secrets.md",

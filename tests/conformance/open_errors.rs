@@ -196,7 +196,7 @@ async fn a_missing_schema_is_reported_with_the_next_step() {
     let text = message(refused, "no_such_schema", "SCHEMA");
     assert_eq!(
         reason(&text),
-        "no schema has been selected to create in; create the schema, or name another one in the address"
+        "no schema has been selected to create in; create the schema, or name another one in the address; if it exists, let its owner run what `campanile db grants ROLE` prints"
     );
 }
 

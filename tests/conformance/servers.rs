@@ -36,7 +36,7 @@ async fn each_connection_goes_to_the_first_server_that_has_the_role() {
     )
     .await;
     let listed = format!(
-        "postgres://campanile:{secret}@127.0.0.1:{},127.0.0.1:{}/campanile",
+        "postgres://campanile:{secret}@127.0.0.1:{},127.0.0.1:{}/postgres",
         first.port(),
         second.port()
     );
@@ -98,8 +98,16 @@ async fn a_server_without_a_free_connection_is_named_and_tried_again() {
         "{said}"
     );
     // While a host serves, it tries again.
-    let refused = db.write().await;
-    assert!(matches!(refused.err(), Some(DbError::Unavailable(_))));
+    // A connection that was closed a moment ago may leave room for another one.
+    let mut held = Vec::new();
+    let refused = loop {
+        match db.write().await {
+            Ok(tx) => held.push(tx),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, DbError::Unavailable(_)), "{refused:?}");
     used.clear();
+    held.clear();
     assert!(db.write().await.is_ok());
 }

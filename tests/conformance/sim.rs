@@ -17,7 +17,7 @@ use std::time::Duration;
 use campanile_engine::Work;
 use campanile_engine::backfill::{self, BackfillRequest};
 use campanile_engine::schedule_admin::{self, ScheduleError, Skip, Trigger};
-use campanile_engine::verify::{self, Span};
+use campanile_engine::verify;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
 use campanile_package::PackageLoader;
@@ -30,6 +30,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use crate::fixtures::at;
+use crate::verify::ALL;
 use definition::wanted;
 use host::{LiveHost, finish, settings};
 use model::Model;
@@ -590,12 +591,7 @@ impl Simulation {
     async fn verify(&self) {
         let (now, seed) = (self.now(), self.seed);
         self.hosts[0].engine.seal(now).await.unwrap();
-        let span = Span {
-            from: Timestamp::FIRST,
-            to: now,
-        };
-        let found = verify::verify(&self.test.db, span, None, now).await;
-        let found = found.unwrap();
+        let found = verify::verify(&self.test.db, ALL, None, now).await.unwrap();
         assert!(
             found.faults.is_empty(),
             "at {now}, CAMPANILE_TEST_SEED={seed}: {found:#?}"

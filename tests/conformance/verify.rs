@@ -27,7 +27,7 @@ on_both!(
 );
 
 /// The whole record.
-const ALL: Span = Span {
+pub const ALL: Span = Span {
     from: Timestamp::FIRST,
     to: Timestamp::LAST,
 };
@@ -227,7 +227,7 @@ async fn a_change_of_the_record_is_found(test: TestDb) {
             format!("INSERT INTO event SELECT {id}, at, kind, 'other', detail FROM event WHERE kind = 'schedule_paused'"),
             &[EventAdded],
         ),
-        ("seal", "DELETE FROM seal WHERE number = 2".to_owned(), &[SealBroken]),
+        ("seal", "DELETE FROM seal WHERE number = 2".to_owned(), &[LaunchAdded, SealBroken]),
         ("seal", format!("UPDATE seal SET hash = {other_hash} WHERE {newest_seal}"), &[SealBroken]),
         ("seal", "UPDATE seal SET launches = launches + 1 WHERE number = 1".to_owned(), &[SealBroken]),
         ("artifact", format!("UPDATE artifact SET bytes = {other_bytes}"), &[ArtifactChanged]),

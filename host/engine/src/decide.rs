@@ -256,7 +256,8 @@ async fn decide_batch(
     };
     ctx.launch_log
         .skipped(extended.iter().chain(&decisions), name_of);
-    ctx.launch_log.displaced(&displaced, name_of);
+    let displaced = displaced.iter().map(|(id, others, _)| (*id, others));
+    ctx.launch_log.displaced(displaced, name_of);
     record_quota::count_proposed(ctx, &due, &decisions, now);
     record_quota::write(ctx, now).await;
     let is_due = |step: &CursorMove| step.next_slot.is_some_and(|next| next <= now);

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::lock::lock;
-use crate::schedule_admin::Displaced;
 use campanile_model::ids::ScheduleId;
 use campanile_model::text::printable_line;
+use campanile_schedule::policy::Displacements;
 use campanile_store::events::{EventKind, NewEvent};
 use campanile_store::launches::NewLaunch;
 use campanile_store::runs::{Finish, RunEnd};
@@ -136,15 +136,15 @@ impl LaunchLog {
     }
 
     /// Log the queued launches that are skipped because others displaced them. `name_of` returns the name of a schedule.
-    pub(crate) fn displaced<'s>(
+    pub(crate) fn displaced<'s, 'd>(
         &self,
-        displaced: &[Displaced],
+        displaced: impl Iterator<Item = (ScheduleId, &'d Displacements)>,
         name_of: impl Fn(ScheduleId) -> Option<&'s str>,
     ) {
-        for (schedule, displacements, _) in displaced {
+        for (schedule, displacements) in displaced {
             for skipped in &displacements.skipped {
                 if self.admits() {
-                    let name = name_of(*schedule).unwrap_or("?");
+                    let name = name_of(schedule).unwrap_or("?");
                     let (launch, by) = (skipped.launch.short(), skipped.by.short());
                     tracing::warn!(
                         "`{name}`, launch {launch}: skipped: overlap: launch {by} took its place"

@@ -148,7 +148,7 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
             ),
             ("3F", _) => (
                 DbError::Refused,
-                "; create the schema, or name another one in the address",
+                "; create the schema, or name another one in the address; if it exists, let its owner run what `campanile db grants ROLE` prints",
             ),
             _ => return DbError::Unexpected(format!("{message} (SQLSTATE {code})")),
         }

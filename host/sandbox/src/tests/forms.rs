@@ -558,7 +558,11 @@ fn a_feature_of_webassembly_that_the_engine_does_not_run_is_named() {
             "`threads`",
             "without `-pthread`",
         ),
-        ("(try (do))", "`legacy exceptions`", "without that feature"),
+        (
+            "(i64.add128 (i64.const 0) (i64.const 0) (i64.const 0) (i64.const 0)) drop drop",
+            "`wide arithmetic`",
+            "without that feature",
+        ),
     ] {
         let text = format!(
             "(module (memory (export \"memory\") 1) (func (export \"_start\") {instructions}))"
