@@ -34,7 +34,7 @@ fn a_role_with_the_printed_grants_serves_and_changes_no_table() {
         site.copy_package("guests");
         // Without the grants, one sentence says what to do.
         site.run(["serve"])
-            .assert_refused(&["`campanile db grants`"]);
+            .assert_refused(&["`campanile db grants ROLE`"]);
 
         let printed = site.ok(["db", "grants", &role]);
         let grants: Vec<String> = printed.lines().map(str::to_owned).collect();

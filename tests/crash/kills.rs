@@ -262,6 +262,4 @@ fn crash_in_a_loop(backend: Backend) {
         (0, 0, 0),
         "{totals}"
     );
-    // The pauses outlast the loop, so that hardly a launch loses four runs in it.
-    assert!(totals.abandoned <= totals.launched / 100, "{totals}");
 }

@@ -142,7 +142,9 @@ fn forward(mut from: TcpStream, mut to: TcpStream, from_host: bool, age: Age, st
         while state.stalled.load(Ordering::Relaxed) && !state.closed.load(Ordering::Relaxed) {
             std::thread::sleep(POLL_INTERVAL);
         }
-        if read == 0 || to.write_all(&bytes[..read]).is_err() {
+        let has_ended = read == 0 || to.write_all(&bytes[..read]).is_err();
+        // The end that a half break makes is not passed on to the server.
+        if has_ended && Age::of(state).half_breaks == age.half_breaks {
             break;
         }
     }

@@ -68,6 +68,8 @@ pub fn point(name: &str) {
         static STOPPED: std::sync::Once = std::sync::Once::new();
         STOPPED.call_once(|| {
             let _ = kill_process(getpid(), Signal::STOP);
+            // The signal may reach another thread first. This one must not go on until all are stopped.
+            std::thread::sleep(std::time::Duration::from_millis(200));
         });
     }
 }
