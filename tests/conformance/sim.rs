@@ -249,7 +249,7 @@ impl Simulation {
         let host = &mut self.hosts[index];
         host.engine.recover(now).await.unwrap();
         while host.engine.decide(now).await.unwrap().more {}
-        if self.random.random_ratio(1, 4) {
+        if self.random.random_ratio(1, 12) {
             host.engine.seal(now).await.unwrap();
         }
         while host.engine.run_backfills(now).await.unwrap().has_more {}

@@ -165,7 +165,7 @@ impl Group {
 
 /// Delete up to `limit` rows of decisions before the day `before`, the oldest first. Return how many.
 ///
-/// One transaction at a time may do so, as for [`add`].
+/// One transaction at a time may do so, as for the removal of launches.
 pub async fn remove_counts(tx: &mut Tx, before: i64, limit: i64) -> Result<usize> {
     let removed: Vec<(ScheduleId, i64, i64)> = rows!(tx, REMOVE_COUNTS, before, limit)?;
     let mut days: BTreeMap<ScheduleId, i64> = BTreeMap::new();
