@@ -229,7 +229,7 @@ async fn a_change_of_the_record_is_found(test: TestDb) {
         ),
         ("seal", "DELETE FROM seal WHERE number = 2".to_owned(), &[LaunchAdded, SealBroken]),
         ("seal", format!("UPDATE seal SET hash = {other_hash} WHERE {newest_seal}"), &[SealBroken]),
-        ("seal", "UPDATE seal SET launches = launches + 1 WHERE number = 1".to_owned(), &[SealBroken]),
+        ("seal", "UPDATE seal SET events = events + 1 WHERE number = 1".to_owned(), &[SealBroken]),
         ("artifact", format!("UPDATE artifact SET bytes = {other_bytes}"), &[ArtifactChanged]),
         (
             "schedule",
