@@ -180,8 +180,8 @@ impl LeaseTable {
         }
     }
 
-    /// Drop the runs whose lease has expired: another host will claim them. Return how many, with those that noticed it
-    /// themselves since the last call.
+    /// Drop the runs whose lease has expired. Return the number of these runs and of those that stopped by themselves since
+    /// the last call.
     pub(crate) fn drop_expired(&self) -> usize {
         let mut entries = self.entries();
         let kept = entries.values_mut().filter(|entry| !entry.is_dropped);

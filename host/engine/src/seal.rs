@@ -1,13 +1,14 @@
 //! Seal the record: add links to the chain of hashes that `campanile audit verify` compares with the rows.
 //!
 //! ```text
-//! launches decided in a span ─┐
-//! launches that had not ended ├─▶ those that have ended ─▶ leaves ─▶ hash ─▶ a seal
-//! events of the span ─────────┘
+//! launches decided in a span ──────┐
+//! unfinished launches of the last  ├─▶ ended launches, events ─▶ leaves ─▶ hash ─▶ a seal
+//! events of the span ──────────────┘
 //! ```
 //!
 //! The oldest live host seals, outside of the transactions of launches: a launch waits for nothing. Rows are sealed a
-//! minute after their decision. If that host dies, the next one goes on at the last seal.
+//! minute after their decision. If that host dies, the host that is then the
+//! oldest continues after the last seal.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Verify the record: that every slot has one decision, that rows agree with each other, and that nobody changed them.
+//! Verify the record: each slot has one decision, the columns of a row agree, and no sealed row was changed.
 //!
 //! ```text
 //! chain      seals ─▶ hashes, leaves ─▶ compare with launches and events
@@ -7,8 +7,8 @@
 //! artifacts  stored bytes ─▶ digests
 //! ```
 //!
-//! Each page is read in a transaction of its own, so that a verification does not hold back the database. It changes
-//! nothing.
+//! Each page is read in a transaction of its own, so that a verification does not hold back the database. A
+//! verification changes no row.
 
 mod chain;
 mod slots;
@@ -61,7 +61,7 @@ pub struct Fault {
     pub text: String,
 }
 
-/// What a verification compared, and what it found.
+/// The numbers of rows that a verification compared, and the faults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Verification {
     /// The schedules whose slots were computed again, and these slots.

@@ -15,7 +15,6 @@ use crate::events::Event;
 pub use crate::finished_launches::FinishedLaunch;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, ChainHash, LaunchId, LaunchKind, ScheduleId};
-use campanile_model::status::LaunchStatus;
 
 /// One link of the chain.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -50,7 +49,6 @@ pub struct VerifiedSchedule {
 pub struct SlotRow {
     pub id: LaunchId,
     pub kind: LaunchKind,
-    pub status: LaunchStatus,
     pub scheduled_time: Timestamp,
     pub last_scheduled_time: Timestamp,
     pub slot_count: i64,
@@ -99,7 +97,7 @@ statements! {
 
     /// Return up to `limit` decisions about slots of a schedule, of slots after `after` and up to `until`, in this order.
     pub async fn slots(schedule: ScheduleId, after: Timestamp, until: Timestamp, limit: i64) -> Vec<SlotRow> = rows
-        "SELECT l.id, l.kind, l.status, l.scheduled_time, coalesce(l.last_scheduled_time, l.scheduled_time) AS last_scheduled_time,
+        "SELECT l.id, l.kind, l.scheduled_time, coalesce(l.last_scheduled_time, l.scheduled_time) AS last_scheduled_time,
             coalesce(l.slot_count, 1) AS slot_count, h.tzdata_version
         FROM launch l LEFT JOIN host h ON h.id = l.decided_by
         WHERE l.schedule_id = $1 AND l.scheduled_time > $2 AND l.scheduled_time <= $3 AND l.kind IN ('schedule', 'catchup')

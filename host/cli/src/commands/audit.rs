@@ -18,7 +18,7 @@ const FILE_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Subcommand)]
 pub(crate) enum Audit {
-    /// Verify that each slot has one decision and that nobody changed the record; exit with 1 if not
+    /// Compare the record with its rules and with its chain of hashes; exit with 1 if there are faults
     Verify {
         /// Verify slots and decisions from this time on [default: the beginning of the record]
         #[arg(long, value_name = "TIME", value_parser = time)]

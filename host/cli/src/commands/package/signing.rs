@@ -174,7 +174,7 @@ pub(crate) fn verify_beside<'k>(
     key.map_err(|why| failed!("{}: {why}", file.display()))
 }
 
-/// Return the public keys that an operator names, or those that the configuration trusts.
+/// Return the public keys in `given`; if it is empty, those of `policy.trusted_keys`.
 pub(crate) fn keys(given: &[String], common: &Common) -> Result<Vec<PublicKey>> {
     if given.is_empty() {
         let keys = common.config()?.policy.trusted_keys;
