@@ -10,6 +10,7 @@
 //! | `lost_lease`     | a host is suspended for longer than its lease; what its runs still do  |
 //! | `lost_peer`      | a host is lost inside a transaction, with locks                          |
 //! | `names`          | the connection that locks a host's name breaks, and a duplicate waits    |
+//! | `standby`        | the primary of a standby crashes, and the standby is promoted            |
 //! | `outage`         | the Postgres server stops or does not answer, and recovers               |
 //! | `disk`           | the SQLite file cannot be written, the disk is full, the file is damaged |
 //! | `low_disk`       | the disk of the database is low or full, and has room again              |
@@ -38,6 +39,7 @@ mod outage;
 mod proxy;
 mod retention;
 mod site;
+mod standby;
 mod stop;
 
 /// Return whether the tests run at full length.

@@ -380,6 +380,7 @@ impl Service for Auditor {
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         ctx.launch_log.report_left_out();
+        report_repeated_runs(ctx, now).await?;
         let free_bytes = ctx.db.free_bytes().await;
         let mut tx = ctx.db.read_long().await?;
         let statistics = statistics(&mut tx, now, ctx.settings.audit_interval).await?;
@@ -408,6 +409,21 @@ impl Service for Auditor {
         }
         Ok(Self::first(ctx))
     }
+}
+
+/// Report the runs that this host began again, because the database had lost their record.
+async fn report_repeated_runs(ctx: &Ctx, now: Timestamp) -> Result {
+    let repeated = ctx.begun.take_repeated();
+    if repeated == 0 {
+        return Ok(());
+    }
+    let detail = format!(
+        "the database lost the record of {repeated} runs that this host had begun; they ran again as recoveries, those of at_most_once did not"
+    );
+    tracing::warn!("{detail}");
+    record_event(ctx, now, EventKind::RunsRepeated, &ctx.name, &detail)
+        .await
+        .inspect_err(|_| ctx.begun.put_back(repeated))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, watch};
 
 use crate::batch_size::BatchSizes;
+use crate::begun_runs::BegunRuns;
 use crate::capacity::Capacity;
 use crate::heartbeat::HeartbeatHistory;
 use crate::launch_log::LaunchLog;
@@ -36,6 +37,7 @@ pub struct Ctx {
     pub(crate) capacity: Capacity,
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) leases: LeaseTable,
+    pub(crate) begun: BegunRuns,
     pub(crate) unrecorded: UnrecordedEnds,
     pub(crate) record_use: RecordUse,
     pub(crate) heartbeats: HeartbeatHistory,
@@ -87,6 +89,7 @@ impl Ctx {
             settings,
             packages,
             specs: Specs::default(),
+            begun: BegunRuns::default(),
             unrecorded: UnrecordedEnds::default(),
             record_use: RecordUse::default(),
             heartbeats: HeartbeatHistory::default(),

@@ -54,6 +54,7 @@ pub mod watch;
 pub mod why;
 
 mod batch_size;
+mod begun_runs;
 mod call;
 mod capacity;
 mod changes;

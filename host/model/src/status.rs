@@ -188,6 +188,8 @@ words! {
         ClockStepped => "clock_stepped",
         /// A host knows the time again, and works.
         ClockKnown => "clock_known",
+        /// The database lost the record of runs that a host had begun, as a standby does that lagged when it was promoted.
+        RunsRepeated => "runs_repeated",
         /// A wrong clock has decided slots of a schedule that are to come.
         CursorAhead => "cursor_ahead",
         /// An operator reset the cursor of a schedule.
