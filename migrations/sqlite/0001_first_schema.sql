@@ -22,10 +22,21 @@ CREATE TABLE host (
     tzdata_version TEXT NOT NULL,
     started_at INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
+    -- When the host counts as dead unless a heartbeat comes before.
+    lease_until INTEGER NOT NULL,
+    -- The most runs at once.
+    runs_max INTEGER NOT NULL CHECK (runs_max >= 1),
     -- Set by the host itself when it stops, or by another host that marks it as dead.
     ended_at INTEGER,
     end_reason TEXT CHECK (end_reason IN ('stopped', 'died')),
-    CHECK ((ended_at IS NULL) = (end_reason IS NULL))
+    -- Set while an operator wants the host to claim nothing. The next process of the same name inherits it.
+    drained_at INTEGER,
+    drained_by TEXT,
+    -- When the drained host had committed its last claim.
+    claims_ended_at INTEGER,
+    CHECK ((ended_at IS NULL) = (end_reason IS NULL)),
+    CHECK ((drained_at IS NULL) = (drained_by IS NULL)),
+    CHECK (drained_at IS NOT NULL OR claims_ended_at IS NULL)
 ) STRICT;
 -- hosts::mark_predecessors_dead, hosts::live
 CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;

@@ -15,6 +15,7 @@ mod edit;
 mod folder;
 mod fuzz;
 mod guest;
+mod hosts;
 mod hostile_files;
 mod https;
 mod import;

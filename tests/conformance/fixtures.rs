@@ -45,6 +45,11 @@ pub fn digest() -> ArtifactDigest {
     ArtifactDigest::of(BYTES)
 }
 
+/// Return the end of the lease of a host with a heartbeat at `now`.
+pub fn lease_until(now: Timestamp) -> Timestamp {
+    now.plus(Duration::from_secs(10))
+}
+
 pub fn host(id: HostId, name: &str, now: Timestamp) -> Host {
     Host {
         id,
@@ -54,8 +59,13 @@ pub fn host(id: HostId, name: &str, now: Timestamp) -> Host {
         tzdata_version: "2026a".to_owned(),
         started_at: now,
         heartbeat_at: now,
+        lease_until: lease_until(now),
+        runs_max: 8,
         ended_at: None,
         end_reason: None,
+        drained_at: None,
+        drained_by: None,
+        claims_ended_at: None,
     }
 }
 

@@ -14,8 +14,8 @@ use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
     BYTES, ClaimedRun, PACKAGE, PAUSE, add_host, at, claim_all, claim_retries, host, host_id,
-    host_with_schedules, insert_and_claim, launch, publish, schedule_id, skipped, status_of,
-    task_run,
+    host_with_schedules, insert_and_claim, launch, lease_until, publish, schedule_id, skipped,
+    status_of, task_run,
 };
 
 on_both!(
@@ -121,7 +121,7 @@ async fn a_run_is_lost_when_its_host_died_or_stopped(test: TestDb) {
     );
     assert!(lost[0].has_run);
     // A host that is revived after a sleep keeps its runs.
-    hosts::revive(&mut tx, dead_host, at(14)).await.unwrap();
+    hosts::revive(&mut tx, dead_host, at(14), lease_until(at(14))).await.unwrap();
     let lost = recovery::orphaned_runs(&mut tx, at(14), at(0), 9)
         .await
         .unwrap();

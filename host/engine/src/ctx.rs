@@ -8,6 +8,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::batch_size::BatchSizes;
 use crate::capacity::Capacity;
+use crate::claim_gate::ClaimGate;
 use crate::heartbeat::HeartbeatHistory;
 use crate::launch_log::LaunchLog;
 use crate::lease_table::LeaseTable;
@@ -34,6 +35,7 @@ pub struct Ctx {
     pub(crate) packages: Packages,
     pub(crate) specs: Specs,
     pub(crate) capacity: Capacity,
+    pub(crate) claim_gate: ClaimGate,
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) leases: LeaseTable,
     pub(crate) unrecorded: UnrecordedEnds,
@@ -79,6 +81,7 @@ impl Ctx {
         Ctx {
             host: HostId::new(now),
             capacity: Capacity::new(settings.runs_max, now),
+            claim_gate: ClaimGate::default(),
             batch_sizes: BatchSizes::new(&db),
             leases: LeaseTable::new(clock.clone()),
             db,

@@ -158,8 +158,12 @@ pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions> {
 /// Decide the due slots of a batch of schedules, and claim the launches that this host can run at once.
 ///
 /// A crash after the commit leaves runs with a lease that nothing renews: they expire, and recovery finds them.
+///
+/// A drained host decides all the same: other hosts claim the launches.
 pub(crate) async fn decide_and_claim(ctx: &Ctx, now: Timestamp) -> Result<(Decisions, Vec<Work>)> {
-    decide_batch(ctx, now, Some(Claiming::begin(ctx, now))).await
+    let entered = ctx.claim_gate.enter().await;
+    let claiming = entered.as_ref().map(|_| Claiming::begin(ctx, now));
+    decide_batch(ctx, now, claiming).await
 }
 
 async fn decide_batch(

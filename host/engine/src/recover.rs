@@ -139,7 +139,7 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     drop(reader);
     let mut tx = ctx.db.write().await?;
     if ctx.heartbeats.may_declare_dead(now, lease) {
-        let dead = hosts::mark_silent_dead(&mut tx, now.minus(lease), now).await?;
+        let dead = hosts::mark_silent_dead(&mut tx, now).await?;
         for host in &dead {
             tracing::warn!(host = %host.name, "a host died; its runs are recovered");
             let detail = format!("incarnation {} gave no sign of life", host.id);
