@@ -80,8 +80,14 @@ statements! {
     pub async fn end(id: HostId, now: Timestamp) -> () = run
         "UPDATE host SET ended_at = $2, end_reason = 'stopped' WHERE id = $1 AND ended_at IS NULL";
 
-    /// Mark the earlier hosts called `name` as dead. Only the process that holds the lock of that name may call this.
-    pub async fn mark_predecessors_dead(name: &str, now: Timestamp) -> Vec<DeadHost> = rows
+    /// End the leases of the runs of the earlier hosts called `name`.
+    // The first condition follows from the second. It leads to the index of active runs.
+    pub(super) async fn end_leases(name: &str, now: Timestamp) -> () = run
+        "UPDATE launch SET lease_until = $2 WHERE status IN ('running', 'waiting') AND status = 'running' AND lease_until > $2
+            AND host_id IN (SELECT id FROM host WHERE name = $1 AND ended_at IS NULL)";
+
+    /// Mark the earlier hosts called `name` as dead.
+    pub(super) async fn mark_earlier_dead(name: &str, now: Timestamp) -> Vec<DeadHost> = rows
         "UPDATE host SET ended_at = $2, end_reason = 'died'
         WHERE name = $1 AND ended_at IS NULL RETURNING id, name";
 
@@ -111,6 +117,14 @@ statements! {
     /// Return the time zone database of the newest host besides `host`, if there is one.
     pub async fn tzdata_before(host: HostId) -> Option<String> = value
         "SELECT tzdata_version FROM host WHERE id <> $1 ORDER BY started_at DESC LIMIT 1";
+
+    /// Return when the next lease ends of which `host` would notice the end: that of another live host, or of a run of a host
+    /// that has ended.
+    pub async fn next_lease_end(host: HostId) -> Option<Timestamp> = one_value
+        "SELECT min(at) FROM (
+            SELECT min(lease_until) AS at FROM host WHERE ended_at IS NULL AND id <> $1
+            UNION ALL SELECT min(l.lease_until) FROM launch l JOIN host h ON h.id = l.host_id
+                WHERE l.status IN ('running', 'waiting') AND l.status = 'running' AND h.ended_at IS NOT NULL) AS next";
 
     /// Return the live hosts, oldest first.
     pub async fn live() -> Vec<Host> = rows
@@ -152,4 +166,15 @@ pub async fn mark_silent_dead(tx: &mut Tx, now: Timestamp) -> Result<Vec<DeadHos
     let silent = silent(tx, now).await?;
     mark_dead(tx, &silent, now).await?;
     Ok(silent)
+}
+
+/// Mark the earlier hosts called `name` as dead, and end the leases of their runs. Only the process that holds the lock of that
+/// name may call this: the lock proves that they cannot go on.
+pub async fn mark_predecessors_dead(
+    tx: &mut Tx,
+    name: &str,
+    now: Timestamp,
+) -> Result<Vec<DeadHost>> {
+    end_leases(tx, name, now).await?;
+    mark_earlier_dead(tx, name, now).await
 }

@@ -120,16 +120,17 @@ statements! {
         WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) IS TRUE"),
         again, |decision| [decision.launch_id, now, host, decision.not_before];
 
-    /// Return runs whose lease has expired or whose host has ended, and runs whose retry has been due since `retry_before`;
+    /// Return runs whose lease has expired or whose host has stopped, and runs whose retry has been due since `retry_before`;
     /// for this transaction to recover.
-    // The first condition follows from the second. It leads to the index of active runs.
+    // The first condition follows from the second. It leads to the index of active runs. A host that was marked as dead may
+    // only be cut off: it works on each run until the end of the run's own lease, which may be later than that of the host.
     pub async fn orphaned_runs(now: Timestamp, retry_before: Timestamp, limit: i64) -> Vec<OrphanedLaunch> = rows locking!(
         concat!(orphan_columns!(), "CASE WHEN l.cancel_deadline IS NOT NULL THEN 'cancel_requested' WHEN l.status = 'waiting' THEN 'retry_not_claimed'
                 WHEN h.end_reason = 'stopped' THEN 'host_stopped' WHEN h.ended_at IS NOT NULL THEN 'host_died'
                 ELSE 'lease_expired' END AS cause
         FROM launch l JOIN schedule s ON s.id = l.schedule_id
             JOIN host h ON h.id = l.host_id LEFT JOIN package p ON p.name = l.package
-        WHERE l.status IN ('running', 'waiting') AND ((l.status = 'running' AND (l.lease_until <= $1 OR h.ended_at IS NOT NULL))
+        WHERE l.status IN ('running', 'waiting') AND ((l.status = 'running' AND (l.lease_until <= $1 OR h.end_reason = 'stopped'))
             OR (l.status = 'waiting' AND (l.retry_at <= $2 OR l.cancel_deadline IS NOT NULL)))
         ORDER BY l.fire_time LIMIT $3"),
         "FOR UPDATE OF l SKIP LOCKED"

@@ -190,17 +190,18 @@ table! {
 table! {
     /// `[recovery]`: launches whose host died or lost its lease.
     "recovery" struct Recovery {
-        /// How long a lease is valid without being renewed. Its holder drops the run when nine tenths are over.
-        lease "lease": Duration = 30 * SECOND, duration(RECOVERY_LEAST, YEAR);
+        /// How long a lease is valid without being renewed: a dead host's runs start on another host after it. The holder
+        /// drops its runs 2 s before the end, or at three quarters of a shorter lease.
+        lease "lease": Duration = 8 * SECOND, duration(RECOVERY_LEAST, YEAR);
         /// How often a host renews its leases. At most a third of `lease`.
-        renew "renew": Duration = 10 * SECOND, duration(RECOVERY_LEAST, YEAR);
+        renew "renew": Duration = 2 * SECOND, duration(RECOVERY_LEAST, YEAR);
         /// When a launch that no host claimed, although there was capacity, counts as lost.
         lost_threshold "lost_threshold": Duration = 300 * SECOND, duration(RECOVERY_LEAST, YEAR);
         /// The age after which a launch is not recovered. It must be longer than `lost_threshold`.
         max_age "max_age": Duration = DAY, duration(RECOVERY_LEAST, YEAR);
         /// How many lost runs of one launch are replaced by another run. Recoveries of a launch that no host has claimed do not count.
         max_attempts "max_attempts": u32 = 3, number(0, RECOVERIES_MAX);
-        /// How often to look for lost launches.
+        /// How often to look for lost launches at least. A host also looks when the lease of another host ends.
         interval "interval": Duration = 5 * SECOND, duration(RECOVERY_LEAST, YEAR);
     } check check_recovery
 }
@@ -351,7 +352,7 @@ fn check_host(host: &Host, section: &Section<'_>) -> Result<(), Error> {
 
 /// Check the durations against each other.
 fn check_recovery(recovery: &Recovery, section: &Section<'_>) -> Result<(), Error> {
-    let wrong = |key, value, other, other_value, advice| {
+    let wrong = |key, value, other, other_value, advice: &str| {
         let (value, other_value) = (duration_text(value), duration_text(other_value));
         let other = section.path_of(other);
         let what = format_args!("is {value}, and `{other}` is {other_value}: {advice}");
@@ -359,8 +360,11 @@ fn check_recovery(recovery: &Recovery, section: &Section<'_>) -> Result<(), Erro
     };
     let Recovery { lease, renew, .. } = *recovery;
     if renew.saturating_mul(RENEWALS_MIN) > lease {
-        let advice = "a lease must last for three renewals, or hosts lose the leases of their runs when one fails";
-        return wrong("renew", renew, "lease", lease, advice);
+        let advice = format!(
+            "a lease must last for three renewals, or hosts lose the leases of their runs when one fails; write a `lease` of at least \"{}\"",
+            duration_text(renew.saturating_mul(RENEWALS_MIN))
+        );
+        return wrong("renew", renew, "lease", lease, &advice);
     }
     let (age, lost) = (recovery.max_age, recovery.lost_threshold);
     if age <= lost {
