@@ -26,6 +26,8 @@ CREATE TABLE host (
     lease_until TIMESTAMPTZ NOT NULL,
     -- The most runs at once.
     runs_max BIGINT NOT NULL CHECK (runs_max >= 1),
+    -- Its labels, sorted and separated by commas; empty for none.
+    labels TEXT NOT NULL,
     -- Set by the host itself when it stops, or by another host that marks it as dead.
     ended_at TIMESTAMPTZ,
     end_reason TEXT CHECK (end_reason IN ('stopped', 'died')),
@@ -244,6 +246,8 @@ CREATE TABLE launch (
     proposed BOOLEAN NOT NULL,
     priority BIGINT NOT NULL CHECK (priority BETWEEN 0 AND 9),
     group_name TEXT,
+    -- The labels that a host must have to claim it, sorted and separated by commas; none for any host.
+    run_on TEXT,
     -- The context of a manual or backfill launch. It is merged over the schedule's context.
     context TEXT,
     -- The arguments that a person gave for this launch, in place of the schedule's.

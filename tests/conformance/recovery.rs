@@ -126,9 +126,7 @@ async fn a_run_is_lost_when_its_host_died_or_stopped(test: TestDb) {
 }
 
 /// The host may only be cut off, and works on the run until the end of its lease.
-async fn a_run_of_a_host_that_was_marked_as_dead_is_lost_at_the_end_of_its_own_lease(
-    test: TestDb,
-) {
+async fn a_run_of_a_host_that_was_marked_as_dead_is_lost_at_the_end_of_its_own_lease(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
     // The last heartbeat was at 0 s, and the claim came after it.

@@ -287,6 +287,14 @@ pub async fn health(
             message_of(&failure)
         ));
     }
+    for (labels, launches, oldest) in
+        stats::missing_labels(tx, overdue_since, now, NAMED_MAX).await?
+    {
+        health.issues.push(format!(
+            "{launches} launches wait since {oldest} for a host with {}, and no live host has them",
+            labels.named()
+        ));
+    }
     for (name, launches, oldest) in stats::starved_packages(tx, overdue_since, NAMED_MAX).await? {
         health.issues.push(format!(
             "{launches} launches of the package `{name}` wait for a host since {oldest}, while other packages run: it has as many runs as it may, or too few hosts have it"

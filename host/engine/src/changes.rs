@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
+use crate::peers;
 use crate::service::{Next, Service};
 use campanile_model::clock::Timestamp;
 use campanile_store::hosts::{self, Host};
@@ -24,6 +25,7 @@ pub(crate) struct ChangeWatcher {
 impl ChangeWatcher {
     async fn look(&mut self, ctx: &Ctx) -> Result<(), DbError> {
         let mut tx = ctx.db.read().await?;
+        peers::look(ctx, &mut tx, ctx.clock.now()).await?;
         let counter = changes::counter(&mut tx).await?;
         if self.counter == Some(counter) {
             return Ok(());
@@ -50,7 +52,7 @@ impl ChangeWatcher {
 }
 
 /// Claim nothing while the record says that this host is drained. Record when the last claim was committed.
-async fn follow_drain(ctx: &Ctx, host: &Host) -> Result<(), DbError> {
+pub(crate) async fn follow_drain(ctx: &Ctx, host: &Host) -> Result<(), DbError> {
     if host.drained_at.is_none() {
         ctx.claim_gate.open();
     } else if host.claims_ended_at.is_none() {

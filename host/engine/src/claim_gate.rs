@@ -41,7 +41,10 @@ mod tests {
         let entered = gate.enter().now_or_never().flatten();
         assert!(entered.is_some());
         let mut closing = std::pin::pin!(gate.close());
-        assert!(closing.as_mut().now_or_never().is_none(), "a claim is under way");
+        assert!(
+            closing.as_mut().now_or_never().is_none(),
+            "a claim is under way"
+        );
         assert!(
             gate.enter().now_or_never().flatten().is_none(),
             "no other begins meanwhile"

@@ -12,6 +12,7 @@ use crate::claim_gate::ClaimGate;
 use crate::heartbeat::HeartbeatHistory;
 use crate::launch_log::LaunchLog;
 use crate::lease_table::LeaseTable;
+use crate::placement::Peers;
 use crate::record_use::RecordUse;
 use crate::reported::ReportedVersions;
 use crate::settings::Settings;
@@ -36,6 +37,7 @@ pub struct Ctx {
     pub(crate) specs: Specs,
     pub(crate) capacity: Capacity,
     pub(crate) claim_gate: ClaimGate,
+    pub(crate) peers: Peers,
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) leases: LeaseTable,
     pub(crate) unrecorded: UnrecordedEnds,
@@ -82,6 +84,7 @@ impl Ctx {
             host: HostId::new(now),
             capacity: Capacity::new(settings.runs_max, now),
             claim_gate: ClaimGate::default(),
+            peers: Peers::default(),
             batch_sizes: BatchSizes::new(&db),
             leases: LeaseTable::new(clock.clone()),
             db,

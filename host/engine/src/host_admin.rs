@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::schedule_admin::{Result, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::HostId;
+use campanile_model::labels::Labels;
 use campanile_model::text::nearest;
 use campanile_model::words;
 use campanile_store::events::EventKind;
@@ -43,6 +44,8 @@ pub struct HostReport {
     pub runs: i64,
     /// The most runs at once.
     pub runs_max: i64,
+    #[schemars(with = "Vec<String>")]
+    pub labels: Labels,
     pub version: String,
     pub wasmtime_version: String,
     pub tzdata_version: String,
@@ -65,6 +68,7 @@ impl HostReport {
             runs,
             name: host.name,
             runs_max: host.runs_max,
+            labels: host.labels,
             version: host.version,
             wasmtime_version: host.wasmtime_version,
             tzdata_version: host.tzdata_version,
@@ -122,12 +126,16 @@ pub async fn drain(
         false => hosts::drain(tx, host.id, by, now).await?,
     };
     if !changed {
-        return Err(ScheduleError::Conflict(match (host.drained_at, host.drained_by) {
-            (Some(since), Some(by)) => format!(
-                "the host `{name}` is drained already, since {since} by {by}; `campanile host drain {name} --undo` ends that"
-            ),
-            _ => format!("the host `{name}` is not drained; `campanile host list` shows its state"),
-        }));
+        return Err(ScheduleError::Conflict(
+            match (host.drained_at, host.drained_by) {
+                (Some(since), Some(by)) => format!(
+                    "the host `{name}` is drained already, since {since} by {by}; `campanile host drain {name} --undo` ends that"
+                ),
+                _ => format!(
+                    "the host `{name}` is not drained; `campanile host list` shows its state"
+                ),
+            },
+        ));
     }
     let (kind, what) = match undo {
         true => (EventKind::HostResumed, "claims launches again"),
@@ -172,6 +180,7 @@ mod tests {
             heartbeat_at: at(10),
             lease_until: at(20),
             runs_max: 8,
+            labels: Labels::default(),
             ended_at: None,
             end_reason: None,
             drained_at: None,

@@ -78,6 +78,7 @@ async fn try_register(ctx: &Ctx, now: Timestamp) -> Result {
         heartbeat_at: now,
         lease_until: now.plus(ctx.settings.lease),
         runs_max: ctx.settings.runs_max as i64,
+        labels: ctx.settings.labels.clone(),
         ended_at: None,
         end_reason: None,
         drained_at: None,

@@ -8,6 +8,7 @@ use super::types::storable;
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::HostId;
+use campanile_model::labels::Labels;
 pub use campanile_model::status::EndReason;
 
 /// One `campanile serve` process. A restart of a host has the same name and another id.
@@ -24,6 +25,7 @@ pub struct Host {
     pub lease_until: Timestamp,
     /// The most runs at once.
     pub runs_max: i64,
+    pub labels: Labels,
     pub ended_at: Option<Timestamp>,
     pub end_reason: Option<EndReason>,
     /// Set while an operator wants it to claim nothing.
@@ -50,7 +52,7 @@ pub struct DeadHost {
 /// The columns of a [`Host`].
 macro_rules! host_columns {
     () => {
-        "SELECT id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, lease_until, runs_max, ended_at,
+        "SELECT id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, lease_until, runs_max, labels, ended_at,
         end_reason, drained_at, drained_by, claims_ended_at FROM host "
     };
 }
@@ -59,13 +61,13 @@ statements! {
     /// Insert a host that starts. It is drained if the last process of its name is.
     pub async fn register(host: &Host) -> () = run
         "INSERT INTO host (id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, lease_until, runs_max,
-            drained_at, drained_by)
-        VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $8,
+            labels, drained_at, drained_by)
+        VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $8, $9,
             (SELECT drained_at FROM host WHERE name = $2 ORDER BY started_at DESC LIMIT 1),
             (SELECT drained_by FROM host WHERE name = $2 ORDER BY started_at DESC LIMIT 1))"
         => [
             host.id, &host.name, &host.version, &host.wasmtime_version, &host.tzdata_version, host.started_at, host.lease_until,
-            host.runs_max
+            host.runs_max, &host.labels
         ];
 
     /// Record a heartbeat. False when another process has marked the host as dead.

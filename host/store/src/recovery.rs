@@ -2,6 +2,7 @@
 
 use sqlx::FromRow;
 
+use super::claims::has_labels;
 use super::results;
 use super::sql::{Batch, locking, rows_batch, statements};
 use super::{Result, Tx, overlap};
@@ -82,12 +83,13 @@ macro_rules! orphan_columns {
 /// The launches of [`orphaned_launches`], for a host and an instant.
 macro_rules! orphaned_launches {
     () => {
-        " FROM launch l JOIN schedule s ON s.id = l.schedule_id
+        concat!(" FROM launch l JOIN schedule s ON s.id = l.schedule_id
             LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
         WHERE l.status = 'open' AND l.schedule_id IS NOT NULL
             AND (h.end_reason = 'died' OR (l.fire_time < $2 AND l.decided_at < $2
                 AND (l.recovered_at IS NULL OR l.recovered_at < $2) AND (l.opened_at IS NULL OR l.opened_at < $2)
-                AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $1))))"
+                AND (p.missing_since IS NOT NULL OR (EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $1)",
+            has_labels!(), "))))")
     };
 }
 

@@ -11,6 +11,7 @@ use super::sql::{Batch, one_row, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
+use campanile_model::labels::Labels;
 use campanile_model::status::LaunchStatus;
 
 /// Counts of launches decided at or after a given time, also of those that retention has removed.
@@ -168,6 +169,15 @@ statements! {
     /// Return the live hosts that an operator has drained: the name, who drained it, and since when.
     pub async fn drained_hosts() -> Vec<(String, String, Timestamp)> = rows
         "SELECT name, drained_by, drained_at FROM host WHERE ended_at IS NULL AND drained_at IS NOT NULL ORDER BY name";
+
+    /// Return up to `limit` sets of labels that launches need which have waited since before `since`, and that no live host
+    /// has at `now`: each with the number of the launches, and the oldest fire time.
+    pub async fn missing_labels(since: Timestamp, now: Timestamp, limit: i64) -> Vec<(Labels, i64, Timestamp)> = rows
+        "SELECT l.run_on, count(*), min(l.fire_time) FROM launch l
+        WHERE l.status = 'open' AND l.schedule_id IS NOT NULL AND l.run_on IS NOT NULL AND l.fire_time < $1
+            AND NOT EXISTS (SELECT 1 FROM host o WHERE o.ended_at IS NULL AND o.lease_until >= $2
+                AND ',' || replace(o.labels, ',', ',,') || ',' LIKE '%,' || replace(l.run_on, ',', ',%,') || ',%')
+        GROUP BY l.run_on ORDER BY l.run_on LIMIT $3";
 
     /// Return up to `limit` schedules with a next slot whose cursor is after `ahead_of`, each with the cursor.
     pub async fn cursors_ahead(ahead_of: Timestamp, limit: i64) -> Vec<(String, Timestamp)> = rows

@@ -30,7 +30,7 @@ pub(crate) enum Host {
 }
 
 impl Record for HostReport {
-    const LIST: &'static str = "name state runs runs_max version heartbeat_at incarnation";
+    const LIST: &'static str = "name state runs runs_max labels version heartbeat_at incarnation";
 }
 
 impl Host {
@@ -41,9 +41,8 @@ impl Host {
                 common.print_list(&host_admin::list(&mut tx, all, now).await?)
             }
             Host::Drain { name, undo, by } => {
-                let drain = async |tx: &mut Tx, now| {
-                    host_admin::drain(tx, &name, undo, &by.by, now).await
-                };
+                let drain =
+                    async |tx: &mut Tx, now| host_admin::drain(tx, &name, undo, &by.by, now).await;
                 let host = common.change(drain).await?;
                 common.print_report(&host, &done(&host, undo))
             }

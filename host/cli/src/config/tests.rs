@@ -219,6 +219,14 @@ fn an_error_is_one_sentence_with_file_line_key_and_hint() {
             "DIR/campanile.toml:2:1: `host.wait` must be a duration in quotes with a unit, such as \"30s\" or \"5m\", not a number",
         ),
         (
+            "[host]\nlabels = ['gpu', 'My Host']",
+            "DIR/campanile.toml:2:1: `host.labels` names \"My Host\", which is no label: use 1 to 64 lower-case letters, digits, `-` or `.`",
+        ),
+        (
+            "[host]\nplacement = 'spred'",
+            "DIR/campanile.toml:2:1: `host.placement` must be `spread` or `pack`; did you mean `spread`?",
+        ),
+        (
             "[watch]\nmode = 'native'",
             "DIR/campanile.toml:2:1: `watch.mode` must be `auto` or `poll` or `off`",
         ),
