@@ -22,10 +22,23 @@ CREATE TABLE host (
     tzdata_version TEXT NOT NULL,
     started_at INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
+    -- When the host counts as dead unless a heartbeat comes before.
+    lease_until INTEGER NOT NULL,
+    -- The most runs at once.
+    runs_max INTEGER NOT NULL CHECK (runs_max >= 1),
+    -- Its labels, sorted and separated by commas; empty for none.
+    labels TEXT NOT NULL,
     -- Set by the host itself when it stops, or by another host that marks it as dead.
     ended_at INTEGER,
     end_reason TEXT CHECK (end_reason IN ('stopped', 'died')),
-    CHECK ((ended_at IS NULL) = (end_reason IS NULL))
+    -- Set while an operator wants the host to claim nothing. The next process of the same name inherits it.
+    drained_at INTEGER,
+    drained_by TEXT,
+    -- When the drained host had committed its last claim.
+    claims_ended_at INTEGER,
+    CHECK ((ended_at IS NULL) = (end_reason IS NULL)),
+    CHECK ((drained_at IS NULL) = (drained_by IS NULL)),
+    CHECK (drained_at IS NOT NULL OR claims_ended_at IS NULL)
 ) STRICT;
 -- hosts::mark_predecessors_dead, hosts::live
 CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
@@ -233,6 +246,8 @@ CREATE TABLE launch (
     proposed INTEGER NOT NULL CHECK (proposed IN (0, 1)),
     priority INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 9),
     group_name TEXT,
+    -- The labels that a host must have to claim it, sorted and separated by commas; none for any host.
+    run_on TEXT,
     -- The context of a manual or backfill launch. It is merged over the schedule's context.
     context TEXT,
     -- The arguments that a person gave for this launch, in place of the schedule's.

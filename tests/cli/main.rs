@@ -16,6 +16,7 @@ mod folder;
 mod fuzz;
 mod guest;
 mod hostile_files;
+mod hosts;
 mod https;
 mod import;
 mod languages;

@@ -21,6 +21,7 @@ mod migrations;
 mod missing_package;
 mod open_errors;
 mod overlap;
+mod placement;
 mod postgres_tls;
 mod query_plans;
 mod random;

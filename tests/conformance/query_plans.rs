@@ -37,6 +37,13 @@ const EXPECTED: &[(&str, &str)] = &[
     ),
     ("min(retry_at)", "launch_retry"),
     ("h.ended_at IS NOT NULL THEN 'host_died'", "launch_active"),
+    ("h.ended_at IS NOT NULL) AS next", "launch_active"),
+    ("GROUP BY host_id", "launch_active"),
+    (
+        "AND host_id IN (SELECT id FROM host WHERE name = $1",
+        "launch_active",
+    ),
+    ("AND l.run_on IS NOT NULL AND l.fire_time < $1", "launch_"),
     // Two indexes contain unclaimed launches. Either is good.
     ("h.end_reason = 'died' OR", "launch_"),
     ("WHERE name = $1 AND ended_at IS NULL", "host_live"),

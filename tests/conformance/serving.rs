@@ -93,6 +93,8 @@ pub fn settings(runs_max: usize) -> Settings {
         runs_max,
         quota: Default::default(),
         groups: Default::default(),
+        labels: Default::default(),
+        placement: Default::default(),
         lease: Duration::from_secs(30),
         renew: Duration::from_secs(10),
         late: Defaults::default(),

@@ -6,6 +6,7 @@
 //! | `clock`          | the machine's clock steps                                                |
 //! | `copies`         | a backup or a restore is killed, and a host serves a restored copy     |
 //! | `kills`          | `kill -9` during a backup, and repeatedly at random times                |
+//! | `failover`       | a host is killed; how long its runs wait for another host               |
 //! | `hosts`          | one of two hosts dies, or is suspended for longer than its lease         |
 //! | `lost_lease`     | a host is suspended for longer than its lease; what its runs still do  |
 //! | `lost_peer`      | a host is lost inside a transaction, with locks                          |
@@ -27,6 +28,7 @@ mod consistency;
 mod copies;
 mod crash_points;
 mod disk;
+mod failover;
 mod folder_changes;
 mod folder_chaos;
 mod hosts;

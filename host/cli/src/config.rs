@@ -24,6 +24,7 @@ use campanile_sandbox::{CodeCache, LIMITS, Limits, SandboxSettings};
 use campanile_schedule::policy::{Defaults, GroupName};
 use campanile_store::InvalidDatabaseUrl;
 
+mod kinds;
 mod own_paths;
 mod secrets;
 mod settings;

@@ -35,7 +35,7 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{Db, Tx};
 use commands::{
     audit, backfill, bench, completions, config as config_command, cron, db, dev, doctor, event,
-    launch, new, package, plan, run, schedule, serve, stats, task, top,
+    host, launch, new, package, plan, run, schedule, serve, stats, task, top,
 };
 use config::{Config, Flags};
 use output::{Exit, Failure, Record, Result, failed};
@@ -127,6 +127,9 @@ enum Command {
     /// List what happened to hosts, packages and schedules
     #[command(subcommand)]
     Event(event::Event),
+    /// List hosts, and drain one
+    #[command(subcommand)]
+    Host(host::Host),
     /// Verify the record, and write a checkpoint of it
     #[command(subcommand)]
     Audit(audit::Audit),
@@ -241,6 +244,7 @@ impl Command {
             Command::Run(command) => command.run(common).await,
             Command::Package(command) => command.run(common).await,
             Command::Event(command) => command.run(common).await,
+            Command::Host(command) => command.run(common).await,
             Command::Audit(command) => command.run(common).await,
             Command::Stats(command) => command.run(common).await,
             Command::Top => top::run(common).await,

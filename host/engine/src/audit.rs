@@ -243,8 +243,7 @@ pub async fn schedule_statistics(
     Ok(rows)
 }
 
-/// Return the health of the system at `now`. A host whose last heartbeat is older than its lease is not live. `free_bytes`
-/// is the room on the disk of the database, where it can be seen.
+/// Return the health of the system at `now`. A host whose lease has ended is not live. `free_bytes` is the room on the disk of the database, where it can be seen.
 pub async fn health(
     tx: &mut Tx,
     now: Timestamp,
@@ -252,8 +251,8 @@ pub async fn health(
     skew_us: i64,
     free_bytes: Option<u64>,
 ) -> Result<Health, DbError> {
-    let (overdue_since, live_since) = (now.minus(OVERDUE), now.minus(settings.lease));
-    let signs = stats::health_signs(tx, overdue_since, live_since, now.plus(CURSOR_AHEAD)).await?;
+    let overdue_since = now.minus(OVERDUE);
+    let signs = stats::health_signs(tx, overdue_since, now, now.plus(CURSOR_AHEAD)).await?;
     let mut health = judge(signs, skew_us);
     let reserve = settings.disk_reserve_bytes;
     if let Some(free) = free_bytes.filter(|free| *free < reserve) {
@@ -266,15 +265,34 @@ pub async fn health(
         let why = silent_until(&name, cursor_at);
         health.issues.push(format!("the schedule `{name}` {why}"));
     }
-    for (name, heartbeat_at) in stats::silent_hosts(tx, live_since).await? {
+    for (name, heartbeat_at) in stats::silent_hosts(tx, now).await? {
         health.issues.push(format!(
             "the host `{name}` is silent since {heartbeat_at}: it died, or it lost its connection to the database"
+        ));
+    }
+    let drained = stats::drained_hosts(tx).await?;
+    if !drained.is_empty() && drained.len() as i64 == signs.live_hosts {
+        let issue = "every live host is drained, so launches wait; `campanile host drain NAME --undo` lets one claim them";
+        health.issues.push(issue.to_owned());
+    }
+    for (name, by, since) in drained {
+        health.notes.push(format!(
+            "the host `{name}` is drained since {since} by {}: it claims nothing",
+            printable_line(&by)
         ));
     }
     for (name, failure) in stats::failing_schedules(tx, FAILURES, NAMED_MAX).await? {
         health.issues.push(format!(
             "the last {FAILURES} launches of the schedule `{name}` all failed: {}",
             message_of(&failure)
+        ));
+    }
+    for (labels, launches, oldest) in
+        stats::missing_labels(tx, overdue_since, now, NAMED_MAX).await?
+    {
+        health.issues.push(format!(
+            "{launches} launches wait since {oldest} for a host with {}, and no live host has them",
+            labels.named()
         ));
     }
     for (name, launches, oldest) in stats::starved_packages(tx, overdue_since, NAMED_MAX).await? {

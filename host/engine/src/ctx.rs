@@ -9,9 +9,11 @@ use tokio::sync::{Notify, watch};
 use crate::batch_size::BatchSizes;
 use crate::begun_runs::BegunRuns;
 use crate::capacity::Capacity;
+use crate::claim_gate::ClaimGate;
 use crate::heartbeat::HeartbeatHistory;
 use crate::launch_log::LaunchLog;
 use crate::lease_table::LeaseTable;
+use crate::placement::Peers;
 use crate::record_use::RecordUse;
 use crate::reported::ReportedVersions;
 use crate::settings::Settings;
@@ -35,6 +37,8 @@ pub struct Ctx {
     pub(crate) packages: Packages,
     pub(crate) specs: Specs,
     pub(crate) capacity: Capacity,
+    pub(crate) claim_gate: ClaimGate,
+    pub(crate) peers: Peers,
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) leases: LeaseTable,
     pub(crate) begun: BegunRuns,
@@ -81,6 +85,8 @@ impl Ctx {
         Ctx {
             host: HostId::new(now),
             capacity: Capacity::new(settings.runs_max, now),
+            claim_gate: ClaimGate::default(),
+            peers: Peers::default(),
             batch_sizes: BatchSizes::new(&db),
             leases: LeaseTable::new(clock.clone()),
             db,

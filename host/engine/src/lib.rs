@@ -41,6 +41,7 @@ pub mod buckets;
 pub mod crash;
 pub mod definition;
 pub mod forecast;
+pub mod host_admin;
 pub mod launch_admin;
 pub mod package_removal;
 pub mod plan;
@@ -61,6 +62,7 @@ mod changes;
 mod choose;
 mod claim;
 mod claim_at_once;
+mod claim_gate;
 mod clock_keeper;
 mod ctx;
 mod cursor_watch;
@@ -77,6 +79,8 @@ mod lease_keeper;
 mod lease_table;
 mod lock;
 mod next_slots;
+mod peers;
+mod placement;
 mod program_args;
 mod record_package;
 mod record_quota;
@@ -108,6 +112,7 @@ use tokio::sync::watch::Receiver;
 
 pub use decide::Decisions;
 pub use error::EngineError;
+pub use placement::Placement;
 pub use recover::{Recovered, recovery_action};
 pub use retention::Removed;
 pub use schedules_file::FollowedFile;
@@ -122,7 +127,7 @@ use campanile_model::ids::{HostId, RunId};
 use campanile_package::{PackageLoader, Packages, PluginsFolder};
 use campanile_sandbox::StopSignal;
 use campanile_store::runs::Finish;
-use campanile_store::{Db, HostLock};
+use campanile_store::{Db, HostLock, hosts};
 use ctx::{Ctx, SharedCtx};
 use error::Result;
 use run::Executor;
@@ -265,6 +270,21 @@ impl Engine {
     /// Record that this host is alive, and renew the leases of its runs.
     pub async fn renew(&self, now: Timestamp) -> Result {
         lease_keeper::renew(&self.ctx, now).await
+    }
+
+    /// Look which other hosts claim launches.
+    pub async fn look_at_hosts(&self, now: Timestamp) -> Result {
+        let mut tx = self.ctx.db.read().await?;
+        Ok(peers::look(&self.ctx, &mut tx, now).await?)
+    }
+
+    /// Claim nothing while the record says that this host is drained.
+    pub async fn follow_drain(&self) -> Result {
+        let host = hosts::with_id(&mut self.ctx.db.read().await?, self.ctx.host).await?;
+        match host {
+            Some(host) => Ok(changes::follow_drain(&self.ctx, &host).await?),
+            None => Ok(()),
+        }
     }
 
     /// Drop the runs whose lease has expired, or whose grace is over.

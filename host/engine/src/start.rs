@@ -76,14 +76,26 @@ async fn try_register(ctx: &Ctx, now: Timestamp) -> Result {
         tzdata_version: tzdata_version().to_owned(),
         started_at: now,
         heartbeat_at: now,
+        lease_until: now.plus(ctx.settings.lease),
+        runs_max: ctx.settings.runs_max as i64,
+        labels: ctx.settings.labels.clone(),
         ended_at: None,
         end_reason: None,
+        drained_at: None,
+        drained_by: None,
+        claims_ended_at: None,
     };
     hosts::register(&mut tx, &host).await?;
+    let registered = hosts::with_id(&mut tx, ctx.host).await?;
+    let drained_by = registered.and_then(|host| host.drained_by);
     let detail = format!("incarnation {}", ctx.host);
     events::record(&mut tx, now, EventKind::HostStarted, &ctx.name, &detail).await?;
     tx.commit().await?;
     ctx.heartbeats.note(now, ctx.settings.lease);
+    if let Some(by) = drained_by {
+        ctx.claim_gate.close().await;
+        tracing::warn!(host = %ctx.name, %by, "this host is drained: it claims nothing until `campanile host drain {} --undo`", ctx.name);
+    }
     if !dead.is_empty() {
         tracing::warn!(host = %ctx.name, "this host ended without stopping the last time it ran; its runs are recovered now");
     }

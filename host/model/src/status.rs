@@ -104,6 +104,10 @@ words! {
         HostStopped => "host_stopped",
         /// A host was marked as dead.
         HostDied => "host_died",
+        /// An operator asked a host to claim nothing.
+        HostDrained => "host_drained",
+        /// An operator let a drained host claim launches again.
+        HostResumed => "host_resumed",
         /// A version was loaded, or replaced another.
         PackageLoaded => "package_loaded",
         /// A file or a sidecar cannot be used.

@@ -68,6 +68,8 @@ pub fn settings() -> Settings {
         runs_max: 6,
         quota: Default::default(),
         groups: Default::default(),
+        labels: Default::default(),
+        placement: Default::default(),
         lease: Duration::from_secs(30),
         renew: Duration::from_secs(10),
         schedule_defaults: Default::default(),

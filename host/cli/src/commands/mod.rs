@@ -14,6 +14,7 @@ pub(crate) mod doctor;
 pub(crate) mod event;
 pub(crate) mod explain;
 pub(crate) mod follow;
+pub(crate) mod host;
 pub(crate) mod ids;
 pub(crate) mod launch;
 pub(crate) mod new;

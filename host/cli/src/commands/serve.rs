@@ -151,6 +151,8 @@ pub(crate) fn settings(config: &Config) -> Settings {
         runs_max: config.host.runs_max as usize,
         quota: config.quota,
         groups: config.groups.clone(),
+        labels: config.host.labels.clone(),
+        placement: config.host.placement,
         lease: config.recovery.lease,
         renew: config.recovery.renew,
         late: config.late,

@@ -13,6 +13,7 @@ use crate::commands::{
 };
 use crate::output;
 use campanile_engine::audit::{Health, ScheduleStatistics, Statistics};
+use campanile_engine::host_admin::HostReport;
 use campanile_engine::package_removal::RemovedPackage;
 use campanile_engine::why::Answer;
 use campanile_model::clock::Timestamp;
@@ -82,6 +83,8 @@ impl Shapes {
             self.one::<package::signing::KeyReport>("package keygen"),
             self.one::<package::signing::SignatureReport>("package sign"),
             self.one::<package::signing::SignatureReport>("package verify"),
+            self.one::<Vec<HostReport>>("host list"),
+            self.one::<HostReport>("host drain"),
             self.one::<Vec<Event>>("event list"),
             self.one::<Statistics>("stats"),
             self.one::<ScheduleStatistics>("stats --schedule"),
