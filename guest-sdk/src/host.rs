@@ -10,8 +10,8 @@ use crate::package::Package;
 use crate::run::{Level, Run};
 use crate::time::Timestamp;
 
-use bindings::campanile::task::run_info;
 use bindings::campanile::task::types::Instant;
+use bindings::campanile::task::{run_info, session};
 use bindings::exports::campanile::task::task::{Completion, Failure};
 use bindings::wasi::config::store as config;
 use bindings::wasi::keyvalue::{atomics, batch, store};
@@ -89,6 +89,10 @@ impl Host {
 
     pub fn open_bucket(&self, name: &str) -> Result<OpenBucket, Fault> {
         Ok(OpenBucket(store::open(name)?))
+    }
+
+    pub fn open_session_bucket(&self, name: &str) -> Result<OpenBucket, Fault> {
+        Ok(OpenBucket(session::open(name)?))
     }
 }
 

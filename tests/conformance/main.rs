@@ -7,6 +7,7 @@ mod claim_at_once;
 mod clock_changes;
 mod constraints;
 mod cursor_reset;
+mod effects_once;
 mod events_and_stats;
 mod fixtures;
 mod forecast;

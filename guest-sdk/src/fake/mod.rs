@@ -119,4 +119,13 @@ impl Host {
     pub fn open_bucket(&self, name: &str) -> Result<OpenBucket, Fault> {
         self.buckets.open(name)
     }
+
+    pub fn open_session_bucket(&self, name: &str) -> Result<OpenBucket, Fault> {
+        self.buckets.open_in_session(name)
+    }
+
+    /// End a call of a task: keep what it held back if it has succeeded, else drop it.
+    pub fn end_call(&self, succeeded: bool) {
+        self.buckets.end_session(succeeded);
+    }
 }

@@ -20,6 +20,9 @@ pub const POINTS: [&str; 9] = [
     "after_recover_commit",
 ];
 
+/// The points around the commit of a call that had writes in a bucket session, or messages for the outbox.
+pub const CALL_POINTS: [&str; 2] = ["before_call_commit", "after_call_commit"];
+
 /// The points of a backfill, beside that path.
 pub const BACKFILL_POINTS: [&str; 2] = ["before_backfill_commit", "after_backfill_commit"];
 
@@ -51,6 +54,7 @@ pub fn point(name: &str) {
         std::sync::LazyLock::new(|| std::env::var("CAMPANILE_STOP_AT").ok());
     let all = [
         &POINTS[..],
+        &CALL_POINTS,
         &BACKFILL_POINTS,
         &PACKAGE_POINTS,
         &RETENTION_POINTS,

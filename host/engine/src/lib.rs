@@ -38,6 +38,7 @@ pub mod approval;
 pub mod audit;
 pub mod backfill;
 pub mod buckets;
+pub mod call_commit;
 pub mod crash;
 pub mod definition;
 pub mod forecast;

@@ -37,6 +37,7 @@ mod sandbox;
 mod state;
 mod stop_signal;
 mod template;
+mod uncommitted;
 mod world;
 
 pub use capability::http::destination::method_fault;
@@ -44,6 +45,7 @@ pub use capability::keyvalue::buckets::{
     BucketError, BucketResult, Buckets, Change, add, check_growth, entry_bytes,
 };
 pub use capability::keyvalue::memory::MemoryBuckets;
+pub use capability::keyvalue::session::{BucketSession, Sessions};
 pub use capability::network::reach::has_private_addresses;
 pub use capability::shared::Call;
 pub use code_cache::CodeCache;
@@ -68,6 +70,7 @@ pub use run::redaction::Redaction;
 pub use sandbox::Sandbox;
 pub use stop_signal::StopSignal;
 pub use template::{ContextKey, ContextValues, Template};
+pub use uncommitted::Uncommitted;
 pub use wasmtime_wasi::async_trait;
 pub use world::{HttpReply, HttpRequest, Replies, RunFacts, Time, World};
 

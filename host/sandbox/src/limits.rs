@@ -191,6 +191,8 @@ limits! {
     Keyvalue "keyvalue" = keyvalue_bytes_max: u64 = 64 << 20, Bytes 0, 64 << 30;
     "One value in a bucket."
     KeyvalueValue "keyvalue_value" = keyvalue_value_bytes_max: u64 = 1 << 20, Bytes 0, 128 << 20;
+    "What the host keeps in memory until the call succeeds: the keys that its bucket session reads or writes, with the written values and 64 bytes for each."
+    Uncommitted "uncommitted" = uncommitted_bytes_max: u64 = 4 << 20, Bytes 0, BUFFER_BYTES_MOST;
 }
 
 impl Resource {

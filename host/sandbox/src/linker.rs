@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
 
-use crate::bindings::campanile::task::{run_info, types};
+use crate::bindings::campanile::task::{run_info, session, types};
 use crate::bindings::wasi::config::store as config;
 use crate::bindings::wasi::keyvalue::{atomics, batch, store as keyvalue};
 use crate::bindings::wasi::logging::logging;
@@ -34,6 +34,7 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
     keyvalue::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
     atomics::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
     batch::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
+    session::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
     // These replace functions of WASI by stricter ones.
     linker.allow_shadowing(true);
     guard_files(&mut linker)?;
@@ -56,7 +57,9 @@ pub(crate) fn is_provided(interface: &str) -> bool {
             "store@0.2.0-draft" | "atomics@0.2.0-draft" | "batch@0.2.0-draft"
         ),
         "wasi:logging" => name == "logging@0.1.0-draft",
-        "campanile:task" => name.starts_with("run-info@0.1."),
+        "campanile:task" => ["run-info@0.1.", "session@0.1."]
+            .iter()
+            .any(|known| name.starts_with(known)),
         _ => false,
     }
 }
@@ -71,6 +74,7 @@ mod tests {
             "wasi:http/outgoing-handler@0.2.3",
             "wasi:cli/stdout@0.2.0",
             "campanile:task/run-info@0.1.7",
+            "campanile:task/session@0.1.0",
             "wasi:logging/logging@0.1.0-draft",
             "wasi:keyvalue/batch@0.2.0-draft",
         ] {

@@ -21,6 +21,7 @@ use crate::capability::sockets::Sockets;
 use crate::capability::stdio::Capture;
 use crate::memory::MemoryMeter;
 use crate::run::program::Input;
+use crate::uncommitted::Uncommitted;
 
 /// The most bytes of headers in one request. Servers commonly refuse more than 8 or 16 KiB.
 const HEADER_BYTES_MAX: usize = 16 << 10;
@@ -34,6 +35,7 @@ pub(crate) struct HostState {
     pub(crate) files: Files,
     pub(crate) sockets: Sockets,
     pub(crate) memory: MemoryMeter,
+    pub(crate) uncommitted: Uncommitted,
     http_gate: HttpGate,
     http: WasiHttpCtx,
     wasi: WasiCtx,
@@ -99,6 +101,7 @@ impl HostState {
             files: Files::new(shared.clone()),
             sockets,
             memory: MemoryMeter::new(limits),
+            uncommitted: Uncommitted::default(),
             http_gate: HttpGate(shared.clone()),
             http,
             wasi: wasi.build(),
@@ -110,6 +113,7 @@ impl HostState {
     pub(crate) fn keyvalue(&mut self) -> KeyValueView<'_> {
         KeyValueView {
             shared: &self.shared,
+            uncommitted: &mut self.uncommitted,
             table: &mut self.table,
         }
     }

@@ -1,6 +1,7 @@
 //! Make one call on a stage.
 
 use std::io;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
@@ -97,7 +98,20 @@ impl PreparedStage<'_> {
             },
             stop: StopSignal::default(),
         };
-        judged(subject.sandbox.run(&subject.artifact, call).await)
+        let mut report = judged(subject.sandbox.run(&subject.artifact, call).await);
+        self.commit(&mut report);
+        report
+    }
+
+    /// Let what a call held back take effect, or fail the call.
+    fn commit(&self, report: &mut Report) {
+        let uncommitted = mem::take(&mut report.uncommitted);
+        if report.failure.is_some() || uncommitted.is_empty() {
+            return;
+        }
+        if let Err(refusal) = self.buckets.commit(&uncommitted.sessions) {
+            report.fail(Outcome::Failed, refusal.to_string());
+        }
     }
 
     /// Make the last call, and read the state after it.
