@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use campanile_engine::buckets::{BucketPermits, RunBuckets};
-use campanile_engine::call_commit::{CallCommit, commit};
+use campanile_engine::call_commit::{CallCommit, SucceededCall, commit};
 use campanile_model::ids::RunId;
 use campanile_sandbox::{BucketSession, Buckets, MemoryBuckets, Sessions, Uncommitted};
 use campanile_schedule::policy::Policies;
 use campanile_store::task_runs::{self, TaskRun};
-use campanile_store::{LaunchStatus, buckets as db_buckets, launches};
+use campanile_store::{Db, LaunchStatus, buckets as db_buckets, launches};
 use campanile_tests::{TestDb, on_both, once_package};
 use rand::{Rng as _, SeedableRng as _};
 
@@ -90,7 +90,7 @@ async fn a_session_takes_effect_with_the_success_of_its_call(test: TestDb) {
 }
 
 async fn a_failed_attempt_leaves_nothing_of_its_session(test: TestDb) {
-    let sidecar = format!("{STATE}{PLAIN}[config]\nplain = 'yes'\nsucceed_on = '3'\n");
+    let sidecar = format!("{STATE}{PLAIN}[grants.config]\nplain = 'yes'\nsucceed_on = '3'\n");
     let (launch, [state, plain]) = run_once(&test, &sidecar, 1).await;
     assert_eq!(launch.status, LaunchStatus::Waiting, "{launch:?}");
     assert!(state.is_empty(), "{state:?}");
@@ -123,6 +123,23 @@ struct Claimed {
     call: TaskRun,
 }
 
+async fn committed(
+    db: &Db,
+    (run, fence): (RunId, i64),
+    call: &TaskRun,
+    uncommitted: &Uncommitted,
+) -> CallCommit {
+    let succeeded = SucceededCall {
+        run,
+        fence,
+        package: "p",
+        call,
+        uncommitted,
+        give_up_at: at(60),
+    };
+    commit(db, succeeded).await.unwrap()
+}
+
 async fn claimed(test: &TestDb) -> Claimed {
     let host = host_with_schedules(test, 1).await;
     let mut tx = test.write().await;
@@ -137,6 +154,7 @@ async fn claimed(test: &TestDb) -> Claimed {
 fn uncommitted(namespace: &str, session: BucketSession) -> Uncommitted {
     Uncommitted {
         sessions: Sessions::from([(namespace.to_owned(), session)]),
+        ..Uncommitted::default()
     }
 }
 
@@ -149,9 +167,7 @@ fn increment(key: &str) -> Uncommitted {
 async fn a_commit_that_is_repeated_counts_once(test: TestDb) {
     let Claimed { run, call } = claimed(&test).await;
     for _ in 0..2 {
-        let done = commit(&test.db, run, &call, &increment("count"))
-            .await
-            .unwrap();
+        let done = committed(&test.db, run, &call, &increment("count")).await;
         assert_eq!(done, CallCommit::Done);
     }
     assert_eq!(entries(&test, "n").await["count"], "1");
@@ -162,9 +178,7 @@ async fn a_commit_that_is_repeated_counts_once(test: TestDb) {
 async fn a_run_that_lost_its_claim_commits_nothing(test: TestDb) {
     let Claimed { run, call } = claimed(&test).await;
     for stale in [(run.0, run.1 - 1), (unknown_run(), run.1)] {
-        let done = commit(&test.db, stale, &call, &increment("count"))
-            .await
-            .unwrap();
+        let done = committed(&test.db, stale, &call, &increment("count")).await;
         assert_eq!(done, CallCommit::Lost);
     }
     assert!(entries(&test, "n").await.is_empty());
@@ -191,15 +205,12 @@ async fn a_session_that_has_read_an_old_value_is_refused(test: TestDb) {
     let refused = CallCommit::Refused(
         "the value under \"balance\" was changed after the session had read it, so that nothing of the session was kept".to_owned(),
     );
-    assert_eq!(
-        commit(&test.db, run, &call, &session).await.unwrap(),
-        refused
-    );
+    assert_eq!(committed(&test.db, run, &call, &session).await, refused);
     assert_eq!(entries(&test, "n").await["balance"], "20");
     // The same session is kept when the value is as the session has read it.
     buckets.write("n", &set("10"), BYTES_MAX).await.unwrap();
     assert_eq!(
-        commit(&test.db, run, &call, &session).await.unwrap(),
+        committed(&test.db, run, &call, &session).await,
         CallCommit::Done
     );
     assert_eq!(entries(&test, "n").await["balance"], "11");
@@ -215,7 +226,7 @@ async fn increments_of_sessions_at_the_same_time_are_all_counted(test: TestDb) {
                 ..call.clone()
             },
         );
-        async move { commit(&db, run, &call, &increment("count")).await.unwrap() }
+        async move { committed(&db, run, &call, &increment("count")).await }
     });
     for done in futures_util::future::join_all(commits).await {
         assert_eq!(done, CallCommit::Done);
@@ -248,12 +259,15 @@ async fn database_sessions_and_memory_sessions_agree(test: TestDb) {
                 _ => session.write((key, Some(vec![b'7'; random.random_range(0..4)]))),
             }
         }
-        let uncommitted = Uncommitted { sessions };
+        let uncommitted = Uncommitted {
+            sessions,
+            ..Uncommitted::default()
+        };
         let call = TaskRun {
             attempt,
             ..call.clone()
         };
-        let done = commit(&test.db, run, &call, &uncommitted).await.unwrap();
+        let done = committed(&test.db, run, &call, &uncommitted).await;
         let expected = match memory.commit(&uncommitted.sessions) {
             Ok(()) => CallCommit::Done,
             Err(refusal) => CallCommit::Refused(refusal.to_string()),

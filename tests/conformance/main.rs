@@ -21,6 +21,7 @@ mod launches;
 mod migrations;
 mod missing_package;
 mod open_errors;
+mod outbox;
 mod overlap;
 mod postgres_tls;
 mod query_plans;

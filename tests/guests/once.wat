@@ -1,7 +1,8 @@
 ;; A task whose effects happen once. It needs no toolchain: the tests convert this text.
 ;;
 ;; Each call increments, in the session of the bucket `state`, the number under the id of its launch, and the number under
-;; `count`. If the operator's config has `plain`, it also increments the id of its launch in the bucket `plain`, outside
+;; `count`. If the operator's config has `url`, it also sends a message there, whose body is the id of its launch, with a
+;; header `authorization` if the config has one. If the config has `plain`, it also increments the id of its launch in the bucket `plain`, outside
 ;; of a session. If the config has `succeed_on`, one digit, each attempt before that number fails and may be retried.
 (component
   (import "wasi:keyvalue/store@0.2.0-draft" (instance $store
@@ -24,6 +25,13 @@
     (type $e (variant (case "upstream" string) (case "io" string)))
     (export "error" (type $error (eq $e)))
     (export "get" (func (param "key" string) (result (result (option string) (error $error)))))))
+  (import "campanile:task/outbox@0.1.0" (instance $outbox
+    (type $m (record (field "method" string) (field "url" string)
+      (field "headers" (list (tuple string string))) (field "body" (list u8))))
+    (export "message" (type $message (eq $m)))
+    (type $e (variant (case "access-denied") (case "refused" string)))
+    (export "error" (type $error (eq $e)))
+    (export "send" (func (param "message" $message) (result (result string (error $error)))))))
   (import "campanile:task/run-info@0.1.0" (instance $info
     (export "execution-id" (func (result string)))
     (export "attempt" (func (result u32)))))
@@ -45,6 +53,7 @@
   (core func $increment (canon lower (func $atomics "increment") (memory $memory) (realloc $realloc)))
   (core func $config_get (canon lower (func $config "get") (memory $memory) (realloc $realloc)))
   (core func $execution_id (canon lower (func $info "execution-id") (memory $memory) (realloc $realloc)))
+  (core func $send (canon lower (func $outbox "send") (memory $memory) (realloc $realloc)))
   (core func $attempt (canon lower (func $info "attempt")))
 
   (core module $code
@@ -54,6 +63,7 @@
     (import "host" "increment" (func $increment (param i32 i32 i32 i64 i32)))
     (import "host" "config_get" (func $config_get (param i32 i32 i32)))
     (import "host" "execution_id" (func $execution_id (param i32)))
+    (import "host" "send" (func $send (param i32 i32 i32 i32 i32 i32 i32 i32 i32)))
     (import "host" "attempt" (func $attempt (result i32)))
 
     ;; Memory: answers of the host from 64, texts from 1024, the result at 4096.
@@ -63,6 +73,9 @@
     (data (i32.const 1072) "succeed_on")
     (data (i32.const 1100) "the host refused it")
     (data (i32.const 1130) "it is too early")
+    (data (i32.const 1150) "POST")
+    (data (i32.const 1160) "url")
+    (data (i32.const 1170) "authorization")
 
     ;; The result: a failure with the text at $message.
     (func $failure (param $message i32) (param $length i32) (param $retryable i32) (result i32)
@@ -83,6 +96,7 @@
 
     (func (export "run") (param i32 i32 i32 i32) (result i32)
       (local $bucket i32) (local $id i32) (local $id_length i32)
+      (local $url i32) (local $url_length i32) (local $headers i32)
       (call $execution_id (i32.const 64))
       (local.set $id (i32.load (i32.const 64)))
       (local.set $id_length (i32.load (i32.const 68)))
@@ -93,6 +107,23 @@
       (if (i32.load8_u (i32.const 64)) (then (return (call $refused))))
       (call $increment (local.get $bucket) (i32.const 1056) (i32.const 5) (i64.const 1) (i32.const 64))
       (if (i32.load8_u (i32.const 64)) (then (return (call $refused))))
+      (if (call $is_configured (i32.const 1160) (i32.const 3)) (then
+        (local.set $url (i32.load (i32.const 72)))
+        (local.set $url_length (i32.load (i32.const 76)))
+        ;; One header at 2048: its name and its value.
+        (if (call $is_configured (i32.const 1170) (i32.const 13)) (then
+          (i32.store (i32.const 2048) (i32.const 1170))
+          (i32.store (i32.const 2052) (i32.const 13))
+          (i32.store (i32.const 2056) (i32.load (i32.const 72)))
+          (i32.store (i32.const 2060) (i32.load (i32.const 76)))
+          (local.set $headers (i32.const 1))))
+        (call $send (i32.const 1150) (i32.const 4) (local.get $url) (local.get $url_length)
+          (i32.const 2048) (local.get $headers) (local.get $id) (local.get $id_length) (i32.const 64))
+        (if (i32.load8_u (i32.const 64)) (then
+          ;; `refused` has a text.
+          (if (i32.load8_u (i32.const 68)) (then
+            (return (call $failure (i32.load (i32.const 72)) (i32.load (i32.const 76)) (i32.const 0)))))
+          (return (call $refused))))))
       (if (call $is_configured (i32.const 1040) (i32.const 5)) (then
         (call $open_plain (i32.const 1040) (i32.const 5) (i32.const 64))
         (if (i32.load8_u (i32.const 64)) (then (return (call $refused))))
@@ -111,6 +142,7 @@
       (export "increment" (func $increment))
       (export "config_get" (func $config_get))
       (export "execution_id" (func $execution_id))
+      (export "send" (func $send))
       (export "attempt" (func $attempt))))))
 
   (type $completion (record (field "output" (option string)) (field "context" (option string))))

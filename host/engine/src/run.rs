@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
 use crate::call::{CallFailure, Caller, TaskCall, judge, not_committed, on_json, usage_text};
-use crate::call_commit::{self, CallCommit};
+use crate::call_commit::{self, CallCommit, SucceededCall};
 use crate::choose::quota;
 use crate::ctx::SharedCtx;
 use crate::record_use;
@@ -151,7 +151,7 @@ impl Executor {
             let (call, mut report) = ended?;
             let uncommitted = mem::take(&mut report.uncommitted);
             let now = call.finished_at;
-            let bytes = record_use::bytes_of(&call);
+            let bytes = record_use::bytes_of(&call) + uncommitted.message_bytes();
             let within_quota = self.ctx.record_use.add(package, quota, bytes, now);
             let step = &version.graph.steps()[place];
             let result = (report, within_quota);
@@ -257,11 +257,20 @@ impl Executor {
         uncommitted: &Uncommitted,
         stop: &StopSignal,
     ) -> Option<CallCommit> {
-        let run = (work.run_id(), work.fence());
-        retry_while_tracked(&self.ctx, stop, || {
-            call_commit::commit(&self.ctx.db, run, call, uncommitted)
-        })
-        .await
+        let succeeded = SucceededCall {
+            run: work.run_id(),
+            fence: work.fence(),
+            package: &work.launch.package,
+            call,
+            uncommitted,
+            give_up_at: call.finished_at.plus(self.ctx.settings.give_up_after),
+        };
+        let commit = || call_commit::commit(&self.ctx.db, succeeded);
+        let done = retry_while_tracked(&self.ctx, stop, commit).await;
+        if !uncommitted.messages.is_empty() {
+            self.ctx.wake.outbox.notify_one();
+        }
+        done
     }
 
     /// Record calls while the run continues. Return whether the run is still this host's.

@@ -17,8 +17,8 @@ use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, ChainHash, InputHash, LaunchId, LaunchKind, RunId};
 use crate::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::status::{
-    BackfillStatus, Decision, EndReason, EventKind, FailureKind, LaunchStatus, Origin, OrphanCause,
-    Overlap, RunStatus, VersionDecision,
+    BackfillStatus, Decision, EndReason, EventKind, FailureKind, LaunchStatus, MessageStatus,
+    Origin, OrphanCause, Overlap, RunStatus, VersionDecision,
 };
 
 /// Store types as `$stored`. `$encode` makes of a value the `$encoded` that is bound, and `$decode` reads a `&$stored`.
@@ -81,6 +81,7 @@ column!(str, &'static str, |word| word.as_str(), |text| text.parse()?;
     Origin,
     FailureKind,
     BackfillStatus,
+    MessageStatus,
     Overlap,
     EventKind,
     EndReason,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
 
-use crate::bindings::campanile::task::{run_info, session, types};
+use crate::bindings::campanile::task::{outbox, run_info, session, types};
 use crate::bindings::wasi::config::store as config;
 use crate::bindings::wasi::keyvalue::{atomics, batch, store as keyvalue};
 use crate::bindings::wasi::logging::logging;
@@ -16,6 +16,7 @@ use crate::capability::files::host::guard_files;
 use crate::capability::http::request_texts::limit_request_texts;
 use crate::capability::keyvalue::host::KeyValueView;
 use crate::capability::logs::Logs;
+use crate::capability::outbox::host::OutboxView;
 use crate::capability::random::limit_random;
 use crate::capability::run_info::RunInfo;
 use crate::capability::shared::Shared;
@@ -35,6 +36,7 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
     atomics::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
     batch::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
     session::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
+    outbox::add_to_linker::<_, OutboxView<'static>>(&mut linker, HostState::outbox)?;
     // These replace functions of WASI by stricter ones.
     linker.allow_shadowing(true);
     guard_files(&mut linker)?;
@@ -57,7 +59,7 @@ pub(crate) fn is_provided(interface: &str) -> bool {
             "store@0.2.0-draft" | "atomics@0.2.0-draft" | "batch@0.2.0-draft"
         ),
         "wasi:logging" => name == "logging@0.1.0-draft",
-        "campanile:task" => ["run-info@0.1.", "session@0.1."]
+        "campanile:task" => ["run-info@0.1.", "session@0.1.", "outbox@0.1."]
             .iter()
             .any(|known| name.starts_with(known)),
         _ => false,

@@ -14,6 +14,7 @@ use crate::capability::files::state::{Files, FilesView, HasFiles};
 use crate::capability::http::gate::HttpGate;
 use crate::capability::keyvalue::host::KeyValueView;
 use crate::capability::logs::Logs;
+use crate::capability::outbox::host::OutboxView;
 use crate::capability::random::set_random;
 use crate::capability::run_info::RunInfo;
 use crate::capability::shared::{Call, Shared};
@@ -115,6 +116,15 @@ impl HostState {
             shared: &self.shared,
             uncommitted: &mut self.uncommitted,
             table: &mut self.table,
+        }
+    }
+}
+
+impl HostState {
+    pub(crate) fn outbox(&mut self) -> OutboxView<'_> {
+        OutboxView {
+            shared: &self.shared,
+            uncommitted: &mut self.uncommitted,
         }
     }
 }

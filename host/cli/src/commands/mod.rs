@@ -17,6 +17,7 @@ pub(crate) mod follow;
 pub(crate) mod ids;
 pub(crate) mod launch;
 pub(crate) mod new;
+pub(crate) mod outbox;
 pub(crate) mod package;
 pub(crate) mod plan;
 pub(crate) mod rule;

@@ -74,10 +74,6 @@ impl KeyValueView<'_> {
         Ok(Ok(self.table.push(OpenBucket { grant, in_session })?))
     }
 
-    fn buckets(&self) -> &dyn Buckets {
-        self.shared.call.world.buckets.as_ref()
-    }
-
     /// Return why `changes` are refused, if they are.
     fn refusal(&self, grant: &BucketGrant, changes: &[Change]) -> Option<store::Error> {
         if !grant.writable {
@@ -118,7 +114,7 @@ impl KeyValueView<'_> {
             return Ok(self.write_in_session(&grant, changes));
         }
         let bytes_max = self.shared.limit(Limit::Keyvalue);
-        let writing = self.buckets().write(&grant.namespace, &changes, bytes_max);
+        let writing = buckets(self.shared).write(&grant.namespace, &changes, bytes_max);
         let describe = || described(&grant, &changes);
         let written = self.shared.effects.observe(describe, writing).await?;
         let record = |bytes| self.shared.record_peak(Limit::Keyvalue, bytes);
@@ -135,7 +131,7 @@ impl KeyValueView<'_> {
         let unique: Vec<String> = unique.into_iter().cloned().collect();
         let values = match in_session {
             true => self.values_in_session(&grant, &unique).await,
-            false => self.values(&grant, &unique).await,
+            false => values(self.shared, &grant, &unique).await,
         };
         let values = match values {
             Ok(values) => values,
@@ -153,30 +149,33 @@ impl KeyValueView<'_> {
         }
         Ok(Ok(keys.iter().map(|key| value(key).cloned()).collect()))
     }
+}
 
-    async fn values(
-        &self,
-        grant: &BucketGrant,
-        keys: &[String],
-    ) -> Result<Vec<Option<Vec<u8>>>, store::Error> {
-        let values = self.buckets().get(&grant.namespace, keys);
-        values.await.map_err(other)
-    }
+fn buckets(shared: &Shared) -> &dyn Buckets {
+    shared.call.world.buckets.as_ref()
+}
 
-    async fn list(
-        &self,
-        grant: &BucketGrant,
-        after: u64,
-    ) -> Result<(Vec<(u64, String)>, bool), store::Error> {
-        // One more than the answer has, to know whether there are more.
-        let found = self
-            .buckets()
-            .keys(&grant.namespace, after, KEYS_PER_PAGE + 1);
-        let mut found = found.await.map_err(other)?;
-        let has_more = found.len() > KEYS_PER_PAGE;
-        found.truncate(KEYS_PER_PAGE);
-        Ok((found, has_more))
-    }
+async fn values(
+    shared: &Shared,
+    grant: &BucketGrant,
+    keys: &[String],
+) -> Result<Vec<Option<Vec<u8>>>, store::Error> {
+    let values = buckets(shared).get(&grant.namespace, keys);
+    values.await.map_err(other)
+}
+
+/// Return a page of the keys of a bucket after the position `after`, and whether there are more.
+async fn page(
+    shared: &Shared,
+    grant: &BucketGrant,
+    after: u64,
+) -> Result<(Vec<(u64, String)>, bool), store::Error> {
+    // One more than the answer has, to know whether there are more.
+    let found = buckets(shared).keys(&grant.namespace, after, KEYS_PER_PAGE + 1);
+    let mut found = found.await.map_err(other)?;
+    let has_more = found.len() > KEYS_PER_PAGE;
+    found.truncate(KEYS_PER_PAGE);
+    Ok((found, has_more))
 }
 
 /// The same in the session of the call. Nothing here has an effect before the commit.
@@ -234,7 +233,7 @@ impl KeyValueView<'_> {
         let asked: Vec<String> = asked.map(|(key, _)| key.clone()).collect();
         let values = match asked.is_empty() {
             true => Vec::new(),
-            false => self.values(grant, &asked).await?,
+            false => values(self.shared, grant, &asked).await?,
         };
         let growth = asked.iter().map(|key| entry_bytes(key, &[])).sum();
         self.change_session(grant, growth, |session| {
@@ -269,7 +268,7 @@ impl KeyValueView<'_> {
             self.write_in_session(grant, vec![change])?;
             return Ok(sum);
         }
-        let values = self.values(grant, std::slice::from_ref(&key)).await?;
+        let values = values(self.shared, grant, std::slice::from_ref(&key)).await?;
         let value = values.into_iter().next().flatten();
         let added = match known {
             Known::BucketPlus(before) => add(&key, Some(before.to_string().as_bytes()), delta),
@@ -290,7 +289,7 @@ impl KeyValueView<'_> {
         let after = cursor.unwrap_or(0);
         let mut keys = Vec::new();
         if after < SESSION_CURSOR {
-            let (found, has_more) = self.list(grant, after).await?;
+            let (found, has_more) = page(self.shared, grant, after).await?;
             let last = found.last().map(|(position, _)| *position);
             let session = self.session(grant);
             let found = found.into_iter().map(|(_, key)| key);
@@ -309,7 +308,7 @@ impl KeyValueView<'_> {
         set.truncate(room);
         let last = set.last().map_or(after, |(place, ..)| *place);
         let names: Vec<String> = set.iter().map(|(_, key, _)| key.clone()).collect();
-        let exist = self.buckets().exist(&grant.namespace, &names);
+        let exist = buckets(self.shared).exist(&grant.namespace, &names);
         let exist = exist.await.map_err(other)?;
         let new = set.into_iter().zip(exist);
         let new = new.filter(|((_, _, keeps_position), exists)| !(*keeps_position && *exists));
@@ -380,7 +379,7 @@ impl store::HostBucket for KeyValueView<'_> {
         if in_session {
             return Ok(self.list_in_session(&grant, cursor).await);
         }
-        let found = self.list(&grant, cursor.unwrap_or(0)).await;
+        let found = page(self.shared, &grant, cursor.unwrap_or(0)).await;
         Ok(found.map(|(found, has_more)| {
             let last = found.last().filter(|_| has_more);
             store::KeyResponse {
@@ -409,7 +408,7 @@ impl atomics::Host for KeyValueView<'_> {
         }
         let (namespace, bucket) = (&grant.namespace, &grant.bucket);
         let bytes_max = self.shared.limit(Limit::Keyvalue);
-        let adding = self.buckets().increment(namespace, &key, delta, bytes_max);
+        let adding = buckets(self.shared).increment(namespace, &key, delta, bytes_max);
         let describe =
             || format!("wasi:keyvalue: increment {key:?} by {delta} in the bucket `{bucket}`");
         let added = self.shared.effects.observe(describe, adding).await?;
