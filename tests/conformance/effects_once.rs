@@ -152,10 +152,7 @@ async fn claimed(test: &TestDb) -> Claimed {
 }
 
 fn uncommitted(namespace: &str, session: BucketSession) -> Uncommitted {
-    Uncommitted {
-        sessions: Sessions::from([(namespace.to_owned(), session)]),
-        ..Uncommitted::default()
-    }
+    Uncommitted::of_sessions(Sessions::from([(namespace.to_owned(), session)]))
 }
 
 fn increment(key: &str) -> Uncommitted {
@@ -259,10 +256,7 @@ async fn database_sessions_and_memory_sessions_agree(test: TestDb) {
                 _ => session.write((key, Some(vec![b'7'; random.random_range(0..4)]))),
             }
         }
-        let uncommitted = Uncommitted {
-            sessions,
-            ..Uncommitted::default()
-        };
+        let uncommitted = Uncommitted::of_sessions(sessions);
         let call = TaskRun {
             attempt,
             ..call.clone()

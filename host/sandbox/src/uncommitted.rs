@@ -14,6 +14,14 @@ pub struct Uncommitted {
 }
 
 impl Uncommitted {
+    /// Return the sessions of a call that has sent no messages.
+    pub fn of_sessions(sessions: Sessions) -> Uncommitted {
+        Uncommitted {
+            sessions,
+            ..Uncommitted::default()
+        }
+    }
+
     pub fn push(&mut self, message: OutboxMessage) {
         self.message_bytes += message.bytes();
         self.messages.push(message);
