@@ -211,10 +211,6 @@ statements! {
             finished_at, answer, error, headers, body
         FROM outbox_message WHERE id = $1";
 
-    /// Return up to `limit` ids of messages from `first` to `last`.
-    pub async fn ids_between(first: MessageId, last: MessageId, limit: i64) -> Vec<MessageId> = values
-        "SELECT id FROM outbox_message WHERE id BETWEEN $1 AND $2 ORDER BY id LIMIT $3";
-
     /// Count the messages that were given up.
     pub async fn count_dead() -> i64 = one_value
         "SELECT count(*) FROM outbox_message WHERE status = 'dead'";
