@@ -488,6 +488,51 @@ CREATE TABLE bucket_entry (
 -- buckets::keys
 CREATE UNIQUE INDEX bucket_entry_position ON bucket_entry (namespace, position);
 
+-- Messages of tasks to other systems, recorded with the success of a call. Hosts deliver them.
+CREATE TABLE outbox_message (
+    -- Follows from the launch, the task and the number. Each delivery has it as its idempotency key.
+    id BLOB NOT NULL PRIMARY KEY,
+    status TEXT NOT NULL CHECK (status IN ('pending', 'delivered', 'dead', 'discarded')),
+    launch_id BLOB NOT NULL,
+    package TEXT NOT NULL,
+    task TEXT NOT NULL,
+    -- Among the messages of the call, from 0.
+    number INTEGER NOT NULL CHECK (number >= 0),
+    method TEXT NOT NULL,
+    url TEXT NOT NULL,
+    -- A JSON list of pairs. A secret is its placeholder.
+    headers TEXT NOT NULL,
+    body BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    -- No delivery begins later.
+    give_up_at INTEGER NOT NULL,
+    -- The deliveries that have begun. A host claims a message by increasing it.
+    attempts INTEGER NOT NULL CHECK (attempts >= 0),
+    -- When the next delivery is due. Of a claimed message, when the claim ends.
+    next_attempt_at INTEGER,
+    -- The host that delivers it now.
+    host_id BLOB,
+    -- The status of the receiver's last answer, and why the last delivery failed.
+    answer INTEGER,
+    error TEXT,
+    finished_at INTEGER,
+    CHECK ((next_attempt_at IS NULL) = (status <> 'pending')),
+    CHECK ((finished_at IS NULL) = (status = 'pending')),
+    CHECK (host_id IS NULL OR status = 'pending')
+) STRICT;
+-- outbox::due, outbox::due_packages
+CREATE INDEX outbox_message_due ON outbox_message (package, next_attempt_at) WHERE status = 'pending';
+-- outbox::next_due
+CREATE INDEX outbox_message_next ON outbox_message (next_attempt_at) WHERE status = 'pending';
+-- outbox::give_up
+CREATE INDEX outbox_message_give_up ON outbox_message (give_up_at) WHERE status = 'pending';
+-- outbox::has_orphans, outbox::release_orphans
+CREATE INDEX outbox_message_host ON outbox_message (host_id) WHERE host_id IS NOT NULL;
+-- outbox::remove_old
+CREATE INDEX outbox_message_old ON outbox_message (finished_at) WHERE status IN ('delivered', 'discarded');
+-- outbox::count_dead
+CREATE INDEX outbox_message_dead ON outbox_message (id) WHERE status = 'dead';
+
 -- One row: a JSON object of the policies for schedules that do not set them, from the configuration of the host that
 -- started last.
 CREATE TABLE schedule_default (

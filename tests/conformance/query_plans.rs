@@ -84,6 +84,8 @@ const EXPECTED: &[(&str, &str)] = &[
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_unclaimed"),
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_queued"),
     ("FROM launch WHERE backfill_id = $1", "launch_backfill"),
+    ("status = 'pending' AND package = $1", "outbox_message_"),
+    ("min(next_attempt_at)", "outbox_message_"),
 ];
 
 /// The same on SQLite only: in tables of three rows, Postgres finds another index as good.

@@ -3,6 +3,7 @@
 //! | file             | failure                                                                  |
 //! |------------------|--------------------------------------------------------------------------|
 //! | `crash_points`   | the host dies at a named point of a launch's path                        |
+//! | `effects_once`   | the host dies at a named point, with effects in a session and the outbox |
 //! | `clock`          | the machine's clock steps                                                |
 //! | `copies`         | a backup or a restore is killed, and a host serves a restored copy     |
 //! | `kills`          | `kill -9` during a backup, and repeatedly at random times                |
@@ -29,6 +30,7 @@ mod copies;
 mod crash_points;
 mod disk;
 mod failover;
+mod effects_once;
 mod folder_changes;
 mod folder_chaos;
 mod hosts;

@@ -35,7 +35,7 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{Db, Tx};
 use commands::{
     audit, backfill, bench, completions, config as config_command, cron, db, dev, doctor, event,
-    host, launch, new, package, plan, run, schedule, serve, stats, task, top,
+    host, launch, new, outbox, package, plan, run, schedule, serve, stats, task, top,
 };
 use config::{Config, Flags};
 use output::{Exit, Failure, Record, Result, failed};
@@ -121,6 +121,9 @@ enum Command {
     /// List and show runs: the attempts to execute launches
     #[command(subcommand)]
     Run(run::Run),
+    /// List, show, retry and discard the messages that tasks have sent
+    #[command(subcommand)]
+    Outbox(outbox::Outbox),
     /// List and show packages, and choose the active version
     #[command(subcommand)]
     Package(package::Package),
@@ -242,6 +245,7 @@ impl Command {
             Command::Plan(command) => command.run(common).await,
             Command::Launch(command) => command.run(common).await,
             Command::Run(command) => command.run(common).await,
+            Command::Outbox(command) => command.run(common).await,
             Command::Package(command) => command.run(common).await,
             Command::Event(command) => command.run(common).await,
             Command::Host(command) => command.run(common).await,

@@ -19,7 +19,7 @@ use campanile_schedule::policy::Policies;
 use campanile_store::events::EventKind;
 use campanile_store::schedules::Schedule;
 use campanile_store::stats::{self, Counts, HealthSigns};
-use campanile_store::{DbError, Tx, package_record};
+use campanile_store::{DbError, Tx, outbox, package_record};
 
 /// A slot that is undecided for longer, or a launch that is unclaimed for longer, is a sign of bad health.
 const OVERDUE: Duration = Duration::from_secs(60);
@@ -259,6 +259,12 @@ pub async fn health(
         health.issues.push(format!(
             "{}: hosts decide and claim nothing; free some space on it",
             short_of(free, reserve)
+        ));
+    }
+    let dead = outbox::count_dead(tx).await?;
+    if dead > 0 {
+        health.notes.push(format!(
+            "{dead} messages of the outbox were given up; `campanile outbox list --status dead` shows them"
         ));
     }
     for (name, cursor_at) in stats::cursors_ahead(tx, now.plus(CURSOR_AHEAD), NAMED_MAX).await? {

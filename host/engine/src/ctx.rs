@@ -126,6 +126,8 @@ pub(crate) struct Wake {
     pub(crate) cursor_watch: Notify,
     /// Runs of this host may have been asked to end.
     pub(crate) lease_keeper: Notify,
+    /// Messages are to be delivered.
+    pub(crate) outbox: Notify,
     /// An operator decided about versions of packages.
     pub(crate) folder_sync: Notify,
 }

@@ -38,11 +38,13 @@ pub mod approval;
 pub mod audit;
 pub mod backfill;
 pub mod buckets;
+pub mod call_commit;
 pub mod crash;
 pub mod definition;
 pub mod forecast;
 pub mod host_admin;
 pub mod launch_admin;
+pub mod message_admin;
 pub mod package_removal;
 pub mod plan;
 pub mod schedule_admin;
@@ -81,6 +83,7 @@ mod lock;
 mod next_slots;
 mod peers;
 mod placement;
+mod outbox;
 mod program_args;
 mod record_package;
 mod record_quota;
@@ -302,6 +305,11 @@ impl Engine {
     pub async fn seal(&self, now: Timestamp) -> Result {
         while seal::seal(&self.ctx, now).await? {}
         Ok(())
+    }
+
+    /// Deliver the messages of the outbox that are due once, and wait for these deliveries. Return how many there were.
+    pub async fn deliver_messages(&self, now: Timestamp) -> Result<usize> {
+        outbox::deliver_due(&self.ctx, now).await
     }
 
     /// Scan the plugin folder until every file is loaded, and record and apply what changed.

@@ -36,6 +36,8 @@ pub struct Settings {
     pub retention: RetentionLimits,
     /// The free bytes of a SQLite database's disk below which the host decides and claims nothing.
     pub disk_reserve_bytes: u64,
+    /// How long after it was sent a message of the outbox is delivered again after failed deliveries.
+    pub give_up_after: Duration,
     /// How long a stopping host waits for its runs.
     pub drain: Duration,
     /// The source of each secret, by its name.

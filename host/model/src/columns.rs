@@ -19,8 +19,8 @@ use crate::ids::{ArtifactDigest, ChainHash, InputHash, LaunchId, LaunchKind, Run
 use crate::labels::Labels;
 use crate::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::status::{
-    BackfillStatus, Decision, EndReason, EventKind, FailureKind, LaunchStatus, Origin, OrphanCause,
-    Overlap, RunStatus, VersionDecision,
+    BackfillStatus, Decision, EndReason, EventKind, FailureKind, LaunchStatus, MessageStatus,
+    Origin, OrphanCause, Overlap, RunStatus, VersionDecision,
 };
 
 /// Store types as `$stored`. `$encode` makes of a value the `$encoded` that is bound, and `$decode` reads a `&$stored`.
@@ -83,6 +83,7 @@ column!(str, &'static str, |word| word.as_str(), |text| text.parse()?;
     Origin,
     FailureKind,
     BackfillStatus,
+    MessageStatus,
     Overlap,
     EventKind,
     EndReason,

@@ -64,6 +64,20 @@ words! {
 }
 
 words! {
+    /// The status of a message of the outbox.
+    MessageStatus {
+        /// Is delivered until the receiver accepts it.
+        Pending => "pending",
+        /// The receiver has accepted it.
+        Delivered => "delivered",
+        /// No delivery succeeded in time, or the receiver wants none. An operator can retry it.
+        Dead => "dead",
+        /// An operator decided that it is not delivered.
+        Discarded => "discarded",
+    }
+}
+
+words! {
     /// The source of a schedule's definition.
     Origin {
         /// The command line.
@@ -174,6 +188,12 @@ words! {
         LaunchRetried => "launch_retried",
         /// A launch at most once was lost.
         LaunchUnknown => "launch_unknown",
+        /// A message of the outbox was given up.
+        MessageDead => "message_dead",
+        /// An operator asked to deliver a message again.
+        MessageRetried => "message_retried",
+        /// An operator discarded a message.
+        MessageDiscarded => "message_discarded",
         /// A backfill started.
         BackfillStarted => "backfill_started",
         /// A backfill ended.

@@ -229,6 +229,7 @@ mod tests {
                 port: None,
                 methods: Vec::new(),
                 private: false,
+                signing_secret: None,
             }],
             ..Grants::default()
         };

@@ -87,6 +87,7 @@ pub fn settings() -> Settings {
         retention: campanile_engine::RetentionLimits::FOR_EVER,
         forget_after: None,
         disk_reserve_bytes: 0,
+        give_up_after: Duration::from_secs(3_600),
         drain: Duration::from_secs(1),
         secrets: Default::default(),
         policy: Default::default(),

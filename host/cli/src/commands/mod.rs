@@ -18,6 +18,7 @@ pub(crate) mod host;
 pub(crate) mod ids;
 pub(crate) mod launch;
 pub(crate) mod new;
+pub(crate) mod outbox;
 pub(crate) mod package;
 pub(crate) mod plan;
 pub(crate) mod rule;

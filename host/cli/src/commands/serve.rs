@@ -166,6 +166,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         audit_interval: config.audit.interval,
         retention: config.retention.limits(),
         disk_reserve_bytes: config.host.disk_reserve_bytes,
+        give_up_after: config.outbox.give_up_after,
         drain: config.host.drain,
         secrets: config.secrets.clone(),
         forget_after: config.packages.forget_after,

@@ -251,6 +251,15 @@ table! {
 }
 
 table! {
+    /// `[outbox]`: the delivery of messages that tasks send to other systems.
+    "outbox" struct Outbox {
+        /// How long after it was sent a message is delivered again after each failed delivery. Then it is dead:
+        /// `campanile outbox retry` delivers it again.
+        give_up_after "give_up_after": Duration = 3 * DAY, duration(60 * SECOND, YEAR);
+    }
+}
+
+table! {
     /// `[packages]`: how files of the plugins folder are loaded, and when absent ones are forgotten.
     "packages" struct Packages {
         /// The most memory of the process. A file that needs more is refused.

@@ -19,6 +19,7 @@ use campanile_engine::why::Answer;
 use campanile_model::clock::Timestamp;
 use campanile_store::events::Event;
 use campanile_store::launches::LaunchRow;
+use campanile_store::outbox::{MessageContent, MessageRow};
 use campanile_store::runs::RunRow;
 
 /// The schemas of the JSON output.
@@ -73,6 +74,10 @@ impl Shapes {
             self.one::<run::CancelReport>("run cancel"),
             self.one::<schedule::trigger::TriggerReport>("run retry"),
             self.one::<schedule::trigger::WaitReport>("run retry --wait"),
+            self.one::<Vec<MessageRow>>("outbox list"),
+            self.one::<MessageContent>("outbox show"),
+            self.one::<MessageRow>("outbox retry"),
+            self.one::<MessageRow>("outbox discard"),
             self.one::<Vec<package::record::PackageRecord>>("package list"),
             self.one::<package::record::PackageDetail>("package show"),
             self.one::<package::compare::DiffReport>("package diff"),
