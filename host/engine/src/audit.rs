@@ -8,7 +8,7 @@ use serde_json::Value;
 pub use crate::clock_keeper::SKEW_REPORTED_US;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::cursor_watch::{CURSOR_AHEAD, NAMED_MAX, silent_until};
-use crate::disk_keeper::short_of;
+use crate::disk_keeper::unhealthy;
 use crate::error::Result;
 use crate::service::{Next, Service, record_event};
 use crate::settings::Settings;
@@ -255,13 +255,8 @@ pub async fn health(
     let (overdue_since, live_since) = (now.minus(OVERDUE), now.minus(settings.lease));
     let signs = stats::health_signs(tx, overdue_since, live_since, now.plus(CURSOR_AHEAD)).await?;
     let mut health = judge(signs, skew_us);
-    let reserve = settings.disk_reserve_bytes;
-    if let Some(free) = free_bytes.filter(|free| *free < reserve) {
-        health.issues.push(format!(
-            "{}: hosts decide and claim nothing; free some space on it",
-            short_of(free, reserve)
-        ));
-    }
+    let disk = free_bytes.and_then(|free| unhealthy(free, settings.disk_reserve_bytes));
+    health.issues.extend(disk);
     for (name, cursor_at) in stats::cursors_ahead(tx, now.plus(CURSOR_AHEAD), NAMED_MAX).await? {
         let why = silent_until(&name, cursor_at);
         health.issues.push(format!("the schedule `{name}` {why}"));
