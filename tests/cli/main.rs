@@ -36,6 +36,7 @@ mod rules;
 mod schedule_defaults;
 mod schedules;
 mod schedules_file;
+mod selftest;
 mod sidecars;
 mod signing;
 mod site;

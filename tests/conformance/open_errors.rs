@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use campanile_store::{DatabaseUrl, Db, DbError};
 use campanile_tests::cluster::free_port;
 use campanile_tests::{Backend, TestDb, fresh_db, fresh_place, on_both};
+use tempfile::TempDir;
 use uuid::Uuid;
 
 on_both!(a_closed_database_is_reported_as_closed);
@@ -209,4 +210,29 @@ async fn an_invalid_address_is_refused_and_its_password_is_not_printed() {
         message(refused, "dbserver", "HOST"),
         "postgres://app:***@HOST:99/x?sslmode=nope: error with configuration: unknown value \"nope\" for `ssl_mode`; write postgres://user:password@host:port/name"
     );
+}
+
+/// Under each name of a file, SQLite would keep another journal.
+#[tokio::test]
+async fn a_file_with_a_hard_link_is_not_opened_unless_a_restore_gave_it() {
+    let folder = TempDir::new().expect("a folder");
+    let at = |name: &str| folder.path().join(name);
+    let url = |name: &str| DatabaseUrl::Sqlite(at(name));
+    let opened = Db::open_and_migrate(&url("campanile.db")).await;
+    opened.expect("a database").close().await;
+    let restored = at("campanile.db.before-20260101T000000.000Z");
+    std::fs::hard_link(at("campanile.db"), restored).expect("a link");
+    let opened = Db::open(&url("campanile.db")).await;
+    opened.expect("a database").close().await;
+
+    std::fs::hard_link(at("campanile.db"), at("other.db")).expect("a link");
+    std::os::unix::fs::symlink(at("campanile.db"), at("link.db")).expect("a link");
+    for name in ["campanile.db", "other.db", "link.db"] {
+        let refused = Db::open(&url(name)).await.err().expect("an error");
+        assert!(matches!(refused, DbError::Refused(_)), "{refused:?}");
+        assert!(refused.to_string().contains("has 3 names"), "{refused}");
+    }
+    std::fs::remove_file(at("other.db")).expect("the link");
+    let opened = Db::open(&url("link.db")).await;
+    opened.expect("a database").close().await;
 }

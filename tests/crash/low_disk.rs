@@ -143,3 +143,44 @@ fn a_host_waits_for_a_postgres_server_whose_disk_is_full() {
     host.wait_for_line(RESUMED);
     finish(&site, host);
 }
+
+/// Without a reserve, only a write that fails shows that the disk is full.
+#[test]
+fn a_full_disk_without_a_reserve_is_logged_once_and_is_unhealthy() {
+    let disk = FullDisk::file_system();
+    let FullDisk::FileSystem { .. } = disk else {
+        return println!("cannot mount a file system: a full disk is not tested");
+    };
+    let site = site_in(disk.folder());
+    site.install_schedules(SCHEDULES, "{}");
+    let mut host = site.start("host-1");
+    site.record_when("launches", WAIT, &[&host], |record| {
+        record.all_launches().count() >= SCHEDULES
+    });
+    assert_eq!(health(&site).0, Some(0));
+    disk.fill(None);
+    host.wait_for_line(STOPPED);
+    // Longer than the pauses of the first attempts, and than the time between two heartbeats.
+    host.stays_up(Duration::from_secs(25));
+    let log = host.stderr_lines();
+    let count = |words: &str| log.iter().filter(|line| line.contains(words)).count();
+    for (words, times) in [
+        (STOPPED, 1),
+        (RESUMED, 0),
+        ("the database answers again", 0),
+        ("trying again until it works", 1),
+    ] {
+        assert_eq!(count(words), times, "{words}:\n{}", log.join("\n"));
+    }
+    let (code, text) = health(&site);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(
+        text.contains("the disk of the database is full, with "),
+        "{text}"
+    );
+    disk.free(None);
+    host.wait_for_line(RESUMED);
+    finish(&site, host);
+    assert_eq!(health(&site).1.matches("disk").count(), 0);
+    assert_eq!(integrity(&site), "ok");
+}

@@ -9,14 +9,17 @@
 //! | `kills`          | `kill -9` during a backup, and repeatedly at random times                |
 //! | `failover`       | a host is killed; how long its runs wait for another host               |
 //! | `hosts`          | one of two hosts dies, or is suspended for longer than its lease         |
+//! | `rounds`         | one of three hosts is killed, suspended or cut off, again and again      |
 //! | `lost_lease`     | a host is suspended for longer than its lease; what its runs still do  |
 //! | `lost_peer`      | a host is lost inside a transaction, with locks                          |
 //! | `names`          | the connection that locks a host's name breaks, and a duplicate waits    |
 //! | `standby`        | the primary of a standby crashes, and the standby is promoted            |
 //! | `outage`         | the Postgres server stops or does not answer, and recovers               |
 //! | `disk`           | the SQLite file cannot be written, the disk is full, the file is damaged |
+//! | `file_lock`      | a SQLite file has a second name, or its lock file is removed             |
 //! | `low_disk`       | the disk of the database is low or full, and has room again              |
 //! | `stop`           | the host gets a stop signal at a critical time                           |
+//! | `unreadable_folder` | the plugins folder cannot be read at the start                     |
 //! | `folder_changes` | files in the plugins folder change at random while launches run          |
 //!
 //! `consistency` checks the record afterwards: every slot has one decision, every launch has ended or is unfinished for a
@@ -31,6 +34,7 @@ mod crash_points;
 mod disk;
 mod failover;
 mod effects_once;
+mod file_lock;
 mod folder_changes;
 mod folder_chaos;
 mod hosts;
@@ -42,9 +46,11 @@ mod names;
 mod outage;
 mod proxy;
 mod retention;
+mod rounds;
 mod site;
 mod standby;
 mod stop;
+mod unreadable_folder;
 
 /// Return whether the tests run at full length.
 fn long() -> bool {

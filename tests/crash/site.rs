@@ -158,6 +158,11 @@ impl Site {
         host
     }
 
+    /// Run `step` to its end.
+    pub fn block_on<T>(&self, step: impl Future<Output = T>) -> T {
+        self.runtime.block_on(step)
+    }
+
     /// Open the database, run `step`, and close the database.
     pub fn with_db<T, F: Future<Output = T>>(&self, step: impl FnOnce(Db) -> F) -> T {
         self.runtime.block_on(async {

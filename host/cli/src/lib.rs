@@ -15,6 +15,9 @@ mod output;
 mod progress;
 #[cfg(test)]
 mod reference;
+// Public for the tests: they run the same rounds through proxies.
+#[doc(hidden)]
+pub mod selftest;
 mod service_manager;
 mod telemetry;
 mod times;
@@ -29,13 +32,15 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
 
 use campanile_engine::schedule_admin::{self, ScheduleError};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{Db, Tx};
 use commands::{
     audit, backfill, bench, completions, config as config_command, cron, db, dev, doctor, event,
-    host, launch, new, outbox, package, plan, run, schedule, serve, stats, task, top,
+    host, launch, new, outbox, package, plan, run, schedule, selftest as selftest_command, serve,
+    stats, task, top,
 };
 use config::{Config, Flags};
 use output::{Exit, Failure, Record, Result, failed};
@@ -156,6 +161,8 @@ enum Command {
     /// Measure the speed of launches on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Kill and suspend hosts on a database of their own beside yours, and report what became of the launches
+    Selftest(selftest_command::Selftest),
     /// Print the completions of a shell
     Completions(completions::Completions),
     /// Print or write the manual pages
@@ -220,6 +227,7 @@ fn report_usage(mut error: clap::Error) -> ExitCode {
 impl Cli {
     /// Run the command once, or again and again with the pause `watch`.
     async fn run(self, watch: Option<Duration>) -> Result {
+        survive_size_limit()?;
         let common = self.common;
         let done = match watch {
             Some(pause) => watch::repeat(&common, self.command, pause).await,
@@ -230,6 +238,16 @@ impl Cli {
         }
         done
     }
+}
+
+/// Let a write that exceeds the greatest size of a file, as `ulimit -f` sets it, fail with an error instead of ending the
+/// process.
+///
+/// A handler and not an ignored signal: processes that this one starts do not inherit it.
+fn survive_size_limit() -> Result {
+    let exceeded = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+    let handled = signal(exceeded).map(drop);
+    handled.map_err(|error| failed!("signals cannot be received: {error}"))
 }
 
 impl Command {
@@ -257,6 +275,7 @@ impl Command {
             Command::Db(command) => command.run(common).await,
             Command::Config(command) => command.run(common).await,
             Command::Bench(command) => command.run(common).await,
+            Command::Selftest(command) => command.run(common).await,
             Command::Completions(command) => command.run(),
             Command::Man(command) => command.run(common),
             // `main` runs it without threads.

@@ -8,7 +8,7 @@ use serde_json::Value;
 pub use crate::clock_keeper::SKEW_REPORTED_US;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::cursor_watch::{CURSOR_AHEAD, NAMED_MAX, silent_until};
-use crate::disk_keeper::short_of;
+use crate::disk_keeper::unhealthy;
 use crate::error::Result;
 use crate::service::{Next, Service, record_event};
 use crate::settings::Settings;
@@ -254,13 +254,8 @@ pub async fn health(
     let overdue_since = now.minus(OVERDUE);
     let signs = stats::health_signs(tx, overdue_since, now, now.plus(CURSOR_AHEAD)).await?;
     let mut health = judge(signs, skew_us);
-    let reserve = settings.disk_reserve_bytes;
-    if let Some(free) = free_bytes.filter(|free| *free < reserve) {
-        health.issues.push(format!(
-            "{}: hosts decide and claim nothing; free some space on it",
-            short_of(free, reserve)
-        ));
-    }
+    let disk = free_bytes.and_then(|free| unhealthy(free, settings.disk_reserve_bytes));
+    health.issues.extend(disk);
     let dead = outbox::count_dead(tx).await?;
     if dead > 0 {
         health.notes.push(format!(

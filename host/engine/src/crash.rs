@@ -7,6 +7,9 @@
 //!
 //! At the point that `CAMPANILE_STOP_AT` names, the process stops instead, once, as a suspended machine does.
 
+/// Whether this build has the points.
+pub const IS_BUILT_IN: bool = cfg!(debug_assertions);
+
 /// The points of the path of a launch and of recovery, in order. What [`point`] is called with.
 pub const POINTS: [&str; 9] = [
     "before_decide_commit",

@@ -15,6 +15,8 @@ use campanile_store::events::EventKind;
 
 /// How often the free space is read.
 const DISK_INTERVAL: Duration = Duration::from_secs(2);
+/// A disk that was full has room again with so many bytes at least, also without a reserve.
+pub(crate) const ROOM_MIN_BYTES: u64 = 1 << 20;
 /// The longest pause between two attempts to write to a disk that was full.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// When the disk is low again so soon after it had room, the pause grows.
@@ -61,6 +63,7 @@ impl DiskKeeper {
         record_event(ctx, now, EventKind::DiskFreed, &ctx.name, detail).await?;
         self.freed_at = Some(now);
         ctx.disk_low.store(false, Ordering::Relaxed);
+        ctx.trouble.end_disk_full();
         tracing::info!("the disk of the database has room again: {detail}");
         ctx.wake.scheduler.notify_one();
         ctx.wake.dispatcher.notify_one();
@@ -84,8 +87,9 @@ impl Service for DiskKeeper {
         match (was_low, was_full || is_short) {
             (false, false) => {}
             (false, true) => self.stop_work(ctx, free, now).await,
-            (true, true) if was_full => self.pause = (self.pause * 2).min(PAUSE_MAX),
-            (true, true) => {}
+            // Its room can be seen.
+            (true, true) if is_short => self.pause = DISK_INTERVAL,
+            (true, true) => self.pause = (self.pause * 2).min(PAUSE_MAX),
             (true, false) => self.resume_work(ctx, now).await?,
         }
         Ok(match ctx.disk_low.load(Ordering::Relaxed) {
@@ -97,8 +101,10 @@ impl Service for DiskKeeper {
 
 /// Pure: whether `free` bytes are too few. A disk that was low has room only with an eighth more than the reserve.
 fn is_short(free: u64, reserve: u64, was_low: bool) -> bool {
-    let margin = if was_low { reserve / 8 } else { 0 };
-    free < reserve.saturating_add(margin)
+    match was_low {
+        true => free < reserve.saturating_add(reserve / 8).max(ROOM_MIN_BYTES),
+        false => free < reserve,
+    }
 }
 
 /// Say that the disk is low; `free` is none when its free space cannot be seen.
@@ -110,8 +116,21 @@ fn low(free: Option<u64>, reserve: u64) -> String {
     format!("{why}: this host decides and claims nothing until there is room; free some space")
 }
 
+/// Say why a disk with `free` bytes is not healthy; none when it is.
+pub(crate) fn unhealthy(free: u64, reserve: u64) -> Option<String> {
+    let stopped = "hosts decide and claim nothing; free some space on it";
+    if free < reserve {
+        return Some(format!("{}: {stopped}", short_of(free, reserve)));
+    }
+    // Without a reserve, hosts stop at the first write that fails.
+    (free < ROOM_MIN_BYTES).then(|| {
+        let free = size_rounded(free);
+        format!("the disk of the database is full, with {free} free: {stopped}")
+    })
+}
+
 /// Say that a disk with `free` bytes has less than the reserve.
-pub(crate) fn short_of(free: u64, reserve: u64) -> String {
+fn short_of(free: u64, reserve: u64) -> String {
     format!(
         "the disk of the database has {} free, less than the `disk_reserve` of {}",
         size_rounded(free),
@@ -126,14 +145,15 @@ mod tests {
     #[test]
     fn a_disk_is_short_below_its_reserve_until_it_has_an_eighth_more() {
         for (free, reserve, was_low, expected) in [
-            (800, 800, false, false),
-            (799, 800, false, true),
-            (800, 800, true, true),
-            (899, 800, true, true),
-            (900, 800, true, false),
-            // No reserve is no bound.
+            (8 << 20, 8 << 20, false, false),
+            ((8 << 20) - 1, 8 << 20, false, true),
+            (8 << 20, 8 << 20, true, true),
+            ((9 << 20) - 1, 8 << 20, true, true),
+            (9 << 20, 8 << 20, true, false),
+            // No reserve is no bound, until a write has failed.
             (0, 0, false, false),
-            (0, 0, true, false),
+            (0, 0, true, true),
+            (ROOM_MIN_BYTES, 0, true, false),
             (0, u64::MAX, true, true),
         ] {
             assert_eq!(

@@ -12,6 +12,10 @@ pub enum EngineError {
     Db(#[from] DbError),
     #[error("another process now serves under the host name `{0}`; give each host its own name")]
     NameLost(String),
+    #[error(
+        "another process now serves {0}, because the lock file beside it was removed or replaced; a SQLite file is served by one host at a time"
+    )]
+    FileLost(String),
     /// A state that must not occur. Nothing was changed.
     #[error("a bug in Campanile: {0}")]
     Bug(String),

@@ -16,6 +16,7 @@ use crate::record_package::{Recorded, record_package};
 use crate::recover::mark_missing;
 use crate::schedule_admin::Refusal;
 use crate::service::{Next, RETRY_PAUSE, Service};
+use crate::start;
 use crate::version_check::{self, StoredCode, refusal, stored_code};
 use crate::watch::Watch;
 use campanile_model::clock::Timestamp;
@@ -30,6 +31,8 @@ pub(crate) struct FolderSync {
     pub(crate) watcher: Watch,
     /// The packages that are recorded as being loaded.
     pub(crate) recorded_loads: BTreeSet<String>,
+    /// Whether the packages of ended hosts are still to be forgotten, because this host could not scan its folder before.
+    pub(crate) must_forget: bool,
 }
 
 /// A load that takes longer is recorded, so that `package list` and `health` show it.
@@ -46,6 +49,10 @@ impl Service for FolderSync {
 
     async fn tick(&mut self, ctx: &SharedCtx, _: Timestamp) -> Result<Next> {
         scan(ctx, &mut self.folder).await?;
+        if self.must_forget && !self.folder.is_unusable() {
+            start::forget_ended_hosts(ctx, ctx.clock.now()).await?;
+            self.must_forget = false;
+        }
         self.record_loads(ctx).await?;
         Ok(match self.folder.is_loading() {
             true => Next::After(LONG_LOAD),
@@ -104,15 +111,26 @@ const START_WAIT: Duration = Duration::from_secs(10);
 /// Of a package whose newest file takes longer, the active version is restored.
 pub(crate) async fn scan_at_start(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
     match tokio::time::timeout(START_WAIT, scan_and_load(ctx, folder)).await {
-        Ok(scanned) => scanned,
+        Ok(scanned) => scanned?,
         Err(_) => {
             for name in folder.unloaded() {
                 tracing::warn!(package = %name, "the file is not loaded yet; the host starts without it");
                 restore_from_db(ctx, folder, &name).await?;
             }
-            Ok(())
         }
     }
+    match folder.is_unusable() {
+        true => keep_recorded(ctx, folder).await,
+        false => Ok(()),
+    }
+}
+
+/// Restore the packages that this host had before, when its folder cannot be used.
+async fn keep_recorded(ctx: &Ctx, folder: &PluginsFolder) -> Result {
+    for name in sidecars::packages(&mut ctx.db.read().await?, ctx.host).await? {
+        restore_from_db(ctx, folder, &name).await?;
+    }
+    Ok(())
 }
 
 /// Scan the folder until every file is loaded.

@@ -58,7 +58,10 @@ impl LeaseKeeper {
         let looked = within(patience(ctx), async {
             Ok(match self.lock.hold().await? {
                 true => NameState::Held,
-                false if is_replaced(ctx).await? => NameState::Replaced,
+                // The lock of a file is exact.
+                false if !ctx.db.url().is_shared() || is_replaced(ctx).await? => {
+                    NameState::Replaced
+                }
                 false => NameState::Locked,
             })
         });
@@ -73,7 +76,7 @@ impl LeaseKeeper {
                 self.renew_at = Instant::now();
             }
             Ok(NameState::Replaced) => {
-                tracing::error!(host = %ctx.name, "another process now serves under this host's name; stopping");
+                tracing::error!(host = %ctx.name, "another process now serves in the place of this host; stopping");
                 self.stop.send_replace(true);
             }
             Err(error) => ctx.trouble.report("holding the host's name", &error),

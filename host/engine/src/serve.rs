@@ -73,7 +73,8 @@ pub(crate) async fn serve(
     match *shutdown.borrow() {
         true => Ok(()),
         // No one asked for this stop.
-        false => Err(EngineError::NameLost(ctx.name.clone())),
+        false if ctx.db.url().is_shared() => Err(EngineError::NameLost(ctx.name.clone())),
+        false => Err(EngineError::FileLost(ctx.db.url().to_string())),
     }
 }
 
@@ -111,6 +112,7 @@ async fn run_services(
     spawn(&mut services, ctx, OutboxDelivery::new(ctx), stop);
     spawn(&mut services, ctx, ChangeWatcher::default(), stop);
     let folder = FolderSync {
+        must_forget: followed.folder.is_unusable(),
         folder: followed.folder,
         watcher: followed.watcher,
         recorded_loads: BTreeSet::new(),
@@ -172,9 +174,12 @@ async fn prepare(
             return Ok(false);
         }
     }
-    // A lost session of another host may have locks for a few seconds.
-    let forget = || start::forget_ended_hosts(ctx, ctx.clock.now());
-    campanile_store::retry(EngineError::is_transient, forget).await?;
+    // What an earlier process of this host had counts until the folder is scanned.
+    if !followed.folder.is_unusable() {
+        // A lost session of another host may have locks for a few seconds.
+        let forget = || start::forget_ended_hosts(ctx, ctx.clock.now());
+        campanile_store::retry(EngineError::is_transient, forget).await?;
+    }
     if let Some(file) = &mut followed.schedules {
         follow_file(ctx, file, ctx.clock.now()).await?;
     }

@@ -195,6 +195,7 @@ pub(crate) async fn lock_name(
     let machine = rustix::system::uname();
     let machine = machine.nodename().to_string_lossy().into_owned();
     let name = wanted.unwrap_or(&machine);
+    wait_for_lock_file(db).await?;
     let until = Instant::now() + NAME_WAIT;
     let mut lock = db.host_lock(name).await?;
     while lock.is_none() && Instant::now() < until {
@@ -227,6 +228,18 @@ pub(crate) async fn lock_name(
         }
     }
     Err(StartError::NameIsTaken(name.to_owned()))
+}
+
+/// Wait for the lock file of a SQLite database that a host serves, when the file was removed: that host creates it again.
+async fn wait_for_lock_file(db: &Db) -> Result<(), StartError> {
+    let until = Instant::now() + SIGN_OF_LIFE_WAIT;
+    while db.lacks_lock_file() && Instant::now() < until {
+        if hosts::live(&mut db.read().await?).await?.is_empty() {
+            return Ok(());
+        }
+        tokio::time::sleep(NAME_PAUSE).await;
+    }
+    Ok(())
 }
 
 /// Wait until the server ends the session of a dead process that has the lock on `name`. None when a host of that name

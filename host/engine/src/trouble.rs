@@ -30,15 +30,18 @@ struct Outages {
     logged: HashSet<String>,
     /// When the last outage was over.
     over_at: Option<Instant>,
+    /// Whether the disk is full. Small writes may succeed then: they do not end the outage.
+    is_disk_full: bool,
 }
 
 impl Trouble {
     /// Log that `step` failed, unless it is logged already or belongs to the same outage.
     pub(crate) fn report(&self, step: &str, error: &EngineError) {
+        let mut outages = lock(&self.outages);
         if matches!(error, EngineError::Db(error) if error.is_disk_full()) {
             self.disk_full.store(true, Ordering::Relaxed);
+            outages.is_disk_full = true;
         }
-        let mut outages = lock(&self.outages);
         let is_aftermath = outages.over_at.is_some_and(|at| at.elapsed() < AFTERMATH);
         if error.is_transient() && (outages.since.is_some() || is_aftermath) {
             tracing::debug!("{step}: {error}");
@@ -62,9 +65,17 @@ impl Trouble {
         self.disk_full.swap(false, Ordering::Relaxed)
     }
 
-    /// Log the end of the outage, if there was one.
+    /// The disk has room again: the next write that succeeds ends the outage.
+    pub(crate) fn end_disk_full(&self) {
+        lock(&self.outages).is_disk_full = false;
+    }
+
+    /// Log the end of the outage, if there was one. A write has succeeded.
     pub(crate) fn end(&self) {
         let mut outages = lock(&self.outages);
+        if outages.is_disk_full {
+            return;
+        }
         if let Some(since) = outages.since.take() {
             outages.over_at = Some(Instant::now());
             outages.logged.clear();

@@ -162,6 +162,11 @@ impl<L: Loader> PluginsFolder<L> {
         }
     }
 
+    /// Whether the last scan could not use the folder.
+    pub fn is_unusable(&self) -> bool {
+        self.unusable.is_some()
+    }
+
     /// Whether files are being loaded, or wait for it.
     pub fn is_loading(&self) -> bool {
         !self.loads.is_empty()

@@ -160,6 +160,12 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
                 "; check the permissions of the file and of its folder",
             ),
             Ok(13) => (DbError::DiskFull, "; free some space"),
+            // SQLITE_IOERR_WRITE and SQLITE_IOERR_SHMSIZE: a quota, or the greatest size of a file. Or the disk is broken:
+            // a host treats it alike.
+            Ok(10) if ["778", "4874"].contains(&code) => (
+                DbError::DiskFull,
+                "; check the disk, its free space, and the limits of this user and of the size of files",
+            ),
             Ok(10) => (DbError::NotWritable, "; check the disk and its free space"),
             Ok(14) => (
                 DbError::Refused,
@@ -193,10 +199,12 @@ mod tests {
         assert!(of("53100").is_disk_full() && of("53100").is_transient());
         assert!(matches!(of("58030"), DbError::NotWritable(_)));
         assert!(matches!(of("42703"), DbError::Unexpected(_)));
-        // SQLITE_BUSY_SNAPSHOT, SQLITE_READONLY_DIRECTORY, SQLITE_FULL, SQLITE_CORRUPT.
+        // SQLITE_BUSY_SNAPSHOT, SQLITE_READONLY_DIRECTORY, SQLITE_FULL, SQLITE_IOERR_WRITE, SQLITE_IOERR_READ, SQLITE_CORRUPT.
         assert!(matches!(of("517"), DbError::Busy(_)));
         assert!(matches!(of("1544"), DbError::NotWritable(_)));
         assert!(of("13").is_disk_full() && of("13").is_transient());
+        assert!(of("778").is_disk_full());
+        assert!(matches!(of("266"), DbError::NotWritable(_)));
         assert!(matches!(of("11"), DbError::Refused(_)));
         assert!(matches!(of_code("2067", "m", true), DbError::Conflict(_)));
     }

@@ -27,6 +27,7 @@
 pub mod disk;
 mod error;
 mod finished_launches;
+mod hard_links;
 mod lock;
 mod open;
 mod partial;
@@ -101,6 +102,8 @@ const TRIES_MAX: usize = 3;
 const CLOCK_SAMPLES: usize = 5;
 
 const SERVER_TIME: &str = "SELECT clock_timestamp()";
+const SERVER_VERSION: &str = "SELECT current_setting('server_version')";
+const SQLITE_VERSION: &str = "SELECT sqlite_version()";
 
 /// An open database. Cheap to clone.
 #[derive(Clone)]
@@ -175,6 +178,19 @@ impl Db {
                 let asked = sqlx::query_scalar(SERVER_TIME).fetch_one(server.pool());
                 let asked = async { Ok(asked.await?) };
                 Ok(Some(answered(Some(USUAL_PATIENCE), asked).await?))
+            }
+        }
+    }
+
+    /// Return the version of the server, or of SQLite.
+    pub async fn version(&self) -> Result<String> {
+        match &self.pools {
+            Pools::Sqlite { readers, .. } => Ok(sqlx::query_scalar(SQLITE_VERSION)
+                .fetch_one(readers)
+                .await?),
+            Pools::Postgres(server) => {
+                let asked = sqlx::query_scalar(SERVER_VERSION).fetch_one(server.pool());
+                answered(Some(USUAL_PATIENCE), async { Ok(asked.await?) }).await
             }
         }
     }

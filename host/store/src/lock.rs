@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use sqlx::PgConnection;
 use tokio::time::timeout;
 
+use super::hard_links::refuse_second_name;
 use super::open::FILE_MODE;
 use super::postgres::Server;
 use super::{Db, DbError, Pools, Result};
@@ -21,15 +22,18 @@ use campanile_model::clock::Timestamp;
 pub struct HostLock(Lock);
 
 enum Lock {
-    /// Locked until the file is closed.
-    File {
-        #[expect(dead_code, reason = "held, never read: the lock ends with the file")]
-        file: File,
-        /// The database, and its inode when the lock was acquired.
-        database: PathBuf,
-        inode: Option<u64>,
-    },
+    File(FileLock),
     Advisory(NameLock),
+}
+
+/// The lock on a SQLite database: of a file beside it.
+struct FileLock {
+    /// Locked until it is closed.
+    file: File,
+    path: PathBuf,
+    /// The database, and its inode when the lock was acquired.
+    database: PathBuf,
+    inode: Option<u64>,
 }
 
 /// The lock on a host's name. The server keeps it while the connection lasts.
@@ -54,6 +58,12 @@ const END_SESSION: &str = "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activ
         AND CAST(l.classid AS BIGINT) = $3 AND CAST(l.objid AS BIGINT) = $4";
 
 impl Db {
+    /// Return whether the database is a SQLite file without a lock file beside it.
+    pub fn lacks_lock_file(&self) -> bool {
+        let path = self.url.sqlite_path();
+        path.is_some_and(|path| !lock_path(path).exists())
+    }
+
     /// Acquire the lock of the host `name`; none when a running process holds it.
     pub async fn host_lock(&self, name: &str) -> Result<Option<HostLock>> {
         match &self.pools {
@@ -82,34 +92,28 @@ impl HostLock {
     ///
     /// # Errors
     ///
-    /// `NotWritable` when the lock file beside it cannot be created.
+    /// `NotWritable` when the lock file beside it cannot be created, `Refused` when the file has another name, under which
+    /// another host could serve it.
     pub fn of_file(database: &Path) -> Result<Option<HostLock>> {
-        // One file has one lock, whatever link leads to it.
-        let database = std::fs::canonicalize(database).unwrap_or_else(|_| database.to_owned());
-        let path = database.with_added_extension("lock");
-        let not_writable =
-            |error: std::io::Error| DbError::NotWritable(format!("{}: {error}", path.display()));
-        let mut file = File::options()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(FILE_MODE)
-            .open(&path)
-            .map_err(not_writable)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(None),
-            Err(TryLockError::Error(error)) => return Err(not_writable(error)),
-        }
-        // The process id tells an operator which process holds the lock.
-        let _ = file.set_len(0);
-        let _ = write!(file, "{}", std::process::id());
+        let database = real_path(database);
+        refuse_second_name(&database)?;
+        let path = lock_path(&database);
+        let Some(file) = lock_file(&path)? else {
+            return Ok(None);
+        };
         let inode = inode(&database);
-        Ok(Some(HostLock(Lock::File {
+        Ok(Some(HostLock(Lock::File(FileLock {
             file,
+            path,
             database,
             inode,
-        })))
+        }))))
+    }
+
+    /// Return whether a running process has the lock of the SQLite file `database`. Creates nothing.
+    pub fn is_file_locked(database: &Path) -> bool {
+        let file = File::open(lock_path(database));
+        file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
     /// Return the path of the SQLite file when the file was deleted or replaced.
@@ -117,25 +121,79 @@ impl HostLock {
     /// SQLite continues with the open file, and everything recorded there is lost when the process ends.
     pub fn missing_file(&self) -> Option<&Path> {
         match &self.0 {
-            Lock::File {
-                database,
-                inode: of,
-                ..
-            } => (inode(database) != *of).then_some(database),
+            Lock::File(lock) => (inode(&lock.database) != lock.inode).then_some(&lock.database),
             Lock::Advisory(_) => None,
         }
     }
 
-    /// Return whether the lock is held. When its connection broke, acquire it again.
+    /// Return whether the lock is held. When its connection broke, or its file was removed, acquire it again.
     ///
     /// False means that another session has the lock: of another process, or an earlier one of this process that the
-    /// server believes to be alive. The server is asked to end the latter.
+    /// server believes to be alive. The server is asked to end the latter. For a file it means another process.
     pub async fn hold(&mut self) -> Result<bool> {
         match &mut self.0 {
-            Lock::File { .. } => Ok(true),
+            Lock::File(lock) => lock.hold(),
             Lock::Advisory(lock) => lock.hold().await,
         }
     }
+}
+
+impl FileLock {
+    fn hold(&mut self) -> Result<bool> {
+        if is_at(&self.file, &self.path) {
+            return Ok(true);
+        }
+        match lock_file(&self.path)? {
+            Some(file) => {
+                self.file = file;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+}
+
+/// Return the path without symbolic links: one file has one lock, whatever link leads to it.
+fn real_path(database: &Path) -> PathBuf {
+    std::fs::canonicalize(database).unwrap_or_else(|_| database.to_owned())
+}
+
+fn lock_path(database: &Path) -> PathBuf {
+    real_path(database).with_added_extension("lock")
+}
+
+/// Lock the file at `path`, and create it if it is missing; none when another process has locked it.
+fn lock_file(path: &Path) -> Result<Option<File>> {
+    let not_writable =
+        |error: std::io::Error| DbError::NotWritable(format!("{}: {error}", path.display()));
+    loop {
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(FILE_MODE)
+            .open(path)
+            .map_err(not_writable)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(not_writable(error)),
+        }
+        // A file that was removed meanwhile locks nothing.
+        if is_at(&file, path) {
+            // The process id tells an operator which process holds the lock.
+            let _ = file.set_len(0);
+            let _ = write!(file, "{}", std::process::id());
+            return Ok(Some(file));
+        }
+    }
+}
+
+/// Whether `path` leads to the open file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let open = file.metadata().ok().map(|found| (found.dev(), found.ino()));
+    let there = std::fs::metadata(path).ok();
+    open.is_some() && open == there.map(|found| (found.dev(), found.ino()))
 }
 
 impl NameLock {

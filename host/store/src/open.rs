@@ -11,6 +11,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
 use super::error::refused;
+use super::hard_links::refuse_second_name;
 use super::postgres::Server;
 use super::url::PostgresUrl;
 use super::{ACQUIRE_SECONDS, DatabaseUrl, Db, DbError, Pools, Result, STATEMENTS_MAX};
@@ -107,7 +108,8 @@ impl Db {
         Ok(db)
     }
 
-    /// Create a separate database beside that of `url`, with empty tables, for benchmarks. [`Db::discard`] deletes it.
+    /// Create a separate database beside that of `url`, with empty tables, for benchmarks and the selftest. [`Db::discard`]
+    /// deletes it.
     pub async fn open_scratch(url: &DatabaseUrl, name: &str) -> Result<Db> {
         match url {
             DatabaseUrl::Sqlite(path) => {
@@ -117,12 +119,15 @@ impl Db {
             DatabaseUrl::Postgres(_) => {
                 let db = Db::open(url).await?;
                 if let Pools::Postgres(server) = &db.pools {
-                    let create = format!("CREATE SCHEMA \"{name}\"");
-                    let create = sqlx::query(AssertSqlSafe(create));
-                    create.execute(server.pool()).await?;
+                    create_schema(server, name).await?;
+                }
+                let scratch = Db::open_and_migrate(&url.in_schema(name)).await;
+                if let (Err(_), Pools::Postgres(server)) = (&scratch, &db.pools) {
+                    // The error says why the schema is not used.
+                    let _ = drop_schema(server, name).await;
                 }
                 db.close().await;
-                Db::open_and_migrate(&url.in_schema(name)).await
+                scratch
             }
         }
     }
@@ -149,15 +154,10 @@ impl Db {
     pub async fn discard(self) -> Result {
         match (&self.pools, self.url.sqlite_path()) {
             (Pools::Postgres(server), _) => {
-                // The files of a large schema take long to delete.
-                let mut connection = server.connect_for_migration().await?;
                 let schema: String = sqlx::query_scalar("SELECT current_schema()")
-                    .fetch_one(&mut connection)
+                    .fetch_one(server.pool())
                     .await?;
-                let drop = format!("DROP SCHEMA \"{schema}\" CASCADE");
-                let drop = sqlx::query(AssertSqlSafe(drop));
-                drop.execute(&mut connection).await?;
-                connection.close().await?;
+                drop_schema(server, &schema).await?;
                 self.close().await;
             }
             (Pools::Sqlite { .. }, path) => {
@@ -297,6 +297,33 @@ impl Db {
     }
 }
 
+/// The code of a role that may not create a schema in the database.
+const NOT_ALLOWED: &str = "42501";
+
+async fn create_schema(server: &Server, name: &str) -> Result {
+    let create = format!("CREATE SCHEMA \"{name}\"");
+    let create = sqlx::query(AssertSqlSafe(create));
+    match create.execute(server.pool()).await {
+        Ok(_) => Ok(()),
+        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some(NOT_ALLOWED) => {
+            refused(format!(
+                "no schema can be created: {}; let the owner of the database run `GRANT CREATE ON DATABASE \"NAME\" TO \"ROLE\"`, or give another role in the address",
+                error.message()
+            ))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn drop_schema(server: &Server, name: &str) -> Result {
+    // The files of a large schema take long to delete.
+    let mut connection = server.connect_for_migration().await?;
+    let drop = format!("DROP SCHEMA \"{name}\" CASCADE");
+    let drop = sqlx::query(AssertSqlSafe(drop));
+    drop.execute(&mut connection).await?;
+    Ok(connection.close().await?)
+}
+
 /// Return the names of the tables that a migration creates.
 fn created_tables(migration: &str) -> impl Iterator<Item = &str> {
     let created = migration.lines();
@@ -320,6 +347,7 @@ async fn open_postgres(url: &PostgresUrl, is_host: bool) -> Result<Pools> {
 }
 
 async fn open_sqlite(path: &Path, create: bool) -> Result<Pools> {
+    refuse_second_name(path)?;
     refuse_foreign(path).await?;
     let options = SqliteConnectOptions::new()
         .filename(path)

@@ -20,6 +20,7 @@ use sqlx::{ConnectOptions as _, SqliteConnection};
 
 use super::backup::{resolved, vacuum_into};
 use super::error::refused;
+use super::hard_links::REPLACED;
 use super::partial::{BESIDE, JOURNALS, PartialFile, sync_folder, with_end};
 use super::{DbError, HostLock, Result};
 use campanile_model::clock::Timestamp;
@@ -133,7 +134,7 @@ impl RestoreTarget {
             return Ok(None);
         }
         let time = now.to_chrono().format("%Y%m%dT%H%M%S.%3fZ");
-        let kept = with_end(&self.path, &format!(".before-{time}"));
+        let kept = with_end(&self.path, &format!("{REPLACED}{time}"));
         let is_kept = self.keep_as(&kept);
         is_kept.map_err(|error| of_file(&kept, &error))?;
         Ok(Some(kept))

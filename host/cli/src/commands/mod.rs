@@ -24,6 +24,7 @@ pub(crate) mod plan;
 pub(crate) mod rule;
 pub(crate) mod run;
 pub(crate) mod schedule;
+pub(crate) mod selftest;
 pub(crate) mod serve;
 pub(crate) mod slots;
 pub(crate) mod stats;

@@ -43,10 +43,20 @@ pub(crate) struct Serve {
     /// Log successful launches too, not only failed, cancelled, skipped and recovered ones
     #[arg(long)]
     verbose: bool,
+    /// Be killed when the process that started this one ends, as `selftest` does with its hosts
+    #[cfg(target_os = "linux")]
+    #[arg(long, hide = true)]
+    end_with_parent: bool,
 }
 
 impl Serve {
     pub async fn run(self, common: &Common) -> Result {
+        #[cfg(target_os = "linux")]
+        if self.end_with_parent {
+            let killed = rustix::process::Signal::KILL;
+            rustix::process::set_parent_process_death_signal(Some(killed))
+                .map_err(Failure::failed)?;
+        }
         telemetry::init(self.log_format, self.verbose).map_err(misconfigured)?;
         let config = common.config_with(self.flags)?;
         for warning in foreign_writers(&config)? {

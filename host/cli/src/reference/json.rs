@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{code, table};
 use crate::commands::{
     audit, backfill, bench, calendar, calls, config, db, doctor, explain, launch, new, package,
-    plan, run, schedule, task, top,
+    plan, run, schedule, selftest, task, top,
 };
 use crate::output;
 use campanile_engine::audit::{Health, ScheduleStatistics, Statistics};
@@ -112,6 +112,7 @@ impl Shapes {
             self.one::<bench::load::LoadReport>("bench load"),
             self.one::<bench::growth::GrowthReport>("bench growth"),
             self.one::<bench::outage::OutageReport>("bench outage"),
+            self.one::<selftest::SelftestReport>("selftest"),
             self.one::<output::Failure>("any command that fails"),
         ]
     }

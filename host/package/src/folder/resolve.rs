@@ -189,9 +189,9 @@ impl<L: Loader> PluginsFolder<L> {
     }
 
     /// Return the package `name` from `bytes` of the database, with the sidecar of the last scan, or with the recorded
-    /// sidecar when that has an error.
+    /// sidecar when that has an error or the folder could not be scanned.
     ///
-    /// Keeps a version active whose file is broken, rejected or pending.
+    /// Keeps a version active whose file is broken, rejected, pending or unreadable.
     ///
     /// # Errors
     /// A sentence that says why the version cannot be used.
@@ -204,7 +204,11 @@ impl<L: Loader> PluginsFolder<L> {
         let Some(known) = self.files.get(name) else {
             return Err("its files were not scanned yet".to_owned());
         };
-        let present = usable(known.sidecar.as_ref());
+        let present = match (&self.unusable, &known.sidecar) {
+            // Nothing says that there is no sidecar.
+            (Some(why), None) => Err(format!("the plugins folder {why}")),
+            (_, sidecar) => usable(sidecar.as_ref()),
+        };
         let digest = ArtifactDigest::of(bytes);
         if let Ok(sidecar) = &present {
             // A pin of other bytes is the operator's decision, not an error to fall back from.

@@ -1,0 +1,110 @@
+//! Tests of the lock on a SQLite file: no second host serves it under another name, or after its lock file was removed.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use campanile_store::DatabaseUrl;
+use campanile_tests::{Backend, HostProcess, campanile_binary};
+use rustix::process::Signal;
+
+use crate::consistency;
+use crate::site::{Site, now};
+
+const SCHEDULES: usize = 5;
+const WAIT: Duration = Duration::from_secs(30);
+
+fn database(site: &Site) -> &Path {
+    let DatabaseUrl::Sqlite(path) = &site.url else {
+        panic!("not a file: {}", site.url);
+    };
+    path
+}
+
+/// Run a second host, which must exit with code 2, and return its messages.
+fn refused(command: &mut Command) -> String {
+    let mut host = HostProcess::spawn(command);
+    let ended = host.wait_exit();
+    let log = host.stderr_lines().join("\n");
+    assert_eq!(ended.code(), Some(2), "{log}");
+    log
+}
+
+/// Stop the host, and check that no slot is lost or doubled and no run was disturbed.
+fn finish(site: &Site, mut host: HostProcess, lost_runs: usize) {
+    site.wait_for_slots_after(now(), &[&host]);
+    let record = site.pause_and_finish(WAIT, &[&host]);
+    host.terminate();
+    assert!(host.wait_exit().success());
+    let totals = consistency::check(&record, &site.effects(), 3);
+    assert_eq!(totals.succeeded, totals.launched, "{totals}");
+    assert!(totals.lost_runs <= lost_runs, "{totals}");
+}
+
+#[test]
+fn a_file_with_a_hard_link_is_served_by_no_second_host() {
+    let site = Site::new(Backend::Sqlite);
+    site.install_schedules(SCHEDULES, "{}");
+    let host = site.start("first");
+    site.wait_for_slots_after(now(), &[&host]);
+    let other = database(&site).with_file_name("other.db");
+    std::fs::hard_link(database(&site), &other).expect("a link");
+    let mut second = site.serve("second");
+    second.env(
+        "CAMPANILE_DATABASE_URL",
+        format!("sqlite:{}", other.display()),
+    );
+    let log = refused(&mut second);
+    assert!(log.contains("has 2 names (hard links)"), "{log}");
+    // Nothing is begun: SQLite would have created a journal of the second name.
+    for end in ["-wal", "-shm", ".lock"] {
+        let mut beside = other.clone().into_os_string();
+        beside.push(end);
+        assert!(!Path::new(&beside).exists(), "{beside:?}");
+    }
+    std::fs::remove_file(&other).expect("the link");
+    finish(&site, host, 0);
+}
+
+#[test]
+fn a_removed_lock_file_lets_no_second_host_in() {
+    let site = Site::new(Backend::Sqlite);
+    site.install_schedules(SCHEDULES, "{}");
+    let host = site.start("first");
+    site.wait_for_slots_after(now(), &[&host]);
+    let lock = database(&site).with_added_extension("lock");
+    for name in ["second", "first"] {
+        std::fs::remove_file(&lock).expect("the lock file");
+        let log = refused(&mut site.serve(name));
+        assert!(log.contains("another campanile already serves"), "{log}");
+        assert!(lock.exists());
+    }
+    finish(&site, host, 0);
+}
+
+/// A host that does not run cannot create its lock file again. When it runs again, it stops.
+#[test]
+fn a_suspended_host_without_its_lock_file_stops_when_it_has_been_replaced() {
+    let site = Site::new(Backend::Sqlite);
+    site.install_schedules(SCHEDULES, "{}");
+    let mut first = site.start("first");
+    site.wait_for_slots_after(now(), &[&first]);
+    first.signal(Signal::STOP);
+    let lock = database(&site).with_added_extension("lock");
+    std::fs::remove_file(&lock).expect("the lock file");
+    let second = site.start("second");
+    first.signal(Signal::CONT);
+    let ended = first.wait_exit_within(Duration::from_secs(60));
+    let log = first.stderr_lines().join("\n");
+    assert_eq!(ended.code(), Some(1), "{log}");
+    assert!(
+        log.contains("because the lock file beside it was removed"),
+        "{log}"
+    );
+    finish(&site, second, SCHEDULES * 2);
+    let status = site
+        .command(campanile_binary())
+        .args(["audit", "verify"])
+        .status();
+    assert!(status.expect("campanile").success());
+}
