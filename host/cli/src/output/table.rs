@@ -70,7 +70,7 @@ impl Table {
         while self.keys.len() > 2 && self.least_width() > width {
             omitted.push(self.omit(self.keys.len() - 2));
         }
-        let widths = shortened(self.widths(), width);
+        let widths = self.shortened(width);
         for row in &mut self.rows {
             for (cell, width) in row.iter_mut().zip(&widths) {
                 *cell = fitted(cell, *width);
@@ -96,7 +96,26 @@ impl Table {
 
     /// Return the width of the table when its columns are shortened as far as they may be.
     fn least_width(&self) -> usize {
-        total(&shortened(self.widths(), 0))
+        total(&self.shortened(0))
+    }
+
+    /// Return the widths of the columns in a table of at most `width` characters, if shortening the widest suffices for that.
+    fn shortened(&self, width: usize) -> Vec<usize> {
+        let mut widths = self.widths();
+        let last = widths.len() - 1;
+        let kept = |column: usize| match column == last && !is_instant(self.keys[column]) {
+            true => LAST_WIDTH_KEPT,
+            false => WIDTH_KEPT,
+        };
+        while total(&widths) > width {
+            let can_be_shorter = (1..widths.len()).filter(|column| widths[*column] > kept(*column));
+            // Of two columns with the same width, the last one.
+            let Some(widest) = can_be_shorter.max_by_key(|column| widths[*column]) else {
+                break;
+            };
+            widths[widest] -= 1;
+        }
+        widths
     }
 
     fn lines(&self, has_colours: bool) -> impl Iterator<Item = String> {
@@ -116,22 +135,11 @@ impl Table {
     }
 }
 
-/// Return the widths of columns of a table of at most `width` characters, if shortening the widest suffices for that.
-fn shortened(mut widths: Vec<usize>, width: usize) -> Vec<usize> {
-    let last = widths.len() - 1;
-    let kept = |column: usize| match column == last {
-        true => LAST_WIDTH_KEPT,
-        false => WIDTH_KEPT,
-    };
-    while total(&widths) > width {
-        let can_be_shorter = (1..widths.len()).filter(|column| widths[*column] > kept(*column));
-        // Of two columns with the same width, the last one.
-        let Some(widest) = can_be_shorter.max_by_key(|column| widths[*column]) else {
-            break;
-        };
-        widths[widest] -= 1;
-    }
-    widths
+/// Whether a column has instants: half of one says nothing.
+fn is_instant(key: &str) -> bool {
+    ["_at", "_time", "slot"]
+        .iter()
+        .any(|end| key.ends_with(end))
 }
 
 /// Return the width of a table.
@@ -247,6 +255,14 @@ mod tests {
         let mut one = table("name reason kind attempts message", &[row]);
         assert_eq!(one.fit(31), ["kind", "attempts"]);
         assert_eq!(lines(&one), ["NAME  MESSAGE", "one   the cause of it"]);
+    }
+
+    #[test]
+    fn an_instant_is_not_cut_within_its_seconds() {
+        let instant = "2026-11-24T14:31:10.123456Z";
+        let mut one = table("name started_at", &[&["one", instant]]);
+        assert!(one.fit(20).is_empty());
+        assert_eq!(lines(&one)[1], "one   2026-11-24T14:31:10…");
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) struct Check {
     file: Option<PathBuf>,
 }
 
-/// The changes that a schedules file would make.
+/// The changes that a schedules file makes, or would make.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct FileReport<'a> {
     /// Names of schedules.
