@@ -181,6 +181,8 @@ CREATE TABLE schedule (
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 -- schedules::defined_by_package, schedules::defined_by_file, schedules::is_any_of_file
 CREATE INDEX schedule_defined ON schedule (origin, package) WHERE deleted_at IS NULL AND origin <> 'operator';
+-- schedules::names_of_package, schedules::others_of_package, schedules::tasks_of_package
+CREATE INDEX schedule_package ON schedule (package, name) WHERE deleted_at IS NULL;
 -- schedules::due, schedules::next_due, stats::health_signs, which counts cursors by the index alone
 CREATE INDEX schedule_due ON schedule (next_slot, cursor_at) WHERE next_slot IS NOT NULL;
 -- schedules::expired_pause, schedules::next_due

@@ -44,6 +44,7 @@ mod stopping;
 mod task_check;
 mod task_run;
 mod task_run_refusals;
+mod terminal;
 mod versions;
 mod view;
 mod wasi_testsuite;

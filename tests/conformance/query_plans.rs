@@ -96,6 +96,12 @@ const EXPECTED_OF_SQLITE: &[(&str, &str)] = &[
     ),
     ("origin = 'file'", "schedule_defined"),
     ("origin IN ('sidecar', 'package')", "schedule_defined"),
+    (
+        "deleted_at IS NULL AND package = $1 ORDER BY name",
+        "schedule_package",
+    ),
+    ("origin IN ('operator', 'file')", "schedule_package"),
+    ("s.package = $1 AND r.task IS NOT NULL", "schedule_package"),
     ("r.kind = 'after_completion'", "schedule_revision_counting"),
     ("LIKE '%@reboot%'", "schedule_revision_at_start"),
     ("LIKE '%\"retention\"%'", "schedule_revision_retention"),

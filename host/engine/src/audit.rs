@@ -14,7 +14,7 @@ use crate::service::{Next, Service, record_event};
 use crate::settings::Settings;
 use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
-use campanile_model::text::{duration_text, printable_line};
+use campanile_model::text::{counted, duration_text, printable_line};
 use campanile_schedule::policy::Policies;
 use campanile_store::events::EventKind;
 use campanile_store::schedules::Schedule;
@@ -161,8 +161,8 @@ pub fn judge(signs: HealthSigns, skew_us: i64) -> Health {
     let overdue_s = OVERDUE.as_secs();
     if signs.live_hosts == 0 && signs.schedules > 0 {
         issues.push(format!(
-            "the scheduler is stopped: no host serves the {} enabled schedules; start `campanile serve`",
-            signs.schedules
+            "the scheduler is stopped: no host serves {}; start `campanile serve`",
+            counted(signs.schedules, "enabled schedule")
         ));
     }
     if signs.overdue_schedules > MISSED_MAX {

@@ -116,6 +116,7 @@ use tokio::sync::watch::Receiver;
 pub use decide::Decisions;
 pub use error::EngineError;
 pub use placement::Placement;
+pub use launch_log::EndedLaunches;
 pub use recover::{Recovered, recovery_action};
 pub use retention::Removed;
 pub use schedules_file::FollowedFile;
@@ -217,6 +218,16 @@ impl Engine {
     /// Return a channel that becomes true when the host has loaded its packages and decides.
     pub fn serving(&self) -> Receiver<bool> {
         self.ctx.serving.subscribe()
+    }
+
+    /// Return how many launches this host executes now.
+    pub fn running(&self) -> usize {
+        self.ctx.capacity.taken()
+    }
+
+    /// Return how many launches this host has ended since its start.
+    pub fn ended(&self) -> EndedLaunches {
+        self.ctx.launch_log.counts()
     }
 
     /// Mark silent hosts as dead, and recover orphaned launches.

@@ -10,6 +10,7 @@ use crate::schedule_admin;
 use crate::service::record_event;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchKind, RunId};
+use campanile_model::text::counted;
 use campanile_schedule::rule::{Rule, tzdata_version};
 use campanile_store::events::{self, EventKind};
 use campanile_store::hosts::{self, Host};
@@ -178,7 +179,7 @@ pub(crate) async fn forget_ended_hosts(ctx: &Ctx, now: Timestamp) -> Result {
 /// End this incarnation in order. Runs `left` without an end are handed back, for another host to recover.
 pub(crate) async fn stop(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Result {
     let handed_back = hand_back(ctx, left, now).await?;
-    let detail = format!("handed back {handed_back} runs");
+    let detail = format!("handed back {}", counted(handed_back, "run"));
     record_event(ctx, now, EventKind::HostStopped, &ctx.name, &detail).await?;
     tracing::info!(host = %ctx.name, handed_back, "stopped");
     Ok(())

@@ -180,7 +180,7 @@ fn table<R: Record>(title: &str, rows: &[R], none: &str) -> Result {
 }
 
 /// Return a number of seconds as people read it.
-fn span_text(seconds: f64) -> String {
+pub(crate) fn span_text(seconds: f64) -> String {
     let sign = if seconds <= -0.5 { "-" } else { "" };
     let seconds = seconds.abs().round() as u64;
     let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);

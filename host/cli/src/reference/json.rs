@@ -58,6 +58,7 @@ impl Shapes {
             self.one::<schedule::backfill::SurveyReport<'_>>("schedule backfill --dry-run"),
             self.one::<Answer>("schedule why"),
             self.one::<schedule::check::FileReport<'_>>("schedule check"),
+            self.one::<schedule::check::FileReport<'_>>("schedule reconcile"),
             self.one::<schedule::import::ImportReport>("schedule import crontab"),
             self.one::<Vec<backfill::BackfillRecord>>("backfill list"),
             self.one::<backfill::BackfillRecord>("backfill show"),

@@ -48,7 +48,7 @@ pub(super) static CONFIG: GrantKind = GrantKind {
     ..GrantKind::DEFAULTS
 };
 
-pub(super) static SECRET: GrantKind = GrantKind {
+pub(crate) static SECRET: GrantKind = GrantKind {
     name: "secret",
     key: "secrets",
     keys: &[
