@@ -262,7 +262,7 @@ async fn decide_batch(
     }
     if plans.is_empty() {
         // Other hosts have the turn of every slot. This host looks again soon.
-        if resumed > 0 {
+        if resumed + due_count > due.len() {
             tx.commit().await?;
         }
         return Ok((Decisions::default(), Vec::new()));

@@ -22,6 +22,7 @@ fn all_policies() -> Policies {
         pause_on_failure: Some(5),
         priority: Some(9),
         group: Some("db".parse().unwrap()),
+        run_on: Some("gpu,ssd".parse().unwrap()),
         retention: Some(Duration::from_secs(7 * 86_400)),
         max_attempts: Some(8),
         backoff: Some(Duration::from_secs(10)),
@@ -353,6 +354,7 @@ fn reference() -> String {
                 format!("number from {least} to {most} with at most two decimals")
             }
             ValueKind::FailureKinds(words) => format!("list of `{}`", words.join("`, `")),
+            ValueKind::Labels => "list of labels".to_owned(),
             ValueKind::Group => "name of a group".to_owned(),
             Instant => "instant in RFC 3339".to_owned(),
         };
