@@ -73,10 +73,19 @@ CREATE TABLE host (
     tzdata_version TEXT NOT NULL,
     started_at TIMESTAMP WITH TIME ZONE NOT NULL,
     heartbeat_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    lease_until TIMESTAMP WITH TIME ZONE NOT NULL,
+    runs_max BIGINT NOT NULL,
+    labels TEXT NOT NULL,
     ended_at TIMESTAMP WITH TIME ZONE,
     end_reason TEXT,
+    drained_at TIMESTAMP WITH TIME ZONE,
+    drained_by TEXT,
+    claims_ended_at TIMESTAMP WITH TIME ZONE,
+    CHECK (((drained_at IS NOT NULL) OR (claims_ended_at IS NULL))),
+    CHECK (((drained_at IS NULL) = (drained_by IS NULL))),
     CHECK (((ended_at IS NULL) = (end_reason IS NULL))),
     CHECK ((end_reason = ANY (ARRAY['stopped'::text, 'died'::text]))),
+    CHECK ((runs_max >= 1)),
     PRIMARY KEY (id)
 );
 CREATE INDEX host_live ON host USING btree (name) WHERE (ended_at IS NULL);
@@ -98,6 +107,7 @@ CREATE TABLE launch (
     proposed BOOLEAN NOT NULL,
     priority BIGINT NOT NULL,
     group_name TEXT,
+    run_on TEXT,
     context TEXT,
     args TEXT,
     overlap TEXT,

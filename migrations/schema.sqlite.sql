@@ -63,9 +63,17 @@ CREATE TABLE host (
     tzdata_version TEXT NOT NULL,
     started_at INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
+    lease_until INTEGER NOT NULL,
+    runs_max INTEGER NOT NULL CHECK (runs_max >= 1),
+    labels TEXT NOT NULL,
     ended_at INTEGER,
     end_reason TEXT CHECK (end_reason IN ('stopped', 'died')),
-    CHECK ((ended_at IS NULL) = (end_reason IS NULL))
+    drained_at INTEGER,
+    drained_by TEXT,
+    claims_ended_at INTEGER,
+    CHECK ((ended_at IS NULL) = (end_reason IS NULL)),
+    CHECK ((drained_at IS NULL) = (drained_by IS NULL)),
+    CHECK (drained_at IS NOT NULL OR claims_ended_at IS NULL)
 ) STRICT;
 CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
 CREATE TABLE launch (
@@ -86,6 +94,7 @@ CREATE TABLE launch (
     proposed INTEGER NOT NULL CHECK (proposed IN (0, 1)),
     priority INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 9),
     group_name TEXT,
+    run_on TEXT,
     context TEXT,
     args TEXT,
     overlap TEXT CHECK (overlap IN ('skip', 'buffer_one', 'buffer_all', 'cancel_other', 'terminate_other', 'allow')),

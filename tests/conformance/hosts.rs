@@ -1,19 +1,23 @@
 //! Hosts, the packages in their folders, and the lock of each host.
 
-use campanile_model::ids::ArtifactDigest;
+use std::time::Duration;
+
+use campanile_model::ids::{ArtifactDigest, LaunchId};
 use campanile_store::hosts::{self, DeadHost, EndReason};
 use campanile_store::packages::{self, LoadedPackage, PackageRow, SidecarSummary};
-use campanile_store::{Db, DbError, schedules};
+use campanile_store::{Db, DbError, Tx, recovery, runs, schedules};
 use campanile_tests::{Backend, Cluster, TestDb, on_both};
 
 use crate::fixtures::{
-    BYTES, PACKAGE, add_host, add_schedule, at, digest, host, host_id, lease_until, publish,
+    BYTES, PACKAGE, add_host, add_schedule, at, digest, host, host_id, host_with_schedules,
+    insert_and_claim, launch, lease_until, publish,
 };
 
 on_both!(
     a_host_is_live_until_it_ends,
     earlier_hosts_of_the_same_name_are_marked_dead,
     silent_hosts_are_marked_dead_and_can_be_revived,
+    a_run_of_a_host_that_was_marked_as_dead_is_lost_at_the_end_of_its_own_lease,
     the_newest_version_of_a_package_is_active,
     a_rejected_file_leaves_the_older_version_active,
     a_package_is_missing_when_no_live_host_has_it,
@@ -393,4 +397,41 @@ async fn a_host_lock_is_acquired_again_after_a_restart_of_the_server() {
     let other_lock = other.host_lock("host-1").await.unwrap();
     assert!(other_lock.is_some());
     assert!(!lock.hold().await.unwrap());
+}
+
+/// The host may only be cut off, and works on the run until the end of its lease.
+async fn a_run_of_a_host_that_was_marked_as_dead_is_lost_at_the_end_of_its_own_lease(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
+    let mut tx = test.write().await;
+    // The last heartbeat was at 0 s, and the claim came after it.
+    let lease = lease_until(at(0));
+    let run = insert_and_claim(&mut tx, host, &[launch(1, 5)], at(5)).await[0];
+    let marked = hosts::mark_silent_dead(&mut tx, lease).await.unwrap();
+    assert_eq!(marked, [], "the lease ends after this instant");
+    let dead_at = lease.plus(Duration::from_micros(1));
+    let marked = hosts::mark_silent_dead(&mut tx, dead_at).await.unwrap();
+    assert_eq!(marked.len(), 1);
+    let orphaned = async |tx: &mut Tx, now| {
+        let orphaned = recovery::orphaned_runs(tx, now, at(0), 9).await;
+        let ids = orphaned.unwrap().into_iter().map(|orphan| orphan.launch_id);
+        ids.collect::<Vec<LaunchId>>()
+    };
+    assert_eq!(orphaned(&mut tx, dead_at).await, []);
+    let other = host_id(2);
+    let next = hosts::next_lease_end(&mut tx, other).await.unwrap();
+    assert_eq!(next, Some(at(35)), "another host looks again then");
+    assert_eq!(orphaned(&mut tx, at(34)).await, []);
+    assert_eq!(orphaned(&mut tx, at(35)).await, [run.launch_id()]);
+    // A host that is revived after a sleep keeps its run, if it renews the lease before another host has taken it over.
+    hosts::revive(&mut tx, host, at(36), lease_until(at(36)))
+        .await
+        .unwrap();
+    let held = [(run.run_id, run.fence)];
+    let renewed = runs::renew(&mut tx, &held, at(66)).await.unwrap();
+    assert_eq!(renewed.len(), 1);
+    assert_eq!(orphaned(&mut tx, at(36)).await, []);
+    let next = hosts::next_lease_end(&mut tx, other).await.unwrap();
+    assert_eq!(next, Some(lease_until(at(36))), "that of the host");
+    let own = hosts::next_lease_end(&mut tx, host).await.unwrap();
+    assert_eq!(own, None);
 }
