@@ -11,10 +11,11 @@
 //! longer than a delivery takes, and sends nothing when that time is over. If the host dies, another one delivers the message
 //! when the claim has ended, or when the host is marked as dead.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
@@ -95,10 +96,9 @@ struct Claimed {
 /// The service that delivers messages.
 pub(crate) struct OutboxDelivery {
     vault: Arc<Vault>,
-    /// Each returns the package of its message.
-    deliveries: JoinSet<String>,
+    deliveries: JoinSet<()>,
     /// The packages of the deliveries under way.
-    under_way: Vec<String>,
+    under_way: HashMap<task::Id, String>,
 }
 
 impl Service for OutboxDelivery {
@@ -113,11 +113,10 @@ impl Service for OutboxDelivery {
         for claimed in self.claim(ctx, now).await? {
             let (ctx, vault) = (Arc::clone(ctx), Arc::clone(&self.vault));
             let package = claimed.message.package.clone();
-            self.under_way.push(package.clone());
-            self.deliveries.spawn(async move {
+            let delivery = self.deliveries.spawn(async move {
                 deliver_and_record(&ctx, &vault, claimed).await;
-                package
             });
+            self.under_way.insert(delivery.id(), package);
         }
         Ok(Next::After(INTERVAL))
     }
@@ -125,12 +124,14 @@ impl Service for OutboxDelivery {
     /// Wait for the end of a delivery, which makes room for another, or for a new message.
     async fn woken(&mut self, ctx: &Ctx) {
         tokio::select! {
-            ended = self.deliveries.join_next(), if !self.deliveries.is_empty() => {
-                if let Some(Ok(package)) = ended
-                    && let Some(place) = self.under_way.iter().position(|other| *other == package)
-                {
-                    self.under_way.swap_remove(place);
-                }
+            ended = self.deliveries.join_next_with_id(), if !self.deliveries.is_empty() => {
+                let id = match ended {
+                    Some(Ok((id, ()))) => id,
+                    // After a panic the message is delivered when its claim has ended.
+                    Some(Err(panic)) => panic.id(),
+                    None => return,
+                };
+                self.under_way.remove(&id);
             }
             () = ctx.wake.outbox.notified() => {}
         }
@@ -151,7 +152,7 @@ impl OutboxDelivery {
         OutboxDelivery {
             vault: Arc::new(Vault::new(ctx.settings.secrets.clone())),
             deliveries: JoinSet::new(),
-            under_way: Vec::new(),
+            under_way: HashMap::new(),
         }
     }
 
@@ -190,7 +191,7 @@ impl OutboxDelivery {
             };
             let busy = self
                 .under_way
-                .iter()
+                .values()
                 .filter(|other| **other == name)
                 .count();
             let room_of_package = PACKAGE_DELIVERIES_MAX.saturating_sub(busy).min(room);

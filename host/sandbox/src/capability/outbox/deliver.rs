@@ -26,6 +26,9 @@ use crate::limits::Limits;
 /// The most of an answer's body that is kept, to show it.
 const ANSWER_BYTES_MAX: usize = 512;
 
+/// How long the host waits for that beginning.
+const ANSWER_TEXT_WAIT: Duration = Duration::from_secs(2);
+
 const USER_AGENT: &str = concat!("campanile/", env!("CARGO_PKG_VERSION"));
 
 /// The prefix of a secret of Standard Webhooks, whose rest is Base64.
@@ -122,20 +125,27 @@ async fn exchange(request: Request<WasiBody>, shared: Arc<Shared>) -> Delivered 
 }
 
 async fn answered(response: Response<WasiBody>) -> Delivered {
-    let (head, mut body) = response.into_parts();
+    let (head, body) = response.into_parts();
     let mut bytes = Vec::new();
-    // What follows is not read: the connection is closed.
-    while bytes.len() < ANSWER_BYTES_MAX {
-        match body.frame().await {
-            Some(Ok(frame)) => bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data)),
-            Some(Err(_)) | None => break,
-        }
+    // The status is the answer. A body that is slow, or breaks, changes nothing.
+    if !head.status.is_success() {
+        let _ = timeout(ANSWER_TEXT_WAIT, read_beginning(body, &mut bytes)).await;
     }
-    bytes.truncate(ANSWER_BYTES_MAX);
     Delivered::Answered {
         status: head.status.as_u16(),
         text: String::from_utf8_lossy(&bytes).into_owned(),
         retry_after: retry_after(&head.headers),
+    }
+}
+
+/// Read at most [`ANSWER_BYTES_MAX`] bytes of `body`. What follows is not read: the connection is closed.
+async fn read_beginning(mut body: WasiBody, bytes: &mut Vec<u8>) {
+    while let Some(Ok(frame)) = body.frame().await {
+        bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+        if bytes.len() >= ANSWER_BYTES_MAX {
+            bytes.truncate(ANSWER_BYTES_MAX);
+            return;
+        }
     }
 }
 
