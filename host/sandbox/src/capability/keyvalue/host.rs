@@ -7,6 +7,7 @@ use wasmtime::component::{HasData, Resource, ResourceTable};
 use crate::bindings::campanile::task::session;
 use crate::bindings::wasi::keyvalue::{atomics, batch, store};
 use crate::capability::keyvalue::buckets::{BucketError, Buckets, Change, add, entry_bytes};
+use crate::capability::keyvalue::opened::OpenBucket;
 use crate::capability::keyvalue::session::{BucketSession, Known};
 use crate::capability::shared::{Shared, to_allow};
 use crate::grants::BucketGrant;
@@ -30,14 +31,6 @@ pub(crate) struct KeyValueView<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) uncommitted: &'a mut Uncommitted,
     pub(crate) table: &'a mut ResourceTable,
-}
-
-/// An open bucket of a guest.
-#[derive(Clone, Debug)]
-pub struct OpenBucket {
-    grant: BucketGrant,
-    /// Whether it was opened in the session of the call.
-    in_session: bool,
 }
 
 impl HasData for KeyValueView<'static> {
