@@ -112,7 +112,7 @@ async fn a_full_bucket_fails_the_call_and_nothing_is_written(test: TestDb) {
     assert!(!call.succeeded);
     let message = call.message.as_deref().unwrap();
     assert!(
-        message.starts_with("the bucket would have 170 bytes and its limit is 120"),
+        message.starts_with("the bucket would have 171 bytes and its limit is 120"),
         "{message}"
     );
 }

@@ -68,7 +68,7 @@ pub async fn start_named(
         env: |_| None,
         own_paths: Vec::new(),
         foreign_writers: ForeignWriters::default(),
-        secrets: Default::default(),
+        secrets: settings.secrets.keys().cloned().collect(),
         groups: Default::default(),
         policy: settings.policy.clone(),
     };

@@ -11,5 +11,5 @@ wasmtime::component::bindgen!({
         "campanile:task/outbox": async | trappable,
     },
     exports: { default: async },
-    with: { "wasi:keyvalue/store.bucket": crate::capability::keyvalue::host::OpenBucket },
+    with: { "wasi:keyvalue/store.bucket": crate::capability::keyvalue::opened::OpenBucket },
 });

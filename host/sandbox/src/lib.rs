@@ -47,8 +47,8 @@ pub use capability::keyvalue::buckets::{
 pub use capability::keyvalue::memory::MemoryBuckets;
 pub use capability::keyvalue::session::{BucketSession, Sessions};
 pub use capability::network::reach::has_private_addresses;
-pub use capability::outbox::check::OutboxMessage;
 pub use capability::outbox::deliver::{Delivered, DeliveryCall, deliver, delivery_secrets};
+pub use capability::outbox::message::OutboxMessage;
 pub use capability::shared::Call;
 pub use code_cache::CodeCache;
 pub use effects::{Crash, EffectObserver};

@@ -1,7 +1,7 @@
 //! What a call has done that takes effect only when its success is recorded.
 
 use crate::capability::keyvalue::session::{BucketSession, Sessions};
-use crate::capability::outbox::check::OutboxMessage;
+use crate::capability::outbox::message::OutboxMessage;
 
 /// What takes effect when the success of a call is recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

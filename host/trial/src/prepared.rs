@@ -109,6 +109,9 @@ impl PreparedStage<'_> {
             report.uncommitted = Uncommitted::default();
             return;
         }
+        if report.uncommitted.is_empty() {
+            return;
+        }
         let sessions = mem::take(&mut report.uncommitted.sessions);
         if let Err(refusal) = self.buckets.commit(&sessions) {
             report.fail(Outcome::Failed, refusal.to_string());

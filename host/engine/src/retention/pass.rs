@@ -207,6 +207,7 @@ impl Pass {
             launches = self.removed.launches,
             calls = self.removed.calls,
             events = self.removed.events,
+            messages = self.removed.messages,
             artifacts = self.removed.artifacts,
             counts = self.removed.counts,
             "removed what is older than the ages of [retention]"

@@ -79,7 +79,7 @@ fn link(
     if !missing.is_empty() {
         return refuse(format!(
             "this component imports {}, which Campanile does not provide; it provides WASI 0.2, wasi:http/outgoing-handler, \
-             wasi:logging, wasi:config/store, wasi:keyvalue and campanile:task/run-info",
+             wasi:logging, wasi:config/store, wasi:keyvalue, and run-info, session and outbox of campanile:task",
             listed(&missing)
         ));
     }

@@ -43,8 +43,7 @@ macro_rules! example {
     };
 }
 
-const CAMPANILE: Files =
-    files!("wit"; "describe.wit" "run-info.wit" "task.wit" "types.wit" "world.wit");
+const CAMPANILE: Files = files!("wit"; "describe.wit" "outbox.wit" "run-info.wit" "session.wit" "task.wit" "types.wit" "world.wit");
 const CONFIG: Files = files!("wit/deps/config"; "store.wit" "world.wit");
 const KEYVALUE: Files =
     files!("wit/deps/keyvalue"; "atomics.wit" "batch.wit" "store.wit" "world.wit");
@@ -140,7 +139,7 @@ fn example(lang: Language) -> Example {
 const SDK: Files = files!("sdk";
     "Cargo.toml" = "manifest.toml" "LICENSE" "README.md" "src/bucket.rs" "src/error.rs" "src/fake/bucket.rs"
     "src/fake/build.rs" "src/fake/mod.rs" "src/host.rs" "src/lib.rs" "src/manifest.rs" "src/no_schema.rs"
-    "src/package.rs" "src/request.rs" "src/run.rs" "src/schedule.rs" "src/schema.rs" "src/time.rs");
+    "src/outbox.rs" "src/package.rs" "src/request.rs" "src/run.rs" "src/schedule.rs" "src/schema.rs" "src/time.rs");
 
 /// The SDK in Python, which is not on PyPI yet.
 const PYTHON_SDK: Files = files!("python";

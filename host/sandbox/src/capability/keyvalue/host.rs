@@ -7,6 +7,7 @@ use wasmtime::component::{HasData, Resource, ResourceTable};
 use crate::bindings::campanile::task::session;
 use crate::bindings::wasi::keyvalue::{atomics, batch, store};
 use crate::capability::keyvalue::buckets::{BucketError, Buckets, Change, add, entry_bytes};
+use crate::capability::keyvalue::opened::OpenBucket;
 use crate::capability::keyvalue::session::{BucketSession, Known};
 use crate::capability::shared::{Shared, to_allow};
 use crate::grants::BucketGrant;
@@ -30,14 +31,6 @@ pub(crate) struct KeyValueView<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) uncommitted: &'a mut Uncommitted,
     pub(crate) table: &'a mut ResourceTable,
-}
-
-/// An open bucket of a guest.
-#[derive(Clone, Debug)]
-pub struct OpenBucket {
-    grant: BucketGrant,
-    /// Whether it was opened in the session of the call.
-    in_session: bool,
 }
 
 impl HasData for KeyValueView<'static> {
@@ -443,5 +436,139 @@ impl batch::Host for KeyValueView<'_> {
     async fn delete_many(&mut self, bucket: Bucket, keys: Vec<String>) -> Answer<()> {
         let changes = keys.into_iter().map(|key| (key, None));
         self.write(&bucket, changes.collect()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use campanile_model::clock::Clock;
+
+    use super::*;
+    use crate::capability::keyvalue::memory::MemoryBuckets;
+    use crate::capability::shared::Call;
+    use crate::grants::Grants;
+    use crate::limits::Limits;
+    use crate::world::World;
+
+    /// Return what the calls of a task share that is granted the bucket `state` in `memory`.
+    fn shared(memory: &Arc<MemoryBuckets>) -> Shared {
+        let grants = Grants {
+            keyvalue: vec![BucketGrant {
+                bucket: "state".to_owned(),
+                namespace: "p/state".to_owned(),
+                writable: true,
+            }],
+            ..Grants::default()
+        };
+        let limits = Limits {
+            uncommitted_bytes_max: 1_000,
+            ..Limits::default()
+        };
+        let now = Clock::system().now();
+        let call = Call {
+            grants: Arc::new(grants),
+            world: World::real(memory.clone()),
+            ..Call::ungranted(limits, now)
+        };
+        Shared::new(call, now)
+    }
+
+    fn handle(bucket: u32) -> Bucket {
+        Resource::new_borrow(bucket)
+    }
+
+    async fn set(view: &mut KeyValueView<'_>, bucket: u32, key: &str, value: &str) {
+        let set = store::HostBucket::set(view, handle(bucket), key.to_owned(), value.into());
+        set.await.unwrap().unwrap();
+    }
+
+    async fn get(view: &mut KeyValueView<'_>, bucket: u32, key: &str) -> Option<String> {
+        let got = store::HostBucket::get(view, handle(bucket), key.to_owned());
+        let value = got.await.unwrap().unwrap();
+        value.map(|value| String::from_utf8(value).unwrap())
+    }
+
+    async fn keys(view: &mut KeyValueView<'_>, bucket: u32) -> Vec<String> {
+        let listed = store::HostBucket::list_keys(view, handle(bucket), None);
+        listed.await.unwrap().unwrap().keys
+    }
+
+    #[tokio::test]
+    async fn a_session_sees_its_writes_and_the_bucket_does_not_before_the_commit() {
+        let memory = Arc::new(MemoryBuckets::default());
+        let shared = shared(&memory);
+        let mut uncommitted = Uncommitted::default();
+        let mut table = ResourceTable::new();
+        let mut view = KeyValueView {
+            shared: &shared,
+            uncommitted: &mut uncommitted,
+            table: &mut table,
+        };
+        let view = &mut view;
+        let plain = store::Host::open(view, "state".to_owned()).await;
+        let plain = plain.unwrap().unwrap().rep();
+        let session = session::Host::open(view, "state".to_owned()).await;
+        let session = session.unwrap().unwrap().rep();
+        for (key, value) in [("a", "1"), ("b", "2"), ("n", "5")] {
+            set(view, plain, key, value).await;
+        }
+        set(view, session, "b", "x").await;
+        let deleted = store::HostBucket::delete(view, handle(session), "a".to_owned());
+        deleted.await.unwrap().unwrap();
+        assert_eq!(get(view, session, "a").await, None);
+        set(view, session, "a", "y").await;
+        for sum in [7, 9] {
+            let added = atomics::Host::increment(view, handle(session), "n".to_owned(), 2);
+            assert_eq!(added.await.unwrap().unwrap(), sum);
+        }
+        set(view, session, "c", "z").await;
+        let read = ["b", "a", "n", "c"];
+        for (key, expected) in read.iter().zip(["x", "y", "9", "z"]) {
+            assert_eq!(get(view, session, key).await.as_deref(), Some(expected));
+        }
+        assert_eq!(keys(view, session).await, ["b", "n", "a", "c"]);
+        assert_eq!(keys(view, plain).await, ["a", "b", "n"]);
+        assert_eq!(get(view, plain, "n").await.as_deref(), Some("5"));
+        // The session has read `n`, so it no longer may change.
+        memory.commit(&view.uncommitted.sessions).unwrap();
+        assert_eq!(keys(view, plain).await, ["b", "n", "a", "c"]);
+        assert_eq!(get(view, plain, "n").await.as_deref(), Some("9"));
+    }
+
+    #[tokio::test]
+    async fn a_session_has_a_limit_and_needs_a_grant() {
+        let memory = Arc::new(MemoryBuckets::default());
+        let shared = shared(&memory);
+        let mut uncommitted = Uncommitted::default();
+        let mut table = ResourceTable::new();
+        let mut view = KeyValueView {
+            shared: &shared,
+            uncommitted: &mut uncommitted,
+            table: &mut table,
+        };
+        let view = &mut view;
+        let opened = session::Host::open(view, "state".to_owned()).await;
+        let bucket = opened.unwrap().unwrap().rep();
+        set(view, bucket, "key", &"x".repeat(900)).await;
+        // The new value takes the place of the old one.
+        set(view, bucket, "key", &"y".repeat(933)).await;
+        let more = store::HostBucket::set(view, handle(bucket), "k".to_owned(), vec![0]);
+        let refused = more.await.unwrap();
+        let Err(store::Error::Other(message)) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(
+            message,
+            "the session would have 1066 bytes and its limit is 1000; raise `limits.uncommitted` in the package's sidecar file"
+        );
+        let other = session::Host::open(view, "other".to_owned()).await.unwrap();
+        assert!(matches!(other, Err(store::Error::NoSuchStore)), "{other:?}");
+        assert!(
+            shared
+                .denied()
+                .is_some_and(|denial| denial.contains("\"other\" is not granted"))
+        );
     }
 }

@@ -3,4 +3,5 @@
 pub(crate) mod buckets;
 pub(crate) mod host;
 pub(crate) mod memory;
+pub(crate) mod opened;
 pub(crate) mod session;

@@ -1,15 +1,13 @@
 //! The check of a message before it is accepted.
 
-use campanile_model::ids::MessageId;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, Request, Uri};
-use serde::{Serialize, Serializer};
 
 use crate::capability::http::destination::Destination;
+use crate::capability::outbox::message::OutboxMessage;
 use crate::capability::outbox::placeholders::fill;
 use crate::grants::{Grants, Secrets};
 use crate::run::redaction::Redaction;
-use crate::world::HttpRequest;
 
 /// The most bytes of the address, and of the names and values of all headers together.
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -32,50 +30,6 @@ const OWN_HEADERS: [&str; 12] = [
 
 /// The headers of Standard Webhooks begin with this.
 const WEBHOOK_PREFIX: &str = "webhook-";
-
-/// A message of a call, to be recorded with its success.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-pub struct OutboxMessage {
-    pub id: MessageId,
-    pub method: String,
-    pub url: String,
-    pub headers: Vec<(String, String)>,
-    /// As text. Bytes that are not UTF-8 are replaced.
-    #[serde(serialize_with = "as_text")]
-    #[schemars(with = "String")]
-    pub body: Vec<u8>,
-}
-
-fn as_text<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&String::from_utf8_lossy(bytes))
-}
-
-impl OutboxMessage {
-    /// Return the request by which the message is delivered, before secrets are filled in.
-    pub fn to_request(&self) -> HttpRequest {
-        let key = ("idempotency-key".to_owned(), self.id.to_string());
-        let headers = self.headers.iter().cloned();
-        HttpRequest {
-            method: self.method.clone(),
-            url: self.url.clone(),
-            headers: headers.chain([key]).collect(),
-            body: self.body.clone(),
-        }
-    }
-
-    /// Return what the message takes of the limit `uncommitted`.
-    pub(crate) fn bytes(&self) -> u64 {
-        (self.head_bytes() + self.body.len()) as u64
-    }
-
-    fn head_bytes(&self) -> usize {
-        let headers = self
-            .headers
-            .iter()
-            .map(|(name, value)| name.len() + value.len());
-        self.method.len() + self.url.len() + headers.sum::<usize>()
-    }
-}
 
 /// Why a message is not accepted.
 #[derive(Debug, PartialEq, Eq)]

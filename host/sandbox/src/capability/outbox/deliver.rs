@@ -17,7 +17,8 @@ use tokio::time::timeout;
 use wasmtime_wasi_http::{RequestOptions, WasiBody, WasiHttpHooks as _};
 
 use crate::capability::http::gate::HttpGate;
-use crate::capability::outbox::check::{OutboxMessage, Refusal, check};
+use crate::capability::outbox::check::{Refusal, check};
+use crate::capability::outbox::message::OutboxMessage;
 use crate::capability::outbox::placeholders::fill;
 use crate::capability::shared::{Call, Shared};
 use crate::grants::{Grants, Secrets};

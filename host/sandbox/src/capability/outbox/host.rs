@@ -6,7 +6,8 @@ use campanile_model::ids::MessageId;
 use wasmtime::component::HasData;
 
 use crate::bindings::campanile::task::outbox;
-use crate::capability::outbox::check::{OutboxMessage, Refusal, check, refuse_secrets};
+use crate::capability::outbox::check::{Refusal, check, refuse_secrets};
+use crate::capability::outbox::message::OutboxMessage;
 use crate::capability::shared::Shared;
 use crate::limits::Resource;
 use crate::uncommitted::Uncommitted;

@@ -3,4 +3,5 @@
 pub(crate) mod check;
 pub(crate) mod deliver;
 pub(crate) mod host;
+pub(crate) mod message;
 pub(crate) mod placeholders;
