@@ -18,7 +18,8 @@ pub(super) const REPLACED: &str = ".before-";
 /// A restore gives the replaced file a second name for a moment, and may have been killed then: such names do not count.
 pub(super) fn refuse_second_name(database: &Path) -> Result {
     let database = &fs::canonicalize(database).unwrap_or_else(|_| database.to_owned());
-    let Ok(found) = fs::metadata(database) else {
+    let found = fs::metadata(database);
+    let Some(found) = found.ok().filter(Metadata::is_file) else {
         return Ok(());
     };
     let names = found.nlink();

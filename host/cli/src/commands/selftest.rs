@@ -225,8 +225,12 @@ impl Selftest {
         };
         // Its own database is discarded also after an error.
         let kept = bench.clean_up(self.keep).await;
-        let mut report = done?;
-        report.kept = kept?;
+        let (mut report, kept) = match (done, kept) {
+            (Ok(report), kept) => (report, kept?),
+            (Err(failure), Err(left)) => return Err(failure.hint(left.message)),
+            (Err(failure), Ok(kept)) => return Err(failure.hint(kept.join("; "))),
+        };
+        report.kept = kept;
         common.print(&report)?;
         output::check(report.ok)
     }
