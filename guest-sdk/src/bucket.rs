@@ -36,7 +36,8 @@ impl Fault {
 /// An open bucket: keys and values that the host keeps from one run to the next.
 ///
 /// Each call is atomic, and the next call sees its effect. The host does not undo it if the task fails later: a retry
-/// finds what the earlier attempt wrote.
+/// finds what the earlier attempt wrote. [`Run::session_bucket`] opens a bucket whose writes count only if the task
+/// succeeds.
 ///
 /// ```
 /// use campanile_sdk::{Package, Request, Result, Run, Task};
@@ -103,7 +104,54 @@ impl Run {
     ///
     /// Denied if the bucket is not granted; retryable if the host could not open it.
     pub fn bucket(&self, name: &str) -> Result<Bucket> {
-        match self.host.open_bucket(name) {
+        Bucket::opened(name, self.host.open_bucket(name))
+    }
+
+    /// Open the bucket `name` in the session of this call: what the task writes through it is kept if and only if this
+    /// call of the task succeeds.
+    ///
+    /// The host commits the writes of the session together with the success of the call. After a failure or a crash,
+    /// the next attempt finds the bucket as it was. Reads through this bucket see the writes of the session. All
+    /// buckets that a call opens this way have one session.
+    ///
+    /// If another call has changed a value that this session read, this call fails and is retried. Increments never
+    /// conflict: the host adds them at the commit.
+    ///
+    /// ```
+    /// use campanile_sdk::{AnyContext, Error, Package, Result, Run, Task};
+    ///
+    /// fn count(run: &Run, _: AnyContext) -> Result<u64> {
+    ///     let count = run.session_bucket("state")?.increment("launches", 1)?;
+    ///     match run.attempt() {
+    ///         1 => Err(Error::retryable("the first attempt fails")),
+    ///         _ => Ok(count),
+    ///     }
+    /// }
+    ///
+    /// let package = Package::new("count", "0.1.0").task(Task::new("count", count));
+    /// let first = Run::fake().bucket("state", [("launches", "41")]).build();
+    /// assert!(package.call::<u64>("count", &first).is_err());
+    /// assert_eq!(first.bucket("state")?.get_json("launches")?, Some(41));
+    ///
+    /// let second = Run::fake().buckets_of(&first).attempt(2).build();
+    /// assert_eq!(package.call::<u64>("count", &second)?, 42);
+    /// assert_eq!(second.bucket("state")?.get_json("launches")?, Some(42));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// In a native test, [`Package::call`](crate::Package::call) commits the session.
+    ///
+    /// # Errors
+    ///
+    /// Denied if the bucket is not granted; retryable if the host could not open it.
+    pub fn session_bucket(&self, name: &str) -> Result<Bucket> {
+        Bucket::opened(name, self.host.open_session_bucket(name))
+    }
+}
+
+impl Bucket {
+    fn opened(name: &str, opened: std::result::Result<host::OpenBucket, Fault>) -> Result<Bucket> {
+        match opened {
             Ok(open) => Ok(Bucket {
                 name: name.to_owned(),
                 open,
@@ -111,9 +159,7 @@ impl Run {
             Err(fault) => Err(fault.explain(name, || "opening a bucket".to_owned())),
         }
     }
-}
 
-impl Bucket {
     /// Return the bucket's name.
     ///
     /// ```
@@ -484,5 +530,37 @@ mod tests {
         assert!(second.bucket("facts").unwrap().set("limit", "3").is_err());
         own.delete("left").unwrap();
         assert!(first.bucket("own").unwrap().exists("left").unwrap());
+    }
+
+    #[test]
+    fn a_session_is_kept_if_the_task_succeeds_and_dropped_if_it_fails() {
+        use crate::{AnyContext, Package, Task};
+
+        fn work(run: &Run, _: AnyContext) -> Result<Option<String>> {
+            let own = run.session_bucket("own")?;
+            own.set("text", "new")?;
+            own.delete("number")?;
+            let seen = run.session_bucket("own")?.get("text")?;
+            assert_eq!(run.bucket("own")?.get("text")?, Some(b"\"seven\"".to_vec()));
+            match run.attempt() {
+                1 => Err(Error::retryable("later")),
+                _ => Ok(seen.map(|seen| String::from_utf8_lossy(&seen).into_owned())),
+            }
+        }
+
+        let package = Package::new("p", "1.0.0").task(Task::new("work", work));
+        let failed = run();
+        assert!(package.call::<Option<String>>("work", &failed).is_err());
+        let own = failed.bucket("own").unwrap();
+        assert_eq!(own.keys().unwrap(), ["number", "text"]);
+        let second = Run::fake().buckets_of(&failed).attempt(2).build();
+        let seen: Option<String> = package.call("work", &second).unwrap();
+        assert_eq!(seen.as_deref(), Some("new"));
+        let own = second.bucket("own").unwrap();
+        assert_eq!(own.keys().unwrap(), ["text"]);
+        assert_eq!(own.get("text").unwrap(), Some(b"new".to_vec()));
+        let facts = second.session_bucket("facts").unwrap();
+        assert!(facts.set("limit", "3").unwrap_err().is_denied());
+        assert!(second.session_bucket("other").err().unwrap().is_denied());
     }
 }

@@ -6,12 +6,13 @@ use serde_json::Map;
 
 use crate::bucket::Fault;
 use crate::error::Error;
+use crate::outbox::{Message, Refused};
 use crate::package::Package;
 use crate::run::{Level, Run};
 use crate::time::Timestamp;
 
-use bindings::campanile::task::run_info;
 use bindings::campanile::task::types::Instant;
+use bindings::campanile::task::{outbox, run_info, session};
 use bindings::exports::campanile::task::task::{Completion, Failure};
 use bindings::wasi::config::store as config;
 use bindings::wasi::keyvalue::{atomics, batch, store};
@@ -89,6 +90,23 @@ impl Host {
 
     pub fn open_bucket(&self, name: &str) -> Result<OpenBucket, Fault> {
         Ok(OpenBucket(store::open(name)?))
+    }
+
+    pub fn send(&self, message: &Message) -> Result<String, Refused> {
+        let sent = outbox::send(&outbox::Message {
+            method: message.method().to_owned(),
+            url: message.url().to_owned(),
+            headers: message.headers().to_vec(),
+            body: message.body().to_vec(),
+        });
+        sent.map_err(|error| match error {
+            outbox::Error::AccessDenied => Refused::AccessDenied,
+            outbox::Error::Refused(why) => Refused::Other(why),
+        })
+    }
+
+    pub fn open_session_bucket(&self, name: &str) -> Result<OpenBucket, Fault> {
+        Ok(OpenBucket(session::open(name)?))
     }
 }
 

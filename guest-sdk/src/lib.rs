@@ -4,6 +4,7 @@
 mod bucket;
 mod error;
 mod manifest;
+mod outbox;
 mod package;
 mod request;
 mod run;
@@ -25,6 +26,7 @@ pub use bucket::Bucket;
 pub use error::{Error, Explain, Result};
 #[cfg(not(target_family = "wasm"))]
 pub use host::{FakeRun, LogLine, Progress};
+pub use outbox::Message;
 pub use package::{Package, Task};
 pub use request::Request;
 pub use run::{Level, RESERVED_KEYS, Run};

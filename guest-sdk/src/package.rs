@@ -213,7 +213,10 @@ impl Package {
     /// The task's own error. Permanent if the package has no such task, the context does not fit, or the output
     /// cannot be read as a `T`.
     pub fn call<T: DeserializeOwned>(&self, task: &str, run: &Run) -> Result<T> {
-        serde_json::from_str(&self.call_to_text(task, run)?)
+        let output = self.call_to_text(task, run);
+        #[cfg(not(target_family = "wasm"))]
+        run.host.end_call(output.is_ok());
+        serde_json::from_str(&output?)
             .map_err(|error| Error::permanent(error.to_string()))
             .explain(|| format!("the output of `{task}` cannot be read"))
     }

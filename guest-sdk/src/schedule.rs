@@ -556,4 +556,18 @@ impl Schedule {
         let kinds = kinds.into_iter().map(|kind| Value::String(kind.into()));
         self.with("non_retryable", kinds.collect::<Vec<Value>>())
     }
+
+    /// Set the labels that a host must have to execute the launches. The operator gives a host its labels in its
+    /// configuration.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Schedule};
+    /// let schedule = Schedule::cron("0 2 * * *").run_on(["gpu"]);
+    /// let package = Package::new("backup", "0.1.0").schedule(schedule);
+    /// assert_eq!(package.manifest()["schedules"][0]["run_on"][0], "gpu");
+    /// ```
+    pub fn run_on<I: Into<String>>(self, labels: impl IntoIterator<Item = I>) -> Schedule {
+        let labels = labels.into_iter().map(|label| Value::String(label.into()));
+        self.with("run_on", labels.collect::<Vec<Value>>())
+    }
 }

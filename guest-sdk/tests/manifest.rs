@@ -54,6 +54,7 @@ fn full() -> Package {
                 .pause_on_failure(3)
                 .priority(7)
                 .group("db")
+                .run_on(["gpu", "ssd"])
                 .retention("7days")
                 .max_attempts(5)
                 .backoff("10s")
@@ -108,7 +109,7 @@ fn a_manifest_has_exactly_the_keys_that_were_set() {
                     "catchup": "all", "catchup_window": "6h", "catchup_max": 12, "catchup_spread": "30s",
                     "misfire_grace": "1m", "delivery": "at_most_once", "jitter": "10s",
                     "start_at": "2027-01-01T00:00:00Z", "end_at": "2028-01-01T00:00:00Z",
-                    "max_launches": 365, "pause_on_failure": 3, "priority": 7, "group": "db",
+                    "max_launches": 365, "pause_on_failure": 3, "priority": 7, "group": "db", "run_on": ["gpu", "ssd"],
                     "retention": "7days", "max_attempts": 5, "backoff": "10s", "backoff_coefficient": 1.5,
                     "backoff_max": "5m", "retry_expiration": "1h", "non_retryable": ["trapped", "timed_out"],
                 },

@@ -22,10 +22,23 @@ CREATE TABLE host (
     tzdata_version TEXT NOT NULL,
     started_at INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
+    -- When the host counts as dead unless a heartbeat comes before.
+    lease_until INTEGER NOT NULL,
+    -- The most runs at once.
+    runs_max INTEGER NOT NULL CHECK (runs_max >= 1),
+    -- Its labels, sorted and separated by commas; empty for none.
+    labels TEXT NOT NULL,
     -- Set by the host itself when it stops, or by another host that marks it as dead.
     ended_at INTEGER,
     end_reason TEXT CHECK (end_reason IN ('stopped', 'died')),
-    CHECK ((ended_at IS NULL) = (end_reason IS NULL))
+    -- Set while an operator wants the host to claim nothing. The next process of the same name inherits it.
+    drained_at INTEGER,
+    drained_by TEXT,
+    -- When the drained host had committed its last claim.
+    claims_ended_at INTEGER,
+    CHECK ((ended_at IS NULL) = (end_reason IS NULL)),
+    CHECK ((drained_at IS NULL) = (drained_by IS NULL)),
+    CHECK (drained_at IS NOT NULL OR claims_ended_at IS NULL)
 ) STRICT;
 -- hosts::mark_predecessors_dead, hosts::live
 CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
@@ -168,6 +181,8 @@ CREATE TABLE schedule (
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 -- schedules::defined_by_package, schedules::defined_by_file, schedules::is_any_of_file
 CREATE INDEX schedule_defined ON schedule (origin, package) WHERE deleted_at IS NULL AND origin <> 'operator';
+-- schedules::names_of_package, schedules::others_of_package, schedules::tasks_of_package
+CREATE INDEX schedule_package ON schedule (package, name) WHERE deleted_at IS NULL;
 -- schedules::due, schedules::next_due, stats::health_signs, which counts cursors by the index alone
 CREATE INDEX schedule_due ON schedule (next_slot, cursor_at) WHERE next_slot IS NOT NULL;
 -- schedules::expired_pause, schedules::next_due
@@ -233,6 +248,8 @@ CREATE TABLE launch (
     proposed INTEGER NOT NULL CHECK (proposed IN (0, 1)),
     priority INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 9),
     group_name TEXT,
+    -- The labels that a host must have to claim it, sorted and separated by commas; none for any host.
+    run_on TEXT,
     -- The context of a manual or backfill launch. It is merged over the schedule's context.
     context TEXT,
     -- The arguments that a person gave for this launch, in place of the schedule's.
@@ -472,6 +489,51 @@ CREATE TABLE bucket_entry (
 ) STRICT;
 -- buckets::keys
 CREATE UNIQUE INDEX bucket_entry_position ON bucket_entry (namespace, position);
+
+-- Messages of tasks to other systems, recorded with the success of a call. Hosts deliver them.
+CREATE TABLE outbox_message (
+    -- Follows from the launch, the task and the number. Each delivery has it as its idempotency key.
+    id BLOB NOT NULL PRIMARY KEY,
+    status TEXT NOT NULL CHECK (status IN ('pending', 'delivered', 'dead', 'discarded')),
+    launch_id BLOB NOT NULL,
+    package TEXT NOT NULL,
+    task TEXT NOT NULL,
+    -- Among the messages of the call, from 0.
+    number INTEGER NOT NULL CHECK (number >= 0),
+    method TEXT NOT NULL,
+    url TEXT NOT NULL,
+    -- A JSON list of pairs. A secret is its placeholder.
+    headers TEXT NOT NULL,
+    body BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    -- No delivery begins later.
+    give_up_at INTEGER NOT NULL,
+    -- The deliveries that have begun. A host claims a message by increasing it.
+    attempts INTEGER NOT NULL CHECK (attempts >= 0),
+    -- When the next delivery is due. Of a claimed message, when the claim ends.
+    next_attempt_at INTEGER,
+    -- The host that delivers it now.
+    host_id BLOB,
+    -- The status of the receiver's last answer, and why the last delivery failed.
+    answer INTEGER,
+    error TEXT,
+    finished_at INTEGER,
+    CHECK ((next_attempt_at IS NULL) = (status <> 'pending')),
+    CHECK ((finished_at IS NULL) = (status = 'pending')),
+    CHECK (host_id IS NULL OR status = 'pending')
+) STRICT;
+-- outbox::due, outbox::due_packages
+CREATE INDEX outbox_message_due ON outbox_message (package, next_attempt_at) WHERE status = 'pending';
+-- outbox::next_due
+CREATE INDEX outbox_message_next ON outbox_message (next_attempt_at) WHERE status = 'pending';
+-- outbox::give_up
+CREATE INDEX outbox_message_give_up ON outbox_message (give_up_at) WHERE status = 'pending';
+-- outbox::has_orphans, outbox::release_orphans
+CREATE INDEX outbox_message_host ON outbox_message (host_id) WHERE host_id IS NOT NULL;
+-- outbox::remove_old
+CREATE INDEX outbox_message_old ON outbox_message (finished_at) WHERE status IN ('delivered', 'discarded');
+-- outbox::count_dead
+CREATE INDEX outbox_message_dead ON outbox_message (id) WHERE status = 'dead';
 
 -- One row: a JSON object of the policies for schedules that do not set them, from the configuration of the host that
 -- started last.

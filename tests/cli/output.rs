@@ -25,6 +25,8 @@ async fn every_command_prints_json_and_text(place: Place) {
         &["schedule", "show", "hello"],
         &["schedule", "next", "hello", "-n", "3"],
         &["launch", "list"],
+        &["launches", "list"],
+        &["packages", "list"],
         &["launch", "list", "--schedule", "hello", "--limit", "1"],
         &["run", "list", "--limit", "1"],
         &["run", "show", run],

@@ -13,6 +13,7 @@ on_both_empty!(
     a_name_of_another_origin_is_refused_and_nothing_is_ended,
     a_schedule_is_added_when_its_package_arrives,
     schedule_check_compares_a_file_without_applying_it,
+    schedule_reconcile_applies_a_file_or_changes_nothing,
 );
 
 fn write_file(site: &Site, text: &str) {
@@ -247,7 +248,11 @@ async fn schedule_check_compares_a_file_without_applying_it(place: Place) {
     let output = site.run(["schedule", "check"]);
     assert_eq!(
         (output.code, output.stdout.as_str(), output.stderr.as_str()),
-        (0, "", "the file would change nothing\n")
+        (
+            0,
+            "",
+            "the file changes nothing: the schedules are those that it defines\n"
+        )
     );
 
     write(&schedule("four", "every = '1h'").replace("'ok'", "'okay'"));
@@ -333,4 +338,57 @@ fn a_retry_keeps_what_another_hosts_file_changed() {
         std::thread::sleep(Duration::from_secs(13));
         assert_eq!(schedules(&site), [of_file("other", 1)]);
     });
+}
+
+async fn schedule_reconcile_applies_a_file_or_changes_nothing(place: Place) {
+    let site = Site::with_guests(place);
+    let write = |text: &str| {
+        std::fs::write(site.folder().join("mine.toml"), text).expect("a file");
+    };
+    let reconcile = ["schedule", "reconcile", "mine.toml", "--by", "ada"];
+    let one = schedule("one", "every = '1h'");
+    write(&format!("{one}{}", schedule("two", "every = '1h'")));
+    assert_eq!(
+        site.ok(reconcile),
+        "added one: every 1h UTC, of guests\nadded two: every 1h UTC, of guests\n"
+    );
+    assert_eq!(schedules(&site), [of_file("one", 1), of_file("two", 1)]);
+    write(&schedule("one", "every = '2h'"));
+    let report = site.json(reconcile);
+    assert_eq!(
+        (&report["changed"][0]["schedule"], &report["removed"]),
+        (&json!("one"), &json!(["two"]))
+    );
+    let after = [of_file("one", 2)];
+    assert_eq!(schedules(&site), after);
+    assert_eq!(
+        events(&site, "schedules_file_applied"),
+        [
+            "0 added, 1 changed, 1 removed, by ada",
+            "2 added, 0 changed, 0 removed, by ada"
+        ]
+    );
+    let again = site.run(reconcile);
+    assert_eq!((again.code, again.stdout.as_str()), (0, ""), "{again:?}");
+    assert!(
+        again.stderr.contains("the file changes nothing"),
+        "{again:?}"
+    );
+
+    // One refused schedule, and nothing changes.
+    let three = schedule("three", "every = '1h'");
+    write(&format!(
+        "{three}{}",
+        three.replace("three", "four").replace("'ok'", "'okay'")
+    ));
+    site.run(reconcile).assert_refused(&[
+        "`four` of mine.toml is refused, so nothing was changed",
+        "no task `okay`",
+        "`campanile schedule check mine.toml`",
+    ]);
+    assert_eq!(schedules(&site), after);
+    assert_eq!(events(&site, "schedules_file_applied").len(), 2);
+    // The configured file is not there.
+    site.run(["schedule", "reconcile"])
+        .assert_refused(&["schedules.toml", "does not exist"]);
 }

@@ -11,8 +11,8 @@ use campanile_store::{Db, Tx, changes, hosts, launches, retention, schedules};
 use campanile_tests::{Backend, TestDb, on_both};
 
 use crate::fixtures::{
-    ClaimedRun, PAUSE, at, host_with_schedules, insert_and_claim, launch, manual, publish,
-    schedule_id, skipped,
+    ClaimedRun, PAUSE, at, host_with_schedules, insert_and_claim, launch, lease_until, manual,
+    publish, schedule_id, skipped,
 };
 
 on_both!(
@@ -271,7 +271,9 @@ async fn health_signs_are_counted(test: TestDb) {
             .unwrap(),
         expected
     );
-    hosts::heartbeat(&mut tx, host, at(41)).await.unwrap();
+    hosts::heartbeat(&mut tx, host, at(41), lease_until(at(41)))
+        .await
+        .unwrap();
     assert_eq!(
         stats::health_signs(&mut tx, at(41), at(41), at(3600))
             .await

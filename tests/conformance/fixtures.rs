@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_model::labels::Labels;
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::claims::{self, Claim, ClaimedLaunch, RetriesOf};
 use campanile_store::hosts::{self, Host};
@@ -45,6 +46,11 @@ pub fn digest() -> ArtifactDigest {
     ArtifactDigest::of(BYTES)
 }
 
+/// Return the end of the lease of a host with a heartbeat at `now`.
+pub fn lease_until(now: Timestamp) -> Timestamp {
+    now.plus(Duration::from_secs(10))
+}
+
 pub fn host(id: HostId, name: &str, now: Timestamp) -> Host {
     Host {
         id,
@@ -54,8 +60,14 @@ pub fn host(id: HostId, name: &str, now: Timestamp) -> Host {
         tzdata_version: "2026a".to_owned(),
         started_at: now,
         heartbeat_at: now,
+        lease_until: lease_until(now),
+        runs_max: 8,
+        labels: Labels::default(),
         ended_at: None,
         end_reason: None,
+        drained_at: None,
+        drained_by: None,
+        claims_ended_at: None,
     }
 }
 
@@ -152,6 +164,7 @@ pub fn launch(schedule: u128, slot: u64) -> NewLaunch {
         proposed: false,
         priority: 5,
         group_name: None,
+        run_on: None,
         digest: Some(digest()),
         context: None,
         args: None,

@@ -6,7 +6,9 @@ use campanile_store::packages::{self, LoadedPackage, PackageRow, SidecarSummary}
 use campanile_store::{Db, DbError, schedules};
 use campanile_tests::{Backend, Cluster, TestDb, on_both};
 
-use crate::fixtures::{BYTES, PACKAGE, add_host, add_schedule, at, digest, host, host_id, publish};
+use crate::fixtures::{
+    BYTES, PACKAGE, add_host, add_schedule, at, digest, host, host_id, lease_until, publish,
+};
 
 on_both!(
     a_host_is_live_until_it_ends,
@@ -32,13 +34,23 @@ async fn a_host_is_live_until_it_ends(test: TestDb) {
         [second.clone(), first.clone()],
         "oldest first"
     );
-    assert!(hosts::heartbeat(&mut tx, first.id, at(9)).await.unwrap());
+    assert!(
+        hosts::heartbeat(&mut tx, first.id, at(9), lease_until(at(9)))
+            .await
+            .unwrap()
+    );
     hosts::end(&mut tx, second.id, at(10)).await.unwrap();
     let live = hosts::live(&mut tx).await.unwrap();
     assert_eq!((live.len(), live[0].heartbeat_at), (1, at(9)));
-    assert!(!hosts::heartbeat(&mut tx, second.id, at(11)).await.unwrap());
     assert!(
-        !hosts::heartbeat(&mut tx, host_id(3), at(11)).await.unwrap(),
+        !hosts::heartbeat(&mut tx, second.id, at(11), lease_until(at(11)))
+            .await
+            .unwrap()
+    );
+    assert!(
+        !hosts::heartbeat(&mut tx, host_id(3), at(11), lease_until(at(11)))
+            .await
+            .unwrap(),
         "never registered"
     );
     // A host ends once.
@@ -86,7 +98,11 @@ async fn earlier_hosts_of_the_same_name_are_marked_dead(test: TestDb) {
         []
     );
     assert_eq!(hosts::live(&mut tx).await.unwrap().len(), 1);
-    assert!(!hosts::heartbeat(&mut tx, host_id(1), at(7)).await.unwrap());
+    assert!(
+        !hosts::heartbeat(&mut tx, host_id(1), at(7), lease_until(at(7)))
+            .await
+            .unwrap()
+    );
 }
 
 async fn silent_hosts_are_marked_dead_and_can_be_revived(test: TestDb) {
@@ -99,11 +115,13 @@ async fn silent_hosts_are_marked_dead_and_can_be_revived(test: TestDb) {
         .await
         .unwrap();
     }
-    hosts::heartbeat(&mut tx, host_id(1), at(10)).await.unwrap();
-    hosts::heartbeat(&mut tx, host_id(2), at(9)).await.unwrap();
-    let mut dead = hosts::mark_silent_dead(&mut tx, at(10), at(20))
+    hosts::heartbeat(&mut tx, host_id(1), at(10), lease_until(at(10)))
         .await
         .unwrap();
+    hosts::heartbeat(&mut tx, host_id(2), at(9), lease_until(at(9)))
+        .await
+        .unwrap();
+    let mut dead = hosts::mark_silent_dead(&mut tx, at(20)).await.unwrap();
     dead.sort_by_key(|dead| dead.id);
     let ids: Vec<_> = dead.iter().map(|dead| dead.id).collect();
     assert_eq!(
@@ -111,18 +129,21 @@ async fn silent_hosts_are_marked_dead_and_can_be_revived(test: TestDb) {
         [host_id(2), host_id(3)],
         "a heartbeat at the limit keeps a host live"
     );
-    assert_eq!(
-        hosts::mark_silent_dead(&mut tx, at(10), at(20))
+    assert_eq!(hosts::mark_silent_dead(&mut tx, at(20)).await.unwrap(), []);
+    assert!(
+        !hosts::heartbeat(&mut tx, host_id(2), at(21), lease_until(at(21)))
             .await
             .unwrap(),
-        []
-    );
-    assert!(
-        !hosts::heartbeat(&mut tx, host_id(2), at(21)).await.unwrap(),
         "the host learns that it was marked dead"
     );
-    hosts::revive(&mut tx, host_id(2), at(21)).await.unwrap();
-    assert!(hosts::heartbeat(&mut tx, host_id(2), at(22)).await.unwrap());
+    hosts::revive(&mut tx, host_id(2), at(21), lease_until(at(21)))
+        .await
+        .unwrap();
+    assert!(
+        hosts::heartbeat(&mut tx, host_id(2), at(22), lease_until(at(22)))
+            .await
+            .unwrap()
+    );
     let live = hosts::live(&mut tx).await.unwrap();
     let mut names: Vec<_> = live.iter().map(|host| host.name.as_str()).collect();
     names.sort_unstable();

@@ -37,6 +37,13 @@ const EXPECTED: &[(&str, &str)] = &[
     ),
     ("min(retry_at)", "launch_retry"),
     ("h.ended_at IS NOT NULL THEN 'host_died'", "launch_active"),
+    ("h.ended_at IS NOT NULL) AS next", "launch_active"),
+    ("GROUP BY host_id", "launch_active"),
+    (
+        "AND host_id IN (SELECT id FROM host WHERE name = $1",
+        "launch_active",
+    ),
+    ("AND l.run_on IS NOT NULL AND l.fire_time < $1", "launch_"),
     // Two indexes contain unclaimed launches. Either is good.
     ("h.end_reason = 'died' OR", "launch_"),
     ("WHERE name = $1 AND ended_at IS NULL", "host_live"),
@@ -77,6 +84,8 @@ const EXPECTED: &[(&str, &str)] = &[
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_unclaimed"),
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_queued"),
     ("FROM launch WHERE backfill_id = $1", "launch_backfill"),
+    ("status = 'pending' AND package = $1", "outbox_message_"),
+    ("min(next_attempt_at)", "outbox_message_"),
 ];
 
 /// The same on SQLite only: in tables of three rows, Postgres finds another index as good.
@@ -87,6 +96,12 @@ const EXPECTED_OF_SQLITE: &[(&str, &str)] = &[
     ),
     ("origin = 'file'", "schedule_defined"),
     ("origin IN ('sidecar', 'package')", "schedule_defined"),
+    (
+        "deleted_at IS NULL AND package = $1 ORDER BY name",
+        "schedule_package",
+    ),
+    ("origin IN ('operator', 'file')", "schedule_package"),
+    ("s.package = $1 AND r.task IS NOT NULL", "schedule_package"),
     ("r.kind = 'after_completion'", "schedule_revision_counting"),
     ("LIKE '%@reboot%'", "schedule_revision_at_start"),
     ("LIKE '%\"retention\"%'", "schedule_revision_retention"),

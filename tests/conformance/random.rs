@@ -469,17 +469,16 @@ async fn recover(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepR
 async fn change_hosts(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
     let id = list.any_host();
     let name = format!("host-{}", id.0.as_u128() - 0xA000);
-    let answer = match list.random.random_range(0..12) {
-        0..5 => text(&hosts::heartbeat(tx, id, now).await),
+    let lease_until = now.plus(Duration::from_secs(300));
+    let answer = match list.random.random_range(0..15) {
+        0..5 => text(&hosts::heartbeat(tx, id, now, lease_until).await),
         5 => text(&hosts::end(tx, id, now).await),
         6 => text(&sorted(hosts::mark_predecessors_dead(tx, &name, now).await)),
-        7 => {
-            let silent_since = now.minus(Duration::from_secs(300));
-            text(&sorted(
-                hosts::mark_silent_dead(tx, silent_since, now).await,
-            ))
-        }
-        _ => text(&hosts::revive(tx, id, now).await),
+        7 => text(&sorted(hosts::mark_silent_dead(tx, now).await)),
+        8 => text(&hosts::drain(tx, id, "ada", now).await),
+        9 => text(&hosts::end_drain(tx, id).await),
+        10 => text(&hosts::end_claims(tx, id, now).await),
+        _ => text(&hosts::revive(tx, id, now, lease_until).await),
     };
     events::record(tx, now, EventKind::HostStarted, &name, &answer)
         .await

@@ -1,5 +1,7 @@
 //! Recovery: orphaned launches are found, counted, and run again or abandoned. Finished launches never change.
 
+use std::time::Duration;
+
 use campanile_model::ids::{LaunchId, LaunchKind, RunId};
 use campanile_store::claims;
 use campanile_store::launches::NewLaunch;
@@ -8,18 +10,21 @@ use campanile_store::recovery::{
 };
 use campanile_store::runs::{self, RunEnd};
 use campanile_store::task_runs;
-use campanile_store::{FailureKind, LaunchStatus, RunStatus, hosts, launches, packages, schedules};
+use campanile_store::{
+    FailureKind, LaunchStatus, RunStatus, Tx, hosts, launches, packages, schedules,
+};
 use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
     BYTES, ClaimedRun, PACKAGE, PAUSE, add_host, at, claim_all, claim_retries, host, host_id,
-    host_with_schedules, insert_and_claim, launch, publish, schedule_id, skipped, status_of,
-    task_run,
+    host_with_schedules, insert_and_claim, launch, lease_until, publish, schedule_id, skipped,
+    status_of, task_run,
 };
 
 on_both!(
     a_run_is_lost_when_its_lease_has_expired,
+    a_run_of_a_host_that_was_marked_as_dead_is_lost_at_the_end_of_its_own_lease,
     a_run_is_lost_when_its_host_died_or_stopped,
     a_retry_that_no_host_claims_in_time_is_orphaned,
     a_launch_is_orphaned_when_its_host_died_or_no_host_claimed_it,
@@ -120,12 +125,42 @@ async fn a_run_is_lost_when_its_host_died_or_stopped(test: TestDb) {
         ]
     );
     assert!(lost[0].has_run);
-    // A host that is revived after a sleep keeps its runs.
-    hosts::revive(&mut tx, dead_host, at(14)).await.unwrap();
-    let lost = recovery::orphaned_runs(&mut tx, at(14), at(0), 9)
+}
+
+/// The host may only be cut off, and works on the run until the end of its lease.
+async fn a_run_of_a_host_that_was_marked_as_dead_is_lost_at_the_end_of_its_own_lease(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
+    let mut tx = test.write().await;
+    // The last heartbeat was at 0 s, and the claim came after it.
+    let lease = lease_until(at(0));
+    let run = insert_and_claim(&mut tx, host, &[launch(1, 5)], at(5)).await[0];
+    let marked = hosts::mark_silent_dead(&mut tx, lease).await.unwrap();
+    assert_eq!(marked, [], "the lease ends after this instant");
+    let dead_at = lease.plus(Duration::from_micros(1));
+    let marked = hosts::mark_silent_dead(&mut tx, dead_at).await.unwrap();
+    assert_eq!(marked.len(), 1);
+    let orphaned = async |tx: &mut Tx, now| {
+        let orphaned = recovery::orphaned_runs(tx, now, at(0), 9).await;
+        ids(&orphaned.unwrap())
+    };
+    assert_eq!(orphaned(&mut tx, dead_at).await, []);
+    let other = host_id(2);
+    let next = hosts::next_lease_end(&mut tx, other).await.unwrap();
+    assert_eq!(next, Some(at(35)), "another host looks again then");
+    assert_eq!(orphaned(&mut tx, at(34)).await, []);
+    assert_eq!(orphaned(&mut tx, at(35)).await, [run.launch_id()]);
+    // A host that is revived after a sleep keeps its run, if it renews the lease before another host has taken it over.
+    hosts::revive(&mut tx, host, at(36), lease_until(at(36)))
         .await
         .unwrap();
-    assert_eq!(ids(&lost), [run_of_stopped_host.launch_id()]);
+    let held = [(run.run_id, run.fence)];
+    let renewed = runs::renew(&mut tx, &held, at(66)).await.unwrap();
+    assert_eq!(renewed.len(), 1);
+    assert_eq!(orphaned(&mut tx, at(36)).await, []);
+    let next = hosts::next_lease_end(&mut tx, other).await.unwrap();
+    assert_eq!(next, Some(lease_until(at(36))), "that of the host");
+    let own = hosts::next_lease_end(&mut tx, host).await.unwrap();
+    assert_eq!(own, None);
 }
 
 async fn a_retry_that_no_host_claims_in_time_is_orphaned(test: TestDb) {

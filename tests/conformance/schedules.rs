@@ -337,8 +337,32 @@ async fn schedules_are_listed_by_name_by_package_and_by_origin(test: TestDb) {
     assert_eq!(names(&rest.unwrap()), "schedule-3 schedule-4");
     let some = schedules::names(&mut tx, 3).await.unwrap();
     assert_eq!(some, ["0-of-file", "schedule-1", "schedule-3"]);
-    let of_package = schedules::of_package(&mut tx, PACKAGE).await.unwrap();
-    assert_eq!(names(&of_package), "0-of-file schedule-1 schedule-3");
+    let of_package = schedules::names_of_package(&mut tx, PACKAGE, 9).await;
+    let expected = ["0-of-file", "schedule-1", "schedule-3"];
+    assert_eq!(of_package.unwrap(), expected);
+    let first = schedules::names_of_package(&mut tx, PACKAGE, 2).await;
+    assert_eq!(first.unwrap(), expected[..2]);
+    let others = schedules::others_of_package(&mut tx, PACKAGE, 2).await;
+    let expected = [
+        ("0-of-file".to_owned(), Origin::File),
+        ("schedule-1".to_owned(), Origin::Operator),
+    ];
+    assert_eq!(others.unwrap(), expected);
+    let others = schedules::others_of_package(&mut tx, "other", 2).await;
+    assert_eq!(others.unwrap(), []);
+    let tasks = schedules::tasks_of_package(&mut tx, PACKAGE).await;
+    assert_eq!(tasks.unwrap(), []);
+    let with_task = Revision {
+        task: Some("only".to_owned()),
+        package: "other".to_owned(),
+        ..revision(6)
+    };
+    insert_schedule(&mut tx, &with_task, Origin::Operator, None)
+        .await
+        .unwrap();
+    let tasks = schedules::tasks_of_package(&mut tx, "other").await;
+    let expected = [("schedule-6".to_owned(), "only".to_owned())];
+    assert_eq!(tasks.unwrap(), expected);
     for (package, expected) in [("other", "schedule-4"), (PACKAGE, "")] {
         let own = schedules::defined_by_package(&mut tx, package).await;
         assert_eq!(names(&own.unwrap()), expected);

@@ -14,17 +14,17 @@ use campanile_store::HostLock;
 use campanile_tests::TestDb;
 
 /// A package: its name and its bytes.
-pub type Guest = (&'static str, &'static [u8]);
+pub type Guest<'g> = (&'g str, &'g [u8]);
 
-pub const NOOP: Guest = ("noop", include_bytes!("../guests/noop.wasm"));
-pub const GUESTS: Guest = ("guests", include_bytes!("../guests/guests.wasm"));
+pub const NOOP: Guest<'static> = ("noop", include_bytes!("../guests/noop.wasm"));
+pub const GUESTS: Guest<'static> = ("guests", include_bytes!("../guests/guests.wasm"));
 
 /// Start a host that has loaded the package `guest`.
 pub async fn start(
     test: &TestDb,
     clock: &Clock,
     settings: Settings,
-    guest: Guest,
+    guest: Guest<'_>,
 ) -> (Arc<Engine>, HostLock) {
     let (engine, lock, _) = start_with_folder(test, clock, settings, guest).await;
     (engine, lock)
@@ -35,7 +35,7 @@ pub async fn start_with_folder(
     test: &TestDb,
     clock: &Clock,
     settings: Settings,
-    guest: Guest,
+    guest: Guest<'_>,
 ) -> (Arc<Engine>, HostLock, PluginsFolder) {
     start_named(test, clock, settings, guest, ("host-1", "plugins")).await
 }
@@ -45,7 +45,7 @@ pub async fn start_named(
     test: &TestDb,
     clock: &Clock,
     settings: Settings,
-    (name, bytes): Guest,
+    (name, bytes): Guest<'_>,
     (host, folder): (&str, &str),
 ) -> (Arc<Engine>, HostLock, PluginsFolder) {
     let memory_bytes_max = Limits::default().memory_bytes_max;
@@ -93,6 +93,8 @@ pub fn settings(runs_max: usize) -> Settings {
         runs_max,
         quota: Default::default(),
         groups: Default::default(),
+        labels: Default::default(),
+        placement: Default::default(),
         lease: Duration::from_secs(30),
         renew: Duration::from_secs(10),
         late: Defaults::default(),
@@ -107,6 +109,7 @@ pub fn settings(runs_max: usize) -> Settings {
         retention: campanile_engine::RetentionLimits::FOR_EVER,
         forget_after: None,
         disk_reserve_bytes: 0,
+        give_up_after: Duration::from_secs(3_600),
         drain: Duration::from_secs(1),
         secrets: Default::default(),
         policy: Policy::default(),

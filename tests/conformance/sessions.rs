@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use campanile_store::{DbError, Tx, hosts, probe};
 use campanile_tests::{Backend, TestDb, fresh_db};
 
-use crate::fixtures::{at, host, host_id};
+use crate::fixtures::{at, host, host_id, lease_until};
 
 async fn shown(test: &TestDb, tx: &mut Tx) -> Vec<String> {
     let names = [
@@ -55,13 +55,13 @@ async fn a_statement_waits_a_bounded_time_for_the_row_of_another_host() {
     tx.commit().await.unwrap();
     let mut holder = test.write().await;
     assert!(
-        hosts::heartbeat(&mut holder, host_id(1), at(1))
+        hosts::heartbeat(&mut holder, host_id(1), at(1), lease_until(at(1)))
             .await
             .unwrap()
     );
     let mut waiter = test.write().await;
     let begun = Instant::now();
-    let waited = hosts::heartbeat(&mut waiter, host_id(1), at(2)).await;
+    let waited = hosts::heartbeat(&mut waiter, host_id(1), at(2), lease_until(at(2))).await;
     let took = begun.elapsed();
     // `Busy` is tried again.
     assert!(matches!(&waited, Err(DbError::Busy(_))), "{waited:?}");
@@ -82,12 +82,12 @@ async fn a_host_whose_heartbeat_is_locked_does_not_keep_others_from_being_marked
     tx.commit().await.unwrap();
     let mut lost = test.write().await;
     assert!(
-        hosts::heartbeat(&mut lost, host_id(1), at(1))
+        hosts::heartbeat(&mut lost, host_id(1), at(1), lease_until(at(1)))
             .await
             .unwrap()
     );
     let mut other = test.write().await;
-    let dead = hosts::mark_silent_dead(&mut other, at(10), at(20)).await;
+    let dead = hosts::mark_silent_dead(&mut other, at(20)).await;
     let names: Vec<String> = dead.unwrap().into_iter().map(|host| host.name).collect();
     assert_eq!(names, ["dead"]);
     other.commit().await.unwrap();
@@ -95,7 +95,7 @@ async fn a_host_whose_heartbeat_is_locked_does_not_keep_others_from_being_marked
     drop(lost);
     for _ in 0..200 {
         let mut other = test.write().await;
-        let dead = hosts::mark_silent_dead(&mut other, at(10), at(20)).await;
+        let dead = hosts::mark_silent_dead(&mut other, at(20)).await;
         if dead.unwrap().iter().any(|host| host.name == "lost") {
             return;
         }

@@ -13,15 +13,15 @@ use campanile_sandbox::Buckets as _;
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::runs::{Finish, RunEnd};
-use campanile_store::{FailureKind, Origin, schedules};
-use campanile_tests::{TestDb, on_both};
+use campanile_store::{FailureKind, Origin, hosts, schedules};
+use campanile_tests::{Backend, TestDb, on_both};
 use tracing::{Event, Instrument as _, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::fixtures::{at, insert_schedule, revision};
+use crate::fixtures::{at, host, host_id, insert_schedule, revision};
 use crate::serving::{self, NOOP, settings};
 
 on_both!(
@@ -30,6 +30,7 @@ on_both!(
     so_does_the_release_of_queued_launches,
     so_do_renewal_and_recovery,
     so_do_the_changes_of_a_bucket,
+    a_host_asks_for_the_runs_of_others_only_when_there_are_others,
 );
 
 /// The schedules of the larger measurement.
@@ -268,4 +269,32 @@ async fn so_do_the_changes_of_a_bucket(test: TestDb) {
         counts.push((writing, reading, deleting));
     }
     assert_eq!(counts[1], counts[0]);
+}
+
+/// SQLite has one host.
+async fn a_host_asks_for_the_runs_of_others_only_when_there_are_others(test: TestDb) {
+    let (engine, clock) = start(&test, Overlap::Skip).await;
+    let mut counts = Vec::new();
+    // The first step also reads the definition of the schedule.
+    for now in [at(10), at(20), at(30)] {
+        clock.advance_to(now);
+        engine.look_at_hosts(now).await.unwrap();
+        let (decided, count) = counted(&test, engine.decide_and_claim(now)).await;
+        let work = decided.unwrap().1;
+        assert_eq!(work.len(), 1);
+        // The next slot must not overlap the run.
+        assert_eq!(engine.finish(&ends(&work, now)).await.unwrap(), 1);
+        let mut tx = test.write().await;
+        let other = hosts::Host {
+            lease_until: at(60),
+            ..host(host_id(2), "other", now)
+        };
+        if counts.len() == 1 {
+            hosts::register(&mut tx, &other).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        counts.push(count);
+    }
+    let more = usize::from(test.backend() == Backend::Postgres);
+    assert_eq!(counts[2], counts[1] + more);
 }

@@ -3,14 +3,17 @@
 //! | file             | failure                                                                  |
 //! |------------------|--------------------------------------------------------------------------|
 //! | `crash_points`   | the host dies at a named point of a launch's path                        |
+//! | `effects_once`   | the host dies at a named point, with effects in a session and the outbox |
 //! | `clock`          | the machine's clock steps                                                |
 //! | `copies`         | a backup or a restore is killed, and a host serves a restored copy     |
 //! | `kills`          | `kill -9` during a backup, and repeatedly at random times                |
+//! | `failover`       | a host is killed; how long its runs wait for another host               |
 //! | `hosts`          | one of two hosts dies, or is suspended for longer than its lease         |
 //! | `rounds`         | one of three hosts is killed, suspended or cut off, again and again      |
 //! | `lost_lease`     | a host is suspended for longer than its lease; what its runs still do  |
 //! | `lost_peer`      | a host is lost inside a transaction, with locks                          |
 //! | `names`          | the connection that locks a host's name breaks, and a duplicate waits    |
+//! | `standby`        | the primary of a standby crashes, and the standby is promoted            |
 //! | `outage`         | the Postgres server stops or does not answer, and recovers               |
 //! | `disk`           | the SQLite file cannot be written, the disk is full, the file is damaged |
 //! | `file_lock`      | a SQLite file has a second name, or its lock file is removed             |
@@ -29,6 +32,8 @@ mod consistency;
 mod copies;
 mod crash_points;
 mod disk;
+mod failover;
+mod effects_once;
 mod file_lock;
 mod folder_changes;
 mod folder_chaos;
@@ -43,6 +48,7 @@ mod proxy;
 mod retention;
 mod rounds;
 mod site;
+mod standby;
 mod stop;
 mod unreadable_folder;
 

@@ -15,7 +15,7 @@ const SCHEDULES: usize = 20;
 const STALL_SCHEDULES: usize = 5;
 /// The end of an outage's first log line, and the beginning of its last.
 pub const LOST: &str = "trying again until it works";
-const BACK: &str = "the database answers again";
+pub const BACK: &str = "the database answers again";
 
 fn outage() -> Duration {
     let (usual, long) = OUTAGE_SECONDS;

@@ -86,6 +86,7 @@ fn insert_old(site: &Site) {
             proposed: false,
             priority: 5,
             group_name: None,
+            run_on: None,
             digest: None,
             context: None,
             args: None,

@@ -102,6 +102,13 @@ impl Site {
             .unwrap_or_else(|error| panic!("{}: {error}", package.display()));
     }
 
+    /// Install a package from its bytes, with a sidecar.
+    pub fn install_bytes(&self, name: &str, package: &[u8], sidecar: &str) {
+        self.write(&format!("plugins/{name}.toml"), sidecar);
+        let path = self.folder.join(format!("plugins/{name}.wasm"));
+        std::fs::write(path, package).expect("a file of the site");
+    }
+
     /// Install the package `append`, which writes a line on every call, with `schedules` in TOML.
     pub fn install_append(&self, schedules: &str) {
         let sidecar = format!(

@@ -24,7 +24,8 @@ const USER: &str = "campanile";
 const NO_POSTGRES: &str = "no Postgres for this test: install its server (Debian: `apt install postgresql`, \
     macOS: `brew install postgresql`) so that `initdb` is found, or set TEST_POSTGRES_URL=postgres://USER:PASSWORD@HOST/DATABASE";
 
-/// The shell's script. It answers one line to each command: `init`, `start PORT`, `stop`, `crash`.
+/// The shell's script. It answers one line to each command: `init`, `copy PORT`, `start PORT`,
+/// `set LINE`, `promote`, `stop`, `crash`.
 const SHELL: &str = r#"
 cd "$PG_DIR" || exit 1
 server=
@@ -42,11 +43,15 @@ start() {
         sleep 0.02
     done
 }
-while read -r word port; do
+while read -r word argument; do
     case $word in
         init) "$PG_BIN/initdb" -D data -U "$PG_USER" --pwfile=password -A scram-sha-256 \
             -E UTF8 --no-locale --no-sync </dev/null >server.log 2>&1 ;;
-        start) start "$port" ;;
+        copy) PGPASSWORD=$(cat password) "$PG_BIN/pg_basebackup" -D data -R -c fast -X stream --no-sync \
+            -d "host=127.0.0.1 port=$argument user=$PG_USER application_name=standby" </dev/null >server.log 2>&1 ;;
+        start) start "$argument" ;;
+        set) echo "$argument" >>data/postgresql.auto.conf && "$PG_BIN/pg_ctl" -D data reload >>server.log 2>&1 ;;
+        promote) "$PG_BIN/pg_ctl" -D data -w promote </dev/null >>server.log 2>&1 ;;
         stop) stop INT || true ;;
         crash) stop QUIT || true ;;
     esac
@@ -70,6 +75,7 @@ pub struct Cluster {
     commands: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     port: u16,
+    password: String,
     url: DatabaseUrl,
 }
 
@@ -85,14 +91,25 @@ impl Cluster {
 
     /// Create a server with `options` and start it.
     pub fn start_with(options: ClusterOptions) -> Result<Cluster, String> {
+        let password = uuid::Uuid::new_v4().simple().to_string();
+        Cluster::create(options, &password, "init")
+    }
+
+    /// Create a standby of this server, which follows it from now on, and start it. Its application name is `standby`.
+    pub fn standby(&self) -> Result<Cluster, String> {
+        let options = ClusterOptions { fsync: false };
+        Cluster::create(options, &self.password, &format!("copy {}", self.port))
+    }
+
+    /// Create the files of a server with the command `create`, and start it.
+    fn create(options: ClusterOptions, password: &str, create: &str) -> Result<Cluster, String> {
         let programs = server_programs().ok_or_else(|| NO_POSTGRES.to_owned())?;
         let folder = tempfile::Builder::new()
             .prefix("campanile-postgres-")
             .tempdir()
             .map_err(|error| format!("no temporary folder for Postgres: {error}"))?;
-        let password = uuid::Uuid::new_v4().simple().to_string();
         let password_file = folder.path().join("password");
-        std::fs::write(&password_file, &password)
+        std::fs::write(&password_file, password)
             .map_err(|error| format!("{}: {error}", password_file.display()))?;
         let mut command = as_unprivileged(folder.path(), &password_file)?;
         let fsync = if options.fsync { "on" } else { "off" };
@@ -125,9 +142,10 @@ impl Cluster {
             commands,
             answers,
             port: 0,
+            password: password.to_owned(),
             url: DatabaseUrl::Sqlite(PathBuf::new()),
         };
-        cluster.command("init")?;
+        cluster.command(create)?;
         // Another process may bind the port before the server starts.
         let mut started = Err(String::new());
         for _ in 0..5 {
@@ -166,6 +184,16 @@ impl Cluster {
     /// Stop the server at once, as a crash would. It recovers from its log at the next start.
     pub fn crash(&mut self) -> Result<(), String> {
         self.command("crash")
+    }
+
+    /// Set a parameter of the running server, with a line such as `name = 'value'`.
+    pub fn set(&mut self, line: &str) -> Result<(), String> {
+        self.command(&format!("set {line}"))
+    }
+
+    /// Let a standby accept writes. It follows no other server from then on.
+    pub fn promote(&mut self) -> Result<(), String> {
+        self.command("promote")
     }
 
     /// Start the server again on the same port, after [`Cluster::stop`] or [`Cluster::crash`].
@@ -231,12 +259,14 @@ pub fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// Return the folder with `initdb` and `postgres`: from `PATH`, else of the newest installed version.
+/// Return the folder with `initdb`, `postgres`, `pg_ctl` and `pg_basebackup`: from `PATH`, else of the newest installed version.
 pub fn server_programs() -> Option<PathBuf> {
-    let has_both =
-        |folder: &PathBuf| folder.join("initdb").is_file() && folder.join("postgres").is_file();
+    let has_all = |folder: &PathBuf| {
+        let programs = ["initdb", "postgres", "pg_ctl", "pg_basebackup"];
+        programs.iter().all(|name| folder.join(name).is_file())
+    };
     let path = std::env::var_os("PATH").unwrap_or_default();
-    if let Some(folder) = std::env::split_paths(&path).find(has_both) {
+    if let Some(folder) = std::env::split_paths(&path).find(has_all) {
         return Some(folder);
     }
     let mut found: Vec<PathBuf> = [
@@ -255,7 +285,7 @@ pub fn server_programs() -> Option<PathBuf> {
             .filter(move |entry| entry.file_name().to_string_lossy().starts_with(prefix))
             .map(move |entry| entry.path().join(below))
     })
-    .filter(has_both)
+    .filter(has_all)
     .collect();
     found.sort_by_key(|folder| version_in(folder));
     found.pop()

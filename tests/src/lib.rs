@@ -108,6 +108,12 @@ pub async fn fresh_place(backend: Backend) -> Place {
     }
 }
 
+/// Return the package `once`, whose effects happen once.
+pub fn once_package() -> Vec<u8> {
+    let text = include_str!("../guests/once.wat");
+    wat::parse_str(text).unwrap_or_else(|error| panic!("once.wat: {error}"))
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         let Some((server, schema)) = self.schema_to_drop.take() else {

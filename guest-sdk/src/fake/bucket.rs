@@ -1,5 +1,6 @@
 //! Buckets in memory, for tests.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +13,8 @@ pub(super) type Entries = Vec<(String, Vec<u8>)>;
 #[derive(Default)]
 pub(super) struct Buckets {
     granted: BTreeMap<String, OpenBucket>,
+    /// Copies with the writes of the session.
+    session: RefCell<BTreeMap<String, OpenBucket>>,
 }
 
 impl Buckets {
@@ -20,21 +23,37 @@ impl Buckets {
             .insert(name, OpenBucket::new(writable, entries));
     }
 
-    /// Return a deep copy.
+    /// Return a deep copy without the session.
     pub(super) fn copy(&self) -> Buckets {
         let granted = self.granted.iter();
         Buckets {
             granted: granted
-                .map(|(name, bucket)| {
-                    let entries = bucket.entries().clone();
-                    (name.clone(), OpenBucket::new(bucket.writable, entries))
-                })
+                .map(|(name, bucket)| (name.clone(), bucket.copy()))
                 .collect(),
+            session: RefCell::default(),
         }
     }
 
     pub(super) fn open(&self, name: &str) -> Result<OpenBucket, Fault> {
         self.granted.get(name).cloned().ok_or(Fault::NoSuchStore)
+    }
+
+    pub(super) fn open_in_session(&self, name: &str) -> Result<OpenBucket, Fault> {
+        let granted = self.granted.get(name).ok_or(Fault::NoSuchStore)?;
+        let mut session = self.session.borrow_mut();
+        let opened = session
+            .entry(name.to_owned())
+            .or_insert_with(|| granted.copy());
+        Ok(opened.clone())
+    }
+
+    /// Keep the writes of the session, or drop them.
+    pub(super) fn end_session(&self, is_kept: bool) {
+        for (name, written) in self.session.take() {
+            if let Some(granted) = self.granted.get(&name).filter(|_| is_kept) {
+                *granted.entries() = written.entries().clone();
+            }
+        }
     }
 }
 
@@ -51,6 +70,10 @@ impl OpenBucket {
             writable,
             entries: Arc::new(Mutex::new(entries)),
         }
+    }
+
+    fn copy(&self) -> OpenBucket {
+        OpenBucket::new(self.writable, self.entries().clone())
     }
 
     pub fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Fault> {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::bucket::Buckets;
 use super::{Host, LogLine, Progress};
+use crate::outbox::Message;
 use crate::run::Run;
 use crate::time::Timestamp;
 
@@ -62,6 +63,9 @@ impl Run {
                 cancel_requested: false,
                 config: BTreeMap::new(),
                 buckets: Buckets::default(),
+                denies_messages: false,
+                held_back: RefCell::default(),
+                messages: RefCell::default(),
                 logs: RefCell::default(),
                 progress: RefCell::default(),
             },
@@ -78,6 +82,22 @@ impl Run {
     /// ```
     pub fn logs(&self) -> Vec<LogLine> {
         self.host.logs.borrow().clone()
+    }
+
+    /// Return the messages of the calls that have succeeded on this fake run, in order. Native builds only.
+    ///
+    /// [`Package::call`](crate::Package::call) keeps the messages of a task that succeeds, and drops those of one that
+    /// fails.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Message, Run};
+    /// let run = Run::fake().build();
+    /// run.send(Message::post("https://example.com/hook"))?;
+    /// assert!(run.messages().is_empty(), "no call has succeeded");
+    /// # Ok::<(), campanile_sdk::Error>(())
+    /// ```
+    pub fn messages(&self) -> Vec<Message> {
+        self.host.messages.borrow().clone()
     }
 
     /// Return the progress that the task reported to this fake run, in order. Native builds only.
@@ -299,6 +319,19 @@ impl FakeRun {
             .into_iter()
             .map(|(key, value)| (key.into(), value.into()));
         self.host.buckets.grant(name, writable, entries.collect());
+        self
+    }
+
+    /// Deny every message, as a host does whose operator has not granted its address.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Message, Run};
+    /// let run = Run::fake().deny_messages().build();
+    /// let sent = run.send(Message::post("https://example.com/hook"));
+    /// assert!(sent.is_err_and(|error| error.is_denied()));
+    /// ```
+    pub fn deny_messages(mut self) -> FakeRun {
+        self.host.denies_messages = true;
         self
     }
 

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use crate::bucket::Fault;
+use crate::outbox::{Message, Refused};
 use crate::run::Level;
 use crate::time::Timestamp;
 
@@ -61,6 +62,10 @@ pub(crate) struct Host {
     cancel_requested: bool,
     config: BTreeMap<String, String>,
     buckets: bucket::Buckets,
+    denies_messages: bool,
+    /// Messages of a call that has not ended.
+    held_back: RefCell<Vec<Message>>,
+    messages: RefCell<Vec<Message>>,
     logs: RefCell<Vec<LogLine>>,
     progress: RefCell<Vec<Progress>>,
 }
@@ -118,5 +123,33 @@ impl Host {
 
     pub fn open_bucket(&self, name: &str) -> Result<OpenBucket, Fault> {
         self.buckets.open(name)
+    }
+
+    pub fn send(&self, message: &Message) -> Result<String, Refused> {
+        if self.denies_messages {
+            return Err(Refused::AccessDenied);
+        }
+        if !message.url().starts_with("https://") && !message.url().starts_with("http://") {
+            return Err(Refused::Other(
+                "the address of the message is not one such as \"https://example.com/hook\""
+                    .to_owned(),
+            ));
+        }
+        let mut held_back = self.held_back.borrow_mut();
+        held_back.push(message.clone());
+        Ok(format!("{}-{}", self.execution_id, held_back.len()))
+    }
+
+    pub fn open_session_bucket(&self, name: &str) -> Result<OpenBucket, Fault> {
+        self.buckets.open_in_session(name)
+    }
+
+    /// End a call of a task: keep what it held back if it has succeeded, else drop it.
+    pub fn end_call(&self, succeeded: bool) {
+        self.buckets.end_session(succeeded);
+        let sent = self.held_back.take();
+        if succeeded {
+            self.messages.borrow_mut().extend(sent);
+        }
     }
 }

@@ -103,6 +103,7 @@ pub(crate) fn grant(address: &str) -> Result<HttpGrant, String> {
         methods: Vec::new(),
         // Scripts reply, and no name is looked up.
         private: false,
+        signing_secret: None,
     })
 }
 

@@ -19,7 +19,9 @@ use campanile_trial::{self, Stage, Subject};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub use campanile_sandbox::{HttpRequest as Request, Limits, LogLine, Outcome};
+pub use campanile_sandbox::{
+    HttpRequest as Request, Limits, LogLine, OutboxMessage as Message, Outcome,
+};
 pub use campanile_trial::{Crashed, Difference, Idempotence, Moment, Unreached};
 pub use http::Reply;
 pub use report::Report;

@@ -8,7 +8,7 @@ use campanile_trial::{Entry, Trial};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::Request;
+use crate::{Message, Request};
 
 /// The result of a call. Its `Display` is a message for failed assertions.
 #[derive(Debug)]
@@ -90,6 +90,11 @@ impl Report {
     /// Return the HTTP requests that the test replied to, in order.
     pub fn requests(&self) -> &[Request] {
         &self.trial.requests
+    }
+
+    /// Return the messages that a host would deliver, in order. Empty if the task did not succeed.
+    pub fn messages(&self) -> &[Message] {
+        &self.trial.report.uncommitted.messages
     }
 
     /// Return the entries of a bucket after the call.

@@ -59,6 +59,7 @@ interface Policies {
   pause_on_failure?: number;
   priority?: number;
   group?: string;
+  run_on?: string[];
   retention?: string;
   /** The most calls of each task in one launch. */
   max_attempts?: number;

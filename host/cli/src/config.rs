@@ -24,12 +24,14 @@ use campanile_sandbox::{CodeCache, LIMITS, Limits, SandboxSettings};
 use campanile_schedule::policy::{Defaults, GroupName};
 use campanile_store::InvalidDatabaseUrl;
 
+mod kinds;
 mod own_paths;
 mod secrets;
 mod settings;
 
 pub use settings::{
-    Audit, Files, Host, Packages, Policy, Recovery, Retention, Sandbox, ScheduleDefaults, Watch,
+    Audit, Files, Host, Outbox, Packages, Policy, Recovery, Retention, Sandbox, ScheduleDefaults,
+    Watch,
 };
 
 /// The file in the working directory that is read when no file is named.
@@ -79,6 +81,7 @@ pub struct Config {
     pub late: Defaults,
     pub defaults: ScheduleDefaults,
     pub retention: Retention,
+    pub outbox: Outbox,
     pub packages: Packages,
     /// What one package may use.
     pub quota: Quota,
@@ -267,6 +270,7 @@ impl Config {
             late,
             defaults: ScheduleDefaults::of(&mut top, home)?,
             retention,
+            outbox: Outbox::of(&mut top, home)?,
             packages: Packages::of(&mut top, home)?,
             quota: Quota::of(&mut top, home)?,
             groups: read_groups(&mut top)?,
@@ -305,7 +309,7 @@ impl Config {
     }
 
     /// List the keys of each table.
-    fn entries(&self) -> [(&'static str, Vec<Entry>); 13] {
+    fn entries(&self) -> [(&'static str, Vec<Entry>); 14] {
         let limits = LIMITS.iter().zip(limits::keys()).map(|(spec, help)| {
             let amount = self.limits.get(spec.resource);
             Entry {
@@ -324,6 +328,7 @@ impl Config {
             ("late", self.late.entries()),
             ("defaults", self.defaults.entries()),
             ("retention", self.retention.entries()),
+            ("outbox", self.outbox.entries()),
             ("packages", self.packages.entries()),
             ("quota", self.quota.entries()),
             ("sandbox", self.sandbox.entries()),

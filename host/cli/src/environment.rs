@@ -29,7 +29,11 @@ pub fn all() -> [(&'static str, &'static str); 13] {
             KEY_PASSPHRASE,
             "the passphrase of the key with which `package keygen` and `package sign` work; without it they ask",
         ),
-        (LOG, "the log filter: `debug`, or `info,campanile=trace`"),
+        (
+            LOG,
+            "the log filter: `debug`, or `info,campanile=trace`; lines of libraries only when they are named, such as SQL with \
+         `debug,sqlx=debug`",
+        ),
         (NO_COLOR, "no colours, also on a terminal"),
         (
             CACHE_HOME,

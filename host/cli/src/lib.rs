@@ -39,8 +39,8 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{Db, Tx};
 use commands::{
     audit, backfill, bench, completions, config as config_command, cron, db, dev, doctor, event,
-    launch, new, package, plan, run, schedule, selftest as selftest_command, serve, stats, task,
-    top,
+    host, launch, new, outbox, package, plan, run, schedule, selftest as selftest_command, serve,
+    stats, task, top,
 };
 use config::{Config, Flags};
 use output::{Exit, Failure, Record, Result, failed};
@@ -105,15 +105,15 @@ enum Command {
     /// Create a project: a task, its tests and its build
     New(new::New),
     /// Run or check a task without a database
-    #[command(subcommand)]
+    #[command(subcommand, alias = "tasks")]
     Task(task::Task),
     /// Build a project and run its task once at each change, without a database
     Dev(dev::Dev),
     /// Define when packages are launched
-    #[command(subcommand)]
+    #[command(subcommand, alias = "schedules")]
     Schedule(schedule::Schedule),
     /// List, follow and cancel backfills; `schedule backfill` starts one
-    #[command(subcommand)]
+    #[command(subcommand, alias = "backfills")]
     Backfill(backfill::BackfillCommand),
     /// Try a rule without a database: its slots, an explanation, a calendar
     #[command(subcommand)]
@@ -121,17 +121,23 @@ enum Command {
     /// Forecast the launches, also those after an outage or with another schedules file
     Plan(plan::Plan),
     /// List and show launches: the decisions about slots
-    #[command(subcommand)]
+    #[command(subcommand, alias = "launches")]
     Launch(launch::Launch),
     /// List and show runs: the attempts to execute launches
-    #[command(subcommand)]
+    #[command(subcommand, alias = "runs")]
     Run(run::Run),
-    /// List and show packages, and choose the active version
+    /// List, show, retry and discard the messages that tasks have sent
     #[command(subcommand)]
+    Outbox(outbox::Outbox),
+    /// List and show packages, and choose the active version
+    #[command(subcommand, alias = "packages")]
     Package(package::Package),
     /// List what happened to hosts, packages and schedules
-    #[command(subcommand)]
+    #[command(subcommand, alias = "events")]
     Event(event::Event),
+    /// List hosts, and drain one
+    #[command(subcommand)]
+    Host(host::Host),
     /// Verify the record, and write a checkpoint of it
     #[command(subcommand)]
     Audit(audit::Audit),
@@ -257,8 +263,10 @@ impl Command {
             Command::Plan(command) => command.run(common).await,
             Command::Launch(command) => command.run(common).await,
             Command::Run(command) => command.run(common).await,
+            Command::Outbox(command) => command.run(common).await,
             Command::Package(command) => command.run(common).await,
             Command::Event(command) => command.run(common).await,
+            Command::Host(command) => command.run(common).await,
             Command::Audit(command) => command.run(common).await,
             Command::Stats(command) => command.run(common).await,
             Command::Top => top::run(common).await,

@@ -4,6 +4,8 @@
 
 mod failure;
 mod rounds;
+mod style;
+mod table;
 
 use std::io::{self, Write as _};
 
@@ -15,6 +17,8 @@ use campanile_model::text::{printable, printable_json};
 use campanile_package::requests::{Request, sidecar_lines};
 pub(crate) use failure::{ErrorCode, Exit, Failure};
 pub(crate) use rounds::Rounds;
+pub(crate) use style::has_colours;
+pub(crate) use table::{columns, print_table};
 
 /// The result of a command, or of a part of it.
 pub(crate) type Result<T = (), E = Failure> = std::result::Result<T, E>;
@@ -186,6 +190,10 @@ pub(crate) fn print_sidecar_lines<'r>(
 pub(crate) fn print_message(text: &str) {
     let text = printable(text);
     if !rounds::collect_message(&text) {
+        let text = match has_colours(&io::stderr()) {
+            true => style::message(&text).into(),
+            false => text,
+        };
         let _ = progress::suspend(|| writeln!(io::stderr().lock(), "{text}"));
     }
 }
@@ -202,43 +210,6 @@ pub(crate) fn print_detail<R: Record>(record: &R) -> Result {
         print_line!("{heading:width$} {text}")?;
     }
     Ok(())
-}
-
-/// Print records under a header, each column as wide as its widest cell.
-pub(crate) fn print_table<'r, R: Record + 'r>(records: impl IntoIterator<Item = &'r R>) -> Result {
-    let heading = |key: &str| key.replace('_', " ").to_uppercase();
-    let mut rows: Vec<Vec<String>> = vec![R::LIST.split_whitespace().map(heading).collect()];
-    for record in records {
-        let texts = texts(record, R::LIST)?.into_iter();
-        rows.push(texts.map(|(_, text)| cell(&text)).collect());
-    }
-    for row in columns(&rows) {
-        print_line(row.trim_end())?;
-    }
-    Ok(())
-}
-
-/// Return a value as a cell of a table: one line, `-` for no value.
-fn cell(text: &str) -> String {
-    match text {
-        "" => "-".to_owned(),
-        text => printable(text).replace(['\n', '\t'], " "),
-    }
-}
-
-/// Return each row as one line, its cells padded to the width of their columns.
-pub(crate) fn columns(rows: &[Vec<String>]) -> impl Iterator<Item = String> {
-    let mut widths = vec![0; rows.first().map_or(0, Vec::len)];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let padded = |(cell, width): (&String, &usize)| format!("{cell:width$}");
-    rows.iter().map(move |row| {
-        let cells = row.iter().zip(&widths).map(padded);
-        cells.collect::<Vec<_>>().join("  ")
-    })
 }
 
 /// Return the text of a value that may be absent; empty when it is.
@@ -266,19 +237,6 @@ mod tests {
         ] {
             assert_eq!(plain(&value), text);
         }
-    }
-
-    #[test]
-    fn a_cell_is_one_line_without_control_characters() {
-        assert_eq!(cell(""), "-");
-        assert_eq!(cell("a\nb\tc\u{1b}"), "a b c\\u{1b}");
-    }
-
-    #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
-        let rows = [["A", "B"], ["long", "é"]].map(|row| row.map(str::to_owned).to_vec());
-        let lines: Vec<String> = columns(&rows).collect();
-        assert_eq!(lines, ["A     B", "long  é"]);
     }
 
     #[test]

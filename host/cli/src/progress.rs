@@ -15,6 +15,8 @@ use campanile_model::text::{printable_line, size_rounded};
 const TICK: Duration = Duration::from_millis(100);
 /// Work whose amount is not known.
 const STEP: &str = "{spinner} {msg} … {elapsed}";
+/// A state that changes for as long as a host serves.
+const STATE: &str = "{wide_msg}";
 /// Work of a known number of parts, or of bytes.
 const PARTS: &str = "[{bar:30}] {pos} of {len}  {msg}";
 const BYTES: &str = "[{bar:30}] {bytes} of {total_bytes}  {msg}";
@@ -44,6 +46,14 @@ impl Line {
     /// Draw that something is done whose amount is not known.
     pub fn step(text: impl Display) -> Line {
         let line = Line::new(ProgressBar::new_spinner(), STEP);
+        line.say(text);
+        line
+    }
+
+    /// Draw the state of something that does not end. [`say`](Line::say) shows another one.
+    pub fn state(text: impl Display) -> Line {
+        let bar = ProgressBar::new_spinner();
+        let line = Line::new(bar, STATE);
         line.say(text);
         line
     }
@@ -126,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_templates_can_be_read() {
-        for template in [STEP, PARTS, BYTES] {
+        for template in [STEP, STATE, PARTS, BYTES] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
     }

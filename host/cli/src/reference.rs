@@ -17,6 +17,7 @@ use crate::commands::{backfill, bench, calls, db, launch, package, plan, run, sc
 use crate::config::Config;
 use crate::{Cli, environment, output};
 use campanile_engine::audit::{ScheduleStatistics, Statistics};
+use campanile_engine::host_admin::{HostReport, HostState};
 use campanile_model::status::{
     BackfillStatus, Decision, EventKind, LaunchStatus, RunStatus, VersionDecision,
 };
@@ -74,6 +75,7 @@ fn every_word_of_a_closed_set_is_in_the_reference() {
         words_of::<RunStatus>(),
         words_of::<BackfillStatus>(),
         words_of::<PackageState>(),
+        words_of::<HostState>(),
         words_of::<VersionDecision>(),
     ]
     .concat()
@@ -111,6 +113,7 @@ fn every_field_of_a_record_is_in_its_json() {
     }
     check::<LaunchRow>();
     check::<RunRow>();
+    check::<HostReport>();
     check::<launch::LaunchDetail>();
     check::<run::RunDetail>();
     check::<calls::TaskCall>();

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt::{Debug, Result as FmtResult};
-use std::io::{self, IsTerminal as _};
+use std::io;
 
 use crate::environment;
+use crate::output::has_colours;
 use crate::progress::Stderr;
 use campanile_model::text::{printable, printable_json, printable_line};
 use tracing::Level;
@@ -17,12 +18,15 @@ use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Return the filter that applies without `CAMPANILE_LOG`.
+/// The filter that applies without `CAMPANILE_LOG`.
+const DEFAULT: &str = "info";
+
+/// Return the filter of libraries. It holds unless `CAMPANILE_LOG` names them, as `debug,sqlx=debug` does for SQL.
 ///
 /// It hides messages of libraries that repeat Campanile's own, such as a warning for each connection in an outage.
-fn filter_default() -> String {
+fn of_libraries() -> String {
     let database = campanile_store::LOG_FILTER;
-    format!("info,{database},wasmtime=warn,wasmtime_wasi=warn,cranelift=warn,hyper=warn")
+    format!("{database},wasmtime=warn,wasmtime_wasi=warn,cranelift=warn,hyper=warn")
 }
 
 /// The format of log lines.
@@ -53,12 +57,10 @@ pub fn init(format: LogFormat, is_verbose: bool) -> Result<(), String> {
     let log = tracing_subscriber::registry().with(filter);
     let done = match format {
         LogFormat::Human => {
-            let colours = colours(
-                std::io::stderr().is_terminal(),
-                std::env::var_os(environment::NO_COLOR).as_deref(),
-            );
             let fields = debug_fn(write_field).delimited(" ");
-            let lines = lines.with_target(false).with_ansi(colours);
+            let lines = lines
+                .with_target(false)
+                .with_ansi(has_colours(&io::stderr()));
             log.with(lines.fmt_fields(fields)).try_init()
         }
         LogFormat::Json => {
@@ -97,31 +99,22 @@ impl<W: io::Write> io::Write for JsonWriter<W> {
 fn filter(text: Option<&OsStr>) -> Result<Targets, String> {
     let text = match text {
         Some(text) if !text.is_empty() => text.to_string_lossy(),
-        _ => Cow::Owned(filter_default()),
+        _ => Cow::Borrowed(DEFAULT),
     };
-    text.parse().map_err(|error: ParseError| {
+    let wrong = |error: ParseError| {
         let text = printable(&text);
         format!(
             "CAMPANILE_LOG=`{text}` is not a log filter ({error}): write a level such as `debug`, or `info,campanile=trace`"
         )
-    })
-}
-
-fn colours(terminal: bool, no_color: Option<&OsStr>) -> bool {
-    terminal && no_color.is_none_or(OsStr::is_empty)
+    };
+    text.parse::<Targets>().map_err(wrong)?;
+    // Of two directives for one target, the last one holds.
+    format!("{},{text}", of_libraries()).parse().map_err(wrong)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn colours_need_a_terminal_and_no_color_unset() {
-        assert!(colours(true, None));
-        assert!(colours(true, Some(OsStr::new(""))));
-        assert!(!colours(true, Some(OsStr::new("1"))));
-        assert!(!colours(false, None));
-    }
 
     #[test]
     fn no_field_of_a_log_line_reaches_the_terminal_with_control_characters() {
@@ -172,6 +165,29 @@ mod tests {
         assert!(!json.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{json}");
         let line: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(line["package"], name);
+    }
+
+    #[test]
+    fn libraries_are_quiet_unless_they_are_named() {
+        let enabled = |filter_text: Option<&str>, target: &str| {
+            let filter = filter(filter_text.map(OsStr::new)).unwrap();
+            filter.would_enable(target, &Level::DEBUG)
+        };
+        for text in [None, Some("info"), Some("info,campanile_store=debug")] {
+            assert!(!enabled(text, "campanile_engine::run"), "{text:?}");
+        }
+        for text in ["debug", "trace", "debug,campanile=trace"] {
+            assert!(enabled(Some(text), "campanile_engine::run"), "{text}");
+            for library in [
+                "sqlx::query",
+                "wasmtime_internal_cache::worker",
+                "hyper::proto",
+            ] {
+                assert!(!enabled(Some(text), library), "{text}: {library}");
+            }
+        }
+        assert!(enabled(Some("info,sqlx=debug"), "sqlx::query"));
+        assert!(!enabled(Some("info,sqlx=debug"), "hyper::proto"));
     }
 
     #[test]

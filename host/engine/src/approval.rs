@@ -473,18 +473,14 @@ async fn decided(
     let now = packages::find(tx, &row.name).await?;
     let manifest = now.map_or_else(String::new, |now| now.manifest);
     let manifest = Manifest::from_stored(&row.name, &manifest);
-    let schedules = schedules::of_package(tx, &row.name).await?;
-    let definitions = schedules.into_iter().map(|schedule| schedule.definition);
-    let tasks = definitions.filter_map(|definition| {
-        let task = definition.task.filter(|task| manifest.task(task).is_none());
-        Some((definition.name, task?))
-    });
+    let mut tasks_missing = schedules::tasks_of_package(tx, &row.name).await?;
+    tasks_missing.retain(|(_, task)| manifest.task(task).is_none());
     Ok(VersionChange {
         digest,
         before,
         denied: manifest.ungranted_requests(&grant_record::read(&row.grants)),
         is_missing: row.missing_since.is_some(),
-        tasks_missing: tasks.collect(),
+        tasks_missing,
     })
 }
 

@@ -14,12 +14,12 @@ use crate::service::{Next, Service, record_event};
 use crate::settings::Settings;
 use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
-use campanile_model::text::{duration_text, printable_line};
+use campanile_model::text::{counted, duration_text, printable_line};
 use campanile_schedule::policy::Policies;
 use campanile_store::events::EventKind;
 use campanile_store::schedules::Schedule;
 use campanile_store::stats::{self, Counts, HealthSigns};
-use campanile_store::{DbError, Tx, package_record};
+use campanile_store::{DbError, Tx, outbox, package_record};
 
 /// A slot that is undecided for longer, or a launch that is unclaimed for longer, is a sign of bad health.
 const OVERDUE: Duration = Duration::from_secs(60);
@@ -161,8 +161,8 @@ pub fn judge(signs: HealthSigns, skew_us: i64) -> Health {
     let overdue_s = OVERDUE.as_secs();
     if signs.live_hosts == 0 && signs.schedules > 0 {
         issues.push(format!(
-            "the scheduler is stopped: no host serves the {} enabled schedules; start `campanile serve`",
-            signs.schedules
+            "the scheduler is stopped: no host serves {}; start `campanile serve`",
+            counted(signs.schedules, "enabled schedule")
         ));
     }
     if signs.overdue_schedules > MISSED_MAX {
@@ -243,8 +243,7 @@ pub async fn schedule_statistics(
     Ok(rows)
 }
 
-/// Return the health of the system at `now`. A host whose last heartbeat is older than its lease is not live. `free_bytes`
-/// is the room on the disk of the database, where it can be seen.
+/// Return the health of the system at `now`. A host whose lease has ended is not live. `free_bytes` is the room on the disk of the database, where it can be seen.
 pub async fn health(
     tx: &mut Tx,
     now: Timestamp,
@@ -252,24 +251,49 @@ pub async fn health(
     skew_us: i64,
     free_bytes: Option<u64>,
 ) -> Result<Health, DbError> {
-    let (overdue_since, live_since) = (now.minus(OVERDUE), now.minus(settings.lease));
-    let signs = stats::health_signs(tx, overdue_since, live_since, now.plus(CURSOR_AHEAD)).await?;
+    let overdue_since = now.minus(OVERDUE);
+    let signs = stats::health_signs(tx, overdue_since, now, now.plus(CURSOR_AHEAD)).await?;
     let mut health = judge(signs, skew_us);
     let disk = free_bytes.and_then(|free| unhealthy(free, settings.disk_reserve_bytes));
     health.issues.extend(disk);
+    let dead = outbox::count_dead(tx).await?;
+    if dead > 0 {
+        health.notes.push(format!(
+            "{dead} messages of the outbox were given up; `campanile outbox list --status dead` shows them"
+        ));
+    }
     for (name, cursor_at) in stats::cursors_ahead(tx, now.plus(CURSOR_AHEAD), NAMED_MAX).await? {
         let why = silent_until(&name, cursor_at);
         health.issues.push(format!("the schedule `{name}` {why}"));
     }
-    for (name, heartbeat_at) in stats::silent_hosts(tx, live_since).await? {
+    for (name, heartbeat_at) in stats::silent_hosts(tx, now).await? {
         health.issues.push(format!(
             "the host `{name}` is silent since {heartbeat_at}: it died, or it lost its connection to the database"
+        ));
+    }
+    let drained = stats::drained_hosts(tx).await?;
+    if !drained.is_empty() && drained.len() as i64 == signs.live_hosts {
+        let issue = "every live host is drained, so launches wait; `campanile host drain NAME --undo` lets one claim them";
+        health.issues.push(issue.to_owned());
+    }
+    for (name, by, since) in drained {
+        health.notes.push(format!(
+            "the host `{name}` is drained since {since} by {}: it claims nothing",
+            printable_line(&by)
         ));
     }
     for (name, failure) in stats::failing_schedules(tx, FAILURES, NAMED_MAX).await? {
         health.issues.push(format!(
             "the last {FAILURES} launches of the schedule `{name}` all failed: {}",
             message_of(&failure)
+        ));
+    }
+    for (labels, launches, oldest) in
+        stats::missing_labels(tx, overdue_since, now, NAMED_MAX).await?
+    {
+        health.issues.push(format!(
+            "{launches} launches wait since {oldest} for a host with {}, and no live host has them",
+            labels.named()
         ));
     }
     for (name, launches, oldest) in stats::starved_packages(tx, overdue_since, NAMED_MAX).await? {
@@ -375,6 +399,7 @@ impl Service for Auditor {
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         ctx.launch_log.report_left_out();
+        report_repeated_runs(ctx, now).await?;
         let free_bytes = ctx.db.free_bytes().await;
         let mut tx = ctx.db.read_long().await?;
         let statistics = statistics(&mut tx, now, ctx.settings.audit_interval).await?;
@@ -403,6 +428,21 @@ impl Service for Auditor {
         }
         Ok(Self::first(ctx))
     }
+}
+
+/// Report the runs that this host began again, because the database had lost their record.
+async fn report_repeated_runs(ctx: &Ctx, now: Timestamp) -> Result {
+    let repeated = ctx.begun.take_repeated();
+    if repeated == 0 {
+        return Ok(());
+    }
+    let detail = format!(
+        "the database lost the record of {repeated} runs that this host had begun; they ran again as recoveries, those of at_most_once did not"
+    );
+    tracing::warn!("{detail}");
+    record_event(ctx, now, EventKind::RunsRepeated, &ctx.name, &detail)
+        .await
+        .inspect_err(|_| ctx.begun.put_back(repeated))
 }
 
 #[cfg(test)]

@@ -1,13 +1,14 @@
 //! The buckets of `wasi:keyvalue`, kept in the database for one run.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
 use campanile_model::ids::RunId;
 use campanile_sandbox::{
-    BucketError, BucketResult, Buckets, Change, add, async_trait, check_growth, entry_bytes,
+    BucketError, BucketResult, BucketSession, Buckets, Change, Sessions, add, async_trait,
+    check_growth, entry_bytes,
 };
 use campanile_store::buckets::{self, BucketRow, SetEntry};
 use campanile_store::{Db, DbError, Tx, runs};
@@ -36,7 +37,7 @@ pub struct RunBuckets {
 
 /// Why an operation failed.
 #[derive(Debug, thiserror::Error)]
-enum Fault {
+pub(crate) enum BucketFault {
     #[error(transparent)]
     Refused(#[from] BucketError),
     #[error(transparent)]
@@ -49,15 +50,15 @@ impl RunBuckets {
     /// The log has the database's error; the guest does not learn it.
     async fn permitted<T, F>(&self, operation: impl Fn() -> F) -> BucketResult<T>
     where
-        F: Future<Output = Result<T, Fault>>,
+        F: Future<Output = Result<T, BucketFault>>,
     {
         // The semaphore is never closed.
         let _permit = self.permits.0.acquire().await;
-        let is_busy = |fault: &Fault| matches!(fault, Fault::Db(DbError::Busy(_)));
+        let is_busy = |fault: &BucketFault| matches!(fault, BucketFault::Db(DbError::Busy(_)));
         let done = campanile_store::retry(is_busy, operation).await;
         done.map_err(|fault| match fault {
-            Fault::Refused(refusal) => refusal,
-            Fault::Db(error) => {
+            BucketFault::Refused(refusal) => refusal,
+            BucketFault::Db(error) => {
                 tracing::warn!(run = %self.run, %error, "an operation on a bucket failed");
                 BucketError::Unreachable
             }
@@ -78,11 +79,8 @@ impl RunBuckets {
         namespace: &str,
         changes: &[Change],
         bytes_max: u64,
-    ) -> Result<u64, Fault> {
-        let after = apply(&mut tx, namespace, before, changes).await?;
-        let bytes = unsigned(after.bytes);
-        check_growth(unsigned(before.bytes), bytes, bytes_max)?;
-        buckets::resize(&mut tx, namespace, after.bytes, after.last_position).await?;
+    ) -> Result<u64, BucketFault> {
+        let bytes = apply_within(&mut tx, namespace, before, changes, bytes_max).await?;
         // This lock is the last statement, because the lease keeper's renewal waits while it is held.
         if !runs::lock_if_current(&mut tx, self.run, self.fence).await? {
             return Err(BucketError::ClaimLost.into());
@@ -90,6 +88,72 @@ impl RunBuckets {
         tx.commit().await?;
         Ok(bytes)
     }
+}
+
+/// The buckets of a call's sessions, locked until the end of the transaction.
+pub(crate) struct LockedBuckets<'s>(Vec<(&'s str, &'s BucketSession, BucketRow)>);
+
+/// The keys whose values a commit reads at once. Each value may have megabytes.
+const KEYS_CHECKED_AT_ONCE: usize = 16;
+
+impl LockedBuckets<'_> {
+    /// Lock the buckets of `sessions`, sorted by their names, so that two transactions cannot deadlock.
+    pub async fn lock<'s>(
+        tx: &mut Tx,
+        sessions: &'s Sessions,
+    ) -> Result<LockedBuckets<'s>, DbError> {
+        let mut locked = Vec::with_capacity(sessions.len());
+        for (namespace, session) in sessions {
+            let row = buckets::lock(tx, namespace).await?;
+            locked.push((namespace.as_str(), session, row));
+        }
+        Ok(LockedBuckets(locked))
+    }
+
+    /// Make the changes of the sessions. After an error the transaction must not be committed.
+    pub async fn apply(self, tx: &mut Tx) -> Result<(), BucketFault> {
+        for (namespace, session, row) in self.0 {
+            let sums = check(tx, namespace, session).await?;
+            let changes = session.changes(&sums);
+            apply_within(tx, namespace, row, &changes, session.bytes_max).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Check the values that a session has read, and return the sums of the numbers that it increments.
+async fn check(
+    tx: &mut Tx,
+    namespace: &str,
+    session: &BucketSession,
+) -> Result<BTreeMap<String, u64>, BucketFault> {
+    let mut sums = BTreeMap::new();
+    for keys in session.keys_to_check().chunks(KEYS_CHECKED_AT_ONCE) {
+        let values = buckets::values(tx, namespace, keys).await?;
+        let values: HashMap<Vec<u8>, Vec<u8>> = values.into_iter().collect();
+        for key in keys {
+            let value = values.get(key.as_bytes()).map(Vec::as_slice);
+            if let Some(sum) = session.check(key, value)? {
+                sums.insert((*key).to_owned(), sum);
+            }
+        }
+    }
+    Ok(sums)
+}
+
+/// Apply changes to a locked bucket, and return the bytes that it has then. Refuse growth beyond its limit.
+async fn apply_within(
+    tx: &mut Tx,
+    namespace: &str,
+    before: BucketRow,
+    changes: &[Change],
+    bytes_max: u64,
+) -> Result<u64, BucketFault> {
+    let after = apply(tx, namespace, before, changes).await?;
+    let bytes = unsigned(after.bytes);
+    check_growth(unsigned(before.bytes), bytes, bytes_max)?;
+    buckets::resize(tx, namespace, after.bytes, after.last_position).await?;
+    Ok(bytes)
 }
 
 /// Apply changes in their order, later ones over earlier ones; return the size of the bucket and its last position.
@@ -158,6 +222,20 @@ impl Buckets for RunBuckets {
             let found: HashMap<Vec<u8>, Vec<u8>> = found.into_iter().collect();
             let values = keys.iter().map(|key| found.get(key.as_bytes()).cloned());
             Ok(values.collect())
+        })
+        .await
+    }
+
+    async fn exist(&self, namespace: &str, keys: &[String]) -> BucketResult<Vec<bool>> {
+        self.permitted(move || async move {
+            let mut tx = self.db.read().await?;
+            let asked: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let found = buckets::sizes(&mut tx, namespace, &asked).await?;
+            let found: HashSet<Vec<u8>> = found.into_iter().map(|(key, _)| key).collect();
+            Ok(keys
+                .iter()
+                .map(|key| found.contains(key.as_bytes()))
+                .collect())
         })
         .await
     }

@@ -205,11 +205,39 @@ pub(crate) fn judge(
         tries,
         attempts_max: step.attempts_max,
     };
-    let failure = match outcome::retry_at(call, rules, now, rand::random_range(-1.0..=1.0)) {
+    Err(failure_of(call, message, rules, now))
+}
+
+/// Return why a call failed that succeeded, but whose success could not be recorded, and when to call the task again.
+pub(crate) fn not_committed(
+    message: String,
+    step: &Step,
+    (delivery, rules): (Delivery, &RetryRules),
+    tries: i64,
+    now: Timestamp,
+) -> CallFailure {
+    let call = FailedCall {
+        kind: FailureKind::Failed,
+        retryable: true,
+        retry_after: None,
+        may_repeat: delivery == Delivery::AtLeastOnce,
+        tries,
+        attempts_max: step.attempts_max,
+    };
+    failure_of(call, message, rules, now)
+}
+
+fn failure_of(
+    call: FailedCall,
+    message: String,
+    rules: &RetryRules,
+    now: Timestamp,
+) -> CallFailure {
+    let kind = call.kind;
+    match outcome::retry_at(call, rules, now, rand::random_range(-1.0..=1.0)) {
         Ok(retry_at) => (kind, message, Some(retry_at)),
         Err(why) => (kind, retry_rules::final_message(message, kind, why), None),
-    };
-    Err(failure)
+    }
 }
 
 fn task_run(

@@ -66,6 +66,11 @@ impl Capacity {
         self.permits.available_permits()
     }
 
+    /// Return how many permits are taken.
+    pub(crate) fn taken(&self) -> usize {
+        (self.total as usize).saturating_sub(self.free())
+    }
+
     /// Return how many permits any one package may take now.
     pub(crate) fn free_for_one(&self) -> usize {
         lock(&self.shares).free_for_one(self.free())

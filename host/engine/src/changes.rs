@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
+use crate::peers;
 use crate::service::{Next, Service};
 use campanile_model::clock::Timestamp;
+use campanile_store::hosts::{self, Host};
 use campanile_store::{DbError, changes, package_versions, schedules};
 
 /// How often a host looks for changes.
@@ -23,13 +25,19 @@ pub(crate) struct ChangeWatcher {
 impl ChangeWatcher {
     async fn look(&mut self, ctx: &Ctx) -> Result<(), DbError> {
         let mut tx = ctx.db.read().await?;
+        peers::look(ctx, &mut tx, ctx.clock.now()).await?;
         let counter = changes::counter(&mut tx).await?;
         if self.counter == Some(counter) {
             return Ok(());
         }
+        let host = hosts::with_id(&mut tx, ctx.host).await?;
         let counting = schedules::after_completion(&mut tx).await?;
         ctx.specs.note_counting_from_ends(counting);
         let decided_at = package_versions::last_decided_at(&mut tx).await?;
+        drop(tx);
+        if let Some(host) = host {
+            follow_drain(ctx, &host).await?;
+        }
         let wake = &ctx.wake;
         if self.decided_at.replace(decided_at) != Some(decided_at) {
             wake.folder_sync.notify_one();
@@ -41,6 +49,20 @@ impl ChangeWatcher {
         wake.lease_keeper.notify_one();
         Ok(())
     }
+}
+
+/// Claim nothing while the record says that this host is drained. Record when the last claim was committed.
+pub(crate) async fn follow_drain(ctx: &Ctx, host: &Host) -> Result<(), DbError> {
+    if host.drained_at.is_none() {
+        ctx.claim_gate.open();
+    } else if host.claims_ended_at.is_none() {
+        ctx.claim_gate.close().await;
+        let mut tx = ctx.db.write().await?;
+        hosts::end_claims(&mut tx, ctx.host, ctx.clock.now()).await?;
+        tx.commit().await?;
+        tracing::info!(host = %ctx.name, "drained: this host claims nothing more");
+    }
+    Ok(())
 }
 
 impl Service for ChangeWatcher {

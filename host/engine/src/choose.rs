@@ -10,11 +10,16 @@ use std::time::Duration;
 use crate::capacity::Permit;
 use crate::ctx::Ctx;
 use crate::error::Result;
+use crate::peers;
+use crate::placement::Turns;
 use crate::shares::{Refused, Waiting};
 use campanile_model::clock::Timestamp;
 use campanile_package::{Package, Quota};
 use campanile_store::Tx;
 use campanile_store::claims::{self, ClaimedLaunch, RetriesOf, WaitingClass};
+
+/// How long after its fire time a launch is left to the host whose turn it is.
+const LAUNCH_LEFT_MAX: Duration = Duration::from_secs(1);
 
 /// What a host takes in one transaction.
 #[derive(Default)]
@@ -46,6 +51,8 @@ pub(crate) async fn choose(ctx: &Ctx, tx: &mut Tx, free: usize, now: Timestamp) 
         ctx,
         free,
         now,
+        turns: None,
+        has_asked: false,
         chosen: Chosen::default(),
     };
     choice.retries(tx).await?;
@@ -63,13 +70,33 @@ struct Choice<'a> {
     /// The permits that are left.
     free: usize,
     now: Timestamp,
+    /// None when this host is alone, and until launches are due.
+    turns: Option<Turns>,
+    has_asked: bool,
     chosen: Chosen,
 }
 
 impl Choice<'_> {
-    /// Take a permit for each launch whose package may have one more.
-    fn take_all(&mut self, due: Vec<ClaimedLaunch>) {
+    /// Whether a launch is left for a moment to the host whose turn it is. That host looks for launches twice a second.
+    fn is_left(&mut self, launch: &ClaimedLaunch) -> bool {
+        let Some(turns) = &mut self.turns else {
+            return false;
+        };
+        // The statement returns only launches that this host may claim.
+        let is_own = turns.is_own(&launch.package, launch.run_on.as_ref(), true);
+        !is_own && self.now.since(launch.fire_time) < LAUNCH_LEFT_MAX
+    }
+
+    /// Take a permit for each launch whose turn this host has, and whose package may have one more.
+    async fn take_all(&mut self, tx: &mut Tx, due: Vec<ClaimedLaunch>) -> Result {
+        if !due.is_empty() && !self.has_asked {
+            self.turns = peers::turns(self.ctx, tx).await?;
+            self.has_asked = true;
+        }
         for launch in due {
+            if self.is_left(&launch) {
+                continue;
+            }
             let package = self.ctx.packages.get(&launch.package);
             let quota = quota(self.ctx, package.as_deref());
             let (name, proposed) = (&launch.package, launch.proposed);
@@ -87,6 +114,7 @@ impl Choice<'_> {
                 }
             }
         }
+        Ok(())
     }
 
     /// Choose retries of no group.
@@ -94,7 +122,7 @@ impl Choice<'_> {
         let (host, now, limit) = (self.ctx.host, self.now, self.free);
         let due = claims::retries(tx, RetriesOf::AnyPackage, host, now, limit as i64).await?;
         if due.len() < limit {
-            self.take_all(due);
+            self.take_all(tx, due).await?;
             return Ok(());
         }
         self.chosen.is_short = true;
@@ -104,7 +132,7 @@ impl Choice<'_> {
             if limit > 0 {
                 let of = RetriesOf::Package(package);
                 let due = claims::retries(tx, of, host, now, limit as i64).await?;
-                self.take_all(due);
+                self.take_all(tx, due).await?;
             }
         }
         Ok(())
@@ -143,7 +171,7 @@ impl Choice<'_> {
         if limit > 0 {
             let of = RetriesOf::Group(group);
             let retries = claims::retries(tx, of, host, now, limit as i64).await?;
-            self.take_all(retries);
+            self.take_all(tx, retries).await?;
         }
         for class in classes {
             let room = room.saturating_sub(self.chosen.len() - before);
@@ -153,7 +181,7 @@ impl Choice<'_> {
                 break;
             }
             let open = claims::open_of_group(tx, host, now, limit as i64, class).await?;
-            self.take_all(open);
+            self.take_all(tx, open).await?;
         }
         Ok(())
     }
@@ -164,7 +192,7 @@ impl Choice<'_> {
         if !self.ctx.capacity.is_short.load(Ordering::Relaxed) && !self.chosen.is_short {
             let open = claims::claimable(tx, host, now, limit as i64).await?;
             if open.len() < limit {
-                self.take_all(open);
+                self.take_all(tx, open).await?;
                 return Ok(());
             }
         }
@@ -197,7 +225,7 @@ impl Choice<'_> {
             let open = claims::open_of_package(tx, host, now, limit, class).await?;
             self.chosen.is_short |= open.len() == left;
             let before = self.chosen.len();
-            self.take_all(open);
+            self.take_all(tx, open).await?;
             left = left.saturating_sub(self.chosen.len() - before);
         }
         Ok(())

@@ -92,6 +92,11 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Claimed> {
         ctx.capacity.is_short.store(true, Ordering::Relaxed);
         return Ok(Claimed::default());
     }
+    let Some(_entered) = ctx.claim_gate.enter().await else {
+        // A launch that waits while this host is drained is not lost.
+        ctx.capacity.note_full(now);
+        return Ok(Claimed::default());
+    };
     let claiming = Claiming::begin(ctx, now);
     let mut tx = ctx.db.write().await?;
     // Read the packages before the rows. A removal changes the database first, so a package of a claimable launch is

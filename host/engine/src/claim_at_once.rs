@@ -82,9 +82,11 @@ fn admit<'a>(
         if ctx.capacity.is_short.load(Ordering::Relaxed) {
             break;
         }
-        // The dispatcher counts how many runs a group has on all hosts.
+        // The dispatcher counts how many runs a group has on all hosts. A host with the labels claims what this one may not.
+        let may_run =
+            launch.group_name.is_none() && ctx.settings.labels.satisfy(launch.run_on.as_ref());
         let package = ctx.packages.get(&launch.package);
-        let Some(package) = package.filter(|_| launch.group_name.is_none()) else {
+        let Some(package) = package.filter(|_| may_run) else {
             continue;
         };
         let quota = quota(ctx, Some(&package));
@@ -134,6 +136,7 @@ fn claimed(
         fire_time: launch.fire_time,
         proposed: launch.proposed,
         group_name: None,
+        run_on: launch.run_on.clone(),
         attempts: 0,
         recoveries: 0,
         recovered_at: None,

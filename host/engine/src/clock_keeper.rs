@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
+use crate::lease_table::CLOCK_ERROR_MAX;
 use crate::service::{Next, Service, within};
 use campanile_model::clock::{CONFIRM, Clock, Look, Monotonic, Timestamp};
 use campanile_store::events::{self, EventKind, NewEvent};
@@ -19,8 +20,6 @@ pub(crate) const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// How far a wall clock is off when it is reported, in microseconds.
 pub const SKEW_REPORTED_US: i64 = 1_000_000;
-/// A measurement that may be wrong by more is none.
-const ERROR_MAX: Duration = Duration::from_secs(1);
 /// How long one measurement may take, and one recording of events.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// When the host's time moves by so much, the leases on record may look older than they are, in microseconds.
@@ -162,7 +161,7 @@ pub(crate) async fn measure(db: &Db, clock: &Clock) -> Result<i64> {
     let Some(anchor) = db.clock_anchor(clock).await? else {
         return Ok(0);
     };
-    if anchor.error > ERROR_MAX {
+    if anchor.error > CLOCK_ERROR_MAX {
         let took = (anchor.error * 2).as_secs_f64();
         let why = format!("its clock cannot be measured: an answer took {took:.1} s");
         return Err(DbError::Unavailable(why).into());

@@ -23,6 +23,18 @@ pub const POINTS: [&str; 9] = [
     "after_recover_commit",
 ];
 
+/// The points around the commit of a call that had writes in a bucket session, or messages for the outbox.
+pub const CALL_POINTS: [&str; 2] = ["before_call_commit", "after_call_commit"];
+
+/// The points of the delivery of a message: around its claim, after the receiver has answered, and around the record of that.
+pub const MESSAGE_POINTS: [&str; 5] = [
+    "before_message_claim_commit",
+    "after_message_claim_commit",
+    "after_message_delivery",
+    "before_message_end_commit",
+    "after_message_end_commit",
+];
+
 /// The points of a backfill, beside that path.
 pub const BACKFILL_POINTS: [&str; 2] = ["before_backfill_commit", "after_backfill_commit"];
 
@@ -54,6 +66,8 @@ pub fn point(name: &str) {
         std::sync::LazyLock::new(|| std::env::var("CAMPANILE_STOP_AT").ok());
     let all = [
         &POINTS[..],
+        &CALL_POINTS,
+        &MESSAGE_POINTS,
         &BACKFILL_POINTS,
         &PACKAGE_POINTS,
         &RETENTION_POINTS,

@@ -7,10 +7,13 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, watch};
 
 use crate::batch_size::BatchSizes;
+use crate::begun_runs::BegunRuns;
 use crate::capacity::Capacity;
+use crate::claim_gate::ClaimGate;
 use crate::heartbeat::HeartbeatHistory;
 use crate::launch_log::LaunchLog;
 use crate::lease_table::LeaseTable;
+use crate::placement::Peers;
 use crate::record_use::RecordUse;
 use crate::reported::ReportedVersions;
 use crate::settings::Settings;
@@ -34,8 +37,11 @@ pub struct Ctx {
     pub(crate) packages: Packages,
     pub(crate) specs: Specs,
     pub(crate) capacity: Capacity,
+    pub(crate) claim_gate: ClaimGate,
+    pub(crate) peers: Peers,
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) leases: LeaseTable,
+    pub(crate) begun: BegunRuns,
     pub(crate) unrecorded: UnrecordedEnds,
     pub(crate) record_use: RecordUse,
     pub(crate) heartbeats: HeartbeatHistory,
@@ -79,6 +85,8 @@ impl Ctx {
         Ctx {
             host: HostId::new(now),
             capacity: Capacity::new(settings.runs_max, now),
+            claim_gate: ClaimGate::default(),
+            peers: Peers::default(),
             batch_sizes: BatchSizes::new(&db),
             leases: LeaseTable::new(clock.clone()),
             db,
@@ -87,6 +95,7 @@ impl Ctx {
             settings,
             packages,
             specs: Specs::default(),
+            begun: BegunRuns::default(),
             unrecorded: UnrecordedEnds::default(),
             record_use: RecordUse::default(),
             heartbeats: HeartbeatHistory::default(),
@@ -117,6 +126,8 @@ pub(crate) struct Wake {
     pub(crate) cursor_watch: Notify,
     /// Runs of this host may have been asked to end.
     pub(crate) lease_keeper: Notify,
+    /// Messages are to be delivered.
+    pub(crate) outbox: Notify,
     /// An operator decided about versions of packages.
     pub(crate) folder_sync: Notify,
 }

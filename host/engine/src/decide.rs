@@ -12,6 +12,8 @@ use crate::claim_at_once;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
+use crate::peers;
+use crate::placement::Turns;
 use crate::plan::{self, PACKAGE_MISSING, Plan};
 use crate::record_quota;
 use crate::schedule_admin::{self, Displaced};
@@ -36,6 +38,8 @@ const PLAN_TIME_MAX: Duration = Duration::from_millis(20);
 /// How long slots that are due wait for permits, so that their launches can start at once. When it is over, the launches
 /// are opened, and wait on the record. A host that starts fewer than [`LAUNCHES_MIN`] launches in this time is full.
 const CAPACITY_PATIENCE: Duration = Duration::from_millis(100);
+/// How long a slot is left to the host whose turn it is.
+const SLOT_LEFT_MAX: Duration = Duration::from_millis(200);
 /// The longest sleep.
 const IDLE_INTERVAL: Duration = Duration::from_secs(60);
 /// The longest sleep while a backfill runs: its launches may end on other hosts.
@@ -158,8 +162,31 @@ pub(crate) async fn decide(ctx: &Ctx, now: Timestamp) -> Result<Decisions> {
 /// Decide the due slots of a batch of schedules, and claim the launches that this host can run at once.
 ///
 /// A crash after the commit leaves runs with a lease that nothing renews: they expire, and recovery finds them.
+///
+/// A drained host decides all the same: other hosts claim the launches.
 pub(crate) async fn decide_and_claim(ctx: &Ctx, now: Timestamp) -> Result<(Decisions, Vec<Work>)> {
-    decide_batch(ctx, now, Some(Claiming::begin(ctx, now))).await
+    let entered = ctx.claim_gate.enter().await;
+    let claiming = entered.as_ref().map(|_| Claiming::begin(ctx, now));
+    decide_batch(ctx, now, claiming).await
+}
+
+/// Whether a slot is left for a moment to another host, which is to execute its launch.
+///
+/// The other host wakes at the slot too, and the host that decides a slot claims its launch at once.
+fn is_left(
+    ctx: &Ctx,
+    turns: &mut Turns,
+    due: &DueSchedule,
+    spec: &Spec,
+    may_claim: bool,
+    now: Timestamp,
+) -> bool {
+    let run_on = spec.policies.run_on.as_ref();
+    let can_run = may_claim
+        && ctx.settings.labels.satisfy(run_on)
+        && ctx.packages.get(&due.package).is_some();
+    let is_own = turns.is_own(&due.package, run_on, can_run);
+    !is_own && now.since(due.next_slot) < SLOT_LEFT_MAX
 }
 
 async fn decide_batch(
@@ -194,6 +221,7 @@ async fn decide_batch(
     let revisions = due.iter().map(|due| (due.id, due.revision));
     let specs = ctx.specs.get_all(&mut tx, revisions).await?;
     let mut beside = unfinished_launches(&mut tx, &due, &specs, now).await?;
+    let mut turns = peers::turns(ctx, &mut tx).await?;
     let mut plans: Vec<Plan> = Vec::with_capacity(due.len());
     let mut rows = 0;
     let planning = Instant::now();
@@ -202,6 +230,11 @@ async fn decide_batch(
             // The next transaction decides the other schedules.
             has_more = true;
             break;
+        }
+        if let Some(turns) = &mut turns
+            && is_left(ctx, turns, due, spec, claiming.is_some(), now)
+        {
+            continue;
         }
         let plan = match &spec.rule {
             Some(rule) => plan::plan(
@@ -226,6 +259,13 @@ async fn decide_batch(
             break;
         }
         plans.push(plan);
+    }
+    if plans.is_empty() {
+        // Other hosts have the turn of every slot. This host looks again soon.
+        if resumed + due_count > due.len() {
+            tx.commit().await?;
+        }
+        return Ok((Decisions::default(), Vec::new()));
     }
     let moves: Vec<CursorMove> = plans.iter().map(|plan| plan.advance.clone()).collect();
     let won = schedules::advance(&mut tx, &moves).await?;

@@ -8,6 +8,7 @@ use crate::lock::lock;
 use crate::schedule_admin::pause_text;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
+use campanile_model::text::counted;
 use campanile_store::events::EventKind;
 use campanile_store::schedules::{self, Pause};
 use campanile_store::{LaunchStatus, Tx, changes, launches};
@@ -72,7 +73,7 @@ async fn pause_if_failing(ctx: &Ctx, tx: &mut Tx, id: ScheduleId, now: Timestamp
     if !spec.policies.pauses_after(in_a_row) {
         return Ok(());
     }
-    let note = format!("{in_a_row} launches in a row have failed");
+    let note = format!("the last {} failed", counted(in_a_row, "launch"));
     let pause = Pause {
         by: PAUSER,
         note: Some(&note),

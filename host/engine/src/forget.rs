@@ -6,7 +6,7 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::schedule_admin::{self, ScheduleError};
 use campanile_model::clock::Timestamp;
-use campanile_model::text::duration_text;
+use campanile_model::text::{counted, duration_text};
 use campanile_store::events::{self, EventKind};
 use campanile_store::{packages, schedules};
 
@@ -53,9 +53,9 @@ async fn forget(ctx: &Ctx, name: &str, forget_after: Duration, now: Timestamp) -
         }
     }
     let detail = format!(
-        "no live host has had it since {since}, longer than `forget_after` = {}: the {} schedules that it defined ended",
+        "no live host has had it since {since}, longer than `forget_after` = {}: {} that it defined ended",
         duration_text(forget_after),
-        defined.len(),
+        counted(defined.len(), "schedule"),
     );
     events::record(&mut tx, now, EventKind::PackageForgotten, name, &detail).await?;
     tx.commit().await?;

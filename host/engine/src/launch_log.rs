@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::lock::lock;
 use campanile_model::ids::ScheduleId;
-use campanile_model::text::printable_line;
+use campanile_model::text::{counted, printable_line};
 use campanile_schedule::policy::Displacements;
 use campanile_store::events::{EventKind, NewEvent};
 use campanile_store::launches::NewLaunch;
@@ -25,12 +25,32 @@ const SPAN: Duration = Duration::from_secs(10);
 /// The most characters of a message. `run show` has all of it.
 const MESSAGE_CHARS_MAX: usize = 300;
 
-/// How many lines this host has written lately.
+/// How many lines this host has written lately, and how many launches it has ended.
 #[derive(Default)]
 pub(crate) struct LaunchLog(Mutex<Lines>);
 
+/// How many launches a host has ended since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EndedLaunches {
+    pub succeeded: u64,
+    pub failed: u64,
+    pub cancelled: u64,
+}
+
+impl EndedLaunches {
+    fn count(&mut self, end: &RunEnd) {
+        match end {
+            RunEnd::Succeeded { .. } => self.succeeded += 1,
+            RunEnd::Failed { .. } => self.failed += 1,
+            RunEnd::Cancelled { .. } => self.cancelled += 1,
+            RunEnd::Waiting { .. } => {}
+        }
+    }
+}
+
 #[derive(Default)]
 struct Lines {
+    ended: EndedLaunches,
     /// When the span ends; none before the first one.
     until: Option<Instant>,
     written: usize,
@@ -66,24 +86,31 @@ impl LaunchLog {
         lock(&self.0).admit()
     }
 
+    /// Return how many launches have ended.
+    pub(crate) fn counts(&self) -> EndedLaunches {
+        lock(&self.0).ended
+    }
+
     /// Log how many lines were left out, if the span is over.
     pub(crate) fn report_left_out(&self) {
         let left_out = lock(&self.0).turn(Instant::now());
         if left_out > 0 {
             tracing::warn!(
-                "{left_out} more launches failed, were cancelled, skipped or recovered; `campanile launch list` shows them"
+                "{} failed, were cancelled, skipped or recovered; `campanile launch list` shows them",
+                counted(left_out, "more launch")
             );
         }
     }
 
     /// Log the recorded ends of runs.
     pub(crate) async fn ended<'e>(&self, db: &Db, ends: impl Iterator<Item = &'e Finish>) {
-        let is_logged = |end: &&Finish| match end.end {
+        let is_logged = |end: &&Finish| match &end.end {
             RunEnd::Failed { .. } | RunEnd::Cancelled { .. } => self.admits(),
             RunEnd::Succeeded { .. } => tracing::enabled!(Level::DEBUG),
             RunEnd::Waiting { .. } => false,
         };
-        let ends: Vec<&Finish> = ends.filter(is_logged).collect();
+        let count = |end: &&Finish| lock(&self.0).ended.count(&end.end);
+        let ends: Vec<&Finish> = ends.inspect(count).filter(is_logged).collect();
         if ends.is_empty() {
             return;
         }

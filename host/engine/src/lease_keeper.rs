@@ -153,9 +153,9 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     let held_until = held_until(ctx.clock.monotonic_at(now), lease);
     let asked = ctx.leases.to_renew();
     let mut tx = ctx.db.write().await?;
-    let was_marked_dead = !hosts::heartbeat(&mut tx, ctx.host, now).await?;
+    let was_marked_dead = !hosts::heartbeat(&mut tx, ctx.host, now, lease_until).await?;
     if was_marked_dead {
-        hosts::revive(&mut tx, ctx.host, now).await?;
+        hosts::revive(&mut tx, ctx.host, now, lease_until).await?;
         publish_all(ctx, &mut tx).await?;
         tracing::warn!(host = %ctx.name, "another host marked this one as dead after a long silence and recovered its runs; this host continues with new ones");
     }

@@ -10,11 +10,15 @@ use campanile_model::clock::{Clock, Monotonic, Timestamp};
 use campanile_model::ids::RunId;
 use campanile_sandbox::StopSignal;
 
+/// A measurement of the database's clock that may be wrong by more is none.
+pub(crate) const CLOCK_ERROR_MAX: Duration = Duration::from_secs(1);
+
 /// A lease of this duration ends for its holder so much earlier than others may take the run over.
 ///
-/// Within this margin, the clocks of two hosts may differ, and what a run began before its lease ended can end.
+/// Within this margin, the clocks of two hosts may differ, each by its greatest error, and what a run began before its lease
+/// ended can end. A lease too short for that keeps a quarter.
 fn margin(lease: Duration) -> Duration {
-    lease / 10
+    (lease / 10).max((CLOCK_ERROR_MAX * 2).min(lease / 4))
 }
 
 /// Return until when the holder of a lease acts. On record, the lease counts from `begun` too.
@@ -221,8 +225,11 @@ mod tests {
 
     #[test]
     fn a_lease_ends_for_its_holder_before_others_may_take_over() {
-        let until = held_until(monotonic(100), Duration::from_secs(30));
-        assert_eq!(until, monotonic(127));
+        for (lease, held_ms) in [(30, 27_000), (8, 6_000), (4, 3_000)] {
+            let until = held_until(monotonic(100), Duration::from_secs(lease));
+            let held = until.since(monotonic(100));
+            assert_eq!(held, Duration::from_millis(held_ms));
+        }
     }
 
     #[test]

@@ -38,10 +38,13 @@ pub mod approval;
 pub mod audit;
 pub mod backfill;
 pub mod buckets;
+pub mod call_commit;
 pub mod crash;
 pub mod definition;
 pub mod forecast;
+pub mod host_admin;
 pub mod launch_admin;
+pub mod message_admin;
 pub mod package_removal;
 pub mod plan;
 pub mod schedule_admin;
@@ -54,12 +57,14 @@ pub mod watch;
 pub mod why;
 
 mod batch_size;
+mod begun_runs;
 mod call;
 mod capacity;
 mod changes;
 mod choose;
 mod claim;
 mod claim_at_once;
+mod claim_gate;
 mod clock_keeper;
 mod ctx;
 mod cursor_watch;
@@ -76,6 +81,9 @@ mod lease_keeper;
 mod lease_table;
 mod lock;
 mod next_slots;
+mod peers;
+mod placement;
+mod outbox;
 mod program_args;
 mod record_package;
 mod record_quota;
@@ -107,6 +115,8 @@ use tokio::sync::watch::Receiver;
 
 pub use decide::Decisions;
 pub use error::EngineError;
+pub use placement::Placement;
+pub use launch_log::EndedLaunches;
 pub use recover::{Recovered, recovery_action};
 pub use retention::Removed;
 pub use schedules_file::FollowedFile;
@@ -121,7 +131,7 @@ use campanile_model::ids::{HostId, RunId};
 use campanile_package::{PackageLoader, Packages, PluginsFolder};
 use campanile_sandbox::StopSignal;
 use campanile_store::runs::Finish;
-use campanile_store::{Db, HostLock};
+use campanile_store::{Db, HostLock, hosts};
 use ctx::{Ctx, SharedCtx};
 use error::Result;
 use run::Executor;
@@ -210,6 +220,16 @@ impl Engine {
         self.ctx.serving.subscribe()
     }
 
+    /// Return how many launches this host executes now.
+    pub fn running(&self) -> usize {
+        self.ctx.capacity.taken()
+    }
+
+    /// Return how many launches this host has ended since its start.
+    pub fn ended(&self) -> EndedLaunches {
+        self.ctx.launch_log.counts()
+    }
+
     /// Mark silent hosts as dead, and recover orphaned launches.
     pub async fn recover(&self, now: Timestamp) -> Result<Recovered> {
         recover::recover(&self.ctx, now).await
@@ -266,6 +286,21 @@ impl Engine {
         lease_keeper::renew(&self.ctx, now).await
     }
 
+    /// Look which other hosts claim launches.
+    pub async fn look_at_hosts(&self, now: Timestamp) -> Result {
+        let mut tx = self.ctx.db.read().await?;
+        Ok(peers::look(&self.ctx, &mut tx, now).await?)
+    }
+
+    /// Claim nothing while the record says that this host is drained.
+    pub async fn follow_drain(&self) -> Result {
+        let host = hosts::with_id(&mut self.ctx.db.read().await?, self.ctx.host).await?;
+        match host {
+            Some(host) => Ok(changes::follow_drain(&self.ctx, &host).await?),
+            None => Ok(()),
+        }
+    }
+
     /// Drop the runs whose lease has expired, or whose grace is over.
     pub fn drop_expired(&self) {
         lease_keeper::drop_expired(&self.ctx);
@@ -281,6 +316,11 @@ impl Engine {
     pub async fn seal(&self, now: Timestamp) -> Result {
         while seal::seal(&self.ctx, now).await? {}
         Ok(())
+    }
+
+    /// Deliver the messages of the outbox that are due once, and wait for these deliveries. Return how many there were.
+    pub async fn deliver_messages(&self, now: Timestamp) -> Result<usize> {
+        outbox::deliver_due(&self.ctx, now).await
     }
 
     /// Scan the plugin folder until every file is loaded, and record and apply what changed.

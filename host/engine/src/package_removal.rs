@@ -3,8 +3,7 @@
 use crate::schedule_admin::{self, Result, ScheduleError, nearest_package};
 use campanile_model::clock::Timestamp;
 use campanile_store::events::EventKind;
-use campanile_store::schedules::{self, Schedule};
-use campanile_store::{Origin, Tx, changes, package_removal, packages};
+use campanile_store::{Origin, Tx, changes, package_removal, packages, schedules};
 
 /// What the removal of a package removed.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
@@ -38,11 +37,10 @@ pub async fn remove(
     }
     refuse_file(tx, name).await?;
     schedules::lock_defined_by_package(tx, name).await?;
-    let all = schedules::of_package(tx, name).await?;
-    let is_own =
-        |schedule: &Schedule| matches!(schedule.state.origin, Origin::Package | Origin::Sidecar);
-    let (own, others): (Vec<Schedule>, Vec<Schedule>) = all.into_iter().partition(is_own);
+    // One more than are named. There may be a million.
+    let others = schedules::others_of_package(tx, name, NAMED_MAX as i64 + 1).await?;
     refuse_schedules(name, &others)?;
+    let own = schedules::defined_by_package(tx, name).await?;
     for schedule in &own {
         schedule_admin::end(tx, schedule, now).await?;
     }
@@ -82,19 +80,17 @@ async fn refuse_file(tx: &mut Tx, name: &str) -> Result {
     }
 }
 
-fn refuse_schedules(package: &str, others: &[Schedule]) -> Result {
+fn refuse_schedules(package: &str, others: &[(String, Origin)]) -> Result {
     if others.is_empty() {
         return Ok(());
     }
     let names = others.iter().take(NAMED_MAX);
-    let names: Vec<&str> = names.map(|other| &*other.definition.name).collect();
-    let more = match others.len().saturating_sub(NAMED_MAX) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
+    let names: Vec<&str> = names.map(|(name, _)| name.as_str()).collect();
+    let more = match others.len() > NAMED_MAX {
+        true => " and others",
+        false => "",
     };
-    let of_file = others
-        .iter()
-        .any(|other| other.state.origin == Origin::File);
+    let of_file = others.iter().any(|(_, origin)| *origin == Origin::File);
     let how = match of_file {
         true => "`campanile schedule remove`, or from the schedules file",
         false => "`campanile schedule remove`",

@@ -188,6 +188,7 @@ pub fn launch_of_slot(
         proposed: false,
         priority: definer.policies.priority().into(),
         group_name: definer.policies.group.as_ref().map(ToString::to_string),
+        run_on: definer.policies.run_on.clone(),
         digest: None,
         context: None,
         args: None,

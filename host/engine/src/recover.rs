@@ -8,7 +8,7 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
 use crate::error::Result;
 use crate::failing::pause_failing;
-use crate::service::{Next, Service};
+use crate::service::{Next, RETRY_PAUSE, Service};
 use crate::settings::RecoveryLimits;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
@@ -26,6 +26,9 @@ const PAUSES: [Duration; 3] = [
     Duration::from_secs(30),
     Duration::from_secs(60),
 ];
+
+/// How long after the end of a lease recovery looks. The end itself belongs to the lease.
+const AFTER_LEASE: Duration = Duration::from_millis(5);
 
 /// Orphaned launches recovered in one transaction at most. The rest follows in the next.
 const ORPHANS_MAX: i64 = 512;
@@ -56,11 +59,25 @@ impl Service for Recovery {
         if recovered.reopened > 0 {
             ctx.wake.dispatcher.notify_one();
         }
-        Ok(match recovered.more {
-            true => Next::AtOnce,
-            false => Self::first(ctx),
-        })
+        match recovered.more {
+            true => Ok(Next::AtOnce),
+            false => Ok(Next::After(until_next(ctx).await?)),
+        }
     }
+}
+
+/// Return how long to wait for the next recovery: until the lease of another host ends, at most the interval.
+///
+/// A host that renews in time moves that end, and this host only looks again.
+async fn until_next(ctx: &Ctx) -> Result<Duration> {
+    let interval = ctx.settings.recovery_interval;
+    if !ctx.db.url().is_shared() {
+        return Ok(interval);
+    }
+    let end = hosts::next_lease_end(&mut ctx.db.read().await?, ctx.host).await?;
+    // A lease that has ended already, and whose host this one may not mark as dead, ends the wait later.
+    let until = |end: Timestamp| end.since(ctx.clock.now()) + AFTER_LEASE;
+    Ok(end.map_or(interval, |end| until(end).max(RETRY_PAUSE).min(interval)))
 }
 
 /// Pure: return what becomes of an orphaned launch at `now`. `None` leaves it as it is until something changes.
@@ -139,7 +156,7 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     drop(reader);
     let mut tx = ctx.db.write().await?;
     if ctx.heartbeats.may_declare_dead(now, lease) {
-        let dead = hosts::mark_silent_dead(&mut tx, now.minus(lease), now).await?;
+        let dead = hosts::mark_silent_dead(&mut tx, now).await?;
         for host in &dead {
             tracing::warn!(host = %host.name, "a host died; its runs are recovered");
             let detail = format!("incarnation {} gave no sign of life", host.id);

@@ -1,10 +1,12 @@
 //! The execution of a run: the workflow's tasks in order, each a call into the sandbox.
 
+use std::mem;
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use crate::call::{CallFailure, Caller, TaskCall, judge, on_json, usage_text};
+use crate::call::{CallFailure, Caller, TaskCall, judge, not_committed, on_json, usage_text};
+use crate::call_commit::{self, CallCommit, SucceededCall};
 use crate::choose::quota;
 use crate::ctx::SharedCtx;
 use crate::record_use;
@@ -16,7 +18,7 @@ use crate::work::{LastEnds, Work, stored_json};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::size_text;
 use campanile_package::PackageLoader;
-use campanile_sandbox::{Report, Resource, StopSignal};
+use campanile_sandbox::{Report, Resource, StopSignal, Uncommitted};
 use campanile_schedule::policy::Delivery;
 use campanile_store::FailureKind;
 use campanile_store::events::EventKind;
@@ -146,16 +148,24 @@ impl Executor {
             if stop.is_dropped() {
                 return None;
             }
-            let (call, report) = ended?;
+            let (call, mut report) = ended?;
+            let uncommitted = mem::take(&mut report.uncommitted);
             let now = call.finished_at;
-            let bytes = record_use::bytes_of(&call);
+            let bytes = record_use::bytes_of(&call) + uncommitted.message_bytes();
             let within_quota = self.ctx.record_use.add(package, quota, bytes, now);
-            progress.end_call(
-                &version.graph.steps()[place],
-                (place, number),
-                call,
-                (report, within_quota),
-            );
+            let step = &version.graph.steps()[place];
+            let result = (report, within_quota);
+            let mut call = progress.end_call(step, (place, number), call, result);
+            if call.succeeded && !uncommitted.is_empty() {
+                match self.commit(work, &call, &uncommitted, stop).await? {
+                    CallCommit::Done => continue,
+                    CallCommit::Lost => return None,
+                    CallCommit::Refused(why) => {
+                        progress.refuse_success(step, (place, number), &mut call, why);
+                    }
+                }
+            }
+            progress.unrecorded.push(call);
             // The last call is recorded with the end of the run, in one transaction.
             let is_last = calls.is_empty() && progress.ready(now, stop).is_empty();
             if !is_last && !self.record(work, &mut progress.unrecorded, stop).await {
@@ -239,6 +249,30 @@ impl Executor {
         }
     }
 
+    /// Record a call, and let what it held back take effect; none when the run is not this host's any more.
+    async fn commit(
+        &self,
+        work: &Work,
+        call: &TaskRun,
+        uncommitted: &Uncommitted,
+        stop: &StopSignal,
+    ) -> Option<CallCommit> {
+        let succeeded = SucceededCall {
+            run: work.run_id(),
+            fence: work.fence(),
+            package: &work.launch.package,
+            call,
+            uncommitted,
+            give_up_at: call.finished_at.plus(self.ctx.settings.give_up_after),
+        };
+        let commit = || call_commit::commit(&self.ctx.db, succeeded);
+        let done = retry_while_tracked(&self.ctx, stop, commit).await;
+        if !uncommitted.messages.is_empty() {
+            self.ctx.wake.outbox.notify_one();
+        }
+        done
+    }
+
     /// Record calls while the run continues. Return whether the run is still this host's.
     async fn record(&self, work: &Work, calls: &mut Vec<TaskRun>, stop: &StopSignal) -> bool {
         let recorded = retry_while_tracked(&self.ctx, stop, || async {
@@ -290,14 +324,14 @@ impl Progress {
         stop.is_cancelled() || self.failed.is_some()
     }
 
-    /// Apply the end of a call of `step`, and whether its record is within the package's quota.
+    /// Apply the end of a call of `step`, and whether its record is within the package's quota. Return what to record.
     fn end_call(
         &mut self,
         step: &Step,
         (place, number): (usize, CallNumber),
         mut call: TaskRun,
         (mut report, within_quota): (Report, Result<(), String>),
-    ) {
+    ) -> TaskRun {
         let rules = (self.delivery, &self.rules);
         let mut judged = judge(&mut report, step, rules, number.tries, call.finished_at);
         let output = report.output.take();
@@ -320,7 +354,22 @@ impl Progress {
         if let Err(failure) = result {
             self.fail_call(step, place, failure, &mut call);
         }
-        self.unrecorded.push(call);
+        call
+    }
+
+    /// Turn the success of `call` into a failure, because it could not be recorded.
+    fn refuse_success(
+        &mut self,
+        step: &Step,
+        (place, number): (usize, CallNumber),
+        call: &mut TaskRun,
+        why: String,
+    ) {
+        let rules = (self.delivery, &self.rules);
+        let failure = not_committed(why, step, rules, number.tries, call.finished_at);
+        self.flow.forget_success(place);
+        (call.output, call.context) = (None, None);
+        self.fail_call(step, place, failure, call);
     }
 
     fn fail_call(

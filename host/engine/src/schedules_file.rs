@@ -28,7 +28,7 @@ use campanile_package::schedule_reader;
 use campanile_package::schedules_file::{FileChange, SchedulesFile};
 use campanile_store::events::{self, EventKind};
 use campanile_store::schedules::{self, Schedule};
-use campanile_store::{DbError, Origin, Tx};
+use campanile_store::{DbError, Origin, Tx, changes};
 
 /// How long refused schedules wait for the next attempt: the package that they name may exist by then.
 const REFUSED_PAUSE: Duration = Duration::from_secs(10);
@@ -212,9 +212,7 @@ pub async fn rehearse(
     wanted: &[ScheduleDefinition],
     now: Timestamp,
 ) -> Result<(Diff, Vec<Refusal>), ScheduleError> {
-    let mut diff = lock_and_compare(tx, wanted).await?;
-    let reconciled = schedule_admin::reconcile(tx, &diff, Origin::File, now).await?;
-    let refusals = reconciled.refusals;
+    let (mut diff, Reconciled { refusals, .. }) = make_changes(tx, wanted, now).await?;
     let is_accepted = |name: &str| refusals.iter().all(|refused| refused.schedule != name);
     diff.added.retain(|wanted| is_accepted(&wanted.name));
     diff.changed
@@ -223,6 +221,42 @@ pub async fn rehearse(
         diff.removed.clear();
     }
     Ok((diff, refusals))
+}
+
+/// Make the schedules of the file `shown` those that are `wanted`, as the person `by` asks. Return what changed.
+///
+/// # Errors
+/// When one of the schedules is refused. The caller then does not commit the transaction, so nothing changes.
+pub async fn apply_for(
+    tx: &mut Tx,
+    shown: &str,
+    wanted: &[ScheduleDefinition],
+    by: &str,
+    now: Timestamp,
+) -> Result<Diff, ScheduleError> {
+    let (diff, applied) = make_changes(tx, wanted, now).await?;
+    if let Some(Refusal { schedule, error }) = applied.refusals.first() {
+        return Err(ScheduleError::Refused(format!(
+            "the schedule `{schedule}` of {shown} is refused, so nothing was changed: {error}; `campanile schedule check \
+             {shown}` lists all that is refused"
+        )));
+    }
+    if let Some(what) = applied.text() {
+        let detail = format!("{what}, by {by}");
+        changes::record(tx, now, EventKind::SchedulesFileApplied, shown, &detail).await?;
+    }
+    Ok(diff)
+}
+
+/// Make the changes that lead to the definitions `wanted`.
+async fn make_changes(
+    tx: &mut Tx,
+    wanted: &[ScheduleDefinition],
+    now: Timestamp,
+) -> Result<(Diff, Reconciled), ScheduleError> {
+    let diff = lock_and_compare(tx, wanted).await?;
+    let reconciled = schedule_admin::reconcile(tx, &diff, Origin::File, now).await?;
+    Ok((diff, reconciled))
 }
 
 /// Lock the schedules that a schedules file with the definitions `wanted` can change. Return the changes.

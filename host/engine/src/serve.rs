@@ -21,6 +21,7 @@ use crate::finish;
 use crate::folder::{FolderSync, expect_files, scan_at_start};
 use crate::lease_keeper::LeaseKeeper;
 use crate::next_slots::NextSlots;
+use crate::outbox::OutboxDelivery;
 use crate::recover::{Recovery, recover};
 use crate::retention::Retention;
 use crate::run::Executor;
@@ -108,6 +109,7 @@ async fn run_services(
     spawn(&mut services, ctx, NextSlots::default(), stop);
     spawn(&mut services, ctx, Retention::new(ctx), stop);
     spawn(&mut services, ctx, Sealer, stop);
+    spawn(&mut services, ctx, OutboxDelivery::new(ctx), stop);
     spawn(&mut services, ctx, ChangeWatcher::default(), stop);
     let folder = FolderSync {
         must_forget: followed.folder.is_unusable(),

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::placement::Placement;
 use crate::secrets::Source;
+use campanile_model::labels::Labels;
 use campanile_package::Policy;
 use campanile_package::Quota;
 use campanile_package::quota::Groups;
@@ -18,6 +20,9 @@ pub struct Settings {
     pub quota: Quota,
     /// The concurrency groups: the most runs of each at the same time, on all hosts.
     pub groups: Groups,
+    pub labels: Labels,
+    /// Which of several hosts executes a launch.
+    pub placement: Placement,
     pub lease: Duration,
     /// How often leases and the heartbeat are renewed.
     pub renew: Duration,
@@ -31,6 +36,8 @@ pub struct Settings {
     pub retention: RetentionLimits,
     /// The free bytes of a SQLite database's disk below which the host decides and claims nothing.
     pub disk_reserve_bytes: u64,
+    /// How long after it was sent a message of the outbox is delivered again after failed deliveries.
+    pub give_up_after: Duration,
     /// How long a stopping host waits for its runs.
     pub drain: Duration,
     /// The source of each secret, by its name.

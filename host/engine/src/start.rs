@@ -10,6 +10,7 @@ use crate::schedule_admin;
 use crate::service::record_event;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchKind, RunId};
+use campanile_model::text::counted;
 use campanile_schedule::rule::{Rule, tzdata_version};
 use campanile_store::events::{self, EventKind};
 use campanile_store::hosts::{self, Host};
@@ -76,14 +77,26 @@ async fn try_register(ctx: &Ctx, now: Timestamp) -> Result {
         tzdata_version: tzdata_version().to_owned(),
         started_at: now,
         heartbeat_at: now,
+        lease_until: now.plus(ctx.settings.lease),
+        runs_max: ctx.settings.runs_max as i64,
+        labels: ctx.settings.labels.clone(),
         ended_at: None,
         end_reason: None,
+        drained_at: None,
+        drained_by: None,
+        claims_ended_at: None,
     };
     hosts::register(&mut tx, &host).await?;
+    let registered = hosts::with_id(&mut tx, ctx.host).await?;
+    let drained_by = registered.and_then(|host| host.drained_by);
     let detail = format!("incarnation {}", ctx.host);
     events::record(&mut tx, now, EventKind::HostStarted, &ctx.name, &detail).await?;
     tx.commit().await?;
     ctx.heartbeats.note(now, ctx.settings.lease);
+    if let Some(by) = drained_by {
+        ctx.claim_gate.close().await;
+        tracing::warn!(host = %ctx.name, %by, "this host is drained: it claims nothing until `campanile host drain {} --undo`", ctx.name);
+    }
     if !dead.is_empty() {
         tracing::warn!(host = %ctx.name, "this host ended without stopping the last time it ran; its runs are recovered now");
     }
@@ -166,7 +179,7 @@ pub(crate) async fn forget_ended_hosts(ctx: &Ctx, now: Timestamp) -> Result {
 /// End this incarnation in order. Runs `left` without an end are handed back, for another host to recover.
 pub(crate) async fn stop(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Result {
     let handed_back = hand_back(ctx, left, now).await?;
-    let detail = format!("handed back {handed_back} runs");
+    let detail = format!("handed back {}", counted(handed_back, "run"));
     record_event(ctx, now, EventKind::HostStopped, &ctx.name, &detail).await?;
     tracing::info!(host = %ctx.name, handed_back, "stopped");
     Ok(())

@@ -14,6 +14,7 @@ use crate::spec::Spec;
 use crate::work::Work;
 use campanile_model::clock::{Monotonic, Timestamp};
 use campanile_package::Package;
+use campanile_schedule::policy::Delivery;
 use campanile_store::claims::ClaimedLaunch;
 use campanile_store::runs::Finish;
 
@@ -31,8 +32,15 @@ pub(crate) struct Starter {
 
 impl Starter {
     /// Spawn a tokio task that executes one run, so that a panic ends only this run.
-    pub(crate) fn start(&self, ctx: &SharedCtx, work: Work) {
+    pub(crate) fn start(&self, ctx: &SharedCtx, mut work: Work) {
         let ctx = Arc::clone(ctx);
+        if ctx.db.url().is_shared() && ctx.begun.note(work.run_id(), work.fence()) {
+            work.repeated_at = Some(ctx.clock.now());
+        }
+        if work.repeated_at.is_some() && work.spec.policies.delivery() == Delivery::AtMostOnce {
+            // The lease expires, and recovery marks the launch as unknown.
+            return ctx.capacity.release([work.permit], ctx.clock.now());
+        }
         let executor = Arc::clone(&self.executor);
         let ended = self.ended.clone();
         let stop = ctx.leases.track(work.lease);
@@ -92,6 +100,7 @@ impl Claiming {
             spec,
             package,
             permit,
+            repeated_at: None,
         }
     }
 }

@@ -57,6 +57,8 @@ pub struct Work {
     pub(crate) user: Arc<UserContext>,
     /// Held until the end of the run is recorded.
     pub(crate) permit: Permit,
+    /// When this host began the run again: it had begun it before, and the database has lost that.
+    pub(crate) repeated_at: Option<Timestamp>,
 }
 
 impl Work {
@@ -90,9 +92,11 @@ impl Work {
         let launch = &self.launch;
         let definition = &self.spec.definition;
         Facts {
-            is_recovery: launch.is_recovery(),
+            is_recovery: launch.is_recovery() || self.repeated_at.is_some(),
             original_scheduled_time: launch.scheduled_time,
-            recovery_attempt_time: launch.recovered_at.filter(|_| launch.is_recovery()),
+            recovery_attempt_time: self
+                .repeated_at
+                .or(launch.recovered_at.filter(|_| launch.is_recovery())),
             execution_id: launch.launch_id,
             run_id: self.run_id(),
             attempt,

@@ -6,6 +6,7 @@
 //! | [`Timestamp`]   | INTEGER, microseconds from 1970 | TIMESTAMPTZ   |
 //! | SHA-256         | BLOB of 32 bytes                | BYTEA         |
 //! | words           | TEXT                            | TEXT          |
+//! | labels          | TEXT, separated by commas       | TEXT          |
 
 use chrono::{DateTime, Utc};
 use sqlx::encode::IsNull;
@@ -15,10 +16,11 @@ use sqlx::{ColumnIndex, Database, Decode, Encode, FromRow, Postgres, Row, Sqlite
 
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, ChainHash, InputHash, LaunchId, LaunchKind, RunId};
+use crate::labels::Labels;
 use crate::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::status::{
-    BackfillStatus, Decision, EndReason, EventKind, FailureKind, LaunchStatus, Origin, OrphanCause,
-    Overlap, RunStatus, VersionDecision,
+    BackfillStatus, Decision, EndReason, EventKind, FailureKind, LaunchStatus, MessageStatus,
+    Origin, OrphanCause, Overlap, RunStatus, VersionDecision,
 };
 
 /// Store types as `$stored`. `$encode` makes of a value the `$encoded` that is bound, and `$decode` reads a `&$stored`.
@@ -81,11 +83,16 @@ column!(str, &'static str, |word| word.as_str(), |text| text.parse()?;
     Origin,
     FailureKind,
     BackfillStatus,
+    MessageStatus,
     Overlap,
     EventKind,
     EndReason,
     VersionDecision,
     OrphanCause,
+);
+
+column!(str, String, |labels| labels.to_string(), |text| Labels::stored(text);
+    Labels,
 );
 
 // A SHA-256 is stored as its bytes.

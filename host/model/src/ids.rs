@@ -86,6 +86,10 @@ uuid_newtype! {
     HostId, ordered
 }
 uuid_newtype! {
+    /// A message of the outbox, and its idempotency key; see [`MessageId::of`].
+    MessageId
+}
+uuid_newtype! {
     /// An event.
     EventId, ordered
 }
@@ -94,6 +98,18 @@ impl ScheduleId {
     /// Return a new id.
     pub fn random() -> ScheduleId {
         ScheduleId(Uuid::new_v4())
+    }
+}
+
+impl MessageId {
+    /// Return the id of the message with this number among those of a call of `task`.
+    ///
+    /// It is the same for each call of the task for `launch`. Ids sort by the launch's time, as those of launches do.
+    pub fn of(launch: LaunchId, task: &str, number: u64) -> MessageId {
+        let name = format!("{launch}/{number}/{task}");
+        let mut bytes = Uuid::new_v5(&LaunchId::NAMESPACE, name.as_bytes()).into_bytes();
+        bytes[..5].copy_from_slice(&launch.0.as_bytes()[..5]);
+        MessageId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 }
 

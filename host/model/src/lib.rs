@@ -2,6 +2,7 @@
 //!
 //! * [`clock`]: the type for an instant, and the only place that reads the clock.
 //! * [`ids`]: ids of schedules, launches, runs, backfills and hosts, and the digest of a package.
+//! * [`labels`]: the labels of hosts, and those that launches need.
 //! * [`mod@words`]: enums whose values are words in the database, in JSON and on the command line.
 //! * [`status`]: the words of the record, such as the status of a launch.
 //! * [`rule_text`]: a rule of time as its author wrote it.
@@ -19,6 +20,7 @@ pub mod clock;
 #[cfg(feature = "sqlx")]
 mod columns;
 pub mod ids;
+pub mod labels;
 pub mod rule_text;
 pub mod status;
 pub mod text;

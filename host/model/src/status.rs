@@ -64,6 +64,20 @@ words! {
 }
 
 words! {
+    /// The status of a message of the outbox.
+    MessageStatus {
+        /// Is delivered until the receiver accepts it.
+        Pending => "pending",
+        /// The receiver has accepted it.
+        Delivered => "delivered",
+        /// No delivery succeeded in time, or the receiver wants none. An operator can retry it.
+        Dead => "dead",
+        /// An operator decided that it is not delivered.
+        Discarded => "discarded",
+    }
+}
+
+words! {
     /// The source of a schedule's definition.
     Origin {
         /// The command line.
@@ -104,6 +118,10 @@ words! {
         HostStopped => "host_stopped",
         /// A host was marked as dead.
         HostDied => "host_died",
+        /// An operator asked a host to claim nothing.
+        HostDrained => "host_drained",
+        /// An operator let a drained host claim launches again.
+        HostResumed => "host_resumed",
         /// A version was loaded, or replaced another.
         PackageLoaded => "package_loaded",
         /// A file or a sidecar cannot be used.
@@ -170,6 +188,12 @@ words! {
         LaunchRetried => "launch_retried",
         /// A launch at most once was lost.
         LaunchUnknown => "launch_unknown",
+        /// A message of the outbox was given up.
+        MessageDead => "message_dead",
+        /// An operator asked to deliver a message again.
+        MessageRetried => "message_retried",
+        /// An operator discarded a message.
+        MessageDiscarded => "message_discarded",
         /// A backfill started.
         BackfillStarted => "backfill_started",
         /// A backfill ended.
@@ -188,6 +212,8 @@ words! {
         ClockStepped => "clock_stepped",
         /// A host knows the time again, and works.
         ClockKnown => "clock_known",
+        /// The database lost the record of runs that a host had begun, as a standby does that lagged when it was promoted.
+        RunsRepeated => "runs_repeated",
         /// A wrong clock has decided slots of a schedule that are to come.
         CursorAhead => "cursor_ahead",
         /// An operator reset the cursor of a schedule.

@@ -1,7 +1,7 @@
 //! Text that people read and write: durations, sizes, the nearest word, and guests' text made safe to print.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -15,6 +15,16 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .filter(|(likeness, _)| *likeness > 0.75)
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, candidate)| candidate)
+}
+
+/// Return a number of things, such as `1 launch` or `2 launches`. `one` is the word for one of them.
+pub fn counted<N: Display + PartialEq + From<u8>>(count: N, one: &str) -> String {
+    if count == N::from(1) {
+        return format!("{count} {one}");
+    }
+    let needs_e = ["s", "x", "ch", "sh"].iter().any(|end| one.ends_with(end));
+    let plural = if needs_e { "es" } else { "s" };
+    format!("{count} {one}{plural}")
 }
 
 /// Read a duration such as `30s`, or a bare `0`; the error says what is wrong and reads after the key's name.
@@ -161,6 +171,18 @@ fn hostile(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_has_no_plural() {
+        for (count, one, text) in [
+            (0, "slot", "0 slots"),
+            (1, "launch", "1 launch"),
+            (2, "launch", "2 launches"),
+            (1_000, "more schedule", "1000 more schedules"),
+        ] {
+            assert_eq!(counted(count, one), text);
+        }
+    }
 
     #[test]
     fn guest_text_cannot_reach_the_terminal_with_control_characters() {

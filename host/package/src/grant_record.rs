@@ -101,6 +101,7 @@ mod tests {
             port,
             methods: methods.iter().map(|method| (*method).to_owned()).collect(),
             private: false,
+            signing_secret: None,
         };
         Grants {
             directories: vec![DirectoryGrant {

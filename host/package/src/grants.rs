@@ -17,7 +17,7 @@ mod name;
 mod network;
 mod part;
 
-pub(super) use name::check_variable;
+pub(super) use name::{SECRET, check_variable};
 pub(super) use part::Part;
 
 /// Every kind of grant, in the order in which requests are listed. They are read in this order, because `secrets` are
@@ -58,6 +58,16 @@ pub struct GrantKind {
     pub(super) also: Option<&'static GrantKind>,
     /// Whether a launch starts without the grant, and the sandbox denies each use.
     pub(super) is_checked_at_use: bool,
+}
+
+/// What a sidecar has of the table for grants by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Present {
+    Nothing,
+    /// The table, with other keys.
+    Table,
+    /// The list or the table of this kind.
+    List,
 }
 
 impl GrantKind {
@@ -117,17 +127,29 @@ impl GrantKind {
         }
     }
 
-    /// Return the lines of a sidecar that grant a request with `parts`, or all of several names.
-    pub(super) fn lines(&self, parts: &[String]) -> String {
+    /// Return the lines of a sidecar that grant a request with `parts`, or all of several names. `present` is what the sidecar
+    /// has already: a table or a list can be in it once.
+    pub(super) fn lines(&self, parts: &[String], present: Present) -> String {
         let quote = |text: &String| toml::Value::from(text.as_str()).to_string();
         let names = parts.iter().map(quote);
+        let key = self.key;
         if let [Part::Variable] = self.parts {
             let names = Vec::from_iter(names).join(", ");
-            return format!("[grants]\n{} = [{names}]", self.key);
+            return match present {
+                Present::Nothing => format!("[grants]\n{key} = [{names}]"),
+                Present::Table => {
+                    format!("# add below [grants], which is there:\n{key} = [{names}]")
+                }
+                Present::List => format!("# add to the list `{key}` below [grants]: {names}"),
+            };
         }
         if self.is_named() {
             let lines = names.map(|name| format!("\n{name} = \"its value\""));
-            return format!("[grants.{}]{}", self.key, lines.collect::<String>());
+            let table = match present {
+                Present::Nothing => format!("[grants.{key}]"),
+                _ => format!("# add below [grants.{key}], which is there:"),
+            };
+            return format!("{table}{}", lines.collect::<String>());
         }
         let mut lines = format!("[[grants.{}]]", self.key);
         for line in self.entry {

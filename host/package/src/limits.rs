@@ -125,7 +125,7 @@ mod tests {
     fn every_limit_reaches_its_own_bound() {
         let text = "timeout='1s'\nmemory='1MiB'\ntable_elements=2\noutput='3B'\nlog='4B'\nstdio='5B'\nhttp_response='6B'\n\
             cpu='7s'\nhost_call='8KiB'\nhandles=9\nrandom='10B'\nopen_files=11\nhttp_requests=12\nhttp_wait='13s'\n\
-            keyvalue='14B'\nkeyvalue_value='15B'\nrun_context='16B'";
+            keyvalue='14B'\nkeyvalue_value='15B'\nrun_context='16B'\nuncommitted='17B'";
         let limits = read(text).unwrap().over(&Limits::default());
         assert_eq!(
             limits,
@@ -147,6 +147,7 @@ mod tests {
                 keyvalue_bytes_max: 14,
                 keyvalue_value_bytes_max: 15,
                 run_context_bytes_max: 16,
+                uncommitted_bytes_max: 17,
             }
         );
     }

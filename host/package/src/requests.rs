@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::grant_record::RecordedGrants;
-use super::grants::GrantKind;
+use super::grants::{GrantKind, Present, SECRET};
 use campanile_model::text::printable_line;
 
 /// One request of a description.
@@ -28,6 +28,8 @@ pub struct Request {
     /// The lines of a sidecar that would grant it.
     pub lines: String,
     #[serde(skip)]
+    present: Present,
+    #[serde(skip)]
     pub(super) requested: Requested,
 }
 
@@ -45,6 +47,16 @@ impl Requested {
     }
 }
 
+/// Return what the sidecar with these grants has of the table in which `kind` is granted.
+fn present(kind: &GrantKind, grants: &RecordedGrants) -> Present {
+    let has = |kind: &GrantKind| grants.of_kind(kind).next().is_some();
+    match () {
+        () if has(kind) => Present::List,
+        () if has(&SECRET) => Present::Table,
+        () => Present::Nothing,
+    }
+}
+
 /// Compare each of `requests` with `grants`.
 pub fn evaluate_requests<'r>(
     requests: impl IntoIterator<Item = &'r Requested>,
@@ -55,7 +67,10 @@ pub fn evaluate_requests<'r>(
         what: request.kind.what(&request.parts),
         reason: request.reason.clone(),
         is_granted: request.is_granted(grants),
-        lines: request.kind.lines(&request.parts),
+        lines: request
+            .kind
+            .lines(&request.parts, present(request.kind, grants)),
+        present: present(request.kind, grants),
         requested: request.clone(),
     });
     requests.collect()
@@ -100,7 +115,10 @@ pub fn sidecar_lines<'r>(requests: impl IntoIterator<Item = &'r Request>) -> Str
     let tables = named.chunk_by(|a, b| a.kind == b.kind).map(|requests| {
         let names = requests.iter().flat_map(|request| &request.requested.parts);
         let names: Vec<String> = names.cloned().collect();
-        requests[0].requested.kind.lines(&names)
+        requests[0]
+            .requested
+            .kind
+            .lines(&names, requests[0].present)
     });
     let entries = others.into_iter().map(|request| request.lines.clone());
     Vec::from_iter(tables.chain(entries)).join("\n")
@@ -221,6 +239,30 @@ mod tests {
     }
 
     #[test]
+    fn lines_for_a_sidecar_that_has_the_table_do_not_repeat_it() {
+        let manifest = asking(json!({"env": ["A", "B"], "config": ["c"]}));
+        let lines = |grants: &Grants| sidecar_lines(&manifest.ungranted_requests(&grants.into()));
+        let mut grants = Grants::default();
+        assert_eq!(
+            lines(&grants),
+            "[grants]\nenv = [\"A\", \"B\"]\n[grants.config]\nc = \"its value\""
+        );
+        grants.secrets.insert("token".to_owned());
+        grants.config.insert("d".to_owned(), String::new());
+        assert_eq!(
+            lines(&grants),
+            "# add below [grants], which is there:\nenv = [\"A\", \"B\"]\n\
+             # add below [grants.config], which is there:\nc = \"its value\""
+        );
+        grants.env.insert("A".to_owned(), String::new());
+        assert!(
+            lines(&grants).starts_with("# add to the list `env` below [grants]: \"B\"\n"),
+            "{}",
+            lines(&grants)
+        );
+    }
+
+    #[test]
     fn a_host_is_covered_by_its_name_and_by_patterns_that_hold_it() {
         let granted = |host: &str| Grants {
             http: vec![HttpGrant {
@@ -229,6 +271,7 @@ mod tests {
                 port: None,
                 methods: Vec::new(),
                 private: false,
+                signing_secret: None,
             }],
             ..Grants::default()
         };

@@ -201,7 +201,9 @@ fn read_policies(section: &mut Section<'_>) -> Result<Policies, Error> {
             }
             ValueKind::Instant => section.instant(key)?.map(|instant| instant.to_string()),
             ValueKind::Coefficient => section.decimal(key)?.map(|number| number.to_string()),
-            ValueKind::FailureKinds(_) => section.texts(key)?.map(|kinds| kinds.join(",")),
+            ValueKind::FailureKinds(_) | ValueKind::Labels => {
+                section.texts(key)?.map(|items| items.join(","))
+            }
             _ => section.text(key)?,
         };
         if let Some(text) = text {

@@ -7,7 +7,9 @@ wasmtime::component::bindgen!({
         "wasi:keyvalue/store": async | trappable,
         "wasi:keyvalue/atomics": async | trappable,
         "wasi:keyvalue/batch": async | trappable,
+        "campanile:task/session": async | trappable,
+        "campanile:task/outbox": async | trappable,
     },
     exports: { default: async },
-    with: { "wasi:keyvalue/store.bucket": crate::grants::BucketGrant },
+    with: { "wasi:keyvalue/store.bucket": crate::capability::keyvalue::host::OpenBucket },
 });

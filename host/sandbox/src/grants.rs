@@ -76,6 +76,8 @@ pub struct HttpGrant {
     pub methods: Vec<String>,
     /// Whether a name may also lead to loopback, private and other addresses that are not public.
     pub private: bool,
+    /// The name of the secret that signs messages of the outbox to this host.
+    pub signing_secret: Option<String>,
 }
 
 words! {
@@ -192,6 +194,7 @@ impl HttpGrant {
             port: Some(port),
             methods: vec!["GET".to_owned()],
             private: false,
+            signing_secret: None,
         }
     }
 }

@@ -37,6 +37,7 @@ mod sandbox;
 mod state;
 mod stop_signal;
 mod template;
+mod uncommitted;
 mod world;
 
 pub use capability::http::destination::method_fault;
@@ -44,7 +45,10 @@ pub use capability::keyvalue::buckets::{
     BucketError, BucketResult, Buckets, Change, add, check_growth, entry_bytes,
 };
 pub use capability::keyvalue::memory::MemoryBuckets;
+pub use capability::keyvalue::session::{BucketSession, Sessions};
 pub use capability::network::reach::has_private_addresses;
+pub use capability::outbox::check::OutboxMessage;
+pub use capability::outbox::deliver::{Delivered, DeliveryCall, deliver, delivery_secrets};
 pub use capability::shared::Call;
 pub use code_cache::CodeCache;
 pub use effects::{Crash, EffectObserver};
@@ -68,6 +72,7 @@ pub use run::redaction::Redaction;
 pub use sandbox::Sandbox;
 pub use stop_signal::StopSignal;
 pub use template::{ContextKey, ContextValues, Template};
+pub use uncommitted::Uncommitted;
 pub use wasmtime_wasi::async_trait;
 pub use world::{HttpReply, HttpRequest, Replies, RunFacts, Time, World};
 

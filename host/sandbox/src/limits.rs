@@ -181,7 +181,7 @@ limits! {
     Random "random" = random_bytes_max: u64 = 16 << 20, Bytes 0, BUFFER_BYTES_MOST;
     "Files, directories and sockets open at once."
     OpenFiles "open_files" = open_files_max: u64 = 256, Count 0, HANDLES_MOST;
-    "HTTP requests over the whole call. A redirect is not followed; it needs a request of its own."
+    "HTTP requests and messages for the outbox over the whole call. A redirect is not followed; it needs a request of its own."
     HttpRequests "http_requests" = http_requests_max: u64 = 1_000, Count 0, u32::MAX as u64;
     "The longest wait for the head of a response, and for each part of its body."
     HttpWait "http_wait" = http_wait: Duration = Duration::from_secs(5 * 60), Time MILLISECOND_NANOS, YEAR_NANOS;
@@ -191,6 +191,8 @@ limits! {
     Keyvalue "keyvalue" = keyvalue_bytes_max: u64 = 64 << 20, Bytes 0, 64 << 30;
     "One value in a bucket."
     KeyvalueValue "keyvalue_value" = keyvalue_value_bytes_max: u64 = 1 << 20, Bytes 0, 128 << 20;
+    "What the host keeps in memory until the call succeeds: the keys that its bucket session reads or writes, with the written values and 64 bytes for each, and its messages for the outbox."
+    Uncommitted "uncommitted" = uncommitted_bytes_max: u64 = 4 << 20, Bytes 0, BUFFER_BYTES_MOST;
 }
 
 impl Resource {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
 
-use crate::bindings::campanile::task::{run_info, types};
+use crate::bindings::campanile::task::{outbox, run_info, session, types};
 use crate::bindings::wasi::config::store as config;
 use crate::bindings::wasi::keyvalue::{atomics, batch, store as keyvalue};
 use crate::bindings::wasi::logging::logging;
@@ -16,6 +16,7 @@ use crate::capability::files::host::guard_files;
 use crate::capability::http::request_texts::limit_request_texts;
 use crate::capability::keyvalue::host::KeyValueView;
 use crate::capability::logs::Logs;
+use crate::capability::outbox::host::OutboxView;
 use crate::capability::random::limit_random;
 use crate::capability::run_info::RunInfo;
 use crate::capability::shared::Shared;
@@ -34,6 +35,8 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
     keyvalue::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
     atomics::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
     batch::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
+    session::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
+    outbox::add_to_linker::<_, OutboxView<'static>>(&mut linker, HostState::outbox)?;
     // These replace functions of WASI by stricter ones.
     linker.allow_shadowing(true);
     guard_files(&mut linker)?;
@@ -56,7 +59,9 @@ pub(crate) fn is_provided(interface: &str) -> bool {
             "store@0.2.0-draft" | "atomics@0.2.0-draft" | "batch@0.2.0-draft"
         ),
         "wasi:logging" => name == "logging@0.1.0-draft",
-        "campanile:task" => name.starts_with("run-info@0.1."),
+        "campanile:task" => ["run-info@0.1.", "session@0.1.", "outbox@0.1."]
+            .iter()
+            .any(|known| name.starts_with(known)),
         _ => false,
     }
 }
@@ -71,6 +76,7 @@ mod tests {
             "wasi:http/outgoing-handler@0.2.3",
             "wasi:cli/stdout@0.2.0",
             "campanile:task/run-info@0.1.7",
+            "campanile:task/session@0.1.0",
             "wasi:logging/logging@0.1.0-draft",
             "wasi:keyvalue/batch@0.2.0-draft",
         ] {

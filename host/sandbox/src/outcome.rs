@@ -1,5 +1,6 @@
 //! How a call of a task ended, and what it left behind.
 
+use std::mem;
 use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
@@ -9,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::json::{JsonObject, JsonText};
 use crate::limits::Usage;
+use crate::uncommitted::Uncommitted;
 
 /// The longest message of a failure on the record.
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
@@ -134,6 +136,9 @@ pub struct Report {
     pub stderr: String,
     pub logs: Vec<LogLine>,
     pub usage: Usage,
+    /// What takes effect when the success of the call is recorded. Empty if the call did not succeed.
+    #[serde(skip)]
+    pub uncommitted: Uncommitted,
 }
 
 impl Report {
@@ -153,7 +158,19 @@ impl Report {
             stderr: String::new(),
             logs: Vec::new(),
             usage: Usage::default(),
+            uncommitted: Uncommitted::default(),
         }
+    }
+
+    /// Turn a success into a failure of `kind`. What the call returned is dropped, and nothing takes effect.
+    pub fn fail(&mut self, kind: Outcome, message: String) {
+        *self = Report {
+            stdout: mem::take(&mut self.stdout),
+            stderr: mem::take(&mut self.stderr),
+            logs: mem::take(&mut self.logs),
+            usage: mem::take(&mut self.usage),
+            ..Report::without_call(kind, message)
+        };
     }
 }
 

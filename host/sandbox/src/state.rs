@@ -14,6 +14,7 @@ use crate::capability::files::state::{Files, FilesView, HasFiles};
 use crate::capability::http::gate::HttpGate;
 use crate::capability::keyvalue::host::KeyValueView;
 use crate::capability::logs::Logs;
+use crate::capability::outbox::host::OutboxView;
 use crate::capability::random::set_random;
 use crate::capability::run_info::RunInfo;
 use crate::capability::shared::{Call, Shared};
@@ -21,6 +22,7 @@ use crate::capability::sockets::Sockets;
 use crate::capability::stdio::Capture;
 use crate::memory::MemoryMeter;
 use crate::run::program::Input;
+use crate::uncommitted::Uncommitted;
 
 /// The most bytes of headers in one request. Servers commonly refuse more than 8 or 16 KiB.
 const HEADER_BYTES_MAX: usize = 16 << 10;
@@ -34,6 +36,7 @@ pub(crate) struct HostState {
     pub(crate) files: Files,
     pub(crate) sockets: Sockets,
     pub(crate) memory: MemoryMeter,
+    pub(crate) uncommitted: Uncommitted,
     http_gate: HttpGate,
     http: WasiHttpCtx,
     wasi: WasiCtx,
@@ -99,6 +102,7 @@ impl HostState {
             files: Files::new(shared.clone()),
             sockets,
             memory: MemoryMeter::new(limits),
+            uncommitted: Uncommitted::default(),
             http_gate: HttpGate(shared.clone()),
             http,
             wasi: wasi.build(),
@@ -110,7 +114,17 @@ impl HostState {
     pub(crate) fn keyvalue(&mut self) -> KeyValueView<'_> {
         KeyValueView {
             shared: &self.shared,
+            uncommitted: &mut self.uncommitted,
             table: &mut self.table,
+        }
+    }
+}
+
+impl HostState {
+    pub(crate) fn outbox(&mut self) -> OutboxView<'_> {
+        OutboxView {
+            shared: &self.shared,
+            uncommitted: &mut self.uncommitted,
         }
     }
 }

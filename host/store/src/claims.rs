@@ -10,6 +10,7 @@ use super::sql::{Batch, Locking, execute_batch, locking, rows, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_model::labels::Labels;
 use campanile_model::status::VersionDecision;
 
 /// A launch that a host may claim, with what its run gets in the context.
@@ -34,6 +35,7 @@ pub struct ClaimedLaunch {
     /// Whether it is a slot of a schedule that its package proposed.
     pub proposed: bool,
     pub group_name: Option<String>,
+    pub run_on: Option<Labels>,
     /// The claims before this one.
     pub attempts: i64,
     pub recoveries: i64,
@@ -83,7 +85,7 @@ pub struct WaitingClass {
 macro_rules! claimed_columns {
     () => {
         "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.utc_offset, l.package, l.digest, l.context, l.args,
-        l.interval_start, l.fire_time, l.proposed, l.group_name, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure,
+        l.interval_start, l.fire_time, l.proposed, l.group_name, l.run_on, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure,
         (SELECT v.decision FROM package_version v WHERE v.package = l.package AND v.digest = l.digest) AS version_decision
         FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id "
     };
@@ -94,19 +96,29 @@ macro_rules! has_package {
         " AND EXISTS (SELECT 1 FROM package_host p WHERE p.package = l.package AND p.host_id = $1)"
     };
 }
-/// The open launches whose fire time has come, whose pause after a recovery is over, and whose package the host has, for the transaction to claim.
+/// Only a host that has all labels which a launch needs may claim it.
+// Both lists are sorted, so `eu,gpu` is in `,eu,,gpu,,ssd,` like `%,eu,%,gpu,%`.
+macro_rules! has_labels {
+    () => {
+        " AND (l.run_on IS NULL OR EXISTS (SELECT 1 FROM host o WHERE o.id = $1
+            AND ',' || replace(o.labels, ',', ',,') || ',' LIKE '%,' || replace(l.run_on, ',', ',%,') || ',%'))"
+    };
+}
+pub(super) use has_labels;
+/// The open launches whose fire time has come, whose pause after a recovery is over, and whose package and labels the host has, for the transaction to claim.
 macro_rules! open_launches {
     ($group:literal) => {
         concat!(
             claimed_columns!(),
             "WHERE l.status = 'open' AND l.fire_time <= $2 AND (l.not_before IS NULL OR l.not_before <= $2)",
             has_package!(),
+            has_labels!(),
             " AND l.group_name ",
             $group
         )
     };
 }
-/// The launches whose retry is due and whose package the host has, for the transaction to claim.
+/// The launches whose retry is due and whose package and labels the host has, for the transaction to claim.
 macro_rules! due_retries {
     ($condition:literal) => {
         locking!(
@@ -114,6 +126,7 @@ macro_rules! due_retries {
                 claimed_columns!(),
                 "WHERE l.status = 'waiting' AND l.retry_at <= $2 AND l.cancel_deadline IS NULL",
                 has_package!(),
+                has_labels!(),
                 $condition,
                 " ORDER BY l.retry_at LIMIT $3"
             ),

@@ -4,9 +4,11 @@ use serde::Serialize;
 use sqlx::FromRow;
 
 use super::sql::{Batch, locking, statements};
+use super::types::storable;
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::HostId;
+use campanile_model::labels::Labels;
 pub use campanile_model::status::EndReason;
 
 /// One `campanile serve` process. A restart of a host has the same name and another id.
@@ -19,8 +21,25 @@ pub struct Host {
     pub tzdata_version: String,
     pub started_at: Timestamp,
     pub heartbeat_at: Timestamp,
+    /// When it counts as dead unless a heartbeat comes before.
+    pub lease_until: Timestamp,
+    /// The most runs at once.
+    pub runs_max: i64,
+    pub labels: Labels,
     pub ended_at: Option<Timestamp>,
     pub end_reason: Option<EndReason>,
+    /// Set while an operator wants it to claim nothing.
+    pub drained_at: Option<Timestamp>,
+    pub drained_by: Option<String>,
+    /// When the drained host had committed its last claim.
+    pub claims_ended_at: Option<Timestamp>,
+}
+
+impl Host {
+    /// Whether it has neither ended nor been silent for longer than its lease at `now`.
+    pub fn is_alive(&self, now: Timestamp) -> bool {
+        self.ended_at.is_none() && self.lease_until >= now
+    }
 }
 
 /// A host that was marked as dead.
@@ -30,36 +49,56 @@ pub struct DeadHost {
     pub name: String,
 }
 
+/// The columns of a [`Host`].
+macro_rules! host_columns {
+    () => {
+        "SELECT id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, lease_until, runs_max, labels, ended_at,
+        end_reason, drained_at, drained_by, claims_ended_at FROM host "
+    };
+}
+
 statements! {
-    /// Insert a host that starts.
+    /// Insert a host that starts. It is drained if the last process of its name is.
     pub async fn register(host: &Host) -> () = run
-        "INSERT INTO host (id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $6)"
-        => [host.id, &host.name, &host.version, &host.wasmtime_version, &host.tzdata_version, host.started_at];
+        "INSERT INTO host (id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, lease_until, runs_max,
+            labels, drained_at, drained_by)
+        VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $8, $9,
+            (SELECT drained_at FROM host WHERE name = $2 ORDER BY started_at DESC LIMIT 1),
+            (SELECT drained_by FROM host WHERE name = $2 ORDER BY started_at DESC LIMIT 1))"
+        => [
+            host.id, &host.name, &host.version, &host.wasmtime_version, &host.tzdata_version, host.started_at, host.lease_until,
+            host.runs_max, &host.labels
+        ];
 
     /// Record a heartbeat. False when another process has marked the host as dead.
-    pub async fn heartbeat(id: HostId, now: Timestamp) -> bool = changed
-        "UPDATE host SET heartbeat_at = $2 WHERE id = $1 AND ended_at IS NULL";
+    pub async fn heartbeat(id: HostId, now: Timestamp, lease_until: Timestamp) -> bool = changed
+        "UPDATE host SET heartbeat_at = $2, lease_until = $3 WHERE id = $1 AND ended_at IS NULL";
 
     /// Undo a mark as dead: the process was only silent, for example while its machine slept.
-    pub async fn revive(id: HostId, now: Timestamp) -> () = run
-        "UPDATE host SET heartbeat_at = $2, ended_at = NULL, end_reason = NULL WHERE id = $1";
+    pub async fn revive(id: HostId, now: Timestamp, lease_until: Timestamp) -> () = run
+        "UPDATE host SET heartbeat_at = $2, lease_until = $3, ended_at = NULL, end_reason = NULL WHERE id = $1";
 
     /// Record that a host shut down in order.
     pub async fn end(id: HostId, now: Timestamp) -> () = run
         "UPDATE host SET ended_at = $2, end_reason = 'stopped' WHERE id = $1 AND ended_at IS NULL";
 
-    /// Mark the earlier hosts called `name` as dead. Only the process that holds the lock of that name may call this.
-    pub async fn mark_predecessors_dead(name: &str, now: Timestamp) -> Vec<DeadHost> = rows
+    /// End the leases of the runs of the earlier hosts called `name`.
+    // The first condition follows from the second. It leads to the index of active runs.
+    pub(super) async fn end_leases(name: &str, now: Timestamp) -> () = run
+        "UPDATE launch SET lease_until = $2 WHERE status IN ('running', 'waiting') AND status = 'running' AND lease_until > $2
+            AND host_id IN (SELECT id FROM host WHERE name = $1 AND ended_at IS NULL)";
+
+    /// Mark the earlier hosts called `name` as dead.
+    pub(super) async fn mark_earlier_dead(name: &str, now: Timestamp) -> Vec<DeadHost> = rows
         "UPDATE host SET ended_at = $2, end_reason = 'died'
         WHERE name = $1 AND ended_at IS NULL RETURNING id, name";
 
-    /// Return the hosts whose last heartbeat is before `silent_since`, for the transaction to mark as dead.
+    /// Return the hosts whose lease has ended, for the transaction to mark as dead.
     ///
     /// Hosts whose heartbeat is being recorded are left out, also when that transaction is of a host which has stopped in
     /// it: the others are marked meanwhile.
-    pub(super) async fn silent(silent_since: Timestamp) -> Vec<DeadHost> = rows locking!(
-        "SELECT id, name FROM host WHERE heartbeat_at < $1 AND ended_at IS NULL ORDER BY id",
+    pub(super) async fn silent(now: Timestamp) -> Vec<DeadHost> = rows locking!(
+        "SELECT id, name FROM host WHERE lease_until < $1 AND ended_at IS NULL ORDER BY id",
         "FOR NO KEY UPDATE SKIP LOCKED"
     );
 
@@ -81,19 +120,63 @@ statements! {
     pub async fn tzdata_before(host: HostId) -> Option<String> = value
         "SELECT tzdata_version FROM host WHERE id <> $1 ORDER BY started_at DESC LIMIT 1";
 
+    /// Return when the next lease ends of which `host` would notice the end: that of another live host, or of a run of a host
+    /// that has ended.
+    pub async fn next_lease_end(host: HostId) -> Option<Timestamp> = one_value
+        "SELECT min(at) FROM (
+            SELECT min(lease_until) AS at FROM host WHERE ended_at IS NULL AND id <> $1
+            UNION ALL SELECT min(l.lease_until) FROM launch l JOIN host h ON h.id = l.host_id
+                WHERE l.status IN ('running', 'waiting') AND l.status = 'running' AND h.ended_at IS NOT NULL) AS next";
+
     /// Return the live hosts, oldest first.
     pub async fn live() -> Vec<Host> = rows
-        "SELECT id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, ended_at, end_reason
-        FROM host WHERE ended_at IS NULL ORDER BY started_at";
+        concat!(host_columns!(), "WHERE ended_at IS NULL ORDER BY started_at");
+
+    /// Return the newest process of each host, and every live one, by name.
+    pub async fn newest() -> Vec<Host> = rows
+        concat!(host_columns!(), "WHERE ended_at IS NULL OR NOT EXISTS (SELECT 1 FROM host AS later
+            WHERE later.name = host.name AND later.started_at > host.started_at) ORDER BY name, started_at");
+
+    /// Return the newest process of the host `name`.
+    pub async fn find(name: &str) -> Option<Host> = row
+        concat!(host_columns!(), "WHERE name = $1 ORDER BY started_at DESC LIMIT 1");
+
+    /// Return the process `id`.
+    pub async fn with_id(id: HostId) -> Option<Host> = row concat!(host_columns!(), "WHERE id = $1");
+
+    /// Record that a host is to claim nothing. False when that is on record already.
+    pub async fn drain(id: HostId, by: &str, now: Timestamp) -> bool = changed
+        "UPDATE host SET drained_at = $3, drained_by = $2, claims_ended_at = NULL WHERE id = $1 AND drained_at IS NULL"
+        => [id, storable(by), now];
+
+    /// Record that a host is to claim launches again. False when it was not drained.
+    pub async fn end_drain(id: HostId) -> bool = changed
+        "UPDATE host SET drained_at = NULL, drained_by = NULL, claims_ended_at = NULL WHERE id = $1 AND drained_at IS NOT NULL";
+
+    /// Record that a drained host has committed its last claim.
+    pub async fn end_claims(id: HostId, now: Timestamp) -> () = run
+        "UPDATE host SET claims_ended_at = $2 WHERE id = $1 AND drained_at IS NOT NULL AND claims_ended_at IS NULL";
+
+    /// Count the runs of each host that has any. A run that waits for a retry does not count.
+    // The first condition follows from the second. It leads to the index of active runs.
+    pub async fn running() -> Vec<(HostId, i64)> = rows
+        "SELECT host_id, count(*) FROM launch WHERE status IN ('running', 'waiting') AND status = 'running' GROUP BY host_id";
 }
 
-/// Mark the hosts as dead whose last heartbeat is before `silent_since`, and return them.
-pub async fn mark_silent_dead(
-    tx: &mut Tx,
-    silent_since: Timestamp,
-    now: Timestamp,
-) -> Result<Vec<DeadHost>> {
-    let silent = silent(tx, silent_since).await?;
+/// Mark the hosts as dead whose lease has ended, and return them.
+pub async fn mark_silent_dead(tx: &mut Tx, now: Timestamp) -> Result<Vec<DeadHost>> {
+    let silent = silent(tx, now).await?;
     mark_dead(tx, &silent, now).await?;
     Ok(silent)
+}
+
+/// Mark the earlier hosts called `name` as dead, and end the leases of their runs. Only the process that holds the lock of that
+/// name may call this: the lock proves that they cannot go on.
+pub async fn mark_predecessors_dead(
+    tx: &mut Tx,
+    name: &str,
+    now: Timestamp,
+) -> Result<Vec<DeadHost>> {
+    end_leases(tx, name, now).await?;
+    mark_earlier_dead(tx, name, now).await
 }

@@ -13,6 +13,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{
     ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId,
 };
+use campanile_model::labels::Labels;
 use campanile_model::status::{Decision, FailureKind, LaunchStatus, Overlap};
 
 /// A decision to insert.
@@ -41,6 +42,8 @@ pub struct NewLaunch {
     pub priority: i64,
     /// The concurrency group of its schedule.
     pub group_name: Option<String>,
+    /// The labels that a host must have to claim it.
+    pub run_on: Option<Labels>,
     pub digest: Option<ArtifactDigest>,
     /// A JSON object that is merged over the schedule's context. Manual and backfill launches only.
     pub context: Option<String>,
@@ -94,6 +97,9 @@ pub struct LaunchRow {
     /// The concurrency group.
     #[sqlx(rename = "group_name")]
     pub group: Option<String>,
+    /// The labels that a host must have to claim it; none for any host.
+    #[schemars(with = "Option<Vec<String>>")]
+    pub run_on: Option<Labels>,
     pub digest: Option<ArtifactDigest>,
     /// The newest run.
     #[sqlx(flatten)]
@@ -183,7 +189,7 @@ macro_rules! launch_columns {
     () => {
         "l.id AS launch_id, s.name AS schedule, l.scheduled_time, l.utc_offset, v.timezone, coalesce(l.last_scheduled_time, l.scheduled_time) AS last_scheduled_time,
         coalesce(l.slot_count, 1) AS slot_count, l.kind, CASE l.status WHEN 'skipped' THEN 'skipped' WHEN 'queued' THEN 'queued' ELSE 'launched' END AS decision,
-        l.reason, l.overlaps_id, l.retry_of, l.status, l.package, l.priority, l.group_name, l.digest, l.host_id, l.attempts, l.recoveries, l.fire_time, l.decided_at,
+        l.reason, l.overlaps_id, l.retry_of, l.status, l.package, l.priority, l.group_name, l.run_on, l.digest, l.host_id, l.attempts, l.recoveries, l.fire_time, l.decided_at,
         l.started_at, l.finished_at, l.failure, l.message, h.tzdata_version"
     };
 }
@@ -201,9 +207,9 @@ statements! {
     const INSERT: Batch = Batch::new(
         "INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, utc_offset, last_scheduled_time, slot_count,
         reason, overlaps_id, status, package, proposed, priority, group_name, digest, context, args, overlap, backfill_id,
-        interval_start, fire_time, decided_by, decided_at, finished_at, host_id, attempts, lease_until, started_at, grants_hash, context_hash, retry_of)
+        interval_start, fire_time, decided_by, decided_at, finished_at, host_id, attempts, lease_until, started_at, grants_hash, context_hash, retry_of, run_on)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
-            $25, $26, $27, $28, $29, $30, $31, $32)
+            $25, $26, $27, $28, $29, $30, $31, $32, $33)
         ON CONFLICT DO NOTHING RETURNING id",
     );
 
@@ -319,6 +325,7 @@ pub async fn insert_claimed(
             .as_ref()
             .and_then(|claim| claim.hashes.context.as_ref()),
         launch.retry_of,
+        &launch.run_on,
     ])?;
     Ok(inserted.into_iter().collect())
 }

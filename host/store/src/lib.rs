@@ -47,6 +47,7 @@ pub mod history;
 pub mod hosts;
 pub mod launch_list;
 pub mod launches;
+pub mod outbox;
 pub mod overlap;
 pub mod package_record;
 pub mod package_removal;

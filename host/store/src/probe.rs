@@ -5,9 +5,9 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 use super::sql::on;
 use super::{
     Result, Tx, backfills, backup, buckets, cancellation, changes, claims, events, history, hosts,
-    launch_list, launches, overlap, package_record, package_removal, package_versions, packages,
-    recovery, removed_launches, results, retention, runs, schedule_defaults, schedules, seals,
-    sidecars, size, skipped_ranges, stats, task_runs,
+    launch_list, launches, outbox, overlap, package_record, package_removal, package_versions,
+    packages, recovery, removed_launches, results, retention, runs, schedule_defaults, schedules,
+    seals, sidecars, size, skipped_ranges, stats, task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -49,6 +49,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         hosts::STATEMENTS,
         launch_list::STATEMENTS,
         launches::STATEMENTS,
+        outbox::STATEMENTS,
         overlap::STATEMENTS,
         package_versions::STATEMENTS,
         package_record::STATEMENTS,

@@ -2,6 +2,7 @@
 
 use sqlx::FromRow;
 
+use super::claims::has_labels;
 use super::results;
 use super::sql::{Batch, locking, rows_batch, statements};
 use super::{Result, Tx, overlap};
@@ -82,12 +83,13 @@ macro_rules! orphan_columns {
 /// The launches of [`orphaned_launches`], for a host and an instant.
 macro_rules! orphaned_launches {
     () => {
-        " FROM launch l JOIN schedule s ON s.id = l.schedule_id
+        concat!(" FROM launch l JOIN schedule s ON s.id = l.schedule_id
             LEFT JOIN host h ON h.id = l.decided_by LEFT JOIN package p ON p.name = l.package
         WHERE l.status = 'open' AND l.schedule_id IS NOT NULL
             AND (h.end_reason = 'died' OR (l.fire_time < $2 AND l.decided_at < $2
                 AND (l.recovered_at IS NULL OR l.recovered_at < $2) AND (l.opened_at IS NULL OR l.opened_at < $2)
-                AND (p.missing_since IS NOT NULL OR EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $1))))"
+                AND (p.missing_since IS NOT NULL OR (EXISTS (SELECT 1 FROM package_host o WHERE o.package = l.package AND o.host_id = $1)",
+            has_labels!(), "))))")
     };
 }
 
@@ -120,16 +122,17 @@ statements! {
         WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) IS TRUE"),
         again, |decision| [decision.launch_id, now, host, decision.not_before];
 
-    /// Return runs whose lease has expired or whose host has ended, and runs whose retry has been due since `retry_before`;
+    /// Return runs whose lease has expired or whose host has stopped, and runs whose retry has been due since `retry_before`;
     /// for this transaction to recover.
-    // The first condition follows from the second. It leads to the index of active runs.
+    // The first condition follows from the second. It leads to the index of active runs. A host that was marked as dead may
+    // only be cut off: it works on each run until the end of the run's own lease, which may be later than that of the host.
     pub async fn orphaned_runs(now: Timestamp, retry_before: Timestamp, limit: i64) -> Vec<OrphanedLaunch> = rows locking!(
         concat!(orphan_columns!(), "CASE WHEN l.cancel_deadline IS NOT NULL THEN 'cancel_requested' WHEN l.status = 'waiting' THEN 'retry_not_claimed'
                 WHEN h.end_reason = 'stopped' THEN 'host_stopped' WHEN h.ended_at IS NOT NULL THEN 'host_died'
                 ELSE 'lease_expired' END AS cause
         FROM launch l JOIN schedule s ON s.id = l.schedule_id
             JOIN host h ON h.id = l.host_id LEFT JOIN package p ON p.name = l.package
-        WHERE l.status IN ('running', 'waiting') AND ((l.status = 'running' AND (l.lease_until <= $1 OR h.ended_at IS NOT NULL))
+        WHERE l.status IN ('running', 'waiting') AND ((l.status = 'running' AND (l.lease_until <= $1 OR h.end_reason = 'stopped'))
             OR (l.status = 'waiting' AND (l.retry_at <= $2 OR l.cancel_deadline IS NOT NULL)))
         ORDER BY l.fire_time LIMIT $3"),
         "FOR UPDATE OF l SKIP LOCKED"

@@ -160,10 +160,10 @@ statements! {
         "DELETE FROM backfill WHERE status <> 'running' AND finished_at < $1
             AND NOT EXISTS (SELECT 1 FROM launch l WHERE l.backfill_id = backfill.id)";
 
-    /// Return up to `limit` hosts that ended before `before` and that no row refers to. Launches of slots from `until` on are
+    /// Return up to `limit` hosts that ended before `before` and that no row refers to. A drained one stays, for its next process. Launches of slots from `until` on are
     /// not searched: a host cannot have decided or claimed a launch whose slot came after its end.
     pub async fn unused_hosts(before: Timestamp, until: LaunchId, limit: i64) -> Vec<HostId> = values
-        "SELECT h.id FROM host h WHERE h.ended_at < $1
+        "SELECT h.id FROM host h WHERE h.ended_at < $1 AND h.drained_at IS NULL
             AND NOT EXISTS (SELECT 1 FROM package_host p WHERE p.host_id = h.id)
             AND NOT EXISTS (SELECT 1 FROM package p WHERE p.rejected_by = h.id OR p.loading_by = h.id)
             AND NOT EXISTS (SELECT 1 FROM lost_run r WHERE r.host_id = h.id)

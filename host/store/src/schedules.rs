@@ -324,9 +324,19 @@ statements! {
         Batch::new(select_schedules!("JOIN (VALUES ($1)) AS v ON s.id = v.column1 WHERE s.deleted_at IS NULL")),
         ids, |id| [*id];
 
-    /// Return the schedules that launch a package, by name, without removed ones.
-    pub async fn of_package(package: &str) -> Vec<Schedule> = rows
-        select_schedules!("WHERE s.deleted_at IS NULL AND s.package = $1 ORDER BY s.name");
+    /// Return the names of the schedules that launch a package, without removed ones: the first `limit` of them by name.
+    pub async fn names_of_package(package: &str, limit: i64) -> Vec<String> = values
+        "SELECT name FROM schedule WHERE deleted_at IS NULL AND package = $1 ORDER BY name LIMIT $2";
+
+    /// Return the names and origins of the first `limit` schedules by name that launch a package, without removed ones and
+    /// those that the package or its sidecar defines.
+    pub async fn others_of_package(package: &str, limit: i64) -> Vec<(String, Origin)> = rows
+        "SELECT name, origin FROM schedule WHERE deleted_at IS NULL AND package = $1 AND origin IN ('operator', 'file')
+        ORDER BY name LIMIT $2";
+
+    /// Return the names and tasks of the schedules that launch one task of a package, by name, without removed ones.
+    pub async fn tasks_of_package(package: &str) -> Vec<(String, String)> = rows
+        concat!("SELECT s.name, r.task", current_revision!(), "WHERE s.deleted_at IS NULL AND s.package = $1 AND r.task IS NOT NULL ORDER BY s.name");
 
     /// Return the schedules that a package or its sidecar defines, by name, without removed ones.
     pub async fn defined_by_package(package: &str) -> Vec<Schedule> = rows

@@ -11,6 +11,7 @@ use super::sql::{Batch, one_row, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
+use campanile_model::labels::Labels;
 use campanile_model::status::LaunchStatus;
 
 /// Counts of launches decided at or after a given time, also of those that retention has removed.
@@ -150,20 +151,33 @@ statements! {
 
     /// Count what is overdue since before `overdue_since`, the hosts with a heartbeat since `live_since`, and the cursors
     /// after `ahead_of`.
-    pub async fn health_signs(overdue_since: Timestamp, live_since: Timestamp, ahead_of: Timestamp) -> HealthSigns = one_row
+    pub async fn health_signs(overdue_since: Timestamp, now: Timestamp, ahead_of: Timestamp) -> HealthSigns = one_row
         "SELECT
             (SELECT count(*) FROM schedule WHERE next_slot < $1) AS overdue_schedules,
             (SELECT count(*) FROM launch WHERE status = 'open' AND group_name IS NULL
                     AND fire_time < $1 AND (opened_at IS NULL OR opened_at < $1))
                 + (SELECT count(*) FROM launch WHERE status IN ('running', 'waiting') AND lease_until < $1) AS stalled,
             (SELECT count(*) FROM schedule WHERE next_slot IS NOT NULL AND cursor_at > $3) AS cursors_ahead,
-            (SELECT count(*) FROM host WHERE ended_at IS NULL AND heartbeat_at >= $2) AS live_hosts,
-            CASE WHEN EXISTS (SELECT 1 FROM host WHERE ended_at IS NULL AND heartbeat_at >= $2) THEN 0
+            (SELECT count(*) FROM host WHERE ended_at IS NULL AND lease_until >= $2) AS live_hosts,
+            CASE WHEN EXISTS (SELECT 1 FROM host WHERE ended_at IS NULL AND lease_until >= $2) THEN 0
                 ELSE (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND enabled) END AS schedules";
 
-    /// Return the hosts that did not stop and have given no heartbeat since `live_since`, each with the last one.
-    pub async fn silent_hosts(live_since: Timestamp) -> Vec<(String, Timestamp)> = rows
-        "SELECT name, heartbeat_at FROM host WHERE ended_at IS NULL AND heartbeat_at < $1 ORDER BY name";
+    /// Return the hosts that did not stop and whose lease has ended, each with its last heartbeat.
+    pub async fn silent_hosts(now: Timestamp) -> Vec<(String, Timestamp)> = rows
+        "SELECT name, heartbeat_at FROM host WHERE ended_at IS NULL AND lease_until < $1 ORDER BY name";
+
+    /// Return the live hosts that an operator has drained: the name, who drained it, and since when.
+    pub async fn drained_hosts() -> Vec<(String, String, Timestamp)> = rows
+        "SELECT name, drained_by, drained_at FROM host WHERE ended_at IS NULL AND drained_at IS NOT NULL ORDER BY name";
+
+    /// Return up to `limit` sets of labels that launches need which have waited since before `since`, and that no live host
+    /// has at `now`: each with the number of the launches, and the oldest fire time.
+    pub async fn missing_labels(since: Timestamp, now: Timestamp, limit: i64) -> Vec<(Labels, i64, Timestamp)> = rows
+        "SELECT l.run_on, count(*), min(l.fire_time) FROM launch l
+        WHERE l.status = 'open' AND l.schedule_id IS NOT NULL AND l.run_on IS NOT NULL AND l.fire_time < $1
+            AND NOT EXISTS (SELECT 1 FROM host o WHERE o.ended_at IS NULL AND o.lease_until >= $2
+                AND ',' || replace(o.labels, ',', ',,') || ',' LIKE '%,' || replace(l.run_on, ',', ',%,') || ',%')
+        GROUP BY l.run_on ORDER BY l.run_on LIMIT $3";
 
     /// Return up to `limit` schedules with a next slot whose cursor is after `ahead_of`, each with the cursor.
     pub async fn cursors_ahead(ahead_of: Timestamp, limit: i64) -> Vec<(String, Timestamp)> = rows

@@ -117,6 +117,10 @@ statements! {
         "SELECT count(*) FROM task_run WHERE launch_id = $1 AND run_number = $2"
         => [run.launch(), run.number()];
 
+    /// Whether a call of a task for a launch is recorded.
+    pub async fn is_recorded(launch: LaunchId, task: &str, attempt: i64) -> bool = one_value
+        "SELECT EXISTS (SELECT 1 FROM task_run WHERE launch_id = $1 AND task = $2 AND attempt = $3)";
+
     /// Return all calls of tasks in one run, in the order in which they started.
     pub async fn of_run(run: RunId) -> Vec<TaskRun> = rows
         "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message, stdout,

@@ -25,7 +25,7 @@ pub struct FinalState {
     pub buckets: BTreeMap<String, BTreeMap<String, Vec<u8>>>,
     /// By the guest's path.
     pub files: BTreeMap<String, Entry>,
-    /// The requests that change something, and how often each was made. Requests to one address with the same
+    /// The requests and messages that change something, and how often each was made. Requests to one address with the same
     /// `Idempotency-Key` and body count as one, as they do for their server.
     pub requests: BTreeMap<String, usize>,
 }

@@ -1,6 +1,7 @@
 //! Make one call on a stage.
 
 use std::io;
+use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
@@ -13,8 +14,8 @@ use campanile_package::context::check_keys;
 use campanile_package::requests::denial;
 use campanile_sandbox::own_files::temporary_directory;
 use campanile_sandbox::{
-    Call, DirectoryGrant, EffectObserver, HttpReply, HttpRequest, MemoryBuckets, Outcome, Replies,
-    Report, StopSignal, World, object_of,
+    Call, DirectoryGrant, EffectObserver, HttpReply, HttpRequest, MemoryBuckets, OutboxMessage,
+    Outcome, Replies, Report, StopSignal, Uncommitted, World, object_of,
 };
 use campanile_workflow::context::{self, Facts};
 
@@ -97,7 +98,21 @@ impl PreparedStage<'_> {
             },
             stop: StopSignal::default(),
         };
-        judged(subject.sandbox.run(&subject.artifact, call).await)
+        let mut report = judged(subject.sandbox.run(&subject.artifact, call).await);
+        self.commit(&mut report);
+        report
+    }
+
+    /// Let what a call held back take effect, or fail the call. The report keeps the messages that a host would deliver.
+    fn commit(&self, report: &mut Report) {
+        if report.failure.is_some() {
+            report.uncommitted = Uncommitted::default();
+            return;
+        }
+        let sessions = mem::take(&mut report.uncommitted.sessions);
+        if let Err(refusal) = self.buckets.commit(&sessions) {
+            report.fail(Outcome::Failed, refusal.to_string());
+        }
     }
 
     /// Make the last call, and read the state after it.
@@ -111,7 +126,10 @@ impl PreparedStage<'_> {
             .script
             .map_or_else(Vec::new, |script| script.requests().clone());
         let directories = &self.stage.grants.directories;
-        let left = FinalState::of(self.buckets.all(), directories, &requests)?;
+        let messages = report.uncommitted.messages.iter();
+        let messages = messages.map(OutboxMessage::to_request);
+        let made: Vec<HttpRequest> = requests.iter().cloned().chain(messages).collect();
+        let left = FinalState::of(self.buckets.all(), directories, &made)?;
         // Removing copies may take long.
         let copies = self.copies;
         tokio::task::spawn_blocking(move || drop(copies));

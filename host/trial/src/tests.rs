@@ -89,6 +89,7 @@ async fn a_crash_point_names_the_right_one_of_concurrent_effects() {
                 port: None,
                 methods: vec!["POST".to_owned()],
                 private: false,
+                signing_secret: None,
             }],
             ..Grants::default()
         },

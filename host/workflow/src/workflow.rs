@@ -3,6 +3,7 @@
 //! A task is called when all tasks that it depends on have succeeded. Tasks that do not depend on each other run at the
 //! same time. After a final failure no task is called.
 
+use std::mem;
 use std::sync::Arc;
 
 use crate::graph::Graph;
@@ -203,6 +204,15 @@ impl Workflow {
         let gives = Arc::new(gives);
         self.states[place] = State::Done { output, gives };
         Ok(())
+    }
+
+    /// Forget the success of a step whose success was not recorded.
+    pub fn forget_success(&mut self, place: usize) {
+        let state = mem::replace(&mut self.states[place], State::Running);
+        if let State::Done { output, gives } = state {
+            let output_bytes = output.map_or(0, |output| output.as_str().len());
+            self.held_bytes -= output_bytes + context_bytes(&gives);
+        }
     }
 
     /// Return how many bytes of contexts and outputs the run holds, as `limits.run_context` counts them.

@@ -346,6 +346,7 @@ async fn why_names_an_edit_of_the_timing_and_a_rename(test: TestDb) {
         proposed: false,
         priority: 5,
         group_name: None,
+        run_on: None,
         digest: None,
         context: None,
         args: None,

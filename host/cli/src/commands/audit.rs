@@ -11,6 +11,7 @@ use crate::output::{self, Failure, Record, Result, failed, refused};
 use crate::times::time;
 use campanile_engine::verify::{self, Checkpoint, Span, Verification};
 use campanile_model::clock::Timestamp;
+use campanile_model::text::counted;
 use campanile_package::signature::signature_path;
 
 /// A greater checkpoint file is none.
@@ -70,14 +71,14 @@ impl Record for AuditReport {
             n => format!(" ({n} more of days with removed launches)"),
         };
         output::print_line!(
-            "{} slots of {} schedules{removed}, {} launches ({} not sealed yet), {} events, {} seals, {} artifacts",
-            found.slots,
-            found.schedules,
-            found.launches,
+            "{} of {}{removed}, {} ({} not sealed yet), {}, {}, {}",
+            counted(found.slots, "slot"),
+            counted(found.schedules, "schedule"),
+            counted(found.launches, "launch"),
             found.launches_unsealed,
-            found.events,
-            found.seals,
-            found.artifacts
+            counted(found.events, "event"),
+            counted(found.seals, "seal"),
+            counted(found.artifacts, "artifact")
         )?;
         for note in &found.notes {
             output::print_line!("note: {note}")?;

@@ -16,6 +16,7 @@ use campanile_engine::backfill;
 use campanile_engine::schedule_admin::ScheduleError;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
+use campanile_model::text::counted;
 use campanile_store::backfills::{self, Backfill, LaunchTotals};
 use campanile_store::{BackfillStatus, Db, DbError, Tx, packages, schedules};
 use progress::Progress;
@@ -75,7 +76,10 @@ impl BackfillCommand {
                     Ok((skipped, BackfillRecord::read(tx, id).await?))
                 };
                 let (skipped, record) = common.change(cancel).await?;
-                let text = format!("cancelled backfill {id}: {skipped} launches had not started");
+                let text = format!(
+                    "cancelled backfill {id}: {} had not started",
+                    counted(skipped, "launch")
+                );
                 common.print_report(&record, &text)
             }
         }
@@ -124,8 +128,9 @@ impl BackfillRecord {
     fn progress(&self) -> String {
         let Backfill { status, slots, .. } = &self.row;
         let mut text = format!(
-            "{status}: {} of {slots} slots finished",
-            self.slots_finished()
+            "{status}: {} of {} finished",
+            self.slots_finished(),
+            counted(*slots, "slot")
         );
         for (count, what) in [
             (self.ends.succeeded, "succeeded"),

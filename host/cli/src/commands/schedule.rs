@@ -7,6 +7,7 @@ pub(crate) mod check;
 mod definition;
 pub(crate) mod edit;
 pub(crate) mod import;
+mod reconcile;
 pub(crate) mod record;
 pub(crate) mod trigger;
 mod why;
@@ -118,6 +119,8 @@ pub(crate) enum Schedule {
     Why(why::Why),
     /// Show what a schedules file would change; exit code 1 when one of its schedules would be refused
     Check(check::Check),
+    /// Add, change and remove schedules until they are those of a schedules file; a host does this by itself
+    Reconcile(reconcile::Reconcile),
     /// Import schedules from a crontab
     #[command(subcommand)]
     Import(Import),
@@ -244,6 +247,7 @@ impl Schedule {
             Schedule::Backfill(request) => request.run(common).await,
             Schedule::Why(command) => command.run(common).await,
             Schedule::Check(command) => command.run(common).await,
+            Schedule::Reconcile(command) => command.run(common).await,
             Schedule::Import(Import::Crontab(crontab)) => crontab.run(common).await,
         }
     }

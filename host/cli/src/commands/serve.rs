@@ -1,7 +1,9 @@
 //! `campanile serve`: start a host, and serve until a signal stops it.
 
 mod first_lines;
+mod live_line;
 
+use std::io::{self, IsTerminal as _};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,18 +88,18 @@ impl Serve {
         };
         let (name, settings) = (config.host.name.as_deref(), settings(&config));
         let packages = Packages::default();
-        let started = Engine::start(db.clone(), clock, name, settings, packages, loader);
+        let started = Engine::start(db.clone(), clock.clone(), name, settings, packages, loader);
         let (engine, lock) = started.await?;
         if let Some(manager) = manager {
             tokio::spawn(manager.report(engine.serving(), stopping.clone()));
         }
-        let lines = first_lines::print(
-            db.clone(),
-            &files.plugins,
-            self.log_format,
-            engine.serving(),
-        );
-        let mut served = pin!(engine.serve(lock, followed, stopping));
+        let lines = async {
+            if is_read(self.log_format) {
+                first_lines::print(&db, &files.plugins, engine.serving()).await;
+                live_line::draw(&db, &clock, &engine, stopping.clone()).await;
+            }
+        };
+        let mut served = pin!(Arc::clone(&engine).serve(lock, followed, stopping.clone()));
         let served = tokio::select! {
             served = &mut served => served,
             () = lines => served.await,
@@ -105,6 +107,11 @@ impl Serve {
         crate::close(&db).await;
         served.map_err(Failure::failed)
     }
+}
+
+/// Whether a person at a terminal reads the log.
+fn is_read(format: LogFormat) -> bool {
+    io::stderr().is_terminal() && format == LogFormat::Human
 }
 
 /// Return the error that the configuration or the environment is wrong.
@@ -161,6 +168,8 @@ pub(crate) fn settings(config: &Config) -> Settings {
         runs_max: config.host.runs_max as usize,
         quota: config.quota,
         groups: config.groups.clone(),
+        labels: config.host.labels.clone(),
+        placement: config.host.placement,
         lease: config.recovery.lease,
         renew: config.recovery.renew,
         late: config.late,
@@ -174,6 +183,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         audit_interval: config.audit.interval,
         retention: config.retention.limits(),
         disk_reserve_bytes: config.host.disk_reserve_bytes,
+        give_up_after: config.outbox.give_up_after,
         drain: config.host.drain,
         secrets: config.secrets.clone(),
         forget_after: config.packages.forget_after,

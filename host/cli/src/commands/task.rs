@@ -22,7 +22,7 @@ use campanile_model::text::{self, printable_line, printable_lines};
 use campanile_package::limits;
 use campanile_package::{self, HostRules, Manifest, OpenError, Package, Policy, grant_record};
 use campanile_sandbox::{
-    Form, Grants, MEMORY_BYTES_LEAST, Outcome, Replies, Report, Secrets, Time,
+    Form, Grants, MEMORY_BYTES_LEAST, OutboxMessage, Outcome, Replies, Report, Secrets, Time,
 };
 use campanile_trial::{self, Stage, Subject};
 
@@ -143,6 +143,7 @@ impl Call {
         };
         let unanswered = script.map(|script| script.unanswered(&stage.secrets));
         let report = TaskReport {
+            messages: report.uncommitted.messages.clone(),
             report,
             package: PackageInfo::from(&package),
             sidecar,
@@ -195,6 +196,7 @@ impl TaskArgs {
             }
             Err(OpenError { digest, message }) => {
                 common.print(&TaskReport {
+                    messages: Vec::new(),
                     report: Report::without_call(Outcome::Refused, message),
                     package: PackageInfo {
                         name: campanile_package::name_of(file),
@@ -385,6 +387,9 @@ pub(crate) struct TaskReport {
     sidecar: Option<PathBuf>,
     /// The requests without a reply.
     unanswered: Vec<String>,
+    /// The messages of the outbox that a host would deliver. Absent without one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    messages: Vec<OutboxMessage>,
 }
 
 /// Print the requests without a reply.
@@ -402,6 +407,10 @@ impl Record for TaskReport {
             output::print_message(&line);
         }
         print_unanswered(&self.unanswered);
+        for message in &self.messages {
+            let request = printable_line(&format!("{} {}", message.method, message.url));
+            output::print_message!("a host would deliver the message {}: {request}", message.id);
+        }
         if let Some(failure) = &report.failure {
             let message = printable_lines(&failure.text());
             output::print_message!("{}: {message}", failure.kind);

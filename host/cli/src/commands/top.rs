@@ -7,12 +7,13 @@ use serde::Serialize;
 use crate::Common;
 use crate::output::{self, Record, Result, optional};
 use campanile_engine::audit::{self, Statistics};
+use campanile_engine::host_admin::{self, HostState};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_store::launch_list::{self, Filter, LOOKED_AT_MAX};
 use campanile_store::launches::LaunchRow;
 use campanile_store::stats::{self, NextSlot, OldRun, Unfinished};
-use campanile_store::{LaunchStatus, Tx, hosts};
+use campanile_store::{LaunchStatus, Tx};
 
 /// The most rows of each table.
 const ROWS_MAX: i64 = 10;
@@ -46,6 +47,7 @@ pub(crate) struct TopReport {
 #[derive(Serialize, schemars::JsonSchema)]
 struct LiveHost {
     name: String,
+    state: HostState,
     version: String,
     started_at: Timestamp,
     /// The seconds since its last heartbeat.
@@ -83,7 +85,7 @@ struct FailedLaunch {
 }
 
 impl Record for LiveHost {
-    const LIST: &'static str = "name version started_at heartbeat_age";
+    const LIST: &'static str = "name state version started_at heartbeat_age";
 
     fn text(&self, key: &str) -> Option<String> {
         (key == "heartbeat_age").then(|| span_text(self.heartbeat_age))
@@ -178,7 +180,7 @@ fn table<R: Record>(title: &str, rows: &[R], none: &str) -> Result {
 }
 
 /// Return a number of seconds as people read it.
-fn span_text(seconds: f64) -> String {
+pub(crate) fn span_text(seconds: f64) -> String {
     let sign = if seconds <= -0.5 { "-" } else { "" };
     let seconds = seconds.abs().round() as u64;
     let (hours, minutes) = (seconds / 3_600, seconds / 60 % 60);
@@ -203,7 +205,10 @@ async fn read(tx: &mut Tx, now: Timestamp) -> Result<TopReport> {
         ..Filter::default()
     };
     let failures = launch_list::filtered(tx, &filter, None, ROWS_MAX, LOOKED_AT_MAX).await?;
-    let hosts = hosts::live(tx).await?.into_iter().take(ROWS_MAX as usize);
+    let mut hosts = host_admin::list(tx, false, now).await?;
+    hosts.retain(|host| host.ended_at.is_none());
+    hosts.sort_by_key(|host| host.started_at);
+    hosts.truncate(ROWS_MAX as usize);
     let runs = stats::oldest_runs(tx, ROWS_MAX).await?.into_iter();
     let next = stats::next_slots(tx, ROWS_MAX).await?.into_iter();
     Ok(TopReport {
@@ -211,8 +216,10 @@ async fn read(tx: &mut Tx, now: Timestamp) -> Result<TopReport> {
         unfinished: stats::unfinished_by_status(tx).await?,
         last_minute: audit::statistics(tx, now, SPAN).await?,
         hosts: hosts
+            .into_iter()
             .map(|host| LiveHost {
                 name: host.name,
+                state: host.state,
                 version: host.version,
                 started_at: host.started_at,
                 heartbeat_age: since(host.heartbeat_at),

@@ -2,16 +2,19 @@
 //!
 //! Reading, printing, the default file and the reference are made from these tables.
 
-use std::fmt::Display;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::str::FromStr as _;
 use std::time::Duration;
 
-use campanile_engine::RetentionLimits;
+use super::kinds::{
+    Kind, age, age_text, boolean, database, duration, labels, number, optional, path, public_keys,
+    size, text, word,
+};
 use campanile_engine::watch::Mode;
+use campanile_engine::{Placement, RetentionLimits};
 use campanile_model::ids::RunId;
-use campanile_model::text::{duration_text, size_text};
+use campanile_model::labels::Labels;
+use campanile_model::text::duration_text;
 use campanile_package::quota::{COUNT_MOST, RECORD_BYTES_LEAST, RECORD_BYTES_MOST};
 use campanile_package::reference::KeyHelp;
 use campanile_package::signature::PublicKey;
@@ -25,13 +28,6 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// A month and a year as `humantime` has them, so that defaults are printed as one number.
 const MONTH: Duration = Duration::from_secs(2_630_016);
 const LEAP_YEAR: Duration = Duration::from_secs(31_557_600);
-/// The bounds of the ages in `[retention]`.
-const AGE: (Duration, Duration) = (
-    Duration::from_secs(60),
-    Duration::from_secs(100 * 31_557_600),
-);
-/// How an age is written that never comes.
-const FOR_EVER: &str = "forever";
 pub(super) const YEAR: Duration = Duration::from_secs(366 * 24 * 3600);
 /// So many renewals fit into a lease at least.
 const RENEWALS_MIN: u32 = 3;
@@ -39,22 +35,6 @@ const RENEWALS_MIN: u32 = 3;
 const RECOVERIES_MAX: u32 = RunId::NUMBER_MAX as u32 - 1;
 /// The least value of the durations in `[recovery]`.
 const RECOVERY_LEAST: Duration = Duration::from_millis(100);
-
-/// How the value of a key is read and written.
-struct Kind<T> {
-    /// The type and the unit, as the reference names them.
-    name: &'static str,
-    /// The least and the greatest value.
-    bounds: Option<String>,
-    read: Read<T>,
-    toml: Write<T>,
-}
-
-/// Reads a key, or returns `None` when the file does not set it. A relative path starts at the given folder.
-type Read<T> = Box<dyn Fn(&mut Section<'_>, &'static str, &Path) -> Result<Option<T>, Error>>;
-
-/// Writes a value, or returns `None` for one that is not set.
-type Write<T> = Box<dyn Fn(&T) -> Option<toml::Value>>;
 
 /// One key with its value.
 pub(super) struct Entry {
@@ -164,6 +144,12 @@ table! {
         name "name": Option<String> = None, optional(text()), example "\"host-1\"";
         /// The most runs at once on this host.
         runs_max "runs_max": u32 = 256, number(1, 10_000);
+        /// The labels of this host. A schedule with `run_on` launches only on hosts that have its labels.
+        labels "labels": Labels = Labels::default(), labels();
+        /// Which of several hosts executes a launch: "spread" the one that uses the smallest part of its capacity, "pack" the
+        /// one with the most runs that has room. Give every host of a database the same.
+        placement "placement": Placement = Placement::default(),
+            word("\"spread\" or \"pack\"", Placement::read, Placement::as_str);
         /// The threads that call tasks. Without it, one for each processor.
         guest_threads "guest_threads": u32 = processors(), number(1, 1024), example "4";
         /// How long to wait for the database at the start. "0s" tries once.
@@ -190,17 +176,18 @@ table! {
 table! {
     /// `[recovery]`: launches whose host died or lost its lease.
     "recovery" struct Recovery {
-        /// How long a lease is valid without being renewed. Its holder drops the run when nine tenths are over.
-        lease "lease": Duration = 30 * SECOND, duration(RECOVERY_LEAST, YEAR);
+        /// How long a lease is valid without being renewed: a dead host's runs start on another host after it. The holder
+        /// drops its runs 2 s before the end, or at three quarters of a shorter lease.
+        lease "lease": Duration = 8 * SECOND, duration(RECOVERY_LEAST, YEAR);
         /// How often a host renews its leases. At most a third of `lease`.
-        renew "renew": Duration = 10 * SECOND, duration(RECOVERY_LEAST, YEAR);
+        renew "renew": Duration = 2 * SECOND, duration(RECOVERY_LEAST, YEAR);
         /// When a launch that no host claimed, although there was capacity, counts as lost.
         lost_threshold "lost_threshold": Duration = 300 * SECOND, duration(RECOVERY_LEAST, YEAR);
         /// The age after which a launch is not recovered. It must be longer than `lost_threshold`.
         max_age "max_age": Duration = DAY, duration(RECOVERY_LEAST, YEAR);
         /// How many lost runs of one launch are replaced by another run. Recoveries of a launch that no host has claimed do not count.
         max_attempts "max_attempts": u32 = 3, number(0, RECOVERIES_MAX);
-        /// How often to look for lost launches.
+        /// How often to look for lost launches at least. A host also looks when the lease of another host ends.
         interval "interval": Duration = 5 * SECOND, duration(RECOVERY_LEAST, YEAR);
     } check check_recovery
 }
@@ -260,6 +247,15 @@ table! {
         /// Whether a launch is run again after its run was lost. "at_most_once" also calls no task again after a failure.
         delivery "delivery": Delivery = Delivery::default(),
             word("\"at_least_once\" or \"at_most_once\"", Delivery::read, Delivery::as_str);
+    }
+}
+
+table! {
+    /// `[outbox]`: the delivery of messages that tasks send to other systems.
+    "outbox" struct Outbox {
+        /// How long after it was sent a message is delivered again after each failed delivery. Then it is dead:
+        /// `campanile outbox retry` delivers it again.
+        give_up_after "give_up_after": Duration = 3 * DAY, duration(60 * SECOND, YEAR);
     }
 }
 
@@ -351,7 +347,7 @@ fn check_host(host: &Host, section: &Section<'_>) -> Result<(), Error> {
 
 /// Check the durations against each other.
 fn check_recovery(recovery: &Recovery, section: &Section<'_>) -> Result<(), Error> {
-    let wrong = |key, value, other, other_value, advice| {
+    let wrong = |key, value, other, other_value, advice: &str| {
         let (value, other_value) = (duration_text(value), duration_text(other_value));
         let other = section.path_of(other);
         let what = format_args!("is {value}, and `{other}` is {other_value}: {advice}");
@@ -359,8 +355,11 @@ fn check_recovery(recovery: &Recovery, section: &Section<'_>) -> Result<(), Erro
     };
     let Recovery { lease, renew, .. } = *recovery;
     if renew.saturating_mul(RENEWALS_MIN) > lease {
-        let advice = "a lease must last for three renewals, or hosts lose the leases of their runs when one fails";
-        return wrong("renew", renew, "lease", lease, advice);
+        let advice = format!(
+            "a lease must last for three renewals, or hosts lose the leases of their runs when one fails; write a `lease` of at least \"{}\"",
+            duration_text(renew.saturating_mul(RENEWALS_MIN))
+        );
+        return wrong("renew", renew, "lease", lease, &advice);
     }
     let (age, lost) = (recovery.max_age, recovery.lost_threshold);
     if age <= lost {
@@ -471,140 +470,4 @@ impl Retention {
             max_bytes: self.max_bytes,
         }
     }
-}
-
-fn age_text(age: Option<Duration>) -> String {
-    age.map_or_else(|| FOR_EVER.to_owned(), duration_text)
-}
-
-impl<T: 'static> Kind<T> {
-    /// Make a kind without bounds, whose value is always set.
-    fn new(
-        name: &'static str,
-        read: impl Fn(&mut Section<'_>, &'static str, &Path) -> Result<Option<T>, Error> + 'static,
-        toml: impl Fn(&T) -> toml::Value + 'static,
-    ) -> Kind<T> {
-        Kind {
-            name,
-            bounds: None,
-            read: Box::new(read),
-            toml: Box::new(move |it| Some(toml(it))),
-        }
-    }
-
-    /// Say that `read` refuses a value that is not from `least` to `most`.
-    fn within(self, least: impl Display, most: impl Display) -> Kind<T> {
-        let bounds = format!("{least} to {most}");
-        Kind {
-            bounds: Some(bounds),
-            ..self
-        }
-    }
-}
-
-/// A value that may be left out.
-fn optional<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
-    let Kind { read, toml, .. } = kind;
-    Kind {
-        name: kind.name,
-        bounds: kind.bounds,
-        read: Box::new(move |section, key, home| Ok(read(section, key, home)?.map(Some))),
-        toml: Box::new(move |it| toml(it.as_ref()?)),
-    }
-}
-
-fn duration(least: Duration, most: Duration) -> Kind<Duration> {
-    Kind::new(
-        "duration",
-        move |section, key, _| section.duration(key, least, most),
-        |it| duration_text(*it).into(),
-    )
-    .within(duration_text(least), duration_text(most))
-}
-
-/// An age, or never.
-fn age() -> Kind<Option<Duration>> {
-    let (least, most) = AGE;
-    Kind::new(
-        "duration, or \"forever\"",
-        move |section, key, _| section.duration_or(key, FOR_EVER, least, most),
-        |it| age_text(*it).into(),
-    )
-    .within(duration_text(least), duration_text(most))
-}
-
-/// A number of bytes.
-fn size(least: u64, most: u64) -> Kind<u64> {
-    Kind::new(
-        "size",
-        move |section, key, _| section.size(key, least, most),
-        |it| size_text(*it).into(),
-    )
-    .within(size_text(least), size_text(most))
-}
-
-fn number(least: u32, most: u32) -> Kind<u32> {
-    Kind::new(
-        "number",
-        move |section, key, _| section.number(key, least.into(), most.into()),
-        |it| i64::from(*it).into(),
-    )
-    .within(least, most)
-}
-
-fn boolean() -> Kind<bool> {
-    let read = |section: &mut Section<'_>, key, _: &Path| section.boolean(key);
-    Kind::new("true or false", read, |it| (*it).into())
-}
-
-fn text() -> Kind<String> {
-    let read = |section: &mut Section<'_>, key, _: &Path| section.text(key);
-    Kind::new("text", read, |it| it.as_str().into())
-}
-
-/// A word of a closed set, which the name of the kind lists.
-fn word<T: Copy + 'static>(
-    name: &'static str,
-    read: fn(&str) -> Result<T, String>,
-    text: fn(T) -> &'static str,
-) -> Kind<T> {
-    let read = move |section: &mut Section<'_>, key, _: &Path| section.parsed(key, read);
-    Kind::new(name, read, move |it| text(*it).into())
-}
-
-fn public_keys() -> Kind<Vec<PublicKey>> {
-    Kind::new(
-        "list of texts",
-        |section, key, _| {
-            let read = |texts: Vec<String>| {
-                let keys = texts.iter().zip(1..).map(|(text, number)| {
-                    PublicKey::read(text).map_err(|why| format!("item {number} {why}"))
-                });
-                keys.collect::<Result<_, _>>()
-            };
-            let keys = section.texts(key)?.map(read).transpose();
-            keys.map_err(|what: String| section.error(key, what))
-        },
-        |it: &Vec<PublicKey>| Vec::from_iter(it.iter().map(PublicKey::as_str)).into(),
-    )
-}
-
-fn path() -> Kind<PathBuf> {
-    Kind::new(
-        "path",
-        |section, key, home| Ok(section.path(key)?.map(|path| home.join(path))),
-        |it| it.to_string_lossy().as_ref().into(),
-    )
-}
-
-/// A database, which is shown without its password.
-fn database() -> Kind<DatabaseUrl> {
-    Kind::new(
-        "text",
-        |section, key, home| {
-            let parse = |url: &str| DatabaseUrl::from_str(url).map_err(|error| error.to_string());
-            Ok(section.parsed(key, parse)?.map(|url| url.within(home)))
-        },
-        |it| it.to_string().into(),
-    )
 }

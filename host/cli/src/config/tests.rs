@@ -75,7 +75,7 @@ fn the_defaults_are_the_documented_ones() {
     assert_eq!(config.host.runs_max, 256);
     assert!(config.host.guest_threads >= 1);
     assert_eq!(config.limits, Limits::default());
-    assert_eq!(config.recovery.lease, Duration::from_secs(30));
+    assert_eq!(config.recovery.lease, Duration::from_secs(8));
     assert_eq!(config.late.catchup_window, Duration::from_secs(86_400));
     let shown = config.to_string();
     for line in [
@@ -219,6 +219,14 @@ fn an_error_is_one_sentence_with_file_line_key_and_hint() {
             "DIR/campanile.toml:2:1: `host.wait` must be a duration in quotes with a unit, such as \"30s\" or \"5m\", not a number",
         ),
         (
+            "[host]\nlabels = ['gpu', 'My Host']",
+            "DIR/campanile.toml:2:1: `host.labels` names \"My Host\", which is no label: use 1 to 64 lower-case letters, digits, `-` or `.`",
+        ),
+        (
+            "[host]\nplacement = 'spred'",
+            "DIR/campanile.toml:2:1: `host.placement` must be `spread` or `pack`; did you mean `spread`?",
+        ),
+        (
             "[watch]\nmode = 'native'",
             "DIR/campanile.toml:2:1: `watch.mode` must be `auto` or `poll` or `off`",
         ),
@@ -227,8 +235,8 @@ fn an_error_is_one_sentence_with_file_line_key_and_hint() {
             "DIR/campanile.toml:2:1: `watch.rescan` must be from \"1s\" to \"1day\", not \"1ms\"",
         ),
         (
-            "\n[recovery]\nlease = '10s'",
-            "DIR/campanile.toml:2:1: `recovery.renew` is 10s, and `recovery.lease` is 10s: a lease must last for three renewals, or hosts lose the leases of their runs when one fails",
+            "\n[recovery]\nlease = '5s'",
+            "DIR/campanile.toml:2:1: `recovery.renew` is 2s, and `recovery.lease` is 5s: a lease must last for three renewals, or hosts lose the leases of their runs when one fails; write a `lease` of at least \"6s\"",
         ),
         (
             "[recovery]\nmax_age = '5m'",

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use terminal_size::{Height, Width, terminal_size_of};
 
+use super::table::fitted;
 use super::{Result, write_stdout};
 use campanile_model::clock::Clock;
 
@@ -128,23 +129,14 @@ fn frame(text: &str, width: usize, height: usize) -> String {
     let mut shown: Vec<String> = lines
         .iter()
         .take(height)
-        .map(|line| fit(line, width))
+        .map(|line| fitted(line, width))
         .collect();
     let hidden = lines.len().saturating_sub(shown.len());
     if let Some(last) = shown.last_mut().filter(|_| hidden > 0) {
-        *last = fit(&format!("… {} more lines", hidden + 1), width);
+        *last = fitted(&format!("… {} more lines", hidden + 1), width);
     }
     let lines = shown.join(&format!("{CLEAR_LINE}\r\n"));
     format!("{HOME}{lines}{CLEAR_LINE}{CLEAR_BELOW}")
-}
-
-/// Return a line of at most `width` characters; `…` stands for what is cut off.
-fn fit(line: &str, width: usize) -> String {
-    if line.chars().count() <= width {
-        return line.to_owned();
-    }
-    let kept = line.chars().take(width.saturating_sub(1));
-    kept.chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -163,8 +155,8 @@ mod tests {
             cut,
             "\x1b[H1\x1b[K\r\n2\x1b[K\r\n… 2 more lines\x1b[K\x1b[J"
         );
-        assert_eq!(fit("äöü", 3), "äöü");
-        assert_eq!(fit("äöüß", 3), "äö…");
+        assert_eq!(fitted("äöü", 3), "äöü");
+        assert_eq!(fitted("äöüß", 3), "äö…");
         assert_eq!(frame("", 80, 24), "\x1b[H\x1b[K\x1b[J");
     }
 }

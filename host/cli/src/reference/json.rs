@@ -13,11 +13,13 @@ use crate::commands::{
 };
 use crate::output;
 use campanile_engine::audit::{Health, ScheduleStatistics, Statistics};
+use campanile_engine::host_admin::HostReport;
 use campanile_engine::package_removal::RemovedPackage;
 use campanile_engine::why::Answer;
 use campanile_model::clock::Timestamp;
 use campanile_store::events::Event;
 use campanile_store::launches::LaunchRow;
+use campanile_store::outbox::{MessageContent, MessageRow};
 use campanile_store::runs::RunRow;
 
 /// The schemas of the JSON output.
@@ -56,6 +58,7 @@ impl Shapes {
             self.one::<schedule::backfill::SurveyReport<'_>>("schedule backfill --dry-run"),
             self.one::<Answer>("schedule why"),
             self.one::<schedule::check::FileReport<'_>>("schedule check"),
+            self.one::<schedule::check::FileReport<'_>>("schedule reconcile"),
             self.one::<schedule::import::ImportReport>("schedule import crontab"),
             self.one::<Vec<backfill::BackfillRecord>>("backfill list"),
             self.one::<backfill::BackfillRecord>("backfill show"),
@@ -72,6 +75,10 @@ impl Shapes {
             self.one::<run::CancelReport>("run cancel"),
             self.one::<schedule::trigger::TriggerReport>("run retry"),
             self.one::<schedule::trigger::WaitReport>("run retry --wait"),
+            self.one::<Vec<MessageRow>>("outbox list"),
+            self.one::<MessageContent>("outbox show"),
+            self.one::<MessageRow>("outbox retry"),
+            self.one::<MessageRow>("outbox discard"),
             self.one::<Vec<package::record::PackageRecord>>("package list"),
             self.one::<package::record::PackageDetail>("package show"),
             self.one::<package::compare::DiffReport>("package diff"),
@@ -82,6 +89,8 @@ impl Shapes {
             self.one::<package::signing::KeyReport>("package keygen"),
             self.one::<package::signing::SignatureReport>("package sign"),
             self.one::<package::signing::SignatureReport>("package verify"),
+            self.one::<Vec<HostReport>>("host list"),
+            self.one::<HostReport>("host drain"),
             self.one::<Vec<Event>>("event list"),
             self.one::<Statistics>("stats"),
             self.one::<ScheduleStatistics>("stats --schedule"),

@@ -9,7 +9,7 @@ use crate::schedule_admin::{self, Result, ScheduleError};
 use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
-use campanile_model::text::duration_text;
+use campanile_model::text::{counted, duration_text};
 use campanile_package::context;
 use campanile_store::backfills::{self, Backfill};
 use campanile_store::events::EventKind;
@@ -183,8 +183,12 @@ pub async fn begin(
     };
     backfills::insert(tx, &backfill).await?;
     let detail = format!(
-        "{} by {}: {} slots from {} to {}",
-        asked.id, asked.by, preview.slots, preview.first, preview.last
+        "{} by {}: {} from {} to {}",
+        asked.id,
+        asked.by,
+        counted(preview.slots, "slot"),
+        preview.first,
+        preview.last
     );
     changes::record(tx, now, EventKind::BackfillStarted, name, &detail).await?;
     Ok(backfill)
@@ -204,7 +208,7 @@ pub async fn cancel(tx: &mut Tx, id: BackfillId, by: &str, now: Timestamp) -> Re
         return Err(ScheduleError::Conflict(message));
     }
     let skipped = backfills::skip_unstarted(tx, id, now).await?;
-    let detail = format!("{id} by {by}, {skipped} launches had not begun");
+    let detail = format!("{id} by {by}, {} had not begun", counted(skipped, "launch"));
     schedule_admin::cancel_backfill(tx, id, &name, &detail, now).await?;
     changes::bump(tx).await?;
     Ok(skipped)

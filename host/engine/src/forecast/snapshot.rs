@@ -82,9 +82,10 @@ pub async fn read(
     schedules: &[Schedule],
     now: Timestamp,
 ) -> Result<(SystemSnapshot, Vec<OmittedSchedule>), DbError> {
-    let alive_since = now.minus(settings.lease);
     let live = hosts::live(tx).await?;
-    let live = live.iter().filter(|host| host.heartbeat_at >= alive_since);
+    let live = live
+        .iter()
+        .filter(|host| host.is_alive(now) && host.drained_at.is_none());
     let packages = packages::list(tx, None).await?.into_iter();
     let packages = packages.map(|package| (package.name.clone(), package));
     let packages: HashMap<String, PackageRow> = packages.collect();

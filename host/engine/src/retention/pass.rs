@@ -42,6 +42,8 @@ pub struct Removed {
     /// Launches of which the calls were removed, and that stay.
     pub calls: usize,
     pub events: u64,
+    /// Messages of the outbox that were delivered or discarded.
+    pub messages: u64,
     pub backfills: u64,
     pub hosts: usize,
     /// Artifacts whose bytes were removed.

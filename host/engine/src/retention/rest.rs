@@ -1,4 +1,4 @@
-//! Remove old rows besides launches: events, bytes of artifacts, counts of removed launches, days of package
+//! Remove old rows besides launches: events, delivered messages, bytes of artifacts, counts of removed launches, days of package
 //! use, backfills, hosts.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
-use campanile_store::{removed_launches, retention, seals};
+use campanile_store::{outbox, removed_launches, retention, seals};
 
 /// The events, counts, hosts and artifacts of one transaction.
 const BATCH: i64 = 256;
@@ -40,6 +40,16 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
         let leaves = seals::remove_leaves(&mut tx, now.minus(age), BATCH).await?;
         tx.commit().await?;
         if leaves >= BATCH.unsigned_abs() {
+            return Ok(true);
+        }
+    }
+    // Those that were not delivered stay.
+    if let Some(age) = limits.succeeded {
+        let mut tx = ctx.db.write_long().await?;
+        let messages = outbox::remove_old(&mut tx, now.minus(age), BATCH).await?;
+        tx.commit().await?;
+        removed.messages += messages;
+        if messages >= BATCH.unsigned_abs() {
             return Ok(true);
         }
     }

@@ -70,8 +70,11 @@ fn waited_for_capacity(trace: &LaunchTrace) -> Option<Finding> {
         .as_ref()
         .map(|group| format!(" and its group `{group}` had room"));
     let group = group.unwrap_or_default();
-    let text =
-        format!("for {time}, until a host with the package `{package}` had free capacity{group}");
+    let labels = launch.run_on.as_ref();
+    let labels = labels.map_or_else(String::new, |labels| format!(" and {}", labels.named()));
+    let text = format!(
+        "for {time}, until a host with the package `{package}`{labels} had free capacity{group}"
+    );
     (waited >= NOTICED).then(|| Finding::at(FindingKind::Waited, ready, text))
 }
 
@@ -162,7 +165,7 @@ pub(super) fn outcome(history: &ScheduleHistory, trace: &LaunchTrace) -> Option<
             let because = abandoned_because(reason, launch.recoveries);
             format!("abandoned ({reason}): {because}")
         }
-        LaunchStatus::Open => format!("open: it waits for {}", waits_for(trace)),
+        LaunchStatus::Open => format!("open: it waits for {}", waits_for(history, trace)),
         LaunchStatus::Queued if launch.fire_time > history.now => {
             format!("queued: it waits for its fire time, {}", launch.fire_time)
         }
@@ -175,13 +178,33 @@ pub(super) fn outcome(history: &ScheduleHistory, trace: &LaunchTrace) -> Option<
 }
 
 /// Say what an open launch waits for, as a noun.
-fn waits_for(trace: &LaunchTrace) -> String {
+fn waits_for(history: &ScheduleHistory, trace: &LaunchTrace) -> String {
     let launch = &trace.decided.launch;
     let (package, priority) = (&launch.package, launch.priority);
+    let labels = launch.run_on.as_ref();
+    let named = labels.map_or_else(String::new, |labels| format!(", {}", labels.named()));
+    let live = history
+        .hosts
+        .iter()
+        .filter(|host| host.is_alive(history.now));
+    let mut able = live.filter(|host| host.labels.satisfy(labels)).peekable();
+    if able.peek().is_none()
+        && let Some(labels) = labels
+    {
+        return format!(
+            "a host with {}: no live host has them; give a host the labels, or change `run_on` of the schedule",
+            labels.named()
+        );
+    }
+    if able.peek().is_some() && able.all(|host| host.drained_at.is_some()) {
+        return format!(
+            "a host with the package `{package}`{named} that is not drained; `campanile host list` shows the drained ones"
+        );
+    }
     let beside = trace.running_beside.unwrap_or_default();
     let of_package = beside.of_package;
     let host = format!(
-        "a host with the package `{package}` and free capacity; {of_package} runs of the package have not ended, and its priority is {priority}"
+        "a host with the package `{package}`{named} and free capacity; {of_package} runs of the package have not ended, and its priority is {priority}"
     );
     match &launch.group {
         Some(group) => format!(

@@ -71,6 +71,7 @@ impl<'r> CallGrants<'r> {
             port,
             methods: Vec::new(),
             private: false,
+            signing_secret: None,
         });
         Ok(())
     }

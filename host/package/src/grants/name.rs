@@ -48,7 +48,7 @@ pub(super) static CONFIG: GrantKind = GrantKind {
     ..GrantKind::DEFAULTS
 };
 
-pub(super) static SECRET: GrantKind = GrantKind {
+pub(crate) static SECRET: GrantKind = GrantKind {
     name: "secret",
     key: "secrets",
     keys: &[
@@ -138,7 +138,7 @@ pub(crate) fn check_variable(name: &str) -> Result<(), String> {
 }
 
 /// Refuse a secret that the host's configuration does not have.
-fn check_secret(
+pub(super) fn check_secret(
     section: &Section<'_>,
     key: &str,
     name: &str,

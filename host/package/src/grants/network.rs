@@ -1,5 +1,6 @@
 //! HTTP requests and sockets.
 
+use super::name::check_secret;
 use super::part::{Part, private_text, read_port, read_private};
 use super::{GrantKind, GrantReader};
 use crate::toml_reader::{Error, Section};
@@ -14,6 +15,7 @@ pub(super) static HTTP: GrantKind = GrantKind {
         "http[].private | true or false | false | | Whether the name may also lead to addresses that are not public: loopback, link-local, private and carrier-grade NAT. An address and `localhost` need no `true`. A metadata service of a cloud is reached only by a grant of its address.",
         "http[].port | number | | 1 to 65535 | The port; without it, the scheme's own port.",
         "http[].methods | list of texts | | | The methods that the task may use; without it, every method.",
+        "http[].signing_secret | text | | | The name of a secret of the host's configuration, with which the host signs messages of the outbox to this host, as Standard Webhooks does.",
     ],
     entry: &["scheme", "host", "private"],
     read: read_http,
@@ -23,13 +25,16 @@ pub(super) static HTTP: GrantKind = GrantKind {
             methods.sort_unstable();
             methods.dedup();
             let port = grant.port.map_or_else(String::new, |port| port.to_string());
-            vec![
+            let signing = grant.signing_secret.iter();
+            let signing = signing.map(|name| format!("signing_secret={name}"));
+            let parts = vec![
                 grant.scheme.clone(),
                 grant.host.to_ascii_lowercase(),
                 private_text(grant.private),
                 port,
                 methods.join(","),
-            ]
+            ];
+            parts.into_iter().chain(signing).collect()
         };
         grants.http.iter().map(parts).collect()
     },
@@ -82,12 +87,17 @@ fn read_http(section: &mut Section<'_>, reader: &mut GrantReader<'_>) -> Result<
             return Err(section.error("methods", format_args!("holds {method:?}, {fault}")));
         }
     }
+    let signing_secret = section.text("signing_secret")?;
+    if let Some(name) = &signing_secret {
+        check_secret(section, "signing_secret", name, reader)?;
+    }
     reader.grants.http.push(HttpGrant {
         scheme,
         host,
         port,
         methods,
         private,
+        signing_secret,
     });
     Ok(())
 }

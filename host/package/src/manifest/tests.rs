@@ -365,6 +365,10 @@ fn a_proposal_sets_policies_by_the_keys_of_the_published_schema() {
             ValueKind::FailureKinds(words) => {
                 assert_eq!(property["items"]["enum"], json!(words), "{policy}");
             }
+            ValueKind::Labels => {
+                let pattern = &property["items"]["pattern"];
+                assert_eq!(*pattern, json!("^[a-z0-9.-]{1,64}$"), "{policy}");
+            }
             ValueKind::Group => {
                 assert_eq!(property["pattern"], json!("^[a-z0-9_-]{1,64}$"), "{policy}");
             }

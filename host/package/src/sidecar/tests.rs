@@ -140,6 +140,7 @@ fn a_whole_sidecar_is_read() {
             port: Some(8443),
             methods: vec!["GET".to_owned()],
             private: true,
+            signing_secret: None,
         }
     );
     assert_eq!(grants.http[1].scheme, "https");

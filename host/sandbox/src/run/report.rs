@@ -16,6 +16,7 @@ use crate::run::redaction::Redaction;
 use crate::run::time::thread_time;
 use crate::run::verdict::{Success, Verdict};
 use crate::state::HostState;
+use crate::uncommitted::Uncommitted;
 
 /// Texts and secrets of more bytes are redacted apart from the guests' threads: it takes longer than a guest may compute
 /// before it yields.
@@ -40,8 +41,12 @@ pub(crate) async fn report(
     let mut usage = usage(&success, &state);
     let report = {
         // What the call still holds, such as open directories, is dropped at the end of this block.
-        let state = state;
+        let mut state = state;
         Report {
+            uncommitted: match outcome {
+                Outcome::Succeeded => mem::take(&mut state.uncommitted),
+                _ => Uncommitted::default(),
+            },
             outcome,
             output: success.output,
             context: success.context,

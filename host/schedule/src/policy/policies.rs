@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::group::GroupName;
 use super::retry::{Coefficient, FailureKinds};
 use campanile_model::clock::{InvalidTimestamp, Timestamp};
+use campanile_model::labels::Labels;
 use campanile_model::status::Overlap;
 use campanile_model::text::{duration, duration_text};
 use campanile_model::words;
@@ -116,6 +117,8 @@ pub enum ValueKind {
     Instant,
     /// The name of a concurrency group.
     Group,
+    /// Some labels, as [`Labels`] reads them.
+    Labels,
 }
 
 /// What applies when a policy is not set.
@@ -249,6 +252,9 @@ policies! {
     Group group "group": Option<GroupName>,
         kind: ValueKind::Group, default: Nothing("none"), needs: None, decides_slots: false,
         "The concurrency group, whose launches run at most `max` at the same time on all hosts together";
+    RunOn run_on "run_on": Option<Labels>,
+        kind: ValueKind::Labels, default: Nothing("any host"), needs: None, decides_slots: false,
+        "The labels that a host must have to execute the launches";
     Retention retention "retention": Option<Duration>,
         kind: ValueKind::Duration("7days"), default: Nothing("the ages of the configuration"), needs: None, decides_slots: false,
         "How long the launches of the schedule stay on record after their end, whatever their outcome";
@@ -292,7 +298,7 @@ impl Policy {
         let number = || text.parse().map(Value::Number).ok();
         match self.spec().kind {
             Number(..) | ValueKind::Coefficient => number().unwrap_or_else(|| Value::from(text)),
-            ValueKind::FailureKinds(_) => text.split(',').collect(),
+            ValueKind::FailureKinds(_) | ValueKind::Labels => text.split(',').collect(),
             _ => Value::from(text),
         }
     }
@@ -490,9 +496,9 @@ impl<'de> Deserialize<'de> for Policies {
             let text = match (policy.spec().kind, value) {
                 (_, Value::Null) => continue,
                 (Number(..) | ValueKind::Coefficient, Value::Number(number)) => number.to_string(),
-                (ValueKind::FailureKinds(_), Value::Array(kinds)) => {
-                    let kinds = kinds.iter().map(|kind| kind.as_str().unwrap_or_default());
-                    kinds.collect::<Vec<&str>>().join(",")
+                (ValueKind::FailureKinds(_) | ValueKind::Labels, Value::Array(items)) => {
+                    let items = items.iter().map(|item| item.as_str().unwrap_or_default());
+                    items.collect::<Vec<&str>>().join(",")
                 }
                 (
                     Word(_) | ValueKind::Duration(_) | Instant | ValueKind::Group,
@@ -541,6 +547,7 @@ policy_values! {
     Option<u64>: number, value_text;
     Option<GroupName>: |text, _| text.parse().map(Some), value_text;
     Option<Coefficient>: |text, _| text.parse().map(Some), value_text;
+    Option<Labels>: |text, _| text.parse().map(Some), value_text;
     Option<FailureKinds>: |text, _| text.parse().map(Some), value_text;
     Option<Timestamp>: |text, _| instant(text).map(Some), value_text;
     Option<Duration>: |text, _| limited_duration(text).map(Some), |span| span.map(duration_text);

@@ -13,6 +13,7 @@ use crate::output::{ErrorCode, Record, Result, print_message, refused};
 use campanile_engine::crash;
 use campanile_engine::schedule_admin::{self, SkippedMissed};
 use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::text::counted;
 use campanile_store::backup::{self, SUBJECT, Snapshot};
 use campanile_store::events::{self, EventKind};
 use campanile_store::restore::RestoreTarget;
@@ -51,8 +52,10 @@ impl Record for RestoreReport {
     fn text(&self, key: &str) -> Option<String> {
         let skipped = self.skipped.filter(|_| key == "skipped")?;
         Some(format!(
-            "slots of {} schedules, {} launches, {} backfills",
-            skipped.schedules, skipped.launches, skipped.backfills
+            "slots of {}, {}, {}",
+            counted(skipped.schedules, "schedule"),
+            counted(skipped.launches, "launch"),
+            counted(skipped.backfills, "backfill")
         ))
     }
 }

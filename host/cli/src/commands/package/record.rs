@@ -7,11 +7,14 @@ use crate::Common;
 use crate::output::{self, Record, Result, optional};
 use campanile_engine::approval::approve_command;
 use campanile_model::ids::ArtifactDigest;
-use campanile_model::text::size_rounded;
+use campanile_model::text::{counted, size_rounded};
 use campanile_package::{Manifest, grant_record, signature};
 use campanile_store::package_versions::{self, Version, VersionDecision};
 use campanile_store::packages::{PackageRow, PackageState};
 use campanile_store::{Tx, schedules};
+
+/// The most schedules of a package that are shown. `schedule list` lists them all.
+const SCHEDULES_MAX: i64 = 1_000;
 
 /// A package.
 #[derive(Serialize, schemars::JsonSchema)]
@@ -27,7 +30,7 @@ pub(crate) struct PackageDetail {
     #[serde(flatten)]
     package: PackageRecord,
     manifest: Value,
-    /// The names of its schedules.
+    /// The names of its schedules, the first thousand by name.
     schedules: Vec<String>,
     /// What its sidecar grants, each as a list of texts.
     grants: Vec<Value>,
@@ -96,7 +99,7 @@ impl Record for PackageDetail {
                 let kept = self.versions.iter();
                 let versions = kept.filter(|it| it.version.removed_at.is_none()).count();
                 let bytes = size_rounded(self.bytes_kept);
-                Some(format!("{bytes} in {versions} versions"))
+                Some(format!("{bytes} in {}", counted(versions, "version")))
             }
             _ => None,
         }
@@ -180,9 +183,8 @@ pub(crate) fn list(common: &Common, rows: Vec<PackageRow>) -> Result {
 }
 
 pub(crate) async fn show(common: &Common, tx: &mut Tx, row: PackageRow) -> Result {
-    let schedules = schedules::of_package(tx, &row.name).await?;
+    let schedules = schedules::names_of_package(tx, &row.name, SCHEDULES_MAX).await?;
     let versions = package_versions::of_package(tx, &row.name).await?;
-    let schedules = schedules.into_iter();
     let kept = versions
         .iter()
         .filter(|version| version.removed_at.is_none());
@@ -190,7 +192,7 @@ pub(crate) async fn show(common: &Common, tx: &mut Tx, row: PackageRow) -> Resul
     let grants = row.grants.lines().map(serde_json::from_str);
     let detail = PackageDetail {
         manifest: serde_json::from_str(&row.manifest).unwrap_or_default(),
-        schedules: schedules.map(|row| row.definition.name).collect(),
+        schedules,
         grants: grants.filter_map(Result::ok).collect(),
         bytes_kept: sizes.map(i64::unsigned_abs).sum(),
         versions: versions

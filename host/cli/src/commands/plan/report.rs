@@ -13,7 +13,7 @@ use campanile_engine::forecast::{
 };
 use campanile_engine::schedule_admin::Refusal;
 use campanile_model::clock::Timestamp;
-use campanile_model::text::duration_text;
+use campanile_model::text::{counted, duration_text};
 use campanile_store::Decision;
 
 /// A forecast of launches.
@@ -347,8 +347,8 @@ impl PlanReport {
         }
         if self.recovered > 0 {
             output::print_message!(
-                "an outage interrupts {} launches, which run again after it",
-                self.recovered
+                "an outage interrupts {}, to be run again after it",
+                counted(self.recovered, "launch")
             );
         }
         if let Some(cut_at) = self.cut_at {

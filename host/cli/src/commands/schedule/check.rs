@@ -20,7 +20,7 @@ pub(crate) struct Check {
     file: Option<PathBuf>,
 }
 
-/// The changes that a schedules file would make.
+/// The changes that a schedules file makes, or would make.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct FileReport<'a> {
     /// Names of schedules.
@@ -39,6 +39,25 @@ struct ChangedSchedule<'a> {
     differences: &'a [Difference],
 }
 
+impl<'a> FileReport<'a> {
+    pub(super) fn new(diff: &'a Diff, refused: Vec<Refusal>) -> FileReport<'a> {
+        let added = diff.added.iter().map(|wanted| wanted.name.as_str());
+        let changed = diff.changed.iter().map(|changed| ChangedSchedule {
+            schedule: &changed.wanted.name,
+            differences: &changed.differences,
+        });
+        let removed = diff.removed.iter();
+        let removed = removed.map(|schedule| schedule.definition.name.as_str());
+        FileReport {
+            added: added.collect(),
+            changed: changed.collect(),
+            removed: removed.collect(),
+            refused,
+            diff,
+        }
+    }
+}
+
 impl Check {
     pub(crate) async fn run(self, common: &Common) -> Result {
         let config = common.config()?;
@@ -48,20 +67,7 @@ impl Check {
         let (mut tx, now) = common.write_with_time().await?;
         let (diff, refused) = rehearse(&mut tx, &wanted, now).await?;
         drop(tx);
-        let added = diff.added.iter().map(|wanted| wanted.name.as_str());
-        let changed = diff.changed.iter().map(|changed| ChangedSchedule {
-            schedule: &changed.wanted.name,
-            differences: &changed.differences,
-        });
-        let removed = diff.removed.iter();
-        let removed = removed.map(|schedule| schedule.definition.name.as_str());
-        let report = FileReport {
-            added: added.collect(),
-            changed: changed.collect(),
-            removed: removed.collect(),
-            refused,
-            diff: &diff,
-        };
+        let report = FileReport::new(&diff, refused);
         common.print(&report)?;
         output::check(report.refused.is_empty())
     }
@@ -110,7 +116,9 @@ impl Record for FileReport<'_> {
                 "while one schedule is refused, the others are added and changed, and none is removed",
             );
         } else if self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty() {
-            output::print_message("the file would change nothing");
+            output::print_message(
+                "the file changes nothing: the schedules are those that it defines",
+            );
         }
         Ok(())
     }

@@ -62,6 +62,7 @@ fn option(policy: Policy) -> Arg {
             ("N", format!(", {least} to {most}, such as 1.5"))
         }
         ValueKind::FailureKinds(words) => ("KINDS", format!(", of {}", words.join(","))),
+        ValueKind::Labels => ("LABELS", ", separated by commas".to_owned()),
         ValueKind::Group => ("NAME", String::new()),
         ValueKind::Instant => ("TIME", ", such as 2027-01-31T08:00:00Z".to_owned()),
     };

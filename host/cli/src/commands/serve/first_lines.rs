@@ -1,31 +1,23 @@
 //! The lines that `serve` prints at a terminal when the host serves: the next slots, and commands for another terminal.
 
-use std::io::{self, IsTerminal as _};
 use std::path::Path;
 
 use tokio::sync::watch;
 
 use crate::output;
-use crate::telemetry::LogFormat;
 use campanile_store::stats::{self, NextSlot};
 use campanile_store::{Db, DbError};
 
 /// The schedules that are named.
 const NAMED_MAX: i64 = 3;
 
-/// Print the lines once `serving` holds true. On no terminal, and among JSON lines, print nothing.
-pub(super) async fn print(
-    db: Db,
-    plugins: &Path,
-    format: LogFormat,
-    mut serving: watch::Receiver<bool>,
-) {
-    let is_read = io::stderr().is_terminal() && format == LogFormat::Human;
-    if !is_read || serving.wait_for(|serves| *serves).await.is_err() {
+/// Print the lines once `serving` holds true.
+pub(super) async fn print(db: &Db, plugins: &Path, mut serving: watch::Receiver<bool>) {
+    if serving.wait_for(|serves| *serves).await.is_err() {
         return;
     }
     // The log reports a database that is away.
-    if let Ok(next) = next(&db).await {
+    if let Ok(next) = next(db).await {
         output::print_message!("{}", text(&next, plugins));
     }
 }

@@ -81,6 +81,25 @@ impl Destination {
         host_reach(&grant.host, grant.private, &self.host, self.ip())
     }
 
+    /// Return the host and the port, as the header `Host` has them.
+    pub(crate) fn authority(&self) -> String {
+        let host = match self.host.parse::<Ipv6Addr>() {
+            Ok(address) => format!("[{address}]"),
+            Err(_) => self.host.clone(),
+        };
+        match self.port == default_port(self.scheme) {
+            true => host,
+            false => format!("{host}:{}", self.port),
+        }
+    }
+
+    /// Return the name of the secret that signs messages to this destination: that of the first grant that covers it and
+    /// has one.
+    pub(crate) fn signing_secret<'g>(&self, grants: &'g [HttpGrant]) -> Option<&'g str> {
+        let mut covering = grants.iter().filter(|grant| self.reach_of(grant).is_some());
+        covering.find_map(|grant| grant.signing_secret.as_deref())
+    }
+
     /// Return the sentence that refuses this request.
     pub(crate) fn refusal(&self) -> String {
         format!(
@@ -149,6 +168,7 @@ mod tests {
             port: None,
             methods: Vec::new(),
             private: false,
+            signing_secret: None,
         }
     }
 

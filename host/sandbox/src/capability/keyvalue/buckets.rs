@@ -18,6 +18,9 @@ pub trait Buckets: Send + Sync {
     /// Return the values of `keys`, in their order.
     async fn get(&self, namespace: &str, keys: &[String]) -> BucketResult<Vec<Option<Vec<u8>>>>;
 
+    /// Return which of `keys` exist, in their order.
+    async fn exist(&self, namespace: &str, keys: &[String]) -> BucketResult<Vec<bool>>;
+
     /// Return up to `most` keys in the order in which they were first set, each with its position, after the position
     /// `after`.
     async fn keys(
@@ -63,6 +66,11 @@ pub enum BucketError {
         delta: u64,
         why: String,
     },
+    /// A session had read a value that was changed before its commit.
+    #[error(
+        "the value under {key:?} was changed after the session had read it, so that nothing of the session was kept"
+    )]
+    Conflict { key: String },
     /// The run's claim was lost to another host, so that its writes no longer count.
     #[error("this host has lost its claim on the run, so that the run may not write any more")]
     ClaimLost,

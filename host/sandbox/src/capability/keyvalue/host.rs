@@ -1,14 +1,17 @@
-//! The host functions of `wasi:keyvalue`.
+//! The host functions of `wasi:keyvalue` and of `campanile:task/session`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use wasmtime::component::{HasData, Resource, ResourceTable};
 
+use crate::bindings::campanile::task::session;
 use crate::bindings::wasi::keyvalue::{atomics, batch, store};
-use crate::capability::keyvalue::buckets::{BucketError, Buckets, Change};
+use crate::capability::keyvalue::buckets::{BucketError, Buckets, Change, add, entry_bytes};
+use crate::capability::keyvalue::session::{BucketSession, Known};
 use crate::capability::shared::{Shared, to_allow};
 use crate::grants::BucketGrant;
 use crate::limits::Resource as Limit;
+use crate::uncommitted::Uncommitted;
 
 /// The longest key.
 pub const KEY_BYTES_MAX: usize = 1 << 10;
@@ -19,10 +22,22 @@ const KEYS_PER_CALL_MAX: usize = 1000;
 /// The keys in one answer of `list-keys`.
 const KEYS_PER_PAGE: usize = 1000;
 
+/// The first cursor of the keys that a session has set and its bucket does not have. No bucket has so many keys.
+const SESSION_CURSOR: u64 = 1 << 62;
+
 /// What the functions of the interface need of a call.
 pub(crate) struct KeyValueView<'a> {
     pub(crate) shared: &'a Shared,
+    pub(crate) uncommitted: &'a mut Uncommitted,
     pub(crate) table: &'a mut ResourceTable,
+}
+
+/// An open bucket of a guest.
+#[derive(Clone, Debug)]
+pub struct OpenBucket {
+    grant: BucketGrant,
+    /// Whether it was opened in the session of the call.
+    in_session: bool,
 }
 
 impl HasData for KeyValueView<'static> {
@@ -30,7 +45,7 @@ impl HasData for KeyValueView<'static> {
 }
 
 /// A guest's handle of an open bucket.
-type Bucket = Resource<BucketGrant>;
+type Bucket = Resource<OpenBucket>;
 type Answer<T> = wasmtime::Result<Result<T, store::Error>>;
 
 fn other(error: BucketError) -> store::Error {
@@ -38,12 +53,25 @@ fn other(error: BucketError) -> store::Error {
 }
 
 impl KeyValueView<'_> {
-    fn grant(&self, bucket: &Bucket) -> wasmtime::Result<BucketGrant> {
+    fn opened(&self, bucket: &Bucket) -> wasmtime::Result<OpenBucket> {
         Ok(self.table.get(bucket)?.clone())
     }
 
-    fn buckets(&self) -> &dyn Buckets {
-        self.shared.call.world.buckets.as_ref()
+    fn open_granted(&mut self, name: &str, in_session: bool) -> Answer<Bucket> {
+        let mut grants = self.shared.call.grants.keyvalue.iter();
+        let Some(grant) = grants.find(|grant| grant.bucket == name) else {
+            // No grant can have a longer name.
+            if name.len() <= KEY_BYTES_MAX {
+                let grant = [("bucket", name.into()), ("access", "write".into())];
+                self.shared.deny(format!(
+                    "the bucket {name:?} is not granted; {}",
+                    to_allow("keyvalue", grant)
+                ));
+            }
+            return Ok(Err(store::Error::NoSuchStore));
+        };
+        let grant = grant.clone();
+        Ok(Ok(self.table.push(OpenBucket { grant, in_session })?))
     }
 
     /// Return why `changes` are refused, if they are.
@@ -78,12 +106,15 @@ impl KeyValueView<'_> {
     }
 
     async fn write(&mut self, bucket: &Bucket, changes: Vec<Change>) -> Answer<()> {
-        let grant = self.grant(bucket)?;
+        let OpenBucket { grant, in_session } = self.opened(bucket)?;
         if let Some(error) = self.refusal(&grant, &changes) {
             return Ok(Err(error));
         }
+        if in_session {
+            return Ok(self.write_in_session(&grant, changes));
+        }
         let bytes_max = self.shared.limit(Limit::Keyvalue);
-        let writing = self.buckets().write(&grant.namespace, &changes, bytes_max);
+        let writing = buckets(self.shared).write(&grant.namespace, &changes, bytes_max);
         let describe = || described(&grant, &changes);
         let written = self.shared.effects.observe(describe, writing).await?;
         let record = |bytes| self.shared.record_peak(Limit::Keyvalue, bytes);
@@ -91,16 +122,20 @@ impl KeyValueView<'_> {
     }
 
     async fn read(&mut self, bucket: &Bucket, keys: &[String]) -> Answer<Vec<Option<Vec<u8>>>> {
-        let grant = self.grant(bucket)?;
+        let OpenBucket { grant, in_session } = self.opened(bucket)?;
         if let Some(error) = too_many(keys.len()) {
             return Ok(Err(error));
         }
         // A key that occurs many times is looked up once.
         let unique: BTreeSet<&String> = keys.iter().collect();
         let unique: Vec<String> = unique.into_iter().cloned().collect();
-        let values = match self.buckets().get(&grant.namespace, &unique).await {
+        let values = match in_session {
+            true => self.values_in_session(&grant, &unique).await,
+            false => values(self.shared, &grant, &unique).await,
+        };
+        let values = match values {
             Ok(values) => values,
-            Err(error) => return Ok(Err(other(error))),
+            Err(error) => return Ok(Err(error)),
         };
         let found: BTreeMap<String, Option<Vec<u8>>> = unique.into_iter().zip(values).collect();
         let value = |key| found.get(key).and_then(Option::as_ref);
@@ -113,6 +148,175 @@ impl KeyValueView<'_> {
             ))));
         }
         Ok(Ok(keys.iter().map(|key| value(key).cloned()).collect()))
+    }
+}
+
+fn buckets(shared: &Shared) -> &dyn Buckets {
+    shared.call.world.buckets.as_ref()
+}
+
+async fn values(
+    shared: &Shared,
+    grant: &BucketGrant,
+    keys: &[String],
+) -> Result<Vec<Option<Vec<u8>>>, store::Error> {
+    let values = buckets(shared).get(&grant.namespace, keys);
+    values.await.map_err(other)
+}
+
+/// Return a page of the keys of a bucket after the position `after`, and whether there are more.
+async fn page(
+    shared: &Shared,
+    grant: &BucketGrant,
+    after: u64,
+) -> Result<(Vec<(u64, String)>, bool), store::Error> {
+    // One more than the answer has, to know whether there are more.
+    let found = buckets(shared).keys(&grant.namespace, after, KEYS_PER_PAGE + 1);
+    let mut found = found.await.map_err(other)?;
+    let has_more = found.len() > KEYS_PER_PAGE;
+    found.truncate(KEYS_PER_PAGE);
+    Ok((found, has_more))
+}
+
+/// The same in the session of the call. Nothing here has an effect before the commit.
+impl KeyValueView<'_> {
+    fn session(&mut self, grant: &BucketGrant) -> &mut BucketSession {
+        let bytes_max = self.shared.limit(Limit::Keyvalue);
+        let sessions = &mut self.uncommitted.sessions;
+        let session = sessions.entry(grant.namespace.clone());
+        session.or_insert_with(|| BucketSession::new(bytes_max))
+    }
+
+    /// Let `change` change the session, which then takes up to `growth` more bytes.
+    fn change_session(
+        &mut self,
+        grant: &BucketGrant,
+        growth: u64,
+        change: impl FnOnce(&mut BucketSession),
+    ) -> Result<(), store::Error> {
+        let bytes = self.uncommitted.bytes().saturating_add(growth);
+        let bytes_max = self.shared.limit(Limit::Uncommitted);
+        if bytes > bytes_max {
+            return Err(store::Error::Other(format!(
+                "the session would have {bytes} bytes and its limit is {bytes_max}; {}",
+                Limit::Uncommitted.raise()
+            )));
+        }
+        change(self.session(grant));
+        let bytes = self.uncommitted.bytes();
+        self.shared.record_peak(Limit::Uncommitted, bytes);
+        Ok(())
+    }
+
+    fn write_in_session(
+        &mut self,
+        grant: &BucketGrant,
+        changes: Vec<Change>,
+    ) -> Result<(), store::Error> {
+        let growth = self.session(grant).growth(&changes);
+        self.change_session(grant, growth, |session| {
+            for change in changes {
+                session.write(change);
+            }
+        })
+    }
+
+    async fn values_in_session(
+        &mut self,
+        grant: &BucketGrant,
+        keys: &[String],
+    ) -> Result<Vec<Option<Vec<u8>>>, store::Error> {
+        let session = self.session(grant);
+        let known: Vec<Known> = keys.iter().map(|key| session.known(key)).collect();
+        let pairs = keys.iter().zip(&known);
+        let asked = pairs.filter(|(_, known)| !matches!(known, Known::Value(_)));
+        let asked: Vec<String> = asked.map(|(key, _)| key.clone()).collect();
+        let values = match asked.is_empty() {
+            true => Vec::new(),
+            false => values(self.shared, grant, &asked).await?,
+        };
+        let growth = asked.iter().map(|key| entry_bytes(key, &[])).sum();
+        self.change_session(grant, growth, |session| {
+            for (key, value) in asked.iter().zip(&values) {
+                session.note_read(key, value.as_deref());
+            }
+        })?;
+        let mut values = values.into_iter();
+        let answers = keys.iter().zip(known).map(|(key, known)| match known {
+            Known::Value(value) => Ok(value),
+            Known::Bucket => Ok(values.next().flatten()),
+            Known::BucketPlus(delta) => {
+                let value = values.next().flatten();
+                let sum = add(key, value.as_deref(), delta).map_err(other)?;
+                Ok(Some(sum.to_string().into_bytes()))
+            }
+        });
+        answers.collect()
+    }
+
+    /// Add `delta` to the number under `key`, and return the sum that the session sees.
+    async fn increment_in_session(
+        &mut self,
+        grant: &BucketGrant,
+        key: String,
+        delta: u64,
+    ) -> Result<u64, store::Error> {
+        let known = self.session(grant).known(&key);
+        if let Known::Value(value) = known {
+            let sum = add(&key, value.as_deref(), delta).map_err(other)?;
+            let change = (key, Some(sum.to_string().into_bytes()));
+            self.write_in_session(grant, vec![change])?;
+            return Ok(sum);
+        }
+        let values = values(self.shared, grant, std::slice::from_ref(&key)).await?;
+        let value = values.into_iter().next().flatten();
+        let added = match known {
+            Known::BucketPlus(before) => add(&key, Some(before.to_string().as_bytes()), delta),
+            _ => Ok(delta),
+        };
+        let sum = added.and_then(|added| add(&key, value.as_deref(), added));
+        let sum = sum.map_err(other)?;
+        let growth = entry_bytes(&key, &[]);
+        self.change_session(grant, growth, |session| session.add(key, delta))?;
+        Ok(sum)
+    }
+
+    async fn list_in_session(
+        &mut self,
+        grant: &BucketGrant,
+        cursor: Option<u64>,
+    ) -> Result<store::KeyResponse, store::Error> {
+        let after = cursor.unwrap_or(0);
+        let mut keys = Vec::new();
+        if after < SESSION_CURSOR {
+            let (found, has_more) = page(self.shared, grant, after).await?;
+            let last = found.last().map(|(position, _)| *position);
+            let session = self.session(grant);
+            let found = found.into_iter().map(|(_, key)| key);
+            keys.extend(found.filter(|key| session.keeps_position(key)));
+            if has_more {
+                return Ok(store::KeyResponse { cursor: last, keys });
+            }
+        }
+        let after = after.saturating_sub(SESSION_CURSOR);
+        let set = self.session(grant).set_keys(after).into_iter();
+        let mut set: Vec<(u64, String, bool)> = set
+            .map(|set| (set.place, set.key.to_owned(), set.keeps_position))
+            .collect();
+        let room = KEYS_PER_PAGE - keys.len();
+        let has_more = set.len() > room;
+        set.truncate(room);
+        let last = set.last().map_or(after, |(place, ..)| *place);
+        let names: Vec<String> = set.iter().map(|(_, key, _)| key.clone()).collect();
+        let exist = buckets(self.shared).exist(&grant.namespace, &names);
+        let exist = exist.await.map_err(other)?;
+        let new = set.into_iter().zip(exist);
+        let new = new.filter(|((_, _, keeps_position), exists)| !(*keeps_position && *exists));
+        keys.extend(new.map(|((_, key, _), _)| key));
+        Ok(store::KeyResponse {
+            cursor: has_more.then_some(SESSION_CURSOR + last),
+            keys,
+        })
     }
 }
 
@@ -137,22 +341,13 @@ fn described(grant: &BucketGrant, changes: &[Change]) -> String {
 
 impl store::Host for KeyValueView<'_> {
     async fn open(&mut self, identifier: String) -> Answer<Bucket> {
-        let mut grants = self.shared.call.grants.keyvalue.iter();
-        let Some(grant) = grants.find(|grant| grant.bucket == identifier) else {
-            // No grant can have a longer name.
-            if identifier.len() <= KEY_BYTES_MAX {
-                let grant = [
-                    ("bucket", identifier.as_str().into()),
-                    ("access", "write".into()),
-                ];
-                self.shared.deny(format!(
-                    "the bucket {identifier:?} is not granted; {}",
-                    to_allow("keyvalue", grant)
-                ));
-            }
-            return Ok(Err(store::Error::NoSuchStore));
-        };
-        Ok(Ok(self.table.push(grant.clone())?))
+        self.open_granted(&identifier, false)
+    }
+}
+
+impl session::Host for KeyValueView<'_> {
+    async fn open(&mut self, identifier: String) -> Answer<Bucket> {
+        self.open_granted(&identifier, true)
     }
 }
 
@@ -180,15 +375,12 @@ impl store::HostBucket for KeyValueView<'_> {
         bucket: Bucket,
         cursor: Option<u64>,
     ) -> Answer<store::KeyResponse> {
-        let grant = self.grant(&bucket)?;
-        // One more than the answer has, to know whether there are more.
-        let after = cursor.unwrap_or(0);
-        let found = self
-            .buckets()
-            .keys(&grant.namespace, after, KEYS_PER_PAGE + 1);
-        Ok(found.await.map_err(other).map(|mut found| {
-            let has_more = found.len() > KEYS_PER_PAGE;
-            found.truncate(KEYS_PER_PAGE);
+        let OpenBucket { grant, in_session } = self.opened(&bucket)?;
+        if in_session {
+            return Ok(self.list_in_session(&grant, cursor).await);
+        }
+        let found = page(self.shared, &grant, cursor.unwrap_or(0)).await;
+        Ok(found.map(|(found, has_more)| {
             let last = found.last().filter(|_| has_more);
             store::KeyResponse {
                 cursor: last.map(|(position, _)| *position),
@@ -205,15 +397,18 @@ impl store::HostBucket for KeyValueView<'_> {
 
 impl atomics::Host for KeyValueView<'_> {
     async fn increment(&mut self, bucket: Bucket, key: String, delta: u64) -> Answer<u64> {
-        let grant = self.grant(&bucket)?;
+        let OpenBucket { grant, in_session } = self.opened(&bucket)?;
         let change = [(key, Some(Vec::new()))];
         if let Some(error) = self.refusal(&grant, &change) {
             return Ok(Err(error));
         }
         let [(key, _)] = change;
+        if in_session {
+            return Ok(self.increment_in_session(&grant, key, delta).await);
+        }
         let (namespace, bucket) = (&grant.namespace, &grant.bucket);
         let bytes_max = self.shared.limit(Limit::Keyvalue);
-        let adding = self.buckets().increment(namespace, &key, delta, bytes_max);
+        let adding = buckets(self.shared).increment(namespace, &key, delta, bytes_max);
         let describe =
             || format!("wasi:keyvalue: increment {key:?} by {delta} in the bucket `{bucket}`");
         let added = self.shared.effects.observe(describe, adding).await?;

@@ -8,6 +8,7 @@ use wasmtime_wasi::async_trait;
 use crate::capability::keyvalue::buckets::{
     BucketResult, Buckets, Change, add, check_growth, entry_bytes,
 };
+use crate::capability::keyvalue::session::Sessions;
 
 /// A store of buckets in memory.
 #[derive(Debug, Default)]
@@ -84,6 +85,37 @@ impl MemoryBuckets {
             .collect()
     }
 
+    /// Make the changes of `sessions`, all of them or none.
+    ///
+    /// # Errors
+    ///
+    /// When a value that a session had read was changed, or a bucket would grow beyond its limit.
+    pub fn commit(&self, sessions: &Sessions) -> BucketResult<()> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = Vec::new();
+        for (namespace, session) in sessions {
+            let bucket = kept.entry(namespace.clone()).or_default();
+            let mut sums = BTreeMap::new();
+            for key in session.keys_to_check() {
+                let value = bucket.entries.get(key).map(|(_, value)| value.as_slice());
+                if let Some(sum) = session.check(key, value)? {
+                    sums.insert(key.to_owned(), sum);
+                }
+            }
+            let changes = session.changes(&sums);
+            check_growth(
+                bucket.bytes,
+                bucket.bytes_after(&changes),
+                session.bytes_max,
+            )?;
+            changed.push((namespace, changes));
+        }
+        for (namespace, changes) in changed {
+            kept.entry(namespace.clone()).or_default().apply(&changes);
+        }
+        Ok(())
+    }
+
     fn change(&self, namespace: &str, changes: &[Change], bytes_max: u64) -> BucketResult<u64> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let bucket = kept.entry(namespace.to_owned()).or_default();
@@ -104,6 +136,11 @@ impl MemoryBuckets {
 impl Buckets for MemoryBuckets {
     async fn get(&self, namespace: &str, keys: &[String]) -> BucketResult<Vec<Option<Vec<u8>>>> {
         Ok(keys.iter().map(|key| self.value(namespace, key)).collect())
+    }
+
+    async fn exist(&self, namespace: &str, keys: &[String]) -> BucketResult<Vec<bool>> {
+        let exists = |key| self.value(namespace, key).is_some();
+        Ok(keys.iter().map(|key| exists(key)).collect())
     }
 
     async fn keys(

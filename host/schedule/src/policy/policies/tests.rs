@@ -22,6 +22,7 @@ fn all_policies() -> Policies {
         pause_on_failure: Some(5),
         priority: Some(9),
         group: Some("db".parse().unwrap()),
+        run_on: Some("gpu,ssd".parse().unwrap()),
         retention: Some(Duration::from_secs(7 * 86_400)),
         max_attempts: Some(8),
         backoff: Some(Duration::from_secs(10)),
@@ -45,7 +46,7 @@ fn policies_that_are_not_set_are_not_stored() {
 #[test]
 fn every_policy_is_stored_and_read_back() {
     // Existing databases contain this text, so it must not change.
-    let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5,"priority":9,"group":"db","retention":"7days","max_attempts":8,"backoff":"10s","backoff_coefficient":1.5,"backoff_max":"5m","retry_expiration":"1h","non_retryable":["trapped","timed_out"]}"#;
+    let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5,"priority":9,"group":"db","run_on":["gpu","ssd"],"retention":"7days","max_attempts":8,"backoff":"10s","backoff_coefficient":1.5,"backoff_max":"5m","retry_expiration":"1h","non_retryable":["trapped","timed_out"]}"#;
     assert_eq!(serde_json::to_string(&all_policies()).unwrap(), stored);
     assert_eq!(
         serde_json::from_str::<Policies>(stored).unwrap(),
@@ -113,7 +114,7 @@ fn launches_left_ends_at_zero() {
 }
 
 /// Every policy with a value, as text.
-const WRITTEN: [(Policy, &str); 25] = [
+const WRITTEN: [(Policy, &str); 26] = [
     (Policy::Catchup, "all"),
     (Policy::CatchupWindow, "1h 30m"),
     (Policy::CatchupMax, "7"),
@@ -132,6 +133,7 @@ const WRITTEN: [(Policy, &str); 25] = [
     (Policy::PauseOnFailure, "5"),
     (Policy::Priority, "9"),
     (Policy::Group, "db"),
+    (Policy::RunOn, "gpu,ssd"),
     (Policy::Retention, "7days"),
     (Policy::MaxAttempts, "8"),
     (Policy::Backoff, "10s"),
@@ -157,6 +159,7 @@ fn every_policy_prints_as_it_is_read_and_stored() {
         let value = &stored[policy.as_str()];
         let expected = match policy.spec().kind {
             Number(..) | ValueKind::Coefficient => serde_json::from_str(text).unwrap(),
+            ValueKind::Labels => serde_json::json!(["gpu", "ssd"]),
             ValueKind::FailureKinds(_) => serde_json::json!(["trapped", "timed_out"]),
             _ => Value::from(text),
         };
@@ -275,6 +278,11 @@ fn a_wrong_value_is_refused_with_a_clause_that_continues_the_key() {
             "is \"My Database\", which cannot name a group: use 1 to 64 lower-case letters, digits, `-` or `_`",
         ),
         (
+            Policy::RunOn,
+            "gpu,My Host",
+            "names \"My Host\", which is no label: use 1 to 64 lower-case letters, digits, `-` or `.`",
+        ),
+        (
             Policy::EndAt,
             "noon",
             "is wrong: `noon` is not an RFC 3339 time such as 2026-11-21T08:00:00Z",
@@ -346,6 +354,7 @@ fn reference() -> String {
                 format!("number from {least} to {most} with at most two decimals")
             }
             ValueKind::FailureKinds(words) => format!("list of `{}`", words.join("`, `")),
+            ValueKind::Labels => "list of labels".to_owned(),
             ValueKind::Group => "name of a group".to_owned(),
             Instant => "instant in RFC 3339".to_owned(),
         };

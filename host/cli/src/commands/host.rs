@@ -1,0 +1,65 @@
+//! `campanile host`: list the hosts, and drain one.
+
+use clap::Subcommand;
+
+use super::schedule::By;
+use crate::output::{Record, Result};
+use crate::{Common, watch};
+use campanile_engine::host_admin::{self, HostReport};
+use campanile_store::Tx;
+
+#[derive(Subcommand)]
+pub(crate) enum Host {
+    /// List the live hosts and the drained ones by name
+    #[command(arg = watch::arg())]
+    List {
+        /// List also the hosts that have stopped or died
+        #[arg(long)]
+        all: bool,
+    },
+    /// Let a host claim nothing more: its runs end, its other services go on; a restart does not change that
+    Drain {
+        /// The host's name
+        name: String,
+        /// Let it claim launches again
+        #[arg(long)]
+        undo: bool,
+        #[command(flatten)]
+        by: By,
+    },
+}
+
+impl Record for HostReport {
+    const LIST: &'static str = "name state runs runs_max labels version heartbeat_at incarnation";
+}
+
+impl Host {
+    pub async fn run(self, common: &Common) -> Result {
+        match self {
+            Host::List { all } => {
+                let (mut tx, now) = common.read_with_time().await?;
+                common.print_list(&host_admin::list(&mut tx, all, now).await?)
+            }
+            Host::Drain { name, undo, by } => {
+                let drain =
+                    async |tx: &mut Tx, now| host_admin::drain(tx, &name, undo, &by.by, now).await;
+                let host = common.change(drain).await?;
+                common.print_report(&host, &done(&host, undo))
+            }
+        }
+    }
+}
+
+/// Say what has been done, and what follows.
+fn done(host: &HostReport, undo: bool) -> String {
+    let HostReport { name, runs, .. } = host;
+    match (undo, host.ended_at) {
+        (true, _) => format!("the host {name} claims launches again"),
+        (false, Some(_)) => {
+            format!("the host {name} does not run now; it claims nothing when it starts again")
+        }
+        (false, None) => format!(
+            "the host {name} claims nothing more; {runs} of its runs have not ended; `campanile host list` shows when it is drained"
+        ),
+    }
+}

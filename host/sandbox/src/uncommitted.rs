@@ -1,0 +1,44 @@
+//! What a call has done that takes effect only when its success is recorded.
+
+use crate::capability::keyvalue::session::{BucketSession, Sessions};
+use crate::capability::outbox::check::OutboxMessage;
+
+/// What takes effect when the success of a call is recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uncommitted {
+    /// Writes to buckets.
+    pub sessions: Sessions,
+    /// Messages for the outbox, in the order in which the call sent them.
+    pub messages: Vec<OutboxMessage>,
+    message_bytes: u64,
+}
+
+impl Uncommitted {
+    /// Return the sessions of a call that has sent no messages.
+    pub fn of_sessions(sessions: Sessions) -> Uncommitted {
+        Uncommitted {
+            sessions,
+            ..Uncommitted::default()
+        }
+    }
+
+    pub fn push(&mut self, message: OutboxMessage) {
+        self.message_bytes += message.bytes();
+        self.messages.push(message);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.sessions.values().all(BucketSession::is_empty)
+    }
+
+    /// Return the bytes of the messages.
+    pub fn message_bytes(&self) -> u64 {
+        self.message_bytes
+    }
+
+    /// Return what it takes of its limit.
+    pub(crate) fn bytes(&self) -> u64 {
+        let sessions = self.sessions.values().map(BucketSession::bytes);
+        sessions.sum::<u64>() + self.message_bytes
+    }
+}
