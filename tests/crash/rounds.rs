@@ -19,7 +19,7 @@ const ROUNDS: usize = 30;
 const ROUNDS_VARIABLE: &str = "CAMPANILE_TEST_ROUNDS";
 const LEASE: Duration = Duration::from_secs(3);
 const CONFIGURATION: &str = "[recovery]\nlease = \"3s\"\nrenew = \"500ms\"\ninterval = \"500ms\"\n";
-/// The promise: launches go on within this time after a host is lost, also one that is lost inside a transaction.
+/// The promise: launches continue within this time after a host is lost, also one that is lost inside a transaction.
 const DELAY_MAX: Duration = Duration::from_secs(15);
 
 impl Network for Proxy {

@@ -1,7 +1,7 @@
 //! Rounds of faults: hosts serve one database, and in each round one of them is killed, suspended or cut off.
 //!
 //! ```text
-//! round:   fault of one host ─▶ every schedule goes on ─▶ the record is verified
+//! round:   fault of one host ─▶ every schedule continues ─▶ the record is verified
 //! end:     every launch has ended ─▶ launches, runs and effects are compared
 //! ```
 //!
@@ -34,8 +34,8 @@ pub use self::scratch::Scratch;
 pub const SCHEDULES: usize = 10;
 /// How often the record is read while something is awaited.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the hosts may take to go on after a fault, besides the length of a lease.
-const GO_ON_MAX: Duration = Duration::from_secs(60);
+/// How long the hosts may take to continue after a fault, besides the length of a lease.
+const CONTINUE_MAX: Duration = Duration::from_secs(60);
 /// How long the launches may take to end after the last fault, besides the length of two leases.
 const END_MAX: Duration = Duration::from_secs(120);
 /// How long a host may take to reach a crash point.
@@ -206,7 +206,7 @@ impl Rounds<'_> {
         for host in 0..self.hosts.len() {
             self.start(host, None)?;
         }
-        self.until_all_go_on().await?;
+        self.until_all_continue().await?;
         for fault in plan(&choices, self.settings.rounds, self.settings.seed) {
             self.round(fault).await?;
             self.outcome.rounds_done += 1;
@@ -215,7 +215,7 @@ impl Rounds<'_> {
         self.until_ended(self.clock.now()).await
     }
 
-    /// Let a fault happen, wait until all schedules go on, and verify the record.
+    /// Let a fault happen, wait until all schedules continue, and verify the record.
     async fn round(&mut self, fault: Fault) -> Result<(), Ended> {
         tokio::time::sleep(fault.after).await;
         let host = fault.host;
@@ -248,7 +248,7 @@ impl Rounds<'_> {
                 self.crash(host, point).await?;
             }
         }
-        self.until_all_go_on().await?;
+        self.until_all_continue().await?;
         self.verify().await
     }
 
@@ -319,15 +319,15 @@ impl Rounds<'_> {
     }
 
     /// Wait until every schedule has decided a slot that is later than this call.
-    async fn until_all_go_on(&mut self) -> Result<(), Ended> {
+    async fn until_all_continue(&mut self) -> Result<(), Ended> {
         let (db, now) = (self.db, self.clock.now());
-        let limit = self.settings.lease + GO_ON_MAX;
-        let goes_on = async || {
+        let limit = self.settings.lease + CONTINUE_MAX;
+        let continues = async || {
             let schedules = schedules::all(&mut db.read().await?).await?;
             let mut cursors = schedules.iter().map(|schedule| schedule.state.cursor_at);
             Ok(schedules.len() == SCHEDULES && cursors.all(|cursor| cursor > now))
         };
-        self.until(limit, "the schedules do not go on", goes_on)
+        self.until(limit, "not every schedule continues", continues)
             .await
     }
 

@@ -447,10 +447,8 @@ async fn live_hosts(config: &Config) -> Result<Option<Vec<String>>> {
     let mut names = None;
     if has_record {
         let now = db.server_time().await?.unwrap_or(Timestamp::EPOCH);
-        let live = hosts::live(&mut db.read().await?).await?;
-        let lease = config.recovery.lease;
-        let live = live.into_iter();
-        let live = live.filter(|host| now.since(host.heartbeat_at) <= lease);
+        let live = hosts::live(&mut db.read().await?).await?.into_iter();
+        let live = live.filter(|host| host.is_alive(now));
         names = Some(live.map(|host| host.name).collect());
     }
     db.close().await;
