@@ -82,9 +82,15 @@ impl Terminal {
     /// Wait until the program has written `part`, apart from colours and movements.
     #[track_caller]
     fn wait_for(&self, part: &str) {
+        self.wait_until(|shown| shown.contains(part));
+    }
+
+    /// Wait until `is_wanted` holds for what the program has written, apart from colours and movements.
+    #[track_caller]
+    fn wait_until(&self, is_wanted: impl Fn(&str) -> bool) {
         eventually(|| {
             let shown = plain(&self.raw());
-            shown.contains(part).then_some(()).ok_or(shown)
+            is_wanted(&shown).then_some(()).ok_or(shown)
         });
     }
 
@@ -148,6 +154,15 @@ fn run(site: &Site, args: &[&str], columns: u16) -> (ExitStatus, String) {
     Terminal::start(&site.command(args), columns).end()
 }
 
+/// Return how many launches have succeeded, as the last live line says; 0 without one.
+fn succeeded(shown: &str) -> u64 {
+    let line = shown
+        .rsplit_once(" succeeded, 0 failed")
+        .map(|(line, _)| line);
+    let number = line.and_then(|line| line.rsplit(' ').next());
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
 async fn a_host_shows_what_it_compiles_what_is_next_and_what_it_did(place: Place) {
     let site = Site::new(place);
     site.copy_package("guests");
@@ -162,8 +177,8 @@ async fn a_host_shows_what_it_compiles_what_is_next_and_what_it_did(place: Place
     host.wait_for("next: `hello` at 2");
     host.wait_for("in another terminal, `campanile top` shows what the host does");
     host.wait_for("Ctrl-C stops the host");
-    host.wait_for("; 0 running, ");
-    host.wait_for(" 2 succeeded, 0 failed");
+    host.wait_for("`hello` ");
+    host.wait_until(|shown| succeeded(shown) >= 2);
     host.interrupt();
     let (status, raw) = host.end();
     assert_eq!(status.code(), Some(0), "{raw}");
@@ -175,7 +190,7 @@ async fn a_host_shows_what_it_compiles_what_is_next_and_what_it_did(place: Place
 
     let mut command = site.command(["serve"]);
     let mut host = Terminal::start(command.env("NO_COLOR", "1"), 100);
-    host.wait_for(" 1 succeeded, 0 failed");
+    host.wait_until(|shown| succeeded(shown) >= 1);
     host.interrupt();
     let (_, raw) = host.end();
     assert!(
@@ -216,10 +231,9 @@ async fn a_table_fits_the_terminal(place: Place) {
     let (status, wide) = run(&site, &list, 300);
     assert_eq!(status.code(), Some(0));
     let whole = plain(&wide);
-    let full = whole.split('\n').next().expect("a header").trim_end();
-    assert_eq!(
-        full,
-        "ID                  SCHEDULED TIME        SCHEDULE        STATUS     REASON  KIND    ATTEMPTS  MESSAGE",
+    assert!(
+        whole.starts_with("ID  ") && whole.contains("ATTEMPTS  MESSAGE"),
+        "{whole}"
     );
     // The same as in a pipe, apart from colours.
     assert_eq!(whole, site.ok(list));
@@ -260,7 +274,7 @@ async fn errors_of_arguments_and_of_commands_look_alike(place: Place) {
         assert_eq!(status.code(), Some(2));
         assert!(raw.starts_with(label), "{raw:?}");
     }
-    let (_, hinted) = run(&site, &["package", "show", "gests"], 80);
+    let (_, hinted) = run(&site, &["task", "run", "nowhere.wasm"], 80);
     assert!(hinted.contains("\u{1b}[32mhint:\u{1b}[0m "), "{hinted:?}");
     let mut command = site.command(["package", "show", "gests"]);
     let (_, raw) = Terminal::start(command.env("NO_COLOR", "1"), 80).end();
@@ -269,11 +283,14 @@ async fn errors_of_arguments_and_of_commands_look_alike(place: Place) {
 
 async fn a_repeated_command_gives_the_terminal_back(place: Place) {
     let (site, _host) = Site::with_tasks(place, &["ok"]);
-    for args in [&["top"][..], &["schedule", "list", "--watch=0.1"]] {
+    for (args, part) in [
+        (&["top"][..], "next slots"),
+        (&["schedule", "list", "--watch=0.1"], "NAME"),
+    ] {
         let command = site.command(args);
         let mut repeated = Terminal::start(&command, 60);
         repeated.wait_for("until Ctrl-C");
-        repeated.wait_for("SCHEDULE");
+        repeated.wait_for(part);
         repeated.interrupt();
         let (status, raw) = repeated.end();
         assert_eq!(status.code(), Some(0), "{raw}");
