@@ -50,10 +50,12 @@ impl Requested {
 /// Return what the sidecar with these grants has of the table in which `kind` is granted.
 fn present(kind: &GrantKind, grants: &RecordedGrants) -> Present {
     let has = |kind: &GrantKind| grants.of_kind(kind).next().is_some();
-    match () {
-        () if has(kind) => Present::List,
-        () if has(&SECRET) => Present::Table,
-        () => Present::Nothing,
+    if has(kind) {
+        Present::List
+    } else if has(&SECRET) {
+        Present::Table
+    } else {
+        Present::Nothing
     }
 }
 
