@@ -252,7 +252,7 @@ async fn a_table_fits_the_terminal(place: Place) {
     let (_, narrow) = run(&site, &list, 80);
     let narrow = plain(&narrow);
     assert!(
-        narrow.contains("note: this terminal is too narrow for kind, attempts;"),
+        narrow.contains("note: this terminal is too narrow for reason, kind, attempts;"),
         "{narrow}"
     );
     let (_, colourless) = Terminal::start(site.command(list).env("NO_COLOR", "1"), 300).end();

@@ -212,6 +212,15 @@ pub(crate) fn print_detail<R: Record>(record: &R) -> Result {
     Ok(())
 }
 
+/// Return a text of at most `width` characters; `…` stands for what is cut off.
+fn fitted(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept = text.chars().take(width.saturating_sub(1));
+    kept.chain(['…']).collect()
+}
+
 /// Return the text of a value that may be absent; empty when it is.
 pub(crate) fn optional(value: &Option<impl ToString>) -> String {
     value.as_ref().map_or_else(String::new, ToString::to_string)

@@ -50,10 +50,12 @@ impl Requested {
 /// Return what the sidecar with these grants has of the table in which `kind` is granted.
 fn present(kind: &GrantKind, grants: &RecordedGrants) -> Present {
     let has = |kind: &GrantKind| grants.of_kind(kind).next().is_some();
-    match () {
-        () if has(kind) => Present::List,
-        () if has(&SECRET) => Present::Table,
-        () => Present::Nothing,
+    if has(kind) {
+        Present::List
+    } else if has(&SECRET) {
+        Present::Table
+    } else {
+        Present::Nothing
     }
 }
 
@@ -245,14 +247,14 @@ mod tests {
         let mut grants = Grants::default();
         assert_eq!(
             lines(&grants),
-            "[grants]\nenv = [\"A\", \"B\"]\n[grants.config]\nc = \"its value\""
+            "[grants]\nenv = [\"A\", \"B\"]\n[grants.config]\n\"c\" = \"its value\""
         );
         grants.secrets.insert("token".to_owned());
         grants.config.insert("d".to_owned(), String::new());
         assert_eq!(
             lines(&grants),
             "# add below [grants], which is there:\nenv = [\"A\", \"B\"]\n\
-             # add below [grants.config], which is there:\nc = \"its value\""
+             # add below [grants.config], which is there:\n\"c\" = \"its value\""
         );
         grants.env.insert("A".to_owned(), String::new());
         assert!(

@@ -339,8 +339,9 @@ statements! {
         concat!("SELECT s.name, r.task", current_revision!(), "WHERE s.deleted_at IS NULL AND s.package = $1 AND r.task IS NOT NULL ORDER BY s.name");
 
     /// Return the schedules that a package or its sidecar defines, by name, without removed ones.
+    // For the order of `s.name`, SQLite would take `schedule_package`, and read all the operator's schedules of the package.
     pub async fn defined_by_package(package: &str) -> Vec<Schedule> = rows
-        select_schedules!("WHERE s.deleted_at IS NULL AND s.origin <> 'operator' AND s.origin IN ('sidecar', 'package') AND s.package = $1 ORDER BY s.name");
+        select_schedules!("WHERE s.deleted_at IS NULL AND s.origin <> 'operator' AND s.origin IN ('sidecar', 'package') AND s.package = $1 ORDER BY r.name");
 
     /// Return the schedules of the schedules file, by name, without removed ones.
     pub async fn defined_by_file() -> Vec<Schedule> = rows

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use terminal_size::{Height, Width, terminal_size_of};
 
-use super::table::fitted;
-use super::{Result, write_stdout};
+use super::{Result, fitted, write_stdout};
 use campanile_model::clock::Clock;
 
 /// Switch to another screen, hide the cursor, and cut long lines off.

@@ -5,7 +5,7 @@ use std::io;
 use terminal_size::{Width, terminal_size_of};
 
 use super::style;
-use super::{Record, Result, print_message, rounds, texts, write_line};
+use super::{Record, Result, fitted, print_message, rounds, texts, write_line};
 use campanile_model::text::printable;
 
 /// Between two columns.
@@ -153,15 +153,6 @@ fn widen(widths: &mut [usize], rows: &[Vec<String>]) {
             *width = (*width).max(cell.chars().count());
         }
     }
-}
-
-/// Return a text of at most `width` characters; `…` stands for what is cut off.
-pub(super) fn fitted(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let kept = text.chars().take(width.saturating_sub(1));
-    kept.chain(['…']).collect()
 }
 
 /// Return a row as one line, its cells padded to the width of their columns. `shown` returns what stands for a cell, with
