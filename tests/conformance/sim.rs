@@ -40,8 +40,8 @@ on_both!(
     the_guarantees_hold_over_more_random_sequences
 );
 
-/// The sequences of each test: two thousand in all.
-const SEQUENCES: u64 = 500;
+/// The sequences of each test: a thousand in all, and ten thousand with `CAMPANILE_LONG_TESTS`.
+const SEQUENCES: (u64, u64) = (250, 2_500);
 const STEPS: usize = 30;
 const SCHEDULES_MAX: usize = 4;
 /// The most rounds that a host may need until no work is left.
@@ -61,12 +61,17 @@ async fn check_sequences(test: TestDb) {
         let seed = text.parse().expect("CAMPANILE_TEST_SEED is a number");
         return simulation.run_sequence(seed).await;
     }
+    let (usual, long) = SEQUENCES;
+    let sequences = match std::env::var_os("CAMPANILE_LONG_TESTS") {
+        Some(_) => long,
+        None => usual,
+    };
     let first: u64 = rand::random::<u32>().into();
-    for seed in first..first + SEQUENCES {
+    for seed in first..first + sequences {
         simulation.run_sequence(seed).await;
     }
     println!(
-        "{SEQUENCES} sequences from {first} on: {:?}",
+        "{sequences} sequences from {first} on: {:?}",
         simulation.occurrences
     );
     for what in model::EXPECTED {
