@@ -176,6 +176,7 @@ fn with_values(sql: &str) -> String {
             "10"
         } else if compares("host_id")
             || compares("WHERE id")
+            || sql.contains(&format!("id <> {parameter}"))
             || sql.contains(&format!("id < {parameter}"))
             || sql.contains(&format!("id <= {parameter}"))
             || sql.contains(&format!("id > {parameter}"))
