@@ -154,6 +154,7 @@ CREATE INDEX launch_backfill ON launch USING btree (backfill_id) WHERE (backfill
 CREATE INDEX launch_decided ON launch USING btree (decided_at);
 CREATE INDEX launch_failed ON launch USING btree (id) WHERE (status = ANY (ARRAY['failed'::text, 'cancelled'::text, 'unknown'::text, 'abandoned'::text]));
 CREATE INDEX launch_group ON launch USING btree (priority, proposed, group_name, fire_time) WHERE ((status = 'open'::text) AND (group_name IS NOT NULL));
+CREATE INDEX launch_labels ON launch USING btree (run_on, fire_time) WHERE ((status = 'open'::text) AND (run_on IS NOT NULL));
 CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE ((status = 'open'::text) AND (group_name IS NULL));
 CREATE INDEX launch_queued ON launch USING btree (schedule_id) WHERE (status = 'queued'::text);
 CREATE INDEX launch_queued_fire ON launch USING btree (fire_time) WHERE ((status = 'queued'::text) AND (fire_time IS NOT NULL));

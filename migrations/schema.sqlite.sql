@@ -134,6 +134,7 @@ CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NU
 CREATE INDEX launch_decided ON launch (decided_at);
 CREATE INDEX launch_failed ON launch (id) WHERE status IN ('failed', 'cancelled', 'unknown', 'abandoned');
 CREATE INDEX launch_group ON launch (priority, proposed, group_name, fire_time) WHERE status = 'open' AND group_name IS NOT NULL;
+CREATE INDEX launch_labels ON launch (run_on, fire_time) WHERE status = 'open' AND run_on IS NOT NULL;
 CREATE INDEX launch_open ON launch (fire_time) WHERE status = 'open' AND group_name IS NULL;
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE status = 'queued';
 CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE status = 'queued' AND fire_time IS NOT NULL;

@@ -313,6 +313,8 @@ CREATE INDEX launch_share ON launch (priority, proposed, package, fire_time)
     WHERE status = 'open' AND group_name IS NULL AND priority IS NOT NULL;
 -- claims::waiting_groups, claims::open_of_group
 CREATE INDEX launch_group ON launch (priority, proposed, group_name, fire_time) WHERE status = 'open' AND group_name IS NOT NULL;
+-- stats::missing_labels
+CREATE INDEX launch_labels ON launch (run_on, fire_time) WHERE status = 'open' AND run_on IS NOT NULL;
 -- overlap::unfinished
 --
 -- The last condition is always true. It keeps the databases from using this index in place of launch_open.

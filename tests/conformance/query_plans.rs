@@ -43,7 +43,7 @@ const EXPECTED: &[(&str, &str)] = &[
         "AND host_id IN (SELECT id FROM host WHERE name = $1",
         "launch_active",
     ),
-    ("AND l.run_on IS NOT NULL AND l.fire_time < $1", "launch_"),
+    ("AND l.run_on IS NOT NULL AND l.fire_time < $1", "launch_labels"),
     // Two indexes contain unclaimed launches. Either is good.
     ("h.end_reason = 'died' OR", "launch_"),
     ("WHERE name = $1 AND ended_at IS NULL", "host_live"),
@@ -184,6 +184,7 @@ fn with_values(sql: &str) -> String {
             "10"
         } else if compares("host_id")
             || compares("WHERE id")
+            || sql.contains(&format!("id <> {parameter}"))
             || sql.contains(&format!("id < {parameter}"))
             || sql.contains(&format!("id <= {parameter}"))
             || sql.contains(&format!("id > {parameter}"))

@@ -174,7 +174,7 @@ statements! {
     /// has at `now`: each with the number of the launches, and the oldest fire time.
     pub async fn missing_labels(since: Timestamp, now: Timestamp, limit: i64) -> Vec<(Labels, i64, Timestamp)> = rows
         "SELECT l.run_on, count(*), min(l.fire_time) FROM launch l
-        WHERE l.status = 'open' AND l.schedule_id IS NOT NULL AND l.run_on IS NOT NULL AND l.fire_time < $1
+        WHERE l.status = 'open' AND l.run_on IS NOT NULL AND l.fire_time < $1
             AND NOT EXISTS (SELECT 1 FROM host o WHERE o.ended_at IS NULL AND o.lease_until >= $2
                 AND ',' || replace(o.labels, ',', ',,') || ',' LIKE '%,' || replace(l.run_on, ',', ',%,') || ',%')
         GROUP BY l.run_on ORDER BY l.run_on LIMIT $3";
