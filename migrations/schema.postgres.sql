@@ -175,6 +175,39 @@ CREATE TABLE lost_run (
     CHECK ((number >= 1)),
     PRIMARY KEY (launch_id, number)
 );
+CREATE TABLE outbox_message (
+    id UUID NOT NULL,
+    status TEXT NOT NULL,
+    launch_id UUID NOT NULL,
+    package TEXT NOT NULL,
+    task TEXT NOT NULL,
+    number BIGINT NOT NULL,
+    method TEXT NOT NULL,
+    url TEXT NOT NULL,
+    headers TEXT NOT NULL,
+    body BYTEA NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    give_up_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    attempts BIGINT NOT NULL,
+    next_attempt_at TIMESTAMP WITH TIME ZONE,
+    host_id UUID,
+    answer BIGINT,
+    error TEXT,
+    finished_at TIMESTAMP WITH TIME ZONE,
+    CHECK (((finished_at IS NULL) = (status = 'pending'::text))),
+    CHECK (((host_id IS NULL) OR (status = 'pending'::text))),
+    CHECK (((next_attempt_at IS NULL) = (status <> 'pending'::text))),
+    CHECK ((attempts >= 0)),
+    CHECK ((number >= 0)),
+    CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'dead'::text, 'discarded'::text]))),
+    PRIMARY KEY (id)
+);
+CREATE INDEX outbox_message_dead ON outbox_message USING btree (id) WHERE (status = 'dead'::text);
+CREATE INDEX outbox_message_due ON outbox_message USING btree (package, next_attempt_at) WHERE (status = 'pending'::text);
+CREATE INDEX outbox_message_give_up ON outbox_message USING btree (give_up_at) WHERE (status = 'pending'::text);
+CREATE INDEX outbox_message_host ON outbox_message USING btree (host_id) WHERE (host_id IS NOT NULL);
+CREATE INDEX outbox_message_next ON outbox_message USING btree (next_attempt_at) WHERE (status = 'pending'::text);
+CREATE INDEX outbox_message_old ON outbox_message USING btree (finished_at) WHERE (status = ANY (ARRAY['delivered'::text, 'discarded'::text]));
 CREATE TABLE package (
     name TEXT NOT NULL,
     digest BYTEA,

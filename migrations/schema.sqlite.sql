@@ -165,6 +165,35 @@ CREATE TABLE lost_run (
     message TEXT NOT NULL,
     PRIMARY KEY (launch_id, number)
 ) STRICT;
+CREATE TABLE outbox_message (
+    id BLOB NOT NULL PRIMARY KEY,
+    status TEXT NOT NULL CHECK (status IN ('pending', 'delivered', 'dead', 'discarded')),
+    launch_id BLOB NOT NULL,
+    package TEXT NOT NULL,
+    task TEXT NOT NULL,
+    number INTEGER NOT NULL CHECK (number >= 0),
+    method TEXT NOT NULL,
+    url TEXT NOT NULL,
+    headers TEXT NOT NULL,
+    body BLOB NOT NULL,
+    created_at INTEGER NOT NULL,
+    give_up_at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL CHECK (attempts >= 0),
+    next_attempt_at INTEGER,
+    host_id BLOB,
+    answer INTEGER,
+    error TEXT,
+    finished_at INTEGER,
+    CHECK ((next_attempt_at IS NULL) = (status <> 'pending')),
+    CHECK ((finished_at IS NULL) = (status = 'pending')),
+    CHECK (host_id IS NULL OR status = 'pending')
+) STRICT;
+CREATE INDEX outbox_message_dead ON outbox_message (id) WHERE status = 'dead';
+CREATE INDEX outbox_message_due ON outbox_message (package, next_attempt_at) WHERE status = 'pending';
+CREATE INDEX outbox_message_give_up ON outbox_message (give_up_at) WHERE status = 'pending';
+CREATE INDEX outbox_message_host ON outbox_message (host_id) WHERE host_id IS NOT NULL;
+CREATE INDEX outbox_message_next ON outbox_message (next_attempt_at) WHERE status = 'pending';
+CREATE INDEX outbox_message_old ON outbox_message (finished_at) WHERE status IN ('delivered', 'discarded');
 CREATE TABLE package (
     name TEXT NOT NULL PRIMARY KEY,
     digest BLOB REFERENCES artifact (digest),

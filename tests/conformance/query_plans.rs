@@ -199,7 +199,7 @@ fn with_values(sql: &str) -> String {
             ID
         } else if compares("name") || compares("package") {
             "'host-1'"
-        } else if compares("priority") || compares("run_number") {
+        } else if compares("priority") || compares("run_number") || compares("attempt") {
             "5"
         } else if compares("proposed") {
             "TRUE"
