@@ -43,7 +43,10 @@ const EXPECTED: &[(&str, &str)] = &[
         "AND host_id IN (SELECT id FROM host WHERE name = $1",
         "launch_active",
     ),
-    ("AND l.run_on IS NOT NULL AND l.fire_time < $1", "launch_labels"),
+    (
+        "AND l.run_on IS NOT NULL AND l.fire_time < $1",
+        "launch_labels",
+    ),
     // Two indexes contain unclaimed launches. Either is good.
     ("h.end_reason = 'died' OR", "launch_"),
     ("WHERE name = $1 AND ended_at IS NULL", "host_live"),
