@@ -78,6 +78,8 @@ fn a_place_that_cannot_have_a_backup_is_refused() {
         refused.assert_refused(&["old.db exists", "--force"]);
         assert_eq!(files(&site, ""), before);
         assert_eq!(fs::read(at("old.db")).expect("a file"), b"an older backup");
+        // No command opens a database that has two names.
+        fs::remove_file(at("hard.db")).expect("a link");
         let replaced = site.json(["db", "backup", "old.db", "--force"]);
         assert_eq!(replaced["launches"], 0);
         let missing = site.run(["db", "backup", "x.db", "--database", "sqlite:no.db"]);

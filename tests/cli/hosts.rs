@@ -1,5 +1,7 @@
 //! `host list` and `host drain`: what an operator sees of hosts, and a host that claims nothing more.
 
+use std::time::Duration;
+
 use campanile_tests::{Backend, Place, fresh_place, on_both_empty};
 use serde_json::{Value, json};
 
@@ -200,6 +202,8 @@ async fn a_launch_waits_for_a_host_with_its_labels(place: Place) {
     let expected = "it waits for a host with the labels `gpu`, `ssd`: no live host has them";
     assert!(why.contains(expected), "{why}");
     stop(&mut serving);
+    // Only a wait of a second or more is explained later.
+    std::thread::sleep(Duration::from_secs(1));
 
     site.configure("[host]\nlabels = ['gpu', 'ssd', 'eu']\n");
     let mut serving = site.serve_with(&["--name", "one"]);

@@ -146,7 +146,10 @@ async fn labels_that_no_live_host_has_are_named(test: TestDb) {
     let missing =
         async |tx: &mut Tx, since, now| stats::missing_labels(tx, since, now, 9).await.unwrap();
     let tpu = (labels("eu,tpu"), 2, at(3));
-    assert_eq!(missing(&mut tx, at(9), at(10)).await, [tpu.clone()]);
+    assert_eq!(
+        missing(&mut tx, at(9), at(10)).await,
+        std::slice::from_ref(&tpu)
+    );
     assert_eq!(missing(&mut tx, at(3), at(10)).await, [], "not yet");
     // The only host is dead.
     let gpu = (labels("gpu"), 1, at(2));

@@ -8,9 +8,7 @@ use campanile_store::recovery::{
 };
 use campanile_store::runs::{self, RunEnd};
 use campanile_store::task_runs;
-use campanile_store::{
-    FailureKind, LaunchStatus, RunStatus, Tx, hosts, launches, packages, schedules,
-};
+use campanile_store::{FailureKind, LaunchStatus, RunStatus, hosts, launches, packages, schedules};
 use campanile_tests::dump::dump;
 use campanile_tests::{TestDb, on_both};
 

@@ -210,6 +210,8 @@ fn suspend_and_resume(late: &mut BTreeMap<&'static str, u32>) {
     let mut takes_over = site.start("takes-over");
     let taken = wait_until_all_run(&site, &takes_over, "takes-over");
     wait_for_effects(&site, &server, &taken);
+    // A host takes runs over when their leases end. It marks a host as dead when it has itself served for as long as a lease.
+    takes_over.wait_for_line("a host died; its runs are recovered");
     let before = effects(&site, &server);
     suspended.signal(Signal::CONT);
     suspended.wait_for_line("another host marked this one as dead");

@@ -18,8 +18,6 @@ pub(super) const PERIOD: Duration = Duration::from_secs(1);
 /// How long a call sleeps before and after its effect, in milliseconds. A kill meets calls on both sides.
 const BEFORE_MS: u32 = 300;
 const AFTER_MS: u32 = 400;
-/// Every other schedule has this jitter: its launches wait, and any host may claim them.
-const JITTER: &str = "jitter = \"700ms\"\n";
 /// The end of the names of variables that must not reach a host of the selftest.
 const OWN_VARIABLES: &str = "CAMPANILE_";
 /// The variables of a service manager that supervises the selftest and not its hosts.
@@ -43,9 +41,8 @@ impl Scratch {
             fs::create_dir_all(folder.join(name))?;
         }
         let sidecar = (0..schedules).map(|number| {
-            let jitter = if number % 2 == 1 { JITTER } else { "" };
             format!(
-                "[[schedules]]\nname = \"selftest-{number}\"\nevery = \"{}s\"\noverlap = \"allow\"\n{jitter}context = {{ before_ms = {BEFORE_MS}, after_ms = {AFTER_MS} }}\n",
+                "[[schedules]]\nname = \"selftest-{number}\"\nevery = \"{}s\"\noverlap = \"allow\"\ncontext = {{ before_ms = {BEFORE_MS}, after_ms = {AFTER_MS} }}\n",
                 PERIOD.as_secs()
             )
         });
