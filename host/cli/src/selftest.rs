@@ -85,7 +85,7 @@ pub struct Outcome {
     /// How often the network between a host and its database was cut.
     #[serde(skip)]
     pub cuts: usize,
-    /// The crash points that hosts have reached, in this order.
+    /// The crash points that hosts have reached, each once, in this order.
     pub crash_points: Vec<&'static str>,
     /// Slots that were verified, those without a decision, and those with more than one.
     pub slots: u64,
@@ -268,7 +268,9 @@ impl Rounds<'_> {
             {
                 None => {}
                 Some(status) if status.signal() == Some(ABORTED) => {
-                    self.outcome.crash_points.push(point);
+                    if !self.outcome.crash_points.contains(&point) {
+                        self.outcome.crash_points.push(point);
+                    }
                     break;
                 }
                 Some(_) => return self.all_run(),
