@@ -315,7 +315,12 @@ async fn create_schema(server: &Server, name: &str) -> Result {
     }
 }
 
+/// Drop a schema. The last statements of hosts that were just killed may still hold locks in it, or deadlock with this.
 async fn drop_schema(server: &Server, name: &str) -> Result {
+    super::retry(DbError::is_transient, || drop_schema_once(server, name)).await
+}
+
+async fn drop_schema_once(server: &Server, name: &str) -> Result {
     // The files of a large schema take long to delete.
     let mut connection = server.connect_for_migration().await?;
     let drop = format!("DROP SCHEMA \"{name}\" CASCADE");
