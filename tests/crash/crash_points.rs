@@ -18,13 +18,11 @@
 //! In every case the slot has one launch row with one execution id, which succeeds. An effect is repeated only if the
 //! host dies between the end of the call and its record, because the host cannot tell this from a crash during the call.
 
-use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
 use campanile_engine::crash::POINTS;
 use campanile_store::{LaunchStatus, RunStatus};
-use campanile_tests::{Backend, HostProcess};
-use rustix::process::Signal;
+use campanile_tests::Backend;
 
 use crate::consistency;
 use crate::site::Site;
@@ -105,20 +103,10 @@ fn crash_at(point: &str, backend: Backend) -> CrashResult {
         "after_claim_commit" => site.install_schedules_with(1, "{}", "jitter = \"200ms\""),
         _ => site.install_schedules(1, "{}"),
     }
-    let crash = |point: &str| {
-        let mut host = HostProcess::spawn(site.serve("host-1").env("CAMPANILE_CRASH_AT", point));
-        let status = host.wait_exit();
-        assert_eq!(
-            status.signal(),
-            Some(Signal::ABORT.as_raw()),
-            "{point}: the host did not die there but ended with {status}; its log:\n{}",
-            host.stderr_lines().join("\n")
-        );
-    };
     if point.contains("recover") {
-        crash("after_decide_commit");
+        site.crash_at("after_decide_commit");
     }
-    crash(point);
+    site.crash_at(point);
 
     let mut host = site.start("host-1");
     site.record_when(

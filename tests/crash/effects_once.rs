@@ -30,7 +30,6 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::process::ExitStatusExt as _;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -38,7 +37,6 @@ use campanile_engine::crash::{CALL_POINTS, MESSAGE_POINTS, POINTS};
 use campanile_store::outbox::{self, MessageRow, MessageStatus};
 use campanile_store::{LaunchStatus, buckets};
 use campanile_tests::{Backend, HostProcess, once_package};
-use rustix::process::Signal;
 
 use crate::site::Site;
 
@@ -164,20 +162,10 @@ fn crash_at(point: &str, backend: Backend) -> Effects {
              [[schedules]]\nname = \"schedule-000\"\nevery = \"1s\"\noverlap = \"allow\"\n{policy}\n"
         ),
     );
-    let crash = |point: &str| {
-        let mut host = HostProcess::spawn(site.serve("host-1").env("CAMPANILE_CRASH_AT", point));
-        let status = host.wait_exit();
-        assert_eq!(
-            status.signal(),
-            Some(Signal::ABORT.as_raw()),
-            "{point}: the host did not die there but ended with {status}; its log:\n{}",
-            host.stderr_lines().join("\n")
-        );
-    };
     if point.contains("recover") {
-        crash("after_decide_commit");
+        site.crash_at("after_decide_commit");
     }
-    crash(point);
+    site.crash_at(point);
 
     let mut host = site.start("host-1");
     let limit = Duration::from_secs(30);

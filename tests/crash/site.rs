@@ -1,6 +1,7 @@
 //! A test site: a database, a plugins folder, and a package whose effects can be counted.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use campanile_store::runs::RunRow;
 use campanile_store::schedules::Schedule;
 use campanile_store::{DatabaseUrl, Db, LaunchStatus, changes, launches, runs, schedules};
 use campanile_tests::{Backend, HostProcess, Place, campanile_binary, fresh_place};
+use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -161,6 +163,18 @@ impl Site {
     /// Run `step` to its end.
     pub fn block_on<T>(&self, step: impl Future<Output = T>) -> T {
         self.runtime.block_on(step)
+    }
+
+    /// Start the host `host-1`, and wait until it aborts at the crash point `point`.
+    pub fn crash_at(&self, point: &str) {
+        let mut host = HostProcess::spawn(self.serve("host-1").env("CAMPANILE_CRASH_AT", point));
+        let status = host.wait_exit();
+        assert_eq!(
+            status.signal(),
+            Some(Signal::ABORT.as_raw()),
+            "{point}: the host did not die there but ended with {status}; its log:\n{}",
+            host.stderr_lines().join("\n")
+        );
     }
 
     /// Open the database, run `step`, and close the database.

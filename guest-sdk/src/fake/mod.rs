@@ -144,7 +144,7 @@ impl Host {
         self.buckets.open_in_session(name)
     }
 
-    // End a call of a task: keep what it held back if it has succeeded, else drop it.
+    // End a call of a task. After a success its session writes and its messages are kept; otherwise they are dropped.
     pub fn end_call(&self, succeeded: bool) {
         self.buckets.end_session(succeeded);
         let sent = self.held_back.take();

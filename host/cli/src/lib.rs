@@ -161,7 +161,7 @@ enum Command {
     /// Measure the speed of launches on this machine
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Kill and suspend hosts on a database of their own beside yours, and report what became of the launches
+    /// Kill and suspend test hosts in a new schema or file, and report lost and doubled launches
     Selftest(selftest_command::Selftest),
     /// Print the completions of a shell
     Completions(completions::Completions),

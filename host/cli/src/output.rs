@@ -212,7 +212,7 @@ pub(crate) fn print_detail<R: Record>(record: &R) -> Result {
     Ok(())
 }
 
-/// Return a text of at most `width` characters; `…` stands for what is cut off.
+/// Return `text` with at most `width` characters. A longer text is cut, and ends with `…`.
 fn fitted(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

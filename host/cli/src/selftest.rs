@@ -159,7 +159,7 @@ impl From<DbError> for Ended {
     }
 }
 
-/// Run the rounds on `db`, whose tables are empty. `on_round` is told the number of rounds that are over.
+/// Run the rounds on `db`, whose tables are empty. After each round, `on_round` is called with the number of finished rounds.
 ///
 /// The first problem ends the rounds. When the future is dropped, the hosts are killed.
 ///
@@ -404,7 +404,7 @@ impl Rounds<'_> {
         verify::verify(self.db, span, None, now).await
     }
 
-    /// End the hosts, and compare what is on record.
+    /// Kill the hosts, verify the record, and compare launches, runs and effects with each other.
     async fn conclude(mut self) -> Result<Outcome, DbError> {
         self.hosts.clear();
         let verification = self.verified().await?;

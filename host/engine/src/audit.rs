@@ -243,7 +243,8 @@ pub async fn schedule_statistics(
     Ok(rows)
 }
 
-/// Return the health of the system at `now`. A host whose lease has ended is not live. `free_bytes` is the room on the disk of the database, where it can be seen.
+/// Return the health of the system at `now`. A host whose lease has ended is not live. `free_bytes` is the free space on the
+/// disk of the database; none when it cannot be measured.
 pub async fn health(
     tx: &mut Tx,
     now: Timestamp,

@@ -386,7 +386,8 @@ fn folder_beside(path: &Path, name: &str) -> Result<TempDir> {
     })
 }
 
-/// Return the configuration of the hosts: what of the user's own decides how they take over, and whether they start.
+/// Return the configuration of the hosts as TOML. It has the sections of the user's configuration that change how hosts take
+/// runs over, or whether they can start.
 fn configuration(config: &Config) -> String {
     let recovery = &config.recovery;
     let [lease, renew, interval] =

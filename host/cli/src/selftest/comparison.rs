@@ -81,7 +81,8 @@ pub(super) fn compare(record: &Record, effects: &str) -> (Totals, Vec<String>) {
 }
 
 impl Totals {
-    /// Count a launch. Return what is wrong with it, as the end of a sentence.
+    /// Add a launch to the totals. Return its problem, if it has one: a text that follows the name of the launch, such as
+    /// `succeeded without its effect`.
     fn count(&mut self, launch: &LaunchRow, runs: &[&RunRow], effects: Effects) -> Option<String> {
         let of = |status: RunStatus| runs.iter().filter(|run| run.status == status).count();
         let succeeded = of(RunStatus::Succeeded);

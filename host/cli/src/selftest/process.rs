@@ -17,7 +17,7 @@ pub(super) struct HostProcess {
 impl HostProcess {
     /// Start `command`, which appends its log to the file `log`.
     ///
-    /// Ctrl-C on a terminal reaches this process only: the child is in a process group of its own.
+    /// The child has its own process group, so that Ctrl-C on a terminal signals only the selftest, which then kills the child.
     pub(super) fn start(mut command: Command, log: &Path) -> io::Result<HostProcess> {
         let lines = File::options().create(true).append(true).open(log)?;
         let child = command
