@@ -21,6 +21,7 @@ mod child;
 #[cfg(target_os = "linux")]
 mod confine;
 mod exchange;
+mod load_time;
 mod process;
 mod verdicts;
 

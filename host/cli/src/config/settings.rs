@@ -264,7 +264,8 @@ table! {
     "packages" struct Packages {
         /// The most memory of the process. A file that needs more is refused.
         load_memory_bytes "load_memory": u64 = 512 << 20, size(64 << 20, 64 << 30);
-        /// The longest time that a load may take.
+        /// The longest time that a load may take. On a busy machine it may take ten times as long, until its process has
+        /// had this much of a processor.
         load_time "load_time": Duration = 120 * SECOND, duration(SECOND, DAY);
         /// When no live host has had the file of a package for so long, the schedules end that the package or its
         /// sidecar defined. "forever" keeps them: each of their slots is skipped.

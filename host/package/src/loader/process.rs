@@ -13,11 +13,10 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 use super::exchange::{ChildSettings, LoadLimits, Verdict, is_out_of_memory};
 use super::verdicts::Verdicts;
-use super::{Attempt, LoadObserver};
+use super::{Attempt, LoadObserver, load_time};
 use crate::files::off_thread;
 
 /// Loads that run at the same time. With two, one slow file does not stop the others.
@@ -126,8 +125,12 @@ impl LoadProcesses {
         tracing::info!("loading {} ({size})", printable_line(package));
         let _observed = (self.observer)(package, bytes.len() as u64);
         let mut child = self.spawn(package).map_err(trouble)?;
-        let ended = timeout(self.settings.limits.time, exchange(&mut child, bytes)).await;
-        let Ok(ended) = ended else {
+        let is_over = load_time::is_over(child.id(), self.settings.limits.time);
+        let ended = tokio::select! {
+            ended = exchange(&mut child, bytes) => Some(ended),
+            () = is_over => None,
+        };
+        let Some(ended) = ended else {
             // The slot is free only when the memory of the process is.
             child.kill().await.map_err(trouble)?;
             return Ok(Err(failed(self.too_slow())));
