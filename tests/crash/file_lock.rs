@@ -41,6 +41,23 @@ fn finish(site: &Site, mut host: HostProcess, lost_runs: usize) {
     assert!(totals.lost_runs <= lost_runs, "{totals}");
 }
 
+/// Suspend a host that writes nothing at this moment. Inside a transaction it would keep the database locked.
+fn suspend_between_transactions(site: &Site, host: &HostProcess) {
+    for _ in 0..20 {
+        host.signal(Signal::STOP);
+        let is_free = site.with_db(|db| async move {
+            let write = tokio::time::timeout(Duration::from_secs(1), db.write());
+            matches!(write.await, Ok(Ok(_)))
+        });
+        if is_free {
+            return;
+        }
+        host.signal(Signal::CONT);
+        std::thread::sleep(Duration::from_millis(137));
+    }
+    panic!("the host was inside a transaction each time that it was suspended");
+}
+
 #[test]
 fn a_file_with_a_hard_link_is_served_by_no_second_host() {
     let site = Site::new(Backend::Sqlite);
@@ -89,7 +106,7 @@ fn a_suspended_host_without_its_lock_file_stops_when_it_has_been_replaced() {
     site.install_schedules(SCHEDULES, "{}");
     let mut first = site.start("first");
     site.wait_for_slots_after(now(), &[&first]);
-    first.signal(Signal::STOP);
+    suspend_between_transactions(&site, &first);
     let lock = database(&site).with_added_extension("lock");
     std::fs::remove_file(&lock).expect("the lock file");
     let second = site.start("second");
