@@ -261,10 +261,9 @@ async fn decide_batch(
         plans.push(plan);
     }
     if plans.is_empty() {
-        // Other hosts have the turn of every slot. This host looks again soon.
-        if resumed + due_count > due.len() {
-            tx.commit().await?;
-        }
+        // Other hosts have the turn of every slot. This host looks again soon. Until the transaction has ended, its locks
+        // keep the schedules from the other hosts, which skip them. A dropped transaction ends later than a committed one.
+        tx.commit().await?;
         return Ok((Decisions::default(), Vec::new()));
     }
     let moves: Vec<CursorMove> = plans.iter().map(|plan| plan.advance.clone()).collect();
