@@ -552,6 +552,23 @@ CREATE TABLE change (
 ) STRICT;
 INSERT INTO change (id, counter) VALUES (1, 0);
 
+-- One row: the host that removes old rows, seals the record, corrects next slots and watches health. Each transaction of
+-- these chores compares the epoch, so that a former holder changes nothing.
+CREATE TABLE chore_lease (
+    id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    -- How often a host took the lease.
+    epoch INTEGER NOT NULL CHECK (epoch >= 0),
+    -- The host that took it last; none before the first.
+    host_id BLOB,
+    chores_since INTEGER,
+    -- Another host may take it from then on, unless this one renews it before.
+    lease_until INTEGER,
+    CHECK ((host_id IS NULL) = (epoch = 0)),
+    CHECK ((host_id IS NULL) = (chores_since IS NULL)),
+    CHECK ((host_id IS NULL) = (lease_until IS NULL))
+) STRICT;
+INSERT INTO chore_lease (id, epoch) VALUES (1, 0);
+
 -- For people who read the record with SQL. Campanile does not use these views.
 -- Ids and instants are text here, instants in UTC to the millisecond.
 CREATE VIEW launch_readable AS SELECT

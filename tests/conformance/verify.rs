@@ -87,6 +87,7 @@ impl Scene {
         let now = self.clock.now();
         self.engine.renew(now).await.unwrap();
         self.engine.tick(now).await.unwrap();
+        self.engine.hold_chores(now).await.unwrap();
         self.engine.seal(now).await.unwrap();
     }
 
@@ -272,6 +273,7 @@ async fn a_chain_that_was_made_again_does_not_agree_with_a_checkpoint(test: Test
         "UPDATE launch SET message = 'all is well' WHERE status = 'failed'; DELETE FROM seal";
     scene.test.execute(forge).await;
     let now = scene.clock.now();
+    scene.engine.hold_chores(now).await.unwrap();
     scene.engine.seal(now).await.unwrap();
     assert_eq!(scene.kinds().await, []);
     let found = scene.verify_against(ALL, Some(&checkpoint)).await;
@@ -288,6 +290,7 @@ async fn a_launch_without_an_end_is_sealed_later(test: TestDb) {
         let later = now.plus(Duration::from_secs(60 * minutes));
         scene.clock.advance_to(later);
         scene.engine.renew(later).await.unwrap();
+        scene.engine.hold_chores(later).await.unwrap();
         scene.engine.seal(later).await.unwrap();
         assert_eq!(scene.kinds().await, []);
     }

@@ -1,10 +1,11 @@
-//! The host's heartbeat, the leases of its runs, and the lock on its name.
+//! The host's heartbeat, the leases of its runs and of the chores, and the lock on its name.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::chores;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
@@ -160,8 +161,17 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
         tracing::warn!(host = %ctx.name, "another host marked this one as dead after a long silence and recovered its runs; this host continues with new ones");
     }
     let held = runs::renew(&mut tx, &asked, lease_until).await?;
+    // A host that is still loading its packages leaves the chores to others.
+    let is_serving = *ctx.serving.borrow();
+    let chores = match is_serving {
+        true => chores::renew_or_take(ctx, &mut tx, now).await?,
+        false => None,
+    };
     crash::point("before_heartbeat_commit");
     tx.commit().await?;
+    if is_serving {
+        chores::note(ctx, chores);
+    }
     if was_marked_dead {
         // Its clocks may have stood still, as those of a virtual machine that was paused.
         ctx.clock.forget();

@@ -6,23 +6,23 @@
 //! events of the span ──────────────┘
 //! ```
 //!
-//! The oldest live host seals, outside of the transactions of launches: a launch waits for nothing. Rows are sealed a
-//! minute after their decision. If that host dies, the host that is then the
-//! oldest continues after the last seal.
+//! The host that does the chores seals, outside of the transactions of launches: a launch waits for nothing. Rows are sealed
+//! a minute after their decision. If that host dies, the next one continues after the last seal.
 
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use crate::chores;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::plan::PACKAGE_MISSING;
 use crate::service::{Next, Service};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ChainHash, LaunchId, sha256_half};
+use campanile_store::Tx;
 use campanile_store::events::Event;
 use campanile_store::seals::{self, FinishedLaunch, Seal};
-use campanile_store::{Tx, hosts};
 
 /// The time from one seal to the next, at least.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -135,16 +135,17 @@ impl Service for Sealer {
 
 /// Add a seal if there is anything to seal. Return whether there is more.
 pub(crate) async fn seal(ctx: &Ctx, now: Timestamp) -> Result<bool> {
-    let mut tx = ctx.db.read().await?;
-    let oldest = hosts::live(&mut tx).await?.into_iter().next();
-    if oldest.is_some_and(|oldest| oldest.id != ctx.host) {
+    if !chores::are_ours(ctx) {
         return Ok(false);
     }
+    let mut tx = ctx.db.read().await?;
     let Some((seal, has_more)) = next_seal(&mut tx, now).await? else {
         return Ok(false);
     };
     drop(tx);
-    let mut tx = ctx.db.write().await?;
+    let Some(mut tx) = chores::write(ctx).await? else {
+        return Ok(false);
+    };
     let added = seals::insert(&mut tx, &seal).await?;
     tx.commit().await?;
     Ok(added && has_more)

@@ -94,6 +94,8 @@ async fn run_services(
     }
     tracing::info!(host = %ctx.name, database = %ctx.db.url(), packages = ctx.packages.all().len(), "serving");
     ctx.serving.send_replace(true);
+    // The next heartbeat takes the lease of the chores, if no host has it.
+    ctx.wake.lease_keeper.notify_one();
 
     let disk = DiskKeeper::start(ctx).await;
     let (ended, ends) = mpsc::unbounded_channel();

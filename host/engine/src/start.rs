@@ -16,7 +16,7 @@ use campanile_store::events::{self, EventKind};
 use campanile_store::hosts::{self, Host};
 use campanile_store::launches::NewLaunch;
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
-use campanile_store::{Db, DbError, HostLock, Origin, Tx, packages, schedules};
+use campanile_store::{Db, DbError, HostLock, Origin, Tx, chores, packages, schedules};
 
 /// Hosts on one machine that may be named after the machine.
 const SAME_NAME_MAX: usize = 64;
@@ -180,7 +180,10 @@ pub(crate) async fn forget_ended_hosts(ctx: &Ctx, now: Timestamp) -> Result {
 pub(crate) async fn stop(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Result {
     let handed_back = hand_back(ctx, left, now).await?;
     let detail = format!("handed back {}", counted(handed_back, "run"));
-    record_event(ctx, now, EventKind::HostStopped, &ctx.name, &detail).await?;
+    let mut tx = ctx.db.write().await?;
+    chores::release(&mut tx, ctx.host, now).await?;
+    events::record(&mut tx, now, EventKind::HostStopped, &ctx.name, &detail).await?;
+    tx.commit().await?;
     tracing::info!(host = %ctx.name, handed_back, "stopped");
     Ok(())
 }

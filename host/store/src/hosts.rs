@@ -5,7 +5,7 @@ use sqlx::FromRow;
 
 use super::sql::{Batch, locking, statements};
 use super::types::storable;
-use super::{Result, Tx};
+use super::{Result, Tx, chores};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::HostId;
 use campanile_model::labels::Labels;
@@ -170,7 +170,7 @@ pub async fn mark_silent_dead(tx: &mut Tx, now: Timestamp) -> Result<Vec<DeadHos
     Ok(silent)
 }
 
-/// Mark the earlier hosts called `name` as dead, and end the leases of their runs. Only the process that holds the lock of that
+/// Mark the earlier hosts called `name` as dead, and end their lease of the chores and those of their runs. Only the process that holds the lock of that
 /// name may call this: the lock proves that they cannot go on.
 pub async fn mark_predecessors_dead(
     tx: &mut Tx,
@@ -178,5 +178,6 @@ pub async fn mark_predecessors_dead(
     now: Timestamp,
 ) -> Result<Vec<DeadHost>> {
     end_leases(tx, name, now).await?;
+    chores::release_earlier(tx, name, now).await?;
     mark_earlier_dead(tx, name, now).await
 }

@@ -41,6 +41,7 @@ pub mod backup;
 pub mod buckets;
 pub mod cancellation;
 pub mod changes;
+pub mod chores;
 pub mod claims;
 pub mod events;
 pub mod history;
