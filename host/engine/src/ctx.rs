@@ -11,6 +11,7 @@ use crate::begun_runs::BegunRuns;
 use crate::capacity::Capacity;
 use crate::chores::ChoreLease;
 use crate::claim_gate::ClaimGate;
+use crate::delivery_table::DeliveryTable;
 use crate::heartbeat::HeartbeatHistory;
 use crate::launch_log::LaunchLog;
 use crate::lease_table::LeaseTable;
@@ -43,6 +44,7 @@ pub struct Ctx {
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) leases: LeaseTable,
     pub(crate) chores: ChoreLease,
+    pub(crate) deliveries: DeliveryTable,
     pub(crate) begun: BegunRuns,
     pub(crate) unrecorded: UnrecordedEnds,
     pub(crate) record_use: RecordUse,
@@ -92,6 +94,7 @@ impl Ctx {
             batch_sizes: BatchSizes::new(&db),
             leases: LeaseTable::new(clock.clone()),
             chores: ChoreLease::default(),
+            deliveries: DeliveryTable::new(clock.clone()),
             db,
             clock,
             name,

@@ -173,6 +173,8 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
         chores::note(ctx, chores);
     }
     if was_marked_dead {
+        // Other hosts may deliver its messages.
+        ctx.deliveries.drop_all();
         // Its clocks may have stood still, as those of a virtual machine that was paused.
         ctx.clock.forget();
         // Its reports of unusable files were deleted when it was marked as dead.
@@ -180,12 +182,15 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
         ctx.wake.folder_sync.notify_one();
     }
     ctx.heartbeats.note(now, lease);
+    ctx.deliveries.renew(held_until);
     ctx.leases.note_renewal(&asked, &held, held_until, now);
     Ok(())
 }
 
-/// Drop the runs whose grace is over after they were asked to end, and those whose lease could not be renewed in time.
+/// Drop the runs whose grace is over after they were asked to end, and the runs and deliveries whose lease could not be
+/// renewed in time.
 pub(crate) fn drop_expired(ctx: &Ctx) {
+    ctx.deliveries.drop_expired();
     ctx.leases.drop_cancelled();
     let dropped = ctx.leases.drop_expired();
     if dropped > 0 {

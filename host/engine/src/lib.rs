@@ -72,6 +72,7 @@ mod clock_keeper;
 mod ctx;
 mod cursor_watch;
 mod decide;
+mod delivery_table;
 mod disk_keeper;
 mod error;
 mod failing;

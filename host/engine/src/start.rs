@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::ctx::Ctx;
 use crate::error::{EngineError, Result};
+use crate::lease_table::held_until;
 use crate::next_slots::correct_all;
 use crate::recover::{forget_packages, hand_back};
 use crate::schedule_admin;
@@ -93,6 +94,8 @@ async fn try_register(ctx: &Ctx, now: Timestamp) -> Result {
     events::record(&mut tx, now, EventKind::HostStarted, &ctx.name, &detail).await?;
     tx.commit().await?;
     ctx.heartbeats.note(now, ctx.settings.lease);
+    let until = held_until(ctx.clock.monotonic_at(now), ctx.settings.lease);
+    ctx.deliveries.renew(until);
     if let Some(by) = drained_by {
         ctx.claim_gate.close().await;
         tracing::warn!(host = %ctx.name, %by, "this host is drained: it claims nothing until `campanile host drain {} --undo`", ctx.name);
