@@ -21,7 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The service that renews what proves this host alive, until the host has drained.
 pub(crate) struct LeaseKeeper {
     lock: HostLock,
-    /// Stops the host when it has lost its name.
+    /// Stops the host when it has lost its name or its file.
     stop: watch::Sender<bool>,
     renew_at: Instant,
     is_file_missing: bool,
@@ -84,16 +84,25 @@ impl LeaseKeeper {
         }
     }
 
-    /// Report once when the database's file is deleted or replaced.
+    /// Stop the host when the database's file was renamed, deleted or replaced: what it records is not in the file at that
+    /// path.
     fn look_for_file(&mut self) {
-        let missing = self.lock.missing_file();
-        if let Some(file) = missing.filter(|_| !self.is_file_missing) {
+        if self.is_file_missing {
+            return;
+        }
+        if let Some(file) = self.lock.missing_file() {
             tracing::error!(
-                "{} was deleted or replaced while it is served: what is recorded from now on is lost when this process ends; stop it, and put the file back",
+                "{} was renamed, or it was deleted or replaced while it is served: stopping; what this host recorded meanwhile is in the file that it has open",
                 file.display()
             );
+            self.is_file_missing = true;
+            self.stop.send_replace(true);
         }
-        self.is_file_missing = missing.is_some();
+    }
+
+    /// Whether the database's file was renamed, deleted or replaced.
+    pub(crate) fn is_file_missing(&self) -> bool {
+        self.is_file_missing
     }
 }
 

@@ -210,6 +210,10 @@ pub(crate) async fn lock_name(
         lock = db.host_lock(name).await?;
     }
     if !db.url().is_shared() {
+        let lock = match lock {
+            Some(lock) => Some(lock),
+            None => db.lock_of_silent_host()?,
+        };
         // The lock of a file is exact.
         let lock = lock.ok_or_else(|| StartError::FileIsServed(db.url().to_string()))?;
         return Ok((name.to_owned(), lock));
