@@ -391,6 +391,7 @@ CREATE INDEX schedule_revision_retention ON schedule_revision USING btree (sched
 CREATE TABLE seal (
     number BIGINT NOT NULL,
     until_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    late_at TIMESTAMP WITH TIME ZONE,
     sealed_at TIMESTAMP WITH TIME ZONE NOT NULL,
     launches BIGINT NOT NULL,
     events BIGINT NOT NULL,

@@ -348,6 +348,7 @@ CREATE INDEX schedule_revision_retention ON schedule_revision (schedule_id) WHER
 CREATE TABLE seal (
     number INTEGER NOT NULL PRIMARY KEY,
     until_at INTEGER NOT NULL,
+    late_at INTEGER,
     sealed_at INTEGER NOT NULL,
     launches INTEGER NOT NULL CHECK (launches >= 0),
     events INTEGER NOT NULL CHECK (events >= 0),

@@ -377,6 +377,9 @@ CREATE TABLE seal (
     number INTEGER NOT NULL PRIMARY KEY,
     -- The end of its span, which begins at the end of the one before.
     until_at INTEGER NOT NULL,
+    -- After the clock was set back: its span ends with that of the seal before, and rows that were decided since, up to this
+    -- time, are sealed. None otherwise.
+    late_at INTEGER,
     sealed_at INTEGER NOT NULL,
     launches INTEGER NOT NULL CHECK (launches >= 0),
     events INTEGER NOT NULL CHECK (events >= 0),
