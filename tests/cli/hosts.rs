@@ -212,6 +212,9 @@ async fn a_launch_waits_for_a_host_with_its_labels(place: Place) {
     let why = site.ok(["schedule", "why", "ok"]);
     let expected = "it waits for a host with the labels `gpu`, `ssd`: no live host has them";
     assert!(why.contains(expected), "{why}");
+    let plan = site.json(["plan"]);
+    let missing = |plan: &Value| plan["schedules"][0]["missing_labels"].clone();
+    assert_eq!(missing(&plan), json!(["gpu", "ssd"]), "{plan:#}");
     stop(&mut serving);
     // Only a wait of a second or more is explained later.
     std::thread::sleep(Duration::from_secs(1));
@@ -219,6 +222,8 @@ async fn a_launch_waits_for_a_host_with_its_labels(place: Place) {
     site.configure("[host]\nlabels = ['gpu', 'ssd', 'eu']\n");
     let mut serving = site.serve_with(&["--name", "one"]);
     assert_eq!(host(&site, "one")["labels"], json!(["eu", "gpu", "ssd"]));
+    let plan = site.json(["plan"]);
+    assert_eq!(missing(&plan), Value::Null, "{plan:#}");
     let end = site.wait_until_ended("ok", &launch);
     assert_eq!(
         (&end["status"], &end["run_on"]),
