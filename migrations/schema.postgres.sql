@@ -56,6 +56,19 @@ CREATE TABLE change (
     CHECK ((id = 1)),
     PRIMARY KEY (id)
 );
+CREATE TABLE chore_lease (
+    id BIGINT NOT NULL,
+    epoch BIGINT NOT NULL,
+    host_id UUID,
+    chores_since TIMESTAMP WITH TIME ZONE,
+    lease_until TIMESTAMP WITH TIME ZONE,
+    CHECK (((host_id IS NULL) = (chores_since IS NULL))),
+    CHECK (((host_id IS NULL) = (epoch = 0))),
+    CHECK (((host_id IS NULL) = (lease_until IS NULL))),
+    CHECK ((epoch >= 0)),
+    CHECK ((id = 1)),
+    PRIMARY KEY (id)
+);
 CREATE TABLE event (
     id UUID NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,
@@ -378,6 +391,7 @@ CREATE INDEX schedule_revision_retention ON schedule_revision USING btree (sched
 CREATE TABLE seal (
     number BIGINT NOT NULL,
     until_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    late_at TIMESTAMP WITH TIME ZONE,
     sealed_at TIMESTAMP WITH TIME ZONE NOT NULL,
     launches BIGINT NOT NULL,
     events BIGINT NOT NULL,

@@ -47,6 +47,16 @@ CREATE TABLE change (
     id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
     counter INTEGER NOT NULL
 ) STRICT;
+CREATE TABLE chore_lease (
+    id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    epoch INTEGER NOT NULL CHECK (epoch >= 0),
+    host_id BLOB,
+    chores_since INTEGER,
+    lease_until INTEGER,
+    CHECK ((host_id IS NULL) = (epoch = 0)),
+    CHECK ((host_id IS NULL) = (chores_since IS NULL)),
+    CHECK ((host_id IS NULL) = (lease_until IS NULL))
+) STRICT;
 CREATE TABLE event (
     id BLOB NOT NULL PRIMARY KEY,
     at INTEGER NOT NULL,
@@ -338,6 +348,7 @@ CREATE INDEX schedule_revision_retention ON schedule_revision (schedule_id) WHER
 CREATE TABLE seal (
     number INTEGER NOT NULL PRIMARY KEY,
     until_at INTEGER NOT NULL,
+    late_at INTEGER,
     sealed_at INTEGER NOT NULL,
     launches INTEGER NOT NULL CHECK (launches >= 0),
     events INTEGER NOT NULL CHECK (events >= 0),

@@ -377,6 +377,9 @@ CREATE TABLE seal (
     number BIGINT NOT NULL PRIMARY KEY,
     -- The end of its span, which begins at the end of the one before.
     until_at TIMESTAMPTZ NOT NULL,
+    -- After the clock was set back: its span ends with that of the seal before, and rows that were decided since, up to this
+    -- time, are sealed. None otherwise.
+    late_at TIMESTAMPTZ,
     sealed_at TIMESTAMPTZ NOT NULL,
     launches BIGINT NOT NULL CHECK (launches >= 0),
     events BIGINT NOT NULL CHECK (events >= 0),
@@ -551,6 +554,23 @@ CREATE TABLE change (
     counter BIGINT NOT NULL
 );
 INSERT INTO change (id, counter) VALUES (1, 0);
+
+-- One row: the host that removes old rows, seals the record, corrects next slots and watches health. Each transaction of
+-- these chores compares the epoch, so that a former holder changes nothing.
+CREATE TABLE chore_lease (
+    id BIGINT NOT NULL PRIMARY KEY CHECK (id = 1),
+    -- How often a host took the lease.
+    epoch BIGINT NOT NULL CHECK (epoch >= 0),
+    -- The host that took it last; none before the first.
+    host_id UUID,
+    chores_since TIMESTAMPTZ,
+    -- Another host may take it from then on, unless this one renews it before.
+    lease_until TIMESTAMPTZ,
+    CHECK ((host_id IS NULL) = (epoch = 0)),
+    CHECK ((host_id IS NULL) = (chores_since IS NULL)),
+    CHECK ((host_id IS NULL) = (lease_until IS NULL))
+);
+INSERT INTO chore_lease (id, epoch) VALUES (1, 0);
 
 -- For people who read the record with SQL. Campanile does not use these views.
 -- The SQLite schema has them too; there they also convert ids and instants to text.

@@ -377,6 +377,9 @@ CREATE TABLE seal (
     number INTEGER NOT NULL PRIMARY KEY,
     -- The end of its span, which begins at the end of the one before.
     until_at INTEGER NOT NULL,
+    -- After the clock was set back: its span ends with that of the seal before, and rows that were decided since, up to this
+    -- time, are sealed. None otherwise.
+    late_at INTEGER,
     sealed_at INTEGER NOT NULL,
     launches INTEGER NOT NULL CHECK (launches >= 0),
     events INTEGER NOT NULL CHECK (events >= 0),
@@ -551,6 +554,23 @@ CREATE TABLE change (
     counter INTEGER NOT NULL
 ) STRICT;
 INSERT INTO change (id, counter) VALUES (1, 0);
+
+-- One row: the host that removes old rows, seals the record, corrects next slots and watches health. Each transaction of
+-- these chores compares the epoch, so that a former holder changes nothing.
+CREATE TABLE chore_lease (
+    id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
+    -- How often a host took the lease.
+    epoch INTEGER NOT NULL CHECK (epoch >= 0),
+    -- The host that took it last; none before the first.
+    host_id BLOB,
+    chores_since INTEGER,
+    -- Another host may take it from then on, unless this one renews it before.
+    lease_until INTEGER,
+    CHECK ((host_id IS NULL) = (epoch = 0)),
+    CHECK ((host_id IS NULL) = (chores_since IS NULL)),
+    CHECK ((host_id IS NULL) = (lease_until IS NULL))
+) STRICT;
+INSERT INTO chore_lease (id, epoch) VALUES (1, 0);
 
 -- For people who read the record with SQL. Campanile does not use these views.
 -- Ids and instants are text here, instants in UTC to the millisecond.

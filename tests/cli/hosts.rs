@@ -51,7 +51,7 @@ async fn a_drained_host_ends_its_runs_and_claims_nothing_until_the_drain_is_undo
     let mut serving = site.serve_with(&["--name", "one"]);
     site.add("sleep", "sleep", &["--at", "2099-01-01T00:00:00Z"]);
     let shown = host(&site, "one");
-    let all = "drained_at drained_by ended_at heartbeat_at incarnation labels lease_until name runs runs_max started_at state tzdata_version version wasmtime_version";
+    let all = "chores_since drained_at drained_by ended_at heartbeat_at incarnation labels lease_until name runs runs_max started_at state tzdata_version version wasmtime_version";
     assert_eq!(keys(&shown).join(" "), all);
     assert_eq!(
         (&shown["state"], &shown["runs"], &shown["runs_max"]),
@@ -60,6 +60,13 @@ async fn a_drained_host_ends_its_runs_and_claims_nothing_until_the_drain_is_undo
     let first = site.trigger("sleep", &json!({"ms": 2_000}));
     site.wait_for_launch("sleep", |row| row["status"] == "running");
     assert_eq!(host(&site, "one")["runs"], 1);
+    eventually(|| {
+        let shown = host(&site, "one");
+        match shown["chores_since"].is_string() {
+            true => Ok(()),
+            false => Err(format!("{shown:#}")),
+        }
+    });
 
     let drained = site.json(["host", "drain", "one", "--by", "ada"]);
     assert_eq!(
@@ -113,7 +120,11 @@ async fn a_drained_host_ends_its_runs_and_claims_nothing_until_the_drain_is_undo
         one("by bob: the host claims launches again")
     );
     stop(&mut serving);
-    assert_eq!(host(&site, "one")["state"], "stopped");
+    let stopped = host(&site, "one");
+    assert_eq!(
+        (&stopped["state"], &stopped["chores_since"]),
+        (&json!("stopped"), &Value::Null)
+    );
     assert_eq!(site.json(["host", "list"]), json!([]));
 }
 
@@ -201,6 +212,9 @@ async fn a_launch_waits_for_a_host_with_its_labels(place: Place) {
     let why = site.ok(["schedule", "why", "ok"]);
     let expected = "it waits for a host with the labels `gpu`, `ssd`: no live host has them";
     assert!(why.contains(expected), "{why}");
+    let plan = site.json(["plan"]);
+    let missing = |plan: &Value| plan["schedules"][0]["missing_labels"].clone();
+    assert_eq!(missing(&plan), json!(["gpu", "ssd"]), "{plan:#}");
     stop(&mut serving);
     // Only a wait of a second or more is explained later.
     std::thread::sleep(Duration::from_secs(1));
@@ -208,6 +222,8 @@ async fn a_launch_waits_for_a_host_with_its_labels(place: Place) {
     site.configure("[host]\nlabels = ['gpu', 'ssd', 'eu']\n");
     let mut serving = site.serve_with(&["--name", "one"]);
     assert_eq!(host(&site, "one")["labels"], json!(["eu", "gpu", "ssd"]));
+    let plan = site.json(["plan"]);
+    assert_eq!(missing(&plan), Value::Null, "{plan:#}");
     let end = site.wait_until_ended("ok", &launch);
     assert_eq!(
         (&end["status"], &end["run_on"]),

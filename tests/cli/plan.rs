@@ -134,6 +134,7 @@ async fn plan_respects_capacity_and_names_paused_schedules(place: Place) {
         "first",
         "lag_ms_max",
         "launches",
+        "missing_labels",
         "next_slot",
         "peak",
         "schedule",

@@ -3,6 +3,7 @@
 
 mod backfill;
 mod buckets;
+mod chores;
 mod claim_at_once;
 mod clock_changes;
 mod constraints;

@@ -27,6 +27,8 @@ on_both!(
     a_revoked_grant_stops_the_delivery,
     a_message_that_holds_a_secret_is_refused,
     two_hosts_deliver_a_message_once,
+    a_delivery_ends_with_the_lease_of_its_host,
+    a_dead_hosts_message_waits_for_the_end_of_its_lease,
     the_claim_of_an_ended_host_is_released,
     an_operator_retries_and_discards_messages,
     retention_keeps_messages_that_were_not_delivered,
@@ -344,6 +346,8 @@ async fn two_hosts_deliver_a_message_once(test: TestDb) {
     let other = second.as_ref().unwrap_or(&first);
     let now = clock_time("11:00:00");
     first.clock.advance_to(now);
+    first.engine.renew(now).await.unwrap();
+    other.engine.renew(now).await.unwrap();
     first.engine.tick(now).await.unwrap();
     let (one, two) = tokio::join!(
         first.engine.deliver_messages(now),
@@ -359,6 +363,7 @@ async fn the_claim_of_an_ended_host_is_released(test: TestDb) {
     let host = Host::start(&test, &receiver.sidecar("", "")).await;
     let now = clock_time("11:00:00");
     host.clock.advance_to(now);
+    host.engine.renew(now).await.unwrap();
     host.engine.tick(now).await.unwrap();
     let claim = async |id| {
         let mut tx = test.write().await;
@@ -386,6 +391,79 @@ async fn the_claim_of_an_ended_host_is_released(test: TestDb) {
         (message.status, message.attempts),
         (MessageStatus::Delivered, 2)
     );
+}
+
+/// The lease of 30 s ends for its holder after 27 s.
+async fn a_delivery_ends_with_the_lease_of_its_host(test: TestDb) {
+    // It accepts a connection and never answers.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let receiver = Receiver {
+        port: listener.local_addr().unwrap().port(),
+        heads: Arc::default(),
+    };
+    let host = Host::start(&test, &receiver.sidecar("", "")).await;
+    let now = clock_time("11:00:00");
+    host.clock.advance_to(now);
+    host.engine.renew(now).await.unwrap();
+    host.engine.tick(now).await.unwrap();
+    let engine = Arc::clone(&host.engine);
+    let delivery = tokio::spawn(async move { engine.deliver_messages(now).await.unwrap() });
+    let (_stream, _) = listener.accept().await.unwrap();
+    host.clock.advance_to(clock_time("11:00:26"));
+    host.engine.drop_expired();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!delivery.is_finished());
+    host.clock.advance_to(clock_time("11:00:27"));
+    host.engine.drop_expired();
+    let ended = tokio::time::timeout(Duration::from_secs(10), delivery).await;
+    assert_eq!(ended.expect("the delivery is dropped").unwrap(), 1);
+    // Its end is not known. It is due again when the claim of 60 s has ended.
+    let message = only_message(&test).await;
+    assert_eq!(
+        (message.status, message.attempts, message.error),
+        (MessageStatus::Pending, 1, None)
+    );
+    assert_eq!(message.next_attempt_at, Some(clock_time("11:01:00")));
+    // Without a lease, the host begins no other delivery.
+    let late = clock_time("11:01:00");
+    host.clock.advance_to(late);
+    assert_eq!(host.engine.deliver_messages(late).await.unwrap(), 0);
+    assert_eq!(only_message(&test).await.attempts, 1);
+}
+
+async fn a_dead_hosts_message_waits_for_the_end_of_its_lease(test: TestDb) {
+    let receiver = Receiver::start(&[]).await;
+    let host = Host::start(&test, &receiver.sidecar("", "")).await;
+    let now = clock_time("11:00:00");
+    host.clock.advance_to(now);
+    host.engine.renew(now).await.unwrap();
+    host.engine.tick(now).await.unwrap();
+    let mut tx = test.write().await;
+    let dead = add_host(&mut tx, 9, now).await;
+    let lease_until = clock_time("11:00:08");
+    hosts::heartbeat(&mut tx, dead, now, lease_until)
+        .await
+        .unwrap();
+    let due = outbox::due(&mut tx, "once", now, 10).await.unwrap();
+    let until = clock_time("11:01:00");
+    let claimed = outbox::claim(&mut tx, due[0], dead, until).await.unwrap();
+    assert!(claimed.is_some());
+    tx.commit().await.unwrap();
+    // A process of the same name locked the name after the connection of the first one broke.
+    test.execute(
+        "UPDATE host SET ended_at = heartbeat_at, end_reason = 'died' WHERE name = 'host-9'",
+    )
+    .await;
+    for (time, deliveries) in [("11:00:07", 0), ("11:00:08", 1)] {
+        let now = clock_time(time);
+        host.clock.advance_to(now);
+        assert_eq!(
+            host.engine.deliver_messages(now).await.unwrap(),
+            deliveries,
+            "{time}"
+        );
+    }
+    assert_eq!(receiver.requests().len(), 1);
 }
 
 async fn an_operator_retries_and_discards_messages(test: TestDb) {

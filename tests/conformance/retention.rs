@@ -83,6 +83,7 @@ impl TestHost {
     /// Do a pass of retention at `now`.
     async fn remove_old(&self, now: Timestamp) -> Removed {
         self.clock.advance_to(now);
+        self.engine.hold_chores(now).await.unwrap();
         self.engine.remove_old(now).await.unwrap()
     }
 

@@ -249,7 +249,7 @@ impl Simulation {
         host.engine.recover(now).await.unwrap();
         while host.engine.decide(now).await.unwrap().more {}
         if self.random.random_ratio(1, 12) {
-            host.engine.seal(now).await.unwrap();
+            host.seal(now).await;
         }
         while host.engine.run_backfills(now).await.unwrap().has_more {}
         host.engine.release(now).await.unwrap();
@@ -589,7 +589,7 @@ impl Simulation {
     /// Verify the record as `audit verify` does.
     async fn verify(&self) {
         let (now, seed) = (self.now(), self.seed);
-        self.hosts[0].engine.seal(now).await.unwrap();
+        host::seal_all(&self.hosts, now).await;
         let found = verify::verify(&self.test.db, ALL, None, now).await.unwrap();
         assert!(
             found.faults.is_empty(),

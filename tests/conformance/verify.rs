@@ -23,6 +23,7 @@ on_both!(
     a_change_of_the_record_is_found,
     a_chain_that_was_made_again_does_not_agree_with_a_checkpoint,
     a_launch_without_an_end_is_sealed_later,
+    what_is_recorded_after_the_clock_was_set_back_is_sealed_too,
     removed_launches_are_no_faults,
 );
 
@@ -87,6 +88,7 @@ impl Scene {
         let now = self.clock.now();
         self.engine.renew(now).await.unwrap();
         self.engine.tick(now).await.unwrap();
+        self.engine.hold_chores(now).await.unwrap();
         self.engine.seal(now).await.unwrap();
     }
 
@@ -272,10 +274,87 @@ async fn a_chain_that_was_made_again_does_not_agree_with_a_checkpoint(test: Test
         "UPDATE launch SET message = 'all is well' WHERE status = 'failed'; DELETE FROM seal";
     scene.test.execute(forge).await;
     let now = scene.clock.now();
+    scene.engine.hold_chores(now).await.unwrap();
     scene.engine.seal(now).await.unwrap();
     assert_eq!(scene.kinds().await, []);
     let found = scene.verify_against(ALL, Some(&checkpoint)).await;
     assert_eq!(found.faults[0].kind, FaultKind::SealBroken);
+}
+
+/// The clock is set back from 19:35 to 18:00, and the host starts again.
+async fn what_is_recorded_after_the_clock_was_set_back_is_sealed_too(test: TestDb) {
+    let Scene { test, engine, .. } = {
+        let scene = Scene::new(test).await;
+        scene.live().await;
+        assert_eq!(scene.kinds().await, []);
+        scene
+    };
+    drop(engine);
+    let clock = Clock::simulated(clock_time("18:00:00"));
+    let (engine, lock) = serving::start(&test, &clock, settings(8), GUESTS).await;
+    let scene = Scene {
+        test,
+        clock,
+        engine,
+        _lock: lock,
+    };
+    let mut requested = 0;
+    for time in [
+        "18:00:05", "18:00:15", "18:03:00", "18:03:10", "18:40:00", "19:20:00", "19:33:50",
+        "19:34:30", "19:35:20", "19:36:40", "19:38:00", "19:45:00",
+    ] {
+        scene.clock.advance_to(clock_time(time));
+        let now = scene.clock.now();
+        scene
+            .change(async |tx| {
+                let trigger = schedule_admin::Trigger::default();
+                let triggered = schedule_admin::trigger(tx, "report", trigger, now).await;
+                triggered.map(drop).unwrap();
+            })
+            .await;
+        requested += 1;
+        scene.tick(time).await;
+        let found = scene.verify(ALL).await;
+        assert_eq!(found.faults, [], "{time}");
+    }
+    scene.tick("19:50:00").await;
+    let found = scene.verify(ALL).await;
+    assert_eq!(found.faults, []);
+    assert!(found.launches_unsealed <= 2, "{found:?} {requested}");
+    let part = Span {
+        from: clock_time("18:30:00"),
+        to: clock_time("19:00:00"),
+    };
+    assert_eq!(scene.verify(part).await.faults, []);
+
+    // What is changed behind Campanile's back in this time is found.
+    let backend = scene.test.backend();
+    let since = backend.instant(clock_time("18:39:00"));
+    let until = backend.instant(clock_time("18:41:00"));
+    for (change, undo, kind) in [
+        (
+            format!("UPDATE launch SET message = 'x' WHERE decided_at > {since} AND decided_at < {until}"),
+            format!("UPDATE launch SET message = NULL WHERE decided_at > {since} AND decided_at < {until}"),
+            FaultKind::LaunchChanged,
+        ),
+        (
+            "UPDATE event SET detail = detail || '.' WHERE kind = 'host_started'".to_owned(),
+            "UPDATE event SET detail = substr(detail, 1, length(detail) - 1) WHERE kind = 'host_started'".to_owned(),
+            FaultKind::EventChanged,
+        ),
+        (
+            "UPDATE seal SET late_at = NULL WHERE late_at IS NOT NULL".to_owned(),
+            String::new(),
+            FaultKind::SealBroken,
+        ),
+    ] {
+        scene.test.execute(&change).await;
+        assert_eq!(scene.kinds().await, [kind], "{change}");
+        if !undo.is_empty() {
+            scene.test.execute(&undo).await;
+            assert_eq!(scene.kinds().await, [], "{undo}");
+        }
+    }
 }
 
 async fn a_launch_without_an_end_is_sealed_later(test: TestDb) {
@@ -288,6 +367,7 @@ async fn a_launch_without_an_end_is_sealed_later(test: TestDb) {
         let later = now.plus(Duration::from_secs(60 * minutes));
         scene.clock.advance_to(later);
         scene.engine.renew(later).await.unwrap();
+        scene.engine.hold_chores(later).await.unwrap();
         scene.engine.seal(later).await.unwrap();
         assert_eq!(scene.kinds().await, []);
     }

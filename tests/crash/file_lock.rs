@@ -99,6 +99,80 @@ fn a_removed_lock_file_lets_no_second_host_in() {
     finish(&site, host, 0);
 }
 
+/// Only the file is renamed: its write-ahead log stays beside the former name.
+#[test]
+fn a_renamed_file_stops_its_host_and_is_served_by_no_second_one() {
+    let site = Site::new(Backend::Sqlite);
+    site.install_schedules(SCHEDULES, "{}");
+    let mut first = site.start("first");
+    site.wait_for_slots_after(now(), &[&first]);
+    // A suspended host notices nothing.
+    first.signal(Signal::STOP);
+    let moved = database(&site).with_file_name("moved.db");
+    std::fs::rename(database(&site), &moved).expect("another name");
+    let on_moved = |command: &mut Command| {
+        let url = format!("sqlite:{}", moved.display());
+        command.env("CAMPANILE_DATABASE_URL", url);
+    };
+    let mut second = site.serve("second");
+    on_moved(&mut second);
+    let log = refused(&mut second);
+    assert!(
+        log.contains("was renamed while a host serves it under its former name"),
+        "{log}"
+    );
+    let mut list = site.command(campanile_binary());
+    on_moved(&mut list);
+    let listed = list.args(["launch", "list"]).output().expect("campanile");
+    assert!(!listed.status.success(), "{listed:?}");
+
+    first.signal(Signal::CONT);
+    let ended = first.wait_exit_within(Duration::from_secs(60));
+    let log = first.stderr_lines().join("\n");
+    assert_eq!(ended.code(), Some(1), "{log}");
+    assert!(log.contains("is not at its path any more"), "{log}");
+    // The file has everything, without its log.
+    for end in ["-wal", "-shm", ".lock"] {
+        let mut beside = database(&site).as_os_str().to_owned();
+        beside.push(end);
+        let _ = std::fs::remove_file(beside);
+    }
+    std::fs::rename(&moved, database(&site)).expect("the former name");
+    let second = site.start("second");
+    finish(&site, second, SCHEDULES * 2);
+    let status = site
+        .command(campanile_binary())
+        .args(["audit", "verify"])
+        .status();
+    assert!(status.expect("campanile").success());
+}
+
+/// The file is moved with its write-ahead log: a second host may open it, and waits for the first one.
+#[test]
+fn a_file_that_is_moved_with_its_log_is_served_by_one_host_after_the_other() {
+    let site = Site::new(Backend::Sqlite);
+    site.install_schedules(SCHEDULES, "{}");
+    let mut first = site.start("first");
+    site.wait_for_slots_after(now(), &[&first]);
+    let move_all = |from: &str, to: &str| {
+        for end in ["", "-wal", "-shm"] {
+            let name = |name: &str| database(&site).with_file_name(format!("{name}{end}"));
+            // SQLite removes the log when the last connection closes.
+            if name(from).exists() {
+                std::fs::rename(name(from), name(to)).expect("another name");
+            }
+        }
+    };
+    move_all("campanile.db", "moved.db");
+    let ended = first.wait_exit_within(Duration::from_secs(30));
+    let log = first.stderr_lines().join("\n");
+    assert_eq!(ended.code(), Some(1), "{log}");
+    assert!(log.contains("was renamed, or it was deleted"), "{log}");
+    move_all("moved.db", "campanile.db");
+    let second = site.start("second");
+    finish(&site, second, SCHEDULES * 2);
+}
+
 /// A host that does not run cannot create its lock file again. When it runs again, it stops.
 #[test]
 fn a_suspended_host_without_its_lock_file_stops_when_it_has_been_replaced() {

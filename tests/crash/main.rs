@@ -4,6 +4,7 @@
 //! |------------------|--------------------------------------------------------------------------|
 //! | `crash_points`   | the host dies at a named point of a launch's path                        |
 //! | `effects_once`   | the host dies at a named point, with effects in a session and the outbox |
+//! | `chores`         | the host that does the chores is killed, suspended or stopped            |
 //! | `clock`          | the machine's clock steps                                                |
 //! | `copies`         | a backup or a restore is killed, and a host serves a restored copy     |
 //! | `kills`          | `kill -9` during a backup, and repeatedly at random times                |
@@ -27,6 +28,7 @@
 //!
 //! `CAMPANILE_LONG_TESTS=1` runs outages and loads at their full length.
 
+mod chores;
 mod clock;
 mod consistency;
 mod copies;

@@ -244,6 +244,86 @@ class Http(unittest.TestCase):
         self.assertEqual(outcome.output, 404)
 
 
+class Buckets(unittest.TestCase):
+    def of(self, task):
+        package = campanile.Package("buckets", "0.1.0")
+        package.task(task, id="do")
+        return package
+
+    def test_a_bucket_keeps_keys_and_values(self):
+        def count(run):
+            bucket = run.bucket("own")
+            last = bucket.get_json("last")
+            bucket.set_json("last", {"slot": run.slot})
+            bucket.set_many({"a": "xyz", "b": b"\xff"})
+            bucket.delete("old")
+            bucket.delete_many(["b", "none"])
+            lengths = [value and len(value) for value in bucket.get_many(["a", "none"])]
+            return [last, bucket.increment("calls"), bucket.keys(), bucket.exists("old"), lengths]
+
+        given = {"own": {"calls": "41", "old": "x", "last": "7"}}
+        outcome = testing.call(self.of(count), "do", buckets=given)
+        self.assertEqual(outcome.output, [7, 42, ["calls", "last", "a"], False, [3, None]])
+        expected = {"calls": "42", "last": '{"slot": "2026-01-01T00:00:00Z"}', "a": "xyz"}
+        self.assertEqual(outcome.host.buckets["own"], expected)
+        self.assertEqual(given["own"]["calls"], "41", "a call does not change what the test gave")
+
+    def test_what_is_not_granted_is_denied(self):
+        facts = {"read_only_buckets": {"facts": {"limit": "1.5"}}, "buckets": {"own": {"text": "seven"}}}
+        for task, kind, words in [
+            (lambda run: run.bucket("other"), campanile.Denied, '`other` is not granted; .* bucket = "other"'),
+            (lambda run: run.session_bucket("other"), campanile.Denied, "`other` is not granted"),
+            (lambda run: run.bucket("facts").set("limit", "3"), campanile.Denied, 'access = "write"'),
+            (lambda run: run.session_bucket("facts").increment("n"), campanile.Denied, 'access = "write"'),
+            (lambda run: run.bucket("own").increment("text"), campanile.Retryable, "^incrementing `text` in the bucket `own`: "),
+            (lambda run: run.bucket("own").get_json("text"), campanile.Permanent, "`text` in the bucket `own` cannot be read"),
+        ]:
+            failure = testing.call(self.of(task), "do", **facts).failure
+            self.assertIs(type(failure), kind, failure)
+            self.assertRegex(failure.message, words)
+        read = testing.call(self.of(lambda run: run.bucket("facts").get_json("limit")), "do", **facts)
+        self.assertEqual(read.output, 1.5)
+
+    def test_a_session_and_messages_are_kept_if_the_call_succeeds_and_dropped_if_it_fails(self):
+        def bill(run):
+            state = run.session_bucket("state")
+            position = state.get_json("position", 0)
+            state.set_json("position", position + 1)
+            again = run.session_bucket("state").get_json("position")
+            seen = run.bucket("state").get_json("position", 0)
+            first = run.send("https://a.example/1", json={"cents": 42}, headers={"X-Kind": "invoice"})
+            second = run.send("https://a.example/2", method="PUT", body="text")
+            if run.attempt == 1:
+                raise campanile.Retryable("later")
+            if run.attempt == 2:
+                raise KeyError("a bug")
+            return [again, seen, first, second]
+
+        package = self.of(bill)
+        buckets = {"state": {"position": "7"}}
+        failed = testing.call(package, "do", buckets=buckets)
+        self.assertEqual((failed.host.buckets, failed.host.messages), (buckets, []))
+        with self.assertRaises(KeyError):
+            testing.call(package, "do", buckets=buckets, attempt=2)
+        outcome = testing.call(package, "do", buckets=buckets, attempt=3)
+        again, seen, first, second = outcome.output
+        self.assertEqual((again, seen), (8, 7), "only the session sees its writes")
+        self.assertEqual(outcome.host.buckets, {"state": {"position": "8"}})
+        self.assertNotEqual(first, second)
+        one, two = outcome.host.messages
+        self.assertEqual((one.method, one.url, one.body), ("POST", "https://a.example/1", b'{"cents": 42}'))
+        self.assertEqual(one.headers, {"x-kind": "invoice", "content-type": "application/json"})
+        self.assertEqual((two.method, two.body), ("PUT", b"text"))
+        later = testing.call(package, "do", buckets=outcome.host.buckets, attempt=4)
+        self.assertEqual(later.output[2:], [first, second], "a repetition sends the same ids")
+
+    def test_a_message_without_an_address_is_refused(self):
+        failure = testing.call(self.of(lambda run: run.send("a.example/1")), "do").failure
+        self.assertIs(type(failure), campanile.Permanent)
+        with self.assertRaisesRegex(ValueError, "not both"):
+            testing.call(self.of(lambda run: run.send("https://a.example/", json=1, body="1")), "do")
+
+
 class Results(unittest.TestCase):
     def test_a_value_that_json_does_not_have_is_refused_as_by_a_host(self):
         def giving(value):

@@ -5,15 +5,19 @@ import { current, Fault, type OpenBucket } from "./host.js";
 import { dumps } from "./json.js";
 
 /**
- * An open bucket. Each call is atomic, and its effect stays even if the task fails later.
+ * An open bucket. Each call is atomic, and its effect stays even if the task fails later, unless the bucket was opened in a
+ * session.
  *
  * A call throws `Denied` if the grant does not allow it, and `Retryable` if the host could not do it.
  */
 export class Bucket {
   readonly #open: OpenBucket;
 
-  constructor(readonly name: string) {
-    this.#open = this.#explained("opening a bucket", () => current().openBucket(name));
+  constructor(
+    readonly name: string,
+    open: (name: string) => OpenBucket = (name) => current().openBucket(name),
+  ) {
+    this.#open = this.#explained("opening a bucket", () => open(name));
   }
 
   /** Return the bytes under `key`; undefined for an absent key. */

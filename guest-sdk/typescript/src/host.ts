@@ -18,6 +18,10 @@ export interface Host {
   config(name: string): string | undefined;
   /** Throws a `Fault`. */
   openBucket(name: string): OpenBucket;
+  /** Open a bucket in the session of the call. Throws a `Fault`. */
+  openSessionBucket(name: string): OpenBucket;
+  /** Return the id of the message. Throws a `Refused`. */
+  sendMessage(message: Message): string;
   /** Return the bytes of a file, or undefined for a file that does not exist. */
   readFile(path: string): Uint8Array | undefined;
   writeFile(path: string, bytes: Uint8Array): void;
@@ -36,6 +40,24 @@ export interface OpenBucket {
   getMany(keys: string[]): (Uint8Array | undefined)[];
   setMany(entries: [string, Uint8Array][]): void;
   deleteMany(keys: string[]): void;
+}
+
+/** A message as the host takes it. */
+export interface Message {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: [string, string][];
+  readonly body: Uint8Array;
+}
+
+/** The reason why the host did not accept a message. */
+export class Refused extends Error {
+  constructor(
+    readonly kind: "access-denied" | "refused",
+    message = "",
+  ) {
+    super(message);
+  }
 }
 
 /** The reason why a bucket operation failed in the host. */

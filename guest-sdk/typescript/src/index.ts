@@ -21,6 +21,7 @@ export { Bucket } from "./bucket.js";
 export type { Schema } from "./context.js";
 export { ContextError, Denied, Failure, Permanent, Retryable } from "./failures.js";
 export type { Manifest, Requests, Schedule, Task } from "./manifest.js";
+export type { MessageOptions } from "./outbox.js";
 export { Completion, Package, type TaskOptions } from "./package.js";
 export type { Run } from "./run.js";
 

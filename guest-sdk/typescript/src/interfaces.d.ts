@@ -18,6 +18,22 @@ declare module "campanile:task/run-info@0.1.0" {
   export function reportProgress(percent: number | undefined, message: string): void;
 }
 
+declare module "campanile:task/session@0.1.0" {
+  import type { Bucket } from "wasi:keyvalue/store@0.2.0-draft";
+  export function open(identifier: string): Bucket;
+}
+
+declare module "campanile:task/outbox@0.1.0" {
+  export interface Message {
+    method: string;
+    url: string;
+    headers: [string, string][];
+    body: Uint8Array;
+  }
+  export function send(message: Message): string;
+  export type Error = { tag: "access-denied" } | { tag: "refused"; val: string };
+}
+
 declare module "wasi:logging/logging@0.1.0-draft" {
   export function log(
     level: "trace" | "debug" | "info" | "warn" | "error" | "critical",

@@ -2,6 +2,7 @@
 
 import { Bucket } from "./bucket.js";
 import { current } from "./host.js";
+import { type MessageOptions, send } from "./outbox.js";
 
 /** Facts about the current run, its log, its progress, and what the operator granted it. */
 export class Run {
@@ -70,6 +71,27 @@ export class Run {
   /** Open a bucket that the sidecar grants. Throws `Denied` without a grant. */
   bucket(name: string): Bucket {
     return new Bucket(name);
+  }
+
+  /**
+   * Open a bucket in the session of this call: what it writes is kept if and only if the call succeeds.
+   *
+   * The host commits the session together with the success of the call. Reads through this bucket see the writes of the
+   * session. If another call has changed a value that the session read, this call fails and is retried. Throws `Denied`
+   * without a grant.
+   */
+  sessionBucket(name: string): Bucket {
+    return new Bucket(name, (name) => current().openSessionBucket(name));
+  }
+
+  /**
+   * Hand over a message: the host delivers it if and only if this call succeeds. Return the message's id.
+   *
+   * Each delivery has the header `Idempotency-Key` with the id. A retry or a recovery of the call sends the same ids in the
+   * same order. Throws `Denied` without a grant for the address, and `Permanent` if the message is not valid.
+   */
+  send(url: string, options?: MessageOptions): string {
+    return send(url, options);
   }
 
   /** Report the progress, from 0 to 100 percent if it is known. */

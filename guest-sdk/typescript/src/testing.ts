@@ -12,7 +12,7 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 
 import { Denied, Failure } from "./failures.js";
-import { Fault, type Host, type Level, type OpenBucket, provide } from "./host.js";
+import { Fault, type Host, type Level, type Message, type OpenBucket, provide, Refused } from "./host.js";
 import { dumps } from "./json.js";
 import { LEVELS, line } from "./logs.js";
 import type { Package } from "./package.js";
@@ -52,6 +52,14 @@ export interface SentRequest {
   body: string;
 }
 
+/** A message that a task sent. */
+export interface SentMessage {
+  method: string;
+  url: string;
+  headers: Headers;
+  body: string;
+}
+
 const SLOT = new Date("2026-01-01T00:00:00Z");
 
 /** A host that records what a task does. */
@@ -69,7 +77,11 @@ export class FakeHost implements Host {
   readonly logs: [Level, string][] = [];
   readonly progress: [number | undefined, string][] = [];
   readonly requests: SentRequest[] = [];
+  /** The messages of the call, if it succeeded. */
+  readonly messages: SentMessage[] = [];
   readonly #facts: Facts;
+  readonly #session: Contents = {};
+  readonly #heldBack: SentMessage[] = [];
 
   constructor(
     readonly taskName: string,
@@ -105,6 +117,24 @@ export class FakeHost implements Host {
     const entries = writable ?? this.#facts.readOnlyBuckets?.[name];
     if (entries === undefined) throw new Fault("no-such-store");
     return new FakeBucket(entries, writable !== undefined);
+  }
+
+  openSessionBucket(name: string): OpenBucket {
+    const writable = this.buckets[name];
+    if (writable === undefined) return this.openBucket(name);
+    return new FakeBucket((this.#session[name] ??= { ...writable }), true);
+  }
+
+  sendMessage({ method, url, headers, body }: Message): string {
+    if (!/^https?:\/\/[^/]/.test(url)) throw new Refused("refused", "the address must begin with https:// or http://");
+    this.#heldBack.push({ method, url, headers: new Headers(headers), body: new TextDecoder().decode(body) });
+    return `${this.executionId}-${this.#heldBack.length}`;
+  }
+
+  /** Keep the writes of the session and the messages of a call that succeeded. Those of another call are dropped. */
+  commit(): void {
+    Object.assign(this.buckets, this.#session);
+    this.messages.push(...this.#heldBack);
   }
 
   readFile(path: string): Uint8Array | undefined {
@@ -249,7 +279,9 @@ export async function call(
     try {
       const { output, context: passed } = await of.call(task, { ...context, ...reserved });
       // A host takes JSON: a value that JSON does not have is an error here too.
-      return { output: throughJson(output), context: throughJson(passed), failure: undefined, host };
+      const outcome = { output: throughJson(output), context: throughJson(passed), failure: undefined, host };
+      host.commit();
+      return outcome;
     } catch (error) {
       if (!(error instanceof Failure)) throw error;
       return { output: undefined, context: undefined, failure: error, host };

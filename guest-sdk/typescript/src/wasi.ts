@@ -1,6 +1,8 @@
 /** The host inside WebAssembly. The world in `wit/` imports these interfaces. */
 
+import * as outbox from "campanile:task/outbox@0.1.0";
 import * as runInfo from "campanile:task/run-info@0.1.0";
+import * as session from "campanile:task/session@0.1.0";
 import * as config from "wasi:config/store@0.2.0-rc.1";
 import { getDirectories } from "wasi:filesystem/preopens@0.2.12";
 import type { Descriptor } from "wasi:filesystem/types@0.2.12";
@@ -10,7 +12,7 @@ import * as store from "wasi:keyvalue/store@0.2.0-draft";
 import { log } from "wasi:logging/logging@0.1.0-draft";
 
 import { Denied, type Failure, Retryable } from "./failures.js";
-import { Fault, type Host, type OpenBucket } from "./host.js";
+import { Fault, type Host, type OpenBucket, Refused } from "./host.js";
 
 const READ_BYTES = 64n * 1024n;
 
@@ -52,7 +54,16 @@ export const wasi: Host | undefined = {
       throw new Retryable(`the configuration \`${name}\` cannot be read: ${JSON.stringify(payload(error))}`);
     }
   },
-  openBucket: (name) => openBucket(name),
+  openBucket: (name) => openedBucket(() => store.open(name)),
+  openSessionBucket: (name) => openedBucket(() => session.open(name)),
+  sendMessage: (message) => {
+    try {
+      return outbox.send({ ...message });
+    } catch (error) {
+      const refused = payload<outbox.Error>(error);
+      throw new Refused(refused.tag, refused.tag === "refused" ? refused.val : "");
+    }
+  },
   readFile,
   writeFile,
   listFiles,
@@ -69,8 +80,8 @@ function payload<Of>(error: unknown): Of {
   throw error;
 }
 
-function openBucket(name: string): OpenBucket {
-  const bucket = faulty(() => store.open(name));
+function openedBucket(open: () => store.Bucket): OpenBucket {
+  const bucket = faulty(open);
   return {
     get: (key) => faulty(() => bucket.get(key)),
     set: (key, value) => faulty(() => bucket.set(key, value)),

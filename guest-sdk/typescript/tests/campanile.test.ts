@@ -265,6 +265,61 @@ describe("results", () => {
   });
 });
 
+describe("sessions and messages", () => {
+  const bill = of((run) => {
+    const state = run.sessionBucket("state");
+    const position = Number(state.getJson("position") ?? 0);
+    state.setJson("position", position + 1);
+    const again = run.sessionBucket("state").getJson("position");
+    const seen = run.bucket("state").getJson("position");
+    const first = run.send("https://a.example/1", { json: { cents: 42 }, headers: { "X-Kind": "invoice" } });
+    const second = run.send("https://a.example/2", { method: "PUT", body: "text" });
+    if (run.attempt === 1) throw new Retryable("later");
+    if (run.attempt === 2) throw new RangeError("a bug");
+    if (run.attempt === 3) return NaN;
+    return [again, seen, first, second];
+  });
+  const buckets = { state: { position: "7" } };
+
+  test("they are kept if the call succeeds", async () => {
+    const { output, host } = await call(bill, "do", {}, { buckets, attempt: 4 });
+    assert.deepEqual(output.slice(0, 2), [8, 7], "only the session sees its writes");
+    assert.deepEqual(host.buckets, { state: { position: "8" } });
+    const sent = host.messages.map(({ method, url, headers, body }) => [method, url, Object.fromEntries(headers), body]);
+    const headers = { "content-type": "application/json", "x-kind": "invoice" };
+    assert.deepEqual(sent, [
+      ["POST", "https://a.example/1", headers, '{"cents":42}'],
+      ["PUT", "https://a.example/2", {}, "text"],
+    ]);
+    const later = await call(bill, "do", {}, { buckets: host.buckets, attempt: 5 });
+    assert.deepEqual(later.output.slice(2), output.slice(2), "a repetition sends the same ids");
+    assert.notEqual(output[2], output[3]);
+  });
+
+  test("they are dropped if the call fails", async () => {
+    const { failure, host } = await call(bill, "do", {}, { buckets });
+    assert.ok(failure instanceof Retryable);
+    assert.deepEqual([host.buckets, host.messages], [buckets, []]);
+    await assert.rejects(call(bill, "do", {}, { buckets, attempt: 2 }), RangeError);
+    await assert.rejects(call(bill, "do", {}, { buckets, attempt: 3 }), /NaN/);
+  });
+
+  test("what is not granted is denied, and a message without an address is refused", async () => {
+    const readOnlyBuckets = { facts: {} };
+    for (const [run, kind, words] of [
+      [(run: Run) => run.sessionBucket("other"), Denied, /`other` is not granted/],
+      [(run: Run) => run.sessionBucket("facts").set("a", "b"), Denied, /access = "write"/],
+      [(run: Run) => run.send("a.example/1"), Permanent, /^sending the message POST a.example\/1: the address must begin/],
+    ] as const) {
+      const { failure } = await call(of(run), "do", {}, { readOnlyBuckets });
+      assert.ok(failure instanceof kind, String(failure));
+      assert.match(failure.message, words);
+    }
+    const both = of((run) => run.send("https://a.example/", { json: 1, body: "1" }));
+    await assert.rejects(call(both, "do"), /not both/);
+  });
+});
+
 describe("buckets", () => {
   test("a bucket keeps keys and values", async () => {
     const count = of((run) => {

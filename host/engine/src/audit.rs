@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::chores;
 pub use crate::clock_keeper::SKEW_REPORTED_US;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::cursor_watch::{CURSOR_AHEAD, NAMED_MAX, silent_until};
@@ -384,7 +385,8 @@ fn message_of(failure: &str) -> String {
     printable_line(message.unwrap_or_default())
 }
 
-/// The service that computes statistics and reports changes of health.
+/// The service that computes statistics and reports changes of health. Only the host that does the chores does that; each
+/// host reports what only it knows.
 #[derive(Default)]
 pub(crate) struct Auditor {
     /// Whether the last audit found issues.
@@ -401,6 +403,10 @@ impl Service for Auditor {
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         ctx.launch_log.report_left_out();
         report_repeated_runs(ctx, now).await?;
+        if !chores::are_ours(ctx) {
+            self.was_unhealthy = false;
+            return Ok(Self::first(ctx));
+        }
         let free_bytes = ctx.db.free_bytes().await;
         let mut tx = ctx.db.read_long().await?;
         let statistics = statistics(&mut tx, now, ctx.settings.audit_interval).await?;
@@ -425,7 +431,7 @@ impl Service for Auditor {
                 false => health.issues.join("; "),
             };
             tracing::warn!(healthy = health.healthy, "health changed: {detail}");
-            record_event(ctx, now, EventKind::HealthChanged, &ctx.name, &detail).await?;
+            chores::record_event(ctx, now, EventKind::HealthChanged, &ctx.name, &detail).await?;
         }
         Ok(Self::first(ctx))
     }

@@ -9,7 +9,9 @@ use tokio::sync::{Notify, watch};
 use crate::batch_size::BatchSizes;
 use crate::begun_runs::BegunRuns;
 use crate::capacity::Capacity;
+use crate::chores::ChoreLease;
 use crate::claim_gate::ClaimGate;
+use crate::delivery_table::DeliveryTable;
 use crate::heartbeat::HeartbeatHistory;
 use crate::launch_log::LaunchLog;
 use crate::lease_table::LeaseTable;
@@ -41,6 +43,8 @@ pub struct Ctx {
     pub(crate) peers: Peers,
     pub(crate) batch_sizes: BatchSizes,
     pub(crate) leases: LeaseTable,
+    pub(crate) chores: ChoreLease,
+    pub(crate) deliveries: DeliveryTable,
     pub(crate) begun: BegunRuns,
     pub(crate) unrecorded: UnrecordedEnds,
     pub(crate) record_use: RecordUse,
@@ -89,6 +93,8 @@ impl Ctx {
             peers: Peers::default(),
             batch_sizes: BatchSizes::new(&db),
             leases: LeaseTable::new(clock.clone()),
+            chores: ChoreLease::default(),
+            deliveries: DeliveryTable::new(clock.clone()),
             db,
             clock,
             name,

@@ -16,6 +16,10 @@ pub enum EngineError {
         "another process now serves {0}, because the lock file beside it was removed or replaced; a SQLite file is served by one host at a time"
     )]
     FileLost(String),
+    #[error(
+        "the database file {0} is not at its path any more, so this host has stopped; put the file back, or name its new path with --database, and start again"
+    )]
+    FileMoved(String),
     /// A state that must not occur. Nothing was changed.
     #[error("a bug in Campanile: {0}")]
     Bug(String),

@@ -14,6 +14,7 @@
 //! * An end comes before the slots of the same moment.
 //! * A backfill makes no more launches.
 //! * No person and no file changes anything, and every host has every package.
+//! * Hosts with the labels that a launch needs have room for it as all others. Without such a host it waits.
 //! * In an outage no host lives. Open and running launches are orphaned. The first host after the outage recovers them
 //!   before it decides anything.
 
@@ -33,6 +34,7 @@ use serde::Serialize;
 use super::RecoveryLimits;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_model::labels::Labels;
 use campanile_package::quota::Groups;
 use campanile_schedule::policy::{Defaults, Policies};
 use campanile_schedule::rule::Rule;
@@ -74,6 +76,8 @@ pub struct ScheduleSnapshot {
     pub rule: Rule,
     pub policies: Policies,
     pub duration_estimate: DurationEstimate,
+    /// The labels of `run_on`, when hosts are live and none of them has all: no host claims its launches.
+    pub missing_labels: Option<Labels>,
     /// The launches that are not over, each with its active run.
     pub unfinished: Vec<(UnfinishedLaunch, Option<ActiveRun>)>,
 }

@@ -13,6 +13,7 @@ use campanile_model::ids::HostId;
 use campanile_model::labels::Labels;
 use campanile_model::text::nearest;
 use campanile_model::words;
+use campanile_store::chores::{self, ChoreLease};
 use campanile_store::events::EventKind;
 use campanile_store::hosts::{self, EndReason, Host};
 use campanile_store::{DbError, Tx, changes};
@@ -59,11 +60,15 @@ pub struct HostReport {
     /// Set while an operator wants it to claim nothing.
     pub drained_at: Option<Timestamp>,
     pub drained_by: Option<String>,
+    /// Since when it does the chores of all hosts; none while another host does them.
+    pub chores_since: Option<Timestamp>,
 }
 
 impl HostReport {
-    fn of(host: Host, runs: i64, now: Timestamp) -> HostReport {
+    fn of(host: Host, runs: i64, chores: Option<&ChoreLease>, now: Timestamp) -> HostReport {
+        let has_chores = |lease: &&ChoreLease| lease.host_id == host.id && lease.lease_until >= now;
         HostReport {
+            chores_since: chores.filter(has_chores).map(|lease| lease.chores_since),
             state: state(&host, runs, now),
             runs,
             name: host.name,
@@ -98,11 +103,12 @@ fn state(host: &Host, runs: i64, now: Timestamp) -> HostState {
 /// Return the live hosts and those that are drained, by name; with `all` the last process of every other host too.
 pub async fn list(tx: &mut Tx, all: bool, now: Timestamp) -> Result<Vec<HostReport>, DbError> {
     let runs: HashMap<HostId, i64> = hosts::running(tx).await?.into_iter().collect();
+    let chores = chores::holder(tx).await?;
     let hosts = hosts::newest(tx).await?.into_iter();
     let shown = hosts.filter(|host| all || host.ended_at.is_none() || host.drained_at.is_some());
     let reports = shown.map(|host| {
         let runs = runs.get(&host.id).copied().unwrap_or_default();
-        HostReport::of(host, runs, now)
+        HostReport::of(host, runs, chores.as_ref(), now)
     });
     Ok(reports.collect())
 }
@@ -148,7 +154,8 @@ pub async fn drain(
     let runs = hosts::running(tx).await?.into_iter();
     let runs = runs.filter(|(id, _)| *id == host.id).map(|(_, runs)| runs);
     let runs = runs.sum();
-    Ok(HostReport::of(host, runs, now))
+    let chores = chores::holder(tx).await?;
+    Ok(HostReport::of(host, runs, chores.as_ref(), now))
 }
 
 /// Say that no host has this name, and which name is alike.

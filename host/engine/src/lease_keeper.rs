@@ -1,10 +1,11 @@
-//! The host's heartbeat, the leases of its runs, and the lock on its name.
+//! The host's heartbeat, the leases of its runs and of the chores, and the lock on its name.
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::chores;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
@@ -20,7 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// The service that renews what proves this host alive, until the host has drained.
 pub(crate) struct LeaseKeeper {
     lock: HostLock,
-    /// Stops the host when it has lost its name.
+    /// Stops the host when it has lost its name or its file.
     stop: watch::Sender<bool>,
     renew_at: Instant,
     is_file_missing: bool,
@@ -83,16 +84,25 @@ impl LeaseKeeper {
         }
     }
 
-    /// Report once when the database's file is deleted or replaced.
+    /// Stop the host when the database's file was renamed, deleted or replaced: what it records is not in the file at that
+    /// path.
     fn look_for_file(&mut self) {
-        let missing = self.lock.missing_file();
-        if let Some(file) = missing.filter(|_| !self.is_file_missing) {
+        if self.is_file_missing {
+            return;
+        }
+        if let Some(file) = self.lock.missing_file() {
             tracing::error!(
-                "{} was deleted or replaced while it is served: what is recorded from now on is lost when this process ends; stop it, and put the file back",
+                "{} was renamed, or it was deleted or replaced while it is served: stopping; what this host recorded meanwhile is in the file that it has open",
                 file.display()
             );
+            self.is_file_missing = true;
+            self.stop.send_replace(true);
         }
-        self.is_file_missing = missing.is_some();
+    }
+
+    /// Whether the database's file was renamed, deleted or replaced.
+    pub(crate) fn is_file_missing(&self) -> bool {
+        self.is_file_missing
     }
 }
 
@@ -160,9 +170,20 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
         tracing::warn!(host = %ctx.name, "another host marked this one as dead after a long silence and recovered its runs; this host continues with new ones");
     }
     let held = runs::renew(&mut tx, &asked, lease_until).await?;
+    // A host that is still loading its packages leaves the chores to others.
+    let is_serving = *ctx.serving.borrow();
+    let chores = match is_serving {
+        true => chores::renew_or_take(ctx, &mut tx, now).await?,
+        false => None,
+    };
     crash::point("before_heartbeat_commit");
     tx.commit().await?;
+    if is_serving {
+        chores::note(ctx, chores);
+    }
     if was_marked_dead {
+        // Other hosts may deliver its messages.
+        ctx.deliveries.drop_all();
         // Its clocks may have stood still, as those of a virtual machine that was paused.
         ctx.clock.forget();
         // Its reports of unusable files were deleted when it was marked as dead.
@@ -170,12 +191,15 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
         ctx.wake.folder_sync.notify_one();
     }
     ctx.heartbeats.note(now, lease);
+    ctx.deliveries.renew(held_until);
     ctx.leases.note_renewal(&asked, &held, held_until, now);
     Ok(())
 }
 
-/// Drop the runs whose grace is over after they were asked to end, and those whose lease could not be renewed in time.
+/// Drop the runs whose grace is over after they were asked to end, and the runs and deliveries whose lease could not be
+/// renewed in time.
 pub(crate) fn drop_expired(ctx: &Ctx) {
+    ctx.deliveries.drop_expired();
     ctx.leases.drop_cancelled();
     let dropped = ctx.leases.drop_expired();
     if dropped > 0 {

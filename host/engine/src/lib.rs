@@ -16,9 +16,11 @@
 //! | `run`            | the workflow's tasks in order (`workflow`, pure), each a sandbox call |                 |
 //! | `finish`         | transaction 2: ends are recorded, if the host still has the run       |                |
 //! | `lease_keeper`   | the heartbeat and the leases are renewed                              | `LeaseKeeper`   |
+//! | `chores`         | one host at a time does the next four                                 | `LeaseKeeper`   |
 //! | `audit`          | health is watched                                                     | `Auditor`       |
 //! | `next_slots`     | next slots are corrected                                              | `NextSlots`     |
 //! | `retention`      | launches, task runs and events beyond their ages are removed          | `Retention`     |
+//! | `seal`           | the record is sealed                                                  | `Sealer`        |
 //! | `folder`         | the plugin folder is followed                                         | `FolderSync`    |
 //! | `schedules_file` | the schedules file is followed                                        | `FollowedFile`  |
 //! | `clock_keeper`   | the time is measured; without it nothing is decided or recovered      | `ClockKeeper`   |
@@ -62,6 +64,7 @@ mod call;
 mod capacity;
 mod changes;
 mod choose;
+mod chores;
 mod claim;
 mod claim_at_once;
 mod claim_gate;
@@ -69,6 +72,7 @@ mod clock_keeper;
 mod ctx;
 mod cursor_watch;
 mod decide;
+mod delivery_table;
 mod disk_keeper;
 mod error;
 mod failing;
@@ -306,13 +310,24 @@ impl Engine {
         lease_keeper::drop_expired(&self.ctx);
     }
 
+    /// Renew the lease of the chores, or take it when it has ended. Return whether this host does the chores now.
+    ///
+    /// A serving host does that with its heartbeat.
+    pub async fn hold_chores(&self, now: Timestamp) -> Result<bool> {
+        let mut tx = self.ctx.db.write().await?;
+        let held = chores::renew_or_take(&self.ctx, &mut tx, now).await?;
+        tx.commit().await?;
+        chores::note(&self.ctx, held);
+        Ok(chores::are_ours(&self.ctx))
+    }
+
     /// Remove launches, task runs, events and artifacts that are older than the ages of the settings. It is one pass without
-    /// pauses. Only the oldest live host removes rows; on another host this removes nothing.
+    /// pauses. On a host that does not do the chores, this removes nothing.
     pub async fn remove_old(&self, now: Timestamp) -> Result<Removed> {
         retention::remove_old(&self.ctx, now).await
     }
 
-    /// Seal the rows that are old enough. It seals all of them, without pauses. Only the oldest live host seals.
+    /// Seal the rows that are old enough. It seals all of them, without pauses. Only the host that does the chores seals.
     pub async fn seal(&self, now: Timestamp) -> Result {
         while seal::seal(&self.ctx, now).await? {}
         Ok(())

@@ -2,11 +2,13 @@
 //!
 //! A wrong clock, another time zone database or another version of Campanile may have written a wrong one. Schedules are
 //! read a page at a time, outside of transactions that write, and with pauses: a host with a million schedules uses at most
-//! 1 % of a processor for it, and no other transaction waits.
+//! 1 % of a processor for it, and no other transaction waits. The host that does the chores does that. Besides, each host
+//! corrects all next slots when it starts with another time zone database than the host before.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::chores;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::schedule_admin::next_slot;
@@ -43,8 +45,12 @@ impl Service for NextSlots {
     }
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
+        if !chores::are_ours(ctx) {
+            self.after = None;
+            return Ok(Self::first(ctx));
+        }
         let begun = Instant::now();
-        let (corrected, last) = correct_page(ctx, self.after, now).await?;
+        let (corrected, last) = correct_page(ctx, Occasion::Chore, self.after, now).await?;
         self.corrected += corrected;
         self.after = last;
         if last.is_some() {
@@ -58,11 +64,19 @@ impl Service for NextSlots {
     }
 }
 
-/// Correct the next slots of all schedules. Return how many were wrong.
+/// When next slots are corrected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Occasion {
+    /// A regular pass: another host may have taken over the chores meanwhile.
+    Chore,
+    HostStart,
+}
+
+/// Correct the next slots of all schedules, at the start of a host. Return how many were wrong.
 pub(crate) async fn correct_all(ctx: &Ctx, now: Timestamp) -> Result<usize> {
     let (mut all, mut after) = (0, None);
     loop {
-        let (corrected, last) = correct_page(ctx, after, now).await?;
+        let (corrected, last) = correct_page(ctx, Occasion::HostStart, after, now).await?;
         all += corrected;
         if last.is_none() {
             return Ok(all);
@@ -77,6 +91,7 @@ pub(crate) async fn correct_all(ctx: &Ctx, now: Timestamp) -> Result<usize> {
 /// This decides no slot and moves no cursor.
 async fn correct_page(
     ctx: &Ctx,
+    occasion: Occasion,
     after: Option<ScheduleId>,
     now: Timestamp,
 ) -> Result<(usize, Option<ScheduleId>)> {
@@ -100,14 +115,25 @@ async fn correct_page(
     drop(tx);
     let corrected = match wrong.is_empty() {
         true => 0,
-        false => correct(ctx, wrong, now).await?,
+        false => correct(ctx, occasion, wrong, now).await?,
     };
     Ok((corrected, last))
 }
 
 /// Correct next slots that were found to be wrong, and that still are. Return how many.
-async fn correct(ctx: &Ctx, wrong: Vec<(ScheduleId, Arc<Spec>)>, now: Timestamp) -> Result<usize> {
-    let mut tx = ctx.db.write().await?;
+async fn correct(
+    ctx: &Ctx,
+    occasion: Occasion,
+    wrong: Vec<(ScheduleId, Arc<Spec>)>,
+    now: Timestamp,
+) -> Result<usize> {
+    let tx = match occasion {
+        Occasion::Chore => chores::write(ctx).await?,
+        Occasion::HostStart => Some(ctx.db.write().await?),
+    };
+    let Some(mut tx) = tx else {
+        return Ok(0);
+    };
     let ids: Vec<ScheduleId> = wrong.iter().map(|(id, _)| *id).collect();
     // Another transaction changes the schedules that are locked. The next pass reads them again.
     let ids = schedules::lock_available(&mut tx, &ids).await?;

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A host delivers messages of packages in its folder, with the grants that their sidecars have now. It claims a message for
-//! longer than a delivery takes, and sends nothing when that time is over. If the host dies, another one delivers the message
-//! when the claim has ended, or when the host is marked as dead.
+//! longer than a delivery takes, and sends nothing when that time is over, or when its own lease is over. If the host dies,
+//! another one delivers the message when the claim has ended, or when the host is marked as dead and its lease has ended.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -110,6 +110,9 @@ impl Service for OutboxDelivery {
             return Ok(Next::After(INTERVAL));
         }
         tidy(ctx, now).await?;
+        if !ctx.deliveries.may_begin() {
+            return Ok(Next::After(INTERVAL));
+        }
         for claimed in self.claim(ctx, now).await? {
             let (ctx, vault) = (Arc::clone(ctx), Arc::clone(&self.vault));
             let package = claimed.message.package.clone();
@@ -212,7 +215,7 @@ impl OutboxDelivery {
 async fn deliver_and_record(ctx: &Ctx, vault: &Vault, claimed: Claimed) {
     let id = claimed.message.id;
     let Some(delivered) = deliver_once(ctx, vault, &claimed).await else {
-        tracing::warn!(message = %id, "the host was too slow to deliver this message: it is delivered when its claim has ended");
+        tracing::warn!(message = %id, "this delivery was dropped: the host was too slow, or could not renew its lease; the message is delivered when its claim has ended");
         return;
     };
     let claimed = claimed.message;
@@ -238,7 +241,7 @@ async fn deliver_and_record(ctx: &Ctx, vault: &Vault, claimed: Claimed) {
     }
 }
 
-/// Deliver a claimed message once; none when its time was over before.
+/// Deliver a claimed message once; none when its time was over before, or the lease of this host ended meanwhile.
 async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed) -> Option<Delivered> {
     let Claimed {
         message: claimed,
@@ -252,6 +255,7 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed) -> Option<Del
         headers: serde_json::from_str(&claimed.headers).unwrap_or_default(),
         body: claimed.body.clone(),
     };
+    let tracked = ctx.deliveries.track(claimed.id, claimed.attempts);
     let names = delivery_secrets(&message, grants);
     let secrets = match vault.values(names.iter().map(String::as_str)).await {
         Ok(secrets) => secrets,
@@ -259,7 +263,7 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed) -> Option<Del
     };
     // A host that was suspended meanwhile sends nothing. Another one may deliver the message now.
     let wait_max = until.since(ctx.clock.monotonic());
-    if wait_max.is_zero() {
+    if wait_max.is_zero() || tracked.stop.is_dropped() {
         return None;
     }
     let call = DeliveryCall {
@@ -268,8 +272,17 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed) -> Option<Del
         secrets,
         now: ctx.clock.now(),
         wait_max,
+        stop: tracked.stop.clone(),
     };
-    Some(deliver(&message, call).await)
+    tokio::select! {
+        biased;
+        () = tracked.stop.dropped() => None,
+        delivered = deliver(&message, call) => match delivered {
+            // The connection refused to send more.
+            Delivered::Failed(_) if tracked.stop.is_dropped() => None,
+            delivered => Some(delivered),
+        },
+    }
 }
 
 /// How a delivery ended, and what follows.

@@ -9,7 +9,7 @@
 //! Pages are read outside of transactions that write, and decided by `decision.rs`. A transaction that removes launches also
 //! adds their counts to the table `removed_launches`. After a crash, each launch is either on record or counted.
 //!
-//! Only the oldest live host removes rows. It uses a fifth of a processor, less while launches are late, and half of one
+//! Only the host that does the chores removes rows. It uses a fifth of a processor, less while launches are late, and half of one
 //! while launches are on record 10 minutes longer than their age. Launch ids sort by slot, and no launch ends before its
 //! slot. So a pass reads only launches whose slots are older than the least age.
 
@@ -21,16 +21,17 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::batch_size::BatchSize;
+use crate::chores;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::{EngineError, Result};
-use crate::service::{Next, Service, record_event};
+use crate::service::{Next, Service};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_model::text::size_text;
 use campanile_store::events::EventKind;
 use campanile_store::retention::{self, OldLaunch};
-use campanile_store::{DbError, Tx, hosts, schedules, size};
+use campanile_store::{DbError, Tx, schedules, size};
 pub use pass::Removed;
 use pass::{BEHIND, FIRST, INTERVAL, Pass, ScheduleCursor, Stage, interval, own_age};
 use rest::remove_rest;
@@ -74,7 +75,7 @@ impl Service for Retention {
             return Ok(Next::After(INTERVAL));
         }
         let Some(mut pass) = self.begin_or_continue(ctx, now).await? else {
-            return Ok(Next::After(INTERVAL));
+            return Ok(Self::first(ctx));
         };
         pass.worked = Duration::ZERO;
         let stepped = self.step(ctx, &mut pass, now).await;
@@ -127,16 +128,17 @@ impl Retention {
         }
     }
 
-    /// Return the pass to continue, or a new one; none when another live host is older.
+    /// Return the pass to continue, or a new one; none when another host does the chores.
     async fn begin_or_continue(&mut self, ctx: &Ctx, now: Timestamp) -> Result<Option<Pass>> {
+        if !chores::are_ours(ctx) {
+            self.pass = None;
+            self.was_over_size = false;
+            return Ok(None);
+        }
         if let Some(pass) = self.pass.take() {
             return Ok(Some(pass));
         }
         let mut tx = ctx.db.read_long().await?;
-        let oldest = hosts::live(&mut tx).await?.into_iter().next();
-        if oldest.is_some_and(|oldest| oldest.id != ctx.host) {
-            return Ok(None);
-        }
         let excess = match ctx.settings.retention.max_bytes {
             Some(max) => excess(&mut tx, max).await?,
             None => None,
@@ -156,7 +158,7 @@ impl Retention {
             None => "the record is smaller than `retention.max_bytes` again".to_owned(),
         };
         tracing::warn!("{detail}");
-        record_event(ctx, now, EventKind::RecordSizeChanged, &ctx.name, &detail).await?;
+        chores::record_event(ctx, now, EventKind::RecordSizeChanged, &ctx.name, &detail).await?;
         self.was_over_size = excess.is_some();
         self.is_stuck = false;
         Ok(())
@@ -207,7 +209,9 @@ impl Retention {
         let mut left = old.as_slice();
         while !left.is_empty() {
             let (batch, more) = left.split_at(left.len().min(self.batch_size.rows()));
-            let mut tx = ctx.db.write_long().await?;
+            let Some(mut tx) = chores::write_long(ctx).await? else {
+                break;
+            };
             let begun = Instant::now();
             retention::remove_calls(&mut tx, batch).await?;
             self.batch_size.adapt(batch.len(), begun.elapsed());
@@ -334,7 +338,9 @@ impl Retention {
         let (mut left, mut removed) = (ids.as_slice(), 0);
         while !left.is_empty() {
             let (batch, more) = left.split_at(left.len().min(self.batch_size.rows()));
-            let mut tx = ctx.db.write_long().await?;
+            let Some(mut tx) = chores::write_long(ctx).await? else {
+                break;
+            };
             let begun = Instant::now();
             // Another host has the lock for removal. This pass continues with its next page.
             if !retention::lock(&mut tx).await? {

@@ -6,23 +6,27 @@
 //! events of the span ──────────────┘
 //! ```
 //!
-//! The oldest live host seals, outside of the transactions of launches: a launch waits for nothing. Rows are sealed a
-//! minute after their decision. If that host dies, the host that is then the
-//! oldest continues after the last seal.
+//! The host that does the chores seals, outside of the transactions of launches: a launch waits for nothing. Rows are sealed
+//! a minute after their decision. If that host dies, the next one continues after the last seal.
+//!
+//! When the clock is set back, new rows have times of spans that are sealed. Until the clock has caught up, seals cover such
+//! rows, and their spans are empty.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use uuid::Uuid;
 
+use crate::chores;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::plan::PACKAGE_MISSING;
 use crate::service::{Next, Service};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ChainHash, LaunchId, sha256_half};
+use campanile_store::Tx;
 use campanile_store::events::Event;
 use campanile_store::seals::{self, FinishedLaunch, Seal};
-use campanile_store::{Tx, hosts};
 
 /// The time from one seal to the next, at least.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -30,6 +34,10 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const DELAY: Duration = Duration::from_secs(60);
 /// The launches of one seal, unless more were decided at the same moment.
 const LAUNCHES_MAX: usize = 2_048;
+/// A clock that shows so much before the end of the last seal was set back. The rows of the last seal are older than that.
+const SET_BACK: Duration = Duration::from_secs(20);
+/// Seals look back so far for rows that were decided since the clock was set back. Rows that are sealed already are left out.
+const LATE_MARGIN: Duration = Duration::from_secs(600);
 /// So many launches may wait for a later seal. With more, sealing waits until some have ended.
 const UNFINISHED_MAX: usize = 65_536;
 /// The pause after a seal when there is more to seal, as a multiple of the time it took: sealing takes a tenth of a processor.
@@ -99,7 +107,10 @@ pub(crate) fn hash_of(before: Option<&ChainHash>, seal: &Seal) -> ChainHash {
         leaves_hash,
         ..
     } = seal;
-    let text = format!("{number} {until_at} {launches} {events} {leaves_hash}");
+    let mut text = format!("{number} {until_at} {launches} {events} {leaves_hash}");
+    if let Some(late_at) = seal.late_at {
+        text += &format!(" {late_at}");
+    }
     ChainHash::after(before, &text)
 }
 
@@ -135,29 +146,47 @@ impl Service for Sealer {
 
 /// Add a seal if there is anything to seal. Return whether there is more.
 pub(crate) async fn seal(ctx: &Ctx, now: Timestamp) -> Result<bool> {
-    let mut tx = ctx.db.read().await?;
-    let oldest = hosts::live(&mut tx).await?.into_iter().next();
-    if oldest.is_some_and(|oldest| oldest.id != ctx.host) {
+    if !chores::are_ours(ctx) {
         return Ok(false);
     }
+    let mut tx = ctx.db.read().await?;
     let Some((seal, has_more)) = next_seal(&mut tx, now).await? else {
         return Ok(false);
     };
     drop(tx);
-    let mut tx = ctx.db.write().await?;
+    let Some(mut tx) = chores::write(ctx).await? else {
+        return Ok(false);
+    };
     let added = seals::insert(&mut tx, &seal).await?;
     tx.commit().await?;
     Ok(added && has_more)
 }
 
-/// Return the seal after the last one, and whether there is more to seal than it covers.
-async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<(Seal, bool)>> {
-    let last = seals::newest(tx).await?;
-    let since = last.as_ref().map_or(Timestamp::FIRST, |last| last.until_at);
-    let mut until = now.minus(DELAY);
-    if until <= since {
-        return Ok(None);
+/// Pure: return from when on a seal looks for rows whose times are before the end of the last seal; none while the clock goes
+/// on as usual.
+///
+/// ```text
+/// 11:00 ──── seals ────▶ 12:00   the clock is set back to 11:30
+///             11:30 ── late ──▶ 12:00 ── seals ──▶
+/// ```
+pub(crate) fn late_from(last: &Seal, now: Timestamp) -> Option<Timestamp> {
+    let until = now.minus(DELAY);
+    match last.late_at {
+        // It was not set back again.
+        Some(late_at) if until >= late_at => Some(late_at),
+        Some(_) => Some(until.minus(LATE_MARGIN)),
+        None if now.minus(SET_BACK) < last.until_at => Some(until.minus(LATE_MARGIN)),
+        None => None,
     }
+}
+
+/// Return up to about [`LAUNCHES_MAX`] launches that were decided from `since` to before `until`, the end of the span that
+/// they fill, and whether that is before `until`.
+async fn decided(
+    tx: &mut Tx,
+    since: Timestamp,
+    mut until: Timestamp,
+) -> Result<(Vec<FinishedLaunch>, Timestamp, bool)> {
     let mut decided = seals::decided(tx, since, until, LAUNCHES_MAX as i64 + 1).await?;
     let has_more = decided.len() > LAUNCHES_MAX;
     if has_more && let (Some(first), Some(next)) = (decided.first(), decided.last()) {
@@ -170,14 +199,44 @@ async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<(Seal, bool)>> 
             }
         }
     }
-    let unfinished = last.as_ref().map(|last| read_ids(&last.unfinished));
-    decided.extend(seals::launches(tx, &unfinished.unwrap_or_default()).await?);
-    let events = seals::events(tx, since, until).await?;
+    Ok((decided, until, has_more))
+}
+
+/// Return the seal after the last one, and whether there is more to seal than it covers.
+async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<(Seal, bool)>> {
+    let last = seals::newest(tx).await?;
+    let end_before = last.as_ref().map_or(Timestamp::FIRST, |last| last.until_at);
+    let late_from = last.as_ref().and_then(|last| late_from(last, now));
+    let (since, until) = match late_from {
+        Some(from) => (from, now.minus(DELAY).min(end_before)),
+        None => (end_before, now.minus(DELAY)),
+    };
+    if until <= since && late_from.is_none_or(|_| until < end_before) {
+        return Ok(None);
+    }
+    let (mut decided, until, has_more) = decided(tx, since, until).await?;
+    let mut events = seals::events(tx, since, until).await?;
+    let waiting = last.as_ref().map(|last| read_ids(&last.unfinished));
+    let waiting = waiting.unwrap_or_default();
+    if late_from.is_some() {
+        // The span was sealed before the clock was set back.
+        let sealed = seals::leaves_after(tx, since).await?;
+        let sealed = sealed.iter().filter_map(|bytes| Leaf::read_all(bytes));
+        let mut known: HashSet<Uuid> = sealed.flatten().map(|leaf| leaf.id).collect();
+        known.extend(waiting.iter().map(|id| id.0));
+        decided.retain(|launch| !known.contains(&launch.id.0));
+        events.retain(|event| !known.contains(&event.id.0));
+    }
+    decided.extend(seals::launches(tx, &waiting).await?);
     let (ended, unfinished): (Vec<_>, Vec<_>) = decided
         .into_iter()
         .partition(|launch| is_settled(launch, now));
+    let late_at = (late_from.is_some() && until < end_before).then_some(until);
+    // That the clock was set back is on record at once, and that it has caught up.
+    let was_late = last.as_ref().is_some_and(|last| last.late_at.is_some());
     let is_empty = ended.is_empty() && events.is_empty() && !has_more;
-    if is_empty || unfinished.len() > UNFINISHED_MAX {
+    let is_needed = !is_empty || was_late != late_at.is_some();
+    if !is_needed || unfinished.len() > UNFINISHED_MAX {
         return Ok(None);
     }
     let mut leaves: Vec<Leaf> = ended.iter().map(Leaf::of_launch).collect();
@@ -188,7 +247,11 @@ async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<(Seal, bool)>> 
     let before = last.as_ref().map(|last| &last.hash);
     let mut seal = Seal {
         number: last.as_ref().map_or(1, |last| last.number + 1),
-        until_at: until,
+        until_at: match late_from {
+            Some(_) => end_before,
+            None => until,
+        },
+        late_at,
         sealed_at: now,
         launches: ended.len() as i64,
         events: events.len() as i64,

@@ -65,9 +65,15 @@ pub(crate) async fn serve(
     forwarding.abort();
     drained.send_replace(true);
     // The name stays locked until the last writes are recorded.
-    let _lock = leases.await;
+    let keeper = leases.await;
+    let is_file_missing = keeper.as_ref().is_ok_and(LeaseKeeper::is_file_missing);
     let runs = left.as_deref().unwrap_or_default();
     let stopped = within(STOP_WAIT, start::stop(ctx, runs, ctx.clock.now())).await;
+    if is_file_missing {
+        // SQLite does not do that for a file that was renamed.
+        ctx.db.merge_log().await?;
+        return Err(EngineError::FileMoved(ctx.db.url().to_string()));
+    }
     left?;
     stopped?;
     match *shutdown.borrow() {
@@ -94,6 +100,8 @@ async fn run_services(
     }
     tracing::info!(host = %ctx.name, database = %ctx.db.url(), packages = ctx.packages.all().len(), "serving");
     ctx.serving.send_replace(true);
+    // The next heartbeat takes the lease of the chores, if no host has it.
+    ctx.wake.lease_keeper.notify_one();
 
     let disk = DiskKeeper::start(ctx).await;
     let (ended, ends) = mpsc::unbounded_channel();

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::ctx::Ctx;
 use crate::error::{EngineError, Result};
+use crate::lease_table::held_until;
 use crate::next_slots::correct_all;
 use crate::recover::{forget_packages, hand_back};
 use crate::schedule_admin;
@@ -16,7 +17,7 @@ use campanile_store::events::{self, EventKind};
 use campanile_store::hosts::{self, Host};
 use campanile_store::launches::NewLaunch;
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
-use campanile_store::{Db, DbError, HostLock, Origin, Tx, packages, schedules};
+use campanile_store::{Db, DbError, HostLock, Origin, Tx, chores, packages, schedules};
 
 /// Hosts on one machine that may be named after the machine.
 const SAME_NAME_MAX: usize = 64;
@@ -93,6 +94,8 @@ async fn try_register(ctx: &Ctx, now: Timestamp) -> Result {
     events::record(&mut tx, now, EventKind::HostStarted, &ctx.name, &detail).await?;
     tx.commit().await?;
     ctx.heartbeats.note(now, ctx.settings.lease);
+    let until = held_until(ctx.clock.monotonic_at(now), ctx.settings.lease);
+    ctx.deliveries.renew(until);
     if let Some(by) = drained_by {
         ctx.claim_gate.close().await;
         tracing::warn!(host = %ctx.name, %by, "this host is drained: it claims nothing until `campanile host drain {} --undo`", ctx.name);
@@ -180,7 +183,10 @@ pub(crate) async fn forget_ended_hosts(ctx: &Ctx, now: Timestamp) -> Result {
 pub(crate) async fn stop(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Result {
     let handed_back = hand_back(ctx, left, now).await?;
     let detail = format!("handed back {}", counted(handed_back, "run"));
-    record_event(ctx, now, EventKind::HostStopped, &ctx.name, &detail).await?;
+    let mut tx = ctx.db.write().await?;
+    chores::release(&mut tx, ctx.host, now).await?;
+    events::record(&mut tx, now, EventKind::HostStopped, &ctx.name, &detail).await?;
+    tx.commit().await?;
     tracing::info!(host = %ctx.name, handed_back, "stopped");
     Ok(())
 }
@@ -204,6 +210,10 @@ pub(crate) async fn lock_name(
         lock = db.host_lock(name).await?;
     }
     if !db.url().is_shared() {
+        let lock = match lock {
+            Some(lock) => Some(lock),
+            None => db.lock_of_silent_host()?,
+        };
         // The lock of a file is exact.
         let lock = lock.ok_or_else(|| StartError::FileIsServed(db.url().to_string()))?;
         return Ok((name.to_owned(), lock));

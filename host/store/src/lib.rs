@@ -28,6 +28,7 @@ pub mod disk;
 mod error;
 mod finished_launches;
 mod hard_links;
+mod inode_lock;
 mod lock;
 mod open;
 mod partial;
@@ -41,6 +42,7 @@ pub mod backup;
 pub mod buckets;
 pub mod cancellation;
 pub mod changes;
+pub mod chores;
 pub mod claims;
 pub mod events;
 pub mod history;
@@ -101,6 +103,7 @@ const TRIES_MAX: usize = 3;
 /// How often one measurement asks the database's clock.
 const CLOCK_SAMPLES: usize = 5;
 
+const MERGE_LOG: &str = "PRAGMA wal_checkpoint(TRUNCATE)";
 const SERVER_TIME: &str = "SELECT clock_timestamp()";
 const SERVER_VERSION: &str = "SELECT current_setting('server_version')";
 const SQLITE_VERSION: &str = "SELECT sqlite_version()";
@@ -168,6 +171,16 @@ impl Db {
             }
             Pools::Postgres(server) => Ok(Tx::Postgres(server.begin(kind).await?)),
         }
+    }
+
+    /// Move the write-ahead log of a SQLite file into the file, under whatever name the file has by now.
+    ///
+    /// SQLite does that when its last connection closes, but not when the file was renamed meanwhile.
+    pub async fn merge_log(&self) -> Result {
+        if let Pools::Sqlite { writer, .. } = &self.pools {
+            sqlx::query(MERGE_LOG).execute(writer).await?;
+        }
+        Ok(())
     }
 
     /// Return the time of the database server; none for SQLite, which uses the machine's clock.

@@ -13,6 +13,7 @@ use sqlx::PgConnection;
 use tokio::time::timeout;
 
 use super::hard_links::refuse_second_name;
+use super::inode_lock::{FileId, InodeLock, file_id};
 use super::open::FILE_MODE;
 use super::postgres::Server;
 use super::{Db, DbError, Pools, Result};
@@ -26,14 +27,16 @@ enum Lock {
     Advisory(NameLock),
 }
 
-/// The lock on a SQLite database: of a file beside it.
+/// The lock on a SQLite database: of a file beside it, and of the file itself.
 struct FileLock {
     /// Locked until it is closed.
     file: File,
     path: PathBuf,
-    /// The database, and its inode when the lock was acquired.
+    /// The database, and what its path led to when the lock was acquired.
     database: PathBuf,
-    inode: Option<u64>,
+    found: Option<FileId>,
+    /// None while a host that does not run has it.
+    _inode: Option<InodeLock>,
 }
 
 /// The lock on a host's name. The server keeps it while the connection lasts.
@@ -62,6 +65,17 @@ impl Db {
     pub fn lacks_lock_file(&self) -> bool {
         let path = self.url.sqlite_path();
         path.is_some_and(|path| !lock_path(path).exists())
+    }
+
+    /// Acquire the lock file of a SQLite database whose file itself is locked by a host without a lock file; none when a
+    /// running process holds the lock file.
+    ///
+    /// That host has lost its lock file and has not created it again, so it does not run. When it runs again, it stops.
+    pub fn lock_of_silent_host(&self) -> Result<Option<HostLock>> {
+        match self.url.sqlite_path() {
+            Some(path) => HostLock::beside(&real_path(path), false),
+            None => Ok(None),
+        }
     }
 
     /// Acquire the lock of the host `name`; none when a running process holds it.
@@ -95,18 +109,29 @@ impl HostLock {
     /// `NotWritable` when the lock file beside it cannot be created, `Refused` when the file has another name, under which
     /// another host could serve it.
     pub fn of_file(database: &Path) -> Result<Option<HostLock>> {
-        let database = real_path(database);
-        refuse_second_name(&database)?;
-        let path = lock_path(&database);
+        // The file may be served under the name that it had before.
+        HostLock::beside(&real_path(database), true)
+    }
+
+    /// Acquire the lock file beside `database`, and the lock of the file itself, which may be missing unless `needs_inode`.
+    fn beside(database: &Path, needs_inode: bool) -> Result<Option<HostLock>> {
+        refuse_second_name(database)?;
+        let path = lock_path(database);
         let Some(file) = lock_file(&path)? else {
             return Ok(None);
         };
-        let inode = inode(&database);
+        let inode = InodeLock::acquire(database)?;
+        if needs_inode && inode.is_none() {
+            return Ok(None);
+        }
+        let database = database.to_owned();
+        let found = file_id(&database).ok().flatten();
         Ok(Some(HostLock(Lock::File(FileLock {
             file,
             path,
             database,
-            inode,
+            found,
+            _inode: inode,
         }))))
     }
 
@@ -116,12 +141,16 @@ impl HostLock {
         file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Return the path of the SQLite file when the file was deleted or replaced.
+    /// Return the path of the SQLite file when the file was renamed, deleted or replaced.
     ///
-    /// SQLite continues with the open file, and everything recorded there is lost when the process ends.
+    /// SQLite continues with the open file, which no other process finds under this path.
     pub fn missing_file(&self) -> Option<&Path> {
         match &self.0 {
-            Lock::File(lock) => (inode(&lock.database) != lock.inode).then_some(&lock.database),
+            Lock::File(lock) => {
+                // An error of the file system does not say that the file is gone.
+                let is_there = file_id(&lock.database).map_or(true, |found| found == lock.found);
+                (!is_there).then_some(&lock.database)
+            }
             Lock::Advisory(_) => None,
         }
     }
@@ -236,10 +265,6 @@ impl NameLock {
             .execute(fresh)
             .await;
     }
-}
-
-fn inode(path: &Path) -> Option<u64> {
-    std::fs::metadata(path).ok().map(|found| found.ino())
 }
 
 fn key(schema: &str, name: &str) -> i64 {

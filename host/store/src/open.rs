@@ -12,6 +12,7 @@ use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
 use super::error::refused;
 use super::hard_links::refuse_second_name;
+use super::inode_lock::is_served_elsewhere;
 use super::postgres::Server;
 use super::url::PostgresUrl;
 use super::{ACQUIRE_SECONDS, DatabaseUrl, Db, DbError, Pools, Result, STATEMENTS_MAX};
@@ -353,6 +354,11 @@ async fn open_postgres(url: &PostgresUrl, is_host: bool) -> Result<Pools> {
 
 async fn open_sqlite(path: &Path, create: bool) -> Result<Pools> {
     refuse_second_name(path)?;
+    if is_served_elsewhere(path) {
+        return refused(
+            "the file was renamed while a host serves it under its former name, and does not have yet what that host recorded last; wait until the host has ended",
+        );
+    }
     refuse_foreign(path).await?;
     let options = SqliteConnectOptions::new()
         .filename(path)

@@ -166,15 +166,17 @@ statements! {
         WHERE id = $1 AND attempts = $2 AND status = 'pending'"
         => [end.id, end.attempts, end.status, end.next_attempt_at, end.finished_at, end.answer, end.error.map(storable)];
 
-    /// Whether hosts that have ended still have claims after `now`.
+    /// Whether hosts that have ended, and whose leases have ended too, still have claims after `now`.
     pub async fn has_orphans(now: Timestamp) -> bool = one_value
         "SELECT EXISTS (SELECT 1 FROM outbox_message m JOIN host h ON h.id = m.host_id WHERE m.host_id IS NOT NULL AND m.next_attempt_at > $1
-            AND h.ended_at IS NOT NULL)";
+            AND h.ended_at IS NOT NULL AND (h.end_reason = 'stopped' OR h.lease_until <= $1))";
 
     /// End the claims of hosts that have ended, so that their messages are due at `now`.
+    ///
+    /// A host that was marked as dead may be delivering until its lease has ended.
     pub async fn release_orphans(now: Timestamp) -> u64 = execute
         "UPDATE outbox_message SET host_id = NULL, next_attempt_at = $1 WHERE host_id IS NOT NULL AND next_attempt_at > $1
-            AND host_id IN (SELECT h.id FROM host h WHERE h.ended_at IS NOT NULL)";
+            AND host_id IN (SELECT h.id FROM host h WHERE h.ended_at IS NOT NULL AND (h.end_reason = 'stopped' OR h.lease_until <= $1))";
 
     /// Whether messages are due after their last delivery could begin.
     pub async fn has_late(now: Timestamp) -> bool = one_value

@@ -4,10 +4,10 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::sql::on;
 use super::{
-    Result, Tx, backfills, backup, buckets, cancellation, changes, claims, events, history, hosts,
-    launch_list, launches, outbox, overlap, package_record, package_removal, package_versions,
-    packages, recovery, removed_launches, results, retention, runs, schedule_defaults, schedules,
-    seals, sidecars, size, skipped_ranges, stats, task_runs,
+    Result, Tx, backfills, backup, buckets, cancellation, changes, chores, claims, events, history,
+    hosts, launch_list, launches, outbox, overlap, package_record, package_removal,
+    package_versions, packages, recovery, removed_launches, results, retention, runs,
+    schedule_defaults, schedules, seals, sidecars, size, skipped_ranges, stats, task_runs,
 };
 
 /// Run any SQL, also several statements.
@@ -43,6 +43,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         buckets::STATEMENTS,
         cancellation::STATEMENTS,
         changes::STATEMENTS,
+        chores::STATEMENTS,
         claims::STATEMENTS,
         events::STATEMENTS,
         history::STATEMENTS,

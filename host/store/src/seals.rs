@@ -23,6 +23,9 @@ pub struct Seal {
     pub number: i64,
     /// The end of its span, which begins at the end of the one before.
     pub until_at: Timestamp,
+    /// After the clock was set back: rows with earlier times than `until_at` are sealed up to this time. None when the clock
+    /// has caught up.
+    pub late_at: Option<Timestamp>,
     pub sealed_at: Timestamp,
     pub launches: i64,
     pub events: i64,
@@ -57,17 +60,21 @@ pub struct SlotRow {
 }
 
 statements! {
-    const INSERT: &str = "INSERT INTO seal (number, until_at, sealed_at, launches, events, leaves, leaves_hash, unfinished, hash)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (number) DO NOTHING";
+    const INSERT: &str = "INSERT INTO seal (number, until_at, late_at, sealed_at, launches, events, leaves, leaves_hash, unfinished, hash)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (number) DO NOTHING";
 
     /// Return the last seal.
     pub async fn newest() -> Option<Seal> = row
-        "SELECT number, until_at, sealed_at, launches, events, leaves, leaves_hash, unfinished, hash FROM seal
+        "SELECT number, until_at, late_at, sealed_at, launches, events, leaves, leaves_hash, unfinished, hash FROM seal
         ORDER BY number DESC LIMIT 1";
+
+    /// Return the leaves of the seals whose spans end after `after`, where they are kept.
+    pub async fn leaves_after(after: Timestamp) -> Vec<Vec<u8>> = values
+        "SELECT leaves FROM seal WHERE leaves IS NOT NULL AND until_at > $1 ORDER BY until_at";
 
     /// Return up to `limit` seals after the number `after`, in their order.
     pub async fn page(after: i64, limit: i64) -> Vec<Seal> = rows
-        "SELECT number, until_at, sealed_at, launches, events, leaves, leaves_hash, unfinished, hash FROM seal
+        "SELECT number, until_at, late_at, sealed_at, launches, events, leaves, leaves_hash, unfinished, hash FROM seal
         WHERE number > $1 ORDER BY number LIMIT $2";
 
     /// Return up to `limit` launches that were decided from `since` to before `until`, in this order.
@@ -103,6 +110,13 @@ statements! {
         WHERE l.schedule_id = $1 AND l.scheduled_time > $2 AND l.scheduled_time <= $3 AND l.kind IN ('schedule', 'catchup')
             AND l.retry_of IS NULL ORDER BY l.scheduled_time LIMIT $4";
 
+    /// Return the last slot of the decision about a range of slots that begins up to `at` and ends later, if there is one.
+    // Such a range is among the newest decisions up to `at`.
+    pub async fn range_over(schedule: ScheduleId, at: Timestamp) -> Option<Timestamp> = one_value
+        "SELECT max(r.last_scheduled_time) FROM (SELECT l.last_scheduled_time FROM launch l
+            WHERE l.schedule_id = $1 AND l.scheduled_time <= $2 AND l.kind IN ('schedule', 'catchup') AND l.retry_of IS NULL
+            ORDER BY l.scheduled_time DESC LIMIT 16) AS r WHERE r.last_scheduled_time > $2";
+
     /// Return the digests of all artifacts. Those whose bytes are stored come with true.
     pub async fn artifacts() -> Vec<(ArtifactDigest, bool)> = rows
         "SELECT digest, bytes IS NOT NULL FROM artifact ORDER BY digest";
@@ -121,6 +135,7 @@ pub async fn insert(tx: &mut Tx, seal: &Seal) -> Result<bool> {
         INSERT,
         seal.number,
         seal.until_at,
+        seal.late_at,
         seal.sealed_at,
         seal.launches,
         seal.events,

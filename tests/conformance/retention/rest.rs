@@ -49,7 +49,7 @@ async fn two_hosts_count_a_launch_once(test: TestDb) {
     assert_eq!(counted, "600");
     assert_eq!(count(&test, "launch").await, "0");
     if test.db.url().is_shared() {
-        // The younger host leaves the work to the older one.
+        // The second host leaves the work to the one that does the chores.
         let second = TestHost::start(&test, "host-2", LIMITS).await;
         host.run(&test, &[launch(1, 1_000)], success).await;
         let mut tx = test.write().await;
@@ -58,6 +58,8 @@ async fn two_hosts_count_a_launch_once(test: TestDb) {
             .unwrap();
         tx.commit().await.unwrap();
         let now = at(30 * DAY_S);
+        host.clock.advance_to(now);
+        assert!(host.engine.hold_chores(now).await.unwrap());
         assert_eq!(second.remove_old(now).await, Removed::default());
         assert_eq!(host.remove_old(now).await.launches, 1);
     }

@@ -22,6 +22,21 @@ pub struct LiveHost {
     pub claimed: Vec<(Work, StopSignal)>,
 }
 
+impl LiveHost {
+    /// Do the chore of sealing, if this host has the lease of the chores or can take it.
+    pub async fn seal(&self, now: Timestamp) {
+        self.engine.hold_chores(now).await.unwrap();
+        self.engine.seal(now).await.unwrap();
+    }
+}
+
+/// Let the host seal that has the lease of the chores.
+pub async fn seal_all(hosts: &[LiveHost], now: Timestamp) {
+    for host in hosts {
+        host.seal(now).await;
+    }
+}
+
 /// Return a loader whose sandbox calls no task: the test decides how runs end.
 pub fn loader(clock: &Clock) -> Arc<PackageLoader> {
     let settings = SandboxSettings {

@@ -14,12 +14,14 @@ componentize-py builds the module that has this. `campanile.testing` calls a tas
 """
 
 from . import http
+from .bucket import Bucket
 from .context import ContextError
 from .failures import Denied, Failure, Permanent, Retryable
 from .package import Completion, Package
 from .run import Run
 
 __all__ = [
+    "Bucket",
     "Completion",
     "ContextError",
     "Denied",

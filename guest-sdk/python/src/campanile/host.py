@@ -26,6 +26,37 @@ class Reply:
     body: bytes = b""
 
 
+class OpenBucket(Protocol):
+    """A bucket of the host. Each function raises a `Fault`."""
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def set(self, key: str, value: bytes) -> None: ...
+
+    def delete(self, key: str) -> None: ...
+
+    def exists(self, key: str) -> bool: ...
+
+    def keys(self) -> list[str]: ...
+
+    def increment(self, key: str, by: int) -> int: ...
+
+    def get_many(self, keys: list[str]) -> list[bytes | None]: ...
+
+    def set_many(self, entries: list[tuple[str, bytes]]) -> None: ...
+
+    def delete_many(self, keys: list[str]) -> None: ...
+
+
+class Fault(Exception):
+    """The reason why a bucket operation failed in the host: `no-such-store`, `access-denied` or `other`."""
+
+    def __init__(self, kind: str, message: str = ""):
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
 class Host(Protocol):
     """What a task can ask its host. The facts are those of the current run."""
 
@@ -48,6 +79,18 @@ class Host(Protocol):
 
     def send(self, request: Request) -> Reply:
         """Raises: `Denied`, `Retryable`."""
+        ...
+
+    def open_bucket(self, name: str) -> OpenBucket:
+        """Raises: `Fault`."""
+        ...
+
+    def open_session_bucket(self, name: str) -> OpenBucket:
+        """Raises: `Fault`."""
+        ...
+
+    def send_message(self, message: Request) -> str:
+        """Return the id of the message. Raises: `Denied`, `Permanent`."""
         ...
 
 

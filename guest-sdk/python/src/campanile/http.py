@@ -48,15 +48,9 @@ def request(
     check: bool = True,
 ) -> Response:
     """Send one request and wait for its reply. `json` is the body as JSON; give it or `body`."""
-    if json is not None and body is not None:
-        raise ValueError("give `json` or `body`, not both")
-    sent = {name.lower(): value for name, value in (headers or {}).items()}
-    if json is not None:
-        body = _json.dumps(json)
-        sent.setdefault("content-type", "application/json")
+    content, sent = body_of(json, body, headers)
     if idempotency_key is not None:
         sent["idempotency-key"] = idempotency_key
-    content = body.encode() if isinstance(body, str) else body or b""
     reply = host.current().send(host.Request(method, url, sent, content))
     response = Response(reply.status, reply.headers, reply.body)
     if check and not response.ok:
@@ -65,6 +59,17 @@ def request(
             raise Retryable(message, retry_after=_seconds(response.headers.get("retry-after")))
         raise Permanent(message)
     return response
+
+
+def body_of(json: Any, body: bytes | str | None, headers: dict[str, str] | None) -> tuple[bytes, dict[str, str]]:
+    """Return the body and the headers of a request. The names of headers are in lower case."""
+    if json is not None and body is not None:
+        raise ValueError("give `json` or `body`, not both")
+    sent = {name.lower(): value for name, value in (headers or {}).items()}
+    if json is not None:
+        body = _json.dumps(json)
+        sent.setdefault("content-type", "application/json")
+    return body.encode() if isinstance(body, str) else body or b"", sent
 
 
 def _seconds(header: str | None) -> float | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import json
 import typing
@@ -114,17 +113,6 @@ def _context_type(function: Callable[..., Any]) -> Any:
     except TypeError as error:
         raise TypeError(f"the task {function.__name__}: {error}") from None
     return kind
-
-
-def dumps(value: Any) -> str:
-    """Return `value` as JSON; dataclasses become objects. Raises: `TypeError` or `ValueError` for what JSON does not have."""
-    return json.dumps(value, default=_object, allow_nan=False)
-
-
-def _object(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    raise TypeError(f"a {type(value).__name__} is not a JSON value")
 
 
 def _run(package: Package, task: str, context: str) -> Any:

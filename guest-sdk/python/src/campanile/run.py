@@ -6,6 +6,8 @@ import datetime
 from typing import Any
 
 from . import host
+from .bucket import Bucket
+from .http import body_of
 
 
 class Run:
@@ -72,6 +74,42 @@ class Run:
     def config(self, name: str) -> str | None:
         """Return the value of a configuration key or a secret that the sidecar grants; none without a grant."""
         return host.current().config(name)
+
+    def bucket(self, name: str) -> Bucket:
+        """Open a bucket that the sidecar grants. What a call writes stays, even if the task fails later.
+
+        Raises: `Denied` without a grant.
+        """
+        return Bucket(name, host.current().open_bucket)
+
+    def session_bucket(self, name: str) -> Bucket:
+        """Open a bucket in the session of this call: what it writes is kept if and only if the call succeeds.
+
+        The host commits the session together with the success of the call. Reads through this bucket see the writes of
+        the session. If another call has changed a value that the session read, this call fails and is retried.
+
+        Raises: `Denied` without a grant.
+        """
+        return Bucket(name, host.current().open_session_bucket)
+
+    def send(
+        self,
+        url: str,
+        *,
+        method: str = "POST",
+        json: Any = None,
+        body: bytes | str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> str:
+        """Hand over a message: the host delivers it if and only if this call succeeds. Return the message's id.
+
+        Each delivery has the header `Idempotency-Key` with the id. A retry or a recovery of the call sends the same ids in
+        the same order. `{secret:NAME}` in the value of a header stands for a granted secret.
+
+        Raises: `Denied` without a grant for the address, `Permanent` if the message is not valid.
+        """
+        content, sent = body_of(json, body, headers)
+        return host.current().send_message(host.Request(method, url, sent, content))
 
     def progress(self, percent: int | None, message: str = "") -> None:
         """Report the progress, from 0 to 100 percent if it is known."""

@@ -35,9 +35,37 @@ except ImportError:
     if not hasattr(wasi_config_store, "get_all"):
         wasi_config_store = None
 
+try:
+    from wit_world.imports import wasi_keyvalue_store
+except ImportError:
+    try:
+        from wit_world.imports import store as wasi_keyvalue_store
+    except ImportError:
+        wasi_keyvalue_store = None
+    # The world may import `wasi:config/store` alone.
+    if not hasattr(wasi_keyvalue_store, "open"):
+        wasi_keyvalue_store = None
+try:
+    from wit_world.imports import atomics
+except ImportError:
+    atomics = None
+try:
+    from wit_world.imports import batch
+except ImportError:
+    batch = None
+try:
+    from wit_world.imports import session
+except ImportError:
+    session = None
+try:
+    from wit_world.imports import outbox
+except ImportError:
+    outbox = None
+
 from .failures import Denied, Failure, Permanent, Retryable
-from .host import Reply, Request
-from .package import Completion, dumps
+from .host import Fault, Reply, Request
+from .package import Completion
+from .values import dumps
 
 READ_BYTES = 64 * 1024
 
@@ -108,6 +136,82 @@ class WasiHost:
             if isinstance(error.value, wasi_http_types.ErrorCode_HttpRequestDenied):
                 raise Denied(f"{request.method} {request.url}: the host denied the request") from error
             raise Retryable(f"{request.method} {request.url}: {error.value}") from error
+
+    def open_bucket(self, name: str) -> WasiBucket:
+        return WasiBucket(_faulty(_imported(wasi_keyvalue_store, "wasi:keyvalue/store").open, name))
+
+    def open_session_bucket(self, name: str) -> WasiBucket:
+        return WasiBucket(_faulty(_imported(session, "campanile:task/session").open, name))
+
+    def send_message(self, message: Request) -> str:
+        functions = _imported(outbox, "campanile:task/outbox")
+        headers = list(message.headers.items())
+        sent = functions.Message(method=message.method, url=message.url, headers=headers, body=message.body)
+        what = f"sending the message {message.method} {message.url}"
+        try:
+            return functions.send(sent)
+        except Err as error:
+            if isinstance(error.value, functions.Error_AccessDenied):
+                why = "it is not granted; the operator grants its host with `[[grants.http]]` in the package's sidecar file"
+                raise Denied(f"{what}: {why}") from error
+            raise Permanent(f"{what}: {error.value.value}") from error
+
+
+def _imported(functions: Any, interface: str) -> Any:
+    if functions is None:
+        raise Permanent(f"the world in wit/ does not import `{interface}`")
+    return functions
+
+
+class WasiBucket:
+    def __init__(self, bucket: Any):
+        self._bucket = bucket
+
+    def get(self, key: str) -> bytes | None:
+        return _faulty(self._bucket.get, key)
+
+    def set(self, key: str, value: bytes) -> None:
+        _faulty(self._bucket.set, key, value)
+
+    def delete(self, key: str) -> None:
+        _faulty(self._bucket.delete, key)
+
+    def exists(self, key: str) -> bool:
+        return _faulty(self._bucket.exists, key)
+
+    def keys(self) -> list[str]:
+        keys, cursor = [], None
+        while True:
+            page = _faulty(self._bucket.list_keys, cursor)
+            keys.extend(page.keys)
+            cursor = page.cursor
+            if cursor is None:
+                return keys
+
+    def increment(self, key: str, by: int) -> int:
+        return _faulty(_imported(atomics, "wasi:keyvalue/atomics").increment, self._bucket, key, by)
+
+    def get_many(self, keys: list[str]) -> list[bytes | None]:
+        found = _faulty(_imported(batch, "wasi:keyvalue/batch").get_many, self._bucket, keys)
+        return [None if entry is None else entry[1] for entry in found]
+
+    def set_many(self, entries: list[tuple[str, bytes]]) -> None:
+        _faulty(_imported(batch, "wasi:keyvalue/batch").set_many, self._bucket, entries)
+
+    def delete_many(self, keys: list[str]) -> None:
+        _faulty(_imported(batch, "wasi:keyvalue/batch").delete_many, self._bucket, keys)
+
+
+FAULTS = {"Error_NoSuchStore": "no-such-store", "Error_AccessDenied": "access-denied"}
+
+
+def _faulty(call: Any, *arguments: Any) -> Any:
+    """Return the result of a function of `wasi:keyvalue`. Raises: `Fault`."""
+    try:
+        return call(*arguments)
+    except Err as error:
+        kind = FAULTS.get(type(error.value).__name__, "other")
+        raise Fault(kind, str(getattr(error.value, "value", ""))) from error
 
 
 def _outgoing(request: Request) -> Any:

@@ -30,7 +30,8 @@ pub(crate) enum Host {
 }
 
 impl Record for HostReport {
-    const LIST: &'static str = "name state runs runs_max labels version heartbeat_at incarnation";
+    const LIST: &'static str =
+        "name state runs runs_max labels version heartbeat_at chores_since incarnation";
 }
 
 impl Host {

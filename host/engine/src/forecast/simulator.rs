@@ -433,7 +433,8 @@ impl Simulator<'_> {
         let Some(launch) = self.launches.unfinished.get(&id) else {
             return;
         };
-        if self.schedules[launch.schedule].due.missing_since.is_some() {
+        let of = &self.schedules[launch.schedule];
+        if of.due.missing_since.is_some() || of.missing_labels.is_some() {
             return;
         }
         let is_start = launch.launch.status != LaunchStatus::Waiting;

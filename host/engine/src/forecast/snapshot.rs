@@ -10,7 +10,10 @@ use crate::Settings;
 use crate::definition;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
+use campanile_model::labels::Labels;
+use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::Rule;
+use campanile_store::hosts::Host;
 use campanile_store::overlap::UnfinishedLaunch;
 use campanile_store::packages::PackageRow;
 use campanile_store::schedules::{DueSchedule, Schedule, ScheduleState};
@@ -84,15 +87,16 @@ pub async fn read(
 ) -> Result<(SystemSnapshot, Vec<OmittedSchedule>), DbError> {
     let live = hosts::live(tx).await?;
     let live = live
-        .iter()
+        .into_iter()
         .filter(|host| host.is_alive(now) && host.drained_at.is_none());
+    let live: Vec<Host> = live.collect();
     let packages = packages::list(tx, None).await?.into_iter();
     let packages = packages.map(|package| (package.name.clone(), package));
     let packages: HashMap<String, PackageRow> = packages.collect();
     let mut unfinished = unfinished(tx, schedules).await?;
     let mut snapshot = SystemSnapshot {
         now,
-        capacity: settings.runs_max.saturating_mul(live.count().max(1)),
+        capacity: settings.runs_max.saturating_mul(live.len().max(1)),
         defaults: settings.late,
         recovery: settings.recovery,
         groups: settings.groups.clone(),
@@ -128,6 +132,7 @@ pub async fn read(
             },
             next_slot: state.next_slot,
             enabled: state.enabled,
+            missing_labels: missing_labels(&live, &policies),
             rule,
             policies,
             duration_estimate: estimate
@@ -136,6 +141,14 @@ pub async fn read(
         });
     }
     Ok((snapshot, left_out))
+}
+
+/// Pure: return the labels that the launches of a schedule need, if no host of `live` has all. Without a live host, one with all
+/// labels is assumed.
+fn missing_labels(live: &[Host], policies: &Policies) -> Option<Labels> {
+    let needed = policies.run_on.as_ref()?;
+    let is_met = live.iter().any(|host| host.labels.satisfy(Some(needed)));
+    (!live.is_empty() && !is_met).then(|| needed.clone())
 }
 
 /// Return why the clock launches nothing of a schedule.

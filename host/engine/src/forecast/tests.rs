@@ -13,6 +13,7 @@ use campanile_store::Origin;
 use campanile_store::schedules::History;
 
 mod groups;
+mod labels;
 
 const DAY: &str = "2026-01-01T";
 
@@ -70,6 +71,7 @@ fn schedule(
             duration: Duration::from_secs(seconds),
             samples: 3,
         },
+        missing_labels: None,
         unfinished: Vec::new(),
     }
 }

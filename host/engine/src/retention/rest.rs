@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::pass::Removed;
+use crate::chores;
 use crate::ctx::Ctx;
 use crate::error::Result;
 use campanile_model::clock::Timestamp;
@@ -15,11 +16,14 @@ const BATCH: i64 = 256;
 /// A host decides no launch whose slot is later than the host's end by more: the difference of two clocks.
 const CLOCK_MARGIN: Duration = Duration::from_secs(3_600);
 
-/// Remove old rows besides launches. Return whether there are more old events or counts.
+/// Remove old rows besides launches. Return whether there are more old events or counts. A host that does not do the chores any
+/// more removes nothing.
 pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp) -> Result<bool> {
     let limits = &ctx.settings.retention;
     if let Some(age) = limits.events {
-        let mut tx = ctx.db.write_long().await?;
+        let Some(mut tx) = chores::write_long(ctx).await? else {
+            return Ok(false);
+        };
         let events = retention::remove_events(&mut tx, now.minus(age), BATCH).await?;
         tx.commit().await?;
         removed.events += events;
@@ -36,7 +40,9 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
     }
     // Most of the launches that these leaves cover are gone.
     if let Some(age) = limits.succeeded {
-        let mut tx = ctx.db.write().await?;
+        let Some(mut tx) = chores::write(ctx).await? else {
+            return Ok(false);
+        };
         let leaves = seals::remove_leaves(&mut tx, now.minus(age), BATCH).await?;
         tx.commit().await?;
         if leaves >= BATCH.unsigned_abs() {
@@ -45,7 +51,9 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
     }
     // Those that were not delivered stay.
     if let Some(age) = limits.succeeded {
-        let mut tx = ctx.db.write_long().await?;
+        let Some(mut tx) = chores::write_long(ctx).await? else {
+            return Ok(false);
+        };
         let messages = outbox::remove_old(&mut tx, now.minus(age), BATCH).await?;
         tx.commit().await?;
         removed.messages += messages;
@@ -60,7 +68,9 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
         return Ok(false);
     };
     let before = now.minus(age);
-    let mut tx = ctx.db.write_long().await?;
+    let Some(mut tx) = chores::write_long(ctx).await? else {
+        return Ok(false);
+    };
     retention::remove_package_days(&mut tx, before.day()).await?;
     removed.backfills += retention::remove_backfills(&mut tx, before).await?;
     tx.commit().await?;
@@ -70,7 +80,9 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
 
 /// Remove a batch of the counts of launches that were decided before `before`, for whole days. Return how many.
 async fn remove_counts(ctx: &Ctx, before: Timestamp) -> Result<usize> {
-    let mut tx = ctx.db.write().await?;
+    let Some(mut tx) = chores::write(ctx).await? else {
+        return Ok(0);
+    };
     if !retention::lock(&mut tx).await? {
         return Ok(0);
     }
@@ -84,7 +96,9 @@ async fn remove_artifacts(ctx: &Ctx, since: Timestamp, now: Timestamp) -> Result
     let unused = retention::unused_artifacts(&mut ctx.db.read_long().await?, since, BATCH).await?;
     let mut removed = 0;
     for digest in unused {
-        let mut tx = ctx.db.write_long().await?;
+        let Some(mut tx) = chores::write_long(ctx).await? else {
+            break;
+        };
         removed += usize::from(retention::remove_bytes(&mut tx, &digest, now).await?);
         tx.commit().await?;
     }
@@ -98,7 +112,9 @@ async fn remove_hosts(ctx: &Ctx, before: Timestamp) -> Result<usize> {
     if hosts.is_empty() {
         return Ok(0);
     }
-    let mut tx = ctx.db.write_long().await?;
+    let Some(mut tx) = chores::write_long(ctx).await? else {
+        return Ok(0);
+    };
     retention::remove_hosts(&mut tx, &hosts).await?;
     tx.commit().await?;
     Ok(hosts.len())

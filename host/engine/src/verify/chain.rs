@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Checkpoint, FaultKind, Span, Verification};
 use crate::error::Result;
-use crate::seal::{Leaf, hash_of, is_settled, read_ids};
+use crate::seal::{Leaf, hash_of, is_settled, late_from, read_ids};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ChainHash, LaunchId};
 use campanile_model::status::LaunchStatus;
@@ -30,6 +30,8 @@ struct Walk<'r> {
     last: Option<Seal>,
     /// Launches that have ended and that no seal so far covers.
     unsealed: HashMap<Uuid, FinishedLaunch>,
+    /// Events of sealed spans that no seal so far covers.
+    unsealed_events: HashMap<Uuid, Event>,
     /// Sealed launches whose decision was changed.
     moved: HashSet<Uuid>,
     /// Sealed launches that are not on record, by the day of their slot.
@@ -51,6 +53,7 @@ pub(super) async fn verify(
         now,
         last: None,
         unsealed: HashMap::new(),
+        unsealed_events: HashMap::new(),
         moved: HashSet::new(),
         absent: BTreeMap::new(),
         oldest_event,
@@ -89,7 +92,7 @@ impl Walk<'_> {
         let before = self.last.as_ref();
         if number != before.map_or(1, |before| before.number + 1) {
             broken("the seal before it is gone");
-        } else if before.is_some_and(|before| before.until_at >= seal.until_at) {
+        } else if before.is_some_and(|before| !is_after(before, seal)) {
             broken("its span ends before it begins");
         } else if hash_of(before.map(|before| &before.hash), seal) != seal.hash {
             broken("its hash is not that of its columns and of the seal before");
@@ -140,9 +143,11 @@ impl Walk<'_> {
             }
         }
         self.look_up(db, &absent).await?;
-        if is_asked {
+        // The events of a seal of late rows are of earlier spans.
+        let is_late = begin == seal.until_at;
+        if is_asked || is_late {
             let found = seals::events(&mut db.read().await?, begin, seal.until_at).await?;
-            self.compare_events(events, &found);
+            self.compare_events(events, found, is_late);
         }
         Ok(())
     }
@@ -178,30 +183,40 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn compare_events(&mut self, leaves: &[Leaf], found: &[Event]) {
+    /// Compare events with their leaves.
+    fn compare_events(&mut self, leaves: &[Leaf], found: Vec<Event>, is_late: bool) {
         self.report.events += found.len() as u64;
-        let mut sealed: HashMap<Uuid, &Leaf> = leaves.iter().map(|leaf| (leaf.id, leaf)).collect();
-        for event in found {
-            match sealed.remove(&event.id.0) {
-                Some(leaf) if *leaf == Leaf::of_event(event) => {}
-                Some(_) => {
+        let found = found.into_iter().map(|event| (event.id.0, event));
+        self.unsealed_events.extend(found);
+        let mut absent = Vec::new();
+        for leaf in leaves {
+            match self.unsealed_events.remove(&leaf.id) {
+                Some(event) if *leaf == Leaf::of_event(&event) => {}
+                Some(event) => {
                     let text = "it is not as it was when it was sealed";
                     self.report.fault(FaultKind::EventChanged, event.id, text);
                 }
-                None => {
-                    let text = "it was added after its span was sealed, or its time was changed";
-                    self.report.fault(FaultKind::EventAdded, event.id, text);
-                }
+                None => absent.push(leaf.id),
             }
         }
-        // Retention removes the oldest events.
-        let oldest = self.oldest_event;
-        let is_kept =
-            |id: &&Uuid| oldest.is_some_and(|oldest| time_of(**id) > oldest.micros() / 1_000);
-        for id in sealed.keys().filter(is_kept) {
+        // Retention removes the oldest events. The span of a late event may not be verified.
+        let oldest = self.oldest_event.map(|oldest| oldest.micros() / 1_000);
+        let span = [self.span.from, self.span.to].map(|at| at.micros() / 1_000);
+        let is_kept = |id: &&Uuid| {
+            let at = time_of(**id);
+            oldest.is_some_and(|oldest| at > oldest)
+                && (!is_late || (span[0]..=span[1]).contains(&at))
+        };
+        for id in absent.iter().filter(is_kept) {
             let text = "it was deleted after it was sealed, and older events are on record";
             self.report.fault(FaultKind::EventDeleted, id, text);
         }
+    }
+
+    /// Return from when on rows of sealed spans are not sealed yet, because the clock was set back.
+    fn late_from(&self) -> Option<Timestamp> {
+        let last = self.last.as_ref()?;
+        late_from(last, self.now)
     }
 
     /// Check the launches that no seal covers yet, and report those that a seal should cover.
@@ -216,8 +231,23 @@ impl Walk<'_> {
                 self.report.launches_unsealed += 1;
             }
         }
-        let mut added: Vec<LaunchId> = self.unsealed.drain().map(|(_, launch)| launch.id).collect();
-        added.retain(|id| !self.moved.contains(&id.0));
+        // After the clock was set back, a later seal covers what was decided from this time on.
+        let late_from = self.late_from();
+        let is_late = |at: Timestamp| late_from.is_some_and(|late_from| at >= late_from);
+        let mut added: Vec<LaunchId> = Vec::new();
+        for (id, launch) in self.unsealed.drain() {
+            match is_late(launch.decided_at) {
+                true => self.report.launches_unsealed += 1,
+                false if self.moved.contains(&id) => {}
+                false => added.push(launch.id),
+            }
+        }
+        for (_, event) in self.unsealed_events.drain() {
+            if !is_late(event.at) {
+                let text = "it was added after its span was sealed, or its time was changed";
+                self.report.fault(FaultKind::EventAdded, event.id, text);
+            }
+        }
         added.sort_unstable();
         for id in added {
             let text = "it was added after its span was sealed, or its end was changed";
@@ -296,6 +326,12 @@ impl Walk<'_> {
         }
         Ok(())
     }
+}
+
+/// Pure: whether the span of a seal follows that of the one before. Seals of late rows have an empty one.
+fn is_after(before: &Seal, seal: &Seal) -> bool {
+    let is_late = before.late_at.is_some() || seal.late_at.is_some();
+    before.until_at < seal.until_at || (is_late && before.until_at == seal.until_at)
 }
 
 /// Return the milliseconds since 1970 in the id of an event.

@@ -168,9 +168,10 @@ impl Definitions {
 impl Comparison<'_> {
     /// Compare the slots after `begin` and up to `end` with the decisions.
     async fn run(&mut self, begin: Timestamp, end: Timestamp) -> Result<(), DbError> {
-        let mut last = begin;
         // A range may have begun before.
-        let mut expected = self.definitions.next(begin);
+        let range = seals::range_over(&mut self.db.read().await?, self.id, begin).await?;
+        let mut last = range.unwrap_or(begin);
+        let mut expected = self.definitions.next(last);
         let mut after = begin;
         loop {
             let mut tx = self.db.read().await?;

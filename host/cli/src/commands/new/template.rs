@@ -143,13 +143,13 @@ const SDK: Files = files!("sdk";
 
 /// The SDK in Python, which is not on PyPI yet.
 const PYTHON_SDK: Files = files!("python";
-    "__init__.py" "context.py" "failures.py" "host.py" "http.py" "logs.py" "package.py" "py.typed" "run.py" "testing.py"
-    "wasi.py");
+    "__init__.py" "bucket.py" "context.py" "failures.py" "host.py" "http.py" "logs.py" "package.py" "py.typed" "run.py"
+    "testing.py" "values.py" "wasi.py");
 
 /// The SDK in TypeScript, which is not on npm yet.
 const TYPESCRIPT_SDK: Files = files!("typescript";
     "README.md" "package.json" "src/bucket.ts" "src/context.ts" "src/failures.ts" "src/files.ts" "src/host.ts" "src/http.ts"
-    "src/index.ts" "src/interfaces.d.ts" "src/json.ts" "src/logs.ts" "src/manifest.ts" "src/no-wasi.ts" "src/package.ts"
+    "src/index.ts" "src/interfaces.d.ts" "src/json.ts" "src/logs.ts" "src/manifest.ts" "src/no-wasi.ts" "src/outbox.ts" "src/package.ts"
     "src/run.ts" "src/testing.ts" "src/wasi.ts" "tsconfig.json");
 
 /// What differs between an example and a project with a copy of the SDK: a text of the example, and its replacement.

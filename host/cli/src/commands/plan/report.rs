@@ -13,6 +13,7 @@ use campanile_engine::forecast::{
 };
 use campanile_engine::schedule_admin::Refusal;
 use campanile_model::clock::Timestamp;
+use campanile_model::labels::Labels;
 use campanile_model::text::{counted, duration_text};
 use campanile_store::Decision;
 
@@ -74,6 +75,9 @@ pub(crate) struct ScheduleForecast {
     duration_ms: u64,
     /// The number of launches from which the duration is learned. It is a guess when this is 0.
     duration_from: usize,
+    /// The labels of `run_on`, when no live host has all: its launches wait. Null otherwise.
+    #[schemars(with = "Option<Vec<String>>")]
+    missing_labels: Option<Labels>,
     lag_ms_max: u64,
 }
 
@@ -215,6 +219,7 @@ impl PlanReport {
             schedule: scheduled.name.clone(),
             duration_ms: millis(scheduled.duration_estimate.duration),
             duration_from: scheduled.duration_estimate.samples,
+            missing_labels: scheduled.missing_labels.clone(),
             lag_ms_max: millis(totals.lag),
             totals,
         });
@@ -336,6 +341,15 @@ impl PlanReport {
         }
         for Refusal { schedule, error } in &self.refused {
             output::print_message!("`{schedule}` would be refused: {error}");
+        }
+        for forecast in &self.schedules {
+            if let Some(labels) = &forecast.missing_labels {
+                output::print_message!(
+                    "no live host has {}: the launches of `{}` wait, and a later slot meets its overlap policy",
+                    labels.named(),
+                    forecast.schedule
+                );
+            }
         }
         let is_guess = |forecast: &ScheduleForecast| {
             forecast.duration_from == 0 && forecast.totals.launches > 0

@@ -13,6 +13,7 @@ use hyper::body::Bytes;
 use hyper::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use hyper::{HeaderMap, Request, Response};
 use sha2::Sha256;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use wasmtime_wasi_http::{RequestOptions, WasiBody, WasiHttpHooks as _};
 
@@ -23,6 +24,7 @@ use crate::capability::outbox::placeholders::fill;
 use crate::capability::shared::{Call, Shared};
 use crate::grants::{Grants, Secrets};
 use crate::limits::Limits;
+use crate::stop_signal::StopSignal;
 
 /// The most of an answer's body that is kept, to show it.
 const ANSWER_BYTES_MAX: usize = 512;
@@ -45,6 +47,8 @@ pub struct DeliveryCall {
     pub now: Timestamp,
     /// The longest time from the lookup of the name to the answer.
     pub wait_max: Duration,
+    /// Stops the delivery: from then on, nothing is sent.
+    pub stop: StopSignal,
 }
 
 /// How a delivery ended.
@@ -94,6 +98,7 @@ pub async fn deliver(message: &OutboxMessage, call: DeliveryCall) -> Delivered {
         Call {
             package: call.package,
             grants: call.grants,
+            stop: call.stop,
             ..Call::ungranted(limits, call.now)
         },
         call.now,
@@ -119,10 +124,10 @@ async fn exchange(request: Request<WasiBody>, shared: Arc<Shared>) -> Delivered 
             return Delivered::Failed(denied.unwrap_or_else(|| format!("no answer: {error}")));
         }
     };
-    let driving = tokio::spawn(Pin::from(driver));
-    let answered = answered(response).await;
-    driving.abort();
-    answered
+    // It ends with this delivery, also when the delivery is dropped.
+    let mut driving = JoinSet::new();
+    driving.spawn(Pin::from(driver));
+    answered(response).await
 }
 
 async fn answered(response: Response<WasiBody>) -> Delivered {

@@ -1,0 +1,147 @@
+//! The lock on the inode of a SQLite file, whatever its name is.
+//!
+//! The lock file beside a database is found by its name. A file that is renamed while a host serves it has another lock file
+//! under its new name. So a host also locks the file itself, with `flock`. On Linux, `flock` and the locks of SQLite do not see
+//! each other.
+//!
+//! A process that closes any handle of a file loses the locks that SQLite has in it. So a handle that was opened here is kept
+//! until the process ends, and used again. On other systems `flock` and SQLite's locks conflict, and there is no such lock.
+
+#[cfg(target_os = "linux")]
+use std::collections::HashMap;
+#[cfg(target_os = "linux")]
+use std::collections::hash_map::Entry;
+#[cfg(target_os = "linux")]
+use std::fs::{File, TryLockError};
+use std::path::Path;
+#[cfg(target_os = "linux")]
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[cfg(target_os = "linux")]
+use super::DbError;
+use super::Result;
+
+/// What a path leads to: the device and the inode.
+pub(super) type FileId = (u64, u64);
+
+/// Return the file to which `path` leads; none when there is none.
+///
+/// # Errors
+///
+/// When that cannot be found out, for example without the right to search the folder.
+pub(super) fn file_id(path: &Path) -> std::io::Result<Option<FileId>> {
+    use std::os::unix::fs::MetadataExt as _;
+    match std::fs::metadata(path) {
+        Ok(found) => Ok(Some((found.dev(), found.ino()))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A lock on an inode, until it is dropped.
+pub(super) struct InodeLock(#[cfg(target_os = "linux")] FileId);
+
+/// The handles of this process, and whether each is locked.
+#[cfg(target_os = "linux")]
+static HANDLES: Mutex<Option<HashMap<FileId, (File, bool)>>> = Mutex::new(None);
+
+#[cfg(target_os = "linux")]
+fn handles() -> MutexGuard<'static, Option<HashMap<FileId, (File, bool)>>> {
+    HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(target_os = "linux")]
+impl InodeLock {
+    /// Lock the file to which `path` leads; none when a host has locked it. A missing file needs no lock.
+    pub(super) fn acquire(path: &Path) -> Result<Option<InodeLock>> {
+        let not_readable =
+            |error: std::io::Error| DbError::NotWritable(format!("{}: {error}", path.display()));
+        let Some(id) = file_id(path).map_err(not_readable)? else {
+            return Ok(Some(InodeLock((0, 0))));
+        };
+        let mut handles = handles();
+        let handles = handles.get_or_insert_default();
+        let (file, is_locked) = match handles.entry(id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let file = File::open(path).map_err(not_readable)?;
+                unknown.insert((file, false))
+            }
+        };
+        if *is_locked {
+            return Ok(None);
+        }
+        match file.try_lock() {
+            Ok(()) => {
+                *is_locked = true;
+                Ok(Some(InodeLock(id)))
+            }
+            Err(TryLockError::WouldBlock) => Ok(None),
+            // Some file systems have no such locks. The lock file remains.
+            Err(TryLockError::Error(_)) => Ok(Some(InodeLock((0, 0)))),
+        }
+    }
+}
+
+/// Whether another process serves the file at `path` under a name that the file had before.
+///
+/// A served file has a `-shm` file beside the name under which it was opened. So the write-ahead log of such a file is beside
+/// another name, and whoever opens the file here misses what is in it.
+///
+/// The caller has not opened the file with SQLite yet: closing the handle would drop its locks.
+#[cfg(target_os = "linux")]
+pub(super) fn is_served_elsewhere(path: &Path) -> bool {
+    let Ok(Some(id)) = file_id(path) else {
+        return false;
+    };
+    let is_blocked = |file: &File| match file.try_lock_shared() {
+        Ok(()) => {
+            let _ = file.unlock();
+            false
+        }
+        Err(error) => matches!(error, TryLockError::WouldBlock),
+    };
+    let handles = handles();
+    let is_locked = match handles.as_ref().and_then(|all| all.get(&id)) {
+        // By this process.
+        Some((_, true)) => false,
+        Some((file, false)) => is_blocked(file),
+        None => File::open(path).is_ok_and(|file| is_blocked(&file)),
+    };
+    is_locked && !shared_memory(path).exists()
+}
+
+/// Locks of files are found under each name.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn is_served_elsewhere(_: &Path) -> bool {
+    false
+}
+
+#[cfg(target_os = "linux")]
+fn shared_memory(path: &Path) -> std::path::PathBuf {
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut name = path.into_os_string();
+    name.push("-shm");
+    name.into()
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for InodeLock {
+    fn drop(&mut self) {
+        let mut handles = handles();
+        let held = handles.as_mut().and_then(|all| all.get_mut(&self.0));
+        if let Some((file, is_locked)) = held {
+            // The handle stays open: see above.
+            let _ = file.unlock();
+            *is_locked = false;
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl InodeLock {
+    /// Return a lock without an effect.
+    pub(super) fn acquire(_: &Path) -> Result<Option<InodeLock>> {
+        Ok(Some(InodeLock()))
+    }
+}
