@@ -1,6 +1,6 @@
 //! A host with its API, and a client that sends requests as they are.
 
-use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 

@@ -63,7 +63,8 @@ async fn wrong_requests_are_refused_and_change_nothing(place: Place) {
     }
     api.send("GET", "/api/v1/schedules/..%2f..%2fetc%2fpasswd", &[], None)
         .assert_problem(404, "no schedule named");
-    api.send("GET", "/api/v1/schedules/%00", &[], None);
+    api.send("GET", "/api/v1/schedules/%00", &[], None)
+        .assert_problem(400, "zero character");
     api.send("POST", "/api/v1/health", &[], None)
         .assert_problem(405, "method");
     for (path, part) in [
@@ -119,6 +120,7 @@ async fn wrong_requests_are_refused_and_change_nothing(place: Place) {
         json,
     )
     .assert_problem(409, "exists already");
+    post("{\"name\": \"a\\u0000\"}", json).assert_problem(400, "zero character");
     let head = api.head("POST", "/api/v1/schedules");
     raw(
         api.address,
@@ -127,7 +129,7 @@ async fn wrong_requests_are_refused_and_change_nothing(place: Place) {
     .assert_problem(413, "bytes");
     let chunk = format!("{:x}\r\n{}\r\n", 1 << 19, "x".repeat(1 << 19));
     let endless = format!(
-        "{head}Content-Type: {json}\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}{chunk}{chunk}"
+        "{head}Content-Type: {json}\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}{chunk}5\r\nxxxxx\r\n"
     );
     raw(api.address, &endless).assert_problem(413, "bytes");
     let long = format!(

@@ -23,6 +23,9 @@ use campanile_store::Tx;
 /// Says that an answer was given to an earlier request with the same key.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
+/// A zero character in JSON, which the database cannot store.
+const ZERO: &[u8] = b"\\u0000";
+
 pub(crate) type Result<T = Reply, E = ApiProblem> = std::result::Result<T, E>;
 
 /// The function that answers the requests to a route.
@@ -86,6 +89,9 @@ impl Call {
                 ErrorCode::InvalidArgument,
                 message,
             ));
+        }
+        if body.windows(ZERO.len()).any(|part| part == ZERO) {
+            return Err(ApiProblem::invalid("the body has a zero character"));
         }
         serde_json::from_slice(body)
             .map_err(|error| ApiProblem::invalid(format!("the body: {error}")))

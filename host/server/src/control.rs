@@ -119,7 +119,7 @@ async fn lock(tx: &mut Tx, name: &str, revision: Option<i64>) -> Result<Schedule
     let row = schedule_admin::find(tx, name).await?;
     let now = row.state.revision;
     match revision {
-        Some(revision) if revision > now => {
+        Some(revision) if !(1..=now).contains(&revision) => {
             let message =
                 format!("`{name}` never had a revision {revision}; it is at revision {now}");
             let problem = Problem {

@@ -58,6 +58,11 @@ impl Query {
         Ok(Query(pairs))
     }
 
+    /// Whether a value has a character that the database cannot store.
+    pub(crate) fn has_zero(&self) -> bool {
+        self.0.iter().any(|(_, value)| value.contains('\0'))
+    }
+
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(given, _)| given == name);
         found.map(|(_, value)| value.as_str())

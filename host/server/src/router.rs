@@ -79,6 +79,11 @@ async fn call(
     };
     let query = parts.uri.query().unwrap_or_default();
     let query = Query::read(query, route.query, route.repeated)?;
+    if path.iter().any(|(_, value)| value.contains('\0')) || query.has_zero() {
+        return Err(ApiProblem::invalid(
+            "the path or the query has a zero character",
+        ));
+    }
     let body = read_body(&parts.headers, body).await?;
     let shared = Arc::clone(&state);
     let _turn = match route.permission {
