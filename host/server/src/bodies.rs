@@ -182,7 +182,7 @@ pub(crate) struct Nothing {}
 /// A decision about a version.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Decision {
+pub(crate) struct DecisionRequest {
     /// The first digits of the version's digest.
     pub digest: Option<String>,
     /// Why, for the record.

@@ -27,8 +27,8 @@ use crate::tls::Tls;
 const CONNECTIONS_MAX: usize = 2_000;
 /// How long a client may take for the head of a request, for a handshake, and between two requests.
 const HEAD_TIME: Duration = Duration::from_secs(10);
-/// The most bytes of the head of a request.
-const HEAD_BYTES_MAX: usize = 64 << 10;
+/// The buffer of a connection. The head of a request has at most twice as many bytes.
+const BUFFER_BYTES_MAX: usize = 32 << 10;
 /// How long connections may continue after a stop.
 const STOP_WAIT: Duration = Duration::from_secs(5);
 /// The pause after an error of the listener, such as too many open files.
@@ -130,7 +130,7 @@ async fn requests(
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
-        .max_buf_size(HEAD_BYTES_MAX)
+        .max_buf_size(BUFFER_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), service);
     let mut served = std::pin::pin!(served);
     let is_stopping = tokio::select! {

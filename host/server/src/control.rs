@@ -348,7 +348,7 @@ pub(crate) async fn retry(call: Call) -> Result {
 }
 
 pub(crate) async fn approve(call: Call) -> Result {
-    let bodies::Decision { digest, note } = call.json()?;
+    let bodies::DecisionRequest { digest, note } = call.json()?;
     let name = call.name("name");
     change!(call, StatusCode::OK, |tx, now| {
         let by = Attribution {
@@ -364,7 +364,7 @@ pub(crate) async fn approve(call: Call) -> Result {
 }
 
 pub(crate) async fn reject(call: Call) -> Result {
-    let bodies::Decision { digest, note } = call.json()?;
+    let bodies::DecisionRequest { digest, note } = call.json()?;
     let name = call.name("name");
     change!(call, StatusCode::OK, |tx, now| {
         let by = Attribution {
@@ -380,7 +380,7 @@ pub(crate) async fn reject(call: Call) -> Result {
 }
 
 pub(crate) async fn roll_back(call: Call) -> Result {
-    let bodies::Decision { digest, note } = call.json()?;
+    let bodies::DecisionRequest { digest, note } = call.json()?;
     let name = call.name("name");
     change!(call, StatusCode::OK, |tx, now| {
         let by = Attribution {

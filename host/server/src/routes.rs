@@ -275,9 +275,9 @@ routes! {
 
     list_packages: Get "/api/v1/packages", READ, "List all packages that a host has ever seen", NONE, 200 schema::<Vec<PackageRecord>>, read::packages;
     get_package: Get "/api/v1/packages/{name}", READ, "Show one package with its versions", NONE, 200 schema::<PackageDetail>, read::package;
-    approve_version: Post "/api/v1/packages/{name}/approve", APPROVE, "Activate the pending version, or one that was rejected", NONE, body bodies::Decision, 200 schema::<DecisionReport>, control::approve;
-    reject_version: Post "/api/v1/packages/{name}/reject", APPROVE, "Reject the pending version", NONE, body bodies::Decision, 200 schema::<DecisionReport>, control::reject;
-    roll_back_package: Post "/api/v1/packages/{name}/rollback", APPROVE, "Activate a former version", NONE, body bodies::Decision, 200 schema::<DecisionReport>, control::roll_back;
+    approve_version: Post "/api/v1/packages/{name}/approve", APPROVE, "Activate the pending version, or one that was rejected", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::approve;
+    reject_version: Post "/api/v1/packages/{name}/reject", APPROVE, "Reject the pending version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::reject;
+    roll_back_package: Post "/api/v1/packages/{name}/rollback", APPROVE, "Activate a former version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::roll_back;
 
     list_hosts: Get "/api/v1/hosts", READ, "List the live hosts and the drained ones by name", ALL, 200 schema::<Vec<HostReport>>, read::hosts;
     drain_host: Post "/api/v1/hosts/{name}/drain", OPERATE, "Let a host claim nothing more, or claim launches again", NONE, body bodies::Drain, 200 schema::<HostReport>, control::drain;
