@@ -15,6 +15,7 @@ use crate::output;
 use campanile_engine::audit::{Health, ScheduleStatistics, Statistics};
 use campanile_engine::host_admin::HostReport;
 use campanile_engine::package_removal::RemovedPackage;
+use campanile_engine::token_admin::{CreatedToken, TokenReport};
 use campanile_engine::why::Answer;
 use campanile_model::clock::Timestamp;
 use campanile_store::events::Event;
@@ -92,6 +93,9 @@ impl Shapes {
             self.one::<Vec<HostReport>>("host list"),
             self.one::<HostReport>("host drain"),
             self.one::<Vec<Event>>("event list"),
+            self.one::<CreatedToken>("token create"),
+            self.one::<Vec<TokenReport>>("token list"),
+            self.one::<TokenReport>("token revoke"),
             self.one::<Statistics>("stats"),
             self.one::<ScheduleStatistics>("stats --schedule"),
             self.one::<Vec<ScheduleStatistics>>("stats --by schedule"),
@@ -291,7 +295,9 @@ fn sample_text(key: &str) -> &'static str {
         "scheduled_local" | "local" | "local_last" => "2026-11-21T08:00:00",
         "host" | "decided_by" => "server-1",
         "host_version" | "version" => env!("CARGO_PKG_VERSION"),
-        "created_by" | "paused_by" => "ada",
+        "created_by" | "paused_by" | "principal" => "ada",
+        "address" => "192.0.2.7",
+        "secret" => "cmp_3q2-7wAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
         "date" => "2026-11-21",
         "form" => "typed_component",
         "database" => "sqlite:campanile.db",
