@@ -237,7 +237,10 @@ impl Engine {
     ///
     /// It waits at most 5 s for the database, and always answers.
     pub async fn metrics(&self, schedules_max: u32) -> String {
-        metrics::text(&self.ctx, schedules_max).await
+        let ctx = &self.ctx;
+        let (runs, runs_max) = (ctx.capacity.taken(), ctx.settings.runs_max);
+        let counted = ctx.metrics.text(runs, runs_max);
+        metrics::with_record(counted, &ctx.db, ctx.clock.now(), schedules_max).await
     }
 
     /// Mark silent hosts as dead, and recover orphaned launches.

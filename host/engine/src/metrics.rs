@@ -19,11 +19,11 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry};
 use tokio::time::timeout;
 
-use crate::ctx::Ctx;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_model::status::FailureKind;
 use campanile_model::words;
+use campanile_store::Db;
 use campanile_store::events::{EventKind, NewEvent};
 use campanile_store::launches::NewLaunch;
 use campanile_store::runs::{Finish, RunEnd};
@@ -289,7 +289,7 @@ impl Metrics {
     }
 
     /// Return the text of what this host has counted, and of its capacity.
-    fn text(&self, runs: usize, runs_max: usize) -> String {
+    pub(crate) fn text(&self, runs: usize, runs_max: usize) -> String {
         let mut text = encoded(&self.registry);
         let mut gauges = Gauges::new();
         gauges.add("host_runs", "Runs that this host executes now", runs as f64);
@@ -308,17 +308,20 @@ impl Metrics {
     }
 }
 
-/// Return what the host of `ctx` has counted since its start, and the values on record with at most `schedules_max`
+/// Return `host_text`, which is what a host has counted, with the values on record at `now` and at most `schedules_max`
 /// schedules.
 ///
 /// A database that does not answer leaves out the values on record, and `campanile_record_readable` is 0.
-pub(crate) async fn text(ctx: &Ctx, schedules_max: u32) -> String {
-    let mut text = ctx
-        .metrics
-        .text(ctx.capacity.taken(), ctx.settings.runs_max);
+pub(crate) async fn with_record(
+    host_text: String,
+    db: &Db,
+    now: Timestamp,
+    schedules_max: u32,
+) -> String {
+    let mut text = host_text;
     let read = async {
-        let mut tx = ctx.db.read().await?;
-        RecordMetrics::read(&mut tx, ctx.clock.now(), schedules_max).await
+        let mut tx = db.read().await?;
+        RecordMetrics::read(&mut tx, now, schedules_max).await
     };
     let read = timeout(RECORD_WAIT, read).await;
     let record = read.ok().and_then(Result::ok);
