@@ -27,6 +27,7 @@
 //!
 //! `CAMPANILE_LONG_TESTS=1` runs outages and loads at their full length.
 
+mod alerts;
 mod clock;
 mod consistency;
 mod copies;

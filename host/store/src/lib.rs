@@ -36,6 +36,9 @@ mod sql;
 mod types;
 mod url;
 
+pub mod alert_facts;
+pub mod alert_messages;
+pub mod alerts;
 pub mod backfills;
 pub mod backup;
 pub mod buckets;
