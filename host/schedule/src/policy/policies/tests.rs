@@ -115,7 +115,7 @@ fn launches_left_ends_at_zero() {
 }
 
 /// Every policy with a value, as text.
-const WRITTEN: [(Policy, &str); 26] = [
+const WRITTEN: [(Policy, &str); 27] = [
     (Policy::Catchup, "all"),
     (Policy::CatchupWindow, "1h 30m"),
     (Policy::CatchupMax, "7"),
