@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use campanile_engine::alerts::rule::{
-    AlertSettings, Channel, ChannelFormat, Condition, Heartbeat, Rule, Target, Url,
+    AlertSettings, Channel, ChannelTemplate, Condition, Heartbeat, Rule, Target, Url,
 };
 use campanile_engine::secrets::Source;
 use campanile_engine::{Engine, Settings, alert_admin};
@@ -86,7 +86,7 @@ impl Receiver {
 
     fn channel(&self) -> Channel {
         Channel {
-            format: ChannelFormat::Webhook,
+            template: ChannelTemplate::Webhook,
             target: self.target(),
             signing_secrets: vec!["hook".to_owned(), "former".to_owned()],
             headers: BTreeMap::new(),

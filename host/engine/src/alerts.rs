@@ -213,6 +213,8 @@ async fn tell(
     let group_wait = group_wait.map_or(Duration::ZERO, |channel| channel.group_wait);
     for alert in alerts {
         let newest = alert_messages::newest(tx, channel, rule).await?;
+        // Messages are delivered in the order of their ids, and the clock of the host that recorded the one before may be ahead.
+        let first = newest.map_or(MessageId::FIRST, |newest| newest.id.next());
         let open = newest.filter(|newest| {
             newest.kind == kind && newest.attempts == 0 && newest.alerts < ALERTS_PER_MESSAGE_MAX
         });
@@ -224,7 +226,7 @@ async fn tell(
             Some(id) => id,
             None => {
                 let message = NewAlertMessage {
-                    id: MessageId::of_alerts(now),
+                    id: MessageId::of_alerts(now).max(first),
                     channel,
                     rule,
                     kind,

@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::secrets::Vault;
 use crate::service::{Next, RETRY_PAUSE, Service};
 use campanile_model::clock::{Monotonic, Timestamp};
-use campanile_model::ids::LaunchId;
+use campanile_model::ids::{LaunchId, MessageId};
 use campanile_model::status::MessageStatus;
 use campanile_model::text::printable;
 use campanile_sandbox::{
@@ -220,9 +220,23 @@ async fn deliver_and_record(ctx: &Ctx, vault: &Vault, claimed: Claimed) {
     let now = ctx.clock.now();
     let limits = (claimed.attempts, claimed.give_up_at);
     let ended = Ended::of(limits, delivered, now, rand::random_range(-1.0..=1.0));
+    let record = || record_end(ctx, &claimed, &ended, now);
+    record_during_claim(ctx, id, now.plus(CLAIM), record).await;
+}
+
+/// Call `record` until it has recorded the end of the delivery of a message, or the claim has ended. It returns false when
+/// the message is not this host's any more.
+pub(crate) async fn record_during_claim<F>(
+    ctx: &Ctx,
+    id: MessageId,
+    claim_until: Timestamp,
+    record: impl Fn() -> F,
+) where
+    F: Future<Output = Result<bool>>,
+{
     // After the claim another host delivers it again, and records that.
-    while ctx.clock.now() < now.plus(CLAIM) {
-        match record_end(ctx, &claimed, &ended, now).await {
+    while ctx.clock.now() < claim_until {
+        match record().await {
             Ok(true) => return,
             Ok(false) => {
                 tracing::warn!(message = %id, "the end of a delivery is ignored: the message was claimed again or discarded meanwhile");

@@ -126,6 +126,11 @@ impl MessageId {
     pub fn of_alerts(now: Timestamp) -> MessageId {
         MessageId(uuid_at(now))
     }
+
+    /// Return the id that sorts directly after this one.
+    pub fn next(self) -> MessageId {
+        MessageId(Uuid::from_u128(self.0.as_u128().saturating_add(1)))
+    }
 }
 
 impl EventId {

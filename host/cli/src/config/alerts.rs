@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use campanile_engine::alerts::rule::{
-    AlertSettings, Channel, ChannelFormat, Condition, FAILURES_MAX, Heartbeat, Pattern, Rule,
+    AlertSettings, Channel, ChannelTemplate, Condition, FAILURES_MAX, Heartbeat, Pattern, Rule,
     Target, Url,
 };
 use campanile_engine::secrets::Source;
@@ -41,7 +41,7 @@ const KEYS: &[&str] = &[
     "alerts[].channels | list of texts | [] | | The channels that are told. Without any, `campanile alert list` and `campanile health` show the alert.",
     "alerts[].for | duration | 0s | 0s to 366days | How long the condition must hold before the alert fires.",
     "alerts[].resolve_after | duration | 1m | 0s to 366days | How long the condition must not hold before the alert is resolved. A condition that comes back before is not told again.",
-    "channels.NAME.format | text | webhook | | The form of the messages: `webhook`, `slack` or `ntfy`.",
+    "channels.NAME.template | text | webhook | | The form of the messages: `webhook`, `slack` or `ntfy`.",
     "channels.NAME.url | text | | | Where messages go.",
     "channels.NAME.url_secret | text | | | The name of the secret that holds the address, in place of `url`.",
     "channels.NAME.private | true or false | false | | Whether the address may be a private one.",
@@ -66,7 +66,7 @@ pub(super) const DEFAULT_TEXT: &str = "
 # for = \"0s\"
 # resolve_after = \"1m\"
 # [channels.ops]
-# format = \"webhook\"
+# template = \"webhook\"
 # url = \"https://hooks.example.com/campanile\"
 # private = false
 # secret = \"api_token\"
@@ -253,7 +253,12 @@ fn channel(mut section: Section<'_>, secrets: &BTreeMap<String, Source>) -> Resu
     let target = target(&mut section, secrets)?;
     let mut signing_secrets = Vec::new();
     for key in ["secret", "former_secret"] {
-        signing_secrets.extend(secret(&mut section, key, secrets)?);
+        let name = secret(&mut section, key, secrets)?;
+        if name.is_some() && key == "former_secret" && signing_secrets.is_empty() {
+            let what = "is there without `secret`: the former secret signs only beside the one that follows it";
+            return Err(section.error(key, what));
+        }
+        signing_secrets.extend(name);
     }
     let headers = section.text_map("headers")?;
     for value in headers.values() {
@@ -265,7 +270,7 @@ fn channel(mut section: Section<'_>, secrets: &BTreeMap<String, Source>) -> Resu
     }
     let group_wait = section.duration("group_wait", Duration::ZERO, 60 * MINUTE)?;
     let channel = Channel {
-        format: section.word("format", ChannelFormat::read)?,
+        template: section.word("template", ChannelTemplate::read)?,
         target,
         signing_secrets,
         headers,
@@ -418,7 +423,7 @@ fn of_rule(rule: &Rule) -> String {
 }
 
 fn of_channel(channel: &Channel) -> String {
-    let mut text = line("format", channel.format.as_str());
+    let mut text = line("template", channel.template.as_str());
     text += &of_target(&channel.target);
     for (key, name) in ["secret", "former_secret"]
         .iter()

@@ -398,7 +398,7 @@ fn rules_for_alerts_are_read_and_printed() {
     let text = format!(
         "[[alerts]]\nkind = 'failed'\nafter = 3\nwithin = '1h'\nsubject = 'nightly*'\nchannels = ['ops']\nfor = '5m'\n\
          [[alerts]]\nkind = 'record_full'\nabove = 0.5\n[retention]\nmax_bytes = '1GiB'\n\
-         [secrets.a]\nenv = 'A'\n[secrets.b]\nenv = 'B'\n{OPS}secret = 'a'\nformer_secret = 'b'\nformat = 'slack'\n\
+         [secrets.a]\nenv = 'A'\n[secrets.b]\nenv = 'B'\n{OPS}secret = 'a'\nformer_secret = 'b'\ntemplate = 'slack'\n\
          headers = {{ authorization = 'Bearer {{secret:a}}' }}\n[heartbeat]\nurl_secret = 'b'\ninterval = '30s'\n"
     );
     let config = read(&text).unwrap();
@@ -446,8 +446,12 @@ fn a_mistake_in_a_rule_or_a_channel_is_refused() {
             "no table [secrets.a]",
         ),
         (
-            "[channels.ops]\nurl = 'https://a.example/'\nformat = 'mail'",
+            "[channels.ops]\nurl = 'https://a.example/'\ntemplate = 'mail'",
             "must be `webhook`",
+        ),
+        (
+            "[secrets.a]\nenv = 'A'\n[channels.ops]\nurl = 'https://a.example/'\nformer_secret = 'a'",
+            "without `secret`",
         ),
         ("[heartbeat]\nurl = 'http://10.0.0.1/'", "`private = true`"),
     ] {

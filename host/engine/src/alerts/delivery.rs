@@ -14,9 +14,9 @@ use crate::alerts::rule::{Channel, Target, Url};
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
-use crate::outbox::Ended;
+use crate::outbox::{Ended, record_during_claim};
 use crate::secrets::Vault;
-use crate::service::{Next, RETRY_PAUSE, Service};
+use crate::service::{Next, Service};
 use campanile_model::clock::{Monotonic, Timestamp};
 use campanile_model::status::{AlertMessageKind, MessageStatus};
 use campanile_model::text::printable;
@@ -157,24 +157,8 @@ async fn deliver_and_record(ctx: &Ctx, vault: &Vault, claimed: Claimed) {
     };
     crash::point("after_alert_delivery");
     let now = ctx.clock.now();
-    // After the claim another host delivers it again, and records that.
-    while ctx.clock.now() < now.plus(CLAIM) {
-        match record_end(ctx, &claimed.message, &ended, now).await {
-            Ok(is_mine) => {
-                if !is_mine {
-                    tracing::warn!(message = %id, "the end of a delivery is ignored: the message was claimed again meanwhile");
-                }
-                return;
-            }
-            Err(error) => {
-                ctx.trouble.report("recording a delivery", &error);
-                if !error.may_pass() {
-                    return;
-                }
-                tokio::time::sleep(RETRY_PAUSE).await;
-            }
-        }
-    }
+    let record = || record_end(ctx, &claimed.message, &ended, now);
+    record_during_claim(ctx, id, now.plus(CLAIM), record).await;
 }
 
 /// Deliver a claimed message once; none when its time was over before.
@@ -193,7 +177,7 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed) -> Result<Opt
             error: None,
         }));
     }
-    let content = content(channel.format, message, &alerts);
+    let content = content(channel.template, message, &alerts);
     let own = channel.headers.iter();
     let own = own.map(|(name, value)| (name.clone(), value.clone()));
     let request = OutboxMessage {
@@ -203,36 +187,35 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed) -> Result<Opt
         headers: content.headers.into_iter().chain(own).collect(),
         body: content.body.into_bytes(),
     };
-    let wait_max = claimed.until.since(ctx.clock.monotonic());
-    if wait_max.is_zero() {
-        return Ok(None);
-    }
     let signing = &channel.signing_secrets;
-    let delivered = send(ctx, vault, &channel.target, request, signing, wait_max).await;
+    let sent = send(ctx, vault, &channel.target, request, signing, claimed.until).await;
+    let Some(delivered) = sent else {
+        return Ok(None);
+    };
     let limits = (message.attempts, message.give_up_at);
     let jitter = rand::random_range(-1.0..=1.0);
     Ok(Some(Ended::of(limits, delivered, ctx.clock.now(), jitter)))
 }
 
-/// Send `request` to `target`, whose address it gets. The secrets `signing` sign it.
+/// Send `request` to `target`, whose address it gets. The secrets `signing` sign it. None when `until` was over before.
 pub(crate) async fn send(
     ctx: &Ctx,
     vault: &Vault,
     target: &Target,
     mut request: OutboxMessage,
     signing: &[String],
-    wait_max: Duration,
-) -> Delivered {
+    until: Monotonic,
+) -> Option<Delivered> {
     request.url = match &target.url {
         Url::Plain(url) => url.clone(),
         Url::Secret(name) => match vault.values([name.as_str()]).await {
             Ok(secrets) => secrets.values().map(|secret| secret.reveal()).collect(),
-            Err(error) => return Delivered::Failed(error.to_string()),
+            Err(error) => return Some(Delivered::Failed(error.to_string())),
         },
     };
     let mut grants = match grants_to(&request.url, target.private) {
         Ok(grants) => grants,
-        Err(what) => return Delivered::Failed(format!("the address {what}")),
+        Err(what) => return Some(Delivered::Failed(format!("the address {what}"))),
     };
     // The configuration was checked: a header names only secrets that the host has.
     grants.secrets = ctx.settings.secrets.keys().cloned().collect();
@@ -243,8 +226,13 @@ pub(crate) async fn send(
     names.extend(signing.iter().cloned());
     let secrets = match vault.values(names.iter().map(String::as_str)).await {
         Ok(secrets) => secrets,
-        Err(error) => return Delivered::Failed(error.to_string()),
+        Err(error) => return Some(Delivered::Failed(error.to_string())),
     };
+    // A host that was suspended meanwhile sends nothing. Another one may deliver the message now.
+    let wait_max = until.since(ctx.clock.monotonic());
+    if wait_max.is_zero() {
+        return None;
+    }
     let call = DeliveryCall {
         package: SENDER.to_owned(),
         grants: Arc::new(grants),
@@ -253,10 +241,10 @@ pub(crate) async fn send(
         now: ctx.clock.now(),
         wait_max,
     };
-    match deliver(&request, call).await {
+    Some(match deliver(&request, call).await {
         Delivered::Failed(why) => Delivered::Failed(of_configuration(&why)),
         answered => answered,
-    }
+    })
 }
 
 /// Return a refusal with the advice for the configuration in place of the one for a package.

@@ -58,11 +58,15 @@ impl HostPing {
             headers: Vec::new(),
             body: ctx.name.clone().into_bytes(),
         };
-        let sent = send(ctx, &self.vault, &heartbeat.target, request, &[], WAIT_MAX).await;
+        let until = ctx.clock.monotonic().plus(WAIT_MAX);
+        let sent = send(ctx, &self.vault, &heartbeat.target, request, &[], until).await;
         let why = match sent {
-            Delivered::Answered { status, .. } if (200..300).contains(&status) => return Ok(true),
-            Delivered::Answered { status, .. } => format!("the receiver answered {status}"),
-            Delivered::Failed(why) => why,
+            Some(Delivered::Answered { status, .. }) if (200..300).contains(&status) => {
+                return Ok(true);
+            }
+            Some(Delivered::Answered { status, .. }) => format!("the receiver answered {status}"),
+            Some(Delivered::Failed(why)) => why,
+            None => "the host was too slow to send it".to_owned(),
         };
         tracing::warn!("the heartbeat of this host was not received: {why}");
         Ok(false)

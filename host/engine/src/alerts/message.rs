@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::alerts::rule::ChannelFormat;
+use crate::alerts::rule::ChannelTemplate;
 use campanile_model::clock::Timestamp;
 use campanile_model::status::{AlertMessageKind, Severity};
 use campanile_model::text::counted;
@@ -51,17 +51,17 @@ struct Item<'m> {
 
 /// Return the content of a message about `alerts`.
 pub(crate) fn content(
-    format: ChannelFormat,
+    template: ChannelTemplate,
     message: &ClaimedAlertMessage,
     alerts: &[Alert],
 ) -> Content {
-    match format {
-        ChannelFormat::Webhook => json(&webhook(message, alerts)),
-        ChannelFormat::Slack => {
+    match template {
+        ChannelTemplate::Webhook => json(&webhook(message, alerts)),
+        ChannelTemplate::Slack => {
             let text = format!("*{}*\n{}", title(message, alerts), text(alerts));
             json(&serde_json::json!({ "text": escaped(&text) }))
         }
-        ChannelFormat::Ntfy => ntfy(message, alerts),
+        ChannelTemplate::Ntfy => ntfy(message, alerts),
     }
 }
 
@@ -215,8 +215,13 @@ mod tests {
             status: AlertStatus::Firing,
             ..alert()
         };
-        let content =
-            |alert: &Alert| content(ChannelFormat::Webhook, &firing, std::slice::from_ref(alert));
+        let content = |alert: &Alert| {
+            content(
+                ChannelTemplate::Webhook,
+                &firing,
+                std::slice::from_ref(alert),
+            )
+        };
         assert_eq!(content(&open), content(&alert()));
         let body: serde_json::Value = serde_json::from_str(&content(&alert()).body).unwrap();
         assert_eq!(body["type"], "alert.firing");
@@ -226,17 +231,17 @@ mod tests {
     }
 
     #[test]
-    fn each_format_has_its_body() {
+    fn each_template_has_its_body() {
         let resolved = message(AlertMessageKind::Resolved);
-        let body = content(ChannelFormat::Webhook, &resolved, &[alert()]).body;
+        let body = content(ChannelTemplate::Webhook, &resolved, &[alert()]).body;
         assert!(body.contains(r#""resolved_at":""#), "{body}");
-        let slack = content(ChannelFormat::Slack, &resolved, &[alert()]).body;
+        let slack = content(ChannelTemplate::Slack, &resolved, &[alert()]).body;
         assert_eq!(
             slack,
             r#"{"text":"*Campanile: nightly: 1 alert resolved*\ncritical: it failed: &lt;disk&gt; &amp; more"}"#
         );
         let firing = message(AlertMessageKind::Firing);
-        let ntfy = content(ChannelFormat::Ntfy, &firing, &[alert()]);
+        let ntfy = content(ChannelTemplate::Ntfy, &firing, &[alert()]);
         assert_eq!(ntfy.body, "critical: it failed: <disk> & more");
         let header = |name: &str| {
             ntfy.headers
@@ -249,9 +254,9 @@ mod tests {
         assert_eq!(header("priority"), "urgent");
         assert_eq!(header("title"), "Campanile: nightly: 1 alert firing");
         let many = vec![alert(); 30];
-        let text = content(ChannelFormat::Ntfy, &firing, &many).body;
+        let text = content(ChannelTemplate::Ntfy, &firing, &many).body;
         assert!(text.ends_with("and 10 more"), "{text}");
-        let test = content(ChannelFormat::Ntfy, &message(AlertMessageKind::Test), &[]);
+        let test = content(ChannelTemplate::Ntfy, &message(AlertMessageKind::Test), &[]);
         assert_eq!(test.body, "An operator tried this channel. It works.");
     }
 }

@@ -186,7 +186,7 @@ impl fmt::Display for Pattern {
 words! {
     /// The form of the messages of a channel.
     #[derive(Default)]
-    ChannelFormat {
+    ChannelTemplate {
         /// JSON, as the guide describes it.
         #[default]
         Webhook => "webhook",
@@ -200,7 +200,7 @@ words! {
 /// Where messages about alerts go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Channel {
-    pub format: ChannelFormat,
+    pub template: ChannelTemplate,
     pub target: Target,
     /// The name of the secret that signs messages, and of the former one during a change.
     pub signing_secrets: Vec<String>,
