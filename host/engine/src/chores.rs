@@ -8,35 +8,13 @@
 //! The deadline is before the time at which another host may take the lease, as for the lease of a run. A host that passes
 //! it begins no chore. A host that was suspended inside a chore finds another epoch, and changes nothing.
 
-use std::sync::Mutex;
-
+use crate::chore_lease::Held;
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::lease_table::held_until;
-use crate::lock::lock;
-use campanile_model::clock::{Monotonic, Timestamp};
+use campanile_model::clock::Timestamp;
 use campanile_store::events::{self, EventKind};
 use campanile_store::{Tx, chores};
-
-/// The lease of the chores, as this host knows it.
-#[derive(Default)]
-pub(crate) struct ChoreLease(Mutex<Option<Held>>);
-
-/// A lease that this host has.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Held {
-    epoch: i64,
-    /// When this host begins no more chores: [`held_until`].
-    until: Monotonic,
-    /// Whether it was taken by the last heartbeat.
-    is_new: bool,
-}
-
-impl ChoreLease {
-    fn held(&self) -> Option<Held> {
-        *lock(&self.0)
-    }
-}
 
 /// Return the epoch in which this host does the chores; none while another host does them.
 fn epoch(ctx: &Ctx) -> Option<i64> {
@@ -78,7 +56,7 @@ pub(crate) async fn renew_or_take(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Res
 
 /// Note what the last heartbeat proved.
 pub(crate) fn note(ctx: &Ctx, held: Option<Held>) {
-    let before = std::mem::replace(&mut *lock(&ctx.chores.0), held);
+    let before = ctx.chores.replace(held);
     match (before, held) {
         (_, Some(held)) if held.is_new => {
             tracing::info!(host = %ctx.name, epoch = held.epoch, "this host does the chores: retention, seals, next slots, health");

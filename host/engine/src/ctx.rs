@@ -9,7 +9,7 @@ use tokio::sync::{Notify, watch};
 use crate::batch_size::BatchSizes;
 use crate::begun_runs::BegunRuns;
 use crate::capacity::Capacity;
-use crate::chores::ChoreLease;
+use crate::chore_lease::ChoreLease;
 use crate::claim_gate::ClaimGate;
 use crate::delivery_table::DeliveryTable;
 use crate::heartbeat::HeartbeatHistory;

@@ -64,6 +64,7 @@ mod call;
 mod capacity;
 mod changes;
 mod choose;
+mod chore_lease;
 mod chores;
 mod claim;
 mod claim_at_once;
