@@ -42,7 +42,10 @@ async fn renew(test: &TestDb, host: HostId, epoch: i64, at: u64) -> bool {
 
 async fn fence(test: &TestDb, host: HostId, epoch: i64) -> bool {
     let mut tx = test.write().await;
-    chores::fence(&mut tx, host, epoch).await.unwrap().is_some()
+    let fenced = chores::fence(&mut tx, host, epoch).await;
+    // A dropped transaction keeps its lock for a moment.
+    tx.commit().await.unwrap();
+    fenced.unwrap().is_some()
 }
 
 async fn a_lease_is_taken_when_it_has_ended(test: TestDb) {
@@ -129,7 +132,7 @@ async fn a_holder_begins_no_chore_after_its_deadline(test: TestDb) {
     let late = taken.plus(HELD);
     clock.advance_to(late);
     assert!(!do_chores(&test, &engine, late).await);
-    // No other host has taken it: the lease goes on, in the same epoch.
+    // No other host has taken the lease, so the host renews it in the same epoch.
     assert!(engine.hold_chores(late).await.unwrap());
     assert!(do_chores(&test, &engine, late).await);
     let holder = chores::holder(&mut test.read().await).await.unwrap();
@@ -184,7 +187,7 @@ async fn no_host_takes_the_lease_while_a_chore_is_under_way(test: TestDb) {
     let mut chore = test.write().await;
     assert_eq!(chores::fence(&mut chore, one, 1).await.unwrap(), Some(1));
     if test.db.url().is_shared() {
-        // Neither the holder's heartbeat nor another chore of its own waits for it.
+        // The holder's heartbeat and another chore of the holder do not wait for this chore.
         assert!(renew(&test, one, 1, 1).await);
         assert!(fence(&test, one, 1).await);
         assert_eq!(take(&test, two, 100).await, None);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use campanile_engine::{Engine, Settings, message_admin};
-use campanile_model::clock::Clock;
+use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::MessageId;
 use campanile_schedule::policy::Policies;
 use campanile_store::events::{self, EventKind};
@@ -152,11 +152,17 @@ impl Host {
 
     /// Do what is due at a time: launches, and then deliveries. Return the number of deliveries.
     async fn step(&self, time: &str) -> usize {
+        let now = self.launch(time).await;
+        self.engine.deliver_messages(now).await.unwrap()
+    }
+
+    /// Launch what is due at a time, and return the time.
+    async fn launch(&self, time: &str) -> Timestamp {
         let now = clock_time(time);
         self.clock.advance_to(now);
         self.engine.renew(now).await.unwrap();
         self.engine.tick(now).await.unwrap();
-        self.engine.deliver_messages(now).await.unwrap()
+        now
     }
 }
 
@@ -361,10 +367,7 @@ async fn two_hosts_deliver_a_message_once(test: TestDb) {
 async fn the_claim_of_an_ended_host_is_released(test: TestDb) {
     let receiver = Receiver::start(&[]).await;
     let host = Host::start(&test, &receiver.sidecar("", "")).await;
-    let now = clock_time("11:00:00");
-    host.clock.advance_to(now);
-    host.engine.renew(now).await.unwrap();
-    host.engine.tick(now).await.unwrap();
+    let now = host.launch("11:00:00").await;
     let claim = async |id| {
         let mut tx = test.write().await;
         let due = outbox::due(&mut tx, "once", now, 10).await.unwrap();
@@ -402,10 +405,7 @@ async fn a_delivery_ends_with_the_lease_of_its_host(test: TestDb) {
         heads: Arc::default(),
     };
     let host = Host::start(&test, &receiver.sidecar("", "")).await;
-    let now = clock_time("11:00:00");
-    host.clock.advance_to(now);
-    host.engine.renew(now).await.unwrap();
-    host.engine.tick(now).await.unwrap();
+    let now = host.launch("11:00:00").await;
     let engine = Arc::clone(&host.engine);
     let delivery = tokio::spawn(async move { engine.deliver_messages(now).await.unwrap() });
     let (_stream, _) = listener.accept().await.unwrap();
@@ -434,10 +434,7 @@ async fn a_delivery_ends_with_the_lease_of_its_host(test: TestDb) {
 async fn a_dead_hosts_message_waits_for_the_end_of_its_lease(test: TestDb) {
     let receiver = Receiver::start(&[]).await;
     let host = Host::start(&test, &receiver.sidecar("", "")).await;
-    let now = clock_time("11:00:00");
-    host.clock.advance_to(now);
-    host.engine.renew(now).await.unwrap();
-    host.engine.tick(now).await.unwrap();
+    let now = host.launch("11:00:00").await;
     let mut tx = test.write().await;
     let dead = add_host(&mut tx, 9, now).await;
     let lease_until = clock_time("11:00:08");

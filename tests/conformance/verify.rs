@@ -43,14 +43,7 @@ struct Scene {
 impl Scene {
     /// Start a host with two schedules: `report` each hour, and `broken`, whose launches fail, each half hour.
     async fn new(test: TestDb) -> Scene {
-        let clock = Clock::simulated(clock_time("10:30:00"));
-        let (engine, lock) = serving::start(&test, &clock, settings(8), GUESTS).await;
-        let scene = Scene {
-            test,
-            clock,
-            engine,
-            _lock: lock,
-        };
+        let scene = Scene::start(test, "10:30:00").await;
         for (name, task, expression) in [
             ("report", "ok", "0 * * * *"),
             ("broken", "fail_permanent", "*/30 * * * *"),
@@ -74,6 +67,18 @@ impl Scene {
                 .await;
         }
         scene
+    }
+
+    /// Start a host without new schedules.
+    async fn start(test: TestDb, time: &str) -> Scene {
+        let clock = Clock::simulated(clock_time(time));
+        let (engine, lock) = serving::start(&test, &clock, settings(8), GUESTS).await;
+        Scene {
+            test,
+            clock,
+            engine,
+            _lock: lock,
+        }
     }
 
     async fn change(&self, change: impl AsyncFnOnce(&mut Tx)) {
@@ -290,14 +295,7 @@ async fn what_is_recorded_after_the_clock_was_set_back_is_sealed_too(test: TestD
         scene
     };
     drop(engine);
-    let clock = Clock::simulated(clock_time("18:00:00"));
-    let (engine, lock) = serving::start(&test, &clock, settings(8), GUESTS).await;
-    let scene = Scene {
-        test,
-        clock,
-        engine,
-        _lock: lock,
-    };
+    let scene = Scene::start(test, "18:00:00").await;
     let mut requested = 0;
     for time in [
         "18:00:05", "18:00:15", "18:03:00", "18:03:10", "18:40:00", "19:20:00", "19:33:50",

@@ -58,6 +58,12 @@ fn suspend_between_transactions(site: &Site, host: &HostProcess) {
     panic!("the host was inside a transaction each time that it was suspended");
 }
 
+fn verify(site: &Site) {
+    let mut verify = site.command(campanile_binary());
+    let status = verify.args(["audit", "verify"]).status();
+    assert!(status.expect("campanile").success());
+}
+
 #[test]
 fn a_file_with_a_hard_link_is_served_by_no_second_host() {
     let site = Site::new(Backend::Sqlite);
@@ -140,11 +146,7 @@ fn a_renamed_file_stops_its_host_and_is_served_by_no_second_one() {
     std::fs::rename(&moved, database(&site)).expect("the former name");
     let second = site.start("second");
     finish(&site, second, SCHEDULES * 2);
-    let status = site
-        .command(campanile_binary())
-        .args(["audit", "verify"])
-        .status();
-    assert!(status.expect("campanile").success());
+    verify(&site);
 }
 
 /// The file is moved with its write-ahead log: a second host may open it, and waits for the first one.
@@ -193,9 +195,5 @@ fn a_suspended_host_without_its_lock_file_stops_when_it_has_been_replaced() {
         "{log}"
     );
     finish(&site, second, SCHEDULES * 2);
-    let status = site
-        .command(campanile_binary())
-        .args(["audit", "verify"])
-        .status();
-    assert!(status.expect("campanile").success());
+    verify(&site);
 }

@@ -385,8 +385,8 @@ fn message_of(failure: &str) -> String {
     printable_line(message.unwrap_or_default())
 }
 
-/// The service that computes statistics and reports changes of health. Only the host that does the chores does that; each
-/// host reports what only it knows.
+/// The service that computes statistics and reports changes of health. Only the host that does the chores does that. Each
+/// host reports the runs that it alone knows to be repeated.
 #[derive(Default)]
 pub(crate) struct Auditor {
     /// Whether the last audit found issues.

@@ -80,7 +80,7 @@ impl DeliveryTable {
     pub(crate) fn renew(&self, until: Monotonic) {
         let mut state = self.state();
         for stop in state.stops.values() {
-            // The question drops it.
+            // `is_dropped` drops a delivery whose lease is over.
             if !stop.is_dropped() {
                 stop.set_lease(&self.clock, until);
             }

@@ -84,15 +84,15 @@ impl LeaseKeeper {
         }
     }
 
-    /// Stop the host when the database's file was renamed, deleted or replaced: what it records is not in the file at that
-    /// path.
+    /// Stop the host when the database's file was renamed, deleted or replaced. The host writes to the file that it has open,
+    /// and commands read the file at the path.
     fn look_for_file(&mut self) {
         if self.is_file_missing {
             return;
         }
         if let Some(file) = self.lock.missing_file() {
             tracing::error!(
-                "{} was renamed, or it was deleted or replaced while it is served: stopping; what this host recorded meanwhile is in the file that it has open",
+                "{} was renamed, or it was deleted or replaced while it is served: stopping; the launches of the last seconds are recorded in the file that this host has open, and in no other",
                 file.display()
             );
             self.is_file_missing = true;

@@ -2,7 +2,7 @@
 //!
 //! A wrong clock, another time zone database or another version of Campanile may have written a wrong one. Schedules are
 //! read a page at a time, outside of transactions that write, and with pauses: a host with a million schedules uses at most
-//! 1 % of a processor for it, and no other transaction waits. The host that does the chores does that. Besides, each host
+//! 1 % of a processor for it, and no other transaction waits. Only the host that does the chores runs it. Besides, each host
 //! corrects all next slots when it starts with another time zone database than the host before.
 
 use std::sync::Arc;

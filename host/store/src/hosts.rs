@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{Batch, Locking, locking, statements};
+use super::sql::{Batch, locking, statements};
 use super::types::storable;
 use super::{Result, Tx, chores};
 use campanile_model::clock::Timestamp;
@@ -89,13 +89,9 @@ statements! {
             AND host_id IN (SELECT id FROM host WHERE name = $1 AND ended_at IS NULL)";
 
     /// Mark the earlier hosts called `name` as dead.
-    // The lock of a file is exact: the earlier process has ended, and its lease with it. The lock of a name on Postgres ends
-    // with a connection, and the process may go on for the rest of its lease.
-    pub(super) async fn mark_earlier_dead(name: &str, now: Timestamp) -> Vec<DeadHost> = rows Locking {
-        sqlite: "UPDATE host SET ended_at = $2, end_reason = 'died', lease_until = $2
-            WHERE name = $1 AND ended_at IS NULL RETURNING id, name",
-        postgres: "UPDATE host SET ended_at = $2, end_reason = 'died' WHERE name = $1 AND ended_at IS NULL RETURNING id, name",
-    };
+    pub(super) async fn mark_earlier_dead(name: &str, now: Timestamp) -> Vec<DeadHost> = rows
+        "UPDATE host SET ended_at = $2, end_reason = 'died'
+        WHERE name = $1 AND ended_at IS NULL RETURNING id, name";
 
     /// Return the hosts whose lease has ended, for the transaction to mark as dead.
     ///
@@ -174,8 +170,10 @@ pub async fn mark_silent_dead(tx: &mut Tx, now: Timestamp) -> Result<Vec<DeadHos
     Ok(silent)
 }
 
-/// Mark the earlier hosts called `name` as dead, and end their lease of the chores and those of their runs. Only the process that holds the lock of that
-/// name may call this: the lock proves that they cannot go on.
+/// Mark the earlier hosts called `name` as dead, and end their lease of the chores and those of their runs. Only the process
+/// that holds the lock of that name may call this: the lock proves that they have ended or lost the database.
+///
+/// Their own leases stay: a delivery of a message may still be under way until then.
 pub async fn mark_predecessors_dead(
     tx: &mut Tx,
     name: &str,

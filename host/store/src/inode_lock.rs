@@ -85,8 +85,8 @@ impl InodeLock {
 
 /// Whether another process serves the file at `path` under a name that the file had before.
 ///
-/// A served file has a `-shm` file beside the name under which it was opened. So the write-ahead log of such a file is beside
-/// another name, and whoever opens the file here misses what is in it.
+/// A served file has a `-shm` file beside the name under which it was opened. Without one at `path`, the write-ahead
+/// log is beside another name, and a process that opens the file at `path` does not read the commits in that log.
 ///
 /// The caller has not opened the file with SQLite yet: closing the handle would drop its locks.
 #[cfg(target_os = "linux")]

@@ -231,7 +231,8 @@ impl Walk<'_> {
                 self.report.launches_unsealed += 1;
             }
         }
-        // After the clock was set back, a later seal covers what was decided from this time on.
+        // After the clock was set back, a later seal covers the launches that were decided and the events that were recorded
+        // since `late_from`.
         let late_from = self.late_from();
         let is_late = |at: Timestamp| late_from.is_some_and(|late_from| at >= late_from);
         let mut added: Vec<LaunchId> = Vec::new();
