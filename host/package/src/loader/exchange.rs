@@ -11,7 +11,7 @@ use serde_json::Value;
 pub struct LoadLimits {
     /// Memory of the process that can be written, its stacks included.
     pub memory_bytes: u64,
-    /// A load ends after this time on the clock, when its process had as much processor time ([`load_time`](super::load_time)).
+    /// A load ends after this time on the clock, when its process had as much processor time.
     /// It ends at twice as much processor time in any case.
     pub time: Duration,
 }
