@@ -1,5 +1,16 @@
 -- The schema that migrations/postgres/ makes. Written by a test: `UPDATE_SNAPSHOTS=1 cargo test -p campanile-tests the_schema_is`.
 
+CREATE TABLE api_answer (
+    principal TEXT NOT NULL,
+    key TEXT NOT NULL,
+    request_hash TEXT NOT NULL,
+    status BIGINT NOT NULL,
+    answer TEXT NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CHECK ((status >= 0)),
+    PRIMARY KEY (principal, key)
+);
+CREATE INDEX api_answer_created ON api_answer USING btree (created_at);
 CREATE TABLE artifact (
     digest BYTEA NOT NULL,
     form TEXT NOT NULL,

@@ -1,5 +1,15 @@
 -- The schema that migrations/sqlite/ makes. Written by a test: `UPDATE_SNAPSHOTS=1 cargo test -p campanile-tests the_schema_is`.
 
+CREATE TABLE api_answer (
+    principal TEXT NOT NULL,
+    key TEXT NOT NULL,
+    request_hash TEXT NOT NULL,
+    status INTEGER NOT NULL CHECK (status >= 0),
+    answer TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    PRIMARY KEY (principal, key)
+) STRICT;
+CREATE INDEX api_answer_created ON api_answer (created_at);
 CREATE TABLE artifact (
     digest BLOB NOT NULL PRIMARY KEY,
     form TEXT NOT NULL,

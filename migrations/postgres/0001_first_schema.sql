@@ -572,6 +572,22 @@ CREATE TABLE chore_lease (
 );
 INSERT INTO chore_lease (id, epoch) VALUES (1, 0);
 
+-- Answers of the API to requests with an idempotency key, kept for a day.
+CREATE TABLE api_answer (
+    -- Who made the request.
+    principal TEXT NOT NULL,
+    key TEXT NOT NULL,
+    -- SHA-256 of the method, the path and the body, as hexadecimal digits.
+    request_hash TEXT NOT NULL,
+    -- The status and the JSON of the answer. The status is 0 only within the transaction of the request.
+    status BIGINT NOT NULL CHECK (status >= 0),
+    answer TEXT NOT NULL,
+    created_at TIMESTAMPTZ NOT NULL,
+    PRIMARY KEY (principal, key)
+);
+-- api_answers::remove_old
+CREATE INDEX api_answer_created ON api_answer (created_at);
+
 -- For people who read the record with SQL. Campanile does not use these views.
 -- The SQLite schema has them too; there they also convert ids and instants to text.
 CREATE VIEW launch_readable AS SELECT

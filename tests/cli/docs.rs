@@ -10,7 +10,7 @@
 //! | `console` | runs each line that begins with `$ `, in order, and compares the lines below it |
 //! | `console,exact` | the same, and instants must be equal too |
 //! | `console,needs=postgres` | the same; the address of the documents stands for a fresh schema of the tests' Postgres |
-//! | `console,needs=wasm32-wasip2`, `console,needs=python` | the same, where that Rust target or that program is installed |
+//! | `console,needs=wasm32-wasip2`, `console,needs=python`, `console,needs=curl` | the same, where that Rust target or that program is installed |
 //! | `toml,file=PATH` (any language) | writes the block to PATH |
 //!
 //! Other blocks are not run. Use `sh` for commands that build all packages or a crate of the reader.
@@ -78,6 +78,7 @@ macro_rules! pages {
 pages! {
     readme: "README.md",
     configuration: "examples/config/README.md",
+    api: "docs/src/guides/api.md",
     audit: "docs/src/guides/audit.md",
     backfills: "docs/src/guides/backfills.md",
     backup: "docs/src/guides/backup.md",
@@ -318,6 +319,7 @@ fn is_installed(requirement: &str) -> bool {
         "wasm32-wasip2" => Command::new("rustc")
             .args(["--print", "target-libdir", "--target", requirement])
             .output(),
+        "curl" => Command::new("curl").arg("--version").output(),
         "python" => Command::new("python3").arg("--version").output(),
         other => panic!("no block can need `{other}`: see the top of this file"),
     };
@@ -368,6 +370,8 @@ impl Shell {
             .env("PATH", format!("{}:{path}", binaries.display()))
             .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
             .env("NO_COLOR", "1")
+            // Pages run at the same time, and have one default address.
+            .env("CAMPANILE_LISTEN", "off")
             .env("LC_ALL", "C.UTF-8")
             .process_group(0)
             .stdin(Stdio::piped())

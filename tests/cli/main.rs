@@ -1,5 +1,6 @@
 //! The command line as a script uses it: the real program, its exit codes, its JSON and its messages.
 
+mod api;
 mod audit;
 mod backfill;
 mod bench;
@@ -37,6 +38,8 @@ mod schedule_defaults;
 mod schedules;
 mod schedules_file;
 mod selftest;
+mod server;
+mod server_refusals;
 mod sidecars;
 mod signing;
 mod site;

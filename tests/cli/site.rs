@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use campanile_store::{Db, probe};
-use campanile_tests::{HostProcess, Place, campanile_binary};
+use campanile_tests::{HostProcess, LISTEN, Place, campanile_binary};
 use serde_json::Value;
 
 /// The longest wait of a test for something that takes a second or two on an idle machine.
@@ -60,6 +60,7 @@ pub fn command<S: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<Item = S>
         .current_dir(folder)
         // The tests share one cache of compiled code, apart from the user's own.
         .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
+        .env(LISTEN, "off")
         .stdin(Stdio::null());
     command
 }

@@ -60,6 +60,15 @@ pub fn campanile_binary() -> &'static Path {
     })
 }
 
+/// The variable that says where the API of a host listens.
+pub const LISTEN: &str = "CAMPANILE_LISTEN";
+
+fn without_api(command: &mut Command) {
+    if command.get_envs().all(|(name, _)| name != LISTEN) {
+        command.env(LISTEN, "off");
+    }
+}
+
 /// A running `campanile` process. A drop kills it.
 pub struct HostProcess {
     child: Child,
@@ -91,8 +100,10 @@ impl HostProcess {
         HostProcess::spawn(&mut command)
     }
 
-    /// Start a command that the caller made, for example with environment variables.
+    /// Start a command that the caller made, for example with environment variables. Its API is off unless the caller sets
+    /// the variable [`LISTEN`]: many hosts run at once on one machine.
     pub fn spawn(command: &mut Command) -> HostProcess {
+        without_api(command);
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -110,6 +121,7 @@ impl HostProcess {
 
     /// Start a command whose stdout and stderr the caller has set. Their lines are not read here.
     pub fn spawn_without_reading(command: &mut Command) -> HostProcess {
+        without_api(command);
         let child = command
             .stdin(Stdio::null())
             .spawn()

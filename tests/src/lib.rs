@@ -23,7 +23,7 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 pub use cluster::Cluster;
-pub use host_process::{HostProcess, campanile_binary};
+pub use host_process::{HostProcess, LISTEN, campanile_binary};
 
 /// A kind of database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

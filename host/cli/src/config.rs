@@ -22,6 +22,7 @@ use campanile_package::quota::{COUNT_MOST, Groups};
 use campanile_package::toml_reader::{self, Document, Section};
 use campanile_sandbox::{CodeCache, LIMITS, Limits, SandboxSettings};
 use campanile_schedule::policy::{Defaults, GroupName};
+use campanile_server::{Listen, TlsFiles};
 use campanile_store::InvalidDatabaseUrl;
 
 mod kinds;
@@ -31,13 +32,16 @@ mod settings;
 
 pub use settings::{
     Audit, Files, Host, Outbox, Packages, Policy, Recovery, Retention, Sandbox, ScheduleDefaults,
-    Watch,
+    Server, ServerTls, Watch,
 };
 
 /// The file in the working directory that is read when no file is named.
 pub const FILE_NAME: &str = "campanile.toml";
 /// The default schedules file, in the folder of the configuration file, or in the working directory.
 const SCHEDULES_NAME: &str = "schedules.toml";
+
+/// The file of the token of the API of a host on Postgres, in the working directory.
+const TOKEN_NAME: &str = "campanile.token";
 
 const DEFAULT_HEAD: &str = "\
 # Campanile's configuration. Every value below is the default: keep only what you change.
@@ -72,6 +76,8 @@ pub struct Config {
     pub file: Option<PathBuf>,
     pub files: Files,
     pub host: Host,
+    pub server: Server,
+    pub server_tls: ServerTls,
     pub watch: Watch,
     /// The limits of one call; sidecars change them.
     pub limits: Limits,
@@ -107,6 +113,9 @@ pub struct Flags {
     /// The name of this host; it must stay the same after a restart [default: the machine's name]
     #[arg(long)]
     pub name: Option<String>,
+    /// Where the API listens: an address and a port, unix:PATH, or off [default: 127.0.0.1:7979]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<Listen>,
     /// How long to wait for the database at the start; 0 tries once, for at most 5 s [default: 60s]
     #[arg(long, value_name = "SPAN", value_parser = text::duration)]
     pub wait: Option<Duration>,
@@ -213,6 +222,24 @@ impl Config {
         }
     }
 
+    /// Return how the server of the API is configured.
+    pub fn api_server(&self) -> campanile_server::Server {
+        let beside_database = || {
+            let mut path = self.files.database.sqlite_path()?.as_os_str().to_owned();
+            path.push(".token");
+            Some(PathBuf::from(path))
+        };
+        let token_file = self.server.token_file.clone().or_else(beside_database);
+        campanile_server::Server {
+            listen: self.server.listen.clone(),
+            tls: TlsFiles {
+                certificate: self.server_tls.certificate.clone(),
+                key: self.server_tls.key.clone(),
+            },
+            token_file: token_file.unwrap_or_else(|| TOKEN_NAME.into()),
+        }
+    }
+
     /// Return which versions of packages may run.
     pub fn package_policy(&self) -> campanile_package::Policy {
         let policy = self.policy.clone();
@@ -255,6 +282,10 @@ impl Config {
         }
         let recovery = Recovery::of(&mut top, home)?;
         let late = Defaults::of(&mut top, home)?;
+        let mut section = top.table_or_empty(Server::NAME)?;
+        let server = Server::read(&mut section, home)?;
+        let server_tls = ServerTls::read_in(&mut section, home)?;
+        section.finish()?;
         let mut section = top.table_or_empty(Retention::NAME)?;
         let retention = Retention::read(&mut section, home)?;
         retention.check(&section, &recovery, &late)?;
@@ -263,6 +294,8 @@ impl Config {
             file: None,
             files,
             host: Host::of(&mut top, home)?,
+            server,
+            server_tls,
             watch: Watch::of(&mut top, home)?,
             limits,
             recovery,
@@ -304,12 +337,22 @@ impl Config {
             check_host_name(name).map_err(|what| format!("--name {what}"))?;
             self.host.name = Some(name.clone());
         }
+        let variable = |text: OsString| {
+            let text = text.to_string_lossy();
+            text.parse()
+                .map_err(|what| format!("{} {what}", environment::LISTEN))
+        };
+        let listen = flags.listen.clone().map(Ok);
+        let listen = listen.or_else(|| env(environment::LISTEN).map(variable));
+        if let Some(listen) = listen.transpose()? {
+            self.server.listen = listen;
+        }
         self.host.wait = flags.wait.unwrap_or(self.host.wait).min(YEAR);
         Ok(())
     }
 
     /// List the keys of each table.
-    fn entries(&self) -> [(&'static str, Vec<Entry>); 14] {
+    fn entries(&self) -> [(&'static str, Vec<Entry>); 16] {
         let limits = LIMITS.iter().zip(limits::keys()).map(|(spec, help)| {
             let amount = self.limits.get(spec.resource);
             Entry {
@@ -321,6 +364,8 @@ impl Config {
         [
             ("", self.files.entries()),
             ("host", self.host.entries()),
+            ("server", self.server.entries()),
+            ("server.tls", self.server_tls.entries()),
             ("watch", self.watch.entries()),
             ("limits", limits.collect()),
             ("recovery", self.recovery.entries()),

@@ -2,6 +2,7 @@
 
 pub const DATABASE: &str = "CAMPANILE_DATABASE_URL";
 pub const PLUGINS: &str = "CAMPANILE_PLUGINS";
+pub const LISTEN: &str = "CAMPANILE_LISTEN";
 pub const KEY_PASSPHRASE: &str = "CAMPANILE_KEY_PASSPHRASE";
 pub const LOG: &str = "CAMPANILE_LOG";
 pub const NO_COLOR: &str = "NO_COLOR";
@@ -15,7 +16,7 @@ pub const WATCHDOG_PID: &str = "WATCHDOG_PID";
 
 /// The variables with their meanings.
 #[cfg(test)]
-pub fn all() -> [(&'static str, &'static str); 13] {
+pub fn all() -> [(&'static str, &'static str); 14] {
     [
         (
             DATABASE,
@@ -24,6 +25,10 @@ pub fn all() -> [(&'static str, &'static str); 13] {
         (
             PLUGINS,
             "the plugins folder; weaker than `--plugins`, stronger than the configuration file",
+        ),
+        (
+            LISTEN,
+            "where the API listens; weaker than `--listen`, stronger than the configuration file",
         ),
         (
             KEY_PASSPHRASE,

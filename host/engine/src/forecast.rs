@@ -20,6 +20,7 @@
 
 mod compare;
 mod launches;
+pub mod report;
 mod simulator;
 pub mod snapshot;
 

@@ -119,6 +119,12 @@ impl EventId {
         let millis = u64::try_from(time.micros() / 1_000).unwrap_or(0);
         EventId(Uuid::from_u128(u128::from(millis) << 80))
     }
+
+    /// Return when the event was recorded, in whole milliseconds.
+    pub fn time(self) -> Timestamp {
+        let millis = (self.0.as_u128() >> 80) as i64;
+        Timestamp::from_micros(millis.saturating_mul(1_000))
+    }
 }
 
 /// Return a version 7 UUID of `now`.

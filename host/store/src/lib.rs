@@ -37,6 +37,7 @@ mod sql;
 mod types;
 mod url;
 
+pub mod api_answers;
 pub mod backfills;
 pub mod backup;
 pub mod buckets;

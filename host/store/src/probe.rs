@@ -4,8 +4,8 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::sql::on;
 use super::{
-    Result, Tx, backfills, backup, buckets, cancellation, changes, chores, claims, events, history,
-    hosts, launch_list, launches, outbox, overlap, package_record, package_removal,
+    Result, Tx, api_answers, backfills, backup, buckets, cancellation, changes, chores, claims,
+    events, history, hosts, launch_list, launches, outbox, overlap, package_record, package_removal,
     package_versions, packages, recovery, removed_launches, results, retention, runs,
     schedule_defaults, schedules, seals, sidecars, size, skipped_ranges, stats, task_runs,
 };
@@ -38,6 +38,7 @@ pub async fn rows(tx: &mut Tx, sql: &str) -> Result<Vec<Vec<String>>> {
 /// Return every statement that the database of `tx` can prepare without values.
 pub fn statements(tx: &Tx) -> Vec<String> {
     let modules = [
+        api_answers::STATEMENTS,
         backfills::STATEMENTS,
         backup::STATEMENTS,
         buckets::STATEMENTS,

@@ -5,7 +5,6 @@ mod progress;
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
-use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::follow::is_served;
@@ -13,11 +12,11 @@ use super::schedule::By;
 use crate::output::{self, Failure, Record, Result, failed};
 use crate::{Common, Limit, watch};
 use campanile_engine::backfill;
-use campanile_engine::schedule_admin::ScheduleError;
+use campanile_engine::records::backfill::BackfillRecord;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
 use campanile_model::text::counted;
-use campanile_store::backfills::{self, Backfill, LaunchTotals};
+use campanile_store::backfills::Backfill;
 use campanile_store::{BackfillStatus, Db, DbError, Tx, packages, schedules};
 use progress::Progress;
 
@@ -60,10 +59,7 @@ impl BackfillCommand {
         match self {
             BackfillCommand::List { after, limit } => {
                 let mut tx = common.read().await?;
-                let mut records = Vec::new();
-                for row in backfills::list(&mut tx, after, limit.limit).await? {
-                    records.push(BackfillRecord::count(&mut tx, row).await?);
-                }
+                let records = BackfillRecord::list(&mut tx, after, limit.limit).await?;
                 common.print_page(&records, limit.limit, |record| record.row.id)
             }
             BackfillCommand::Show { id, follow: false } => {
@@ -86,70 +82,50 @@ impl BackfillCommand {
     }
 }
 
-/// A backfill, with the number of its launches in each status.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct BackfillRecord {
-    #[serde(flatten)]
-    row: Backfill,
-    #[serde(flatten)]
-    ends: LaunchTotals,
-}
-
 impl Record for BackfillRecord {
     const LIST: &'static str = "id schedule status from to slots slots_finished failed created_by";
     const DETAIL: &'static str = "id schedule from to created_by created_at finished_at progress";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {
-            "slots_finished" => Some(self.slots_finished().to_string()),
-            "progress" => Some(self.progress()),
+            "slots_finished" => Some(slots_finished(self).to_string()),
+            "progress" => Some(progress_text(self)),
             _ => None,
         }
     }
 }
 
-impl BackfillRecord {
-    pub(crate) async fn read(tx: &mut Tx, id: BackfillId) -> Result<BackfillRecord, ScheduleError> {
-        let row = backfill::find(tx, id).await?;
-        Ok(BackfillRecord::count(tx, row).await?)
-    }
+/// Return the number of slots that are finished or left alone.
+pub(super) fn slots_finished(record: &BackfillRecord) -> i64 {
+    record.row.launched + record.row.slots_skipped - record.ends.unfinished
+}
 
-    async fn count(tx: &mut Tx, row: Backfill) -> Result<BackfillRecord, DbError> {
-        let ends = backfills::launch_totals(tx, row.id).await?;
-        Ok(BackfillRecord { row, ends })
-    }
-
-    /// Return the number of slots that are finished or left alone.
-    fn slots_finished(&self) -> i64 {
-        self.row.launched + self.row.slots_skipped - self.ends.unfinished
-    }
-
-    /// Return a line such as `done: 9 of 10 slots finished, 7 succeeded, 1 failed, 1 left alone`.
-    fn progress(&self) -> String {
-        let Backfill { status, slots, .. } = &self.row;
-        let mut text = format!(
-            "{status}: {} of {} finished",
-            self.slots_finished(),
-            counted(*slots, "slot")
-        );
-        for (count, what) in [
-            (self.ends.succeeded, "succeeded"),
-            (self.ends.failed, "failed"),
-            (self.ends.cancelled, "cancelled"),
-            (self.row.slots_skipped, "left alone"),
-            (self.ends.unfinished, "unfinished"),
-        ] {
-            if count > 0 {
-                text += &format!(", {count} {what}");
-            }
+/// Return a line such as `done: 9 of 10 slots finished, 7 succeeded, 1 failed, 1 left alone`.
+fn progress_text(record: &BackfillRecord) -> String {
+    let BackfillRecord { row, ends } = record;
+    let mut text = format!(
+        "{}: {} of {} finished",
+        row.status,
+        slots_finished(record),
+        counted(row.slots, "slot")
+    );
+    for (count, what) in [
+        (ends.succeeded, "succeeded"),
+        (ends.failed, "failed"),
+        (ends.cancelled, "cancelled"),
+        (row.slots_skipped, "left alone"),
+        (ends.unfinished, "unfinished"),
+    ] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
         }
-        text
     }
+    text
+}
 
-    /// Return whether every slot was left alone or has a launch that succeeded.
-    fn has_succeeded(&self) -> bool {
-        self.row.status == BackfillStatus::Done && self.ends.failed + self.ends.cancelled == 0
-    }
+/// Return whether every slot was left alone or has a launch that succeeded.
+fn has_succeeded(record: &BackfillRecord) -> bool {
+    record.row.status == BackfillStatus::Done && record.ends.failed + record.ends.cancelled == 0
 }
 
 /// Return the commands that follow a backfill, or cancel it.
@@ -177,8 +153,8 @@ pub(crate) async fn follow(common: &Common, id: BackfillId) -> Result {
             Failure::failed("the backfill continues without this command").hint(next_commands(id)),
         );
     };
-    common.print_report(&record, &record.progress())?;
-    output::check(record.has_succeeded())
+    common.print_report(&record, &progress_text(&record))?;
+    output::check(has_succeeded(&record))
 }
 
 /// Show the progress of a backfill, and the reason of each pause, until it ends.

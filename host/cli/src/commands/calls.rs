@@ -1,33 +1,12 @@
 //! The recorded calls of tasks: what each used, logged and printed.
 
-use std::collections::BTreeMap;
 use std::iter;
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::output::{self, Record, Result};
+use campanile_engine::records::run::{TaskCall, TaskLogs};
 use campanile_model::text::{duration_text, printable_line, printable_lines, size_rounded};
 use campanile_sandbox::{LogLine, Resource, Share, Unit};
-use campanile_store::task_runs::TaskRun;
-
-/// One call of a task.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct TaskCall {
-    #[serde(flatten)]
-    pub row: TaskRun,
-    pub usage: Vec<Share>,
-}
-
-/// What one call of a task logged and printed.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct TaskLogs {
-    task: String,
-    attempt: i64,
-    logs: Vec<LogLine>,
-    stdout: String,
-    stderr: String,
-}
 
 impl Record for TaskCall {
     const DETAIL: &'static str = "task attempt succeeded failure started_at finished_at retry_at wall_ms cpu_ms \
@@ -46,50 +25,16 @@ impl Record for TaskCall {
     }
 }
 
-impl From<TaskRun> for TaskCall {
-    fn from(row: TaskRun) -> TaskCall {
-        let usage = shares(&row.usage);
-        TaskCall { row, usage }
-    }
-}
-
-impl From<TaskRun> for TaskLogs {
-    fn from(row: TaskRun) -> TaskLogs {
-        TaskLogs {
-            logs: serde_json::from_str(&row.logs).unwrap_or_default(),
-            task: row.task,
-            attempt: row.attempt,
-            stdout: row.stdout,
-            stderr: row.stderr,
+/// Print what a call logged and printed. Return false when the reader of stdout has closed it.
+pub(crate) fn print_logs(call: &TaskLogs) -> Result<bool> {
+    let head = format!("== {} (attempt {})", call.task, call.attempt);
+    let lines = log_lines(&call.logs, &call.stdout, &call.stderr);
+    for line in iter::once(head).chain(lines) {
+        if !output::print_next_line(&line)? {
+            return Ok(false);
         }
     }
-}
-
-impl TaskLogs {
-    /// Print the lines. Return false when the reader of stdout has closed it.
-    pub(crate) fn print(&self) -> Result<bool> {
-        let head = format!("== {} (attempt {})", self.task, self.attempt);
-        let lines = log_lines(&self.logs, &self.stdout, &self.stderr);
-        for line in iter::once(head).chain(lines) {
-            if !output::print_next_line(&line)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-}
-
-/// Parse the stored usage of a call: `{"memory":[used, limit], …}`.
-fn shares(text: &str) -> Vec<Share> {
-    let stored: BTreeMap<String, (u64, u64)> = serde_json::from_str(text).unwrap_or_default();
-    let shares = stored.into_iter().filter_map(|(resource, (used, limit))| {
-        Some(Share {
-            resource: resource.parse().ok()?,
-            used,
-            limit,
-        })
-    });
-    shares.collect()
+    Ok(true)
 }
 
 /// Return `memory: 60 MiB of 64 MiB (94 %)` and how to raise the limit.

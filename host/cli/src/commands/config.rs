@@ -47,6 +47,7 @@ impl ConfigCommand {
             ConfigCommand::Default => (None, Config::default_text(), Vec::new()),
             ConfigCommand::Check => {
                 let config = common.config()?;
+                config.api_server().check().map_err(serve::misconfigured)?;
                 let warnings = foreign_writers(&config)?;
                 for warning in warnings.iter().chain(&foreign_files(&config.files.plugins)) {
                     print_message!("warning: {warning}");

@@ -10,6 +10,7 @@ use super::rule::{ParsedRule, StandaloneRule, standalone_rule_usage};
 use super::slots::{self, SlotCount};
 use crate::Common;
 use crate::output::{self, Result};
+use campanile_engine::records::schedule::without_slots;
 
 #[derive(Subcommand)]
 pub(crate) enum Cron {
@@ -46,7 +47,7 @@ impl Cron {
             Cron::Explain { rule, count } => explain::print(common, rule.parse()?, &count)?,
             Cron::Calendar { rule, months } => {
                 let ParsedRule { rule, from, .. } = rule.parse()?;
-                if let Some(when) = slots::without_slots(&rule) {
+                if let Some(when) = without_slots(&rule) {
                     output::print_message(&when);
                 }
                 months.print(&rule, slots::all(&rule, from), from, common.json)?;
@@ -62,7 +63,7 @@ fn next(common: &Common, parsed: &ParsedRule, count: &SlotCount) -> Result {
     for note in rule.notes() {
         output::print_message!("note: {note}");
     }
-    match slots::without_slots(rule) {
+    match without_slots(rule) {
         Some(when) => output::print_message(&when),
         None if next.is_empty() => output::print_message!("there is no slot after {from}"),
         None => {}

@@ -7,6 +7,7 @@ use super::rule::ParsedRule;
 use super::slots::{self, SlotCount};
 use crate::Common;
 use crate::output::{self, Record, Result};
+use campanile_engine::records::schedule::without_slots;
 use campanile_model::clock::Timestamp;
 use campanile_schedule::rule::{
     DstAction, DstEffect, Rule, RuleKind, WARNED_AHEAD, Warning, tzdata_version,
@@ -87,7 +88,7 @@ pub(crate) fn print(common: &Common, parsed: ParsedRule, count: &SlotCount) -> R
         warnings: rule.warnings(from),
         from,
         until: rule.local(from.plus(WARNED_AHEAD)).date(),
-        without_slots: slots::without_slots(&rule),
+        without_slots: without_slots(&rule),
     })
 }
 

@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use super::calls::TaskLogs;
+use super::calls::print_logs;
 use crate::Common;
 use crate::output::{self, Result, failed};
+use campanile_engine::event_feed::EventFeed;
+use campanile_engine::records::run::TaskLogs;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::{EventId, LaunchId, RunId};
+use campanile_model::ids::{LaunchId, RunId};
 use campanile_store::events::{self, Event};
 use campanile_store::launches::LaunchRow;
 use campanile_store::runs::{self, RunRow};
@@ -19,10 +21,6 @@ const READ_INTERVAL: Duration = Duration::from_millis(300);
 const HEARTBEAT_AGE_MAX: Duration = Duration::from_secs(60);
 /// A launch that has no run after this time may have no host.
 const START_PATIENCE: Duration = Duration::from_secs(5);
-/// Transactions that overlap may commit later events with earlier ids. Ids of this time are read again.
-const EVENTS_OVERLAP: Duration = Duration::from_secs(10);
-/// The most events that one read returns.
-const EVENTS_MAX: i64 = 1_000;
 
 /// Return whether a host has recorded a heartbeat within [`HEARTBEAT_AGE_MAX`].
 pub(crate) async fn is_served(tx: &mut Tx, now: Timestamp) -> Result<bool, DbError> {
@@ -57,7 +55,7 @@ impl Printed {
             let logs = TaskLogs::from(call);
             let is_read = match as_json {
                 true => output::print_next_json(&logs)?,
-                false => logs.print()?,
+                false => print_logs(&logs)?,
             };
             if !is_read {
                 return Ok(false);
@@ -142,11 +140,10 @@ pub(crate) async fn events(common: &Common, limit: i64) -> Result {
     let mut tx = db.read_long().await?;
     let mut newest = events::list(&mut tx, None, limit).await?;
     newest.reverse();
-    let mut feed = Feed::default();
+    let mut feed = EventFeed::default();
     let mut news = feed.unseen(newest);
     // Earlier events are beyond the limit. The next read must not return them as new ones.
-    let from = EventId::first_at(clock.now().minus(EVENTS_OVERLAP));
-    feed.read(&mut tx, from).await?;
+    feed.read(&mut tx, clock.now()).await?;
     drop(tx);
     loop {
         for event in &news {
@@ -159,10 +156,7 @@ pub(crate) async fn events(common: &Common, limit: i64) -> Result {
             }
         }
         tokio::time::sleep(READ_INTERVAL).await;
-        let from = clock.now().minus(EVENTS_OVERLAP);
-        news = feed
-            .read(&mut db.read_long().await?, EventId::first_at(from))
-            .await?;
+        news = feed.read(&mut db.read_long().await?, clock.now()).await?;
     }
 }
 
@@ -175,34 +169,4 @@ fn line(event: &Event) -> String {
         ..
     } = event;
     format!("{at}  {kind}  {subject}  {}", detail.replace('\n', " "))
-}
-
-/// The events that were read before, as far as they may be read again.
-#[derive(Default)]
-struct Feed {
-    seen: HashSet<EventId>,
-}
-
-impl Feed {
-    /// Return the events from the id `from` on that were not read before, oldest first.
-    async fn read(&mut self, tx: &mut Tx, from: EventId) -> Result<Vec<Event>> {
-        self.seen.retain(|id| *id >= from);
-        let (mut after, mut all) = (from, Vec::new());
-        loop {
-            let page = events::list_after(tx, after, EVENTS_MAX).await?;
-            let is_last = (page.len() as i64) < EVENTS_MAX;
-            after = page.last().map_or(after, |event| event.id);
-            all.extend(self.unseen(page));
-            if is_last {
-                return Ok(all);
-            }
-        }
-    }
-
-    fn unseen(&mut self, events: Vec<Event>) -> Vec<Event> {
-        let unseen = events
-            .into_iter()
-            .filter(|event| self.seen.insert(event.id));
-        unseen.collect()
-    }
 }

@@ -4,19 +4,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
-use super::ids;
 use crate::output::{self, Record, Result, optional};
 use crate::{Common, Limit, times, watch};
-use campanile_engine::schedule_admin;
+use campanile_engine::records::ids;
+use campanile_engine::records::launch::{LaunchDetail, refuse_unknown_schedule};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchKind, ShortId};
 use campanile_model::text;
-use campanile_store::history::{self, DecidedLaunch};
 use campanile_store::launch_list::{self, Filter, LOOKED_AT_MAX, Page};
-use campanile_store::launches::{self, LaunchRow};
-use campanile_store::runs::RunRow;
+use campanile_store::launches::LaunchRow;
 use campanile_store::{LaunchStatus, Tx, removed_launches};
 
 #[derive(Subcommand)]
@@ -102,14 +99,6 @@ impl Moment {
     }
 }
 
-/// One launch with its runs.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct LaunchDetail {
-    #[serde(flatten)]
-    decided: DecidedLaunch,
-    runs: Vec<RunRow>,
-}
-
 impl Record for LaunchRow {
     const LIST: &'static str = "id scheduled_time schedule status reason kind attempts message";
 
@@ -165,11 +154,7 @@ impl ListOptions {
         id: impl Fn(&R) -> String,
     ) -> Result {
         if let (Some(name), true) = (&self.schedule, rows.is_empty()) {
-            // A removed schedule is still known by its launches.
-            let is_known = removed_launches::newest_day_of(tx, name).await?.is_some();
-            if !is_known && launches::list_of(tx, name, None, 1).await?.is_empty() {
-                schedule_admin::find(tx, name).await?;
-            }
+            refuse_unknown_schedule(tx, name).await?;
         }
         common.print_page(rows, self.limit.limit, id)?;
         let is_whole = is_end && (rows.len() as i64) < self.limit.limit;
@@ -234,9 +219,7 @@ impl Launch {
             Launch::List(options) => options.run(common).await,
             Launch::Show { id } => {
                 let mut tx = common.read().await?;
-                let decided = ids::decided(&mut tx, &id).await?;
-                let runs = history::runs(&mut tx, decided.launch.id).await?;
-                common.print(&LaunchDetail { decided, runs })
+                common.print(&LaunchDetail::read(&mut tx, &id).await?)
             }
         }
     }

@@ -15,7 +15,6 @@ pub(crate) mod event;
 pub(crate) mod explain;
 pub(crate) mod follow;
 pub(crate) mod host;
-pub(crate) mod ids;
 pub(crate) mod launch;
 pub(crate) mod new;
 pub(crate) mod outbox;

@@ -7,18 +7,18 @@ pub(crate) mod record;
 pub(crate) mod signing;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
 use super::schedule::By;
 use crate::output::{self, Record, Result};
 use crate::{Common, watch};
-use campanile_engine::approval::{self, Attribution, VersionChange};
+use campanile_engine::approval::{self, Attribution};
 use campanile_engine::package_removal;
+use campanile_engine::records::package::{DecisionReport, PackageDetail, find};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::size_rounded;
 use campanile_package::requests::list_requests;
 use campanile_store::Tx;
-use campanile_store::packages::{self, PackageRow};
+use campanile_store::packages;
 
 #[derive(Subcommand)]
 pub(crate) enum Package {
@@ -85,17 +85,6 @@ pub(crate) struct Note {
     by: By,
 }
 
-/// The result of a decision about a version.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct DecisionReport {
-    package: String,
-    /// `approved`, `rejected` or `rolled_back`.
-    done: &'static str,
-    #[serde(flatten)]
-    decided: VersionChange,
-    warnings: Vec<String>,
-}
-
 impl Package {
     pub async fn run(self, common: &Common) -> Result {
         match self {
@@ -106,7 +95,7 @@ impl Package {
             Package::Show { name } => {
                 let mut tx = common.read().await?;
                 let row = find(&mut tx, &name).await?;
-                record::show(common, &mut tx, row).await
+                common.print(&PackageDetail::read(&mut tx, row).await?)
             }
             Package::Diff(compare) => compare.run(common).await,
             Package::Approve(pending) => pending.decide(common, "approved").await,
@@ -125,14 +114,6 @@ impl Package {
             Package::Sign(sign) => sign.run(common),
             Package::Verify(verify) => verify.run(common),
         }
-    }
-}
-
-/// Return the package of that name; the error names the nearest one.
-async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow> {
-    match packages::find(tx, name).await? {
-        Some(row) => Ok(row),
-        None => Err(approval::unknown(tx, name).await?.into()),
     }
 }
 
@@ -181,15 +162,7 @@ impl OfPending {
             _ => approval::roll_back(&mut tx, name, digest, by, now).await?,
         };
         tx.commit().await?;
-        let warnings = decided.tasks_missing.iter().map(|(schedule, task)| {
-            format!("the schedule `{schedule}` launches the task `{task}`, which the active version does not have")
-        });
-        common.print(&DecisionReport {
-            package: name.to_owned(),
-            done,
-            warnings: warnings.collect(),
-            decided,
-        })
+        common.print(&DecisionReport::new(name.to_owned(), done, decided))
     }
 }
 

@@ -13,6 +13,7 @@ use super::serve;
 use crate::Common;
 use crate::output::{self, Result, refused};
 use crate::times::time;
+use campanile_engine::forecast::report::PlanReport;
 use campanile_engine::forecast::snapshot::{self, OmittedSchedule};
 use campanile_engine::forecast::{ForecastRequest, Outage};
 use campanile_engine::schedule_admin;
@@ -20,7 +21,7 @@ use campanile_engine::schedules_file::rehearse;
 use campanile_model::clock::Timestamp;
 use campanile_package::ScheduleDefinition;
 use campanile_store::{DbError, Tx, schedules};
-use report::PlanReport;
+use report::PrintedPlan;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// The longest forecast.
@@ -110,9 +111,12 @@ impl Plan {
         }
         drop(tx);
         let present = present.as_ref();
-        let report = PlanReport::new(&self, question, &snapshot, present, omitted, refused);
-        common.print(&report)?;
-        output::check(report.refused.is_empty())
+        let name = self.schedule.as_deref();
+        let report = PlanReport::new(name, question, &snapshot, present, omitted, refused);
+        let with_rows = self.rows;
+        let printed = PrintedPlan { report, with_rows };
+        common.print(&printed)?;
+        output::check(printed.report.refused.is_empty())
     }
 
     /// Return the names of schedules that the forecast must contain: the requested one, and those that the definitions

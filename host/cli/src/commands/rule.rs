@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 
-use super::slots::floor;
 use crate::output::{self, Result};
 use crate::times::time;
+use campanile_engine::records::schedule::{floor, is_hashed};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
@@ -121,9 +121,4 @@ impl StandaloneRule {
             from: self.from.unwrap_or_else(this_second),
         })
     }
-}
-
-/// Return whether the rule has values that are hashed from its schedule's id.
-pub(crate) fn is_hashed(rule: &Rule) -> bool {
-    rule.normal_form() != rule.resolved_form()
 }

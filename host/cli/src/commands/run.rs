@@ -2,25 +2,24 @@
 
 use std::time::Duration;
 
-use clap::Subcommand;
-use serde::Serialize;
-
-use super::calls::{TaskCall, TaskLogs, close_to_limit};
+use super::calls::{close_to_limit, print_logs};
 use super::follow;
-use super::ids::{self, removed_launch};
 use super::launch::ListOptions;
 use super::schedule::By;
-use super::schedule::trigger::{TriggerReport, Wait};
-use crate::output::{self, ErrorCode, Record, Result, refused};
+use super::schedule::trigger::{self, Wait};
+use crate::output::{self, Record, Result};
 use crate::{Common, watch};
 use campanile_engine::launch_admin::{self, Cancelled};
-use campanile_model::clock::{Clock, Timestamp};
-use campanile_model::ids::{LaunchId, RunId, ShortId};
+use campanile_engine::records::ids;
+use campanile_engine::records::launch::{CancelReport, TriggerReport};
+use campanile_engine::records::run::{RunDetail, TaskCall, TaskLogs};
+use campanile_model::clock::Clock;
+use campanile_model::ids::{RunId, ShortId};
 use campanile_model::text::{self, duration_text};
-use campanile_store::history;
+use campanile_store::Tx;
 use campanile_store::runs::{self, RunRow};
 use campanile_store::task_runs::{self, TaskRun};
-use campanile_store::{LaunchStatus, Tx};
+use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub(crate) enum Run {
@@ -62,14 +61,6 @@ pub(crate) enum Run {
     },
 }
 
-/// One run with its calls.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct RunDetail {
-    #[serde(flatten)]
-    run: RunRow,
-    tasks: Vec<TaskCall>,
-}
-
 const RUN_DETAIL: &str = "id launch_id schedule scheduled_time status is_recovery package digest schedule_revision \
     grants_hash context_hash host host_version wasmtime_version tzdata_version started_at finished_at retry_at failure \
     message";
@@ -102,39 +93,29 @@ impl Record for RunDetail {
     }
 }
 
-/// The result of `run cancel`.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct CancelReport {
-    launch: LaunchId,
-    /// `running` until the host that runs it has ended it.
-    status: LaunchStatus,
-    /// By when a running launch has to end.
-    deadline: Option<Timestamp>,
-}
-
 impl Run {
     pub async fn run(self, common: &Common) -> Result {
         match self {
             Run::List(options) => list(common, &options).await,
             Run::Show { id } => {
                 let mut tx = common.read().await?;
-                let run = find(&mut tx, &id).await?;
+                let run = ids::run(&mut tx, &id).await?;
                 let tasks = calls(common, &mut tx, &run).await?;
                 let tasks = tasks.into_iter().map(TaskCall::from).collect();
                 common.print(&RunDetail { run, tasks })
             }
             Run::Logs { id, follow: false } => {
                 let mut tx = common.read().await?;
-                let run = find(&mut tx, &id).await?;
+                let run = ids::run(&mut tx, &id).await?;
                 let tasks = calls(common, &mut tx, &run).await?;
                 let tasks = Vec::from_iter(tasks.into_iter().map(TaskLogs::from));
                 match common.json {
                     true => output::print_json(&tasks),
-                    false => tasks.iter().try_for_each(|task| task.print().map(drop)),
+                    false => tasks.iter().try_for_each(|task| print_logs(task).map(drop)),
                 }
             }
             Run::Logs { id, follow: true } => {
-                let run = find(&mut common.read().await?, &id).await?;
+                let run = ids::run(&mut common.read().await?, &id).await?;
                 follow::run(common, run.id).await
             }
             Run::Cancel { id, grace, by } => cancel(common, &id, grace, &by.by).await,
@@ -149,7 +130,7 @@ impl Run {
                         "wait for the end of the launch {other}, or end it with `campanile run cancel {other}`"
                     )
                 };
-                report.print(common, "launched again", hint, &wait).await
+                trigger::print(&report, common, "launched again", hint, &wait).await
             }
         }
     }
@@ -158,10 +139,7 @@ impl Run {
 async fn list(common: &Common, options: &ListOptions) -> Result {
     let mut tx = common.read().await?;
     let after = match &options.after {
-        Some(id) => {
-            let launch = ids::launch(&mut tx, id).await?;
-            Some(RunId::of(launch, id.number.unwrap_or(1)))
-        }
+        Some(id) => Some(ids::list_position(&mut tx, id).await?),
         None => None,
     };
     let limit = options.limit.limit;
@@ -179,48 +157,16 @@ async fn cancel(common: &Common, id: &ShortId, grace: Option<Duration>, by: &str
     let cancel =
         async |tx: &mut Tx, now| launch_admin::cancel(tx, (launch, run), grace, by, now).await;
     let cancelled = common.change(cancel).await?;
-    let (report, text) = match cancelled {
+    let text = match cancelled {
         Cancelled::Ended(status) => {
-            let report = CancelReport {
-                launch,
-                status,
-                deadline: None,
-            };
-            (
-                report,
-                format!("ended the launch {launch}, which did not run: it is {status}"),
-            )
+            format!("ended the launch {launch}, which did not run: it is {status}")
         }
-        Cancelled::Asked(deadline) => {
-            let report = CancelReport {
-                launch,
-                status: LaunchStatus::Running,
-                deadline: Some(deadline),
-            };
-            let text = format!(
-                "asked the launch {launch} to end by {deadline}; `campanile run logs {launch} --follow` follows it"
-            );
-            (report, text)
-        }
+        Cancelled::Asked(deadline) => format!(
+            "asked the launch {launch} to end by {deadline}; `campanile run logs {launch} --follow` follows it"
+        ),
     };
+    let report = CancelReport::new(launch, cancelled);
     common.print_report(&report, &text)
-}
-
-/// Return the run that an id means; the error says when retention may have removed it.
-async fn find(tx: &mut Tx, id: &ShortId) -> Result<RunRow> {
-    let id = ids::run(tx, id).await?;
-    if let Some(run) = runs::find(tx, id).await? {
-        return Ok(run);
-    }
-    let missing = refused!("there is no run {id}")
-        .code(ErrorCode::NotFound)
-        .hint("`campanile run list` shows the ids");
-    let launch = history::launch(tx, id.launch()).await?;
-    let removed = match launch {
-        Some(_) => None,
-        None => removed_launch(tx, id.launch()).await?,
-    };
-    Err(removed.unwrap_or(missing))
 }
 
 /// Return the recorded calls of a run, and say when retention has removed them.

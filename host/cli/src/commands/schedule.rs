@@ -13,7 +13,6 @@ pub(crate) mod trigger;
 mod why;
 
 use clap::{ArgGroup, Args, Subcommand};
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::calendar::Months;
@@ -25,20 +24,18 @@ use crate::output::{self, Failure, Result, refused};
 use crate::times::time;
 use crate::watch;
 use campanile_engine::definition::policies;
+use campanile_engine::records::schedule::{
+    self, ChangeReport, NewSchedule, ScheduleDetail, ScheduleRecord,
+};
 use campanile_engine::schedule_admin::{self, CursorReset, ScheduleDefinition, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_package::spec::TIMEZONE_DEFAULT;
-use campanile_schedule::policy::{Policies, Policy};
-use campanile_schedule::rule::{Rule, RuleKind, RuleText};
-use campanile_store::launches;
+use campanile_schedule::policy::Policies;
+use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::schedules::{self, Pause};
 use campanile_store::{Origin, Tx};
 use definition::DefinitionOptions;
 use import::Import;
-use record::{NewSchedule, ScheduleDetail, ScheduleRecord};
-
-/// The number of launches that are shown with a schedule.
-const LAUNCHES_SHOWN: i64 = 10;
 
 /// The usage line of `add`.
 const ADD_USAGE: &str = "campanile schedule add [OPTIONS] --package <PACKAGE> <NAME>
@@ -168,14 +165,6 @@ pub(crate) struct Add {
     disabled: bool,
 }
 
-/// The result of a command that changes a schedule.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct ChangeReport<'a> {
-    schedule: &'a str,
-    /// `paused`, `resumed`, `reset` or `removed`.
-    done: &'static str,
-}
-
 /// Read a context given as JSON or as `@FILE`.
 pub(crate) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Value>>> {
     let Some(text) = text else { return Ok(None) };
@@ -270,12 +259,7 @@ async fn add(common: &Common, add: Add) -> Result {
     let added = common
         .change(async |tx, now| {
             schedule_admin::add(tx, &wanted, Origin::Operator, now).await?;
-            let row = schedule_admin::find(tx, &wanted.name).await?;
-            let rule = record::rule(&row)?;
-            let herd = record::herd_warning(tx, &row).await?;
-            let mut added = NewSchedule::new(row, Some(&rule), now);
-            added.warnings.extend(herd);
-            Ok(added)
+            NewSchedule::read(tx, &wanted.name, now).await
         })
         .await?;
     common.print(&added)
@@ -294,40 +278,20 @@ async fn change(
 
 async fn show(common: &Common, name: &str) -> Result {
     let (mut tx, now) = common.read_with_time().await?;
-    let row = schedule_admin::find(&mut tx, name).await?;
-    // A rule that this version cannot read is shown as it is stored.
-    let rule = record::rule(&row).ok();
-    let policies = policies(&row.definition).ok();
-    let defaults = serve::settings(&common.config()?).late;
-    let json = |(policy, text): (Policy, Option<String>)| {
-        let value = text.map_or(Value::Null, |text| policy.json(text));
-        (policy.to_string(), value)
-    };
-    let detail = ScheduleDetail {
-        explanation: rule.as_ref().map(Rule::explanation),
-        effective_policies: policies
-            .map(|policies| policies.effective(&defaults).map(json).collect()),
-        launches: launches::of_schedule(&mut tx, row.state.id, LAUNCHES_SHOWN).await?,
-        schedule: NewSchedule::new(row, rule.as_ref(), now),
-    };
-    common.print(&detail)
+    let late = serve::settings(&common.config()?).late;
+    common.print(&ScheduleDetail::read(&mut tx, name, &late, now).await?)
 }
 
 async fn next(common: &Common, command: &Next) -> Result {
     let Next { name, count, .. } = command;
     let (mut tx, now) = common.read_with_time().await?;
     let row = schedule_admin::find(&mut tx, name).await?;
-    let rule = record::rule(&row)?;
+    let rule = schedule::rule(&row)?;
     let policies = policies(&row.definition).unwrap_or_default();
-    let skips = record::skips(&row);
+    let skips = schedule::skips(&row);
     let decided = row.state.cursor_at.max(now);
     let after = command.after.unwrap_or(decided);
-    // The slots until then count towards the maximum.
-    let from = match policies.max_launches {
-        Some(_) => after.min(decided),
-        None => after,
-    };
-    let slots = record::slots(&row, &rule, &policies, from).skip_while(|slot| *slot <= after);
+    let slots = schedule::slots(&row, &rule, &policies, command.after, now);
     let is_kept = |slot: &Timestamp| !skips.contains(slot);
     if command.calendar {
         let kept = slots.filter(is_kept);
@@ -340,7 +304,7 @@ async fn next(common: &Common, command: &Next) -> Result {
     if common.json {
         return Ok(());
     }
-    if let Some(when) = slots::without_slots(&rule) {
+    if let Some(when) = schedule::without_slots(&rule) {
         output::print_message(&match row.state.next_slot {
             Some(slot) => format!("{when}; its next slot is {slot}"),
             None => when,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::config::{Config, Flags};
 use crate::output::{ErrorCode, Failure, Result, failed};
@@ -23,9 +24,10 @@ use campanile_engine::{Engine, Followed, FollowedFile, RecoveryLimits, Settings}
 use campanile_model::clock::Clock;
 use campanile_package::{
     ForeignWriters, HostRules, LoadLimits, OwnPath, OwnPathKind, PackageLoader, Packages,
-    PluginsFolder,
+    PluginsFolder, foreign_files,
 };
 use campanile_sandbox::Sandbox;
+use campanile_server::{App, Listen, Server, Tls};
 use campanile_store::{Db, DbError};
 
 /// The first and the longest pause between two attempts to open the database.
@@ -69,6 +71,8 @@ impl Serve {
         let mut stopping = stop_signal()?;
         let clock = Clock::system();
         // Refuse a wrong configuration before the database is opened.
+        let server = config.api_server();
+        let tls = server.check().map_err(misconfigured)?;
         let loader = loader(&config, &clock)?;
         let Config { files, watch, .. } = &config;
         let rules = rules(&config, loader.sandbox());
@@ -93,6 +97,7 @@ impl Serve {
         if let Some(manager) = manager {
             tokio::spawn(manager.report(engine.serving(), stopping.clone()));
         }
+        let api = api(&server, tls, &config, &engine, &stopping).await;
         let lines = async {
             if is_read(self.log_format) {
                 first_lines::print(&db, &files.plugins, engine.serving()).await;
@@ -104,9 +109,60 @@ impl Serve {
             served = &mut served => served,
             () = lines => served.await,
         };
+        if let Some(api) = api {
+            // It ends by itself within seconds after the stop; a host that stops for another reason ends it here.
+            api.abort();
+            let _ = api.await;
+        }
         crate::close(&db).await;
         served.map_err(Failure::failed)
     }
+}
+
+/// Start the API. A host goes on without it where its address is taken.
+async fn api(
+    server: &Server,
+    tls: Option<Tls>,
+    config: &Config,
+    engine: &Engine,
+    stopping: &watch::Receiver<bool>,
+) -> Option<JoinHandle<()>> {
+    let bound = match campanile_server::bind(server, tls).await {
+        Ok(bound) => bound?,
+        Err(why) => {
+            tracing::warn!("{why}");
+            return None;
+        }
+    };
+    match server.listen {
+        Listen::Unix(_) => tracing::info!("the API answers at {}", bound.url),
+        _ => tracing::info!(
+            "the API answers at {}; its token is in {}",
+            bound.url,
+            server.token_file.display()
+        ),
+    }
+    let app = App {
+        db: engine.db().clone(),
+        clock: engine.clock().clone(),
+        settings: settings(config),
+        serving: engine.serving(),
+        stopping: stopping.clone(),
+        machine_notes: {
+            let config = config.clone();
+            Arc::new(move || machine_notes(&config))
+        },
+    };
+    Some(tokio::spawn(campanile_server::serve(bound, app)))
+}
+
+/// Return what an operator should look at on this machine. Blocks.
+///
+/// A command that reads them may belong to another user than the host, so they are no issues of its health.
+pub(crate) fn machine_notes(config: &Config) -> Vec<String> {
+    let mut notes = config.foreign_writers();
+    notes.extend(foreign_files(&config.files.plugins));
+    notes
 }
 
 /// Whether a person at a terminal reads the log.

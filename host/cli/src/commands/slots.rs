@@ -1,7 +1,6 @@
 //! The next slots of a rule, as a list.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use clap::Args;
 
@@ -31,12 +30,6 @@ pub(crate) fn all(rule: &Rule, after: Timestamp) -> impl Iterator<Item = Timesta
     rule.slots(after, Timestamp::from_micros(i64::MAX))
 }
 
-/// Return the last multiple of `step` since the epoch that is not after `at`.
-pub(crate) fn floor(at: Timestamp, step: Duration) -> Timestamp {
-    let step = i64::try_from(step.as_micros()).unwrap_or(i64::MAX);
-    Timestamp::from_micros(at.micros() - at.micros().rem_euclid(step))
-}
-
 /// Print slots in UTC and in the rule's zone. Those in `skips` are marked.
 pub(crate) fn print(rule: &Rule, slots: &[Timestamp], skips: &BTreeSet<Timestamp>) -> Result {
     for slot in slots {
@@ -47,14 +40,4 @@ pub(crate) fn print(rule: &Rule, slots: &[Timestamp], skips: &BTreeSet<Timestamp
         output::print_line!("{slot}  {}{mark}", rule.local_text(*slot))?;
     }
     Ok(())
-}
-
-/// Return a sentence that says when a rule without slots launches; none for a rule that has slots.
-pub(crate) fn without_slots(rule: &Rule) -> Option<String> {
-    if !rule.at_host_start() && rule.delay_after_completion().is_none() {
-        return None;
-    }
-    let when = rule.explanation().replacen("Once", "once", 1);
-    let when = when.trim_end_matches('.');
-    Some(format!("the rule has no slots: it launches {when}"))
 }

@@ -10,7 +10,6 @@ use crate::output::{self, Record, Result};
 use campanile_engine::audit::{self, Health, Rates, ScheduleStatistics, Statistics};
 use campanile_engine::schedule_admin;
 use campanile_model::text;
-use campanile_package::foreign_files;
 use campanile_store::schedules;
 
 #[derive(Args)]
@@ -108,9 +107,7 @@ pub(crate) async fn health(common: &Common) -> Result {
     let (now, skew_us) = (clock.now(), clock.skew_us());
     let free_bytes = db.free_bytes().await;
     let mut health = audit::health(&mut tx, now, &settings, skew_us, free_bytes).await?;
-    // The host may belong to another user than this command, so these are no issues.
-    health.notes.extend(config.foreign_writers());
-    health.notes.extend(foreign_files(&config.files.plugins));
+    health.notes.extend(serve::machine_notes(&config));
     common.print(&health)?;
     output::check(health.healthy)
 }

@@ -9,6 +9,7 @@ use campanile_model::labels::Labels;
 use campanile_model::text::{duration_text, size_text};
 use campanile_package::signature::PublicKey;
 use campanile_package::toml_reader::{Error, Section};
+use campanile_server::Listen;
 use campanile_store::DatabaseUrl;
 
 /// The bounds of the ages in `[retention]`.
@@ -170,6 +171,12 @@ pub(super) fn path() -> Kind<PathBuf> {
         |section, key, home| Ok(section.path(key)?.map(|path| home.join(path))),
         |it| it.to_string_lossy().as_ref().into(),
     )
+}
+
+/// Where the API listens.
+pub(super) fn listen() -> Kind<Listen> {
+    let read = |section: &mut Section<'_>, key, _: &Path| section.parsed(key, Listen::from_str);
+    Kind::new("text", read, |it| it.to_string().into())
 }
 
 /// A database, which is shown without its password.

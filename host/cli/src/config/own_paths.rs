@@ -6,6 +6,7 @@ use super::{Config, FILE_NAME};
 use crate::environment;
 use campanile_engine::secrets::Source;
 use campanile_package::{OwnPath, OwnPathKind};
+use campanile_server::Listen;
 
 impl Config {
     /// Return the paths from which no task may be granted a directory to write, and no secret to read: each file and
@@ -20,11 +21,19 @@ impl Config {
             (OwnPathKind::Database, files.database.sqlite_path()),
             (OwnPathKind::Cache, self.sandbox.cache_dir.as_deref()),
         ];
+        let server = self.api_server();
+        let of_server = (server.listen != Listen::Off).then_some(server.token_file);
+        let of_server = of_server.into_iter().chain(server.tls.key);
+        let of_server = of_server.map(|path| OwnPath {
+            kind: OwnPathKind::SecretFile,
+            path,
+        });
         let paths = paths.into_iter().filter_map(|(kind, path)| {
             let path = path?.to_owned();
             Some(OwnPath { kind, path })
         });
         paths
+            .chain(of_server)
             .chain(self.secrets.values().flat_map(of_secret))
             .collect()
     }

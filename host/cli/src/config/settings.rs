@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::kinds::{
-    Kind, age, age_text, boolean, database, duration, labels, number, optional, path, public_keys,
-    size, text, word,
+    Kind, age, age_text, boolean, database, duration, labels, listen, number, optional, path,
+    public_keys, size, text, word,
 };
 use campanile_engine::watch::Mode;
 use campanile_engine::{Placement, RetentionLimits};
@@ -21,6 +21,7 @@ use campanile_package::signature::PublicKey;
 use campanile_package::toml_reader::{Error, Section};
 use campanile_package::{Approval, ForeignWriters, Quota};
 use campanile_schedule::policy::{Catchup, Defaults, Delivery, Policies};
+use campanile_server::Listen;
 use campanile_store::DatabaseUrl;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -160,6 +161,28 @@ table! {
         /// How long runs may continue after the host is told to stop.
         drain "drain": Duration = 30 * SECOND, duration(Duration::ZERO, YEAR);
     } check check_host
+}
+
+table! {
+    /// `[server]`: the API over HTTP.
+    "server" struct Server {
+        /// Where the API listens: an address and a port, "unix:PATH" for a socket that the host's user opens without a token,
+        /// or "off". Another machine reaches it only with a certificate. The variable CAMPANILE_LISTEN overrides it.
+        listen "listen": Listen = Listen::default(), listen();
+        /// The file with the token of the API, which the host writes at its first start. Without it, the path of a SQLite
+        /// database and ".token", or campanile.token in the working directory.
+        token_file "token_file": Option<PathBuf> = None, optional(path()), example "\"/var/lib/campanile/token\"";
+    }
+}
+
+table! {
+    /// `[server.tls]`: the certificate of the API.
+    "server.tls" struct ServerTls {
+        /// The certificate in PEM, and after it those that signed it.
+        certificate "certificate": Option<PathBuf> = None, optional(path()), example "\"/etc/campanile/server.pem\"";
+        /// The key of the certificate in PEM.
+        key "key": Option<PathBuf> = None, optional(path()), example "\"/etc/campanile/server.key\"";
+    }
 }
 
 table! {
@@ -322,6 +345,16 @@ table! {
         /// The folder of the compiled code. Without it, a folder `campanile` in the user's cache folder. A folder that
         /// other users can write is not used.
         cache_dir "cache_dir": Option<PathBuf> = None, optional(path()), example "\"/var/cache/campanile\"";
+    }
+}
+
+impl ServerTls {
+    /// Read the table within `[server]`.
+    pub(super) fn read_in(server: &mut Section<'_>, home: &Path) -> Result<ServerTls, Error> {
+        let mut section = server.table_or_empty("tls")?;
+        let table = ServerTls::read(&mut section, home)?;
+        section.finish()?;
+        Ok(table)
     }
 }
 

@@ -10,6 +10,8 @@ use serde::Serialize;
 use super::{print_json, print_message};
 use campanile_engine::StartError;
 use campanile_engine::approval::PackageError;
+pub(crate) use campanile_engine::problem::ErrorCode;
+use campanile_engine::problem::Problem;
 use campanile_engine::schedule_admin::ScheduleError;
 use campanile_schedule::rule::RuleError;
 use campanile_store::DbError;
@@ -24,30 +26,6 @@ pub(crate) enum Exit {
     Failed,
     /// the arguments or the input are refused, and the command changed nothing. stderr names the mistake, its place, and its fix
     Refused,
-}
-
-/// What kind of error it is. The documentation of each is its row in the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ErrorCode {
-    /// an option, a rule, a time, a time zone, a name, or a file that was given is wrong: correct it
-    InvalidArgument,
-    /// the configuration file, or a variable of the environment, is wrong: correct it
-    InvalidConfiguration,
-    /// the schedule, package, launch, run, backfill or version that was named is not on record
-    NotFound,
-    /// the first digits of an id mean more than one: give more digits
-    Ambiguous,
-    /// the state does not allow it: the name is taken, it has ended, is paused, was changed meanwhile, or a host serves it
-    Conflict,
-    /// a rule of this installation does not allow it: a policy, a limit, an owner, a permission
-    Refused,
-    /// the database cannot be reached or written now: try again later
-    Unavailable,
-    /// the command was tried, and failed
-    Failed,
-    /// a bug of Campanile, or a damaged database: report it
-    Internal,
 }
 
 /// The error of a command: one sentence, perhaps a hint, and the exit code. With `--json` it is also on stdout.
@@ -157,90 +135,43 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        let exit = match problem.code {
+            ErrorCode::Internal => Exit::Failed,
+            // Nothing was changed, and the operator must act first.
+            _ => Exit::Refused,
+        };
+        Failure {
+            message: problem.message,
+            hint: problem.hint,
+            code: problem.code,
+            exit,
+        }
+    }
+}
+
 impl From<DbError> for Failure {
     fn from(error: DbError) -> Failure {
-        let (code, hint) = match error {
-            DbError::Unexpected(_) => {
-                return Failure::failed(error).code(ErrorCode::Internal);
-            }
-            DbError::Unavailable(_) => (
-                ErrorCode::Unavailable,
-                "check that the server runs, that the address is right, and that no firewall blocks it",
-            ),
-            DbError::Busy(_) | DbError::NotWritable(_) | DbError::DiskFull(_) => {
-                (ErrorCode::Unavailable, "")
-            }
-            DbError::Conflict(_) | DbError::Schema(_) => (ErrorCode::Conflict, ""),
-            DbError::Refused(_) => (ErrorCode::Refused, ""),
-        };
-        // Nothing was changed, and the operator must act first.
-        Failure::refused(error).code(code).hint(hint)
+        Problem::from(error).into()
     }
 }
 
 impl From<ScheduleError> for Failure {
     fn from(error: ScheduleError) -> Failure {
-        use ScheduleError as E;
-        let code = match error {
-            E::Db(error) => return error.into(),
-            E::Rule(error) => return error.into(),
-            E::Policy(error) => return Failure::refused(&error).hint(error.hint()),
-            E::Outdated { ref name, now, .. } => {
-                return Failure::refused(&error).code(ErrorCode::Conflict).hint(format!(
-                    "look at it with `campanile schedule show {name}`, then edit it with --revision {now}"
-                ));
-            }
-            E::UnknownPackage(..) => {
-                return Failure::refused(error)
-                    .code(ErrorCode::NotFound)
-                    .hint("`campanile package list` shows those there are");
-            }
-            E::NotFound(_) => ErrorCode::NotFound,
-            E::Exists { .. }
-            | E::Skipped(..)
-            | E::NotSkipped(..)
-            | E::Paused(_)
-            | E::NotPaused(_)
-            | E::Raced(_)
-            | E::Conflict(_) => ErrorCode::Conflict,
-            E::PackageRejected { .. }
-            | E::PackageMissing(_)
-            | E::Unreadable { .. }
-            | E::ManySkips(..)
-            | E::Refused(_) => ErrorCode::Refused,
-            E::Name(_)
-            | E::Past(_)
-            | E::NothingAhead
-            | E::PauseOver(_)
-            | E::Reserved(_)
-            | E::NoSlot { .. }
-            | E::SlotPast(_)
-            | E::Backfill(_) => ErrorCode::InvalidArgument,
-        };
-        Failure::refused(error).code(code)
+        Problem::from(error).into()
     }
 }
 
 impl From<PackageError> for Failure {
     fn from(error: PackageError) -> Failure {
-        let code = match error {
-            PackageError::Db(error) => return error.into(),
-            PackageError::NotFound(_) => ErrorCode::NotFound,
-            PackageError::Ambiguous(_) => ErrorCode::Ambiguous,
-            PackageError::Digest(_) => ErrorCode::InvalidArgument,
-            PackageError::Refused { .. } => ErrorCode::Refused,
-            PackageError::NoActiveVersion { .. }
-            | PackageError::NothingPending(_)
-            | PackageError::NotPending { .. }
-            | PackageError::NoFormer(_) => ErrorCode::Conflict,
-        };
-        Failure::refused(&error).code(code).hint(error.hint())
+        Problem::from(error).into()
     }
 }
 
 impl From<RuleError> for Failure {
     fn from(error: RuleError) -> Failure {
-        Failure::refused(&error).hint(error.hint())
+        Problem::from(error).into()
     }
 }
 

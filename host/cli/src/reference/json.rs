@@ -8,13 +8,21 @@ use serde_json::{Map, Value, json};
 
 use super::{code, table};
 use crate::commands::{
-    audit, backfill, bench, calendar, calls, config, db, doctor, explain, launch, new, package,
-    plan, run, schedule, selftest, task, top,
+    audit, bench, calendar, config, db, doctor, explain, new, package, schedule, selftest, task,
+    top,
 };
 use crate::output;
 use campanile_engine::audit::{Health, ScheduleStatistics, Statistics};
+use campanile_engine::forecast::report::PlanReport;
 use campanile_engine::host_admin::HostReport;
 use campanile_engine::package_removal::RemovedPackage;
+use campanile_engine::records::backfill::{BackfillRecord, SurveyReport};
+use campanile_engine::records::launch::{CancelReport, LaunchDetail, TriggerReport};
+use campanile_engine::records::package::{DecisionReport, PackageDetail, PackageRecord};
+use campanile_engine::records::run::{RunDetail, TaskLogs};
+use campanile_engine::records::schedule::{
+    ChangeReport, NewSchedule, RenameReport, ScheduleDetail, ScheduleRecord, SkipReport,
+};
 use campanile_engine::why::Answer;
 use campanile_model::clock::Timestamp;
 use campanile_store::events::Event;
@@ -41,50 +49,50 @@ impl Shapes {
             self.one::<new::NewReport>("new"),
             self.one::<task::TaskReport>("task run"),
             self.one::<task::check::CheckReport>("task check"),
-            self.one::<schedule::record::NewSchedule>("schedule add"),
-            self.one::<schedule::record::ScheduleRecord>("schedule edit"),
-            self.one::<schedule::edit::RenameReport<'_>>("schedule rename"),
-            self.one::<schedule::edit::SkipReport<'_>>("schedule skip"),
-            self.one::<Vec<schedule::record::ScheduleRecord>>("schedule list"),
-            self.one::<schedule::record::ScheduleDetail>("schedule show"),
+            self.one::<NewSchedule>("schedule add"),
+            self.one::<ScheduleRecord>("schedule edit"),
+            self.one::<RenameReport<'_>>("schedule rename"),
+            self.one::<SkipReport<'_>>("schedule skip"),
+            self.one::<Vec<ScheduleRecord>>("schedule list"),
+            self.one::<ScheduleDetail>("schedule show"),
             self.one::<Vec<Timestamp>>("schedule next"),
             self.one::<Vec<calendar::Day>>("schedule next --calendar"),
-            self.one::<schedule::ChangeReport<'_>>("schedule pause"),
-            self.one::<schedule::ChangeReport<'_>>("schedule resume"),
-            self.one::<schedule::ChangeReport<'_>>("schedule remove"),
-            self.one::<schedule::trigger::TriggerReport>("schedule trigger"),
+            self.one::<ChangeReport<'_>>("schedule pause"),
+            self.one::<ChangeReport<'_>>("schedule resume"),
+            self.one::<ChangeReport<'_>>("schedule remove"),
+            self.one::<TriggerReport>("schedule trigger"),
             self.one::<schedule::trigger::WaitReport>("schedule trigger --wait"),
-            self.one::<backfill::BackfillRecord>("schedule backfill"),
-            self.one::<schedule::backfill::SurveyReport<'_>>("schedule backfill --dry-run"),
+            self.one::<BackfillRecord>("schedule backfill"),
+            self.one::<SurveyReport<'_>>("schedule backfill --dry-run"),
             self.one::<Answer>("schedule why"),
             self.one::<schedule::check::FileReport<'_>>("schedule check"),
             self.one::<schedule::check::FileReport<'_>>("schedule reconcile"),
             self.one::<schedule::import::ImportReport>("schedule import crontab"),
-            self.one::<Vec<backfill::BackfillRecord>>("backfill list"),
-            self.one::<backfill::BackfillRecord>("backfill show"),
-            self.one::<backfill::BackfillRecord>("backfill cancel"),
+            self.one::<Vec<BackfillRecord>>("backfill list"),
+            self.one::<BackfillRecord>("backfill show"),
+            self.one::<BackfillRecord>("backfill cancel"),
             self.one::<Vec<Timestamp>>("cron next"),
             self.one::<explain::Explanation>("cron explain"),
             self.one::<Vec<calendar::Day>>("cron calendar"),
-            self.one::<plan::report::PlanReport>("plan"),
+            self.one::<PlanReport>("plan"),
             self.one::<Vec<LaunchRow>>("launch list"),
-            self.one::<launch::LaunchDetail>("launch show"),
+            self.one::<LaunchDetail>("launch show"),
             self.one::<Vec<RunRow>>("run list"),
-            self.one::<run::RunDetail>("run show"),
-            self.one::<Vec<calls::TaskLogs>>("run logs"),
-            self.one::<run::CancelReport>("run cancel"),
-            self.one::<schedule::trigger::TriggerReport>("run retry"),
+            self.one::<RunDetail>("run show"),
+            self.one::<Vec<TaskLogs>>("run logs"),
+            self.one::<CancelReport>("run cancel"),
+            self.one::<TriggerReport>("run retry"),
             self.one::<schedule::trigger::WaitReport>("run retry --wait"),
             self.one::<Vec<MessageRow>>("outbox list"),
             self.one::<MessageContent>("outbox show"),
             self.one::<MessageRow>("outbox retry"),
             self.one::<MessageRow>("outbox discard"),
-            self.one::<Vec<package::record::PackageRecord>>("package list"),
-            self.one::<package::record::PackageDetail>("package show"),
+            self.one::<Vec<PackageRecord>>("package list"),
+            self.one::<PackageDetail>("package show"),
             self.one::<package::compare::DiffReport>("package diff"),
-            self.one::<package::DecisionReport>("package approve"),
-            self.one::<package::DecisionReport>("package reject"),
-            self.one::<package::DecisionReport>("package rollback"),
+            self.one::<DecisionReport>("package approve"),
+            self.one::<DecisionReport>("package reject"),
+            self.one::<DecisionReport>("package rollback"),
             self.one::<RemovedPackage>("package remove"),
             self.one::<package::signing::KeyReport>("package keygen"),
             self.one::<package::signing::SignatureReport>("package sign"),

@@ -68,7 +68,7 @@ impl Scratch {
         command
             .current_dir(&self.folder)
             .env("CAMPANILE_DATABASE_URL", database.expose())
-            .args(["serve", "--name", name]);
+            .args(["serve", "--listen", "off", "--name", name]);
         if cfg!(target_os = "linux") {
             command.arg("--end-with-parent");
         }

@@ -1,4 +1,4 @@
-//! Remove old rows besides launches: events, delivered messages, bytes of artifacts, counts of removed launches, days of package
+//! Remove old rows besides launches: events, answers of the API, delivered messages, bytes of artifacts, counts of removed launches, days of package
 //! use, backfills, hosts.
 
 use std::time::Duration;
@@ -9,10 +9,12 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
-use campanile_store::{outbox, removed_launches, retention, seals};
+use campanile_store::{api_answers, outbox, removed_launches, retention, seals};
 
 /// The events, counts, hosts and artifacts of one transaction.
 const BATCH: i64 = 256;
+/// How long the answer to a request with an idempotency key is kept.
+const ANSWERS_KEPT: Duration = Duration::from_secs(24 * 3_600);
 /// A host decides no launch whose slot is later than the host's end by more: the difference of two clocks.
 const CLOCK_MARGIN: Duration = Duration::from_secs(3_600);
 
@@ -30,6 +32,12 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
         if events >= BATCH.unsigned_abs() {
             return Ok(true);
         }
+    }
+    let mut tx = ctx.db.write().await?;
+    let answers = api_answers::remove_old(&mut tx, now.minus(ANSWERS_KEPT), BATCH).await?;
+    tx.commit().await?;
+    if answers >= BATCH.unsigned_abs() {
+        return Ok(true);
     }
     if let Some(age) = limits.counts {
         let counts = remove_counts(ctx, now.minus(age)).await?;

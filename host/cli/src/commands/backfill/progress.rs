@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::BackfillRecord;
+use super::{progress_text, slots_finished};
 use crate::output;
 use crate::progress::Line;
+use campanile_engine::records::backfill::BackfillRecord;
 
 /// The least time between two lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
@@ -29,10 +30,10 @@ impl Progress {
 
     pub fn show(&mut self, record: &BackfillRecord) {
         let count = |slots: i64| u64::try_from(slots).unwrap_or_default();
-        let text = record.progress();
+        let text = progress_text(record);
         if self.bar.is_drawn() {
             self.bar.grow(count(record.row.slots));
-            self.bar.set(count(record.slots_finished()));
+            self.bar.set(count(slots_finished(record)));
             self.bar.say(&text);
         } else if !self.is_quiet {
             let is_due = self.last.as_ref().is_none_or(|(printed_at, printed)| {

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use clap::Args;
 use serde::Serialize;
 
-use super::find;
 use crate::Common;
 use crate::output::{self, Record, Result, optional};
 use campanile_engine::approval::diff::{Diff, RequestChange, Side, diff};
 use campanile_engine::approval::{PackageError, approve_command, version};
+use campanile_engine::records::package::find;
 use campanile_engine::schedule_admin::{Difference, difference_lines};
 use campanile_model::text::printable_line;
 use campanile_package::{Manifest, grant_record};

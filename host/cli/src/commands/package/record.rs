@@ -1,68 +1,13 @@
-//! Packages and their versions, as records.
-
-use serde::Serialize;
-use serde_json::Value;
+//! How packages and their versions are printed.
 
 use crate::Common;
 use crate::output::{self, Record, Result, optional};
 use campanile_engine::approval::approve_command;
+use campanile_engine::records::package::{PackageDetail, PackageRecord, VersionRecord};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::{counted, size_rounded};
-use campanile_package::{Manifest, grant_record, signature};
-use campanile_store::package_versions::{self, Version, VersionDecision};
+use campanile_package::grant_record;
 use campanile_store::packages::{PackageRow, PackageState};
-use campanile_store::{Tx, schedules};
-
-/// The most schedules of a package that are shown. `schedule list` lists them all.
-const SCHEDULES_MAX: i64 = 1_000;
-
-/// A package.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct PackageRecord {
-    #[serde(flatten)]
-    row: PackageRow,
-    state: PackageState,
-}
-
-/// A package with its manifest, schedules, grants and versions.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct PackageDetail {
-    #[serde(flatten)]
-    package: PackageRecord,
-    manifest: Value,
-    /// The names of its schedules, the first thousand by name.
-    schedules: Vec<String>,
-    /// What its sidecar grants, each as a list of texts.
-    grants: Vec<Value>,
-    /// The size of all its versions.
-    bytes_kept: u64,
-    versions: Vec<VersionRecord>,
-}
-
-/// A version of a package.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct VersionRecord {
-    #[serde(flatten)]
-    version: Version,
-    /// `active`, `pending_approval`, `rejected`, `replaced`, `former` or `rolled_back`.
-    state: &'static str,
-    /// The name in the manifest.
-    name: Option<String>,
-    /// The version in the manifest.
-    #[serde(rename = "version")]
-    manifest_version: Option<String>,
-    /// The id of the trusted key that signed it; null when it has no signature by a trusted key.
-    signed_by: Option<String>,
-}
-
-impl From<PackageRow> for PackageRecord {
-    fn from(row: PackageRow) -> PackageRecord {
-        PackageRecord {
-            state: row.state(),
-            row,
-        }
-    }
-}
 
 impl Record for PackageRecord {
     const LIST: &'static str =
@@ -133,34 +78,6 @@ impl Record for VersionRecord {
     }
 }
 
-impl VersionRecord {
-    fn new(row: &PackageRow, version: Version) -> VersionRecord {
-        let manifest = Manifest::from_stored(&row.name, &version.manifest);
-        VersionRecord {
-            state: state(row, &version),
-            name: manifest.name,
-            manifest_version: manifest.version,
-            signed_by: version.signature.as_deref().and_then(signature::signer),
-            version,
-        }
-    }
-}
-
-/// Return the state of one version of a package.
-fn state(row: &PackageRow, version: &Version) -> &'static str {
-    let is = |digest: &Option<ArtifactDigest>| digest.as_ref() == Some(&version.digest);
-    if is(&row.digest) {
-        return "active";
-    }
-    match version.decision {
-        Some(VersionDecision::Rejected) => "rejected",
-        Some(VersionDecision::RolledBack) => "rolled_back",
-        _ if is(&row.pending_digest) => "pending_approval",
-        _ if version.activated_at.is_some() => "former",
-        _ => "replaced",
-    }
-}
-
 pub(crate) fn list(common: &Common, rows: Vec<PackageRow>) -> Result {
     let records: Vec<PackageRecord> = rows.into_iter().map(PackageRecord::from).collect();
     common.print_list(&records)?;
@@ -180,26 +97,4 @@ pub(crate) fn list(common: &Common, rows: Vec<PackageRow>) -> Result {
         }
     }
     Ok(())
-}
-
-pub(crate) async fn show(common: &Common, tx: &mut Tx, row: PackageRow) -> Result {
-    let schedules = schedules::names_of_package(tx, &row.name, SCHEDULES_MAX).await?;
-    let versions = package_versions::of_package(tx, &row.name).await?;
-    let kept = versions
-        .iter()
-        .filter(|version| version.removed_at.is_none());
-    let sizes = kept.map(|version| version.size_bytes);
-    let grants = row.grants.lines().map(serde_json::from_str);
-    let detail = PackageDetail {
-        manifest: serde_json::from_str(&row.manifest).unwrap_or_default(),
-        schedules,
-        grants: grants.filter_map(Result::ok).collect(),
-        bytes_kept: sizes.map(i64::unsigned_abs).sum(),
-        versions: versions
-            .into_iter()
-            .map(|version| VersionRecord::new(&row, version))
-            .collect(),
-        package: PackageRecord::from(row),
-    };
-    common.print(&detail)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::commands::slots::floor;
+use campanile_engine::records::schedule::floor;
 use campanile_model::clock::Timestamp;
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

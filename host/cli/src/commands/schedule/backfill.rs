@@ -3,20 +3,17 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
 
 use super::{By, read_context};
 use crate::Common;
-use crate::commands::backfill::{BackfillRecord, follow, next_commands};
+use crate::commands::backfill::{follow, next_commands};
 use crate::output::{self, ErrorCode, Result, refused};
 use crate::times::time;
 use campanile_engine::backfill::{self, BackfillPreview, BackfillRequest};
+use campanile_engine::records::backfill::{BackfillRecord, SLOTS_UNCONFIRMED_MAX, SurveyReport};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
 use campanile_model::text;
-
-/// More slots than this need `--yes`: they may be a mistake.
-const SLOTS_UNCONFIRMED_MAX: u64 = 100_000;
 
 /// The least and the greatest `--spread`. It is stored in milliseconds.
 const SPREAD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_hours(24 * 366));
@@ -59,14 +56,6 @@ pub(crate) struct Request {
 
 fn spread(text: &str) -> Result<Duration, String> {
     text::duration_within(text, SPREAD.0, SPREAD.1)
-}
-
-/// The result of `schedule backfill --dry-run`.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct SurveyReport<'a> {
-    schedule: &'a str,
-    #[serde(flatten)]
-    survey: &'a BackfillPreview,
 }
 
 impl Request {

@@ -1,13 +1,12 @@
 //! `campanile schedule edit`, `rename` and `skip`: change an existing schedule.
 
 use clap::{ArgGroup, Args};
-use serde::Serialize;
 
 use super::By;
 use super::definition::{DefinitionOptions, clear, clearable};
-use super::record::ScheduleRecord;
 use crate::Common;
 use crate::output::{Failure, Result, refused};
+use campanile_engine::records::schedule::{RenameReport, ScheduleRecord, SkipReport};
 use campanile_engine::schedule_admin::{self, ScheduleDefinition, Skip as Order};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::nearest;
@@ -59,25 +58,6 @@ fn read_clearable(text: &str) -> Result<&'static str, String> {
             Vec::from_iter(clearable()).join(", ")
         ),
     })
-}
-
-/// The result of `schedule rename`.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct RenameReport<'a> {
-    schedule: &'a str,
-    was: &'a str,
-    revision: i64,
-    /// `renamed`.
-    done: &'static str,
-}
-
-/// The result of `schedule skip`.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct SkipReport<'a> {
-    schedule: &'a str,
-    scheduled_time: Timestamp,
-    /// `skipped` or `restored`.
-    done: &'static str,
 }
 
 pub(crate) async fn edit(common: &Common, edit: Edit) -> Result {

@@ -5,13 +5,13 @@ use serde::Serialize;
 
 use super::read_context;
 use crate::Common;
-use crate::commands::calls::TaskCall;
 use crate::commands::follow;
 use crate::output::{self, Result};
-use campanile_engine::schedule_admin::{self, Trigger, Triggered};
-use campanile_model::clock::Timestamp;
+use campanile_engine::records::launch::TriggerReport;
+use campanile_engine::records::run::TaskCall;
+use campanile_engine::schedule_admin::{self, Trigger};
 use campanile_model::ids::LaunchId;
-use campanile_schedule::policy::{Overlap, OverlapDecision};
+use campanile_schedule::policy::Overlap;
 use campanile_store::launches::LaunchRow;
 use campanile_store::task_runs;
 use campanile_store::{Decision, LaunchStatus, Tx};
@@ -39,17 +39,6 @@ pub(crate) struct Wait {
     /// Wait for the end, and print logs and output; exit code 1 when the launch does not succeed
     #[arg(long)]
     wait: bool,
-}
-
-/// The result of `schedule trigger` and `run retry`.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct TriggerReport {
-    schedule: String,
-    launch: LaunchId,
-    scheduled_time: Timestamp,
-    decision: Decision,
-    /// The unfinished launch because of which this one is skipped.
-    overlaps: Option<LaunchId>,
 }
 
 /// The result with `--wait`: the launch, and the calls of the run that ended it.
@@ -80,57 +69,40 @@ impl TriggerOptions {
         let report = TriggerReport::new(self.name.clone(), now, triggered);
         let hint =
             |_| "`--overlap allow` launches it anyway, `--overlap buffer_all` queues it".to_owned();
-        report.print(common, "triggered", hint, &self.wait).await
+        print(&report, common, "triggered", hint, &self.wait).await
     }
 }
 
-impl TriggerReport {
-    pub(crate) fn new(schedule: String, scheduled_time: Timestamp, triggered: Triggered) -> Self {
-        let (decision, overlaps) = match triggered.decision {
-            OverlapDecision::Start => (Decision::Launched, None),
-            OverlapDecision::Queue => (Decision::Queued, None),
-            OverlapDecision::Skip(other) => (Decision::Skipped, Some(other)),
-        };
-        TriggerReport {
-            schedule,
-            launch: triggered.launch,
-            scheduled_time,
-            decision,
-            overlaps,
+/// Print the decision; `done` is the command's verb in the past tense, and `hint` says what to do about a launch in the
+/// way. With `--wait`, wait for the end of the launch.
+pub(crate) async fn print(
+    report: &TriggerReport,
+    common: &Common,
+    done: &str,
+    hint: impl Fn(LaunchId) -> String,
+    wait: &Wait,
+) -> Result {
+    let (name, launch) = (&report.schedule, report.launch);
+    let text = match report.overlaps {
+        Some(other) => {
+            format!("skipped {name}: launch {launch} overlaps launch {other}, which is unfinished")
         }
+        None if report.decision == Decision::Queued => {
+            format!("{done} {name}: launch {launch} is queued behind an unfinished launch")
+        }
+        None => format!("{done} {name}: launch {launch}"),
+    };
+    if wait.wait && report.overlaps.is_none() {
+        if !common.json {
+            output::print_message(&text);
+        }
+        return wait_for_end(common, launch).await;
     }
-
-    /// Print the decision; `done` is the command's verb in the past tense, and `hint` says what to do about a launch in the
-    /// way. With `--wait`, wait for the end of the launch.
-    pub(crate) async fn print(
-        &self,
-        common: &Common,
-        done: &str,
-        hint: impl Fn(LaunchId) -> String,
-        wait: &Wait,
-    ) -> Result {
-        let (name, launch) = (&self.schedule, self.launch);
-        let text = match self.overlaps {
-            Some(other) => format!(
-                "skipped {name}: launch {launch} overlaps launch {other}, which is unfinished"
-            ),
-            None if self.decision == Decision::Queued => {
-                format!("{done} {name}: launch {launch} is queued behind an unfinished launch")
-            }
-            None => format!("{done} {name}: launch {launch}"),
-        };
-        if wait.wait && self.overlaps.is_none() {
-            if !common.json {
-                output::print_message(&text);
-            }
-            return wait_for_end(common, launch).await;
-        }
-        common.print_report(self, &text)?;
-        if let Some(other) = self.overlaps {
-            output::print_message!("hint: {}", hint(other));
-        }
-        output::check(self.overlaps.is_none())
+    common.print_report(report, &text)?;
+    if let Some(other) = report.overlaps {
+        output::print_message!("hint: {}", hint(other));
     }
+    output::check(report.overlaps.is_none())
 }
 
 /// Wait for the end of a launch. Print the logs of its calls when they end, and then its output.

@@ -1,42 +1,49 @@
 //! The launch or the run that a person means by an id, which may be short, or that of the other.
 
-use crate::output::{ErrorCode, Failure, Result, refused};
+use crate::problem::{ErrorCode, Problem};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId, ShortId};
 use campanile_store::history::{self, DecidedLaunch};
+use campanile_store::runs::{self, RunRow};
 use campanile_store::{Tx, launches, removed_launches};
+
+type Result<T, E = Problem> = std::result::Result<T, E>;
 
 /// The most launches that an error about a short id lists.
 const CANDIDATES_MAX: i64 = 5;
+
+fn not_found(message: String) -> Problem {
+    Problem::new(ErrorCode::NotFound, message)
+}
 
 /// Return the launch that an id means. That of a run means its launch.
 ///
 /// # Errors
 ///
 /// When no launch on record, or more than one, begins with a short id. A whole id is not looked up.
-pub(crate) async fn launch(tx: &mut Tx, id: &ShortId) -> Result<LaunchId> {
+pub async fn launch(tx: &mut Tx, id: &ShortId) -> Result<LaunchId> {
     if let Some(whole) = id.whole() {
         return Ok(whole);
     }
     let found = launches::ids_between(tx, id.first, id.last, CANDIDATES_MAX + 1).await?;
     match found[..] {
-        [] => Err(refused!("there is no launch whose id begins with {id}")
-            .code(ErrorCode::NotFound)
-            .hint("`campanile launch list` shows the ids")),
+        [] => Err(
+            not_found(format!("there is no launch whose id begins with {id}"))
+                .hint("`campanile launch list` shows the ids"),
+        ),
         [only] => Ok(only),
         _ => Err(ambiguous(tx, id, &found).await?),
     }
 }
 
 /// Return the launch of that id with its decision; the error says when retention may have removed it.
-pub(crate) async fn decided(tx: &mut Tx, id: &ShortId) -> Result<DecidedLaunch> {
+pub async fn decided(tx: &mut Tx, id: &ShortId) -> Result<DecidedLaunch> {
     let id = launch(tx, id).await?;
     if let Some(decided) = history::launch(tx, id).await? {
         return Ok(decided);
     }
-    let missing = refused!("there is no launch {id}")
-        .code(ErrorCode::NotFound)
-        .hint("`campanile launch list` shows the ids");
+    let missing =
+        not_found(format!("there is no launch {id}")).hint("`campanile launch list` shows the ids");
     Err(removed_launch(tx, id).await?.unwrap_or(missing))
 }
 
@@ -45,7 +52,7 @@ pub(crate) async fn decided(tx: &mut Tx, id: &ShortId) -> Result<DecidedLaunch> 
 /// # Errors
 ///
 /// As [`launch`], and when a launch has no run.
-pub(crate) async fn run(tx: &mut Tx, id: &ShortId) -> Result<RunId> {
+pub async fn run_id(tx: &mut Tx, id: &ShortId) -> Result<RunId> {
     if let Some(number) = id.number {
         return Ok(RunId::of(launch(tx, id).await?, number));
     }
@@ -53,15 +60,36 @@ pub(crate) async fn run(tx: &mut Tx, id: &ShortId) -> Result<RunId> {
     let launch = &decided.launch;
     let without_run = || {
         let (id, status) = (launch.id, launch.status);
-        refused!("the launch {id} has no run: it is {status}")
-            .code(ErrorCode::NotFound)
+        not_found(format!("the launch {id} has no run: it is {status}"))
             .hint(format!("`campanile launch show {id}` shows its decision"))
     };
     launch.run_id.0.ok_or_else(without_run)
 }
 
+/// Return the run that an id means; the error says when retention may have removed it.
+pub async fn run(tx: &mut Tx, id: &ShortId) -> Result<RunRow> {
+    let id = run_id(tx, id).await?;
+    if let Some(run) = runs::find(tx, id).await? {
+        return Ok(run);
+    }
+    let missing =
+        not_found(format!("there is no run {id}")).hint("`campanile run list` shows the ids");
+    let launch = history::launch(tx, id.launch()).await?;
+    let removed = match launch {
+        Some(_) => None,
+        None => removed_launch(tx, id.launch()).await?,
+    };
+    Err(removed.unwrap_or(missing))
+}
+
+/// Return the run after which a list goes on, by its id or by that of its launch.
+pub async fn list_position(tx: &mut Tx, id: &ShortId) -> Result<RunId> {
+    let launch = launch(tx, id).await?;
+    Ok(RunId::of(launch, id.number.unwrap_or(1)))
+}
+
 /// Return the error that a short id means several launches, which it lists.
-async fn ambiguous(tx: &mut Tx, id: &ShortId, found: &[LaunchId]) -> Result<Failure> {
+async fn ambiguous(tx: &mut Tx, id: &ShortId, found: &[LaunchId]) -> Result<Problem> {
     let mut rows = launches::with_ids(tx, found).await?;
     rows.sort_unstable_by_key(|row| row.id);
     rows.truncate(CANDIDATES_MAX as usize);
@@ -74,15 +102,13 @@ async fn ambiguous(tx: &mut Tx, id: &ShortId, found: &[LaunchId]) -> Result<Fail
         false => "",
     };
     let lines: String = lines.collect();
-    Ok(
-        refused!("the ids of several launches begin with {id}:{lines}{more}")
-            .code(ErrorCode::Ambiguous)
-            .hint("give more digits of the one that you mean"),
-    )
+    let message = format!("the ids of several launches begin with {id}:{lines}{more}");
+    Ok(Problem::new(ErrorCode::Ambiguous, message)
+        .hint("give more digits of the one that you mean"))
 }
 
 /// Return the error that retention may have removed the launch `id`; none when no launch of its day was removed.
-pub(crate) async fn removed_launch(tx: &mut Tx, id: LaunchId) -> Result<Option<Failure>> {
+async fn removed_launch(tx: &mut Tx, id: LaunchId) -> Result<Option<Problem>> {
     let day = id.slot().day();
     let removed = removed_launches::of_all(tx, day).await?;
     Ok(removed.map(|removed| {
@@ -90,12 +116,11 @@ pub(crate) async fn removed_launch(tx: &mut Tx, id: LaunchId) -> Result<Option<F
             1 => "1 launch".to_owned(),
             n => format!("{n} launches"),
         };
-        refused!(
+        not_found(format!(
             "the launch {id} is not on record: retention has removed {launches} of {}, the last at {}",
             Timestamp::of_day(day).date_text(),
             removed.removed_at
-        )
-        .code(ErrorCode::NotFound)
+        ))
         .hint("`campanile stats` counts removed launches; `[retention]` in the configuration sets their ages")
     }))
 }

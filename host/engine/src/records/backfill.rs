@@ -1,0 +1,55 @@
+//! A backfill as a record.
+
+use serde::Serialize;
+
+use crate::backfill::{self, BackfillPreview};
+use crate::schedule_admin::ScheduleError;
+use campanile_model::ids::BackfillId;
+use campanile_store::backfills::{self, Backfill, LaunchTotals};
+use campanile_store::{DbError, Tx};
+
+/// More slots than this need a confirmation: they may be a mistake.
+pub const SLOTS_UNCONFIRMED_MAX: u64 = 100_000;
+
+/// A backfill, with the number of its launches in each status.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct BackfillRecord {
+    #[serde(flatten)]
+    pub row: Backfill,
+    #[serde(flatten)]
+    pub ends: LaunchTotals,
+}
+
+/// The result of `schedule backfill --dry-run`.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct SurveyReport<'a> {
+    pub schedule: &'a str,
+    #[serde(flatten)]
+    pub survey: &'a BackfillPreview,
+}
+
+impl BackfillRecord {
+    /// Read the backfill `id`, and count its launches.
+    pub async fn read(tx: &mut Tx, id: BackfillId) -> Result<BackfillRecord, ScheduleError> {
+        let row = backfill::find(tx, id).await?;
+        Ok(BackfillRecord::count(tx, row).await?)
+    }
+
+    /// Return the newest `limit` backfills before `after`, newest first.
+    pub async fn list(
+        tx: &mut Tx,
+        after: Option<BackfillId>,
+        limit: i64,
+    ) -> Result<Vec<BackfillRecord>, DbError> {
+        let mut records = Vec::new();
+        for row in backfills::list(tx, after, limit).await? {
+            records.push(BackfillRecord::count(tx, row).await?);
+        }
+        Ok(records)
+    }
+
+    async fn count(tx: &mut Tx, row: Backfill) -> Result<BackfillRecord, DbError> {
+        let ends = backfills::launch_totals(tx, row.id).await?;
+        Ok(BackfillRecord { row, ends })
+    }
+}

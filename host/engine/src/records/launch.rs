@@ -1,0 +1,95 @@
+//! A launch as a record, and the results of the commands on one launch.
+
+use serde::Serialize;
+
+use super::ids;
+use crate::launch_admin::Cancelled;
+use crate::problem::Problem;
+use crate::schedule_admin::{self, ScheduleError, Triggered};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{LaunchId, ShortId};
+use campanile_schedule::policy::OverlapDecision;
+use campanile_store::history::{self, DecidedLaunch};
+use campanile_store::runs::RunRow;
+use campanile_store::{Decision, LaunchStatus, Tx, launches, removed_launches};
+
+/// One launch with its runs.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct LaunchDetail {
+    #[serde(flatten)]
+    pub decided: DecidedLaunch,
+    pub runs: Vec<RunRow>,
+}
+
+/// The result of `schedule trigger` and `run retry`.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct TriggerReport {
+    pub schedule: String,
+    pub launch: LaunchId,
+    pub scheduled_time: Timestamp,
+    pub decision: Decision,
+    /// The unfinished launch because of which this one is skipped.
+    pub overlaps: Option<LaunchId>,
+}
+
+/// The result of `run cancel`.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct CancelReport {
+    pub launch: LaunchId,
+    /// `running` until the host that runs it has ended it.
+    pub status: LaunchStatus,
+    /// By when a running launch has to end.
+    pub deadline: Option<Timestamp>,
+}
+
+impl LaunchDetail {
+    /// Read the launch that an id means.
+    pub async fn read(tx: &mut Tx, id: &ShortId) -> Result<LaunchDetail, Problem> {
+        let decided = ids::decided(tx, id).await?;
+        let runs = history::runs(tx, decided.launch.id).await?;
+        Ok(LaunchDetail { decided, runs })
+    }
+}
+
+impl TriggerReport {
+    /// Say what the overlap policy decided about a launch that was requested.
+    pub fn new(schedule: String, scheduled_time: Timestamp, triggered: Triggered) -> Self {
+        let (decision, overlaps) = match triggered.decision {
+            OverlapDecision::Start => (Decision::Launched, None),
+            OverlapDecision::Queue => (Decision::Queued, None),
+            OverlapDecision::Skip(other) => (Decision::Skipped, Some(other)),
+        };
+        TriggerReport {
+            schedule,
+            launch: triggered.launch,
+            scheduled_time,
+            decision,
+            overlaps,
+        }
+    }
+}
+
+impl CancelReport {
+    /// Say how a request to cancel was answered.
+    pub fn new(launch: LaunchId, cancelled: Cancelled) -> CancelReport {
+        let (status, deadline) = match cancelled {
+            Cancelled::Ended(status) => (status, None),
+            Cancelled::Asked(deadline) => (LaunchStatus::Running, Some(deadline)),
+        };
+        CancelReport {
+            launch,
+            status,
+            deadline,
+        }
+    }
+}
+
+/// Refuse the name of a schedule that never existed: an empty list would hide the mistake.
+pub async fn refuse_unknown_schedule(tx: &mut Tx, name: &str) -> Result<(), ScheduleError> {
+    // A removed schedule is still known by its launches.
+    let is_known = removed_launches::newest_day_of(tx, name).await?.is_some();
+    if !is_known && launches::list_of(tx, name, None, 1).await?.is_empty() {
+        schedule_admin::find(tx, name).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,10 @@
+//! What the command line and the API show of schedules, launches, runs, backfills and packages: one serializer for both.
+//!
+//! The functions here only read the database.
+
+pub mod backfill;
+pub mod ids;
+pub mod launch;
+pub mod package;
+pub mod run;
+pub mod schedule;

@@ -1,0 +1,148 @@
+//! Packages and their versions as records.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::approval::{self, PackageError, VersionChange};
+use campanile_model::ids::ArtifactDigest;
+use campanile_package::{Manifest, signature};
+use campanile_store::package_versions::{self, Version, VersionDecision};
+use campanile_store::packages::{self, PackageRow, PackageState};
+use campanile_store::{Tx, schedules};
+
+/// The most schedules of a package that are shown. `schedule list` lists them all.
+const SCHEDULES_MAX: i64 = 1_000;
+
+/// A package.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct PackageRecord {
+    #[serde(flatten)]
+    pub row: PackageRow,
+    pub state: PackageState,
+}
+
+/// A package with its manifest, schedules, grants and versions.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct PackageDetail {
+    #[serde(flatten)]
+    pub package: PackageRecord,
+    pub manifest: Value,
+    /// The names of its schedules, the first thousand by name.
+    pub schedules: Vec<String>,
+    /// What its sidecar grants, each as a list of texts.
+    pub grants: Vec<Value>,
+    /// The size of all its versions.
+    pub bytes_kept: u64,
+    pub versions: Vec<VersionRecord>,
+}
+
+/// A version of a package.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct VersionRecord {
+    #[serde(flatten)]
+    pub version: Version,
+    /// `active`, `pending_approval`, `rejected`, `replaced`, `former` or `rolled_back`.
+    state: &'static str,
+    /// The name in the manifest.
+    name: Option<String>,
+    /// The version in the manifest.
+    #[serde(rename = "version")]
+    manifest_version: Option<String>,
+    /// The id of the trusted key that signed it; null when it has no signature by a trusted key.
+    signed_by: Option<String>,
+}
+
+/// The result of a decision about a version.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct DecisionReport {
+    pub package: String,
+    /// `approved`, `rejected` or `rolled_back`.
+    pub done: &'static str,
+    #[serde(flatten)]
+    pub decided: VersionChange,
+    pub warnings: Vec<String>,
+}
+
+impl From<PackageRow> for PackageRecord {
+    fn from(row: PackageRow) -> PackageRecord {
+        PackageRecord {
+            state: row.state(),
+            row,
+        }
+    }
+}
+
+impl PackageDetail {
+    /// Read what belongs to a package.
+    pub async fn read(tx: &mut Tx, row: PackageRow) -> Result<PackageDetail, PackageError> {
+        let schedules = schedules::names_of_package(tx, &row.name, SCHEDULES_MAX).await?;
+        let versions = package_versions::of_package(tx, &row.name).await?;
+        let kept = versions
+            .iter()
+            .filter(|version| version.removed_at.is_none());
+        let sizes = kept.map(|version| version.size_bytes);
+        let grants = row.grants.lines().map(serde_json::from_str);
+        Ok(PackageDetail {
+            manifest: serde_json::from_str(&row.manifest).unwrap_or_default(),
+            schedules,
+            grants: grants.filter_map(Result::ok).collect(),
+            bytes_kept: sizes.map(i64::unsigned_abs).sum(),
+            versions: versions
+                .into_iter()
+                .map(|version| VersionRecord::new(&row, version))
+                .collect(),
+            package: PackageRecord::from(row),
+        })
+    }
+}
+
+impl VersionRecord {
+    fn new(row: &PackageRow, version: Version) -> VersionRecord {
+        let manifest = Manifest::from_stored(&row.name, &version.manifest);
+        VersionRecord {
+            state: state(row, &version),
+            name: manifest.name,
+            manifest_version: manifest.version,
+            signed_by: version.signature.as_deref().and_then(signature::signer),
+            version,
+        }
+    }
+}
+
+impl DecisionReport {
+    /// Say what was decided about a version; `done` is one of the words of [`DecisionReport::done`].
+    pub fn new(package: String, done: &'static str, decided: VersionChange) -> DecisionReport {
+        let warnings = decided.tasks_missing.iter().map(|(schedule, task)| {
+            format!("the schedule `{schedule}` launches the task `{task}`, which the active version does not have")
+        });
+        DecisionReport {
+            package,
+            done,
+            warnings: warnings.collect(),
+            decided,
+        }
+    }
+}
+
+/// Return the package of that name; the error names the nearest one.
+pub async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow, PackageError> {
+    match packages::find(tx, name).await? {
+        Some(row) => Ok(row),
+        None => Err(approval::unknown(tx, name).await?),
+    }
+}
+
+/// Return the state of one version of a package.
+fn state(row: &PackageRow, version: &Version) -> &'static str {
+    let is = |digest: &Option<ArtifactDigest>| digest.as_ref() == Some(&version.digest);
+    if is(&row.digest) {
+        return "active";
+    }
+    match version.decision {
+        Some(VersionDecision::Rejected) => "rejected",
+        Some(VersionDecision::RolledBack) => "rolled_back",
+        _ if is(&row.pending_digest) => "pending_approval",
+        _ if version.activated_at.is_some() => "former",
+        _ => "replaced",
+    }
+}

@@ -1,0 +1,77 @@
+//! A run as a record, with the recorded calls of its tasks.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use campanile_sandbox::{LogLine, Share};
+use campanile_store::runs::RunRow;
+use campanile_store::task_runs::{self, TaskRun};
+use campanile_store::{DbError, Tx};
+
+/// One run with its calls.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct RunDetail {
+    #[serde(flatten)]
+    pub run: RunRow,
+    pub tasks: Vec<TaskCall>,
+}
+
+/// One call of a task.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct TaskCall {
+    #[serde(flatten)]
+    pub row: TaskRun,
+    pub usage: Vec<Share>,
+}
+
+/// What one call of a task logged and printed.
+#[derive(Serialize, schemars::JsonSchema)]
+pub struct TaskLogs {
+    pub task: String,
+    pub attempt: i64,
+    pub logs: Vec<LogLine>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl RunDetail {
+    /// Read the calls of a run.
+    pub async fn read(tx: &mut Tx, run: RunRow) -> Result<RunDetail, DbError> {
+        let calls = task_runs::of_run(tx, run.id).await?;
+        let tasks = calls.into_iter().map(TaskCall::from).collect();
+        Ok(RunDetail { run, tasks })
+    }
+}
+
+impl From<TaskRun> for TaskCall {
+    fn from(row: TaskRun) -> TaskCall {
+        let usage = shares(&row.usage);
+        TaskCall { row, usage }
+    }
+}
+
+impl From<TaskRun> for TaskLogs {
+    fn from(row: TaskRun) -> TaskLogs {
+        TaskLogs {
+            logs: serde_json::from_str(&row.logs).unwrap_or_default(),
+            task: row.task,
+            attempt: row.attempt,
+            stdout: row.stdout,
+            stderr: row.stderr,
+        }
+    }
+}
+
+/// Parse the stored usage of a call: `{"memory":[used, limit], …}`.
+fn shares(text: &str) -> Vec<Share> {
+    let stored: BTreeMap<String, (u64, u64)> = serde_json::from_str(text).unwrap_or_default();
+    let shares = stored.into_iter().filter_map(|(resource, (used, limit))| {
+        Some(Share {
+            resource: resource.parse().ok()?,
+            used,
+            limit,
+        })
+    });
+    shares.collect()
+}

@@ -1,0 +1,243 @@
+//! The bodies of requests. Each key has the name that it has in the answers.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::BackfillId;
+use campanile_model::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
+use campanile_package::ScheduleDefinition;
+use campanile_schedule::policy::{Overlap, Policies};
+
+/// The definition of a schedule.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Definition {
+    pub name: String,
+    /// The package to launch: its file name without .wasm.
+    pub package: String,
+    /// Launch only this task and the tasks that it depends on.
+    #[serde(default)]
+    pub task: Option<String>,
+    /// How to read the expression.
+    pub kind: RuleKind,
+    /// Such as `0 2 * * *`, `10s` or `2026-11-21T09:00:00+01:00`.
+    pub expression: String,
+    /// The instant from which periods are counted.
+    #[serde(default)]
+    pub anchor: Option<Timestamp>,
+    /// The IANA name of the zone whose clock the rule follows.
+    #[serde(default = "utc")]
+    pub timezone: String,
+    #[serde(default)]
+    pub day_match: DayMatch,
+    #[serde(default)]
+    pub dst_gap: DstGap,
+    #[serde(default)]
+    pub dst_fold: DstFold,
+    /// Local times to leave out, such as `12-25`.
+    #[serde(default)]
+    pub exclude: Vec<String>,
+    /// The policies that are set, by name.
+    #[serde(default)]
+    #[schemars(with = "Map<String, Value>")]
+    pub policies: Policies,
+    /// The arguments of a program, each a template; null for those of the sidecar.
+    #[serde(default)]
+    pub args: Option<Vec<String>>,
+    #[serde(default)]
+    pub context: Map<String, Value>,
+    /// Only for a new schedule: whether it is added paused.
+    #[serde(default)]
+    pub disabled: bool,
+}
+
+fn utc() -> String {
+    campanile_package::spec::TIMEZONE_DEFAULT.to_owned()
+}
+
+impl From<Definition> for ScheduleDefinition {
+    fn from(body: Definition) -> ScheduleDefinition {
+        ScheduleDefinition {
+            name: body.name,
+            package: body.package,
+            task: body.task,
+            rule: RuleText {
+                kind: body.kind,
+                expression: body.expression,
+                anchor: body.anchor,
+                timezone: body.timezone,
+                day_match: body.day_match,
+                dst_gap: body.dst_gap,
+                dst_fold: body.dst_fold,
+                exclude: body.exclude,
+            },
+            policies: body.policies,
+            args: body.args,
+            context: body.context,
+            enabled: !body.disabled,
+        }
+    }
+}
+
+impl From<ScheduleDefinition> for Definition {
+    fn from(current: ScheduleDefinition) -> Definition {
+        let rule = current.rule;
+        Definition {
+            name: current.name,
+            package: current.package,
+            task: current.task,
+            kind: rule.kind,
+            expression: rule.expression,
+            anchor: rule.anchor,
+            timezone: rule.timezone,
+            day_match: rule.day_match,
+            dst_gap: rule.dst_gap,
+            dst_fold: rule.dst_fold,
+            exclude: rule.exclude,
+            policies: current.policies,
+            args: current.args,
+            context: current.context,
+            disabled: false,
+        }
+    }
+}
+
+/// Apply a merge patch (RFC 7396): null removes a key.
+pub(crate) fn merge(target: &mut Map<String, Value>, patch: Map<String, Value>) {
+    for (key, value) in patch {
+        match (value, target.get_mut(&key)) {
+            (Value::Null, _) => {
+                target.shift_remove(&key);
+            }
+            (Value::Object(patch), Some(Value::Object(inner))) => merge(inner, patch),
+            (value, _) => {
+                target.insert(key, value);
+            }
+        }
+    }
+}
+
+/// A launch now.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Trigger {
+    /// Merged over the schedule's.
+    pub context: Option<Map<String, Value>>,
+    /// The arguments of a program, in place of the schedule's.
+    pub args: Option<Vec<String>>,
+    /// The overlap policy of this launch, in place of the schedule's.
+    pub overlap: Option<Overlap>,
+}
+
+/// Why a schedule is paused, and until when.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pause {
+    pub note: Option<String>,
+    /// When it resumes by itself.
+    pub until: Option<Timestamp>,
+}
+
+/// How a schedule is resumed.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Resume {
+    /// Apply the catch-up policy to the slots of the pause.
+    #[serde(default)]
+    pub catch_up: bool,
+}
+
+/// A slot to skip.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Skip {
+    pub scheduled_time: Timestamp,
+    /// Restore it.
+    #[serde(default)]
+    pub undo: bool,
+}
+
+/// A new name.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rename {
+    pub name: String,
+}
+
+/// How long the tasks of a run have to end by themselves.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cancel {
+    /// A span such as `30s`. Without it, `cancel_grace` of the schedule.
+    pub grace: Option<String>,
+}
+
+/// A request without parts.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
+/// A decision about a version.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DecisionRequest {
+    /// The first digits of the version's digest.
+    pub digest: Option<String>,
+    /// Why, for the record.
+    pub note: Option<String>,
+}
+
+/// Whether a host claims launches.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Drain {
+    /// Let it claim launches again.
+    #[serde(default)]
+    pub undo: bool,
+}
+
+/// A backfill.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Backfill {
+    pub schedule: String,
+    /// The first time that may be a slot.
+    pub from: Timestamp,
+    /// The last time that may be a slot.
+    pub to: Timestamp,
+    /// An id of your choice: the same request again launches nothing twice.
+    pub id: Option<BackfillId>,
+    /// The least time between two launches, such as `10s`.
+    pub spread: Option<String>,
+    /// Also launch slots that succeeded, are unfinished, or were skipped by a person.
+    #[serde(default)]
+    pub force: bool,
+    pub context: Option<Map<String, Value>>,
+    /// Confirm a backfill of more than 100,000 slots.
+    #[serde(default)]
+    pub yes: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_merge_patch_sets_and_removes_keys() {
+        let Value::Object(mut target) = json!({"a": 1, "b": {"c": 2, "d": 3}, "e": 4}) else {
+            unreachable!()
+        };
+        let Value::Object(patch) = json!({"a": 5, "b": {"c": null, "f": 6}, "e": null}) else {
+            unreachable!()
+        };
+        merge(&mut target, patch);
+        assert_eq!(
+            Value::Object(target),
+            json!({"a": 5, "b": {"d": 3, "f": 6}})
+        );
+    }
+}

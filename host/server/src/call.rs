@@ -1,0 +1,223 @@
+//! One request to a route, and its answer.
+
+use std::fmt::Display;
+use std::future::Future;
+use std::pin::Pin;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, IF_MATCH, LINK};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::app::State;
+use crate::auth::Principal;
+use crate::problem::ApiProblem;
+use crate::query::Query;
+use campanile_engine::problem::ErrorCode;
+use campanile_model::clock::Timestamp;
+use campanile_store::Tx;
+
+/// Says that an answer was given to an earlier request with the same key.
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+/// A zero character in JSON, which the database cannot store.
+const ZERO: &[u8] = b"\\u0000";
+
+pub(crate) type Result<T = Reply, E = ApiProblem> = std::result::Result<T, E>;
+
+/// The function that answers the requests to a route.
+pub(crate) type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result> + Send>>;
+
+/// One request.
+pub(crate) struct Call {
+    pub state: Arc<State>,
+    pub principal: Principal,
+    pub method: &'static str,
+    /// The path as the client wrote it.
+    pub uri: String,
+    /// The values in the path, by name.
+    pub path: Vec<(String, String)>,
+    pub query: Query,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// The answer to a request that was done.
+pub(crate) struct Reply {
+    pub status: StatusCode,
+    body: Body,
+    kind: &'static str,
+    /// The revision of the schedule in the answer.
+    revision: Option<i64>,
+    /// The query of the next page.
+    next: Option<String>,
+    is_replayed: bool,
+}
+
+impl Call {
+    /// Return a value of the path.
+    pub(crate) fn name(&self, key: &str) -> &str {
+        let found = self.path.iter().find(|(name, _)| name == key);
+        found.map_or("", |(_, value)| value.as_str())
+    }
+
+    /// Parse a value of the path.
+    pub(crate) fn id<T: FromStr<Err: Display>>(&self, key: &str) -> Result<T> {
+        self.name(key).parse().map_err(ApiProblem::invalid)
+    }
+
+    /// Read the body; an empty one stands for an object without keys.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T> {
+        let body: &[u8] = match self.body.is_empty() {
+            true => b"{}",
+            false => &self.body,
+        };
+        let kind = self
+            .headers
+            .get(CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok())
+            .unwrap_or_default();
+        let kind = kind.split(';').next().unwrap_or_default().trim();
+        let is_json = ["application/json", "application/merge-patch+json"].contains(&kind);
+        if !self.body.is_empty() && !is_json {
+            let message = "the body is not declared as JSON: send the header `Content-Type: application/json`";
+            return Err(ApiProblem::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                ErrorCode::InvalidArgument,
+                message,
+            ));
+        }
+        if body.windows(ZERO.len()).any(|part| part == ZERO) {
+            return Err(ApiProblem::invalid("the body has a zero character"));
+        }
+        serde_json::from_slice(body)
+            .map_err(|error| ApiProblem::invalid(format!("the body: {error}")))
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.state.app.clock.now()
+    }
+
+    /// Begin a read transaction.
+    pub(crate) async fn read(&self) -> Result<Tx> {
+        Ok(self.state.app.db.read_long().await?)
+    }
+
+    /// Return the revision of which the client has the schedule; none for any revision.
+    ///
+    /// # Errors
+    ///
+    /// When the header is missing, or is no revision.
+    pub(crate) fn if_match(&self) -> Result<Option<i64>> {
+        let Some(value) = self.headers.get(IF_MATCH) else {
+            let message = "the request has no header `If-Match`: send the `ETag` of the schedule that you have read";
+            return Err(ApiProblem::new(
+                StatusCode::PRECONDITION_REQUIRED,
+                ErrorCode::InvalidArgument,
+                message,
+            ));
+        };
+        let value = value.to_str().unwrap_or_default().trim();
+        if value == "*" {
+            return Ok(None);
+        }
+        let number = value
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'));
+        let number = number.and_then(|number| number.parse().ok());
+        let wrong = || {
+            ApiProblem::invalid(format!(
+                "`If-Match` is `{value}`: send an `ETag` such as \"3\", with its quotes"
+            ))
+        };
+        number.map(Some).ok_or_else(wrong)
+    }
+}
+
+impl Reply {
+    /// Answer with JSON.
+    pub(crate) fn json(answer: &impl Serialize) -> Result {
+        let json = serde_json::to_string(answer);
+        let json = json.map_err(|error| {
+            ApiProblem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                ErrorCode::Internal,
+                format!("the answer cannot be written as JSON: {error}"),
+            )
+        })?;
+        Ok(Reply::text(StatusCode::OK, json))
+    }
+
+    /// Answer with a text that is JSON.
+    pub(crate) fn text(status: StatusCode, json: String) -> Reply {
+        Reply {
+            status,
+            body: Body::from(json),
+            kind: "application/json",
+            revision: None,
+            next: None,
+            is_replayed: false,
+        }
+    }
+
+    /// Answer with server-sent events.
+    pub(crate) fn events(body: Body) -> Reply {
+        let kind = "text/event-stream";
+        Reply {
+            body,
+            kind,
+            ..Reply::text(StatusCode::OK, String::new())
+        }
+    }
+
+    /// Answer with a page of a list. `last` is the key of its last entry, when there may be more.
+    pub(crate) fn page(call: &Call, answer: &impl Serialize, last: Option<String>) -> Result {
+        let reply = Reply::json(answer)?;
+        let next = last.map(|last| call.query.next_page(&last));
+        Ok(Reply {
+            next: next.map(|query| format!("<{}?{query}>; rel=\"next\"", call.uri)),
+            ..reply
+        })
+    }
+
+    /// Name the revision of the schedule in the answer.
+    pub(crate) fn revision(self, revision: i64) -> Reply {
+        Reply {
+            revision: Some(revision),
+            ..self
+        }
+    }
+
+    /// Say that an earlier request had this answer.
+    pub(crate) fn replayed(self) -> Reply {
+        Reply {
+            is_replayed: true,
+            ..self
+        }
+    }
+
+    /// Return the answer.
+    pub(crate) fn response(self) -> Response<Body> {
+        let mut response = Response::new(self.body);
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.kind));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let etag = self
+            .revision
+            .map(|revision| (ETAG, format!("\"{revision}\"")));
+        let link = self.next.map(|next| (LINK, next));
+        for (name, value) in etag.into_iter().chain(link) {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                headers.insert(name, value);
+            }
+        }
+        if self.is_replayed {
+            headers.insert(REPLAYED, HeaderValue::from_static("true"));
+        }
+        response
+    }
+}

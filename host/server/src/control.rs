@@ -1,0 +1,478 @@
+//! The routes that change something. Each calls the same function of the engine as the command of the same name, in one
+//! write transaction, which also keeps the answer for an idempotency key.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use serde_json::{Map, Value};
+
+use campanile_engine::approval::{self, Attribution};
+use campanile_engine::backfill::{self, BackfillRequest};
+use campanile_engine::problem::{ErrorCode, Problem};
+use campanile_engine::records::backfill::{BackfillRecord, SLOTS_UNCONFIRMED_MAX, SurveyReport};
+use campanile_engine::records::ids;
+use campanile_engine::records::launch::{CancelReport, TriggerReport};
+use campanile_engine::records::package::DecisionReport;
+use campanile_engine::records::schedule::{
+    ChangeReport, NewSchedule, RenameReport, ScheduleRecord, SkipReport,
+};
+use campanile_engine::schedule_admin::{self, ScheduleDefinition};
+use campanile_engine::{definition, host_admin, launch_admin};
+use campanile_model::ids::{BackfillId, RunId, ShortId};
+use campanile_model::text;
+use campanile_package::quota::check_group;
+use campanile_store::schedules::{self, Schedule};
+use campanile_store::{Origin, Tx};
+
+use crate::bodies;
+use crate::call::{Call, Reply, Result};
+use crate::idempotency::{self, Keyed};
+use crate::problem::ApiProblem;
+
+/// How often a transaction runs while another one collides with it.
+const TRIES_MAX: usize = 3;
+/// The least and the greatest spread of a backfill.
+const SPREAD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_hours(24 * 366));
+/// The longest grace of a run.
+const GRACE_MAX: Duration = Duration::from_hours(24 * 366);
+
+/// Run a change in a write transaction, and answer with what it returns. An earlier answer to the same idempotency key is
+/// given again. A collision with another transaction is tried again.
+///
+/// It is a macro because the futures of generic closures over a transaction cannot be sent to other threads.
+macro_rules! change {
+    ($call:ident, $status:expr, |$tx:ident, $now:ident| $change:block) => {{
+        let keyed = idempotency::keyed(&$call)?;
+        let mut tries = 1;
+        loop {
+            let done: Result = async {
+                let $now = $call.now();
+                let mut tx = $call.state.app.db.write().await?;
+                if let Some(reply) = earlier(&$call, keyed.as_ref(), &mut tx, $now).await? {
+                    return Ok(reply);
+                }
+                let $tx = &mut tx;
+                let (answer, revision) = $change;
+                finish(&$call, keyed.as_ref(), tx, $status, &answer, revision).await
+            }
+            .await;
+            match done {
+                Err(error) if tries < TRIES_MAX && error.problem.is_collision => tries += 1,
+                done => break done,
+            }
+        }
+    }};
+}
+
+/// Return the answer to the earlier request with the same key.
+async fn earlier(
+    call: &Call,
+    keyed: Option<&Keyed>,
+    tx: &mut Tx,
+    now: campanile_model::clock::Timestamp,
+) -> Result<Option<Reply>> {
+    match keyed {
+        Some(keyed) => keyed.begin(call, tx, now).await,
+        None => Ok(None),
+    }
+}
+
+/// Keep the answer, and commit.
+async fn finish(
+    call: &Call,
+    keyed: Option<&Keyed>,
+    mut tx: Tx,
+    status: StatusCode,
+    answer: &impl serde::Serialize,
+    revision: Option<i64>,
+) -> Result {
+    let json = serde_json::to_string(answer);
+    let json = json.map_err(|error| Problem::new(ErrorCode::Internal, error))?;
+    if let Some(keyed) = keyed {
+        keyed.keep(call, &mut tx, status, &json).await?;
+    }
+    tx.commit().await?;
+    let reply = Reply::text(status, json);
+    Ok(match revision {
+        Some(revision) => reply.revision(revision),
+        None => reply,
+    })
+}
+
+/// Refuse a group that the configuration does not define.
+fn check(call: &Call, wanted: &ScheduleDefinition) -> Result<()> {
+    check_group(&wanted.policies, &call.state.app.settings.groups).map_err(ApiProblem::invalid)
+}
+
+pub(crate) async fn add_schedule(call: Call) -> Result {
+    let wanted = ScheduleDefinition::from(call.json::<bodies::Definition>()?);
+    check(&call, &wanted)?;
+    change!(call, StatusCode::CREATED, |tx, now| {
+        schedule_admin::add(tx, &wanted, Origin::Operator, now).await?;
+        (NewSchedule::read(tx, &wanted.name, now).await?, Some(1))
+    })
+}
+
+/// Lock a schedule, and refuse to change it unless the client has its present revision.
+async fn lock(tx: &mut Tx, name: &str, revision: Option<i64>) -> Result<Schedule> {
+    schedules::lock_named(tx, &[name]).await?;
+    let row = schedule_admin::find(tx, name).await?;
+    let now = row.state.revision;
+    match revision {
+        Some(revision) if !(1..=now).contains(&revision) => {
+            let message =
+                format!("`{name}` never had a revision {revision}; it is at revision {now}");
+            let problem = Problem {
+                revision: Some(now),
+                ..Problem::new(ErrorCode::Conflict, message)
+            };
+            Err(ApiProblem::from(problem))
+        }
+        _ => Ok(row),
+    }
+}
+
+/// Check the definition that a schedule is to have.
+fn redefinition(call: &Call, name: &str, body: bodies::Definition) -> Result<ScheduleDefinition> {
+    if body.name != name {
+        let message = format!(
+            "the body names the schedule `{}`, and the path `{name}`",
+            body.name
+        );
+        return Err(ApiProblem::invalid(message)
+            .hint("`POST /api/v1/schedules/{name}/rename` renames a schedule"));
+    }
+    if body.disabled {
+        let problem = ApiProblem::invalid("`disabled` is only for a new schedule");
+        return Err(problem.hint("`POST /api/v1/schedules/{name}/pause` pauses a schedule"));
+    }
+    let wanted = ScheduleDefinition::from(body);
+    check(call, &wanted)?;
+    Ok(wanted)
+}
+
+pub(crate) async fn replace_schedule(call: Call) -> Result {
+    let revision = call.if_match()?;
+    let name = call.name("name");
+    let wanted = redefinition(&call, name, call.json()?)?;
+    change!(call, StatusCode::OK, |tx, now| {
+        lock(tx, name, revision).await?;
+        let edit = |current: &mut ScheduleDefinition| current.clone_from(&wanted);
+        let revision = schedule_admin::edit(tx, name, revision, edit, now).await?;
+        let row = schedule_admin::find(tx, name).await?;
+        (ScheduleRecord::new(row), Some(revision))
+    })
+}
+
+pub(crate) async fn edit_schedule(call: Call) -> Result {
+    let revision = call.if_match()?;
+    let name = call.name("name");
+    let patch = call.json::<Map<String, Value>>()?;
+    change!(call, StatusCode::OK, |tx, now| {
+        let row = lock(tx, name, revision).await?;
+        let current = definition::read(&row.definition)
+            .map_err(|why| Problem::new(ErrorCode::Refused, why))?;
+        let wanted = patched(&call, current, patch.clone())?;
+        let edit = |current: &mut ScheduleDefinition| current.clone_from(&wanted);
+        let revision = schedule_admin::edit(tx, name, revision, edit, now).await?;
+        let row = schedule_admin::find(tx, name).await?;
+        (ScheduleRecord::new(row), Some(revision))
+    })
+}
+
+/// Return a definition with a merge patch applied.
+fn patched(
+    call: &Call,
+    current: ScheduleDefinition,
+    patch: Map<String, Value>,
+) -> Result<ScheduleDefinition> {
+    let name = current.name.clone();
+    let current = serde_json::to_value(bodies::Definition::from(current));
+    let Ok(Value::Object(mut merged)) = current else {
+        return Err(Problem::new(
+            ErrorCode::Internal,
+            "the definition cannot be written as JSON",
+        )
+        .into());
+    };
+    bodies::merge(&mut merged, patch);
+    let body = serde_json::from_value(Value::Object(merged));
+    let body = body.map_err(|error| ApiProblem::invalid(format!("the body: {error}")))?;
+    redefinition(call, &name, body)
+}
+
+pub(crate) async fn remove_schedule(call: Call) -> Result {
+    let revision = call.if_match()?;
+    let name = call.name("name");
+    change!(call, StatusCode::OK, |tx, now| {
+        let row = lock(tx, name, revision).await?;
+        if let Some(wanted) = revision.filter(|wanted| *wanted != row.state.revision) {
+            let now = row.state.revision;
+            let message = format!(
+                "`{name}` was changed since revision {wanted}, it is at revision {now} now"
+            );
+            let problem = Problem {
+                revision: Some(now),
+                ..Problem::new(ErrorCode::Conflict, message)
+            };
+            return Err(ApiProblem::from(problem));
+        }
+        schedule_admin::remove(tx, name, now).await?;
+        (
+            ChangeReport {
+                schedule: name,
+                done: "removed",
+            },
+            None,
+        )
+    })
+}
+
+pub(crate) async fn rename_schedule(call: Call) -> Result {
+    let bodies::Rename { name: new } = call.json()?;
+    let old = call.name("name");
+    change!(call, StatusCode::OK, |tx, now| {
+        let revision = schedule_admin::rename(tx, old, &new, now).await?;
+        let report = RenameReport {
+            schedule: &new,
+            was: old,
+            revision,
+            done: "renamed",
+        };
+        (report, Some(revision))
+    })
+}
+
+pub(crate) async fn trigger(call: Call) -> Result {
+    let bodies::Trigger {
+        context,
+        args,
+        overlap,
+    } = call.json()?;
+    let name = call.name("name");
+    change!(call, StatusCode::OK, |tx, now| {
+        let trigger = schedule_admin::Trigger {
+            context: context.as_ref(),
+            args: args.as_deref(),
+            overlap,
+        };
+        let triggered = schedule_admin::trigger(tx, name, trigger, now).await?;
+        (TriggerReport::new(name.to_owned(), now, triggered), None)
+    })
+}
+
+pub(crate) async fn pause(call: Call) -> Result {
+    let bodies::Pause { note, until } = call.json()?;
+    let name = call.name("name");
+    change!(call, StatusCode::OK, |tx, now| {
+        let pause = schedules::Pause {
+            by: &call.principal.name,
+            note: note.as_deref(),
+            until,
+        };
+        schedule_admin::pause(tx, name, pause, now).await?;
+        (
+            ChangeReport {
+                schedule: name,
+                done: "paused",
+            },
+            None,
+        )
+    })
+}
+
+pub(crate) async fn resume(call: Call) -> Result {
+    let bodies::Resume { catch_up } = call.json()?;
+    let name = call.name("name");
+    change!(call, StatusCode::OK, |tx, now| {
+        schedule_admin::resume(tx, name, &call.principal.name, catch_up, now).await?;
+        (
+            ChangeReport {
+                schedule: name,
+                done: "resumed",
+            },
+            None,
+        )
+    })
+}
+
+pub(crate) async fn skip(call: Call) -> Result {
+    let bodies::Skip {
+        scheduled_time,
+        undo,
+    } = call.json()?;
+    let name = call.name("name");
+    change!(call, StatusCode::OK, |tx, now| {
+        let skip = schedule_admin::Skip {
+            slot: scheduled_time,
+            by: &call.principal.name,
+            undo,
+        };
+        schedule_admin::skip(tx, name, skip, now).await?;
+        let done = if undo { "restored" } else { "skipped" };
+        (
+            SkipReport {
+                schedule: name,
+                scheduled_time,
+                done,
+            },
+            None,
+        )
+    })
+}
+
+pub(crate) async fn cancel(call: Call) -> Result {
+    let id = call.id::<ShortId>("id")?;
+    let grace = call.json::<bodies::Cancel>()?.grace;
+    let read = |text: &str| text::duration_within(text, Duration::ZERO, GRACE_MAX);
+    let grace = grace.as_deref().map(read).transpose();
+    let grace = grace.map_err(|error| ApiProblem::invalid(format!("`grace`: {error}")))?;
+    let launch = ids::launch(&mut call.read().await?, &id).await?;
+    let run = id.number.map(|number| RunId::of(launch, number));
+    change!(call, StatusCode::OK, |tx, now| {
+        let cancelled =
+            launch_admin::cancel(tx, (launch, run), grace, &call.principal.name, now).await?;
+        (CancelReport::new(launch, cancelled), None)
+    })
+}
+
+pub(crate) async fn retry(call: Call) -> Result {
+    let id = call.id::<ShortId>("id")?;
+    let bodies::Nothing {} = call.json()?;
+    let launch = ids::launch(&mut call.read().await?, &id).await?;
+    change!(call, StatusCode::OK, |tx, now| {
+        let (retried, slot, schedule) =
+            launch_admin::retry(tx, launch, &call.principal.name, now).await?;
+        (TriggerReport::new(schedule, slot, retried), None)
+    })
+}
+
+pub(crate) async fn approve(call: Call) -> Result {
+    let bodies::DecisionRequest { digest, note } = call.json()?;
+    let name = call.name("name");
+    change!(call, StatusCode::OK, |tx, now| {
+        let by = Attribution {
+            by: &call.principal.name,
+            note: note.as_deref(),
+        };
+        let decided = approval::approve(tx, name, digest.as_deref(), by, now).await?;
+        (
+            DecisionReport::new(name.to_owned(), "approved", decided),
+            None,
+        )
+    })
+}
+
+pub(crate) async fn reject(call: Call) -> Result {
+    let bodies::DecisionRequest { digest, note } = call.json()?;
+    let name = call.name("name");
+    change!(call, StatusCode::OK, |tx, now| {
+        let by = Attribution {
+            by: &call.principal.name,
+            note: note.as_deref(),
+        };
+        let decided = approval::reject(tx, name, digest.as_deref(), by, now).await?;
+        (
+            DecisionReport::new(name.to_owned(), "rejected", decided),
+            None,
+        )
+    })
+}
+
+pub(crate) async fn roll_back(call: Call) -> Result {
+    let bodies::DecisionRequest { digest, note } = call.json()?;
+    let name = call.name("name");
+    change!(call, StatusCode::OK, |tx, now| {
+        let by = Attribution {
+            by: &call.principal.name,
+            note: note.as_deref(),
+        };
+        let decided = approval::roll_back(tx, name, digest.as_deref(), by, now).await?;
+        (
+            DecisionReport::new(name.to_owned(), "rolled_back", decided),
+            None,
+        )
+    })
+}
+
+pub(crate) async fn drain(call: Call) -> Result {
+    let bodies::Drain { undo } = call.json()?;
+    let name = call.name("name");
+    change!(call, StatusCode::OK, |tx, now| {
+        (
+            host_admin::drain(tx, name, undo, &call.principal.name, now).await?,
+            None,
+        )
+    })
+}
+
+/// Read the request for a backfill. Its context is in the body.
+fn asked<'a>(
+    call: &'a Call,
+    body: &'a bodies::Backfill,
+    id: BackfillId,
+) -> Result<BackfillRequest<'a>> {
+    let spread = body
+        .spread
+        .as_deref()
+        .map(|text| text::duration_within(text, SPREAD.0, SPREAD.1));
+    let spread = spread
+        .transpose()
+        .map_err(|error| ApiProblem::invalid(format!("`spread`: {error}")))?;
+    Ok(BackfillRequest {
+        id,
+        from: body.from,
+        to: body.to,
+        spread: spread.unwrap_or_default(),
+        forced: body.force,
+        context: body.context.as_ref(),
+        by: &call.principal.name,
+    })
+}
+
+pub(crate) async fn preview_backfill(call: Call) -> Result {
+    let body = call.json::<bodies::Backfill>()?;
+    let now = call.now();
+    let id = body.id.unwrap_or_else(|| BackfillId::new(now));
+    let asked = asked(&call, &body, id)?;
+    let survey = backfill::preview(&mut call.read().await?, &body.schedule, &asked, now).await?;
+    Reply::json(&SurveyReport {
+        schedule: &body.schedule,
+        survey: &survey,
+    })
+}
+
+pub(crate) async fn begin_backfill(call: Call) -> Result {
+    let body = call.json::<bodies::Backfill>()?;
+    let now = call.now();
+    let id = body.id.unwrap_or_else(|| BackfillId::new(now));
+    let (name, asked) = (body.schedule.as_str(), asked(&call, &body, id)?);
+    // Counting the slots takes long, so it is not done in the write transaction.
+    let survey = backfill::preview(&mut call.read().await?, name, &asked, now).await?;
+    if survey.slots > SLOTS_UNCONFIRMED_MAX && !body.yes {
+        let message = format!(
+            "`{name}` has {} slots from {} to {}, more than {SLOTS_UNCONFIRMED_MAX}",
+            survey.slots, survey.first, survey.last
+        );
+        let problem = Problem::new(ErrorCode::Refused, message);
+        return Err(problem
+            .hint("choose a shorter span, or confirm with `\"yes\": true`")
+            .into());
+    }
+    change!(call, StatusCode::CREATED, |tx, now| {
+        let begun = match backfill::find_earlier(tx, name, &asked).await? {
+            Some(before) => before,
+            None => backfill::begin(tx, &survey, &asked, now).await?,
+        };
+        (BackfillRecord::read(tx, begun.id).await?, None)
+    })
+}
+
+pub(crate) async fn cancel_backfill(call: Call) -> Result {
+    let id = call.id::<BackfillId>("id")?;
+    let bodies::Nothing {} = call.json()?;
+    change!(call, StatusCode::OK, |tx, now| {
+        backfill::cancel(tx, id, &call.principal.name, now).await?;
+        (BackfillRecord::read(tx, id).await?, None)
+    })
+}

@@ -1,0 +1,40 @@
+//! The HTTP server of a host, and the API.
+//!
+//! ```text
+//! listen ─▶ connection (TLS, time-outs) ─▶ auth ─▶ routes (one table) ─▶ handlers ─▶ engine, store
+//! ```
+//!
+//! `routes` has the table of all routes: the router and the OpenAPI document are made from it. A handler reads the database,
+//! or calls the same function of the engine as the command of the same name. No host needs the server to launch.
+
+// Bad input ends in a problem for the client, never in a panic. Tests may (clippy.toml).
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// Stdout is data, and the command line's.
+#![warn(clippy::print_stdout)]
+
+mod app;
+mod auth;
+mod bodies;
+mod call;
+mod connection;
+mod control;
+mod idempotency;
+mod listen;
+mod openapi;
+mod probes;
+mod problem;
+mod query;
+mod read;
+mod router;
+mod routes;
+mod stream;
+mod timed_io;
+mod tls;
+mod token;
+
+pub use app::App;
+pub use connection::serve;
+pub use listen::{Bound, Listen, Server, bind};
+pub use openapi::document;
+pub use routes::{Permission, Route, routes};
+pub use tls::{Tls, TlsFiles};

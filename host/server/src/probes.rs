@@ -1,0 +1,77 @@
+//! Whether this host lives, is ready and is healthy.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use serde::Serialize;
+use tokio::time::timeout;
+
+use crate::call::{Call, Reply, Result};
+use crate::problem::ApiProblem;
+use campanile_engine::audit;
+
+/// How long the database may take to answer a probe.
+const PROBE_WAIT: Duration = Duration::from_secs(2);
+
+/// The answer to a probe.
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct Probe {
+    /// `ok`.
+    status: &'static str,
+}
+
+const OK: Probe = Probe { status: "ok" };
+
+/// Say that the process answers.
+pub(crate) async fn live(_: Call) -> Result {
+    Reply::json(&OK)
+}
+
+/// Say that the host has loaded its packages, decides, and reaches its database.
+pub(crate) async fn ready(call: Call) -> Result {
+    let app = &call.state.app;
+    if *app.stopping.borrow() {
+        return Err(ApiProblem::unavailable("the host is stopping"));
+    }
+    if !*app.serving.borrow() {
+        return Err(ApiProblem::unavailable(
+            "the host has not loaded its packages yet",
+        ));
+    }
+    match timeout(PROBE_WAIT, app.db.read()).await {
+        Ok(Ok(_)) => Reply::json(&OK),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(ApiProblem::unavailable(format!(
+            "the database has not answered for {} s",
+            PROBE_WAIT.as_secs()
+        ))),
+    }
+}
+
+/// Return the health of the installation.
+pub(crate) async fn health(call: Call) -> Result {
+    let app = &call.state.app;
+    let free_bytes = app.db.free_bytes().await;
+    let mut tx = call.read().await?;
+    let mut health = audit::health(
+        &mut tx,
+        call.now(),
+        &app.settings,
+        app.clock.skew_us(),
+        free_bytes,
+    )
+    .await?;
+    drop(tx);
+    let notes = std::sync::Arc::clone(&app.machine_notes);
+    // A panic of the task leaves the notes out.
+    let notes = tokio::task::spawn_blocking(move || notes())
+        .await
+        .unwrap_or_default();
+    health.notes.extend(notes);
+    Reply::json(&health)
+}
+
+/// Return the OpenAPI document.
+pub(crate) async fn openapi(call: Call) -> Result {
+    Ok(Reply::text(StatusCode::OK, call.state.document.clone()))
+}

@@ -1,0 +1,315 @@
+//! The routes that only read. Each answer is what the command of the same name prints with `--json`.
+
+use std::time::Duration;
+
+use campanile_engine::forecast::report::PlanReport;
+use campanile_engine::forecast::{ForecastRequest, Outage, snapshot};
+use campanile_engine::records::backfill::BackfillRecord;
+use campanile_engine::records::ids;
+use campanile_engine::records::launch::{LaunchDetail, refuse_unknown_schedule};
+use campanile_engine::records::package::{self, PackageDetail, PackageRecord};
+use campanile_engine::records::run::{RunDetail, TaskLogs};
+use campanile_engine::records::schedule::{self, ScheduleDetail, ScheduleRecord};
+use campanile_engine::why::{self, When};
+use campanile_engine::{audit, definition, host_admin, schedule_admin};
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{BackfillId, EventId, LaunchKind, ShortId};
+use campanile_model::text;
+use campanile_store::launch_list::{self, Filter, LOOKED_AT_MAX, Page};
+use campanile_store::{LaunchStatus, events, packages, runs, schedules, task_runs};
+
+use crate::call::{Call, Reply, Result};
+use crate::problem::ApiProblem;
+
+const DAY: Duration = Duration::from_secs(24 * 3_600);
+/// The longest forecast.
+const AHEAD_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
+/// The most decisions of a forecast.
+const DECISIONS_MAX: usize = 10_000;
+/// The most next slots of one request.
+const SLOTS_MAX: usize = 1_000;
+/// How far statistics may look back.
+const SINCE_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
+
+/// Return the key of the last entry of a full page.
+fn last<R>(rows: &[R], limit: i64, key: impl Fn(&R) -> String) -> Option<String> {
+    let is_full = rows.len() as i64 >= limit;
+    rows.last().filter(|_| is_full).map(key)
+}
+
+pub(crate) async fn schedules(call: Call) -> Result {
+    let limit = call.query.limit()?;
+    let rows = schedules::list(&mut call.read().await?, call.query.text("after"), limit).await?;
+    let records = Vec::from_iter(rows.into_iter().map(ScheduleRecord::new));
+    Reply::page(
+        &call,
+        &records,
+        last(&records, limit, |record| record.name().to_owned()),
+    )
+}
+
+pub(crate) async fn schedule(call: Call) -> Result {
+    let late = &call.state.app.settings.late;
+    let mut tx = call.read().await?;
+    let detail = ScheduleDetail::read(&mut tx, call.name("name"), late, call.now()).await?;
+    let revision = detail.schedule.schedule.row.state.revision;
+    Ok(Reply::json(&detail)?.revision(revision))
+}
+
+pub(crate) async fn next(call: Call) -> Result {
+    let read = |text: &str| match text.parse() {
+        Ok(n) if (1..=SLOTS_MAX).contains(&n) => Ok(n),
+        _ => Err(format!("must be a number from 1 to {SLOTS_MAX}")),
+    };
+    let n = call.query.read_with("n", read)?.unwrap_or(5);
+    let after = call.query.parsed::<Timestamp>("after")?;
+    let row = schedule_admin::find(&mut call.read().await?, call.name("name")).await?;
+    let rule = schedule::rule(&row)?;
+    let policies = definition::policies(&row.definition).unwrap_or_default();
+    let skips = schedule::skips(&row);
+    let slots = schedule::slots(&row, &rule, &policies, after, call.now());
+    let slots = slots.filter(|slot| !skips.contains(slot));
+    Reply::json(&slots.take(n).collect::<Vec<_>>())
+}
+
+pub(crate) async fn why(call: Call) -> Result {
+    let when = call.query.text("at").map(str::parse::<When>).transpose();
+    let when =
+        when.map_err(|error| ApiProblem::invalid(format!("`at`: {error}")).hint(error.hint()))?;
+    let mut tx = call.read().await?;
+    Reply::json(&why::why(&mut tx, call.name("name"), when, call.now()).await?)
+}
+
+pub(crate) async fn launches(call: Call) -> Result {
+    let query = &call.query;
+    let (now, limit) = (call.now(), query.limit()?);
+    let statuses = query.read_with("status", |text| {
+        text.split(',')
+            .map(LaunchStatus::read)
+            .collect::<Result<Vec<_>, _>>()
+    })?;
+    let statuses = statuses.unwrap_or_default();
+    let filter = Filter {
+        schedule: query.text("schedule"),
+        statuses: &statuses,
+        kind: query.read_with("kind", LaunchKind::read)?,
+        reason: query.text("reason"),
+        package: query.text("package"),
+        since: query.moment("since", now)?,
+        until: query.moment("until", now)?,
+    };
+    let after = query.parsed::<ShortId>("after")?;
+    let mut tx = call.read().await?;
+    let after = match after {
+        Some(after) => Some(ids::launch(&mut tx, &after).await?),
+        None => None,
+    };
+    let Page {
+        rows,
+        continues_after,
+    } = launch_list::filtered(&mut tx, &filter, after, limit, LOOKED_AT_MAX).await?;
+    if let (Some(name), true) = (filter.schedule, rows.is_empty()) {
+        refuse_unknown_schedule(&mut tx, name).await?;
+    }
+    let next = last(&rows, limit, |row| row.id.to_string());
+    let next = next.or(continues_after.map(|id| id.to_string()));
+    Reply::page(&call, &rows, next)
+}
+
+pub(crate) async fn launch(call: Call) -> Result {
+    let id = call.id::<ShortId>("id")?;
+    Reply::json(&LaunchDetail::read(&mut call.read().await?, &id).await?)
+}
+
+pub(crate) async fn runs(call: Call) -> Result {
+    let (query, limit) = (&call.query, call.query.limit()?);
+    let after = query.parsed::<ShortId>("after")?;
+    let mut tx = call.read().await?;
+    let after = match after {
+        Some(after) => Some(ids::list_position(&mut tx, &after).await?),
+        None => None,
+    };
+    let rows = match query.text("schedule") {
+        Some(name) => {
+            let rows = runs::list_of(&mut tx, name, after, limit).await?;
+            if rows.is_empty() {
+                refuse_unknown_schedule(&mut tx, name).await?;
+            }
+            rows
+        }
+        None => runs::list(&mut tx, after, limit).await?,
+    };
+    Reply::page(&call, &rows, last(&rows, limit, |row| row.id.to_string()))
+}
+
+pub(crate) async fn run(call: Call) -> Result {
+    let id = call.id::<ShortId>("id")?;
+    let mut tx = call.read().await?;
+    let run = ids::run(&mut tx, &id).await?;
+    Reply::json(&RunDetail::read(&mut tx, run).await?)
+}
+
+/// Return what the tasks of a run logged and printed. The route chooses between this and the stream.
+pub(crate) async fn logs(call: Call) -> Result {
+    let id = call.id::<ShortId>("id")?;
+    let mut tx = call.read().await?;
+    let run = ids::run(&mut tx, &id).await?;
+    let calls = task_runs::of_run(&mut tx, run.id).await?;
+    Reply::json(&Vec::from_iter(calls.into_iter().map(TaskLogs::from)))
+}
+
+pub(crate) async fn backfills(call: Call) -> Result {
+    let limit = call.query.limit()?;
+    let after = call.query.parsed::<BackfillId>("after")?;
+    let records = BackfillRecord::list(&mut call.read().await?, after, limit).await?;
+    Reply::page(
+        &call,
+        &records,
+        last(&records, limit, |record| record.row.id.to_string()),
+    )
+}
+
+pub(crate) async fn backfill(call: Call) -> Result {
+    let id = call.id::<BackfillId>("id")?;
+    Reply::json(&BackfillRecord::read(&mut call.read().await?, id).await?)
+}
+
+pub(crate) async fn packages(call: Call) -> Result {
+    let rows = packages::list(&mut call.read().await?, None).await?;
+    Reply::json(&Vec::from_iter(rows.into_iter().map(PackageRecord::from)))
+}
+
+pub(crate) async fn package(call: Call) -> Result {
+    let mut tx = call.read().await?;
+    let row = package::find(&mut tx, call.name("name")).await?;
+    Reply::json(&PackageDetail::read(&mut tx, row).await?)
+}
+
+pub(crate) async fn hosts(call: Call) -> Result {
+    let all = call.query.is_set("all")?;
+    Reply::json(&host_admin::list(&mut call.read().await?, all, call.now()).await?)
+}
+
+pub(crate) async fn events(call: Call) -> Result {
+    let limit = call.query.limit()?;
+    let after = call.query.parsed::<EventId>("after")?;
+    let rows = events::list(&mut call.read().await?, after, limit).await?;
+    Reply::page(&call, &rows, last(&rows, limit, |row| row.id.to_string()))
+}
+
+/// Return how far statistics look back.
+fn since(call: &Call) -> Result<Duration> {
+    let read = |text: &str| text::duration_within(text, Duration::ZERO, SINCE_MAX);
+    Ok(call.query.read_with("since", read)?.unwrap_or(DAY))
+}
+
+pub(crate) async fn stats(call: Call) -> Result {
+    let since = since(&call)?;
+    Reply::json(&audit::statistics(&mut call.read().await?, call.now(), since).await?)
+}
+
+pub(crate) async fn schedule_stats(call: Call) -> Result {
+    let (since, limit) = (since(&call)?, call.query.limit()?);
+    let mut tx = call.read().await?;
+    let page = schedules::list(&mut tx, call.query.text("after"), limit).await?;
+    let rows = audit::schedule_statistics(&mut tx, &page, call.now(), since).await?;
+    Reply::page(&call, &rows, last(&rows, limit, |row| row.schedule.clone()))
+}
+
+pub(crate) async fn stats_of_schedule(call: Call) -> Result {
+    let since = since(&call)?;
+    let mut tx = call.read().await?;
+    let schedule = schedule_admin::find(&mut tx, call.name("name")).await?;
+    let mut rows = audit::schedule_statistics(&mut tx, &[schedule], call.now(), since).await?;
+    match rows.pop() {
+        Some(row) => Reply::json(&row),
+        None => Err(ApiProblem::unavailable(
+            "the schedule was removed meanwhile",
+        )),
+    }
+}
+
+pub(crate) async fn plan(call: Call) -> Result {
+    let now = call.now();
+    let request = forecast_request(&call, now)?;
+    let settings = &call.state.app.settings;
+    let name = call.query.text("schedule");
+    let mut tx = call.read().await?;
+    let names = Vec::from_iter(name);
+    let needed = snapshot::needed(&mut tx, &request, &names).await?;
+    let learned = snapshot::estimate_durations(&mut tx, &needed).await?;
+    let (snapshot, omitted) = snapshot::read(&mut tx, settings, &learned, &needed, now).await?;
+    if let Some(name) = name
+        && omitted.iter().all(|omitted| omitted.name != name)
+    {
+        schedule_admin::find(&mut tx, name).await?;
+    }
+    drop(tx);
+    let name = name.map(str::to_owned);
+    let forecast = move || {
+        PlanReport::new(
+            name.as_deref(),
+            request,
+            &snapshot,
+            None,
+            omitted,
+            Vec::new(),
+        )
+    };
+    // It is all computation.
+    let report = tokio::task::spawn_blocking(forecast).await;
+    Reply::json(&report.map_err(|_| ApiProblem::unavailable("the forecast was stopped"))?)
+}
+
+/// Read what to forecast.
+fn forecast_request(call: &Call, now: Timestamp) -> Result<ForecastRequest> {
+    let query = &call.query;
+    let outages: Vec<Outage> = query.all("outage").map(outage).collect::<Result<_>>()?;
+    let from = query.parsed("from")?.unwrap_or(now);
+    let back_at = outages.iter().map(|outage| outage.to).max();
+    let to = query.parsed("to")?;
+    let to = to.unwrap_or_else(|| from.max(back_at.unwrap_or(from)).plus(DAY));
+    if from < now {
+        return Err(ApiProblem::invalid(format!(
+            "`from`: {from} is in the past; leave it out to start now"
+        )));
+    }
+    if to <= from {
+        return Err(ApiProblem::invalid(format!(
+            "`to`: {to} is not after {from}; give a later time"
+        )));
+    }
+    if to > now.plus(AHEAD_MAX) {
+        return Err(ApiProblem::invalid(format!(
+            "`to`: {to} is more than a year ahead; give an earlier time"
+        )));
+    }
+    if let Some(wrong) = outages
+        .iter()
+        .find(|outage| outage.to < from || outage.to >= to || outage.to <= now)
+    {
+        return Err(ApiProblem::invalid(format!(
+            "`outage`: it ends at {}, but the forecast is from {from} to {to}; give one that ends within the forecast",
+            wrong.to
+        )));
+    }
+    let rows_max = DECISIONS_MAX;
+    Ok(ForecastRequest {
+        from,
+        to,
+        outages,
+        rows_max,
+    })
+}
+
+/// Parse an outage such as `2026-11-22T02:00:00Z..2026-11-22T05:00:00Z`.
+fn outage(text: &str) -> Result<Outage> {
+    let times = text.split_once("..");
+    let times = times.and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+    match times {
+        Some((from, to)) if from < to => Ok(Outage { from, to }),
+        _ => Err(ApiProblem::invalid(
+            "`outage` must be two times with `..` between them, the earlier one first, such as 2026-11-22T02:00:00Z..2026-11-22T05:00:00Z",
+        )),
+    }
+}

@@ -1,0 +1,159 @@
+//! From a request to the handler of its route.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::RawPathParams;
+use axum::http::header::{ALLOW, CONTENT_LENGTH, HOST};
+use axum::http::{HeaderMap, Request, Response, StatusCode};
+use axum::routing::on;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use tokio::time::timeout;
+
+use crate::app::{App, State};
+use crate::auth::{self, Peer, Principal};
+use crate::call::{Call, Reply};
+use crate::openapi;
+use crate::problem::ApiProblem;
+use crate::query::Query;
+use crate::routes::{Route, routes};
+use campanile_engine::problem::ErrorCode;
+
+/// The most bytes of a body.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// How long a request may take, its body included.
+const REQUEST_TIME: Duration = Duration::from_secs(30);
+
+/// Make the router of all routes, and what its requests share.
+pub(crate) fn router(app: App, token: Option<String>) -> (Router, Arc<State>) {
+    let state = Arc::new(State::new(app, token, openapi::document()));
+    let mut router = Router::new();
+    for route in routes() {
+        let state = Arc::clone(&state);
+        let answer = move |path: RawPathParams, request: Request<Body>| {
+            let path = path
+                .iter()
+                .map(|(name, value)| (name.to_owned(), value.to_owned()));
+            answer(Arc::clone(&state), route, path.collect(), request)
+        };
+        router = router.route(route.path, on(route.method.filter(), answer));
+    }
+    let router = router
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method);
+    (router, state)
+}
+
+async fn answer(
+    state: Arc<State>,
+    route: &'static Route,
+    path: Vec<(String, String)>,
+    request: Request<Body>,
+) -> Response<Body> {
+    let done = match timeout(REQUEST_TIME, call(state, route, path, request)).await {
+        Ok(done) => done,
+        Err(_) => Err(ApiProblem::unavailable(format!(
+            "the request took more than {} s",
+            REQUEST_TIME.as_secs()
+        ))),
+    };
+    done.map_or_else(ApiProblem::response, Reply::response)
+}
+
+async fn call(
+    state: Arc<State>,
+    route: &'static Route,
+    path: Vec<(String, String)>,
+    request: Request<Body>,
+) -> Result<Reply, ApiProblem> {
+    let (parts, body) = request.into_parts();
+    check_host(&parts.headers)?;
+    let peer = parts.extensions.get::<Peer>().cloned().unwrap_or(Peer::Tcp);
+    let principal = match route.permission {
+        Some(_) => auth::principal(&parts.headers, &peer, state.token.as_deref())?,
+        None => Principal {
+            name: String::new(),
+        },
+    };
+    let query = parts.uri.query().unwrap_or_default();
+    let query = Query::read(query, route.query, route.repeated)?;
+    if path.iter().any(|(_, value)| value.contains('\0')) || query.has_zero() {
+        return Err(ApiProblem::invalid(
+            "the path or the query has a zero character",
+        ));
+    }
+    let body = read_body(&parts.headers, body).await?;
+    let shared = Arc::clone(&state);
+    let _turn = match route.permission {
+        Some(_) => Some(shared.turn().await?),
+        None => None,
+    };
+    let call = Call {
+        state,
+        principal,
+        method: route.method.as_str(),
+        uri: parts.uri.path().to_owned(),
+        path,
+        query,
+        headers: parts.headers,
+        body,
+    };
+    (route.handler)(call).await
+}
+
+/// Refuse a request with two hosts or none: a proxy and this server must not read it differently.
+fn check_host(headers: &HeaderMap) -> Result<(), ApiProblem> {
+    match headers.get_all(HOST).iter().count() {
+        1 => Ok(()),
+        _ => Err(ApiProblem::invalid(
+            "the request must have one header `Host`",
+        )),
+    }
+}
+
+async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiProblem> {
+    let too_large = || {
+        let message = format!("the body has more than {BODY_BYTES_MAX} bytes");
+        ApiProblem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            ErrorCode::InvalidArgument,
+            message,
+        )
+    };
+    let declared = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok());
+    let declared = declared.and_then(|length| length.parse::<u64>().ok());
+    if declared.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
+        return Err(too_large());
+    }
+    match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(read) => Ok(read.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
+        Err(error) => Err(ApiProblem::invalid(format!(
+            "the body cannot be read: {error}"
+        ))),
+    }
+}
+
+async fn unknown() -> Response<Body> {
+    let problem = ApiProblem::new(
+        StatusCode::NOT_FOUND,
+        ErrorCode::NotFound,
+        "there is no such path",
+    );
+    problem.hint("`/openapi.json` lists all paths").response()
+}
+
+async fn wrong_method() -> Response<Body> {
+    let message = "the path does not have this method";
+    let problem = ApiProblem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        ErrorCode::InvalidArgument,
+        message,
+    );
+    let hint = format!("the header `{ALLOW}` of this answer lists its methods");
+    problem.hint(hint).response()
+}

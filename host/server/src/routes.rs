@@ -1,0 +1,295 @@
+//! The table of all routes. The router and the OpenAPI document are made from it.
+
+use axum::routing::MethodFilter;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde_json::{Map, Value};
+
+use crate::call::Handler;
+use crate::probes::{self, Probe};
+use crate::query::Parameter;
+use crate::{bodies, control, read, stream};
+use campanile_engine::audit::{Health, ScheduleStatistics, Statistics};
+use campanile_engine::forecast::report::PlanReport;
+use campanile_engine::host_admin::HostReport;
+use campanile_engine::records::backfill::{BackfillRecord, SurveyReport};
+use campanile_engine::records::launch::{CancelReport, LaunchDetail, TriggerReport};
+use campanile_engine::records::package::{DecisionReport, PackageDetail, PackageRecord};
+use campanile_engine::records::run::{RunDetail, TaskLogs};
+use campanile_engine::records::schedule::{
+    ChangeReport, NewSchedule, RenameReport, ScheduleDetail, ScheduleRecord, SkipReport,
+};
+use campanile_engine::why::Answer;
+use campanile_model::clock::Timestamp;
+use campanile_store::events::Event;
+use campanile_store::launches::LaunchRow;
+use campanile_store::runs::RunRow;
+
+/// What a principal must be allowed to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Permission {
+    /// Read everything.
+    Read,
+    /// Trigger, pause, resume, skip, cancel, retry and drain.
+    Operate,
+    /// Define schedules, and backfill.
+    Edit,
+    /// Decide which versions of packages run.
+    Approve,
+    /// Manage tokens.
+    Admin,
+}
+
+impl Permission {
+    /// Return the word of the OpenAPI document.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Permission::Read => "read",
+            Permission::Operate => "operate",
+            Permission::Edit => "edit",
+            Permission::Approve => "approve",
+            Permission::Admin => "admin",
+        }
+    }
+}
+
+/// The method of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Post,
+    Put,
+    Patch,
+    Delete,
+}
+
+impl Method {
+    /// Return the method as HTTP writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+            Method::Patch => "PATCH",
+            Method::Delete => "DELETE",
+        }
+    }
+
+    pub(crate) fn filter(self) -> MethodFilter {
+        match self {
+            Method::Get => MethodFilter::GET,
+            Method::Post => MethodFilter::POST,
+            Method::Put => MethodFilter::PUT,
+            Method::Patch => MethodFilter::PATCH,
+            Method::Delete => MethodFilter::DELETE,
+        }
+    }
+}
+
+/// Return the schema of a type.
+pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// One route.
+pub struct Route {
+    /// The name of the operation, for generated clients.
+    pub id: &'static str,
+    pub method: Method,
+    pub path: &'static str,
+    /// Nothing is needed without one.
+    pub permission: Option<Permission>,
+    pub summary: &'static str,
+    pub(crate) query: &'static [Parameter],
+    /// The parameter that may come more than once; empty for none.
+    pub(crate) repeated: &'static str,
+    pub(crate) body: Option<SchemaOf>,
+    pub(crate) answer: SchemaOf,
+    /// The status of an answer.
+    pub status: u16,
+    /// Whether the answer is, or can be, a stream of events.
+    pub streams: bool,
+    pub(crate) handler: Handler,
+}
+
+const fn text(name: &'static str, meaning: &'static str) -> Parameter {
+    Parameter {
+        name,
+        meaning,
+        kind: "string",
+    }
+}
+
+const AFTER: Parameter = text(
+    "after",
+    "List those after this key. The header `Link` of a page has the next one.",
+);
+const LIMIT: Parameter = Parameter {
+    name: "limit",
+    meaning: "The most entries, 1 to 500. 50 without it.",
+    kind: "integer",
+};
+const SCHEDULE: Parameter = text("schedule", "Only those of this schedule.");
+const SINCE_SPAN: Parameter = text(
+    "since",
+    "How far to look back, such as `30m` or `7days`. `24h` without it.",
+);
+
+const PAGE: &[Parameter] = &[AFTER, LIMIT];
+const LAUNCHES: &[Parameter] = &[
+    AFTER,
+    LIMIT,
+    SCHEDULE,
+    text(
+        "status",
+        "Only those with one of these statuses, separated by commas.",
+    ),
+    text("kind", "Only those of this kind."),
+    text(
+        "reason",
+        "Only those with this reason, or with this kind of failure.",
+    ),
+    text("package", "Only those of this package."),
+    text(
+        "since",
+        "Only slots from this time on: a time, or a span before now.",
+    ),
+    text(
+        "until",
+        "Only slots before this time: a time, or a span before now.",
+    ),
+];
+const RUNS: &[Parameter] = &[AFTER, LIMIT, SCHEDULE];
+const NEXT: &[Parameter] = &[
+    text(
+        "after",
+        "The slots after this time instead of those from now on.",
+    ),
+    Parameter {
+        name: "n",
+        meaning: "How many slots, 1 to 1000. 5 without it.",
+        kind: "integer",
+    },
+];
+const WHY: &[Parameter] = &[text(
+    "at",
+    "A slot or any other time, in UTC or in the schedule's zone. The last decision and the next slot without it.",
+)];
+const FOLLOW: &[Parameter] = &[Parameter {
+    name: "follow",
+    meaning: "Stream each call when it ends, until the run ends.",
+    kind: "boolean",
+}];
+const ALL: &[Parameter] = &[Parameter {
+    name: "all",
+    meaning: "Also the hosts that have stopped or died.",
+    kind: "boolean",
+}];
+const PLAN: &[Parameter] = &[
+    text("from", "The start of the forecast. Now without it."),
+    text("to", "The end of the forecast. One day later without it."),
+    text(
+        "schedule",
+        "Show only this schedule; the others are simulated too.",
+    ),
+    text(
+        "outage",
+        "An outage of all hosts, `FROM..TO`. It can be repeated.",
+    ),
+];
+
+fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+fn any(_: &mut SchemaGenerator) -> Schema {
+    Schema::from(Map::<String, Value>::new())
+}
+
+/// Declare the routes.
+macro_rules! routes {
+    ($($id:ident: $method:ident $path:literal, $permission:expr, $summary:literal,
+        $query:expr $(, repeated $repeated:literal)? $(, body $body:ty)?, $([$streams:ident])? $status:literal $answer:expr, $handler:path;)*) => {
+        static ROUTES: &[Route] = &[$(Route {
+            id: stringify!($id),
+            method: Method::$method,
+            path: $path,
+            permission: $permission,
+            summary: $summary,
+            query: $query,
+            repeated: concat!($($repeated)?),
+            body: {
+                let body: &[SchemaOf] = &[$(schema::<$body>)?];
+                match body {
+                    [body] => Some(*body),
+                    _ => None,
+                }
+            },
+            answer: $answer,
+            status: $status,
+            streams: !stringify!($($streams)?).is_empty(),
+            handler: |call| Box::pin($handler(call)),
+        }),*];
+    };
+}
+
+const READ: Option<Permission> = Some(Permission::Read);
+const OPERATE: Option<Permission> = Some(Permission::Operate);
+const EDIT: Option<Permission> = Some(Permission::Edit);
+const APPROVE: Option<Permission> = Some(Permission::Approve);
+const NONE: &[Parameter] = &[];
+
+routes! {
+    live: Get "/healthz", None, "Say that the process answers", NONE, 200 schema::<Probe>, probes::live;
+    ready: Get "/readyz", None, "Say that the host decides and reaches its database", NONE, 200 schema::<Probe>, probes::ready;
+    openapi: Get "/openapi.json", READ, "Return this document", NONE, 200 any, probes::openapi;
+    get_health: Get "/api/v1/health", READ, "Judge the health of the installation", NONE, 200 schema::<Health>, probes::health;
+
+    list_schedules: Get "/api/v1/schedules", READ, "List schedules by name", PAGE, 200 schema::<Vec<ScheduleRecord>>, read::schedules;
+    add_schedule: Post "/api/v1/schedules", EDIT, "Add a schedule", NONE, body bodies::Definition, 201 schema::<NewSchedule>, control::add_schedule;
+    get_schedule: Get "/api/v1/schedules/{name}", READ, "Show one schedule with its newest launches", NONE, 200 schema::<ScheduleDetail>, read::schedule;
+    replace_schedule: Put "/api/v1/schedules/{name}", EDIT, "Replace the definition of a schedule", NONE, body bodies::Definition, 200 schema::<ScheduleRecord>, control::replace_schedule;
+    edit_schedule: Patch "/api/v1/schedules/{name}", EDIT, "Change parts of a definition by a merge patch; null clears one", NONE, body Map<String, Value>, 200 schema::<ScheduleRecord>, control::edit_schedule;
+    remove_schedule: Delete "/api/v1/schedules/{name}", EDIT, "Remove a schedule; its launches stay on record", NONE, 200 schema::<ChangeReport<'_>>, control::remove_schedule;
+    next_slots: Get "/api/v1/schedules/{name}/next", READ, "List the next slots of a schedule", NEXT, 200 schema::<Vec<Timestamp>>, read::next;
+    why: Get "/api/v1/schedules/{name}/why", READ, "Explain why a slot was launched or not, and how it ended", WHY, 200 schema::<Answer>, read::why;
+    get_schedule_stats: Get "/api/v1/schedules/{name}/stats", READ, "Show statistics of one schedule", &[SINCE_SPAN], 200 schema::<ScheduleStatistics>, read::stats_of_schedule;
+    rename_schedule: Post "/api/v1/schedules/{name}/rename", EDIT, "Rename a schedule", NONE, body bodies::Rename, 200 schema::<RenameReport<'_>>, control::rename_schedule;
+    trigger_schedule: Post "/api/v1/schedules/{name}/trigger", OPERATE, "Launch a schedule now, in addition to its slots", NONE, body bodies::Trigger, 200 schema::<TriggerReport>, control::trigger;
+    pause_schedule: Post "/api/v1/schedules/{name}/pause", OPERATE, "Pause a schedule", NONE, body bodies::Pause, 200 schema::<ChangeReport<'_>>, control::pause;
+    resume_schedule: Post "/api/v1/schedules/{name}/resume", OPERATE, "Resume a paused schedule from now on", NONE, body bodies::Resume, 200 schema::<ChangeReport<'_>>, control::resume;
+    skip_slot: Post "/api/v1/schedules/{name}/skip", OPERATE, "Skip one future slot of a schedule, or restore it", NONE, body bodies::Skip, 200 schema::<SkipReport<'_>>, control::skip;
+
+    list_launches: Get "/api/v1/launches", READ, "List the newest launches, newest first", LAUNCHES, 200 schema::<Vec<LaunchRow>>, read::launches;
+    get_launch: Get "/api/v1/launches/{id}", READ, "Show one launch with its runs", NONE, 200 schema::<LaunchDetail>, read::launch;
+    retry_launch: Post "/api/v1/launches/{id}/retry", OPERATE, "Launch the slot of a launch that has ended again", NONE, body bodies::Nothing, 200 schema::<TriggerReport>, control::retry;
+    cancel_launch: Post "/api/v1/launches/{id}/cancel", OPERATE, "End a launch on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
+
+    list_runs: Get "/api/v1/runs", READ, "List the newest runs, newest first", RUNS, 200 schema::<Vec<RunRow>>, read::runs;
+    get_run: Get "/api/v1/runs/{id}", READ, "Show one run with every call of its tasks", NONE, 200 schema::<RunDetail>, read::run;
+    get_logs: Get "/api/v1/runs/{id}/logs", READ, "Show what the tasks of one run logged and printed", FOLLOW, [streams] 200 schema::<Vec<TaskLogs>>, stream::logs;
+    cancel_run: Post "/api/v1/runs/{id}/cancel", OPERATE, "End the launch of a run on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
+
+    list_backfills: Get "/api/v1/backfills", READ, "List the newest backfills, newest first", PAGE, 200 schema::<Vec<BackfillRecord>>, read::backfills;
+    begin_backfill: Post "/api/v1/backfills", EDIT, "Launch the slots of a past time span", NONE, body bodies::Backfill, 201 schema::<BackfillRecord>, control::begin_backfill;
+    preview_backfill: Post "/api/v1/backfills/preview", READ, "Count the slots that a backfill would launch", NONE, body bodies::Backfill, 200 schema::<SurveyReport<'_>>, control::preview_backfill;
+    get_backfill: Get "/api/v1/backfills/{id}", READ, "Show one backfill", NONE, 200 schema::<BackfillRecord>, read::backfill;
+    cancel_backfill: Post "/api/v1/backfills/{id}/cancel", EDIT, "Cancel a backfill: launches that have not started are skipped", NONE, body bodies::Nothing, 200 schema::<BackfillRecord>, control::cancel_backfill;
+
+    list_packages: Get "/api/v1/packages", READ, "List all packages that a host has ever seen", NONE, 200 schema::<Vec<PackageRecord>>, read::packages;
+    get_package: Get "/api/v1/packages/{name}", READ, "Show one package with its versions", NONE, 200 schema::<PackageDetail>, read::package;
+    approve_version: Post "/api/v1/packages/{name}/approve", APPROVE, "Activate the pending version, or one that was rejected", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::approve;
+    reject_version: Post "/api/v1/packages/{name}/reject", APPROVE, "Reject the pending version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::reject;
+    roll_back_package: Post "/api/v1/packages/{name}/rollback", APPROVE, "Activate a former version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::roll_back;
+
+    list_hosts: Get "/api/v1/hosts", READ, "List the live hosts and the drained ones by name", ALL, 200 schema::<Vec<HostReport>>, read::hosts;
+    drain_host: Post "/api/v1/hosts/{name}/drain", OPERATE, "Let a host claim nothing more, or claim launches again", NONE, body bodies::Drain, 200 schema::<HostReport>, control::drain;
+
+    list_events: Get "/api/v1/events", READ, "List the newest events, newest first", PAGE, 200 schema::<Vec<Event>>, read::events;
+    stream_events: Get "/api/v1/events/stream", READ, "Stream each event when it is recorded", NONE, [streams] 200 schema::<Event>, stream::events;
+    get_stats: Get "/api/v1/stats", READ, "Show statistics of all launches in a time span", &[SINCE_SPAN], 200 schema::<Statistics>, read::stats;
+    list_schedule_stats: Get "/api/v1/stats/schedules", READ, "Show statistics of each schedule by itself", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<ScheduleStatistics>>, read::schedule_stats;
+    get_plan: Get "/api/v1/plan", READ, "Forecast the launches", PLAN, repeated "outage", 200 schema::<PlanReport>, read::plan;
+}
+
+/// Return all routes.
+pub fn routes() -> &'static [Route] {
+    ROUTES
+}

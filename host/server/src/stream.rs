@@ -1,0 +1,239 @@
+//! Server-sent events: new events of the record, and the logs of a run while it goes on.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use futures_util::stream;
+use serde::Serialize;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::time::sleep;
+
+use crate::app::State;
+use crate::call::{Call, Reply, Result};
+use crate::problem::ApiProblem;
+use campanile_engine::event_feed::{EVENTS_OVERLAP, EventFeed};
+use campanile_engine::records::ids;
+use campanile_engine::records::run::TaskLogs;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{EventId, RunId, ShortId};
+use campanile_store::{events, runs, task_runs};
+
+/// The header with the id of the last event that a client has.
+const LAST_EVENT_ID: &str = "last-event-id";
+/// The least time between two reads.
+const READ_INTERVAL: Duration = Duration::from_millis(300);
+/// How often a line is sent when nothing happens, so that a lost connection is noticed.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// The events that wait for a slow client.
+const WAITING_MAX: usize = 16;
+/// The most events that a client can miss and get later.
+const MISSED_MAX: i64 = 10_000;
+
+/// Where the events of one client go.
+struct Sink {
+    sender: mpsc::Sender<Bytes>,
+    /// The places of listeners are few.
+    _place: OwnedSemaphorePermit,
+}
+
+impl Sink {
+    /// Make a stream for one client, and its body.
+    fn open(state: &State) -> Result<(Sink, Body)> {
+        let place = Arc::clone(&state.listeners).try_acquire_owned();
+        let place = place.map_err(|_| {
+            ApiProblem::unavailable("this host has too many listeners; try again later")
+        })?;
+        let (sender, receiver) = mpsc::channel::<Bytes>(WAITING_MAX);
+        let body = stream::unfold(receiver, |mut receiver| async move {
+            let bytes = receiver.recv().await?;
+            Some((Ok::<_, std::convert::Infallible>(bytes), receiver))
+        });
+        Ok((
+            Sink {
+                sender,
+                _place: place,
+            },
+            Body::from_stream(body),
+        ))
+    }
+
+    /// Send one event. False when the client is gone.
+    async fn send(&self, kind: &str, id: &str, data: &impl Serialize) -> bool {
+        // JSON on one line.
+        let Ok(data) = serde_json::to_string(data) else {
+            return false;
+        };
+        let text = format!("event: {kind}\nid: {id}\ndata: {data}\n\n");
+        self.sender.send(text.into()).await.is_ok()
+    }
+
+    /// Send a line that clients ignore. False when the client is gone.
+    async fn beat(&self) -> bool {
+        self.sender.send(Bytes::from_static(b":\n\n")).await.is_ok()
+    }
+}
+
+/// Wait until the host is to stop.
+async fn stop(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+/// Return the last event id of a client that connects again.
+fn last_event_id(call: &Call) -> Option<&str> {
+    call.headers
+        .get(LAST_EVENT_ID)
+        .and_then(|id| id.to_str().ok())
+}
+
+/// Stream new events. A client that names its last one first gets those since, and again those of the ten seconds before.
+pub(crate) async fn events(call: Call) -> Result {
+    let last = last_event_id(&call).map(str::parse::<EventId>).transpose();
+    let last = last.map_err(|error| ApiProblem::invalid(format!("`Last-Event-ID`: {error}")))?;
+    let mut news = call.state.events.subscribe();
+    let from = match last {
+        Some(_) => EventId::FIRST,
+        None => EventId::first_at(call.now()),
+    };
+    let mut missed = Vec::new();
+    if let Some(last) = last {
+        let after = EventId::first_at(last.time().minus(EVENTS_OVERLAP));
+        missed = events::list_after(&mut call.read().await?, after, MISSED_MAX).await?;
+        if missed.len() as i64 >= MISSED_MAX {
+            let problem = ApiProblem::invalid(format!(
+                "more than {MISSED_MAX} events have happened since the event {last}"
+            ));
+            return Err(problem
+                .hint("read them with `GET /api/v1/events`, and connect without `Last-Event-ID`"));
+        }
+    }
+    let (sink, body) = Sink::open(&call.state)?;
+    let mut stopping = call.state.app.stopping.clone();
+    tokio::spawn(async move {
+        let sent: HashSet<EventId> = missed.iter().map(|event| event.id).collect();
+        // The head of the answer goes out with the first bytes.
+        if !sink.beat().await {
+            return;
+        }
+        for event in &missed {
+            if !sink.send("event", &event.id.to_string(), event).await {
+                return;
+            }
+        }
+        loop {
+            let event = tokio::select! {
+                // A client that is too slow is dropped, and can connect again.
+                event = news.recv() => event.ok(),
+                () = sleep(HEARTBEAT) => match sink.beat().await {
+                    true => continue,
+                    false => None,
+                },
+                () = sink.sender.closed() => None,
+                () = stop(&mut stopping) => None,
+            };
+            let Some(event) = event else { return };
+            if event.id < from || sent.contains(&event.id) {
+                continue;
+            }
+            let is_alive = sink.send("event", &event.id.to_string(), &*event).await;
+            if !is_alive {
+                return;
+            }
+        }
+    });
+    Ok(Reply::events(body))
+}
+
+/// Read new events for all listeners, while there are any.
+pub(crate) async fn feed(state: Arc<State>) {
+    let mut feed = EventFeed::default();
+    loop {
+        sleep(READ_INTERVAL).await;
+        if state.events.receiver_count() == 0 {
+            continue;
+        }
+        let Ok(_turn) = state.turn().await else {
+            continue;
+        };
+        let app = &state.app;
+        let Ok(mut tx) = app.db.read().await else {
+            continue;
+        };
+        // An outage ends, and then the events are read.
+        let Ok(news) = feed.read(&mut tx, app.clock.now()).await else {
+            continue;
+        };
+        for event in news {
+            // Without listeners there is nothing to do.
+            let _ = state.events.send(Arc::new(event));
+        }
+    }
+}
+
+/// Return the logs of a run, or stream each call when it ends, until the run ends.
+pub(crate) async fn logs(call: Call) -> Result {
+    if !call.query.is_set("follow")? {
+        return crate::read::logs(call).await;
+    }
+    let id = call.id::<ShortId>("id")?;
+    let run = ids::run(&mut call.read().await?, &id).await?.id;
+    let since = last_event_id(&call).map(str::parse::<i64>).transpose();
+    let since = since.map_err(|error| ApiProblem::invalid(format!("`Last-Event-ID`: {error}")))?;
+    let since = Timestamp::from_micros(since.unwrap_or(i64::MIN));
+    let (sink, body) = Sink::open(&call.state)?;
+    let state = Arc::clone(&call.state);
+    tokio::spawn(async move {
+        let mut stopping = state.app.stopping.clone();
+        tokio::select! {
+            () = follow(&state, run, since, &sink) => {}
+            () = sink.sender.closed() => {}
+            _ = stopping.wait_for(|stop| *stop) => {}
+        }
+    });
+    Ok(Reply::events(body))
+}
+
+/// Send each call of a run that ended at `since` or later when it ends, and then the run. The id of a call is its end.
+async fn follow(state: &State, run: RunId, since: Timestamp, sink: &Sink) {
+    let mut sent = HashSet::new();
+    let mut beaten: Option<Instant> = None;
+    loop {
+        if beaten.is_none_or(|at| at.elapsed() >= HEARTBEAT) {
+            beaten = Some(Instant::now());
+            if !sink.beat().await {
+                return;
+            }
+        }
+        let read = async {
+            let _turn = state.turn().await?;
+            let mut tx = state.app.db.read().await?;
+            let row = runs::find(&mut tx, run).await?;
+            let count = task_runs::count_of_run(&mut tx, run).await?;
+            let calls = match count > sent.len() as i64 {
+                true => task_runs::of_run(&mut tx, run).await?,
+                false => Vec::new(),
+            };
+            Ok::<_, ApiProblem>((row, calls))
+        };
+        // An outage of the database ends.
+        if let Ok((row, mut calls)) = read.await {
+            calls.sort_by_key(|call| call.finished_at);
+            for call in calls {
+                let ended = call.finished_at;
+                let is_new = sent.insert((call.task.clone(), call.attempt)) && ended >= since;
+                let id = ended.micros().to_string();
+                if is_new && !sink.send("call", &id, &TaskLogs::from(call)).await {
+                    return;
+                }
+            }
+            // A run that retention has removed is over too.
+            let Some(row) = row else { return };
+            if let Some(ended) = row.finished_at {
+                sink.send("end", &ended.micros().to_string(), &row).await;
+                return;
+            }
+        }
+        sleep(READ_INTERVAL).await;
+    }
+}

@@ -1,0 +1,251 @@
+//! Wrong requests to the API, slow clients, and wrong configurations of it.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use campanile_tests::{Place, on_both_empty};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use serde_json::json;
+
+use crate::api::{Api, parse, raw};
+use crate::site::{Site, WAIT_MAX, stop};
+
+on_both_empty!(
+    wrong_requests_are_refused_and_change_nothing,
+    a_slow_client_is_cut_off_and_others_are_answered,
+    a_taken_port_and_a_readable_token_leave_the_host_without_its_api,
+    a_socket_needs_no_token,
+    a_wrong_address_or_certificate_is_refused_at_the_start,
+);
+
+async fn wrong_requests_are_refused_and_change_nothing(place: Place) {
+    let mut api = Api::start(place, "");
+    api.add("one", "ok");
+    let before = api.get("/api/v1/schedules");
+    let bare = |head: &str| raw(api.address, &format!("{head}\r\nConnection: close\r\n\r\n"));
+    bare("GET /api/v1/schedules HTTP/1.1\r\nHost: x").assert_problem(401, "no token");
+    bare("GET /openapi.json HTTP/1.1\r\nHost: x").assert_problem(401, "no token");
+    for given in [
+        "Bearer",
+        "Bearer cmp_0",
+        "Basic eDp5",
+        "bearer ",
+        &format!("Bearer {}x", api.token),
+    ] {
+        let head = format!("GET /api/v1/schedules HTTP/1.1\r\nHost: x\r\nAuthorization: {given}");
+        let answer = bare(&head);
+        answer.assert_problem(401, "token");
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+    }
+    let token = &api.token;
+    let authorization = format!("Authorization: Bearer {token}");
+    bare(&format!(
+        "GET /api/v1/schedules HTTP/1.1\r\nHost: x\r\n{authorization}\r\n{authorization}"
+    ))
+    .assert_problem(401, "no token");
+    bare(&format!(
+        "GET /api/v1/schedules HTTP/1.1\r\nHost: x\r\nHost: y\r\n{authorization}"
+    ))
+    .assert_problem(400, "Host");
+    for path in [
+        "/",
+        "/api/v1",
+        "/api/v1/../v1/schedules",
+        "/api/v1//schedules",
+        "/api/v2/schedules",
+        "/API/V1/schedules",
+        "/api/v1/schedules/",
+    ] {
+        api.send("GET", path, &[], None)
+            .assert_problem(404, "no such path");
+    }
+    api.send("GET", "/api/v1/schedules/..%2f..%2fetc%2fpasswd", &[], None)
+        .assert_problem(404, "no schedule named");
+    api.send("GET", "/api/v1/schedules/%00", &[], None)
+        .assert_problem(400, "zero character");
+    api.send("POST", "/api/v1/health", &[], None)
+        .assert_problem(405, "method");
+    for (path, part) in [
+        ("schedules?limt=3", "did you mean `limit`?"),
+        ("schedules?limit=501", "from 1 to 500"),
+        ("schedules?limit=1&limit=2", "twice"),
+        ("launches?after=nonsense", "no id of a launch or a run"),
+        ("launches?status=faild", "did you mean `failed`?"),
+        ("launches?since=noon", "neither a time"),
+        ("events?after=x", "`x` is no id"),
+        ("launches/zzz", "no id of a launch or a run"),
+        ("plan?to=2020-01-01T00:00:00Z", "is not after"),
+        ("plan?outage=x", "two times"),
+        ("stats?since=9999days", "since"),
+        ("schedules/one/next?n=100000", "from 1 to 1000"),
+    ] {
+        api.send("GET", &format!("/api/v1/{path}"), &[], None)
+            .assert_problem(400, part);
+    }
+    api.send("GET", "/api/v1/schedules/on", &[], None)
+        .assert_problem(404, "did you mean `one`?");
+    let post = |body: &str, kind: &str| {
+        let head = api.head("POST", "/api/v1/schedules");
+        raw(
+            api.address,
+            &format!(
+                "{head}Content-Type: {kind}\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            ),
+        )
+    };
+    let json = "application/json";
+    post("{}", "text/plain").assert_problem(415, "application/json");
+    post("{", json).assert_problem(400, "the body");
+    post(&format!("{{\"context\":{}", "[".repeat(100_000)), json).assert_problem(400, "the body");
+    post(
+        r#"{"name":"x","package":"guests","kind":"cron","expression":"* * * * *","contxt":{}}"#,
+        json,
+    )
+    .assert_problem(400, "unknown field `contxt`");
+    post(
+        r#"{"name":"x","package":"guests","kind":"cron","expression":"61 * * * *"}"#,
+        json,
+    )
+    .assert_problem(400, "61");
+    post(
+        r#"{"name":"x","package":"guest","kind":"cron","expression":"* * * * *"}"#,
+        json,
+    )
+    .assert_problem(404, "did you mean `guests`?");
+    post(
+        r#"{"name":"one","package":"guests","kind":"cron","expression":"* * * * *"}"#,
+        json,
+    )
+    .assert_problem(409, "exists already");
+    post("{\"name\": \"a\\u0000\"}", json).assert_problem(400, "zero character");
+    let head = api.head("POST", "/api/v1/schedules");
+    raw(
+        api.address,
+        &format!("{head}Content-Length: 2000000\r\n\r\n"),
+    )
+    .assert_problem(413, "bytes");
+    let chunk = format!("{:x}\r\n{}\r\n", 1 << 19, "x".repeat(1 << 19));
+    let endless = format!(
+        "{head}Content-Type: {json}\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}{chunk}5\r\nxxxxx\r\n"
+    );
+    raw(api.address, &endless).assert_problem(413, "bytes");
+    let long = format!(
+        "{}X-Long: {}\r\n\r\n",
+        api.head("GET", "/api/v1/schedules"),
+        "x".repeat(100_000)
+    );
+    assert!([0, 400, 431].contains(&raw(api.address, &long).status));
+    assert!([0, 400].contains(&raw(api.address, "NONSENSE\r\n\r\n").status));
+    assert_eq!(api.get("/api/v1/schedules"), before);
+    api.host.stays_up(Duration::from_millis(100));
+}
+
+async fn a_slow_client_is_cut_off_and_others_are_answered(place: Place) {
+    let mut api = Api::start(place, "");
+    let mut slow = TcpStream::connect(api.address).expect("a connection");
+    slow.set_read_timeout(Some(WAIT_MAX)).expect("a time-out");
+    slow.write_all(b"GET /api/v1/schedules HTTP/1.1\r\nHost: x\r\n")
+        .expect("half a head");
+    let silent: Vec<TcpStream> = (0..50)
+        .map(|_| TcpStream::connect(api.address).expect("a connection"))
+        .collect();
+    assert_eq!(api.get("/api/v1/schedules"), json!([]));
+    // The server closes the connection after ten seconds.
+    let mut rest = Vec::new();
+    let started = Instant::now();
+    let _ = slow.read_to_end(&mut rest);
+    assert!(started.elapsed() < WAIT_MAX, "the connection stayed open");
+    drop(silent);
+    // A stop ends the streams too.
+    let mut events = api.stream("/api/v1/events/stream", "");
+    stop(&mut api.host);
+    let mut rest = String::new();
+    let _ = events.read_to_string(&mut rest);
+}
+
+async fn a_taken_port_and_a_readable_token_leave_the_host_without_its_api(place: Place) {
+    let site = Site::new(place);
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let mut host = site.serve_with(&["--listen", &address]);
+    let lines = host.stderr_lines();
+    let about: Vec<&String> = lines
+        .iter()
+        .filter(|line| line.contains("the API is off"))
+        .collect();
+    assert_eq!(about.len(), 1, "{lines:?}");
+    assert!(about[0].contains("another process listens on"), "{lines:?}");
+    stop(&mut host);
+    site.configure("[server]\ntoken_file = 'token'\n");
+    std::fs::write(site.folder().join("token"), "cmp_0").expect("a file");
+    let mut host = site.serve_with(&["--listen", "127.0.0.1:0"]);
+    host.wait_for_line("can be read or written by other users");
+    stop(&mut host);
+}
+
+async fn a_socket_needs_no_token(place: Place) {
+    let site = Site::new(place);
+    let mut host = site.serve_with(&["--listen", "unix:api.sock"]);
+    host.wait_for_line("the API answers at unix:api.sock");
+    let get = || {
+        let mut stream = UnixStream::connect(site.folder().join("api.sock")).expect("a socket");
+        stream
+            .write_all(b"GET /api/v1/schedules HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            .expect("a request");
+        parse(stream)
+    };
+    let answer = get();
+    assert_eq!((answer.status, answer.json()), (200, json!([])));
+    let other = site.run(["health", "--json"]);
+    assert_eq!(other.code, 0, "{other:?}");
+    // The socket of a host that was killed is replaced.
+    host.kill();
+    let mut host = site.serve_with(&["--listen", "unix:api.sock"]);
+    host.wait_for_line("the API answers at unix:api.sock");
+    assert_eq!(get().status, 200);
+    stop(&mut host);
+}
+
+async fn a_wrong_address_or_certificate_is_refused_at_the_start(place: Place) {
+    let site = Site::new(place);
+    let pem =
+        |name: &str, text: String| std::fs::write(site.folder().join(name), text).expect("a file");
+    let CertifiedKey { cert, signing_key } =
+        generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    pem("a.pem", cert.pem());
+    pem("a.key", signing_key.serialize_pem());
+    let CertifiedKey { signing_key, .. } =
+        generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
+    pem("b.key", signing_key.serialize_pem());
+    for (configuration, part) in [
+        ("[server]\nlisten = '0.0.0.0:0'\n", "`[server.tls]`"),
+        ("[server]\nlisten = 'localhost'\n", "no address"),
+        ("[server.tls]\ncertificate = 'a.pem'\n", "no `key`"),
+        (
+            "[server.tls]\ncertificate = 'a.pem'\nkey = 'b.key'\n",
+            "cannot be used together",
+        ),
+        (
+            "[server.tls]\ncertificate = 'a.pem'\nkey = 'c.key'\n",
+            "cannot be read",
+        ),
+        ("[server.tls]\ncertificat = 'a.pem'\n", "certificate"),
+    ] {
+        site.configure(configuration);
+        for command in [&["config", "check"][..], &["serve"]] {
+            let mut command = site.command(command);
+            command.env_remove(campanile_tests::LISTEN);
+            let output = command.output().expect("the program");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{configuration}: {stderr}");
+            assert!(stderr.contains(part), "no `{part}`: {stderr}");
+        }
+    }
+    site.configure("[server.tls]\ncertificate = 'a.pem'\nkey = 'a.key'\n");
+    let mut host = site.serve_with(&["--listen", "127.0.0.1:0"]);
+    host.wait_for_line("the API answers at https://127.0.0.1:");
+    stop(&mut host);
+}
