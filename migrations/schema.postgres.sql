@@ -86,6 +86,12 @@ CREATE TABLE event (
     kind TEXT NOT NULL,
     subject TEXT NOT NULL,
     detail TEXT NOT NULL,
+    principal TEXT,
+    channel TEXT NOT NULL,
+    address TEXT,
+    CHECK (((address IS NULL) OR (channel <> 'host'::text))),
+    CHECK (((principal IS NULL) = (channel = 'host'::text))),
+    CHECK ((channel = ANY (ARRAY['cli'::text, 'api'::text, 'page'::text, 'host'::text]))),
     PRIMARY KEY (id)
 );
 CREATE INDEX event_at ON event USING btree (at);
@@ -437,3 +443,16 @@ CREATE TABLE task_run (
     usage TEXT NOT NULL,
     PRIMARY KEY (launch_id, task, attempt)
 );
+CREATE TABLE token (
+    hash BYTEA NOT NULL,
+    name TEXT NOT NULL,
+    role TEXT NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    expires_at TIMESTAMP WITH TIME ZONE,
+    last_used_at TIMESTAMP WITH TIME ZONE,
+    revoked_at TIMESTAMP WITH TIME ZONE,
+    CHECK ((expires_at > created_at)),
+    CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'editor'::text, 'approver'::text, 'admin'::text]))),
+    PRIMARY KEY (hash)
+);
+CREATE UNIQUE INDEX token_name ON token USING btree (name) WHERE (revoked_at IS NULL);

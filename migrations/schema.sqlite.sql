@@ -72,7 +72,12 @@ CREATE TABLE event (
     at INTEGER NOT NULL,
     kind TEXT NOT NULL,
     subject TEXT NOT NULL,
-    detail TEXT NOT NULL
+    detail TEXT NOT NULL,
+    principal TEXT,
+    channel TEXT NOT NULL CHECK (channel IN ('cli', 'api', 'page', 'host')),
+    address TEXT,
+    CHECK ((principal IS NULL) = (channel = 'host')),
+    CHECK (address IS NULL OR channel <> 'host')
 ) STRICT;
 CREATE INDEX event_at ON event (at);
 CREATE TABLE host (
@@ -397,3 +402,14 @@ CREATE VIEW task_run_readable AS SELECT
     strftime('%Y-%m-%dT%H:%M:%fZ', t.finished_at / 1000000.0, 'unixepoch') AS finished_at,
     t.output, t.failure, t.message, t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes
 FROM task_run t JOIN launch l ON l.id = t.launch_id JOIN schedule s ON s.id = l.schedule_id;
+CREATE TABLE token (
+    hash BLOB NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    role TEXT NOT NULL CHECK (role IN ('viewer', 'operator', 'editor', 'approver', 'admin')),
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    last_used_at INTEGER,
+    revoked_at INTEGER,
+    CHECK (expires_at > created_at)
+) STRICT;
+CREATE UNIQUE INDEX token_name ON token (name) WHERE revoked_at IS NULL;

@@ -470,10 +470,33 @@ CREATE TABLE event (
     at TIMESTAMPTZ NOT NULL,
     kind TEXT NOT NULL,
     subject TEXT NOT NULL,
-    detail TEXT NOT NULL
+    detail TEXT NOT NULL,
+    -- Who made the change, on which way, and from which network address. None of a host that acts by itself.
+    principal TEXT,
+    channel TEXT NOT NULL CHECK (channel IN ('cli', 'api', 'page', 'host')),
+    address TEXT,
+    CHECK ((principal IS NULL) = (channel = 'host')),
+    CHECK (address IS NULL OR channel <> 'host')
 );
 -- events::list
 CREATE INDEX event_at ON event (at);
+
+-- The tokens with which people and programs prove who they are. Only the hash of a secret is stored.
+CREATE TABLE token (
+    -- The SHA-256 of the secret.
+    hash BYTEA NOT NULL PRIMARY KEY,
+    name TEXT NOT NULL,
+    role TEXT NOT NULL CHECK (role IN ('viewer', 'operator', 'editor', 'approver', 'admin')),
+    created_at TIMESTAMPTZ NOT NULL,
+    -- From when it is refused; none when it does not expire.
+    expires_at TIMESTAMPTZ,
+    -- When it was last used, to the minute.
+    last_used_at TIMESTAMPTZ,
+    revoked_at TIMESTAMPTZ,
+    CHECK (expires_at > created_at)
+);
+-- A name is free again when its token is revoked.
+CREATE UNIQUE INDEX token_name ON token (name) WHERE revoked_at IS NULL;
 
 -- Buckets, which tasks write to. A transaction that changes entries of a bucket has locked its row.
 CREATE TABLE bucket (

@@ -48,6 +48,7 @@ mod task_check;
 mod task_run;
 mod task_run_refusals;
 mod terminal;
+mod tokens;
 mod versions;
 mod view;
 mod wasi_testsuite;

@@ -35,6 +35,10 @@ async fn impossible_states_are_refused(test: TestDb) {
         "UPDATE schedule SET origin = 'nowhere'",
         "UPDATE schedule_revision SET kind = 'sometimes'",
         "UPDATE launch SET kind = 'whim'",
+        "INSERT INTO event (id, at, kind, subject, detail, channel) SELECT id, started_at, 'x', 'x', 'x', 'post' FROM host",
+        // A person has a name, and a host acts without one.
+        "INSERT INTO event (id, at, kind, subject, detail, channel) SELECT id, started_at, 'x', 'x', 'x', 'cli' FROM host",
+        "INSERT INTO event (id, at, kind, subject, detail, channel, principal) SELECT id, started_at, 'x', 'x', 'x', 'host', 'ada' FROM host",
         "UPDATE launch SET status = 'lost'",
         "UPDATE launch SET priority = 10",
         // An ended host has a reason, and a host with a reason has ended.

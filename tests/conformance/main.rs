@@ -46,6 +46,7 @@ mod sidecars;
 mod sim;
 mod statement_counts;
 mod statements;
+mod tokens;
 mod verify;
 mod version_checks;
 mod versions;

@@ -68,6 +68,9 @@ const EXPECTED: &[(&str, &str)] = &[
     ("ORDER BY next_slot, cursor_at LIMIT", "schedule_due"),
     ("ORDER BY l.started_at LIMIT $1", "launch_active"),
     ("FROM event WHERE id < $1", "event_pkey"),
+    ("FROM token WHERE hash = $1", "token_pkey"),
+    ("count(next_slot) FROM schedule", "schedule_due"),
+    ("m.schedule_id = s.id WHERE s.deleted_at", "schedule_name"),
     ("FROM event WHERE at < $1 ORDER BY at", "event_at"),
     (
         "status = 'queued' AND fire_time <= $1",

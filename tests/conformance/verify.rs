@@ -231,7 +231,7 @@ async fn a_change_of_the_record_is_found(test: TestDb) {
         ("event", "DELETE FROM event WHERE kind = 'schedule_paused'".to_owned(), &[EventDeleted]),
         (
             "event",
-            format!("INSERT INTO event SELECT {id}, at, kind, 'other', detail FROM event WHERE kind = 'schedule_paused'"),
+            format!("INSERT INTO event SELECT {id}, at, kind, 'other', detail, principal, channel, address FROM event WHERE kind = 'schedule_paused'"),
             &[EventAdded],
         ),
         ("seal", "DELETE FROM seal WHERE number = 2".to_owned(), &[LaunchAdded, SealBroken]),

@@ -51,7 +51,7 @@ pub fn all() -> [(&'static str, &'static str); 14] {
         ),
         (
             USER,
-            "the actor that is recorded for pauses, skips, backfills and decisions about versions, unless `--by` names \
+            "the name that is recorded for pauses, skips, backfills and decisions about versions, unless `--by` names \
          another",
         ),
         (

@@ -21,6 +21,7 @@ pub mod selftest;
 mod service_manager;
 mod telemetry;
 mod times;
+mod user;
 mod watch;
 
 use std::cell::OnceCell;
@@ -40,7 +41,7 @@ use campanile_store::{Db, Tx};
 use commands::{
     audit, backfill, bench, completions, config as config_command, cron, db, dev, doctor, event,
     host, launch, new, outbox, package, plan, run, schedule, selftest as selftest_command, serve,
-    stats, task, top,
+    stats, task, token, top,
 };
 use config::{Config, Flags};
 use output::{Exit, Failure, Record, Result, failed};
@@ -138,6 +139,9 @@ enum Command {
     /// List hosts, and drain one
     #[command(subcommand)]
     Host(host::Host),
+    /// Create, list and revoke the tokens of people and programs
+    #[command(subcommand, alias = "tokens")]
+    Token(token::Token),
     /// Verify the record, and write a checkpoint of it
     #[command(subcommand)]
     Audit(audit::Audit),
@@ -267,6 +271,7 @@ impl Command {
             Command::Package(command) => command.run(common).await,
             Command::Event(command) => command.run(common).await,
             Command::Host(command) => command.run(common).await,
+            Command::Token(command) => command.run(common).await,
             Command::Audit(command) => command.run(common).await,
             Command::Stats(command) => command.run(common).await,
             Command::Top => top::run(common).await,
@@ -313,6 +318,7 @@ impl Common {
             return Ok(db.clone());
         }
         let db = Db::open_current(&self.config()?.files.database).await?;
+        let db = db.acting_as(user::actor());
         Ok(self.opened.get_or_init(|| db).clone())
     }
 

@@ -23,7 +23,7 @@ use campanile_store::stats::{self, Counts, HealthSigns};
 use campanile_store::{DbError, Tx, outbox, package_record};
 
 /// A slot that is undecided for longer, or a launch that is unclaimed for longer, is a sign of bad health.
-const OVERDUE: Duration = Duration::from_secs(60);
+pub(crate) const OVERDUE: Duration = Duration::from_secs(60);
 /// So many overdue schedules are healthy.
 const MISSED_MAX: i64 = 10;
 /// So many stalled launches and runs are healthy.
@@ -89,7 +89,11 @@ pub struct Rates {
 
 impl Rates {
     /// Return the rates of launches in a span. `executions` are the start and the end of some.
-    fn of(counts: &Counts, span: Duration, executions: &[(Timestamp, Timestamp)]) -> Rates {
+    pub(crate) fn of(
+        counts: &Counts,
+        span: Duration,
+        executions: &[(Timestamp, Timestamp)],
+    ) -> Rates {
         let share = |part: i64, whole: i64| (whole > 0).then(|| part as f64 / whole as f64);
         let ended = counts.succeeded + counts.failed + counts.unknown + counts.abandoned;
         let (recovered, failed) = (counts.recovery_successes, counts.recovery_failures);
@@ -205,15 +209,26 @@ pub async fn statistics(
     span: Duration,
 ) -> Result<Statistics, DbError> {
     let since = now.minus(span);
-    let counts = stats::counts(tx, since).await?;
-    let executions = stats::executions(tx, since, LAGS_MAX).await?;
+    let (counts, rates) = counts_and_rates(tx, now, span).await?;
     Ok(Statistics {
         since,
         counts,
-        rates: Rates::of(&counts, span, &executions),
+        rates,
         lag_ms: Lag::of(stats::lags(tx, since, LAGS_MAX).await?),
         wait_ms: Lag::of(stats::waits(tx, since, LAGS_MAX).await?),
     })
+}
+
+/// Return the counts of the launches decided in the span `span` before `now`, and what they come to.
+pub(crate) async fn counts_and_rates(
+    tx: &mut Tx,
+    now: Timestamp,
+    span: Duration,
+) -> Result<(Counts, Rates), DbError> {
+    let since = now.minus(span);
+    let counts = stats::counts(tx, since).await?;
+    let executions = stats::executions(tx, since, LAGS_MAX).await?;
+    Ok((counts, Rates::of(&counts, span, &executions)))
 }
 
 /// Return numbers about the launches of each of `schedules` with a slot in the span `span` before `now`.

@@ -15,6 +15,7 @@ use crate::delivery_table::DeliveryTable;
 use crate::heartbeat::HeartbeatHistory;
 use crate::launch_log::LaunchLog;
 use crate::lease_table::LeaseTable;
+use crate::metrics::Metrics;
 use crate::placement::Peers;
 use crate::record_use::RecordUse;
 use crate::reported::ReportedVersions;
@@ -57,6 +58,7 @@ pub struct Ctx {
     /// Holds true from the moment at which the host has loaded its packages and decides.
     pub(crate) serving: watch::Sender<bool>,
     pub(crate) launch_log: LaunchLog,
+    pub(crate) metrics: Metrics,
     /// Set while a backfill runs: then the end of a launch lets its next one start.
     pub(crate) backfill_running: AtomicBool,
     /// Before this instant of the monotonic clock, the host recovers nothing and marks no host as dead.
@@ -86,6 +88,7 @@ impl Ctx {
         packages: Packages,
     ) -> Ctx {
         let now = clock.now();
+        let metrics = Metrics::default();
         Ctx {
             host: HostId::new(now),
             capacity: Capacity::new(settings.runs_max, now),
@@ -108,9 +111,10 @@ impl Ctx {
             reported: ReportedVersions::default(),
             uncounted: Mutex::default(),
             wake: Wake::default(),
-            trouble: Trouble::default(),
+            trouble: Trouble::new(metrics.database_errors.clone()),
             serving: watch::Sender::default(),
             launch_log: LaunchLog::default(),
+            metrics,
             backfill_running: AtomicBool::new(false),
             recover_after_us: AtomicI64::new(i64::MIN),
             disk_low: AtomicBool::new(false),

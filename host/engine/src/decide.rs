@@ -12,6 +12,7 @@ use crate::claim_at_once;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
+use crate::metrics::CommitOf;
 use crate::peers;
 use crate::placement::Turns;
 use crate::plan::{self, PACKAGE_MISSING, Plan};
@@ -70,6 +71,7 @@ impl Service for Scheduler {
     /// A backfill may have a million slots: slots that become due meanwhile do not wait for it.
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         let idle = Next::At(now.plus(IDLE_INTERVAL));
+        ctx.metrics.note_tick(now);
         loop {
             if ctx.begins_nothing() {
                 ctx.unrecorded.set_deciding(false);
@@ -287,8 +289,13 @@ async fn decide_batch(
     let decision_count = extended.len() + decisions.len();
     size.adapt(decision_count, begun.elapsed());
     crash::point("before_decide_commit");
+    let commit = Instant::now();
     tx.commit().await?;
+    ctx.metrics
+        .observe_commit(CommitOf::Decide, commit.elapsed());
     crash::point("after_decide_commit");
+    ctx.metrics
+        .count_decisions(extended.iter().chain(&decisions));
     let name_of = |id| {
         let (_, spec) = due.iter().zip(&specs).find(|(due, _)| due.id == id)?;
         Some(&*spec.definition.name)

@@ -13,6 +13,7 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
 use crate::error::{EngineError, Result};
 use crate::failing;
+use crate::metrics::CommitOf;
 use crate::record_quota;
 use crate::service::RETRY_PAUSE;
 use crate::starter::Ended;
@@ -107,7 +108,10 @@ async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
     set_next_slots(ctx, &mut tx, &counting_from_end, ctx.clock.now()).await?;
     ctx.batch_sizes.ends.adapt(ends.len(), begun.elapsed());
     crash::point("before_finish_commit");
+    let commit = Instant::now();
     tx.commit().await?;
+    ctx.metrics
+        .observe_commit(CommitOf::Finish, commit.elapsed());
     crash::point("after_finish_commit");
     record_quota::write(ctx, ctx.clock.now()).await;
     let has_failed = |end: &&Finish| matches!(end.end, RunEnd::Failed { .. });
@@ -118,9 +122,11 @@ async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
     if !counting_from_end.is_empty() || ctx.backfill_running.load(Ordering::Relaxed) {
         ctx.wake.scheduler.notify_one();
     }
+    ctx.metrics.count_ends(ends.iter().filter(is_won));
     let log = &ctx.launch_log;
     log.ended(&ctx.db, ends.iter().filter(is_won)).await;
     if won.len() < ends.len() {
+        ctx.metrics.count_lost(ends.len() - won.len());
         for late in ends.iter().filter(|end| !won.contains(&end.run_id)) {
             tracing::warn!(run = %late.run_id, launch = %late.run_id.launch(), "the end of this run is ignored: it is recorded already, or another host has the run now");
         }

@@ -224,6 +224,7 @@ async fn record_without_version(ctx: &Ctx, folder: &PluginsFolder, change: &Chan
         tracing::info!("{change}");
         return Ok(());
     };
+    ctx.metrics.count_load(false);
     tracing::warn!("{change}");
     match kept {
         Some(_) => Ok(()),
@@ -265,6 +266,7 @@ async fn activate(
     match (&recorded, change) {
         (Ok(Recorded::Active(refusals)), _) => {
             ctx.packages.apply(change);
+            ctx.metrics.count_load(true);
             tracing::info!("{change}");
             for Refusal { schedule, error } in refusals {
                 let why = printable_line(error);

@@ -203,6 +203,7 @@ pub(crate) fn drop_expired(ctx: &Ctx) {
     ctx.leases.drop_cancelled();
     let dropped = ctx.leases.drop_expired();
     if dropped > 0 {
+        ctx.metrics.count_lost(dropped);
         tracing::warn!(
             runs = dropped,
             "dropped runs whose lease could not be renewed in time"

@@ -48,6 +48,7 @@ pub mod forecast;
 pub mod host_admin;
 pub mod launch_admin;
 pub mod message_admin;
+pub mod metrics;
 pub mod package_removal;
 pub mod plan;
 pub mod problem;
@@ -57,6 +58,7 @@ mod schedule_defaults;
 pub mod schedules_file;
 mod seal;
 pub mod secrets;
+pub mod token_admin;
 pub mod verify;
 pub mod watch;
 pub mod why;
@@ -236,6 +238,17 @@ impl Engine {
     /// Return how many launches this host has ended since its start.
     pub fn ended(&self) -> EndedLaunches {
         self.ctx.launch_log.counts()
+    }
+
+    /// Return the metrics of this host and those on record, in the format [`metrics::CONTENT_TYPE`]. Single schedules have
+    /// metrics up to `schedules_max`, by name.
+    ///
+    /// It waits at most 5 s for the database, and always answers.
+    pub async fn metrics(&self, schedules_max: u32) -> String {
+        let ctx = &self.ctx;
+        let (runs, runs_max) = (ctx.capacity.taken(), ctx.settings.runs_max);
+        let counted = ctx.metrics.text(runs, runs_max);
+        metrics::with_record(counted, &ctx.db, ctx.clock.now(), schedules_max).await
     }
 
     /// Mark silent hosts as dead, and recover orphaned launches.

@@ -186,6 +186,7 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     tx.commit().await?;
     if found {
         crash::point("after_recover_commit");
+        ctx.metrics.count_recoveries(&news);
         ctx.launch_log.recovered(&news);
         tracing::warn!(again = done.reopened, ended = done.ended, "recovery");
     }

@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
@@ -43,11 +44,17 @@ impl Starter {
         }
         let executor = Arc::clone(&self.executor);
         let ended = self.ended.clone();
+        let launch = &work.launch;
+        let is_first = launch.attempts == 0 && launch.recoveries == 0;
+        ctx.metrics
+            .count_claim(launch.kind, is_first, launch.fire_time, ctx.clock.now());
         let stop = ctx.leases.track(work.lease);
         tokio::spawn(async move {
+            let begun = Instant::now();
             let executed = AssertUnwindSafe(executor.execute(&work, &stop)).catch_unwind();
             match executed.await {
                 Ok(Some(finish)) => {
+                    ctx.metrics.observe_run(begun.elapsed());
                     let mut permit = Some(work.permit);
                     if ctx.unrecorded.add() {
                         ctx.capacity.release(permit.take(), ctx.clock.now());

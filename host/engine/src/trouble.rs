@@ -5,6 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use prometheus_client::metrics::counter::Counter;
+
 use crate::error::EngineError;
 use crate::lock::lock;
 
@@ -17,6 +19,8 @@ const LOGGED_MAX: usize = 64;
 /// The outage of the database that is not over, shared by all services of a host.
 #[derive(Default)]
 pub(crate) struct Trouble {
+    /// Every failed step.
+    errors: Counter,
     outages: Mutex<Outages>,
     /// Set when a write failed because the disk is full.
     disk_full: AtomicBool,
@@ -35,8 +39,17 @@ struct Outages {
 }
 
 impl Trouble {
+    /// Count each failed step with `errors`.
+    pub(crate) fn new(errors: Counter) -> Trouble {
+        Trouble {
+            errors,
+            ..Trouble::default()
+        }
+    }
+
     /// Log that `step` failed, unless it is logged already or belongs to the same outage.
     pub(crate) fn report(&self, step: &str, error: &EngineError) {
+        self.errors.inc();
         let mut outages = lock(&self.outages);
         if matches!(error, EngineError::Db(error) if error.is_disk_full()) {
             self.disk_full.store(true, Ordering::Relaxed);

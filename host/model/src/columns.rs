@@ -14,8 +14,9 @@ use sqlx::error::BoxDynError;
 use sqlx::postgres::{PgHasArrayType, PgTypeInfo};
 use sqlx::{ColumnIndex, Database, Decode, Encode, FromRow, Postgres, Row, Sqlite, Type};
 
+use crate::access::{Channel, Role};
 use crate::clock::Timestamp;
-use crate::ids::{ArtifactDigest, ChainHash, InputHash, LaunchId, LaunchKind, RunId};
+use crate::ids::{ArtifactDigest, ChainHash, InputHash, LaunchId, LaunchKind, RunId, TokenHash};
 use crate::labels::Labels;
 use crate::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::status::{
@@ -89,6 +90,8 @@ column!(str, &'static str, |word| word.as_str(), |text| text.parse()?;
     EndReason,
     VersionDecision,
     OrphanCause,
+    Role,
+    Channel,
 );
 
 column!(str, String, |labels| labels.to_string(), |text| Labels::stored(text);
@@ -100,6 +103,7 @@ column!([u8], Vec<u8>, |hash| hex::decode(&hash.0)?, |bytes| Self(hex::encode(by
     ArtifactDigest,
     ChainHash,
     InputHash,
+    TokenHash,
 );
 
 /// The launch and the number of a run.

@@ -423,6 +423,10 @@ sha256_newtype! {
     /// The end of a chain of SHA-256 over rows of the record that were removed, in lower-case hexadecimal.
     ChainHash
 }
+sha256_newtype! {
+    /// The SHA-256 of the secret of a token, in lower-case hexadecimal.
+    TokenHash
+}
 
 impl ChainHash {
     /// Return the end of the chain `before`, or of a new chain, after `row`.

@@ -1,5 +1,6 @@
 //! The vocabulary of all crates of Campanile.
 //!
+//! * [`access`]: roles, and who makes a change.
 //! * [`clock`]: the type for an instant, and the only place that reads the clock.
 //! * [`ids`]: ids of schedules, launches, runs, backfills and hosts, and the digest of a package.
 //! * [`labels`]: the labels of hosts, and those that launches need.
@@ -16,6 +17,7 @@
 // Stdout is data, and the command line's.
 #![warn(clippy::print_stdout)]
 
+pub mod access;
 pub mod clock;
 #[cfg(feature = "sqlx")]
 mod columns;

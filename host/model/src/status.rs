@@ -218,6 +218,10 @@ words! {
         CursorAhead => "cursor_ahead",
         /// An operator reset the cursor of a schedule.
         CursorReset => "cursor_reset",
+        /// A token was created.
+        TokenCreated => "token_created",
+        /// A token was revoked.
+        TokenRevoked => "token_revoked",
         /// The database was copied. Only the copy has this event.
         BackupTaken => "backup_taken",
         /// The database was restored from a copy.

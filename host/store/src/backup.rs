@@ -15,6 +15,7 @@ use super::partial::{BESIDE, JOURNALS, PartialFile, with_end};
 use super::sql::{Locking, statements};
 use super::{DatabaseUrl, Db, DbError, Pools, Result, size};
 use crate::disk::free_bytes;
+use campanile_model::access::Actor;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::size_rounded;
 
@@ -186,8 +187,11 @@ pub(super) async fn vacuum_into(connection: &mut SqliteConnection, path: &Path) 
 }
 
 /// Record in a copy that it was made at `now`: everything that was committed before is in it.
-pub async fn record_backup(copy: &PartialFile, now: Timestamp) -> Result {
+///
+/// `actor` made the copy.
+pub async fn record_backup(copy: &PartialFile, actor: Actor, now: Timestamp) -> Result {
     let db = Db::open(&DatabaseUrl::Sqlite(copy.path().to_owned())).await?;
+    let db = db.acting_as(actor);
     let mut tx = db.write().await?;
     let detail = "this database is a copy of what was recorded until then";
     events::record(&mut tx, now, EventKind::BackupTaken, SUBJECT, detail).await?;

@@ -6,6 +6,7 @@ use sqlx::FromRow;
 use super::sql::{Batch, statements};
 use super::types::storable;
 use super::{Result, Tx};
+use campanile_model::access::{Actor, Channel};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::EventId;
 pub use campanile_model::status::EventKind;
@@ -20,7 +21,21 @@ pub struct Event {
     pub subject: String,
     /// One sentence.
     pub detail: String,
+    /// Who made the change: a user of the operating system, or the name of a token. Null when a host acted by itself.
+    pub principal: Option<String>,
+    /// The way on which the change was made.
+    pub channel: Channel,
+    /// The network address from which the change was requested. Null on the machine itself.
+    pub address: Option<String>,
 }
+
+/// The columns of an [`Event`].
+macro_rules! event_columns {
+    () => {
+        "id, at, kind, subject, detail, principal, channel, address"
+    };
+}
+pub(super) use event_columns;
 
 /// An event to record.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,17 +48,24 @@ pub struct NewEvent {
 statements! {
     /// Return the newest `limit` events before `before`, newest first.
     pub async fn list(before: Option<EventId>, limit: i64) -> Vec<Event> = rows
-        "SELECT id, at, kind, subject, detail FROM event WHERE id < $1 ORDER BY id DESC LIMIT $2"
+        concat!("SELECT ", event_columns!(), " FROM event WHERE id < $1 ORDER BY id DESC LIMIT $2")
         => [before.unwrap_or(EventId::LAST), limit];
 
     /// Return the first `limit` events after the id `after`, oldest first.
     pub async fn list_after(after: EventId, limit: i64) -> Vec<Event> = rows
-        "SELECT id, at, kind, subject, detail FROM event WHERE id > $1 ORDER BY id LIMIT $2";
+        concat!("SELECT ", event_columns!(), " FROM event WHERE id > $1 ORDER BY id LIMIT $2");
 
-    /// Record events that happened at the same moment, in this order.
-    pub async fn record_all(at: Timestamp, events: &[NewEvent]) -> () = execute_batch
-        Batch::new("INSERT INTO event (id, at, kind, subject, detail) VALUES ($1, $2, $3, $4, $5)"),
-        events, |event| [EventId::new(at), at, event.kind, storable(&event.subject), storable(&event.detail)];
+    /// Record events of `actor`.
+    pub(super) async fn insert(at: Timestamp, actor: &Actor, events: &[NewEvent]) -> () = execute_batch
+        Batch::new(concat!("INSERT INTO event (", event_columns!(), ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8)")),
+        events, |event| [EventId::new(at), at, event.kind, storable(&event.subject), storable(&event.detail),
+            actor.principal.as_deref().map(storable), actor.channel, actor.address.as_deref()];
+}
+
+/// Record events that happened at the same moment, in this order, as those of the actor of the transaction.
+pub async fn record_all(tx: &mut Tx, at: Timestamp, events: &[NewEvent]) -> Result {
+    let actor = tx.actor();
+    insert(tx, at, &actor, events).await
 }
 
 /// Record one event.

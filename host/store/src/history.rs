@@ -4,7 +4,7 @@
 
 use sqlx::FromRow;
 
-use super::events::Event;
+use super::events::{Event, event_columns};
 use super::launches::{LaunchRow, launch_columns, launch_tables};
 use super::runs::{RunRow, select_runs};
 use super::schedules::{Revision, revision_columns};
@@ -124,6 +124,6 @@ statements! {
 
     /// Return the events about `subject` from `since` to `until`, oldest first.
     pub async fn events(subject: &str, since: Timestamp, until: Timestamp) -> Vec<Event> = rows
-        "SELECT id, at, kind, subject, detail FROM event
-        WHERE subject = $1 AND at >= $2 AND at <= $3 ORDER BY at, id";
+        concat!("SELECT ", event_columns!(), " FROM event
+        WHERE subject = $1 AND at >= $2 AND at <= $3 ORDER BY at, id");
 }

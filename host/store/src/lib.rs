@@ -72,10 +72,13 @@ pub mod size;
 pub mod skipped_ranges;
 pub mod stats;
 pub mod task_runs;
+pub mod tokens;
 
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::{Sqlite, SqlitePool, Transaction};
+use sqlx::{Sqlite, SqliteConnection, SqlitePool, Transaction};
 
 pub use self::url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
 pub use campanile_model::status::{
@@ -86,6 +89,7 @@ pub use lock::HostLock;
 pub use open::MigrationState;
 pub use partial::{PartialFile, delete_left};
 
+use campanile_model::access::Actor;
 use campanile_model::clock::{Anchor, Clock, Timestamp};
 use postgres::{Kind, PgTx, Server, USUAL_PATIENCE, answered};
 
@@ -114,6 +118,8 @@ const SQLITE_VERSION: &str = "SELECT sqlite_version()";
 pub struct Db {
     url: DatabaseUrl,
     pools: Pools,
+    /// Who makes the changes of its transactions.
+    actor: Arc<Actor>,
 }
 
 #[derive(Clone)]
@@ -129,15 +135,45 @@ enum Pools {
 /// A transaction. Without [`Tx::commit`] it changes nothing.
 pub enum Tx {
     #[doc(hidden)]
-    Sqlite(Transaction<'static, Sqlite>),
+    Sqlite(SqliteTx),
     #[doc(hidden)]
     Postgres(PgTx),
+}
+
+/// A transaction on SQLite, and who makes its changes.
+pub struct SqliteTx {
+    tx: Transaction<'static, Sqlite>,
+    actor: Arc<Actor>,
+}
+
+impl Deref for SqliteTx {
+    type Target = SqliteConnection;
+
+    fn deref(&self) -> &SqliteConnection {
+        &self.tx
+    }
+}
+
+impl DerefMut for SqliteTx {
+    fn deref_mut(&mut self) -> &mut SqliteConnection {
+        &mut self.tx
+    }
 }
 
 impl Db {
     /// Return the address of the database.
     pub fn url(&self) -> &DatabaseUrl {
         &self.url
+    }
+
+    /// Return a handle of the same database whose transactions make their changes in the name of `actor`.
+    ///
+    /// Their events record it. Without this, changes are those of a host.
+    pub fn acting_as(&self, actor: Actor) -> Db {
+        Db {
+            actor: Arc::new(actor),
+            ..self.clone()
+        }
     }
 
     /// Begin a read transaction. Everything read through it is of one moment.
@@ -163,15 +199,13 @@ impl Db {
     }
 
     async fn begin(&self, kind: Kind) -> Result<Tx> {
-        match &self.pools {
-            Pools::Sqlite { readers, .. } if kind.is_read() => {
-                Ok(Tx::Sqlite(readers.begin().await?))
-            }
-            Pools::Sqlite { writer, .. } => {
-                Ok(Tx::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?))
-            }
-            Pools::Postgres(server) => Ok(Tx::Postgres(server.begin(kind).await?)),
-        }
+        let actor = Arc::clone(&self.actor);
+        let tx = match &self.pools {
+            Pools::Sqlite { readers, .. } if kind.is_read() => readers.begin().await?,
+            Pools::Sqlite { writer, .. } => writer.begin_with("BEGIN IMMEDIATE").await?,
+            Pools::Postgres(server) => return Ok(Tx::Postgres(server.begin(kind, actor).await?)),
+        };
+        Ok(Tx::Sqlite(SqliteTx { tx, actor }))
     }
 
     /// Move the write-ahead log of a SQLite file into the file, under whatever name the file has by now.
@@ -249,7 +283,7 @@ impl Tx {
     /// Make all changes of the transaction durable together.
     pub async fn commit(self) -> Result {
         match self {
-            Tx::Sqlite(tx) => tx.commit().await?,
+            Tx::Sqlite(tx) => tx.tx.commit().await?,
             Tx::Postgres(tx) => tx.commit().await?,
         }
         Ok(())
@@ -261,6 +295,14 @@ impl Tx {
             Tx::Sqlite(_) => Ok(()),
             Tx::Postgres(tx) => tx.allow_upload(bytes).await,
         }
+    }
+
+    /// Return who makes the changes of the transaction.
+    fn actor(&self) -> Arc<Actor> {
+        Arc::clone(match self {
+            Tx::Sqlite(tx) => &tx.actor,
+            Tx::Postgres(tx) => &tx.actor,
+        })
     }
 
     /// Return how long to wait for an answer; none on SQLite, whose connections bound each wait themselves.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::AssertSqlSafe;
@@ -16,6 +17,7 @@ use super::inode_lock::is_served_elsewhere;
 use super::postgres::Server;
 use super::url::PostgresUrl;
 use super::{ACQUIRE_SECONDS, DatabaseUrl, Db, DbError, Pools, Result, STATEMENTS_MAX};
+use campanile_model::access::Actor;
 
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
@@ -93,6 +95,7 @@ impl Db {
         Ok(Db {
             pools: pools.map_err(|error| error.at(url))?,
             url: url.clone(),
+            actor: Arc::new(Actor::HOST),
         })
     }
 
@@ -148,6 +151,7 @@ impl Db {
                 readers: pool,
             },
             url: DatabaseUrl::Sqlite(path.to_owned()),
+            actor: Arc::new(Actor::HOST),
         }
     }
 

@@ -24,6 +24,7 @@ use url::Url;
 use super::error::{TRANSACTION_POOLING, refused};
 use super::url::{PostgresUrl, ServerRole};
 use super::{ACQUIRE_SECONDS, DbError, Result, STATEMENTS_MAX};
+use campanile_model::access::Actor;
 
 /// The most connections of a host: it decides, claims, finishes, renews and reads at the same time.
 const CONNECTIONS_MAX: u32 = 8;
@@ -137,9 +138,10 @@ impl Kind {
     }
 }
 
-/// A transaction, and how long to wait for each of its answers.
+/// A transaction, who makes its changes, and how long to wait for each of its answers.
 pub struct PgTx {
     tx: Transaction<'static, Postgres>,
+    pub(super) actor: Arc<Actor>,
     pub(super) patience: Duration,
 }
 
@@ -233,13 +235,13 @@ impl Server {
     /// When a future of sqlx 0.9 is dropped while it begins a transaction, its connection returns to the pool inside that
     /// transaction, and the next user of the connection works in it: a writer, in one that is read-only. A task is not
     /// dropped with the future that waits for it.
-    pub(super) async fn begin(&self, kind: Kind) -> Result<PgTx> {
+    pub(super) async fn begin(&self, kind: Kind, actor: Arc<Actor>) -> Result<PgTx> {
         let server = self.clone();
         let begun = tokio::spawn(async move {
-            match server.try_begin(kind).await {
+            match server.try_begin(kind, Arc::clone(&actor)).await {
                 Err(DbError::Unavailable(_)) if server.places.len() > 1 => {
                     server.find_again().await?;
-                    server.try_begin(kind).await
+                    server.try_begin(kind, actor).await
                 }
                 begun => begun,
             }
@@ -250,11 +252,12 @@ impl Server {
         }
     }
 
-    async fn try_begin(&self, kind: Kind) -> Result<PgTx> {
+    async fn try_begin(&self, kind: Kind, actor: Arc<Actor>) -> Result<PgTx> {
         let begin = self.pool.begin_with(AssertSqlSafe(kind.begin()));
         let tx = answered(Some(USUAL_PATIENCE), async { Ok(begin.await?) }).await?;
         Ok(PgTx {
             tx,
+            actor,
             patience: kind.patience(),
         })
     }

@@ -7,7 +7,7 @@ use super::{
     Result, Tx, api_answers, backfills, backup, buckets, cancellation, changes, chores, claims,
     events, history, hosts, launch_list, launches, outbox, overlap, package_record, package_removal,
     package_versions, packages, recovery, removed_launches, results, retention, runs,
-    schedule_defaults, schedules, seals, sidecars, size, skipped_ranges, stats, task_runs,
+    schedule_defaults, schedules, seals, sidecars, size, skipped_ranges, stats, task_runs, tokens,
 };
 
 /// Run any SQL, also several statements.
@@ -70,6 +70,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         skipped_ranges::STATEMENTS,
         stats::STATEMENTS,
         task_runs::STATEMENTS,
+        tokens::STATEMENTS,
     ];
     let all = modules.into_iter().flatten();
     all.filter_map(|statement| statement.text(tx)).collect()

@@ -11,7 +11,7 @@ use sqlx::FromRow;
 use super::finished_launches::finished_launch_columns;
 use super::sql::{Batch, statements};
 use super::{Result, Tx};
-use crate::events::Event;
+use crate::events::{Event, event_columns};
 pub use crate::finished_launches::FinishedLaunch;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, ChainHash, LaunchId, LaunchKind, ScheduleId};
@@ -88,7 +88,7 @@ statements! {
 
     /// Return the events from `since` to before `until`.
     pub async fn events(since: Timestamp, until: Timestamp) -> Vec<Event> = rows
-        "SELECT id, at, kind, subject, detail FROM event WHERE at >= $1 AND at < $2 ORDER BY at";
+        concat!("SELECT ", event_columns!(), " FROM event WHERE at >= $1 AND at < $2 ORDER BY at");
 
     /// Return the time of the oldest event.
     pub async fn oldest_event() -> Option<Timestamp> = one_value "SELECT min(at) FROM event";

@@ -97,6 +97,24 @@ pub struct NextSlot {
     pub slot: Timestamp,
 }
 
+/// How many schedules there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromRow)]
+pub struct ScheduleCount {
+    pub total: i64,
+    /// With a next slot.
+    pub active: i64,
+}
+
+/// When a schedule is due, and when it succeeded.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct ScheduleTimes {
+    pub schedule: String,
+    pub next_slot: Option<Timestamp>,
+    pub enabled: bool,
+    /// The newest slot that succeeded.
+    pub success_scheduled_time: Option<Timestamp>,
+}
+
 /// The columns of [`Counts`].
 macro_rules! count_columns {
     () => {
@@ -161,6 +179,17 @@ statements! {
             (SELECT count(*) FROM host WHERE ended_at IS NULL AND lease_until >= $2) AS live_hosts,
             CASE WHEN EXISTS (SELECT 1 FROM host WHERE ended_at IS NULL AND lease_until >= $2) THEN 0
                 ELSE (SELECT count(*) FROM schedule WHERE deleted_at IS NULL AND enabled) END AS schedules";
+
+    /// Count the schedules.
+    // The indexes `schedule_name` and `schedule_due` answer it by themselves.
+    pub async fn schedule_count() -> ScheduleCount = one_row
+        "SELECT (SELECT count(name) FROM schedule WHERE deleted_at IS NULL) AS total,
+            (SELECT count(next_slot) FROM schedule WHERE next_slot IS NOT NULL) AS active";
+
+    /// Return the times of up to `limit` schedules, by name.
+    pub async fn schedule_times(limit: i64) -> Vec<ScheduleTimes> = rows
+        "SELECT s.name AS schedule, s.next_slot, s.enabled, m.success_scheduled_time FROM schedule s
+        LEFT JOIN schedule_result m ON m.schedule_id = s.id WHERE s.deleted_at IS NULL ORDER BY s.name LIMIT $1";
 
     /// Return the hosts that did not stop and whose lease has ended, each with its last heartbeat.
     pub async fn silent_hosts(now: Timestamp) -> Vec<(String, Timestamp)> = rows

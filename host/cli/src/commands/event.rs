@@ -25,7 +25,7 @@ pub(crate) enum Event {
 }
 
 impl Record for events::Event {
-    const LIST: &'static str = "at kind subject detail";
+    const LIST: &'static str = "at kind subject principal channel detail";
 }
 
 impl Event {

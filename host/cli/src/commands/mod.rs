@@ -28,4 +28,5 @@ pub(crate) mod serve;
 pub(crate) mod slots;
 pub(crate) mod stats;
 pub(crate) mod task;
+pub(crate) mod token;
 pub(crate) mod top;

@@ -8,6 +8,7 @@ use super::serve;
 use crate::Common;
 use crate::output::{self, Record, Result};
 use campanile_engine::audit::{self, Health, Rates, ScheduleStatistics, Statistics};
+use campanile_engine::metrics::RecordMetrics;
 use campanile_engine::schedule_admin;
 use campanile_model::text;
 use campanile_store::schedules;
@@ -29,6 +30,12 @@ pub(crate) struct Stats {
     /// With `--by`: the most entries to list
     #[arg(long, default_value_t = 50, requires = "by", value_parser = clap::value_parser!(i64).range(1..=10_000))]
     limit: i64,
+    /// Print what is on record in Prometheus' text format, for node_exporter's textfile collector; a host has more metrics
+    #[arg(long, conflicts_with_all = ["by", "schedule", "since", "json"])]
+    prometheus: bool,
+    /// With `--prometheus`: the most schedules that have metrics of their own, by name
+    #[arg(long, value_name = "COUNT", default_value_t = 0, requires = "prometheus", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    schedules: u32,
 }
 
 /// What statistics are shown of, each by itself.
@@ -66,6 +73,10 @@ fn rate_text(rates: &Rates, key: &str) -> Option<String> {
 impl Stats {
     pub async fn run(self, common: &Common) -> Result {
         let (mut tx, now) = common.read_with_time().await?;
+        if self.prometheus {
+            let metrics = RecordMetrics::read(&mut tx, now, self.schedules).await?;
+            return output::print_line(metrics.text().trim_end());
+        }
         let span = self.since;
         if let Some(name) = &self.schedule {
             let schedule = schedule_admin::find(&mut tx, name).await?;

@@ -23,6 +23,7 @@ use campanile_engine::records::run::{RunDetail, TaskLogs};
 use campanile_engine::records::schedule::{
     ChangeReport, NewSchedule, RenameReport, ScheduleDetail, ScheduleRecord, SkipReport,
 };
+use campanile_engine::token_admin::{CreatedToken, TokenReport};
 use campanile_engine::why::Answer;
 use campanile_model::clock::Timestamp;
 use campanile_store::events::Event;
@@ -100,6 +101,9 @@ impl Shapes {
             self.one::<Vec<HostReport>>("host list"),
             self.one::<HostReport>("host drain"),
             self.one::<Vec<Event>>("event list"),
+            self.one::<CreatedToken>("token create"),
+            self.one::<Vec<TokenReport>>("token list"),
+            self.one::<TokenReport>("token revoke"),
             self.one::<Statistics>("stats"),
             self.one::<ScheduleStatistics>("stats --schedule"),
             self.one::<Vec<ScheduleStatistics>>("stats --by schedule"),
@@ -299,7 +303,9 @@ fn sample_text(key: &str) -> &'static str {
         "scheduled_local" | "local" | "local_last" => "2026-11-21T08:00:00",
         "host" | "decided_by" => "server-1",
         "host_version" | "version" => env!("CARGO_PKG_VERSION"),
-        "created_by" | "paused_by" => "ada",
+        "created_by" | "paused_by" | "principal" => "ada",
+        "address" => "192.0.2.7",
+        "secret" => "cmp_3q2-7wAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
         "date" => "2026-11-21",
         "form" => "typed_component",
         "database" => "sqlite:campanile.db",

@@ -8,9 +8,9 @@ use serde::Serialize;
 use tokio::task::block_in_place;
 
 use super::postgres;
-use crate::Common;
 use crate::output::{Record, Result, failed, print_message, refused};
 use crate::progress::Line;
+use crate::{Common, user};
 use campanile_engine::crash;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::backup::{self, Snapshot};
@@ -78,7 +78,7 @@ async fn write(db: &Db, place: &Path) -> Result<Snapshot> {
     let taken_at = Clock::system().now();
     let copying = db.copy_to(&copy);
     with_progress(copy.path(), bytes, copying).await?;
-    backup::record_backup(&copy, taken_at).await?;
+    backup::record_backup(&copy, user::actor(), taken_at).await?;
     let snapshot = backup::check(copy.path(), place, true).await?;
     crash::point("after_backup_copy");
     let installed = block_in_place(|| copy.install());

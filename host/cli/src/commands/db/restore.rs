@@ -8,8 +8,8 @@ use tokio::task::block_in_place;
 
 use super::backup::clean_folder;
 use super::postgres;
-use crate::Common;
 use crate::output::{ErrorCode, Record, Result, print_message, refused};
+use crate::{Common, user};
 use campanile_engine::crash;
 use campanile_engine::schedule_admin::{self, SkippedMissed};
 use campanile_model::clock::{Clock, Timestamp};
@@ -114,6 +114,7 @@ impl Restore {
         now: Timestamp,
     ) -> Result<Option<SkippedMissed>> {
         let db = Db::open(&DatabaseUrl::Sqlite(copy.path().to_owned())).await?;
+        let db = db.acting_as(user::actor());
         let mut tx = db.write().await?;
         let (skipped, since) = match self.skip_missed {
             true => (

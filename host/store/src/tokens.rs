@@ -1,0 +1,78 @@
+//! Tokens. The database has the hash of each secret, never the secret.
+
+use serde::Serialize;
+use sqlx::FromRow;
+
+use super::sql::statements;
+use campanile_model::access::Role;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::TokenHash;
+
+/// A token to add.
+#[derive(Debug, Clone)]
+pub struct NewToken<'a> {
+    pub hash: TokenHash,
+    pub name: &'a str,
+    pub role: Role,
+    /// From when it is refused.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A token on record.
+#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+pub struct TokenRow {
+    /// The SHA-256 of the secret.
+    #[serde(skip)]
+    pub hash: TokenHash,
+    pub name: String,
+    pub role: Role,
+    pub created_at: Timestamp,
+    /// From when it is refused. Null when it does not expire.
+    pub expires_at: Option<Timestamp>,
+    /// When it was last used, to the minute.
+    pub last_used_at: Option<Timestamp>,
+    /// When it was revoked.
+    pub revoked_at: Option<Timestamp>,
+}
+
+/// The columns of a [`TokenRow`].
+macro_rules! token_columns {
+    () => {
+        "hash, name, role, created_at, expires_at, last_used_at, revoked_at"
+    };
+}
+
+statements! {
+    /// Add a token. False when another token has the name.
+    pub async fn insert(token: &NewToken<'_>, now: Timestamp) -> bool = changed
+        "INSERT INTO token (hash, name, role, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)
+        ON CONFLICT (name) WHERE revoked_at IS NULL DO NOTHING"
+        => [&token.hash, token.name, token.role, now, token.expires_at];
+
+    /// Count the tokens that are not revoked.
+    pub async fn count() -> i64 = one_value "SELECT count(*) FROM token WHERE revoked_at IS NULL";
+
+    /// Return the token whose secret has this hash.
+    pub async fn with_hash(hash: &TokenHash) -> Option<TokenRow> = row
+        concat!("SELECT ", token_columns!(), " FROM token WHERE hash = $1");
+
+    /// Return the token of that name, unless it is revoked.
+    pub async fn find(name: &str) -> Option<TokenRow> = row
+        concat!("SELECT ", token_columns!(), " FROM token WHERE name = $1 AND revoked_at IS NULL");
+
+    /// Return up to `limit` tokens by name, and with `all` those that are revoked too.
+    pub async fn list(all: bool, limit: i64) -> Vec<TokenRow> = rows
+        concat!("SELECT ", token_columns!(), " FROM token WHERE $1 OR revoked_at IS NULL ORDER BY name, created_at LIMIT $2");
+
+    /// Return the token of that name that was revoked last.
+    pub async fn last_revoked(name: &str) -> Option<TokenRow> = row
+        concat!("SELECT ", token_columns!(), " FROM token WHERE name = $1 AND revoked_at IS NOT NULL ORDER BY revoked_at DESC, created_at DESC LIMIT 1");
+
+    /// Revoke the token of that name. False when there is none.
+    pub async fn revoke(name: &str, now: Timestamp) -> bool = changed
+        "UPDATE token SET revoked_at = $2 WHERE name = $1 AND revoked_at IS NULL";
+
+    /// Record that a token was used at `now`, unless it was used since `since`.
+    pub async fn note_use(hash: &TokenHash, now: Timestamp, since: Timestamp) -> bool = changed
+        "UPDATE token SET last_used_at = $2 WHERE hash = $1 AND (last_used_at IS NULL OR last_used_at < $3)";
+}

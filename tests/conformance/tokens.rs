@@ -1,0 +1,180 @@
+//! Tokens: creation, the check of a secret, expiry and revocation; and the actor of a change in its events.
+
+use std::time::Duration;
+
+use campanile_engine::schedule_admin::ScheduleError;
+use campanile_engine::token_admin::{self, Authenticator, Principal, TokenState};
+use campanile_model::access::{Actor, Channel, Role};
+use campanile_model::clock::Timestamp;
+use campanile_store::events::{self, Event, EventKind};
+use campanile_store::{probe, tokens};
+use campanile_tests::{TestDb, on_both};
+
+use crate::fixtures::at;
+
+on_both!(
+    a_token_is_accepted_until_it_expires_or_is_revoked,
+    a_refused_secret_is_nobody,
+    the_last_use_is_recorded_once_a_minute,
+    a_name_is_free_again_when_its_token_is_revoked,
+    bad_tokens_are_refused,
+    an_event_has_the_actor_of_its_transaction,
+);
+
+/// Create a token at `at(0)`, and return its secret.
+async fn create(test: &TestDb, name: &str, role: Role, expires_in: Option<u64>) -> String {
+    let mut tx = test.write().await;
+    let life = expires_in.map(Duration::from_secs);
+    let created = token_admin::create(&mut tx, name, role, life, at(0)).await;
+    tx.commit().await.unwrap();
+    created.unwrap().secret
+}
+
+async fn last_use(test: &TestDb, name: &str) -> Option<Timestamp> {
+    let row = tokens::find(&mut test.read().await, name).await.unwrap();
+    row.unwrap().last_used_at
+}
+
+async fn a_token_is_accepted_until_it_expires_or_is_revoked(test: TestDb) {
+    let ending = create(&test, "ending", Role::Viewer, Some(100)).await;
+    let lasting = create(&test, "lasting", Role::Admin, None).await;
+    let check = Authenticator::new(test.db.clone());
+    let who = async |secret: &str, second| check.authenticate(secret, at(second)).await.unwrap();
+    let principal = |name: &str, role| {
+        let name = name.to_owned();
+        Some(Principal { name, role })
+    };
+    assert_eq!(who(&ending, 98).await, principal("ending", Role::Viewer));
+    // It is remembered, and does not outlive its end by that.
+    assert_eq!(who(&ending, 99).await, principal("ending", Role::Viewer));
+    assert_eq!(who(&ending, 100).await, None);
+    assert_eq!(who(&lasting, 100).await, principal("lasting", Role::Admin));
+
+    let mut tx = test.write().await;
+    let revoked = token_admin::revoke(&mut tx, "lasting", at(101)).await;
+    let revoked = revoked.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(
+        (revoked.state, revoked.row.revoked_at),
+        (TokenState::Revoked, Some(at(101)))
+    );
+    // Within 5 seconds of the last look, a host may still accept it.
+    assert_eq!(who(&lasting, 105).await, None);
+    let fresh = Authenticator::new(test.db.clone());
+    assert_eq!(fresh.authenticate(&lasting, at(101)).await.unwrap(), None);
+
+    let listed = token_admin::list(&mut test.read().await, true, 10, at(101)).await;
+    let states = listed.unwrap().into_iter();
+    let states: Vec<_> = states.map(|token| (token.row.name, token.state)).collect();
+    assert_eq!(
+        states,
+        [
+            ("ending".to_owned(), TokenState::Expired),
+            ("lasting".to_owned(), TokenState::Revoked)
+        ]
+    );
+}
+
+async fn a_refused_secret_is_nobody(test: TestDb) {
+    let secret = create(&test, "ci", Role::Editor, None).await;
+    assert_eq!((secret.len(), &secret[..4]), (47, "cmp_"));
+    let check = Authenticator::new(test.db.clone());
+    let mut other = secret.clone();
+    let last = if other.ends_with('A') { 'B' } else { 'A' };
+    other.pop();
+    other.push(last);
+    let longer = format!("{secret}A");
+    for secret in ["", "cmp_", "ci", &other, &longer, &secret[4..], "\0"] {
+        let found = check.authenticate(secret, at(1)).await.unwrap();
+        assert_eq!(found, None, "{secret:?}");
+    }
+    assert!(check.authenticate(&secret, at(1)).await.unwrap().is_some());
+    // The database has the hash alone.
+    let sql = "SELECT name FROM token WHERE name LIKE 'cmp%'";
+    let rows = probe::rows(&mut test.read().await, sql).await.unwrap();
+    assert_eq!(rows, Vec::<Vec<String>>::new());
+}
+
+async fn the_last_use_is_recorded_once_a_minute(test: TestDb) {
+    let secret = create(&test, "ci", Role::Viewer, None).await;
+    let check = Authenticator::new(test.db.clone());
+    assert_eq!(last_use(&test, "ci").await, None);
+    for (second, recorded) in [(10, 10), (12, 10), (40, 10), (70, 10), (76, 76), (136, 76)] {
+        assert!(
+            check
+                .authenticate(&secret, at(second))
+                .await
+                .unwrap()
+                .is_some()
+        );
+        assert_eq!(last_use(&test, "ci").await, Some(at(recorded)), "{second}");
+    }
+}
+
+async fn a_name_is_free_again_when_its_token_is_revoked(test: TestDb) {
+    let first = create(&test, "ci", Role::Admin, None).await;
+    let mut tx = test.write().await;
+    token_admin::revoke(&mut tx, "ci", at(5)).await.unwrap();
+    tx.commit().await.unwrap();
+    let second = create(&test, "ci", Role::Viewer, None).await;
+    assert_ne!(first, second);
+    let check = Authenticator::new(test.db.clone());
+    assert_eq!(check.authenticate(&first, at(6)).await.unwrap(), None);
+    let found = check.authenticate(&second, at(6)).await.unwrap();
+    assert_eq!(found.unwrap().role, Role::Viewer);
+    let count = tokens::count(&mut test.read().await).await.unwrap();
+    assert_eq!(count, 1);
+}
+
+async fn bad_tokens_are_refused(test: TestDb) {
+    create(&test, "ci", Role::Viewer, None).await;
+    let try_create = async |name: &str, seconds: Option<u64>| {
+        let mut tx = test.write().await;
+        let life = seconds.map(Duration::from_secs);
+        let created = token_admin::create(&mut tx, name, Role::Viewer, life, at(1)).await;
+        created.map(|_| ()).unwrap_err()
+    };
+    let taken = try_create("ci", None).await;
+    assert!(
+        matches!(&taken, ScheduleError::Conflict(why) if why.contains("exists already")),
+        "{taken}"
+    );
+    for (name, seconds) in [("", None), ("a b", None), ("new", Some(0))] {
+        let refused = try_create(name, seconds).await;
+        assert!(matches!(refused, ScheduleError::Refused(_)), "{refused}");
+    }
+    let mut tx = test.write().await;
+    let unknown = token_admin::revoke(&mut tx, "cj", at(1)).await.unwrap_err();
+    assert!(matches!(unknown, ScheduleError::NotFound(_)), "{unknown}");
+    drop(tx);
+    let count = tokens::count(&mut test.read().await).await.unwrap();
+    assert_eq!(count, 1);
+}
+
+async fn an_event_has_the_actor_of_its_transaction(test: TestDb) {
+    let record = async |db: &campanile_store::Db, second| {
+        let mut tx = db.write().await.unwrap();
+        let kind = EventKind::HealthChanged;
+        events::record(&mut tx, at(second), kind, "all", "changed")
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+    };
+    let ada = Actor {
+        principal: Some("ada".to_owned()),
+        channel: Channel::Api,
+        address: Some("192.0.2.7".to_owned()),
+    };
+    record(&test.db, 1).await;
+    record(&test.db.acting_as(ada.clone()), 2).await;
+    // The handle from which the other was made is as it was.
+    record(&test.db, 3).await;
+    let found = events::list(&mut test.read().await, None, 10).await;
+    let actor = |event: Event| Actor {
+        principal: event.principal,
+        channel: event.channel,
+        address: event.address,
+    };
+    let actors: Vec<Actor> = found.unwrap().into_iter().map(actor).collect();
+    assert_eq!(actors, [Actor::HOST, ada, Actor::HOST]);
+}
