@@ -434,6 +434,18 @@ impl Schedule {
         self.text("retention", age)
     }
 
+    /// Let an alert fire when no launch has succeeded within this time after a slot.
+    ///
+    /// ```
+    /// # use campanile_sdk::{Package, Schedule};
+    /// let schedule = Schedule::cron("0 3 * * *").expect_within("1h");
+    /// let package = Package::new("probe", "0.1.0").schedule(schedule);
+    /// assert_eq!(package.manifest()["schedules"][0]["expect_within"], "1h");
+    /// ```
+    pub fn expect_within(self, time: impl Into<String>) -> Schedule {
+        self.text("expect_within", time)
+    }
+
     /// Set the context of the schedule's launches, which must be a JSON object.
     ///
     /// ```

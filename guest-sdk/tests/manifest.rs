@@ -56,6 +56,7 @@ fn full() -> Package {
                 .group("db")
                 .run_on(["gpu", "ssd"])
                 .retention("7days")
+                .expect_within("1h")
                 .max_attempts(5)
                 .backoff("10s")
                 .backoff_coefficient(1.5)
@@ -110,7 +111,7 @@ fn a_manifest_has_exactly_the_keys_that_were_set() {
                     "misfire_grace": "1m", "delivery": "at_most_once", "jitter": "10s",
                     "start_at": "2027-01-01T00:00:00Z", "end_at": "2028-01-01T00:00:00Z",
                     "max_launches": 365, "pause_on_failure": 3, "priority": 7, "group": "db", "run_on": ["gpu", "ssd"],
-                    "retention": "7days", "max_attempts": 5, "backoff": "10s", "backoff_coefficient": 1.5,
+                    "retention": "7days", "expect_within": "1h", "max_attempts": 5, "backoff": "10s", "backoff_coefficient": 1.5,
                     "backoff_max": "5m", "retry_expiration": "1h", "non_retryable": ["trapped", "timed_out"],
                 },
                 {"after_completion": "10m", "overlap": "buffer_one", "keep": "latest"},

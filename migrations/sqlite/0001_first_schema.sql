@@ -220,6 +220,8 @@ CREATE INDEX schedule_revision_counting ON schedule_revision (schedule_id) WHERE
 CREATE INDEX schedule_revision_at_start ON schedule_revision (schedule_id) WHERE kind = 'cron' AND expression LIKE '%@reboot%';
 -- retention::policies_with_age
 CREATE INDEX schedule_revision_retention ON schedule_revision (schedule_id) WHERE policies LIKE '%"retention"%';
+-- alert_facts::expecting_after
+CREATE INDEX schedule_revision_expect_within ON schedule_revision (schedule_id) WHERE policies LIKE '%"expect_within"%';
 
 -- The decision about one slot, or about a range of slots that were skipped for one reason; and the newest run of the launch.
 CREATE TABLE launch (
@@ -329,6 +331,8 @@ CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NU
 CREATE INDEX launch_failed ON launch (id) WHERE status IN ('failed', 'cancelled', 'unknown', 'abandoned');
 -- launches::list
 CREATE INDEX launch_decided ON launch (decided_at);
+-- alert_facts::recoveries
+CREATE INDEX launch_recovered ON launch (recovered_at) WHERE recovered_at IS NOT NULL;
 
 -- A run that was lost before its launch was opened again. Rows are added, and deleted with their launch.
 CREATE TABLE lost_run (
@@ -562,6 +566,101 @@ CREATE INDEX outbox_message_host ON outbox_message (host_id) WHERE host_id IS NO
 CREATE INDEX outbox_message_old ON outbox_message (finished_at) WHERE status IN ('delivered', 'discarded');
 -- outbox::count_dead
 CREATE INDEX outbox_message_dead ON outbox_message (id) WHERE status = 'dead';
+
+-- An alert: one incident of a rule, about one schedule, package or host, or about the record.
+CREATE TABLE alert (
+    id BLOB NOT NULL PRIMARY KEY,
+    -- The name of the rule in the configuration.
+    rule TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('failed', 'late_start', 'too_long', 'too_short', 'no_success_for', 'expect_within', 'abandoned', 'unknown', 'host_silent', 'recovery_rate', 'record_full', 'package_rejected')),
+    severity TEXT NOT NULL CHECK (severity IN ('info', 'warning', 'critical')),
+    status TEXT NOT NULL CHECK (status IN ('pending', 'firing', 'resolved')),
+    -- The name of the schedule, package or host, or `record`.
+    subject TEXT NOT NULL,
+    -- The id of the schedule; of another subject its name.
+    subject_id TEXT NOT NULL,
+    -- One sentence. It stays as it was when the alert began to fire.
+    detail TEXT NOT NULL,
+    -- Incremented by each change. A host changes the row only if it is as the host has read it.
+    version INTEGER NOT NULL CHECK (version >= 1),
+    -- When a host first saw the condition.
+    since_at INTEGER NOT NULL,
+    fired_at INTEGER,
+    -- When the messages about it were recorded; none while it is silenced.
+    told_at INTEGER,
+    -- While it fires: when a host first saw that the condition does not hold any more.
+    clear_at INTEGER,
+    resolved_at INTEGER,
+    -- How often the condition came back before the alert was resolved.
+    flaps INTEGER NOT NULL CHECK (flaps >= 0),
+    CHECK ((status = 'pending') = (fired_at IS NULL)),
+    CHECK ((status = 'resolved') = (resolved_at IS NOT NULL))
+) STRICT;
+-- alerts::insert, alerts::unresolved_of
+CREATE UNIQUE INDEX alert_unresolved_subject ON alert (rule, subject_id) WHERE status <> 'resolved';
+-- alerts::unresolved, alerts::count_firing
+CREATE INDEX alert_unresolved ON alert (id) WHERE status <> 'resolved';
+-- alerts::insert, alerts::remove_old
+CREATE INDEX alert_resolved ON alert (resolved_at) WHERE resolved_at IS NOT NULL;
+
+-- Messages about alerts to the channels of the configuration. Hosts deliver them, those of a channel and a rule in the
+-- order of their ids.
+CREATE TABLE alert_message (
+    -- Each delivery has it as its `webhook-id`.
+    id BLOB NOT NULL PRIMARY KEY,
+    channel TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('firing', 'resolved', 'test')),
+    status TEXT NOT NULL CHECK (status IN ('pending', 'delivered', 'dead', 'discarded')),
+    -- The number of alerts that it is about.
+    alerts INTEGER NOT NULL CHECK (alerts >= 0),
+    created_at INTEGER NOT NULL,
+    -- No delivery begins later.
+    give_up_at INTEGER NOT NULL,
+    -- The deliveries that have begun. A host claims a message by incrementing it. More alerts join until the first one.
+    attempts INTEGER NOT NULL CHECK (attempts >= 0),
+    -- When the next delivery is due. Of a claimed message, when the claim ends.
+    next_attempt_at INTEGER,
+    -- The host that delivers it now.
+    host_id BLOB,
+    -- The status of the receiver's last answer, and why the last delivery failed.
+    answer INTEGER,
+    error TEXT,
+    finished_at INTEGER,
+    CHECK ((next_attempt_at IS NULL) = (status <> 'pending')),
+    CHECK ((finished_at IS NULL) = (status = 'pending')),
+    CHECK (host_id IS NULL OR status = 'pending')
+) STRICT;
+-- alert_messages::newest, alert_messages::due
+CREATE INDEX alert_message_pending ON alert_message (channel, rule, id) WHERE status = 'pending';
+-- alert_messages::give_up
+CREATE INDEX alert_message_give_up ON alert_message (give_up_at) WHERE status = 'pending';
+-- alert_messages::remove_old
+CREATE INDEX alert_message_old ON alert_message (finished_at) WHERE finished_at IS NOT NULL;
+
+-- The alerts that a message is about.
+CREATE TABLE alert_message_alert (
+    message_id BLOB NOT NULL REFERENCES alert_message (id),
+    alert_id BLOB NOT NULL REFERENCES alert (id),
+    PRIMARY KEY (message_id, alert_id)
+) STRICT;
+-- alert_messages::channels_told, alert_messages::of_alert
+CREATE INDEX alert_message_alert_alert ON alert_message_alert (alert_id);
+
+-- While a silence applies, alerts that it matches are not told.
+CREATE TABLE alert_silence (
+    id BLOB NOT NULL PRIMARY KEY,
+    -- Patterns for the name of the rule and for the subject; none for all.
+    rule TEXT,
+    subject TEXT,
+    note TEXT,
+    created_at INTEGER NOT NULL,
+    created_by TEXT NOT NULL,
+    -- When it ends, unless an operator ends it before.
+    until_at INTEGER NOT NULL
+) STRICT;
+-- alerts::silences
+CREATE INDEX alert_silence_until ON alert_silence (until_at);
 
 -- One row: a JSON object of the policies for schedules that do not set them, from the configuration of the host that
 -- started last.

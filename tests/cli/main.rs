@@ -1,5 +1,6 @@
 //! The command line as a script uses it: the real program, its exit codes, its JSON and its messages.
 
+mod alerts;
 mod api;
 mod audit;
 mod backfill;

@@ -26,14 +26,24 @@ pub fn clock_time(text: &str) -> Timestamp {
 
 /// Add the schedule `report` of `package`, which is due every hour.
 pub async fn add(test: &TestDb, package: &str, task: Option<&str>, policies: &Policies) {
+    add_named(test, (1, "report"), (package, task), policies).await;
+}
+
+/// The same with the number and the name of the schedule.
+pub async fn add_named(
+    test: &TestDb,
+    (number, name): (u128, &str),
+    (package, task): (&str, Option<&str>),
+    policies: &Policies,
+) {
     let rule = RuleText::new(RuleKind::Cron, "0 * * * *", "UTC");
-    let id = schedule_id(1);
+    let id = schedule_id(number);
     let now = clock_time("10:30:00");
     let parsed = Rule::parse(&rule, HashKey::of(id)).unwrap();
     let definition = Revision {
         schedule_id: id,
         revision: 1,
-        name: "report".to_owned(),
+        name: name.to_owned(),
         package: package.to_owned(),
         task: task.map(str::to_owned),
         policies: serde_json::to_string(policies).unwrap(),

@@ -1,6 +1,7 @@
 //! Tests of the store and the engine on SQLite and on Postgres: the same calls have the same results. Hosts run on a
 //! simulated clock, also over outages and clock changes.
 
+mod alerts;
 mod backfill;
 mod buckets;
 mod chores;

@@ -92,6 +92,10 @@ const EXPECTED: &[(&str, &str)] = &[
     ("FROM launch WHERE backfill_id = $1", "launch_backfill"),
     ("status = 'pending' AND package = $1", "outbox_message_"),
     ("min(next_attempt_at)", "outbox_message_"),
+    ("AND id > $1", "launch_failed"),
+    ("recovered_at >= $1", "launch_recovered"),
+    ("schedule_id > $1\n        ORDER BY", "launch_active"),
+    ("WHERE next_slot < $1 ORDER BY", "schedule_due"),
 ];
 
 /// The same on SQLite only: in tables of three rows, Postgres finds another index as good.
@@ -111,6 +115,10 @@ const EXPECTED_OF_SQLITE: &[(&str, &str)] = &[
     ("r.kind = 'after_completion'", "schedule_revision_counting"),
     ("LIKE '%@reboot%'", "schedule_revision_at_start"),
     ("LIKE '%\"retention\"%'", "schedule_revision_retention"),
+    (
+        "LIKE '%\"expect_within\"%'",
+        "schedule_revision_expect_within",
+    ),
     ("l.scheduled_time >= v.column2", "launch_schedule"),
     ("r.slot_day >= v.column2", "removed_launches_pkey"),
 ];

@@ -113,5 +113,6 @@ pub fn settings(runs_max: usize) -> Settings {
         drain: Duration::from_secs(1),
         secrets: Default::default(),
         policy: Policy::default(),
+        alerts: Default::default(),
     }
 }

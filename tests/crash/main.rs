@@ -28,6 +28,7 @@
 //!
 //! `CAMPANILE_LONG_TESTS=1` runs outages and loads at their full length.
 
+mod alerts;
 mod chores;
 mod clock;
 mod consistency;

@@ -270,3 +270,19 @@ macro_rules! on_both_empty {
         }
     )*};
 }
+
+/// Whether one of the signatures of Standard Webhooks in `signatures` is that of `signed` with a secret: `ID.TIMESTAMP.BODY`.
+pub fn is_signed(secret: &str, signed: &str, signatures: &str) -> bool {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use hmac::{Hmac, KeyInit as _, Mac as _};
+
+    let key = secret
+        .strip_prefix("whsec_")
+        .expect("the prefix of a secret");
+    let key = STANDARD.decode(key).expect("Base64");
+    let mut mac = Hmac::<sha2::Sha256>::new_from_slice(&key).expect("a key");
+    mac.update(signed.as_bytes());
+    let expected = format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()));
+    signatures.split(' ').any(|signature| signature == expected)
+}

@@ -61,6 +61,8 @@ interface Policies {
   group?: string;
   run_on?: string[];
   retention?: string;
+  /** The time after a slot within which a launch must have succeeded. */
+  expect_within?: string;
   /** The most calls of each task in one launch. */
   max_attempts?: number;
   backoff?: string;

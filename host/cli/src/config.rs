@@ -13,6 +13,7 @@ use clap::Args;
 
 use self::settings::{Entry, Table as _, YEAR, check_host_name};
 use crate::environment;
+use campanile_engine::alerts::rule::AlertSettings;
 use campanile_engine::secrets::Source;
 use campanile_model::text::{self, size_text};
 use campanile_package::Quota;
@@ -25,6 +26,7 @@ use campanile_schedule::policy::{Defaults, GroupName};
 use campanile_server::{Listen, TlsFiles};
 use campanile_store::InvalidDatabaseUrl;
 
+mod alerts;
 mod kinds;
 mod own_paths;
 mod secrets;
@@ -97,6 +99,8 @@ pub struct Config {
     pub policy: Policy,
     /// The source of each secret, by its name.
     pub secrets: BTreeMap<String, Source>,
+    /// The rules for alerts, and whom they tell.
+    pub alerts: AlertSettings,
 }
 
 /// The flags of the command line. `None` leaves the choice to the environment, the file and the defaults.
@@ -147,7 +151,10 @@ impl Config {
     /// Return the text of a first `campanile.toml`: each key with its default and a comment.
     pub fn default_text() -> String {
         let tables = Config::default().tables_text(true);
-        format!("{DEFAULT_HEAD}\n{tables}{DEFAULT_GROUPS}{DEFAULT_SECRETS}")
+        format!(
+            "{DEFAULT_HEAD}\n{tables}{DEFAULT_GROUPS}{DEFAULT_SECRETS}{}",
+            alerts::DEFAULT_TEXT
+        )
     }
 
     /// Return the keys of all tables as TOML. With `comments`, each has its meaning, and an example stands for a value that
@@ -204,6 +211,7 @@ impl Config {
             "secrets.NAME.command | list of texts | | | The secret is what this command prints, used for one minute.",
         ];
         keys.extend(secrets.map(KeyHelp::read));
+        keys.extend(alerts::reference());
         keys
     }
 
@@ -238,6 +246,11 @@ impl Config {
             },
             token_file: token_file.unwrap_or_else(|| TOKEN_NAME.into()),
         }
+    }
+
+    /// Return a sentence without an end for each secret of a channel that cannot be used, or that others can read. Blocks.
+    pub fn alert_secrets(&self) -> Vec<String> {
+        alerts::secret_files(&self.alerts, &self.secrets)
     }
 
     /// Return which versions of packages may run.
@@ -290,6 +303,8 @@ impl Config {
         let retention = Retention::read(&mut section, home)?;
         retention.check(&section, &recovery, &late)?;
         section.finish()?;
+        let secrets = secrets::read(top.named_tables("secrets")?, home, env)?;
+        let alerts = alerts::read(&mut top, &secrets, retention.max_bytes)?;
         let config = Config {
             file: None,
             files,
@@ -309,7 +324,8 @@ impl Config {
             groups: read_groups(&mut top)?,
             sandbox,
             policy: Policy::of(&mut top, home)?,
-            secrets: secrets::read(top.named_tables("secrets")?, home, env)?,
+            secrets,
+            alerts,
         };
         top.finish()?;
         Ok(config)
@@ -397,7 +413,7 @@ impl fmt::Display for Config {
             let (name, source) = (toml_reader::toml_key(name), secrets::toml(source));
             writeln!(f, "\n[secrets.{name}]\n{source}")?;
         }
-        Ok(())
+        f.write_str(&alerts::text(&self.alerts))
     }
 }
 

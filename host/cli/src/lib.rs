@@ -39,9 +39,9 @@ use campanile_engine::schedule_admin::{self, ScheduleError};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{Db, Tx};
 use commands::{
-    audit, backfill, bench, completions, config as config_command, cron, db, dev, doctor, event,
-    host, launch, new, outbox, package, plan, run, schedule, selftest as selftest_command, serve,
-    stats, task, token, top,
+    alert, audit, backfill, bench, completions, config as config_command, cron, db, dev, doctor,
+    event, host, launch, new, outbox, package, plan, run, schedule, selftest as selftest_command,
+    serve, stats, task, token, top,
 };
 use config::{Config, Flags};
 use output::{Exit, Failure, Record, Result, failed};
@@ -130,6 +130,9 @@ enum Command {
     /// List, show, retry and discard the messages that tasks have sent
     #[command(subcommand)]
     Outbox(outbox::Outbox),
+    /// List and silence alerts, and try the channels that are told
+    #[command(subcommand, alias = "alerts")]
+    Alert(alert::Alert),
     /// List and show packages, and choose the active version
     #[command(subcommand, alias = "packages")]
     Package(package::Package),
@@ -268,6 +271,7 @@ impl Command {
             Command::Launch(command) => command.run(common).await,
             Command::Run(command) => command.run(common).await,
             Command::Outbox(command) => command.run(common).await,
+            Command::Alert(command) => command.run(common).await,
             Command::Package(command) => command.run(common).await,
             Command::Event(command) => command.run(common).await,
             Command::Host(command) => command.run(common).await,

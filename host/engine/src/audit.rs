@@ -20,7 +20,7 @@ use campanile_schedule::policy::Policies;
 use campanile_store::events::EventKind;
 use campanile_store::schedules::Schedule;
 use campanile_store::stats::{self, Counts, HealthSigns};
-use campanile_store::{DbError, Tx, outbox, package_record};
+use campanile_store::{DbError, Tx, alerts, outbox, package_record};
 
 /// A slot that is undecided for longer, or a launch that is unclaimed for longer, is a sign of bad health.
 pub(crate) const OVERDUE: Duration = Duration::from_secs(60);
@@ -277,6 +277,16 @@ pub async fn health(
     if dead > 0 {
         health.notes.push(format!(
             "{dead} messages of the outbox were given up; `campanile outbox list --status dead` shows them"
+        ));
+    }
+    let firing = alerts::count_firing(tx).await?;
+    if firing > 0 {
+        health.notes.push(format!(
+            "{}; `campanile alert list` shows them",
+            match firing {
+                1 => "1 alert fires".to_owned(),
+                _ => format!("{firing} alerts fire"),
+            }
         ));
     }
     for (name, cursor_at) in stats::cursors_ahead(tx, now.plus(CURSOR_AHEAD), NAMED_MAX).await? {

@@ -35,6 +35,17 @@ pub const MESSAGE_POINTS: [&str; 5] = [
     "after_message_end_commit",
 ];
 
+/// The points of an alert: around the commit of a change with its messages, and those of the delivery of such a message.
+pub const ALERT_POINTS: [&str; 7] = [
+    "before_alert_commit",
+    "after_alert_commit",
+    "before_alert_claim_commit",
+    "after_alert_claim_commit",
+    "after_alert_delivery",
+    "before_alert_end_commit",
+    "after_alert_end_commit",
+];
+
 /// The points of a backfill, beside that path.
 pub const BACKFILL_POINTS: [&str; 2] = ["before_backfill_commit", "after_backfill_commit"];
 
@@ -68,6 +79,7 @@ pub fn point(name: &str) {
         &POINTS[..],
         &CALL_POINTS,
         &MESSAGE_POINTS,
+        &ALERT_POINTS,
         &BACKFILL_POINTS,
         &PACKAGE_POINTS,
         &RETENTION_POINTS,

@@ -138,6 +138,8 @@ pub(crate) struct Wake {
     pub(crate) lease_keeper: Notify,
     /// Messages are to be delivered.
     pub(crate) outbox: Notify,
+    /// Messages about alerts are to be delivered.
+    pub(crate) alerts: Notify,
     /// An operator decided about versions of packages.
     pub(crate) folder_sync: Notify,
 }

@@ -26,6 +26,11 @@ impl HeartbeatHistory {
         *lock(&self.0) = None;
     }
 
+    /// Whether the database has accepted a heartbeat of this host within `span` up to `now`.
+    pub(crate) fn is_recent(&self, now: Timestamp, span: Duration) -> bool {
+        lock(&self.0).is_some_and(|(_, last)| now.since(last) <= span)
+    }
+
     /// Whether the database has accepted this host's heartbeats for at least `span` up to `now`.
     ///
     /// Only then does another host's silence mean that it is dead. After an outage of the database, or a sleep of the

@@ -17,6 +17,7 @@
 //! | `finish`         | transaction 2: ends are recorded, if the host still has the run       |                |
 //! | `lease_keeper`   | the heartbeat and the leases are renewed                              | `LeaseKeeper`   |
 //! | `chores`         | one host at a time does the next four                                 | `LeaseKeeper`   |
+//! | `alerts`         | rules for alerts are evaluated, and channels told                     | `Alerts`, `AlertDelivery`, `HostPing` |
 //! | `audit`          | health is watched                                                     | `Auditor`       |
 //! | `next_slots`     | next slots are corrected                                              | `NextSlots`     |
 //! | `retention`      | launches, task runs and events beyond their ages are removed          | `Retention`     |
@@ -36,6 +37,8 @@
 // Stdout is data, and the command line's.
 #![warn(clippy::print_stdout)]
 
+pub mod alert_admin;
+pub mod alerts;
 pub mod approval;
 pub mod audit;
 pub mod backfill;
@@ -353,6 +356,25 @@ impl Engine {
     /// Deliver the messages of the outbox that are due once, and wait for these deliveries. Return how many there were.
     pub async fn deliver_messages(&self, now: Timestamp) -> Result<usize> {
         outbox::deliver_due(&self.ctx, now).await
+    }
+
+    /// Evaluate the rules for alerts once. Return how many alerts this host changed.
+    pub async fn evaluate_alerts(&self, now: Timestamp) -> Result<usize> {
+        alerts::Alerts::new(&self.ctx)
+            .evaluate(&self.ctx, now)
+            .await
+    }
+
+    /// Deliver the messages about alerts that are due once, and wait for these deliveries. Return how many there were.
+    pub async fn deliver_alerts(&self, now: Timestamp) -> Result<usize> {
+        alerts::delivery::deliver_due(&self.ctx, now).await
+    }
+
+    /// Ping the address of the configuration if this host works. Return whether it did.
+    pub async fn ping(&self, now: Timestamp) -> Result<bool> {
+        alerts::heartbeat::HostPing::new(&self.ctx)
+            .ping(&self.ctx, now)
+            .await
     }
 
     /// Scan the plugin folder until every file is loaded, and record and apply what changed.

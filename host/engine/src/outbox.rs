@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::secrets::Vault;
 use crate::service::{Next, RETRY_PAUSE, Service};
 use campanile_model::clock::{Monotonic, Timestamp};
-use campanile_model::ids::LaunchId;
+use campanile_model::ids::{LaunchId, MessageId};
 use campanile_model::status::MessageStatus;
 use campanile_model::text::printable;
 use campanile_sandbox::{
@@ -221,10 +221,25 @@ async fn deliver_and_record(ctx: &Ctx, vault: &Vault, claimed: Claimed) {
     let claimed = claimed.message;
     crash::point("after_message_delivery");
     let now = ctx.clock.now();
-    let ended = Ended::of(&claimed, delivered, now, rand::random_range(-1.0..=1.0));
+    let limits = (claimed.attempts, claimed.give_up_at);
+    let ended = Ended::of(limits, delivered, now, rand::random_range(-1.0..=1.0));
+    let record = || record_end(ctx, &claimed, &ended, now);
+    record_during_claim(ctx, id, now.plus(CLAIM), record).await;
+}
+
+/// Call `record` until it has recorded the end of the delivery of a message, or the claim has ended. It returns false when
+/// the message is not this host's any more.
+pub(crate) async fn record_during_claim<F>(
+    ctx: &Ctx,
+    id: MessageId,
+    claim_until: Timestamp,
+    record: impl Fn() -> F,
+) where
+    F: Future<Output = Result<bool>>,
+{
     // After the claim another host delivers it again, and records that.
-    while ctx.clock.now() < now.plus(CLAIM) {
-        match record_end(ctx, &claimed, &ended, now).await {
+    while ctx.clock.now() < claim_until {
+        match record().await {
             Ok(true) => return,
             Ok(false) => {
                 tracing::warn!(message = %id, "the end of a delivery is ignored: the message was claimed again or discarded meanwhile");
@@ -270,6 +285,7 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed) -> Option<Del
         package: claimed.package.clone(),
         grants: Arc::clone(grants),
         secrets,
+        also_signing: Vec::new(),
         now: ctx.clock.now(),
         wait_max,
         stop: tracked.stop.clone(),
@@ -287,16 +303,22 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed) -> Option<Del
 
 /// How a delivery ended, and what follows.
 #[derive(Debug, PartialEq)]
-struct Ended {
-    status: MessageStatus,
-    next_attempt_at: Option<Timestamp>,
-    answer: Option<i64>,
-    error: Option<String>,
+pub(crate) struct Ended {
+    pub(crate) status: MessageStatus,
+    pub(crate) next_attempt_at: Option<Timestamp>,
+    pub(crate) answer: Option<i64>,
+    pub(crate) error: Option<String>,
 }
 
 impl Ended {
-    /// Decide. `jitter` from -1.0 to 1.0 changes a pause by up to a quarter.
-    fn of(claimed: &ClaimedMessage, delivered: Delivered, now: Timestamp, jitter: f64) -> Ended {
+    /// Decide after the delivery with the number `attempts`; none begins after `give_up_at`. `jitter` from -1.0 to 1.0
+    /// changes a pause by up to a quarter.
+    pub(crate) fn of(
+        (attempts, give_up_at): (i64, Timestamp),
+        delivered: Delivered,
+        now: Timestamp,
+        jitter: f64,
+    ) -> Ended {
         let (answer, error, asked) = match delivered {
             Delivered::Answered {
                 status,
@@ -309,11 +331,11 @@ impl Ended {
             }
             Delivered::Failed(why) => (None, Some(why), None),
         };
-        let pause = pause(claimed.attempts, jitter).max(asked.unwrap_or_default().min(PAUSE_MAX));
+        let pause = pause(attempts, jitter).max(asked.unwrap_or_default().min(PAUSE_MAX));
         let next = now.plus(pause);
         let status = match &error {
             None => MessageStatus::Delivered,
-            Some(_) if answer == Some(GONE) || next > claimed.give_up_at => MessageStatus::Dead,
+            Some(_) if answer == Some(GONE) || next > give_up_at => MessageStatus::Dead,
             Some(_) => MessageStatus::Pending,
         };
         Ended {
@@ -408,23 +430,13 @@ async fn report_dead(tx: &mut Tx, dead: &[DeadMessage], now: Timestamp) -> Resul
 mod tests {
     use super::*;
 
-    use campanile_model::ids::MessageId;
-
     fn now() -> Timestamp {
         Timestamp::from_micros(1_800_000_000_000_000)
     }
 
-    fn claimed(attempts: i64) -> ClaimedMessage {
-        ClaimedMessage {
-            id: MessageId::FIRST,
-            package: "p".to_owned(),
-            attempts,
-            method: "POST".to_owned(),
-            url: "https://a.example/".to_owned(),
-            headers: "[]".to_owned(),
-            body: Vec::new(),
-            give_up_at: now().plus(Duration::from_secs(3_600)),
-        }
+    /// The number of a delivery, and an hour in which another may begin.
+    fn claimed(attempts: i64) -> (i64, Timestamp) {
+        (attempts, now().plus(Duration::from_secs(3_600)))
     }
 
     fn answered(status: u16, retry_after: Option<u64>) -> Delivered {
@@ -468,7 +480,7 @@ mod tests {
                 None,
             ),
         ] {
-            let ended = Ended::of(&claimed(attempts), delivered, now(), 0.0);
+            let ended = Ended::of(claimed(attempts), delivered, now(), 0.0);
             assert_eq!(
                 (ended.status, seconds(&ended)),
                 (status, pause),
@@ -480,7 +492,7 @@ mod tests {
 
     #[test]
     fn the_answer_of_a_receiver_is_recorded_as_printable_text() {
-        let ended = Ended::of(&claimed(1), answered(500, None), now(), 0.0);
+        let ended = Ended::of(claimed(1), answered(500, None), now(), 0.0);
         assert_eq!(ended.answer, Some(500));
         assert_eq!(
             ended.error.as_deref(),
@@ -491,7 +503,7 @@ mod tests {
             text: String::new(),
             retry_after: None,
         };
-        let ended = Ended::of(&claimed(1), silent, now(), 1.0);
+        let ended = Ended::of(claimed(1), silent, now(), 1.0);
         assert_eq!(ended.error.as_deref(), Some("the receiver answered 500"));
         assert_eq!(
             ended.next_attempt_at,

@@ -8,6 +8,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::alerts::Alerts;
+use crate::alerts::delivery::AlertDelivery;
+use crate::alerts::heartbeat::HostPing;
 use crate::audit::Auditor;
 use crate::changes::ChangeWatcher;
 use crate::claim::Dispatcher;
@@ -118,6 +121,9 @@ async fn run_services(
     spawn(&mut services, ctx, Retention::new(ctx), stop);
     spawn(&mut services, ctx, Sealer, stop);
     spawn(&mut services, ctx, OutboxDelivery::new(ctx), stop);
+    spawn(&mut services, ctx, Alerts::new(ctx), stop);
+    spawn(&mut services, ctx, AlertDelivery::new(ctx), stop);
+    spawn(&mut services, ctx, HostPing::new(ctx), stop);
     spawn(&mut services, ctx, ChangeWatcher::default(), stop);
     let folder = FolderSync {
         must_forget: followed.folder.is_unusable(),

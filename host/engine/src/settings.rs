@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::alerts::rule::AlertSettings;
 use crate::placement::Placement;
 use crate::secrets::Source;
 use campanile_model::labels::Labels;
@@ -47,6 +48,8 @@ pub struct Settings {
     pub forget_after: Option<Duration>,
     /// Which versions of packages may run.
     pub policy: Policy,
+    /// The rules for alerts, and whom they tell.
+    pub alerts: AlertSettings,
 }
 
 /// When a launch is recovered, and how often.

@@ -20,8 +20,9 @@ use crate::ids::{ArtifactDigest, ChainHash, InputHash, LaunchId, LaunchKind, Run
 use crate::labels::Labels;
 use crate::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::status::{
-    BackfillStatus, Decision, EndReason, EventKind, FailureKind, LaunchStatus, MessageStatus,
-    Origin, OrphanCause, Overlap, RunStatus, VersionDecision,
+    AlertKind, AlertMessageKind, AlertStatus, BackfillStatus, Decision, EndReason, EventKind,
+    FailureKind, LaunchStatus, MessageStatus, Origin, OrphanCause, Overlap, RunStatus, Severity,
+    VersionDecision,
 };
 
 /// Store types as `$stored`. `$encode` makes of a value the `$encoded` that is bound, and `$decode` reads a `&$stored`.
@@ -86,6 +87,10 @@ column!(str, &'static str, |word| word.as_str(), |text| text.parse()?;
     BackfillStatus,
     MessageStatus,
     Overlap,
+    AlertKind,
+    AlertStatus,
+    AlertMessageKind,
+    Severity,
     EventKind,
     EndReason,
     VersionDecision,

@@ -93,6 +93,14 @@ uuid_newtype! {
     /// An event.
     EventId, ordered
 }
+uuid_newtype! {
+    /// An alert: one incident of a rule.
+    AlertId, ordered
+}
+uuid_newtype! {
+    /// A silence of alerts.
+    SilenceId, ordered
+}
 
 impl ScheduleId {
     /// Return a new id.
@@ -110,6 +118,18 @@ impl MessageId {
         let mut bytes = Uuid::new_v5(&LaunchId::NAMESPACE, name.as_bytes()).into_bytes();
         bytes[..5].copy_from_slice(&launch.0.as_bytes()[..5]);
         MessageId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    }
+}
+
+impl MessageId {
+    /// Return a new id of a message about alerts. Ids sort by `now`.
+    pub fn of_alerts(now: Timestamp) -> MessageId {
+        MessageId(uuid_at(now))
+    }
+
+    /// Return the id that sorts directly after this one.
+    pub fn next(self) -> MessageId {
+        MessageId(Uuid::from_u128(self.0.as_u128().saturating_add(1)))
     }
 }
 

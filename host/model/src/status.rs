@@ -4,6 +4,68 @@ use crate::ids::LaunchId;
 use crate::words;
 
 words! {
+    /// What a rule for alerts watches.
+    AlertKind {
+        /// Launches of a schedule failed.
+        Failed => "failed",
+        /// A launch did not start in time.
+        LateStart => "late_start",
+        /// A launch runs for too long.
+        TooLong => "too_long",
+        /// A launch succeeded suspiciously fast.
+        TooShort => "too_short",
+        /// No launch of a schedule has succeeded for some time.
+        NoSuccessFor => "no_success_for",
+        /// No launch has succeeded within the schedule's policy `expect_within`.
+        ExpectWithin => "expect_within",
+        /// The last launch of a schedule was abandoned.
+        Abandoned => "abandoned",
+        /// The last launch of a schedule ended as unknown.
+        Unknown => "unknown",
+        /// A host died, or lost its connection to the database.
+        HostSilent => "host_silent",
+        /// Too few recovered launches succeed.
+        RecoveryRate => "recovery_rate",
+        /// The record is near its greatest size.
+        RecordFull => "record_full",
+        /// The newest file of a package cannot be used.
+        PackageRejected => "package_rejected",
+    }
+}
+
+words! {
+    /// The state of an alert.
+    AlertStatus {
+        /// The condition holds, and not yet for the rule's `for`.
+        Pending => "pending",
+        Firing => "firing",
+        /// The condition has not held for the rule's `resolve_after`. This is final.
+        Resolved => "resolved",
+    }
+}
+
+words! {
+    /// How much an alert matters.
+    #[derive(Default)]
+    Severity {
+        Info => "info",
+        #[default]
+        Warning => "warning",
+        Critical => "critical",
+    }
+}
+
+words! {
+    /// What a message about alerts says.
+    AlertMessageKind {
+        Firing => "firing",
+        Resolved => "resolved",
+        /// An operator tried the channel.
+        Test => "test",
+    }
+}
+
+words! {
     /// What was decided about a slot.
     Decision {
         Launched => "launched",
@@ -194,6 +256,16 @@ words! {
         MessageRetried => "message_retried",
         /// An operator discarded a message.
         MessageDiscarded => "message_discarded",
+        /// An alert began to fire.
+        AlertFired => "alert_fired",
+        /// An alert was resolved.
+        AlertResolved => "alert_resolved",
+        /// An operator silenced alerts.
+        AlertSilenced => "alert_silenced",
+        /// An operator ended a silence.
+        AlertUnsilenced => "alert_unsilenced",
+        /// A message about alerts was given up.
+        AlertMessageDead => "alert_message_dead",
         /// A backfill started.
         BackfillStarted => "backfill_started",
         /// A backfill ended.

@@ -46,9 +46,10 @@ pub use capability::keyvalue::buckets::{
 };
 pub use capability::keyvalue::memory::MemoryBuckets;
 pub use capability::keyvalue::session::{BucketSession, Sessions};
-pub use capability::network::reach::has_private_addresses;
+pub use capability::network::reach::{has_private_addresses, private_address};
 pub use capability::outbox::deliver::{Delivered, DeliveryCall, deliver, delivery_secrets};
 pub use capability::outbox::message::OutboxMessage;
+pub use capability::outbox::target::grants_to;
 pub use capability::shared::Call;
 pub use code_cache::CodeCache;
 pub use effects::{Crash, EffectObserver};

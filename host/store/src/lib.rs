@@ -37,6 +37,9 @@ mod sql;
 mod types;
 mod url;
 
+pub mod alert_facts;
+pub mod alert_messages;
+pub mod alerts;
 pub mod api_answers;
 pub mod backfills;
 pub mod backup;

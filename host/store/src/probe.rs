@@ -4,10 +4,11 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::sql::on;
 use super::{
-    Result, Tx, api_answers, backfills, backup, buckets, cancellation, changes, chores, claims,
-    events, history, hosts, launch_list, launches, outbox, overlap, package_record, package_removal,
-    package_versions, packages, recovery, removed_launches, results, retention, runs,
-    schedule_defaults, schedules, seals, sidecars, size, skipped_ranges, stats, task_runs, tokens,
+    Result, Tx, alert_facts, alert_messages, alerts, api_answers, backfills, backup, buckets,
+    cancellation, changes, chores, claims, events, history, hosts, launch_list, launches, outbox,
+    overlap, package_record, package_removal, package_versions, packages, recovery,
+    removed_launches, results, retention, runs, schedule_defaults, schedules, seals, sidecars, size,
+    skipped_ranges, stats, task_runs, tokens,
 };
 
 /// Run any SQL, also several statements.
@@ -38,6 +39,9 @@ pub async fn rows(tx: &mut Tx, sql: &str) -> Result<Vec<Vec<String>>> {
 /// Return every statement that the database of `tx` can prepare without values.
 pub fn statements(tx: &Tx) -> Vec<String> {
     let modules = [
+        alert_facts::STATEMENTS,
+        alert_messages::STATEMENTS,
+        alerts::STATEMENTS,
         api_answers::STATEMENTS,
         backfills::STATEMENTS,
         backup::STATEMENTS,

@@ -106,6 +106,7 @@ pub fn settings() -> Settings {
         drain: Duration::from_secs(1),
         secrets: Default::default(),
         policy: Default::default(),
+        alerts: Default::default(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(crate) mod alert;
 pub(crate) mod audit;
 pub(crate) mod backfill;
 pub(crate) mod bench;

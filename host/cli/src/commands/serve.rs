@@ -188,7 +188,12 @@ pub(crate) fn loader(config: &Config, clock: &Clock) -> Result<Arc<PackageLoader
 }
 
 /// Refuse to use files that other users of this machine can change, or warn of them, as configured. Return the warnings.
+/// Refuse secrets of channels that cannot be used, or that others can read.
 pub(crate) fn foreign_writers(config: &Config) -> Result<Vec<String>> {
+    let secrets = config.alert_secrets();
+    if !secrets.is_empty() {
+        return Err(misconfigured(secrets.join("; ")));
+    }
     let found = config.foreign_writers();
     match config.policy.foreign_writers {
         ForeignWriters::Refuse if !found.is_empty() => {
@@ -244,6 +249,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         secrets: config.secrets.clone(),
         forget_after: config.packages.forget_after,
         policy: config.package_policy(),
+        alerts: config.alerts.clone(),
     }
 }
 

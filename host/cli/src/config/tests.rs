@@ -390,3 +390,96 @@ fn compiled_code_is_cached_in_the_users_cache_folder_by_default() {
         Some("/c".into())
     );
 }
+
+const OPS: &str = "[channels.ops]\nurl = 'https://hooks.example.com/a'\n";
+
+#[test]
+fn rules_for_alerts_are_read_and_printed() {
+    let text = format!(
+        "[[alerts]]\nkind = 'failed'\nafter = 3\nwithin = '1h'\nsubject = 'nightly*'\nchannels = ['ops']\nfor = '5m'\n\
+         [[alerts]]\nkind = 'record_full'\nabove = 0.5\n[retention]\nmax_bytes = '1GiB'\n\
+         [secrets.a]\nenv = 'A'\n[secrets.b]\nenv = 'B'\n{OPS}secret = 'a'\nformer_secret = 'b'\ntemplate = 'slack'\n\
+         headers = {{ authorization = 'Bearer {{secret:a}}' }}\n[heartbeat]\nurl_secret = 'b'\ninterval = '30s'\n"
+    );
+    let config = read(&text).unwrap();
+    assert_eq!(config.alerts.rules.len(), 2);
+    assert_eq!(config.alerts.channels["ops"].signing_secrets, ["a", "b"]);
+    let printed = read(&config.to_string()).unwrap();
+    assert_eq!(printed.alerts, config.alerts);
+}
+
+#[test]
+fn a_mistake_in_a_rule_or_a_channel_is_refused() {
+    for (text, expected) in [
+        ("[[alerts]]\nkind = 'fialed'", "did you mean `failed`?"),
+        ("[[alerts]]\nafter = 3", "needs `kind`"),
+        ("[[alerts]]\nkind = 'late_start'", "needs `by`"),
+        ("[[alerts]]\nkind = 'too_short'", "needs `than`"),
+        ("[[alerts]]\nkind = 'failed'\nafter = 51", "from 1 to 50"),
+        ("[[alerts]]\nkind = 'failed'\nby = '1m'", "by"),
+        ("[[alerts]]\nkind = 'host_silent'\npackage = 'a'", "package"),
+        ("[[alerts]]\nkind = 'record_full'", "can never fire"),
+        ("[[alerts]]\nkind = 'recovery_rate'\nbelow = 0", "above 0"),
+        (
+            "[[alerts]]\nkind = 'failed'\nsubject = 'a b'",
+            "matches no name",
+        ),
+        (
+            "[[alerts]]\nkind = 'failed'\nchannels = ['op']\n[channels.ops]\nurl = 'https://a.example/'",
+            "did you mean `ops`?",
+        ),
+        (
+            "[[alerts]]\nkind = 'failed'\n[[alerts]]\nkind = 'failed'",
+            "second rule",
+        ),
+        ("[channels.ops]", "exactly one of `url` and `url_secret`"),
+        (
+            "[channels.ops]\nurl = 'http://127.0.0.1:80/'",
+            "`private = true`",
+        ),
+        (
+            "[channels.ops]\nurl = 'http://localhost/'",
+            "`private = true`",
+        ),
+        (
+            "[channels.ops]\nurl = 'https://a.example/'\nsecret = 'a'",
+            "no table [secrets.a]",
+        ),
+        (
+            "[channels.ops]\nurl = 'https://a.example/'\ntemplate = 'mail'",
+            "must be `webhook`",
+        ),
+        (
+            "[secrets.a]\nenv = 'A'\n[channels.ops]\nurl = 'https://a.example/'\nformer_secret = 'a'",
+            "without `secret`",
+        ),
+        ("[heartbeat]\nurl = 'http://10.0.0.1/'", "`private = true`"),
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn the_secret_of_a_channel_must_be_there_and_unreadable_for_others() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("secret");
+    let text = format!(
+        "[secrets.a]\nfile = '{}'\n{OPS}secret = 'a'\n",
+        path.display()
+    );
+    let config = read(&text).unwrap();
+    let wrong = || config.alert_secrets().join("; ");
+    assert!(
+        wrong().contains("create it, or correct the path"),
+        "{}",
+        wrong()
+    );
+    fs::write(&path, "hunter2").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(wrong().contains("chmod 600"), "{}", wrong());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(wrong(), "");
+}

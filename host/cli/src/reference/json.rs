@@ -8,10 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::{code, table};
 use crate::commands::{
-    audit, bench, calendar, config, db, doctor, explain, new, package, schedule, selftest, task,
-    top,
+    alert, audit, bench, calendar, config, db, doctor, explain, new, package, schedule, selftest,
+    task, top,
 };
 use crate::output;
+use campanile_engine::alert_admin::AlertDetail;
 use campanile_engine::audit::{Health, ScheduleStatistics, Statistics};
 use campanile_engine::forecast::report::PlanReport;
 use campanile_engine::host_admin::HostReport;
@@ -26,6 +27,8 @@ use campanile_engine::records::schedule::{
 use campanile_engine::token_admin::{CreatedToken, TokenReport};
 use campanile_engine::why::Answer;
 use campanile_model::clock::Timestamp;
+use campanile_store::alert_messages::AlertMessageRow;
+use campanile_store::alerts::{Alert, Silence};
 use campanile_store::events::Event;
 use campanile_store::launches::LaunchRow;
 use campanile_store::outbox::{MessageContent, MessageRow};
@@ -88,6 +91,14 @@ impl Shapes {
             self.one::<MessageContent>("outbox show"),
             self.one::<MessageRow>("outbox retry"),
             self.one::<MessageRow>("outbox discard"),
+            self.one::<Vec<Alert>>("alert list"),
+            self.one::<AlertDetail>("alert show"),
+            self.one::<AlertDetail>("alert resolve"),
+            self.one::<Vec<AlertMessageRow>>("alert deliveries"),
+            self.one::<alert::TestReport>("alert test"),
+            self.one::<Silence>("alert silence"),
+            self.one::<Silence>("alert unsilence"),
+            self.one::<Vec<Silence>>("alert silences"),
             self.one::<Vec<PackageRecord>>("package list"),
             self.one::<PackageDetail>("package show"),
             self.one::<package::compare::DiffReport>("package diff"),

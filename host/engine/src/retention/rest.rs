@@ -1,5 +1,5 @@
-//! Remove old rows besides launches: events, answers of the API, delivered messages, bytes of artifacts, counts of removed launches, days of package
-//! use, backfills, hosts.
+//! Remove old rows besides launches: events, answers of the API, delivered messages, alerts, bytes of artifacts, counts of
+//! removed launches, days of package use, backfills, hosts.
 
 use std::time::Duration;
 
@@ -9,7 +9,9 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
-use campanile_store::{api_answers, outbox, removed_launches, retention, seals};
+use campanile_store::{
+    alert_messages, alerts, api_answers, outbox, removed_launches, retention, seals,
+};
 
 /// The events, counts, hosts and artifacts of one transaction.
 const BATCH: i64 = 256;
@@ -33,7 +35,9 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
             return Ok(true);
         }
     }
-    let mut tx = ctx.db.write().await?;
+    let Some(mut tx) = chores::write(ctx).await? else {
+        return Ok(false);
+    };
     let answers = api_answers::remove_old(&mut tx, now.minus(ANSWERS_KEPT), BATCH).await?;
     tx.commit().await?;
     if answers >= BATCH.unsigned_abs() {
@@ -69,6 +73,11 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
             return Ok(true);
         }
     }
+    if let Some(age) = limits.succeeded
+        && remove_alerts(ctx, now.minus(age)).await?
+    {
+        return Ok(true);
+    }
     if let Some(age) = limits.artifacts {
         removed.artifacts += remove_artifacts(ctx, now.minus(age), now).await?;
     }
@@ -84,6 +93,20 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
     tx.commit().await?;
     removed.hosts += remove_hosts(ctx, before).await?;
     Ok(false)
+}
+
+/// Remove a batch of the resolved alerts, ended messages and silences from before `before`. Return whether there may be
+/// more.
+async fn remove_alerts(ctx: &Ctx, before: Timestamp) -> Result<bool> {
+    let Some(mut tx) = chores::write_long(ctx).await? else {
+        return Ok(false);
+    };
+    alert_messages::remove_old_alerts(&mut tx, before, BATCH).await?;
+    let messages = alert_messages::remove_old(&mut tx, before, BATCH).await?;
+    let alerts = alerts::remove_old(&mut tx, before, BATCH).await?;
+    let silences = alerts::remove_old_silences(&mut tx, before, BATCH).await?;
+    tx.commit().await?;
+    Ok(messages.max(alerts).max(silences) >= BATCH.unsigned_abs())
 }
 
 /// Remove a batch of the counts of launches that were decided before `before`, for whole days. Return how many.

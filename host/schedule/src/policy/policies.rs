@@ -258,6 +258,9 @@ policies! {
     Retention retention "retention": Option<Duration>,
         kind: ValueKind::Duration("7days"), default: Nothing("the ages of the configuration"), needs: None, decides_slots: false,
         "How long the launches of the schedule stay on record after their end, whatever their outcome";
+    ExpectWithin expect_within "expect_within": Option<Duration>,
+        kind: ValueKind::Duration("1h"), default: Nothing("no limit"), needs: None, decides_slots: true,
+        "The time after a slot within which a launch must have succeeded; otherwise an alert fires";
     MaxAttempts max_attempts "max_attempts": Option<u32>,
         kind: Number(1, MAX_ATTEMPTS_LIMIT as u64), default: Nothing("the number of the task"), needs: None, decides_slots: false,
         "The most calls of each task in one launch";

@@ -78,6 +78,17 @@ pub fn has_private_addresses(host: &str) -> bool {
     host != "*" && host != LOCALHOST && host.parse::<IpAddr>().is_err()
 }
 
+/// Return the kind of the address that `host` is, such as "loopback", if it is one that is not public. A name has none before
+/// it is looked up.
+pub fn private_address(host: &str) -> Option<&'static str> {
+    let host = plain_host(host);
+    if host == LOCALHOST {
+        return Some(AddressKind::Loopback.as_str());
+    }
+    let kind = AddressKind::of(host.parse().ok()?);
+    (kind != AddressKind::Public).then_some(kind.as_str())
+}
+
 /// Return why a grant of `host` does not reach `address`, as the end of a sentence, with the host to grant instead, and
 /// whether as a private one.
 pub(crate) fn refused_address(host: &str, address: IpAddr) -> (String, String, bool) {

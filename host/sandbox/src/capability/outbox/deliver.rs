@@ -44,6 +44,8 @@ pub struct DeliveryCall {
     pub grants: Arc<Grants>,
     /// The values of the secrets that [`delivery_secrets`] names.
     pub secrets: Secrets,
+    /// Names of more secrets that sign the message, so that a receiver can change its secret.
+    pub also_signing: Vec<String>,
     pub now: Timestamp,
     /// The longest time from the lookup of the name to the answer.
     pub wait_max: Duration,
@@ -194,7 +196,10 @@ fn request(message: &OutboxMessage, call: &DeliveryCall) -> Result<Request<WasiB
     add("idempotency-key", &id)?;
     if let Some(name) = destination.signing_secret(&call.grants.http) {
         let timestamp = (call.now.micros() / 1_000_000).to_string();
-        let signature = sign(secret(name)?, &id, &timestamp, &message.body)?;
+        let names = [name].into_iter();
+        let names = names.chain(call.also_signing.iter().map(String::as_str));
+        let signatures = names.map(|name| sign(secret(name)?, &id, &timestamp, &message.body));
+        let signature = signatures.collect::<Result<Vec<_>, _>>()?.join(" ");
         add("webhook-id", &id)?;
         add("webhook-timestamp", &timestamp)?;
         add("webhook-signature", &signature)?;

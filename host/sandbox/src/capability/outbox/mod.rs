@@ -5,3 +5,4 @@ pub(crate) mod deliver;
 pub(crate) mod host;
 pub(crate) mod message;
 pub(crate) mod placeholders;
+pub(crate) mod target;

@@ -24,6 +24,7 @@ fn all_policies() -> Policies {
         group: Some("db".parse().unwrap()),
         run_on: Some("gpu,ssd".parse().unwrap()),
         retention: Some(Duration::from_secs(7 * 86_400)),
+        expect_within: Some(Duration::from_secs(3_600)),
         max_attempts: Some(8),
         backoff: Some(Duration::from_secs(10)),
         backoff_coefficient: Some("1.5".parse().unwrap()),
@@ -46,7 +47,7 @@ fn policies_that_are_not_set_are_not_stored() {
 #[test]
 fn every_policy_is_stored_and_read_back() {
     // Existing databases contain this text, so it must not change.
-    let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5,"priority":9,"group":"db","run_on":["gpu","ssd"],"retention":"7days","max_attempts":8,"backoff":"10s","backoff_coefficient":1.5,"backoff_max":"5m","retry_expiration":"1h","non_retryable":["trapped","timed_out"]}"#;
+    let stored = r#"{"catchup":"all","catchup_window":"1h 30m","catchup_max":7,"catchup_spread":"1s 500ms","misfire_grace":"1m","overlap":"buffer_one","max_buffered":3,"keep":"latest","max_concurrent":2,"cancel_grace":"10s","delivery":"at_most_once","jitter":"30s","start_at":"2026-01-01T00:00:00Z","end_at":"2027-01-01T00:00:00Z","max_launches":1000,"pause_on_failure":5,"priority":9,"group":"db","run_on":["gpu","ssd"],"retention":"7days","expect_within":"1h","max_attempts":8,"backoff":"10s","backoff_coefficient":1.5,"backoff_max":"5m","retry_expiration":"1h","non_retryable":["trapped","timed_out"]}"#;
     assert_eq!(serde_json::to_string(&all_policies()).unwrap(), stored);
     assert_eq!(
         serde_json::from_str::<Policies>(stored).unwrap(),
@@ -114,7 +115,7 @@ fn launches_left_ends_at_zero() {
 }
 
 /// Every policy with a value, as text.
-const WRITTEN: [(Policy, &str); 26] = [
+const WRITTEN: [(Policy, &str); 27] = [
     (Policy::Catchup, "all"),
     (Policy::CatchupWindow, "1h 30m"),
     (Policy::CatchupMax, "7"),
@@ -135,6 +136,7 @@ const WRITTEN: [(Policy, &str); 26] = [
     (Policy::Group, "db"),
     (Policy::RunOn, "gpu,ssd"),
     (Policy::Retention, "7days"),
+    (Policy::ExpectWithin, "1h"),
     (Policy::MaxAttempts, "8"),
     (Policy::Backoff, "10s"),
     (Policy::BackoffCoefficient, "1.5"),

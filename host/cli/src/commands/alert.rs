@@ -1,0 +1,234 @@
+//! `campanile alert`: alerts, the messages about them, and silences.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::schedule::By;
+use super::serve;
+use crate::output::{self, ErrorCode, Failure, Record, Result, refused};
+use crate::{Common, Limit, watch};
+use campanile_engine::alert_admin::{self, AlertDetail};
+use campanile_engine::alerts::rule::Pattern;
+use campanile_engine::schedule_admin::ScheduleError;
+use campanile_model::clock::Timestamp;
+use campanile_model::ids::{AlertId, MessageId, SilenceId};
+use campanile_model::text;
+use campanile_store::alert_messages::{self, AlertMessageRow};
+use campanile_store::alerts::{self, Silence};
+
+/// The silences that a list shows.
+const SILENCES_MAX: i64 = 1_000;
+
+#[derive(Subcommand)]
+pub(crate) enum Alert {
+    /// List the alerts that are not resolved, newest first
+    #[command(arg = watch::arg())]
+    List {
+        /// List resolved ones too
+        #[arg(long)]
+        all: bool,
+        /// List those after this one of another list
+        #[arg(long, value_name = "ID")]
+        after: Option<AlertId>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Show one alert with the messages about it
+    Show {
+        /// The alert's id
+        id: AlertId,
+    },
+    /// Resolve an alert whose rule no host has any more; nobody is told
+    Resolve {
+        /// The alert's id
+        id: AlertId,
+        #[command(flatten)]
+        by: By,
+    },
+    /// List the messages to channels with their deliveries, newest first
+    Deliveries {
+        /// List only those to this channel
+        #[arg(long, value_name = "NAME")]
+        channel: Option<String>,
+        /// List those after this one of another list
+        #[arg(long, value_name = "ID")]
+        after: Option<MessageId>,
+        #[command(flatten)]
+        limit: Limit,
+    },
+    /// Let a host send a message to a channel that says that the channel works
+    Test {
+        /// The channel's name
+        channel: String,
+    },
+    /// Tell nobody of the alerts that match, until the time is over
+    Silence {
+        /// Only alerts of schedules, hosts or packages with this name; `*` stands for any characters
+        #[arg(value_name = "SUBJECT")]
+        subject: Option<String>,
+        /// Only alerts of rules with this name; `*` stands for any characters
+        #[arg(long, value_name = "RULE")]
+        rule: Option<String>,
+        /// How long, such as 2h
+        #[arg(long = "for", value_name = "SPAN", value_parser = text::duration)]
+        span: Duration,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+        #[command(flatten)]
+        by: By,
+    },
+    /// End a silence
+    Unsilence {
+        /// The silence's id
+        id: SilenceId,
+        #[command(flatten)]
+        by: By,
+    },
+    /// List the silences that apply
+    Silences,
+}
+
+/// A message that tries a channel.
+#[derive(Serialize, schemars::JsonSchema)]
+pub(crate) struct TestReport {
+    /// The message's id.
+    id: MessageId,
+    channel: String,
+}
+
+const ALERT_DETAIL: &str = "id rule kind severity status subject detail since_at fired_at told_at clear_at resolved_at flaps";
+
+impl Record for alerts::Alert {
+    const LIST: &'static str = "id status severity rule subject fired_at detail";
+}
+
+impl Record for AlertMessageRow {
+    const LIST: &'static str =
+        "id channel rule kind status alerts attempts next_attempt_at answer error";
+}
+
+impl Record for Silence {
+    const LIST: &'static str = "id subject rule until_at created_by note";
+}
+
+impl Record for AlertDetail {
+    const DETAIL: &'static str = ALERT_DETAIL;
+
+    fn print(&self) -> Result {
+        output::print_detail(self)?;
+        if self.messages.is_empty() {
+            return Ok(());
+        }
+        output::print_line("")?;
+        output::print_table(&self.messages)
+    }
+}
+
+impl Alert {
+    pub async fn run(self, common: &Common) -> Result {
+        match self {
+            Alert::List { all, after, limit } => {
+                let mut tx = common.read().await?;
+                let rows = match all {
+                    true => alerts::list(&mut tx, after, limit.limit).await?,
+                    false => alerts::list_unresolved(&mut tx, after, limit.limit).await?,
+                };
+                common.print_page(&rows, limit.limit, |row| row.id)
+            }
+            Alert::Show { id } => {
+                let mut tx = common.read().await?;
+                common.print(&alert_admin::find(&mut tx, id).await?)
+            }
+            Alert::Resolve { id, by } => {
+                let resolve =
+                    async |tx: &mut _, now| alert_admin::resolve(tx, id, &by.by, now).await;
+                let resolved = common.change(resolve).await?;
+                common.print_report(&resolved, &format!("resolved {id}"))
+            }
+            Alert::Deliveries {
+                channel,
+                after,
+                limit,
+            } => {
+                let mut tx = common.read().await?;
+                let channel = channel.as_deref();
+                let rows = alert_messages::list(&mut tx, after, channel, limit.limit).await?;
+                common.print_page(&rows, limit.limit, |row| row.id)
+            }
+            Alert::Test { channel } => test(common, channel).await,
+            Alert::Silence {
+                subject,
+                rule,
+                span,
+                note,
+                by,
+            } => {
+                for pattern in [&subject, &rule].into_iter().flatten() {
+                    let read = pattern.parse::<Pattern>();
+                    read.map_err(|what| refused!("the pattern {what}"))?;
+                }
+                if span.is_zero() {
+                    return Err(refused!(
+                        "a silence `--for 0s` ends at once: give a longer time"
+                    ));
+                }
+                let silence = async |tx: &mut _, now: Timestamp| {
+                    let silence = Silence {
+                        id: SilenceId::new(now),
+                        rule: rule.clone(),
+                        subject: subject.clone(),
+                        note: note.clone(),
+                        created_at: now,
+                        created_by: by.by.clone(),
+                        until_at: now.plus(span),
+                    };
+                    alert_admin::silence(tx, &silence, now).await?;
+                    Ok::<_, ScheduleError>(silence)
+                };
+                let silence = common.change(silence).await?;
+                let (id, until) = (silence.id, silence.until_at);
+                let text =
+                    format!("silenced until {until}; `campanile alert unsilence {id}` ends it");
+                common.print_report(&silence, &text)
+            }
+            Alert::Unsilence { id, by } => {
+                let unsilence =
+                    async |tx: &mut _, now| alert_admin::unsilence(tx, id, &by.by, now).await;
+                let silence = common.change(unsilence).await?;
+                common.print_report(&silence, &format!("ended the silence {id}"))
+            }
+            Alert::Silences => {
+                let (mut tx, now) = common.read_with_time().await?;
+                common.print_list(&alerts::silences(&mut tx, now, SILENCES_MAX).await?)
+            }
+        }
+    }
+}
+
+async fn test(common: &Common, channel: String) -> Result {
+    let config = common.config()?;
+    if !config.alerts.channels.contains_key(&channel) {
+        let why = format!("the configuration has no table [channels.{channel}]");
+        return Err(Failure::refused(why).code(ErrorCode::NotFound));
+    }
+    let wrong = config.alert_secrets();
+    if !wrong.is_empty() {
+        return Err(serve::misconfigured(wrong.join("; ")));
+    }
+    let give_up_after = config.outbox.give_up_after;
+    let send = async |tx: &mut _, now| alert_admin::test(tx, &channel, give_up_after, now).await;
+    let id = common.change(send).await?;
+    let text = format!(
+        "a host sends a message to `{channel}`; `campanile alert deliveries --channel {channel}` shows how that ends"
+    );
+    common.print_report(
+        &TestReport {
+            id,
+            channel: channel.clone(),
+        },
+        &text,
+    )
+}
