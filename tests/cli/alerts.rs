@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use campanile_tests::{Backend, Place, fresh_place, is_signed, on_both_empty};
+use campanile_tests::{Place, is_signed, on_both_empty};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -20,7 +20,9 @@ use crate::service::{Next, Service};
 use campanile_model::clock::{Monotonic, Timestamp};
 use campanile_model::status::{AlertMessageKind, MessageStatus};
 use campanile_model::text::printable;
-use campanile_sandbox::{Delivered, DeliveryCall, OutboxMessage, deliver, grants_to};
+use campanile_sandbox::{
+    Delivered, DeliveryCall, OutboxMessage, StopSignal, deliver, grants_to,
+};
 use campanile_store::alert_messages::{
     self, AlertDeliveryEnd, ClaimedAlertMessage, DueAlertMessage,
 };
@@ -62,6 +64,9 @@ impl Service for AlertDelivery {
             return Ok(Next::After(INTERVAL));
         }
         give_up(ctx, now).await?;
+        if !ctx.deliveries.may_begin() {
+            return Ok(Next::After(INTERVAL));
+        }
         for claimed in self.claim(ctx, now).await? {
             let (ctx, vault) = (Arc::clone(ctx), Arc::clone(&self.vault));
             self.deliveries.spawn(async move {
@@ -147,8 +152,10 @@ async fn deliver_and_record(ctx: &Ctx, vault: &Vault, claimed: Claimed) {
     let id = claimed.message.id;
     let ended = match deliver_once(ctx, vault, &claimed).await {
         Ok(Some(ended)) => ended,
-        // The host was too slow, or the database is away: the message is delivered when its claim has ended.
-        Ok(None) => return,
+        Ok(None) => {
+            tracing::warn!(message = %id, "this delivery was dropped: the host was too slow, or could not renew its lease; the message is delivered when its claim has ended");
+            return;
+        }
         Err(error) => {
             return ctx
                 .trouble
@@ -188,8 +195,12 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed) -> Result<Opt
         body: content.body.into_bytes(),
     };
     let signing = &channel.signing_secrets;
-    let sent = send(ctx, vault, &channel.target, request, signing, claimed.until).await;
-    let Some(delivered) = sent else {
+    let tracked = ctx.deliveries.track(message.id, message.attempts);
+    let time = SendTime {
+        until: claimed.until,
+        stop: &tracked.stop,
+    };
+    let Some(delivered) = send(ctx, vault, &channel.target, request, signing, time).await else {
         return Ok(None);
     };
     let limits = (message.attempts, message.give_up_at);
@@ -197,14 +208,22 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed) -> Result<Opt
     Ok(Some(Ended::of(limits, delivered, ctx.clock.now(), jitter)))
 }
 
-/// Send `request` to `target`, whose address it gets. The secrets `signing` sign it. None when `until` was over before.
+/// Until when a request may be sent.
+pub(crate) struct SendTime<'t> {
+    pub(crate) until: Monotonic,
+    /// Stops the request earlier, with the lease of this host.
+    pub(crate) stop: &'t StopSignal,
+}
+
+/// Send `request` to `target`, whose address it gets. The secrets `signing` sign it. None when the time was over before the
+/// receiver answered.
 pub(crate) async fn send(
     ctx: &Ctx,
     vault: &Vault,
     target: &Target,
     mut request: OutboxMessage,
     signing: &[String],
-    until: Monotonic,
+    time: SendTime<'_>,
 ) -> Option<Delivered> {
     request.url = match &target.url {
         Url::Plain(url) => url.clone(),
@@ -229,8 +248,8 @@ pub(crate) async fn send(
         Err(error) => return Some(Delivered::Failed(error.to_string())),
     };
     // A host that was suspended meanwhile sends nothing. Another one may deliver the message now.
-    let wait_max = until.since(ctx.clock.monotonic());
-    if wait_max.is_zero() {
+    let wait_max = time.until.since(ctx.clock.monotonic());
+    if wait_max.is_zero() || time.stop.is_dropped() {
         return None;
     }
     let call = DeliveryCall {
@@ -240,11 +259,18 @@ pub(crate) async fn send(
         also_signing: signing.iter().skip(1).cloned().collect(),
         now: ctx.clock.now(),
         wait_max,
+        stop: time.stop.clone(),
     };
-    Some(match deliver(&request, call).await {
-        Delivered::Failed(why) => Delivered::Failed(of_configuration(&why)),
-        answered => answered,
-    })
+    tokio::select! {
+        biased;
+        () = time.stop.dropped() => None,
+        delivered = deliver(&request, call) => match delivered {
+            // The connection refused to send more.
+            Delivered::Failed(_) if time.stop.is_dropped() => None,
+            Delivered::Failed(why) => Some(Delivered::Failed(of_configuration(&why))),
+            answered => Some(answered),
+        },
+    }
 }
 
 /// Return a refusal with the advice for the configuration in place of the one for a package.

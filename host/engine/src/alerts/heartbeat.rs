@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::alerts::delivery::send;
+use crate::alerts::delivery::{SendTime, send};
 use crate::alerts::rule::Heartbeat;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
@@ -10,7 +10,7 @@ use crate::secrets::Vault;
 use crate::service::{Next, Service};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::MessageId;
-use campanile_sandbox::{Delivered, OutboxMessage};
+use campanile_sandbox::{Delivered, OutboxMessage, StopSignal};
 use campanile_store::alert_facts;
 
 /// A slot that is undecided for longer says that this host does not work.
@@ -58,8 +58,11 @@ impl HostPing {
             headers: Vec::new(),
             body: ctx.name.clone().into_bytes(),
         };
-        let until = ctx.clock.monotonic().plus(WAIT_MAX);
-        let sent = send(ctx, &self.vault, &heartbeat.target, request, &[], until).await;
+        let time = SendTime {
+            until: ctx.clock.monotonic().plus(WAIT_MAX),
+            stop: &StopSignal::default(),
+        };
+        let sent = send(ctx, &self.vault, &heartbeat.target, request, &[], time).await;
         let why = match sent {
             Some(Delivered::Answered { status, .. }) if (200..300).contains(&status) => {
                 return Ok(true);
