@@ -41,6 +41,7 @@ mod schedules_file;
 mod selftest;
 mod server;
 mod server_refusals;
+mod server_roles;
 mod sidecars;
 mod signing;
 mod site;

@@ -134,7 +134,7 @@ async fn every_policy_is_set_by_a_flag_and_shown(place: Place) {
         let shown = site.json(["schedule", "show", name]);
         assert_eq!(shown["policies"], output, "{name}");
         let effective = &shown["effective_policies"];
-        assert_eq!(keys(effective).len(), 26, "{effective:#}");
+        assert_eq!(keys(effective).len(), 27, "{effective:#}");
         for (key, value) in output.as_object().expect("an object") {
             assert_eq!(&effective[key], value, "{name}: {key}");
         }

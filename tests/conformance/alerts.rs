@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use campanile_engine::alert_admin::{self, NewSilence};
 use campanile_engine::alerts::rule::{
     AlertSettings, Channel, ChannelTemplate, Condition, Heartbeat, Rule, Target, Url,
 };
 use campanile_engine::secrets::Source;
-use campanile_engine::{Engine, Settings, alert_admin};
+use campanile_engine::{Engine, Settings};
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_model::ids::{AlertId, SilenceId};
+use campanile_model::ids::AlertId;
 use campanile_model::status::Severity;
 use campanile_schedule::policy::Policies;
 use campanile_store::alert_messages::{self, AlertMessageRow, MessageStatus};
-use campanile_store::alerts::{self, Alert, AlertStatus, Silence};
+use campanile_store::alerts::{self, Alert, AlertStatus};
 use campanile_store::{HostLock, hosts};
 use campanile_tests::{TestDb, on_both};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -173,6 +174,7 @@ impl Host {
     /// Evaluate the rules, and deliver what is due. Return how many alerts changed and how many deliveries there were.
     async fn alerts(&self, time: &str) -> (usize, usize) {
         let now = self.at(time);
+        self.engine.renew(now).await.unwrap();
         let changed = self.engine.evaluate_alerts(now).await.unwrap();
         (changed, self.engine.deliver_alerts(now).await.unwrap())
     }
@@ -329,17 +331,15 @@ async fn a_silence_holds_messages_back_until_it_ends(test: TestDb) {
     let host = host(&test, "host-1", &clock, settings).await;
     add(&test, "noop", None, &Policies::default()).await;
     let now = host.at("10:31:00");
-    let silence = Silence {
-        id: SilenceId::new(now),
-        rule: Some("dead-*".to_owned()),
+    let wanted = NewSilence {
+        rule: Some("dead-*"),
         subject: None,
-        note: Some("maintenance".to_owned()),
-        created_at: now,
-        created_by: "ada".to_owned(),
-        until_at: clock_time("10:45:00"),
+        note: Some("maintenance"),
+        span: Duration::from_secs(14 * 60),
+        by: "ada",
     };
     let mut tx = test.write().await;
-    alert_admin::silence(&mut tx, &silence, now).await.unwrap();
+    let silence = alert_admin::silence(&mut tx, wanted, now).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(host.alerts("10:40:00").await, (1, 0));
     assert_eq!(all_alerts(&test).await[0].told_at, None);

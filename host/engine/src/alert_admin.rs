@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::alerts::rule::Pattern;
 use crate::schedule_admin::{Result, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{AlertId, MessageId, SilenceId};
@@ -15,6 +16,32 @@ use campanile_store::{Tx, events};
 
 /// The rule of a message that tries a channel.
 const TEST_RULE: &str = "test";
+
+/// The silences that a list shows.
+pub const SILENCES_MAX: i64 = 1_000;
+
+/// Alerts of which nobody is to be told.
+#[derive(Debug, Clone, Copy)]
+pub struct NewSilence<'a> {
+    /// A pattern for the names of rules; none for all.
+    pub rule: Option<&'a str>,
+    /// A pattern for what alerts are about; none for all.
+    pub subject: Option<&'a str>,
+    /// Why.
+    pub note: Option<&'a str>,
+    /// How long.
+    pub span: Duration,
+    /// Who silences them.
+    pub by: &'a str,
+}
+
+/// A message that tries a channel.
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct TestReport {
+    /// The message's id.
+    pub id: MessageId,
+    pub channel: String,
+}
 
 /// An alert with the messages about it.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
@@ -60,9 +87,29 @@ pub async fn resolve(tx: &mut Tx, id: AlertId, by: &str, now: Timestamp) -> Resu
     find(tx, id).await
 }
 
-/// Silence alerts until `silence` ends.
-pub async fn silence(tx: &mut Tx, silence: &Silence, now: Timestamp) -> Result {
-    alerts::silence(tx, silence).await?;
+/// Silence the alerts that match, from now on. Return the silence.
+///
+/// # Errors
+/// When a pattern has no form of one, or the time is zero.
+pub async fn silence(tx: &mut Tx, wanted: NewSilence<'_>, now: Timestamp) -> Result<Silence> {
+    for pattern in [wanted.subject, wanted.rule].into_iter().flatten() {
+        let read = pattern.parse::<Pattern>();
+        read.map_err(|what| ScheduleError::Refused(format!("the pattern {what}")))?;
+    }
+    if wanted.span.is_zero() {
+        let why = "a silence of no time ends at once: give a longer time";
+        return Err(ScheduleError::Refused(why.to_owned()));
+    }
+    let silence = Silence {
+        id: SilenceId::new(now),
+        rule: wanted.rule.map(str::to_owned),
+        subject: wanted.subject.map(str::to_owned),
+        note: wanted.note.map(str::to_owned),
+        created_at: now,
+        created_by: wanted.by.to_owned(),
+        until_at: now.plus(wanted.span),
+    };
+    alerts::silence(tx, &silence).await?;
     let what = |pattern: &Option<String>| pattern.clone().unwrap_or_else(|| "*".to_owned());
     let detail = format!(
         "{} silenced alerts of the rules `{}` until {}",
@@ -72,7 +119,7 @@ pub async fn silence(tx: &mut Tx, silence: &Silence, now: Timestamp) -> Result {
     );
     let subject = what(&silence.subject);
     events::record(tx, now, EventKind::AlertSilenced, &subject, &detail).await?;
-    Ok(())
+    Ok(silence)
 }
 
 /// End a silence.
@@ -96,13 +143,13 @@ pub async fn unsilence(tx: &mut Tx, id: SilenceId, by: &str, now: Timestamp) -> 
     Ok(silence)
 }
 
-/// Let a host send a message to a channel that says that it works. Return the message's id.
+/// Let a host send a message to a channel that says that it works.
 pub async fn test(
     tx: &mut Tx,
     channel: &str,
     give_up_after: Duration,
     now: Timestamp,
-) -> Result<MessageId> {
+) -> Result<TestReport> {
     let message = NewAlertMessage {
         id: MessageId::of_alerts(now),
         channel,
@@ -113,5 +160,8 @@ pub async fn test(
         give_up_at: now.plus(give_up_after),
     };
     alert_messages::insert(tx, &message, 0).await?;
-    Ok(message.id)
+    Ok(TestReport {
+        id: message.id,
+        channel: channel.to_owned(),
+    })
 }

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;
 use subtle::ConstantTimeEq as _;
+use tokio::time::timeout;
 
 use crate::lock::lock;
 use crate::schedule_admin::{Result, ScheduleError};
@@ -38,6 +39,8 @@ const EXPIRES_MIN: Duration = Duration::from_secs(60);
 const EXPIRES_MAX: Duration = Duration::from_secs(3_650 * 86_400);
 /// The last use of a token is recorded at most so often.
 const USE_INTERVAL: Duration = Duration::from_secs(60);
+/// How long a request waits until it has recorded that.
+const USE_WAIT: Duration = Duration::from_secs(1);
 /// For so long, a token counts as valid without another look at the database. A revoked token is refused after it.
 const CACHED_FOR: Duration = Duration::from_secs(5);
 /// The most tokens that are remembered.
@@ -96,6 +99,19 @@ fn state(row: &TokenRow, now: Timestamp) -> TokenState {
     }
 }
 
+/// Return a new secret.
+pub fn new_secret() -> String {
+    let random: [u8; SECRET_BYTES] = rand::random();
+    format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random))
+}
+
+/// Whether `text` has the form of a secret.
+pub fn is_secret(text: &str) -> bool {
+    text.len() == SECRET_LENGTH
+        && text.starts_with(PREFIX)
+        && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
 /// Create a token of that name, which expires after `expires_in`, if it does at all.
 ///
 /// # Errors
@@ -110,8 +126,7 @@ pub async fn create(
     if let Some(fault) = name_fault(name).or_else(|| expiry_fault(expires_in)) {
         return Err(ScheduleError::Refused(fault));
     }
-    let random: [u8; SECRET_BYTES] = rand::random();
-    let secret = format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random));
+    let secret = new_secret();
     let token = NewToken {
         hash: TokenHash::of(secret.as_bytes()),
         name,
@@ -240,7 +255,7 @@ impl Authenticator {
         secret: &str,
         now: Timestamp,
     ) -> Result<Option<Principal>, DbError> {
-        if secret.len() != SECRET_LENGTH || !secret.starts_with(PREFIX) {
+        if !is_secret(secret) {
             return Ok(None);
         }
         let hash = TokenHash::of(secret.as_bytes());
@@ -262,10 +277,14 @@ impl Authenticator {
             return Ok(None);
         };
         let since = now.minus(USE_INTERVAL);
-        if row.last_used_at.is_none_or(|used| used < since)
-            && let Err(error) = self.note_use(&row.hash, now, since).await
-        {
-            tracing::warn!(token = %row.name, "the use of a token could not be recorded: {error}");
+        if row.last_used_at.is_none_or(|used| used < since) {
+            // A request that only reads must not wait for a writer. The next look at the database tries again.
+            match timeout(USE_WAIT, self.note_use(&row.hash, now, since)).await {
+                Ok(Ok(())) | Err(_) => {}
+                Ok(Err(error)) => {
+                    tracing::warn!(token = %row.name, "the use of a token could not be recorded: {error}");
+                }
+            }
         }
         let principal = Principal {
             name: row.name,

@@ -6,9 +6,8 @@ use tokio::sync::{Semaphore, SemaphorePermit, broadcast, watch};
 use tokio::time::{Duration, timeout};
 
 use crate::problem::ApiProblem;
-use campanile_engine::Settings;
-use campanile_model::clock::Clock;
-use campanile_store::Db;
+use campanile_engine::token_admin::Authenticator;
+use campanile_engine::{Engine, Settings};
 use campanile_store::events::Event;
 
 /// The requests that read or change the database at once. A host has few connections, and its own work comes first.
@@ -22,11 +21,8 @@ const EVENTS_BEHIND_MAX: usize = 1_024;
 
 /// What the API reads and changes.
 pub struct App {
-    pub db: Db,
-    pub clock: Clock,
+    pub engine: Arc<Engine>,
     pub settings: Settings,
-    /// Holds true when the host has loaded its packages and decides.
-    pub serving: watch::Receiver<bool>,
     /// Holds true when the host is to stop.
     pub stopping: watch::Receiver<bool>,
     /// Return what an operator should look at on this machine: one sentence each. Blocks.
@@ -38,6 +34,7 @@ pub(crate) struct State {
     pub app: App,
     /// The local token; none on a Unix socket.
     pub token: Option<String>,
+    pub authenticator: Authenticator,
     /// The OpenAPI document.
     pub document: String,
     /// Each new event.
@@ -49,6 +46,7 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(app: App, token: Option<String>, document: String) -> State {
         State {
+            authenticator: Authenticator::new(app.engine.db().clone()),
             app,
             token,
             document,

@@ -1,60 +1,96 @@
-//! Who makes a request.
+//! Who makes a request, and whether the role of that principal is enough.
+
+use std::net::IpAddr;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 
+use crate::app::State;
 use crate::problem::ApiProblem;
 use crate::token;
-
-/// Who makes a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Principal {
-    /// The name that the record keeps for a change.
-    pub name: String,
-}
+use campanile_engine::token_admin::Principal;
+use campanile_model::access::{Actor, Channel, Role};
 
 /// How a connection proves who is at its other end.
 #[derive(Clone, Debug)]
 pub(crate) enum Peer {
     /// Each request has a token.
-    Tcp,
+    Tcp { address: IpAddr },
     /// The user of the process at the other end of a Unix socket.
     Unix { uid: u32 },
 }
 
-/// Return who makes a request, or refuse it.
-pub(crate) fn principal(
+/// Return who makes a request.
+///
+/// # Errors
+///
+/// When the request does not prove it.
+pub(crate) async fn principal(
+    state: &State,
     headers: &HeaderMap,
     peer: &Peer,
-    local_token: Option<&str>,
 ) -> Result<Principal, ApiProblem> {
+    let administrator = |name: String| Principal {
+        name,
+        role: Role::Admin,
+    };
     if let Peer::Unix { uid } = peer {
         return match *uid == rustix::process::geteuid().as_raw() {
-            true => Ok(Principal {
-                name: format!("uid {uid}"),
-            }),
+            true => Ok(administrator(format!("uid {uid}"))),
             false => Err(ApiProblem::forbidden(format!(
                 "the user {uid} is not the user of this host"
             ))),
         };
     }
+    let secret = bearer(headers)?;
+    let is_local = |token: &str| token::is_same(secret, token);
+    if state.token.as_deref().is_some_and(is_local) {
+        return Ok(administrator("local token".to_owned()));
+    }
+    // Requests with wrong secrets read the database too, so they wait for their turn.
+    let _turn = state.turn().await?;
+    let now = state.app.engine.clock().now();
+    let found = state.authenticator.authenticate(secret, now).await?;
+    found.ok_or_else(|| ApiProblem::unauthorized("the token is wrong, has expired or was revoked"))
+}
+
+/// Return the secret that a request brings.
+fn bearer(headers: &HeaderMap) -> Result<&str, ApiProblem> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let (Some(value), None) = (values.next(), values.next()) else {
         return Err(ApiProblem::unauthorized("the request has no token"));
     };
-    let value = value.to_str().unwrap_or_default();
-    let given = value
-        .split_once(' ')
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    let Some((_, given)) = given else {
-        return Err(ApiProblem::unauthorized(
+    let given = value.to_str().unwrap_or_default().split_once(' ');
+    match given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) {
+        Some((_, secret)) => Ok(secret.trim()),
+        None => Err(ApiProblem::unauthorized(
             "the header `Authorization` has no bearer token",
-        ));
+        )),
+    }
+}
+
+/// Refuse a request of a principal whose role is below `needed`.
+pub(crate) fn require(principal: &Principal, needed: Role, what: &str) -> Result<(), ApiProblem> {
+    if principal.role.includes(needed) {
+        return Ok(());
+    }
+    let Principal { name, role } = principal;
+    let message =
+        format!("{what} needs the role {needed}, and the token {name} has the role {role}");
+    let hint =
+        format!("an administrator creates one with `campanile token create NAME --role {needed}`");
+    Err(ApiProblem::forbidden(message).hint(hint))
+}
+
+/// Return whom the events of a change name.
+pub(crate) fn actor(principal: &Principal, peer: &Peer) -> Actor {
+    let address = match peer {
+        Peer::Tcp { address } => Some(address.to_string()),
+        Peer::Unix { .. } => None,
     };
-    match local_token.is_some_and(|token| token::is_same(given.trim(), token)) {
-        true => Ok(Principal {
-            name: "local token".to_owned(),
-        }),
-        false => Err(ApiProblem::unauthorized("the token is wrong")),
+    Actor {
+        principal: Some(principal.name.clone()),
+        channel: Channel::Api,
+        address,
     }
 }

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
 use campanile_model::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
@@ -147,6 +148,48 @@ pub(crate) struct Resume {
     /// Apply the catch-up policy to the slots of the pause.
     #[serde(default)]
     pub catch_up: bool,
+}
+
+/// Where to reset a cursor to.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ResetCursor {
+    /// Decide the slots after this time; now without it.
+    pub to: Option<Timestamp>,
+}
+
+/// What the removal of a package keeps.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RemovePackage {
+    /// Keep its versions and the decisions about them on record, and remove only the code.
+    #[serde(default)]
+    pub keep_history: bool,
+}
+
+/// A token.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewToken {
+    /// The name under which its changes are recorded.
+    pub name: String,
+    pub role: Role,
+    /// How long it is accepted, such as `90d`; it does not expire without it.
+    pub expires: Option<String>,
+}
+
+/// Alerts of which nobody is told.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewSilence {
+    /// Only alerts of schedules, hosts or packages with this name; `*` stands for any characters.
+    pub subject: Option<String>,
+    /// Only alerts of rules with this name; `*` stands for any characters.
+    pub rule: Option<String>,
+    /// How long, such as `2h`.
+    #[serde(rename = "for")]
+    pub span: String,
+    pub note: Option<String>,
 }
 
 /// A slot to skip.

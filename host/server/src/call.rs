@@ -13,12 +13,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::app::State;
-use crate::auth::Principal;
+use crate::auth;
 use crate::problem::ApiProblem;
 use crate::query::Query;
 use campanile_engine::problem::ErrorCode;
+use campanile_engine::token_admin::Principal;
+use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
-use campanile_store::Tx;
+use campanile_store::{Db, Tx};
 
 /// Says that an answer was given to an earlier request with the same key.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
@@ -34,7 +36,10 @@ pub(crate) type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result> + Send
 /// One request.
 pub(crate) struct Call {
     pub state: Arc<State>,
-    pub principal: Principal,
+    /// Who makes the request; none on a route that needs no role.
+    pub principal: Option<Principal>,
+    /// The database, whose events name the principal.
+    pub db: Db,
     pub method: &'static str,
     /// The path as the client wrote it.
     pub uri: String,
@@ -98,12 +103,24 @@ impl Call {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        self.state.app.clock.now()
+        self.state.app.engine.clock().now()
     }
 
     /// Begin a read transaction.
     pub(crate) async fn read(&self) -> Result<Tx> {
-        Ok(self.state.app.db.read_long().await?)
+        Ok(self.db.read_long().await?)
+    }
+
+    /// Return the name of who makes the request.
+    pub(crate) fn by(&self) -> &str {
+        let principal = self.principal.as_ref();
+        principal.map_or("", |principal| principal.name.as_str())
+    }
+
+    /// Refuse what `needed` may do beyond the role of the route. `what` is the subject of the sentence.
+    pub(crate) fn require(&self, needed: Role, what: &str) -> Result<()> {
+        let principal = self.principal.as_ref();
+        principal.map_or(Ok(()), |principal| auth::require(principal, needed, what))
     }
 
     /// Return the revision of which the client has the schedule; none for any revision.
@@ -160,6 +177,14 @@ impl Reply {
             revision: None,
             next: None,
             is_replayed: false,
+        }
+    }
+
+    /// Answer with a text of the media type `kind`.
+    pub(crate) fn plain(kind: &'static str, text: String) -> Reply {
+        Reply {
+            kind,
+            ..Reply::text(StatusCode::OK, text)
         }
     }
 

@@ -73,10 +73,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 async fn accept(listener: &Listener) -> (Peer, Box<dyn Stream>) {
     loop {
         let accepted = match listener {
-            Listener::Tcp(listener) => listener.accept().await.map(|(stream, _)| {
+            Listener::Tcp(listener) => listener.accept().await.map(|(stream, from)| {
                 // Small answers must not wait for more.
                 let _ = stream.set_nodelay(true);
-                (Peer::Tcp, Box::new(stream) as Box<dyn Stream>)
+                let address = from.ip();
+                (Peer::Tcp { address }, Box::new(stream) as Box<dyn Stream>)
             }),
             Listener::Unix(listener) => listener.accept().await.and_then(|(stream, _)| {
                 let uid = stream.peer_cred()?.uid();

@@ -1,5 +1,5 @@
-//! The routes that change something. Each calls the same function of the engine as the command of the same name, in one
-//! write transaction, which also keeps the answer for an idempotency key.
+//! The routes that change schedules, launches, backfills, packages and hosts. Each calls the same function of the engine as
+//! the command of the same name.
 
 use std::time::Duration;
 
@@ -16,8 +16,9 @@ use campanile_engine::records::package::DecisionReport;
 use campanile_engine::records::schedule::{
     ChangeReport, NewSchedule, RenameReport, ScheduleRecord, SkipReport,
 };
-use campanile_engine::schedule_admin::{self, ScheduleDefinition};
-use campanile_engine::{definition, host_admin, launch_admin};
+use campanile_engine::schedule_admin::{self, CursorReset, ScheduleDefinition};
+use campanile_engine::{definition, host_admin, launch_admin, package_removal};
+use campanile_model::access::Role;
 use campanile_model::ids::{BackfillId, RunId, ShortId};
 use campanile_model::text;
 use campanile_package::quota::check_group;
@@ -26,78 +27,13 @@ use campanile_store::{Origin, Tx};
 
 use crate::bodies;
 use crate::call::{Call, Reply, Result};
-use crate::idempotency::{self, Keyed};
+use crate::change::change;
 use crate::problem::ApiProblem;
 
-/// How often a transaction runs while another one collides with it.
-const TRIES_MAX: usize = 3;
 /// The least and the greatest spread of a backfill.
 const SPREAD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_hours(24 * 366));
 /// The longest grace of a run.
 const GRACE_MAX: Duration = Duration::from_hours(24 * 366);
-
-/// Run a change in a write transaction, and answer with what it returns. An earlier answer to the same idempotency key is
-/// given again. A collision with another transaction is tried again.
-///
-/// It is a macro because the futures of generic closures over a transaction cannot be sent to other threads.
-macro_rules! change {
-    ($call:ident, $status:expr, |$tx:ident, $now:ident| $change:block) => {{
-        let keyed = idempotency::keyed(&$call)?;
-        let mut tries = 1;
-        loop {
-            let done: Result = async {
-                let $now = $call.now();
-                let mut tx = $call.state.app.db.write().await?;
-                if let Some(reply) = earlier(&$call, keyed.as_ref(), &mut tx, $now).await? {
-                    return Ok(reply);
-                }
-                let $tx = &mut tx;
-                let (answer, revision) = $change;
-                finish(&$call, keyed.as_ref(), tx, $status, &answer, revision).await
-            }
-            .await;
-            match done {
-                Err(error) if tries < TRIES_MAX && error.problem.is_collision => tries += 1,
-                done => break done,
-            }
-        }
-    }};
-}
-
-/// Return the answer to the earlier request with the same key.
-async fn earlier(
-    call: &Call,
-    keyed: Option<&Keyed>,
-    tx: &mut Tx,
-    now: campanile_model::clock::Timestamp,
-) -> Result<Option<Reply>> {
-    match keyed {
-        Some(keyed) => keyed.begin(call, tx, now).await,
-        None => Ok(None),
-    }
-}
-
-/// Keep the answer, and commit.
-async fn finish(
-    call: &Call,
-    keyed: Option<&Keyed>,
-    mut tx: Tx,
-    status: StatusCode,
-    answer: &impl serde::Serialize,
-    revision: Option<i64>,
-) -> Result {
-    let json = serde_json::to_string(answer);
-    let json = json.map_err(|error| Problem::new(ErrorCode::Internal, error))?;
-    if let Some(keyed) = keyed {
-        keyed.keep(call, &mut tx, status, &json).await?;
-    }
-    tx.commit().await?;
-    let reply = Reply::text(status, json);
-    Ok(match revision {
-        Some(revision) => reply.revision(revision),
-        None => reply,
-    })
-}
 
 /// Refuse a group that the configuration does not define.
 fn check(call: &Call, wanted: &ScheduleDefinition) -> Result<()> {
@@ -201,6 +137,22 @@ fn patched(
     redefinition(call, &name, body)
 }
 
+pub(crate) async fn reset_cursor(call: Call) -> Result {
+    let bodies::ResetCursor { to } = call.json()?;
+    let name = call.name("name");
+    change!(call, StatusCode::OK, |tx, now| {
+        let reset = CursorReset { to, by: call.by() };
+        schedule_admin::reset_cursor(tx, name, reset, now).await?;
+        (
+            ChangeReport {
+                schedule: name,
+                done: "reset",
+            },
+            None,
+        )
+    })
+}
+
 pub(crate) async fn remove_schedule(call: Call) -> Result {
     let revision = call.if_match()?;
     let name = call.name("name");
@@ -249,6 +201,12 @@ pub(crate) async fn trigger(call: Call) -> Result {
         args,
         overlap,
     } = call.json()?;
+    if context.is_some() || args.is_some() || overlap.is_some() {
+        call.require(
+            Role::Editor,
+            "a trigger with a context, arguments or an overlap policy of its own",
+        )?;
+    }
     let name = call.name("name");
     change!(call, StatusCode::OK, |tx, now| {
         let trigger = schedule_admin::Trigger {
@@ -266,7 +224,7 @@ pub(crate) async fn pause(call: Call) -> Result {
     let name = call.name("name");
     change!(call, StatusCode::OK, |tx, now| {
         let pause = schedules::Pause {
-            by: &call.principal.name,
+            by: call.by(),
             note: note.as_deref(),
             until,
         };
@@ -285,7 +243,7 @@ pub(crate) async fn resume(call: Call) -> Result {
     let bodies::Resume { catch_up } = call.json()?;
     let name = call.name("name");
     change!(call, StatusCode::OK, |tx, now| {
-        schedule_admin::resume(tx, name, &call.principal.name, catch_up, now).await?;
+        schedule_admin::resume(tx, name, call.by(), catch_up, now).await?;
         (
             ChangeReport {
                 schedule: name,
@@ -305,7 +263,7 @@ pub(crate) async fn skip(call: Call) -> Result {
     change!(call, StatusCode::OK, |tx, now| {
         let skip = schedule_admin::Skip {
             slot: scheduled_time,
-            by: &call.principal.name,
+            by: call.by(),
             undo,
         };
         schedule_admin::skip(tx, name, skip, now).await?;
@@ -330,8 +288,7 @@ pub(crate) async fn cancel(call: Call) -> Result {
     let launch = ids::launch(&mut call.read().await?, &id).await?;
     let run = id.number.map(|number| RunId::of(launch, number));
     change!(call, StatusCode::OK, |tx, now| {
-        let cancelled =
-            launch_admin::cancel(tx, (launch, run), grace, &call.principal.name, now).await?;
+        let cancelled = launch_admin::cancel(tx, (launch, run), grace, call.by(), now).await?;
         (CancelReport::new(launch, cancelled), None)
     })
 }
@@ -341,8 +298,7 @@ pub(crate) async fn retry(call: Call) -> Result {
     let bodies::Nothing {} = call.json()?;
     let launch = ids::launch(&mut call.read().await?, &id).await?;
     change!(call, StatusCode::OK, |tx, now| {
-        let (retried, slot, schedule) =
-            launch_admin::retry(tx, launch, &call.principal.name, now).await?;
+        let (retried, slot, schedule) = launch_admin::retry(tx, launch, call.by(), now).await?;
         (TriggerReport::new(schedule, slot, retried), None)
     })
 }
@@ -352,7 +308,7 @@ pub(crate) async fn approve(call: Call) -> Result {
     let name = call.name("name");
     change!(call, StatusCode::OK, |tx, now| {
         let by = Attribution {
-            by: &call.principal.name,
+            by: call.by(),
             note: note.as_deref(),
         };
         let decided = approval::approve(tx, name, digest.as_deref(), by, now).await?;
@@ -368,7 +324,7 @@ pub(crate) async fn reject(call: Call) -> Result {
     let name = call.name("name");
     change!(call, StatusCode::OK, |tx, now| {
         let by = Attribution {
-            by: &call.principal.name,
+            by: call.by(),
             note: note.as_deref(),
         };
         let decided = approval::reject(tx, name, digest.as_deref(), by, now).await?;
@@ -384,7 +340,7 @@ pub(crate) async fn roll_back(call: Call) -> Result {
     let name = call.name("name");
     change!(call, StatusCode::OK, |tx, now| {
         let by = Attribution {
-            by: &call.principal.name,
+            by: call.by(),
             note: note.as_deref(),
         };
         let decided = approval::roll_back(tx, name, digest.as_deref(), by, now).await?;
@@ -395,12 +351,23 @@ pub(crate) async fn roll_back(call: Call) -> Result {
     })
 }
 
+pub(crate) async fn remove_package(call: Call) -> Result {
+    let bodies::RemovePackage { keep_history } = call.json()?;
+    let name = call.name("name");
+    change!(call, StatusCode::OK, |tx, now| {
+        (
+            package_removal::remove(tx, name, keep_history, call.by(), now).await?,
+            None,
+        )
+    })
+}
+
 pub(crate) async fn drain(call: Call) -> Result {
     let bodies::Drain { undo } = call.json()?;
     let name = call.name("name");
     change!(call, StatusCode::OK, |tx, now| {
         (
-            host_admin::drain(tx, name, undo, &call.principal.name, now).await?,
+            host_admin::drain(tx, name, undo, call.by(), now).await?,
             None,
         )
     })
@@ -426,7 +393,7 @@ fn asked<'a>(
         spread: spread.unwrap_or_default(),
         forced: body.force,
         context: body.context.as_ref(),
-        by: &call.principal.name,
+        by: call.by(),
     })
 }
 
@@ -472,7 +439,7 @@ pub(crate) async fn cancel_backfill(call: Call) -> Result {
     let id = call.id::<BackfillId>("id")?;
     let bodies::Nothing {} = call.json()?;
     change!(call, StatusCode::OK, |tx, now| {
-        backfill::cancel(tx, id, &call.principal.name, now).await?;
+        backfill::cancel(tx, id, call.by(), now).await?;
         (BackfillRecord::read(tx, id).await?, None)
     })
 }

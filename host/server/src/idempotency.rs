@@ -56,7 +56,7 @@ fn key(headers: &HeaderMap) -> Result<Option<String>> {
 impl Keyed {
     fn request<'a>(&'a self, call: &'a Call) -> KeyedRequest<'a> {
         KeyedRequest {
-            principal: &call.principal.name,
+            principal: call.by(),
             key: &self.key,
             hash: &self.hash,
         }

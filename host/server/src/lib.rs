@@ -12,10 +12,12 @@
 // Stdout is data, and the command line's.
 #![warn(clippy::print_stdout)]
 
+mod alerts;
 mod app;
 mod auth;
 mod bodies;
 mod call;
+mod change;
 mod connection;
 mod control;
 mod idempotency;
@@ -31,10 +33,11 @@ mod stream;
 mod timed_io;
 mod tls;
 mod token;
+mod tokens;
 
 pub use app::App;
 pub use connection::serve;
 pub use listen::{Bound, Listen, Server, bind};
 pub use openapi::document;
-pub use routes::{Permission, Route, routes};
+pub use routes::{Form, Route, routes};
 pub use tls::{Tls, TlsFiles};

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::idempotency;
 use crate::problem::ProblemDetails;
 use crate::query::Parameter;
-use crate::routes::{Method, Route, routes};
+use crate::routes::{Form, Method, Route, routes};
 
 /// Where the document has its schemas.
 const SCHEMAS: &str = "/components/schemas";
@@ -93,13 +93,13 @@ fn operation(
                 "The `ETag` of the schedule that was read, or `*`.",
             ));
         }
-        Method::Post if route.permission.is_some() => {
+        Method::Post if route.role.is_some() => {
             let meaning = "A key of your choice. The same request with the same key changes nothing twice for a day.";
             parameters.push(header(idempotency::HEADER, false, meaning));
         }
         _ => {}
     }
-    if route.streams {
+    if matches!(route.form, Form::Stream | Form::JsonOrStream) {
         parameters.push(header(
             "Last-Event-ID",
             false,
@@ -107,12 +107,13 @@ fn operation(
         ));
     }
     let answer = (route.answer)(answers);
-    let content = match (route.streams, route.path.ends_with("/stream")) {
-        (true, true) => json!({"text/event-stream": {"schema": answer}}),
-        (true, false) => {
+    let content = match route.form {
+        Form::Json => json!({"application/json": {"schema": answer}}),
+        Form::Stream => json!({"text/event-stream": {"schema": answer}}),
+        Form::JsonOrStream => {
             json!({"application/json": {"schema": answer}, "text/event-stream": {"schema": {"type": "string"}}})
         }
-        _ => json!({"application/json": {"schema": answer}}),
+        Form::Metrics => json!({"text/plain": {"schema": {"type": "string"}}}),
     };
     let mut operation = json!({
         "operationId": route.id,
@@ -135,8 +136,8 @@ fn operation(
         operation["requestBody"] =
             json!({"required": true, "content": {kind: {"schema": body(bodies)}}});
     }
-    match route.permission {
-        Some(permission) => operation["x-permission"] = json!(permission.as_str()),
+    match route.role {
+        Some(role) => operation["x-role"] = json!(role.as_str()),
         None => operation["security"] = json!([]),
     }
     operation

@@ -8,10 +8,12 @@ use tokio::time::timeout;
 
 use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
-use campanile_engine::audit;
+use campanile_engine::{audit, metrics};
 
 /// How long the database may take to answer a probe.
 const PROBE_WAIT: Duration = Duration::from_secs(2);
+/// The most schedules with metrics of their own.
+const SCHEDULES_MAX: u32 = 10_000;
 
 /// The answer to a probe.
 #[derive(Serialize, schemars::JsonSchema)]
@@ -33,12 +35,12 @@ pub(crate) async fn ready(call: Call) -> Result {
     if *app.stopping.borrow() {
         return Err(ApiProblem::unavailable("the host is stopping"));
     }
-    if !*app.serving.borrow() {
+    if !*app.engine.serving().borrow() {
         return Err(ApiProblem::unavailable(
             "the host has not loaded its packages yet",
         ));
     }
-    match timeout(PROBE_WAIT, app.db.read()).await {
+    match timeout(PROBE_WAIT, call.db.read()).await {
         Ok(Ok(_)) => Reply::json(&OK),
         Ok(Err(error)) => Err(error.into()),
         Err(_) => Err(ApiProblem::unavailable(format!(
@@ -51,13 +53,13 @@ pub(crate) async fn ready(call: Call) -> Result {
 /// Return the health of the installation.
 pub(crate) async fn health(call: Call) -> Result {
     let app = &call.state.app;
-    let free_bytes = app.db.free_bytes().await;
+    let free_bytes = call.db.free_bytes().await;
     let mut tx = call.read().await?;
     let mut health = audit::health(
         &mut tx,
         call.now(),
         &app.settings,
-        app.clock.skew_us(),
+        app.engine.clock().skew_us(),
         free_bytes,
     )
     .await?;
@@ -69,6 +71,17 @@ pub(crate) async fn health(call: Call) -> Result {
         .unwrap_or_default();
     health.notes.extend(notes);
     Reply::json(&health)
+}
+
+/// Return the metrics of this host and those on record.
+pub(crate) async fn metrics(call: Call) -> Result {
+    let read = |text: &str| match text.parse() {
+        Ok(count) if count <= SCHEDULES_MAX => Ok(count),
+        _ => Err(format!("must be a number from 0 to {SCHEDULES_MAX}")),
+    };
+    let schedules = call.query.read_with("schedules", read)?.unwrap_or(0);
+    let text = call.state.app.engine.metrics(schedules).await;
+    Ok(Reply::plain(metrics::CONTENT_TYPE, text))
 }
 
 /// Return the OpenAPI document.

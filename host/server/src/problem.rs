@@ -60,6 +60,10 @@ impl ApiProblem {
         problem.hint("send the header `Authorization: Bearer TOKEN`; the host names the file of its token when it starts")
     }
 
+    pub(crate) fn not_found(message: impl std::fmt::Display) -> ApiProblem {
+        ApiProblem::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, message)
+    }
+
     pub(crate) fn forbidden(message: impl std::fmt::Display) -> ApiProblem {
         ApiProblem::new(StatusCode::FORBIDDEN, ErrorCode::Refused, message)
     }

@@ -32,7 +32,7 @@ const SLOTS_MAX: usize = 1_000;
 const SINCE_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
 /// Return the key of the last entry of a full page.
-fn last<R>(rows: &[R], limit: i64, key: impl Fn(&R) -> String) -> Option<String> {
+pub(crate) fn last<R>(rows: &[R], limit: i64, key: impl Fn(&R) -> String) -> Option<String> {
     let is_full = rows.len() as i64 >= limit;
     rows.last().filter(|_| is_full).map(key)
 }

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::time::timeout;
 
 use crate::app::{App, State};
-use crate::auth::{self, Peer, Principal};
+use crate::auth::{self, Peer};
 use crate::call::{Call, Reply};
 use crate::openapi;
 use crate::problem::ApiProblem;
@@ -70,12 +70,16 @@ async fn call(
 ) -> Result<Reply, ApiProblem> {
     let (parts, body) = request.into_parts();
     check_host(&parts.headers)?;
-    let peer = parts.extensions.get::<Peer>().cloned().unwrap_or(Peer::Tcp);
-    let principal = match route.permission {
-        Some(_) => auth::principal(&parts.headers, &peer, state.token.as_deref())?,
-        None => Principal {
-            name: String::new(),
-        },
+    let db = state.app.engine.db();
+    let (principal, db) = match (route.role, parts.extensions.get::<Peer>()) {
+        (None, _) => (None, db.clone()),
+        (Some(role), Some(peer)) => {
+            let principal = auth::principal(&state, &parts.headers, peer).await?;
+            auth::require(&principal, role, "the request")?;
+            let db = db.acting_as(auth::actor(&principal, peer));
+            (Some(principal), db)
+        }
+        (Some(_), None) => return Err(ApiProblem::unauthorized("the request has no connection")),
     };
     let query = parts.uri.query().unwrap_or_default();
     let query = Query::read(query, route.query, route.repeated)?;
@@ -86,13 +90,14 @@ async fn call(
     }
     let body = read_body(&parts.headers, body).await?;
     let shared = Arc::clone(&state);
-    let _turn = match route.permission {
+    let _turn = match route.role {
         Some(_) => Some(shared.turn().await?),
         None => None,
     };
     let call = Call {
         state,
         principal,
+        db,
         method: route.method.as_str(),
         uri: parts.uri.path().to_owned(),
         path,
@@ -139,11 +144,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiProblem>
 }
 
 async fn unknown() -> Response<Body> {
-    let problem = ApiProblem::new(
-        StatusCode::NOT_FOUND,
-        ErrorCode::NotFound,
-        "there is no such path",
-    );
+    let problem = ApiProblem::not_found("there is no such path");
     problem.hint("`/openapi.json` lists all paths").response()
 }
 

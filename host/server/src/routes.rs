@@ -7,10 +7,12 @@ use serde_json::{Map, Value};
 use crate::call::Handler;
 use crate::probes::{self, Probe};
 use crate::query::Parameter;
-use crate::{bodies, control, read, stream};
+use crate::{alerts, bodies, control, read, stream, tokens};
+use campanile_engine::alert_admin::{AlertDetail, TestReport};
 use campanile_engine::audit::{Health, ScheduleStatistics, Statistics};
 use campanile_engine::forecast::report::PlanReport;
 use campanile_engine::host_admin::HostReport;
+use campanile_engine::package_removal::RemovedPackage;
 use campanile_engine::records::backfill::{BackfillRecord, SurveyReport};
 use campanile_engine::records::launch::{CancelReport, LaunchDetail, TriggerReport};
 use campanile_engine::records::package::{DecisionReport, PackageDetail, PackageRecord};
@@ -18,39 +20,16 @@ use campanile_engine::records::run::{RunDetail, TaskLogs};
 use campanile_engine::records::schedule::{
     ChangeReport, NewSchedule, RenameReport, ScheduleDetail, ScheduleRecord, SkipReport,
 };
+use campanile_engine::token_admin::{CreatedToken, TokenReport};
 use campanile_engine::why::Answer;
+use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
+use campanile_store::alert_messages::AlertMessageRow;
+use campanile_store::alerts::{Alert, Silence};
 use campanile_store::events::Event;
 use campanile_store::launches::LaunchRow;
+use campanile_store::outbox::{MessageContent, MessageRow};
 use campanile_store::runs::RunRow;
-
-/// What a principal must be allowed to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Permission {
-    /// Read everything.
-    Read,
-    /// Trigger, pause, resume, skip, cancel, retry and drain.
-    Operate,
-    /// Define schedules, and backfill.
-    Edit,
-    /// Decide which versions of packages run.
-    Approve,
-    /// Manage tokens.
-    Admin,
-}
-
-impl Permission {
-    /// Return the word of the OpenAPI document.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Permission::Read => "read",
-            Permission::Operate => "operate",
-            Permission::Edit => "edit",
-            Permission::Approve => "approve",
-            Permission::Admin => "admin",
-        }
-    }
-}
 
 /// The method of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +64,18 @@ impl Method {
     }
 }
 
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Json,
+    /// Server-sent events.
+    Stream,
+    /// JSON, or server-sent events if the query asks for them.
+    JsonOrStream,
+    /// Metrics in Prometheus' text format.
+    Metrics,
+}
+
 /// Return the schema of a type.
 pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
@@ -94,8 +85,8 @@ pub struct Route {
     pub id: &'static str,
     pub method: Method,
     pub path: &'static str,
-    /// Nothing is needed without one.
-    pub permission: Option<Permission>,
+    /// The least role that may send it; no token is needed without one.
+    pub role: Option<Role>,
     pub summary: &'static str,
     pub(crate) query: &'static [Parameter],
     /// The parameter that may come more than once; empty for none.
@@ -104,8 +95,7 @@ pub struct Route {
     pub(crate) answer: SchemaOf,
     /// The status of an answer.
     pub status: u16,
-    /// Whether the answer is, or can be, a stream of events.
-    pub streams: bool,
+    pub form: Form,
     pub(crate) handler: Handler,
 }
 
@@ -182,6 +172,35 @@ const ALL: &[Parameter] = &[Parameter {
     meaning: "Also the hosts that have stopped or died.",
     kind: "boolean",
 }];
+const TOKENS: &[Parameter] = &[
+    Parameter {
+        name: "all",
+        meaning: "Also the tokens that are revoked.",
+        kind: "boolean",
+    },
+    LIMIT,
+];
+const ALERTS: &[Parameter] = &[
+    AFTER,
+    LIMIT,
+    Parameter {
+        name: "all",
+        meaning: "Also the alerts that are resolved.",
+        kind: "boolean",
+    },
+];
+const DELIVERIES: &[Parameter] = &[AFTER, LIMIT, text("channel", "Only those to this channel.")];
+const MESSAGES: &[Parameter] = &[
+    AFTER,
+    LIMIT,
+    text("status", "Only those with this status."),
+    text("package", "Only those of this package."),
+];
+const METRICS: &[Parameter] = &[Parameter {
+    name: "schedules",
+    meaning: "The most schedules that have metrics of their own, by name, up to 10000. None without it.",
+    kind: "integer",
+}];
 const PLAN: &[Parameter] = &[
     text("from", "The start of the forecast. Now without it."),
     text("to", "The end of the forecast. One day later without it."),
@@ -205,13 +224,13 @@ fn any(_: &mut SchemaGenerator) -> Schema {
 
 /// Declare the routes.
 macro_rules! routes {
-    ($($id:ident: $method:ident $path:literal, $permission:expr, $summary:literal,
-        $query:expr $(, repeated $repeated:literal)? $(, body $body:ty)?, $([$streams:ident])? $status:literal $answer:expr, $handler:path;)*) => {
+    ($($id:ident: $method:ident $path:literal, $role:expr, $summary:literal,
+        $query:expr $(, repeated $repeated:literal)? $(, body $body:ty)?, $([$form:ident])? $status:literal $answer:expr, $handler:path;)*) => {
         static ROUTES: &[Route] = &[$(Route {
             id: stringify!($id),
             method: Method::$method,
             path: $path,
-            permission: $permission,
+            role: $role,
             summary: $summary,
             query: $query,
             repeated: concat!($($repeated)?),
@@ -224,22 +243,24 @@ macro_rules! routes {
             },
             answer: $answer,
             status: $status,
-            streams: !stringify!($($streams)?).is_empty(),
+            form: [$(Form::$form,)? Form::Json][0],
             handler: |call| Box::pin($handler(call)),
         }),*];
     };
 }
 
-const READ: Option<Permission> = Some(Permission::Read);
-const OPERATE: Option<Permission> = Some(Permission::Operate);
-const EDIT: Option<Permission> = Some(Permission::Edit);
-const APPROVE: Option<Permission> = Some(Permission::Approve);
+const READ: Option<Role> = Some(Role::Viewer);
+const OPERATE: Option<Role> = Some(Role::Operator);
+const EDIT: Option<Role> = Some(Role::Editor);
+const APPROVE: Option<Role> = Some(Role::Approver);
+const ADMIN: Option<Role> = Some(Role::Admin);
 const NONE: &[Parameter] = &[];
 
 routes! {
     live: Get "/healthz", None, "Say that the process answers", NONE, 200 schema::<Probe>, probes::live;
     ready: Get "/readyz", None, "Say that the host decides and reaches its database", NONE, 200 schema::<Probe>, probes::ready;
     openapi: Get "/openapi.json", READ, "Return this document", NONE, 200 any, probes::openapi;
+    get_metrics: Get "/metrics", READ, "Return metrics in Prometheus' text format", METRICS, [Metrics] 200 any, probes::metrics;
     get_health: Get "/api/v1/health", READ, "Judge the health of the installation", NONE, 200 schema::<Health>, probes::health;
 
     list_schedules: Get "/api/v1/schedules", READ, "List schedules by name", PAGE, 200 schema::<Vec<ScheduleRecord>>, read::schedules;
@@ -256,6 +277,7 @@ routes! {
     pause_schedule: Post "/api/v1/schedules/{name}/pause", OPERATE, "Pause a schedule", NONE, body bodies::Pause, 200 schema::<ChangeReport<'_>>, control::pause;
     resume_schedule: Post "/api/v1/schedules/{name}/resume", OPERATE, "Resume a paused schedule from now on", NONE, body bodies::Resume, 200 schema::<ChangeReport<'_>>, control::resume;
     skip_slot: Post "/api/v1/schedules/{name}/skip", OPERATE, "Skip one future slot of a schedule, or restore it", NONE, body bodies::Skip, 200 schema::<SkipReport<'_>>, control::skip;
+    reset_cursor: Post "/api/v1/schedules/{name}/reset-cursor", EDIT, "Reset a cursor that a wrong clock has moved ahead", NONE, body bodies::ResetCursor, 200 schema::<ChangeReport<'_>>, control::reset_cursor;
 
     list_launches: Get "/api/v1/launches", READ, "List the newest launches, newest first", LAUNCHES, 200 schema::<Vec<LaunchRow>>, read::launches;
     get_launch: Get "/api/v1/launches/{id}", READ, "Show one launch with its runs", NONE, 200 schema::<LaunchDetail>, read::launch;
@@ -264,7 +286,7 @@ routes! {
 
     list_runs: Get "/api/v1/runs", READ, "List the newest runs, newest first", RUNS, 200 schema::<Vec<RunRow>>, read::runs;
     get_run: Get "/api/v1/runs/{id}", READ, "Show one run with every call of its tasks", NONE, 200 schema::<RunDetail>, read::run;
-    get_logs: Get "/api/v1/runs/{id}/logs", READ, "Show what the tasks of one run logged and printed", FOLLOW, [streams] 200 schema::<Vec<TaskLogs>>, stream::logs;
+    get_logs: Get "/api/v1/runs/{id}/logs", READ, "Show what the tasks of one run logged and printed", FOLLOW, [JsonOrStream] 200 schema::<Vec<TaskLogs>>, stream::logs;
     cancel_run: Post "/api/v1/runs/{id}/cancel", OPERATE, "End the launch of a run on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
 
     list_backfills: Get "/api/v1/backfills", READ, "List the newest backfills, newest first", PAGE, 200 schema::<Vec<BackfillRecord>>, read::backfills;
@@ -278,12 +300,31 @@ routes! {
     approve_version: Post "/api/v1/packages/{name}/approve", APPROVE, "Activate the pending version, or one that was rejected", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::approve;
     reject_version: Post "/api/v1/packages/{name}/reject", APPROVE, "Reject the pending version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::reject;
     roll_back_package: Post "/api/v1/packages/{name}/rollback", APPROVE, "Activate a former version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::roll_back;
+    remove_package: Post "/api/v1/packages/{name}/remove", APPROVE, "Remove a package whose file is gone", NONE, body bodies::RemovePackage, 200 schema::<RemovedPackage>, control::remove_package;
 
     list_hosts: Get "/api/v1/hosts", READ, "List the live hosts and the drained ones by name", ALL, 200 schema::<Vec<HostReport>>, read::hosts;
     drain_host: Post "/api/v1/hosts/{name}/drain", OPERATE, "Let a host claim nothing more, or claim launches again", NONE, body bodies::Drain, 200 schema::<HostReport>, control::drain;
 
+    list_messages: Get "/api/v1/outbox", READ, "List the messages that tasks have sent, those of the newest launches first", MESSAGES, 200 schema::<Vec<MessageRow>>, alerts::messages;
+    get_message: Get "/api/v1/outbox/{id}", READ, "Show one message with its content", NONE, 200 schema::<MessageContent>, alerts::message;
+    retry_message: Post "/api/v1/outbox/{id}/retry", OPERATE, "Deliver a message again", NONE, body bodies::Nothing, 200 schema::<MessageRow>, alerts::retry_message;
+    discard_message: Post "/api/v1/outbox/{id}/discard", OPERATE, "Never deliver a message again", NONE, body bodies::Nothing, 200 schema::<MessageRow>, alerts::discard_message;
+
+    list_alerts: Get "/api/v1/alerts", READ, "List the alerts that are not resolved, newest first", ALERTS, 200 schema::<Vec<Alert>>, alerts::alerts;
+    get_alert: Get "/api/v1/alerts/{id}", READ, "Show one alert with the messages about it", NONE, 200 schema::<AlertDetail>, alerts::alert;
+    resolve_alert: Post "/api/v1/alerts/{id}/resolve", OPERATE, "Resolve an alert whose rule no host has any more", NONE, body bodies::Nothing, 200 schema::<AlertDetail>, alerts::resolve;
+    list_alert_messages: Get "/api/v1/alert-messages", READ, "List the messages to channels with their deliveries, newest first", DELIVERIES, 200 schema::<Vec<AlertMessageRow>>, alerts::deliveries;
+    test_channel: Post "/api/v1/channels/{name}/test", OPERATE, "Send a message to a channel that says that the channel works", NONE, body bodies::Nothing, 200 schema::<TestReport>, alerts::test_channel;
+    list_silences: Get "/api/v1/silences", READ, "List the silences that apply", NONE, 200 schema::<Vec<Silence>>, alerts::silences;
+    add_silence: Post "/api/v1/silences", OPERATE, "Tell nobody of the alerts that match, until the time is over", NONE, body bodies::NewSilence, 201 schema::<Silence>, alerts::silence;
+    end_silence: Post "/api/v1/silences/{id}/end", OPERATE, "End a silence", NONE, body bodies::Nothing, 200 schema::<Silence>, alerts::unsilence;
+
+    list_tokens: Get "/api/v1/tokens", ADMIN, "List the tokens by name, with their last use", TOKENS, 200 schema::<Vec<TokenReport>>, tokens::list;
+    create_token: Post "/api/v1/tokens", ADMIN, "Create a token, and return its secret, which is shown only once", NONE, body bodies::NewToken, 201 schema::<CreatedToken>, tokens::create;
+    revoke_token: Post "/api/v1/tokens/{name}/revoke", ADMIN, "Refuse a token from now on", NONE, body bodies::Nothing, 200 schema::<TokenReport>, tokens::revoke;
+
     list_events: Get "/api/v1/events", READ, "List the newest events, newest first", PAGE, 200 schema::<Vec<Event>>, read::events;
-    stream_events: Get "/api/v1/events/stream", READ, "Stream each event when it is recorded", NONE, [streams] 200 schema::<Event>, stream::events;
+    stream_events: Get "/api/v1/events/stream", READ, "Stream each event when it is recorded", NONE, [Stream] 200 schema::<Event>, stream::events;
     get_stats: Get "/api/v1/stats", READ, "Show statistics of all launches in a time span", &[SINCE_SPAN], 200 schema::<Statistics>, read::stats;
     list_schedule_stats: Get "/api/v1/stats/schedules", READ, "Show statistics of each schedule by itself", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<ScheduleStatistics>>, read::schedule_stats;
     get_plan: Get "/api/v1/plan", READ, "Forecast the launches", PLAN, repeated "outage", 200 schema::<PlanReport>, read::plan;

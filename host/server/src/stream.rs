@@ -157,11 +157,11 @@ pub(crate) async fn feed(state: Arc<State>) {
             continue;
         };
         let app = &state.app;
-        let Ok(mut tx) = app.db.read().await else {
+        let Ok(mut tx) = app.engine.db().read().await else {
             continue;
         };
         // An outage ends, and then the events are read.
-        let Ok(news) = feed.read(&mut tx, app.clock.now()).await else {
+        let Ok(news) = feed.read(&mut tx, app.engine.clock().now()).await else {
             continue;
         };
         for event in news {
@@ -207,7 +207,7 @@ async fn follow(state: &State, run: RunId, since: Timestamp, sink: &Sink) {
         }
         let read = async {
             let _turn = state.turn().await?;
-            let mut tx = state.app.db.read().await?;
+            let mut tx = state.app.engine.db().read().await?;
             let row = runs::find(&mut tx, run).await?;
             let count = task_runs::count_of_run(&mut tx, run).await?;
             let calls = match count > sent.len() as i64 {

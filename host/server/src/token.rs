@@ -5,12 +5,8 @@ use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use sha2::{Digest as _, Sha256};
-
-/// With which every token begins.
-const PREFIX: &str = "cmp_";
-/// The characters of a token: the prefix, and 256 bits as hexadecimal digits.
-const LEN: usize = 4 + 64;
+use campanile_engine::token_admin::{is_secret, new_secret};
+use subtle::ConstantTimeEq as _;
 
 /// Return the token in a file, or write a new one there.
 ///
@@ -23,9 +19,7 @@ pub(crate) fn read_or_create(path: &Path) -> Result<String, String> {
     if let Some(token) = read(path).map_err(wrong)? {
         return Ok(token);
     }
-    let bits: [u8; 32] = rand::random();
-    let digits: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
-    let token = format!("{PREFIX}{digits}");
+    let token = new_secret();
     let cannot = |error: std::io::Error| {
         wrong(format!(
             "cannot be written: {error}; write another path as `token_file` under `[server]`"
@@ -69,24 +63,15 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     }
     let text = fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))?;
     let token = text.trim();
-    let is_token = token.len() == LEN
-        && token
-            .strip_prefix(PREFIX)
-            .is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_hexdigit()));
-    match is_token {
+    match is_secret(token) {
         true => Ok(Some(token.to_owned())),
         false => Err("has no token: delete it, and the next start writes a new one".to_owned()),
     }
 }
 
-/// Whether two tokens are equal. The time depends on neither.
+/// Whether two tokens are equal. The time depends on their lengths alone.
 pub(crate) fn is_same(given: &str, token: &str) -> bool {
-    let [given, token] = [given, token].map(|text| Sha256::digest(text.as_bytes()));
-    let difference = given
-        .iter()
-        .zip(token.iter())
-        .fold(0, |all, (a, b)| all | (a ^ b));
-    difference == 0
+    given.as_bytes().ct_eq(token.as_bytes()).into()
 }
 
 #[cfg(test)]
@@ -100,7 +85,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.token");
         let token = read_or_create(&path).unwrap();
-        assert_eq!((token.len(), &token[..4]), (LEN, PREFIX));
+        assert!(is_secret(&token));
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         assert_eq!(read_or_create(&path), Ok(token.clone()));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);

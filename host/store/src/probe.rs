@@ -7,8 +7,8 @@ use super::{
     Result, Tx, alert_facts, alert_messages, alerts, api_answers, backfills, backup, buckets,
     cancellation, changes, chores, claims, events, history, hosts, launch_list, launches, outbox,
     overlap, package_record, package_removal, package_versions, packages, recovery,
-    removed_launches, results, retention, runs, schedule_defaults, schedules, seals, sidecars, size,
-    skipped_ranges, stats, task_runs, tokens,
+    removed_launches, results, retention, runs, schedule_defaults, schedules, seals, sidecars,
+    size, skipped_ranges, stats, task_runs, tokens,
 };
 
 /// Run any SQL, also several statements.

@@ -3,23 +3,16 @@
 use std::time::Duration;
 
 use clap::Subcommand;
-use serde::Serialize;
 
 use super::schedule::By;
 use super::serve;
-use crate::output::{self, ErrorCode, Failure, Record, Result, refused};
+use crate::output::{self, ErrorCode, Failure, Record, Result};
 use crate::{Common, Limit, watch};
-use campanile_engine::alert_admin::{self, AlertDetail};
-use campanile_engine::alerts::rule::Pattern;
-use campanile_engine::schedule_admin::ScheduleError;
-use campanile_model::clock::Timestamp;
+use campanile_engine::alert_admin::{self, AlertDetail, NewSilence, SILENCES_MAX};
 use campanile_model::ids::{AlertId, MessageId, SilenceId};
 use campanile_model::text;
 use campanile_store::alert_messages::{self, AlertMessageRow};
 use campanile_store::alerts::{self, Silence};
-
-/// The silences that a list shows.
-const SILENCES_MAX: i64 = 1_000;
 
 #[derive(Subcommand)]
 pub(crate) enum Alert {
@@ -91,14 +84,6 @@ pub(crate) enum Alert {
     Silences,
 }
 
-/// A message that tries a channel.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct TestReport {
-    /// The message's id.
-    id: MessageId,
-    channel: String,
-}
-
 const ALERT_DETAIL: &str = "id rule kind severity status subject detail since_at fired_at told_at clear_at resolved_at flaps";
 
 impl Record for alerts::Alert {
@@ -166,27 +151,15 @@ impl Alert {
                 note,
                 by,
             } => {
-                for pattern in [&subject, &rule].into_iter().flatten() {
-                    let read = pattern.parse::<Pattern>();
-                    read.map_err(|what| refused!("the pattern {what}"))?;
-                }
-                if span.is_zero() {
-                    return Err(refused!(
-                        "a silence `--for 0s` ends at once: give a longer time"
-                    ));
-                }
-                let silence = async |tx: &mut _, now: Timestamp| {
-                    let silence = Silence {
-                        id: SilenceId::new(now),
-                        rule: rule.clone(),
-                        subject: subject.clone(),
-                        note: note.clone(),
-                        created_at: now,
-                        created_by: by.by.clone(),
-                        until_at: now.plus(span),
+                let silence = async |tx: &mut _, now| {
+                    let wanted = NewSilence {
+                        rule: rule.as_deref(),
+                        subject: subject.as_deref(),
+                        note: note.as_deref(),
+                        span,
+                        by: &by.by,
                     };
-                    alert_admin::silence(tx, &silence, now).await?;
-                    Ok::<_, ScheduleError>(silence)
+                    alert_admin::silence(tx, wanted, now).await
                 };
                 let silence = common.change(silence).await?;
                 let (id, until) = (silence.id, silence.until_at);
@@ -220,15 +193,9 @@ async fn test(common: &Common, channel: String) -> Result {
     }
     let give_up_after = config.outbox.give_up_after;
     let send = async |tx: &mut _, now| alert_admin::test(tx, &channel, give_up_after, now).await;
-    let id = common.change(send).await?;
+    let report = common.change(send).await?;
     let text = format!(
         "a host sends a message to `{channel}`; `campanile alert deliveries --channel {channel}` shows how that ends"
     );
-    common.print_report(
-        &TestReport {
-            id,
-            channel: channel.clone(),
-        },
-        &text,
-    )
+    common.print_report(&report, &text)
 }

@@ -124,7 +124,7 @@ async fn api(
     server: &Server,
     tls: Option<Tls>,
     config: &Config,
-    engine: &Engine,
+    engine: &Arc<Engine>,
     stopping: &watch::Receiver<bool>,
 ) -> Option<JoinHandle<()>> {
     let bound = match campanile_server::bind(server, tls).await {
@@ -143,10 +143,8 @@ async fn api(
         ),
     }
     let app = App {
-        db: engine.db().clone(),
-        clock: engine.clock().clone(),
+        engine: Arc::clone(engine),
         settings: settings(config),
-        serving: engine.serving(),
         stopping: stopping.clone(),
         machine_notes: {
             let config = config.clone();

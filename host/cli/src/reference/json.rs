@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::{code, table};
 use crate::commands::{
-    alert, audit, bench, calendar, config, db, doctor, explain, new, package, schedule, selftest,
-    task, top,
+    audit, bench, calendar, config, db, doctor, explain, new, package, schedule, selftest, task,
+    top,
 };
 use crate::output;
-use campanile_engine::alert_admin::AlertDetail;
+use campanile_engine::alert_admin::{AlertDetail, TestReport};
 use campanile_engine::audit::{Health, ScheduleStatistics, Statistics};
 use campanile_engine::forecast::report::PlanReport;
 use campanile_engine::host_admin::HostReport;
@@ -95,7 +95,7 @@ impl Shapes {
             self.one::<AlertDetail>("alert show"),
             self.one::<AlertDetail>("alert resolve"),
             self.one::<Vec<AlertMessageRow>>("alert deliveries"),
-            self.one::<alert::TestReport>("alert test"),
+            self.one::<TestReport>("alert test"),
             self.one::<Silence>("alert silence"),
             self.one::<Silence>("alert unsilence"),
             self.one::<Vec<Silence>>("alert silences"),

@@ -20,9 +20,7 @@ use crate::service::{Next, Service};
 use campanile_model::clock::{Monotonic, Timestamp};
 use campanile_model::status::{AlertMessageKind, MessageStatus};
 use campanile_model::text::printable;
-use campanile_sandbox::{
-    Delivered, DeliveryCall, OutboxMessage, StopSignal, deliver, grants_to,
-};
+use campanile_sandbox::{Delivered, DeliveryCall, OutboxMessage, StopSignal, deliver, grants_to};
 use campanile_store::alert_messages::{
     self, AlertDeliveryEnd, ClaimedAlertMessage, DueAlertMessage,
 };

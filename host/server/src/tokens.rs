@@ -1,0 +1,46 @@
+//! The routes of tokens.
+
+use axum::http::StatusCode;
+
+use crate::bodies;
+use crate::call::{Call, Reply, Result};
+use crate::change::change;
+use crate::idempotency;
+use crate::problem::ApiProblem;
+use campanile_engine::token_admin;
+use campanile_model::text;
+
+pub(crate) async fn list(call: Call) -> Result {
+    let (all, limit) = (call.query.is_set("all")?, call.query.limit()?);
+    Reply::json(&token_admin::list(&mut call.read().await?, all, limit, call.now()).await?)
+}
+
+pub(crate) async fn create(call: Call) -> Result {
+    let bodies::NewToken {
+        name,
+        role,
+        expires,
+    } = call.json()?;
+    if idempotency::keyed(&call)?.is_some() {
+        let message = "a request for a token cannot have an `Idempotency-Key`, because the record would keep its secret";
+        return Err(
+            ApiProblem::invalid(message).hint("send it without; a name that is taken is refused")
+        );
+    }
+    let expires = expires.as_deref().map(text::duration).transpose();
+    let expires = expires.map_err(|error| ApiProblem::invalid(format!("`expires`: {error}")))?;
+    change!(call, StatusCode::CREATED, |tx, now| {
+        (
+            token_admin::create(tx, &name, role, expires, now).await?,
+            None,
+        )
+    })
+}
+
+pub(crate) async fn revoke(call: Call) -> Result {
+    let bodies::Nothing {} = call.json()?;
+    let name = call.name("name");
+    change!(call, StatusCode::OK, |tx, now| {
+        (token_admin::revoke(tx, name, now).await?, None)
+    })
+}
