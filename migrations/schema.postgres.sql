@@ -1,5 +1,79 @@
 -- The schema that migrations/postgres/ makes. Written by a test: `UPDATE_SNAPSHOTS=1 cargo test -p campanile-tests the_schema_is`.
 
+CREATE TABLE alert (
+    id UUID NOT NULL,
+    rule TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    severity TEXT NOT NULL,
+    status TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    subject_id TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    version BIGINT NOT NULL,
+    since_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    fired_at TIMESTAMP WITH TIME ZONE,
+    told_at TIMESTAMP WITH TIME ZONE,
+    clear_at TIMESTAMP WITH TIME ZONE,
+    resolved_at TIMESTAMP WITH TIME ZONE,
+    flaps BIGINT NOT NULL,
+    CHECK (((status = 'pending'::text) = (fired_at IS NULL))),
+    CHECK (((status = 'resolved'::text) = (resolved_at IS NOT NULL))),
+    CHECK ((flaps >= 0)),
+    CHECK ((kind = ANY (ARRAY['failed'::text, 'late_start'::text, 'too_long'::text, 'too_short'::text, 'no_success_for'::text, 'expect_within'::text, 'abandoned'::text, 'unknown'::text, 'host_silent'::text, 'recovery_rate'::text, 'record_full'::text, 'package_rejected'::text]))),
+    CHECK ((severity = ANY (ARRAY['info'::text, 'warning'::text, 'critical'::text]))),
+    CHECK ((status = ANY (ARRAY['pending'::text, 'firing'::text, 'resolved'::text]))),
+    CHECK ((version >= 1)),
+    PRIMARY KEY (id)
+);
+CREATE INDEX alert_resolved ON alert USING btree (resolved_at) WHERE (resolved_at IS NOT NULL);
+CREATE INDEX alert_unresolved ON alert USING btree (id) WHERE (status <> 'resolved'::text);
+CREATE UNIQUE INDEX alert_unresolved_subject ON alert USING btree (rule, subject_id) WHERE (status <> 'resolved'::text);
+CREATE TABLE alert_message (
+    id UUID NOT NULL,
+    channel TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    status TEXT NOT NULL,
+    alerts BIGINT NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    give_up_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    attempts BIGINT NOT NULL,
+    next_attempt_at TIMESTAMP WITH TIME ZONE,
+    host_id UUID,
+    answer BIGINT,
+    error TEXT,
+    finished_at TIMESTAMP WITH TIME ZONE,
+    CHECK (((finished_at IS NULL) = (status = 'pending'::text))),
+    CHECK (((host_id IS NULL) OR (status = 'pending'::text))),
+    CHECK (((next_attempt_at IS NULL) = (status <> 'pending'::text))),
+    CHECK ((alerts >= 0)),
+    CHECK ((attempts >= 0)),
+    CHECK ((kind = ANY (ARRAY['firing'::text, 'resolved'::text, 'test'::text]))),
+    CHECK ((status = ANY (ARRAY['pending'::text, 'delivered'::text, 'dead'::text, 'discarded'::text]))),
+    PRIMARY KEY (id)
+);
+CREATE INDEX alert_message_give_up ON alert_message USING btree (give_up_at) WHERE (status = 'pending'::text);
+CREATE INDEX alert_message_old ON alert_message USING btree (finished_at) WHERE (finished_at IS NOT NULL);
+CREATE INDEX alert_message_pending ON alert_message USING btree (channel, rule, id) WHERE (status = 'pending'::text);
+CREATE TABLE alert_message_alert (
+    message_id UUID NOT NULL,
+    alert_id UUID NOT NULL,
+    FOREIGN KEY (alert_id) REFERENCES alert(id),
+    FOREIGN KEY (message_id) REFERENCES alert_message(id),
+    PRIMARY KEY (message_id, alert_id)
+);
+CREATE INDEX alert_message_alert_alert ON alert_message_alert USING btree (alert_id);
+CREATE TABLE alert_silence (
+    id UUID NOT NULL,
+    rule TEXT,
+    subject TEXT,
+    note TEXT,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    created_by TEXT NOT NULL,
+    until_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    PRIMARY KEY (id)
+);
+CREATE INDEX alert_silence_until ON alert_silence USING btree (until_at);
 CREATE TABLE api_answer (
     principal TEXT NOT NULL,
     key TEXT NOT NULL,
@@ -188,6 +262,7 @@ CREATE INDEX launch_labels ON launch USING btree (run_on, fire_time) WHERE ((sta
 CREATE INDEX launch_open ON launch USING btree (fire_time) WHERE ((status = 'open'::text) AND (group_name IS NULL));
 CREATE INDEX launch_queued ON launch USING btree (schedule_id) WHERE (status = 'queued'::text);
 CREATE INDEX launch_queued_fire ON launch USING btree (fire_time) WHERE ((status = 'queued'::text) AND (fire_time IS NOT NULL));
+CREATE INDEX launch_recovered ON launch USING btree (recovered_at) WHERE (recovered_at IS NOT NULL);
 CREATE INDEX launch_retry ON launch USING btree (retry_at) WHERE (status = 'waiting'::text);
 CREATE INDEX launch_running_group ON launch USING btree (group_name) WHERE ((status = 'running'::text) AND (group_name IS NOT NULL));
 CREATE INDEX launch_schedule ON launch USING btree (schedule_id, scheduled_time);
@@ -404,6 +479,7 @@ CREATE TABLE schedule_revision (
 );
 CREATE INDEX schedule_revision_at_start ON schedule_revision USING btree (schedule_id) WHERE ((kind = 'cron'::text) AND (expression ~~ '%@reboot%'::text));
 CREATE INDEX schedule_revision_counting ON schedule_revision USING btree (schedule_id) WHERE (kind = 'after_completion'::text);
+CREATE INDEX schedule_revision_expect_within ON schedule_revision USING btree (schedule_id) WHERE (policies ~~ '%"expect_within"%'::text);
 CREATE INDEX schedule_revision_retention ON schedule_revision USING btree (schedule_id) WHERE (policies ~~ '%"retention"%'::text);
 CREATE TABLE seal (
     number BIGINT NOT NULL,

@@ -1,5 +1,65 @@
 -- The schema that migrations/sqlite/ makes. Written by a test: `UPDATE_SNAPSHOTS=1 cargo test -p campanile-tests the_schema_is`.
 
+CREATE TABLE alert (
+    id BLOB NOT NULL PRIMARY KEY,
+    rule TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('failed', 'late_start', 'too_long', 'too_short', 'no_success_for', 'expect_within', 'abandoned', 'unknown', 'host_silent', 'recovery_rate', 'record_full', 'package_rejected')),
+    severity TEXT NOT NULL CHECK (severity IN ('info', 'warning', 'critical')),
+    status TEXT NOT NULL CHECK (status IN ('pending', 'firing', 'resolved')),
+    subject TEXT NOT NULL,
+    subject_id TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    version INTEGER NOT NULL CHECK (version >= 1),
+    since_at INTEGER NOT NULL,
+    fired_at INTEGER,
+    told_at INTEGER,
+    clear_at INTEGER,
+    resolved_at INTEGER,
+    flaps INTEGER NOT NULL CHECK (flaps >= 0),
+    CHECK ((status = 'pending') = (fired_at IS NULL)),
+    CHECK ((status = 'resolved') = (resolved_at IS NOT NULL))
+) STRICT;
+CREATE INDEX alert_resolved ON alert (resolved_at) WHERE resolved_at IS NOT NULL;
+CREATE INDEX alert_unresolved ON alert (id) WHERE status <> 'resolved';
+CREATE UNIQUE INDEX alert_unresolved_subject ON alert (rule, subject_id) WHERE status <> 'resolved';
+CREATE TABLE alert_message (
+    id BLOB NOT NULL PRIMARY KEY,
+    channel TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ('firing', 'resolved', 'test')),
+    status TEXT NOT NULL CHECK (status IN ('pending', 'delivered', 'dead', 'discarded')),
+    alerts INTEGER NOT NULL CHECK (alerts >= 0),
+    created_at INTEGER NOT NULL,
+    give_up_at INTEGER NOT NULL,
+    attempts INTEGER NOT NULL CHECK (attempts >= 0),
+    next_attempt_at INTEGER,
+    host_id BLOB,
+    answer INTEGER,
+    error TEXT,
+    finished_at INTEGER,
+    CHECK ((next_attempt_at IS NULL) = (status <> 'pending')),
+    CHECK ((finished_at IS NULL) = (status = 'pending')),
+    CHECK (host_id IS NULL OR status = 'pending')
+) STRICT;
+CREATE INDEX alert_message_give_up ON alert_message (give_up_at) WHERE status = 'pending';
+CREATE INDEX alert_message_old ON alert_message (finished_at) WHERE finished_at IS NOT NULL;
+CREATE INDEX alert_message_pending ON alert_message (channel, rule, id) WHERE status = 'pending';
+CREATE TABLE alert_message_alert (
+    message_id BLOB NOT NULL REFERENCES alert_message (id),
+    alert_id BLOB NOT NULL REFERENCES alert (id),
+    PRIMARY KEY (message_id, alert_id)
+) STRICT;
+CREATE INDEX alert_message_alert_alert ON alert_message_alert (alert_id);
+CREATE TABLE alert_silence (
+    id BLOB NOT NULL PRIMARY KEY,
+    rule TEXT,
+    subject TEXT,
+    note TEXT,
+    created_at INTEGER NOT NULL,
+    created_by TEXT NOT NULL,
+    until_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX alert_silence_until ON alert_silence (until_at);
 CREATE TABLE api_answer (
     principal TEXT NOT NULL,
     key TEXT NOT NULL,
@@ -163,6 +223,7 @@ CREATE INDEX launch_labels ON launch (run_on, fire_time) WHERE status = 'open' A
 CREATE INDEX launch_open ON launch (fire_time) WHERE status = 'open' AND group_name IS NULL;
 CREATE INDEX launch_queued ON launch (schedule_id) WHERE status = 'queued';
 CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE status = 'queued' AND fire_time IS NOT NULL;
+CREATE INDEX launch_recovered ON launch (recovered_at) WHERE recovered_at IS NOT NULL;
 CREATE INDEX launch_retry ON launch (retry_at) WHERE status = 'waiting';
 CREATE INDEX launch_running_group ON launch (group_name) WHERE status = 'running' AND group_name IS NOT NULL;
 CREATE INDEX launch_schedule ON launch (schedule_id, scheduled_time);
@@ -359,6 +420,7 @@ CREATE TABLE schedule_revision (
 ) STRICT;
 CREATE INDEX schedule_revision_at_start ON schedule_revision (schedule_id) WHERE kind = 'cron' AND expression LIKE '%@reboot%';
 CREATE INDEX schedule_revision_counting ON schedule_revision (schedule_id) WHERE kind = 'after_completion';
+CREATE INDEX schedule_revision_expect_within ON schedule_revision (schedule_id) WHERE policies LIKE '%"expect_within"%';
 CREATE INDEX schedule_revision_retention ON schedule_revision (schedule_id) WHERE policies LIKE '%"retention"%';
 CREATE TABLE seal (
     number INTEGER NOT NULL PRIMARY KEY,

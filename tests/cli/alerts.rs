@@ -202,7 +202,7 @@ async fn the_policy_expect_within_is_shown_without_a_rule(place: Place) {
             "--every",
             "2s",
             "--context",
-            "{\"ms\": 600000}",
+            "{\"ms\": 20000}",
             "--expect-within",
             "1s",
         ],

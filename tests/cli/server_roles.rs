@@ -148,7 +148,9 @@ async fn a_trigger_with_a_context_needs_an_editor(place: Place) {
         answer.assert_problem(403, "needs the role editor");
     }
     assert_eq!(api.get("/api/v1/launches"), json!([]));
-    assert_eq!(api.post(trigger, json!({}))["decision"], "launched");
+    let launched = api.post(trigger, json!({}));
+    assert_eq!(launched["decision"], "launched");
+    api.end_of(&text(&launched["launch"]));
     api.token.clone_from(&tokens[2]);
     assert_eq!(api.post(trigger, own[0].clone())["decision"], "launched");
 }
@@ -214,7 +216,7 @@ async fn a_viewer_reads_the_metrics(place: Place) {
     );
     for part in [
         "campanile_live_hosts 1",
-        "campanile_launches_total{",
+        "campanile_runs_total{status=\"succeeded\",failure=\"\"} 1",
         "{schedule=\"one\"}",
     ] {
         assert!(answer.body.contains(part), "no `{part}`: {}", answer.body);
