@@ -80,6 +80,7 @@ pages! {
     configuration: "examples/config/README.md",
     api: "docs/src/guides/api.md",
     access: "docs/src/guides/access.md",
+    alerts: "docs/src/guides/alerts.md",
     audit: "docs/src/guides/audit.md",
     backfills: "docs/src/guides/backfills.md",
     backup: "docs/src/guides/backup.md",

@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use campanile_tests::{Place, on_both_empty};
@@ -15,6 +16,8 @@ use crate::site::{Site, WAIT_MAX, stop};
 on_both_empty!(
     wrong_requests_are_refused_and_change_nothing,
     a_slow_client_is_cut_off_and_others_are_answered,
+    more_connections_than_the_limit_wait_and_are_served,
+    edits_and_keys_that_race_are_done_once,
     a_taken_port_and_a_readable_token_leave_the_host_without_its_api,
     a_socket_needs_no_token,
     a_wrong_address_or_certificate_is_refused_at_the_start,
@@ -164,6 +167,55 @@ async fn a_slow_client_is_cut_off_and_others_are_answered(place: Place) {
     stop(&mut api.host);
     let mut rest = String::new();
     let _ = events.read_to_string(&mut rest);
+}
+
+async fn more_connections_than_the_limit_wait_and_are_served(place: Place) {
+    // The server accepts 2,000.
+    const CONNECTIONS: usize = 2_100;
+    let mut api = Api::start(place, "");
+    let connect = |_| TcpStream::connect(api.address).expect("a connection");
+    let silent: Vec<TcpStream> = (0..CONNECTIONS).map(connect).collect();
+    // A silent connection is closed after ten seconds, which makes room for this request.
+    assert_eq!(api.get("/api/v1/schedules"), json!([]));
+    drop(silent);
+    let started = Instant::now();
+    assert_eq!(api.get("/api/v1/schedules"), json!([]));
+    assert!(started.elapsed() < Duration::from_secs(10), "no room");
+    api.host.stays_up(Duration::from_millis(100));
+}
+
+async fn edits_and_keys_that_race_are_done_once(place: Place) {
+    const RACERS: usize = 8;
+    let api = Api::start(place, "");
+    api.add("one", "ok");
+    let race = |send: &(dyn Fn() -> u16 + Sync)| {
+        std::thread::scope(|scope| {
+            let racers = Vec::from_iter((0..RACERS).map(|_| scope.spawn(send)));
+            let mut statuses =
+                Vec::from_iter(racers.into_iter().map(|it| it.join().expect("a status")));
+            statuses.sort_unstable();
+            statuses
+        })
+    };
+    let year = AtomicU32::new(2050);
+    let edits = race(&|| {
+        let year = year.fetch_add(1, Ordering::Relaxed);
+        let body = json!({"expression": format!("{year}-01-01T00:00:00Z")});
+        let headers = [("If-Match", "\"1\"")];
+        let edited = api.send("PATCH", "/api/v1/schedules/one", &headers, Some(&body));
+        edited.status
+    });
+    assert_eq!(edits[..2], [200, 412], "{edits:?}");
+    assert_eq!(edits[RACERS - 1], 412, "{edits:?}");
+    assert_eq!(api.get("/api/v1/schedules/one")["revision"], 2);
+    let key = [("Idempotency-Key", "only-once")];
+    let triggers = race(&|| {
+        let trigger = "/api/v1/schedules/one/trigger";
+        api.send("POST", trigger, &key, Some(&json!({}))).status
+    });
+    assert_eq!(triggers, [200; RACERS]);
+    let launches = api.get("/api/v1/launches");
+    assert_eq!(launches.as_array().map(Vec::len), Some(1), "{launches}");
 }
 
 async fn a_taken_port_and_a_readable_token_leave_the_host_without_its_api(place: Place) {

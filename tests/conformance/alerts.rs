@@ -17,7 +17,7 @@ use campanile_schedule::policy::Policies;
 use campanile_store::alert_messages::{self, AlertMessageRow, MessageStatus};
 use campanile_store::alerts::{self, Alert, AlertStatus};
 use campanile_store::{HostLock, hosts};
-use campanile_tests::{TestDb, on_both};
+use campanile_tests::{Backend, TestDb, on_both};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 
@@ -214,12 +214,19 @@ async fn two_hosts_tell_an_alert_once_for_each_channel_and_resolve_it_once(test:
     };
     let clock = Clock::simulated(clock_time("10:30:00"));
     let first = host(&test, "host-1", &clock, settings()).await;
-    let second = host(&test, "host-2", &clock, settings()).await;
+    // One host serves a SQLite file. There, two evaluations of one host race.
+    let second = match test.place.backend {
+        Backend::Sqlite => None,
+        Backend::Postgres => Some(host(&test, "host-2", &clock, settings()).await),
+    };
+    let second = second.as_ref().unwrap_or(&first);
     // Its first slot is at 11:00.
     add(&test, "noop", None, &Policies::default()).await;
     first.at("10:34:00");
     assert_eq!(first.alerts("10:34:00").await, (0, 0));
     let now = first.at("10:40:00");
+    first.engine.renew(now).await.unwrap();
+    second.engine.renew(now).await.unwrap();
     let (one_changed, two_changed) = tokio::join!(
         first.engine.evaluate_alerts(now),
         second.engine.evaluate_alerts(now)
@@ -270,8 +277,8 @@ async fn a_message_is_repeated_with_the_same_content_until_it_is_received(test: 
     host.tick("11:00:00").await;
     assert_eq!(host.alerts("11:00:01").await, (1, 1));
     assert_eq!(host.alerts("11:00:02").await, (0, 0));
-    assert_eq!(host.alerts("11:10:00").await, (0, 1));
-    assert_eq!(host.alerts("11:10:01").await, (0, 1));
+    assert_eq!(host.alerts("11:09:00").await, (0, 1));
+    assert_eq!(host.alerts("11:09:01").await, (0, 1));
     assert_eq!(
         receiver.told(),
         [
@@ -377,7 +384,8 @@ async fn a_dead_host_is_missed_by_another(test: TestDb) {
     };
     let settings = || with_alerts(vec![rule.clone()], vec![("one", receiver.channel())]);
     let clock = Clock::simulated(clock_time("10:30:00"));
-    let dead = host(&test, "host-1", &clock, settings()).await;
+    // It dies before the other one starts, because one host serves a SQLite file.
+    drop(host(&test, "host-1", &clock, settings()).await);
     let other = host(&test, "host-2", &clock, settings()).await;
     assert_eq!(other.alerts("10:30:10").await, (0, 0));
     let now = other.at("10:31:00");
@@ -387,9 +395,9 @@ async fn a_dead_host_is_missed_by_another(test: TestDb) {
     assert_eq!(marked.len(), 1);
     tx.commit().await.unwrap();
     assert_eq!(other.alerts("10:31:10").await, (1, 1));
-    drop(dead);
-    let _back = host(&test, "host-1", &clock, settings()).await;
-    assert_eq!(other.alerts("10:32:00").await, (1, 1));
+    drop(other);
+    let back = host(&test, "host-1", &clock, settings()).await;
+    assert_eq!(back.alerts("10:32:00").await, (1, 1));
     assert_eq!(receiver.told(), ["alert.firing 1", "alert.resolved 1"]);
 }
 

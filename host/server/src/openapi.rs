@@ -107,6 +107,7 @@ fn operation(
         ));
     }
     let answer = (route.answer)(answers);
+    let refused = |meaning: &str| json!({"description": meaning, "content": {"application/problem+json": {"schema": problem}}});
     let content = match route.form {
         Form::Json => json!({"application/json": {"schema": answer}}),
         Form::Stream => json!({"text/event-stream": {"schema": answer}}),
@@ -122,10 +123,8 @@ fn operation(
         "parameters": parameters,
         "responses": {
             route.status.to_string(): {"description": "Done.", "content": content},
-            "default": {
-                "description": "Not done, and nothing was changed.",
-                "content": {"application/problem+json": {"schema": problem}},
-            },
+            "4XX": refused("The request is wrong, or not allowed. Nothing was changed."),
+            "5XX": refused("The host cannot answer now. Nothing was changed."),
         },
     });
     if let Some(body) = route.body {

@@ -36,6 +36,7 @@ use campanile_store::task_runs::TaskRun;
 use campanile_store::{Db, HostLock, LaunchStatus, Origin, packages, schedules, stats};
 use campanile_workflow::context::{self, Facts};
 
+pub(crate) mod api;
 mod big;
 pub(crate) mod growth;
 pub(crate) mod load;
@@ -70,6 +71,8 @@ pub(crate) enum Bench {
     Load(load::Load),
     /// Fill a database with launches, and measure launches and questions on it; `--database` says which, and it stays
     Growth(growth::Growth),
+    /// Measure how much requests and listeners of the API delay launches, and how fast they are answered
+    Api(api::Api),
     /// Measure how a host catches up after an outage of an hour, and how long other writers wait meanwhile
     Outage(outage::Outage),
 }
@@ -147,6 +150,7 @@ impl Bench {
             }
             Bench::Load(load) => common.print(&load.measure(&config).await?),
             Bench::Growth(growth) => common.print(&growth.measure(&config).await?),
+            Bench::Api(api) => common.print(&api.measure(&config).await?),
             Bench::Outage(outage) => common.print(&outage.measure(&config).await?),
         }
     }

@@ -135,6 +135,7 @@ impl Shapes {
             self.one::<bench::BurstReport>("bench burst"),
             self.one::<bench::load::LoadReport>("bench load"),
             self.one::<bench::growth::GrowthReport>("bench growth"),
+            self.one::<bench::api::ApiReport>("bench api"),
             self.one::<bench::outage::OutageReport>("bench outage"),
             self.one::<selftest::SelftestReport>("selftest"),
             self.one::<output::Failure>("any command that fails"),
