@@ -30,10 +30,6 @@
 //! At the points before `before_message_claim_commit` the receiver is down until the host has died.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use campanile_engine::crash::{CALL_POINTS, MESSAGE_POINTS, POINTS};
@@ -41,6 +37,7 @@ use campanile_store::outbox::{self, MessageRow, MessageStatus};
 use campanile_store::{LaunchStatus, buckets};
 use campanile_tests::{Backend, HostProcess, once_package};
 
+use crate::receiver::Receiver;
 use crate::site::Site;
 
 /// What happened for the launch at which the host died.
@@ -105,76 +102,12 @@ fn crash_at_every_point(backend: Backend) {
     println!("{table}");
 }
 
-/// A receiver of messages.
-#[derive(Default)]
-struct Receiver {
-    /// Whether it answers. Else it closes each connection, and the delivery fails.
-    is_up: AtomicBool,
-    /// The bodies that it got, by the idempotency keys of the requests.
-    bodies: Mutex<BTreeMap<String, Vec<String>>>,
-}
-
-/// Start a receiver on a port of this machine.
-fn receiver(is_up: bool) -> (u16, Arc<Receiver>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    let receiver = Arc::new(Receiver {
-        is_up: AtomicBool::new(is_up),
-        ..Receiver::default()
-    });
-    let of_thread = Arc::clone(&receiver);
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            if of_thread.is_up.load(Ordering::SeqCst) {
-                // A host that dies leaves half a request, which is an error here.
-                let _ = receive(stream, &of_thread);
-            }
-        }
-    });
-    (port, receiver)
-}
-
-/// Let a receiver answer the connections that begin from now on.
-fn bring_up(receiver: &Receiver, port: u16) {
-    if !receiver.is_up.load(Ordering::SeqCst) {
-        // Connections are accepted in their order: once this one is closed, those of the dead host are.
-        let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
-        assert_eq!(stream.read(&mut [0]).expect("the end"), 0);
-        receiver.is_up.store(true, Ordering::SeqCst);
-    }
-}
-
-fn receive(mut stream: TcpStream, receiver: &Receiver) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let (mut key, mut length) = (String::new(), 0);
-    loop {
-        let mut line = String::new();
-        if reader.read_line(&mut line)? == 0 {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        let line = line.trim().to_ascii_lowercase();
-        match line.split_once(": ") {
-            Some(("idempotency-key", value)) => value.clone_into(&mut key),
-            Some(("content-length", value)) => length = value.parse().unwrap_or(0),
-            _ if line.is_empty() => break,
-            _ => {}
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body)?;
-    let body = String::from_utf8_lossy(&body).into_owned();
-    let mut all = receiver.bodies.lock().expect("no reader panics");
-    all.entry(key).or_default().push(body);
-    drop(all);
-    stream.write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n")
-}
-
 fn crash_at(point: &str, backend: Backend) -> Effects {
     let site = Site::new(backend);
     // A message is delivered while the end of its run is recorded. A receiver that is up could answer just before the
     // host dies at a point of the run, and would get the message twice.
-    let (port, receiver) = receiver(MESSAGE_POINTS.contains(&point));
+    let receiver = Receiver::start(MESSAGE_POINTS.contains(&point));
+    let port = receiver.port;
     // A launch that waits for its fire time is claimed by itself.
     let policy = match point {
         "after_claim_commit" => "jitter = \"200ms\"",
@@ -194,7 +127,7 @@ fn crash_at(point: &str, backend: Backend) -> Effects {
         site.crash_at("after_decide_commit");
     }
     site.crash_at(point);
-    bring_up(&receiver, port);
+    receiver.bring_up();
 
     let mut host = site.start("host-1");
     let limit = Duration::from_secs(30);
@@ -210,7 +143,11 @@ fn crash_at(point: &str, backend: Backend) -> Effects {
     let succeeded = record.count(LaunchStatus::Succeeded);
     assert_eq!(succeeded, launches.len(), "{}", record.shown());
     let entries = entries(&site);
-    let received = receiver.bodies.lock().expect("no reader panics");
+    let mut received: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for request in receiver.received() {
+        let key = request.headers["idempotency-key"].clone();
+        received.entry(key).or_default().push(request.body);
+    }
     for launch in launches {
         let id = launch.id.to_string();
         let sent: Vec<&MessageRow> = messages

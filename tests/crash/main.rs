@@ -48,6 +48,7 @@ mod low_disk;
 mod names;
 mod outage;
 mod proxy;
+mod receiver;
 mod retention;
 mod rounds;
 mod site;
