@@ -1,6 +1,6 @@
 //! Metrics in Prometheus' text format.
 //!
-//! A host counts what it does while it does it ([`Metrics`]), without a look at the database: a counter is one atomic
+//! A host counts what it does while it does it (`Metrics`), without a look at the database: a counter is one atomic
 //! addition, and a histogram one lock that is free. What all hosts share is read from the database when metrics are asked
 //! for ([`RecordMetrics`]), with statements that indexes answer.
 //!
