@@ -42,6 +42,7 @@ mod folder_changes;
 mod folder_chaos;
 mod hosts;
 mod kills;
+mod lost_delivery;
 mod lost_lease;
 mod lost_peer;
 mod low_disk;
