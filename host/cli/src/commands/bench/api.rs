@@ -84,7 +84,7 @@ pub(crate) struct ApiReport {
     /// Slots without a launch that succeeded, in both halves.
     missed: usize,
     /// How late launches started without clients.
-    lag_ms_alone: Lag,
+    alone_lag_ms: Lag,
     /// How late they started with clients.
     lag_ms: Lag,
     /// The 99th percentile of the lag with clients, divided by that without.
@@ -101,15 +101,16 @@ pub(crate) struct ApiReport {
     /// The fewest events that a listener that reads has got.
     events_received_min: usize,
     /// The memory of this process before the clients came, and the most while they were there. Null where it is not known.
-    memory_bytes_alone: Option<u64>,
+    alone_memory_bytes: Option<u64>,
     memory_bytes_max: Option<u64>,
 }
 
 impl Record for ApiReport {}
 
 /// What the clients have seen.
-#[derive(Default)]
 struct Seen {
+    /// When they began to send requests.
+    from: Timestamp,
     answered: Vec<Duration>,
     failed: usize,
     events: usize,
@@ -148,31 +149,29 @@ impl Api {
             self.requests,
             self.listeners + self.slow_listeners
         ));
-        let memory_bytes_alone = memory_bytes();
+        let alone_memory_bytes = memory_bytes();
         let (stop, stopping) = watch::channel(false);
         let (access, server) = start_server(config, &host, stopping).await?;
-        let from = clock.now().plus(MARGIN);
-        let until = from.plus(span);
-        let seen = self.clients(&host, &access, until).await;
+        let seen = self.clients(&host, &access, span).await;
         stop.send_replace(true);
         server.await.map_err(Failure::failed)?;
         let seen = seen?;
-        clock.sleep_until(until.plus(MARGIN)).await;
 
         let alone = host.launches(alone_from, alone_until).await?;
-        let with_clients = host.launches(from, until).await?;
+        let until = seen.from.plus(span);
+        let with_clients = host.launches(seen.from, until).await?;
         host.stop().await?;
         let slots = |rows: &[_]| rows.iter().filter(has_succeeded).count();
         // Each half has a slot in each second.
         let wanted = 2 * self.seconds as usize * self.schedules as usize;
-        let (lag_ms_alone, lag_ms) = (lag(&alone), lag(&with_clients));
+        let (alone_lag_ms, lag_ms) = (lag(&alone), lag(&with_clients));
         Ok(ApiReport {
             backend: config.files.database.backend(),
             schedules: self.schedules,
             seconds: self.seconds,
             missed: wanted.saturating_sub(slots(&alone) + slots(&with_clients)),
-            lag_p99_ratio: lag_ms.p99 / lag_ms_alone.p99,
-            lag_ms_alone,
+            lag_p99_ratio: lag_ms.p99 / alone_lag_ms.p99,
+            alone_lag_ms,
             lag_ms,
             requests: seen.answered.len() + seen.failed,
             failed_requests: seen.failed,
@@ -181,14 +180,13 @@ impl Api {
             slow_listeners: self.slow_listeners,
             events: seen.events,
             events_received_min: seen.events_received_min,
-            memory_bytes_alone,
+            alone_memory_bytes,
             memory_bytes_max: seen.memory_bytes_max,
         })
     }
 
-    /// Run all clients until `until`.
-    async fn clients(&self, host: &BenchHost, access: &Access, until: Timestamp) -> Result<Seen> {
-        let clock = host.engine.clock();
+    /// Run all clients for the time `span`.
+    async fn clients(&self, host: &BenchHost, access: &Access, span: Duration) -> Result<Seen> {
         let (stop, stopping) = watch::channel(false);
         let mut listening = JoinSet::new();
         for _ in 0..self.listeners {
@@ -202,14 +200,21 @@ impl Api {
         tokio::time::sleep(MARGIN).await;
         let mut asking = JoinSet::new();
         let interval = Duration::from_secs(1) * CONNECTIONS / self.requests;
-        let left = until.since(clock.now());
+        let from = host.engine.clock().now();
         for number in 0..CONNECTIONS {
-            asking.spawn(ask(access.clone(), (number as usize, interval), left));
+            asking.spawn(ask(access.clone(), (number as usize, interval), span));
         }
-        let mut seen = Seen::default();
+        let mut seen = Seen {
+            from,
+            answered: Vec::new(),
+            failed: 0,
+            events: 0,
+            events_received_min: if self.listeners == 0 { 0 } else { usize::MAX },
+            memory_bytes_max: None,
+        };
         let begun = Instant::now();
         let mut next_event = Duration::ZERO;
-        while begun.elapsed() < left {
+        while begun.elapsed() < span {
             if begun.elapsed() >= next_event {
                 next_event += EVENT_INTERVAL;
                 change(host, seen.events).await?;
@@ -227,7 +232,6 @@ impl Api {
         tokio::time::sleep(MARGIN).await;
         stop.send_replace(true);
         drop(slow);
-        seen.events_received_min = if self.listeners == 0 { 0 } else { usize::MAX };
         while let Some(listened) = listening.join_next().await {
             let received = listened.map_err(Failure::failed)??;
             seen.events_received_min = seen.events_received_min.min(received);
@@ -288,13 +292,13 @@ async fn change(host: &BenchHost, number: usize) -> Result {
     Ok(())
 }
 
-/// Send a request every `interval`, for the time `left`. Return how long each took, and how many were not done.
+/// Send a request every `interval`, for the time `span`. Return how long each took, and how many were not done.
 ///
 /// A time counts from when its request was due, so that a slow answer counts for those that wait behind it too.
 async fn ask(
     access: Access,
     (number, interval): (usize, Duration),
-    left: Duration,
+    span: Duration,
 ) -> Result<(Vec<Duration>, usize)> {
     let mut sender = connect(&access).await?;
     let (mut answered, mut failed) = (Vec::new(), 0);
@@ -302,7 +306,7 @@ async fn ask(
     let offset = interval.mul_f64(number as f64 / f64::from(CONNECTIONS));
     for turn in 0.. {
         let due = offset + interval * turn;
-        if due >= left {
+        if due >= span {
             break;
         }
         tokio::time::sleep(due.saturating_sub(begun.elapsed())).await;
