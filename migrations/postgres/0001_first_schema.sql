@@ -375,6 +375,26 @@ CREATE TABLE removed_launches (
 -- removed_launches::counts
 CREATE INDEX removed_launches_decided ON removed_launches (decided_day);
 
+-- What the calls used that retention removed: one row for each schedule, day of the slot, day of the decision and package.
+-- A transaction that removes calls changes it, so that sums of use stay whole. Retention deletes rows of old days.
+CREATE TABLE removed_calls (
+    schedule_id UUID NOT NULL,
+    -- Days since 1970, in UTC: of the slot, and of the decision.
+    slot_day BIGINT NOT NULL,
+    decided_day BIGINT NOT NULL,
+    package TEXT NOT NULL,
+    calls BIGINT NOT NULL CHECK (calls >= 1),
+    cpu_us BIGINT NOT NULL,
+    -- The greatest of one call.
+    memory_peak_bytes BIGINT NOT NULL,
+    -- Outputs, contexts, messages, logs, and what the tasks printed.
+    record_bytes BIGINT NOT NULL,
+    http_requests BIGINT NOT NULL,
+    PRIMARY KEY (schedule_id, slot_day, decided_day, package)
+);
+-- task_use::removed, task_use::remove_sums
+CREATE INDEX removed_calls_decided ON removed_calls (decided_day);
+
 -- A chain of hashes over finished launches and events. Rows are added; retention removes the leaves of old ones.
 CREATE TABLE seal (
     -- 1, 2, 3 and so on.
@@ -435,6 +455,17 @@ CREATE TABLE schedule_result (
     -- The failure of the newest slot that failed, if no later slot has succeeded.
     failure_scheduled_time TIMESTAMPTZ,
     failure TEXT
+);
+
+-- The schedules whose runs use much more than a week before, each in the median of a week. A chore adds and deletes rows.
+CREATE TABLE schedule_growth (
+    schedule_id UUID NOT NULL PRIMARY KEY,
+    -- When the pass began that noted it last.
+    checked_at TIMESTAMPTZ NOT NULL,
+    cpu_us_before BIGINT NOT NULL,
+    cpu_us BIGINT NOT NULL,
+    memory_peak_bytes_before BIGINT NOT NULL,
+    memory_peak_bytes BIGINT NOT NULL
 );
 
 -- A request to launch the slots of a past range.

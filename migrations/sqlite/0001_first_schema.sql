@@ -375,6 +375,26 @@ CREATE TABLE removed_launches (
 -- removed_launches::counts
 CREATE INDEX removed_launches_decided ON removed_launches (decided_day);
 
+-- What the calls used that retention removed: one row for each schedule, day of the slot, day of the decision and package.
+-- A transaction that removes calls changes it, so that sums of use stay whole. Retention deletes rows of old days.
+CREATE TABLE removed_calls (
+    schedule_id BLOB NOT NULL,
+    -- Days since 1970, in UTC: of the slot, and of the decision.
+    slot_day INTEGER NOT NULL,
+    decided_day INTEGER NOT NULL,
+    package TEXT NOT NULL,
+    calls INTEGER NOT NULL CHECK (calls >= 1),
+    cpu_us INTEGER NOT NULL,
+    -- The greatest of one call.
+    memory_peak_bytes INTEGER NOT NULL,
+    -- Outputs, contexts, messages, logs, and what the tasks printed.
+    record_bytes INTEGER NOT NULL,
+    http_requests INTEGER NOT NULL,
+    PRIMARY KEY (schedule_id, slot_day, decided_day, package)
+) STRICT;
+-- task_use::removed, task_use::remove_sums
+CREATE INDEX removed_calls_decided ON removed_calls (decided_day);
+
 -- A chain of hashes over finished launches and events. Rows are added; retention removes the leaves of old ones.
 CREATE TABLE seal (
     -- 1, 2, 3 and so on.
@@ -435,6 +455,17 @@ CREATE TABLE schedule_result (
     -- The failure of the newest slot that failed, if no later slot has succeeded.
     failure_scheduled_time INTEGER,
     failure TEXT
+) STRICT;
+
+-- The schedules whose runs use much more than a week before, each in the median of a week. A chore adds and deletes rows.
+CREATE TABLE schedule_growth (
+    schedule_id BLOB NOT NULL PRIMARY KEY,
+    -- When the pass began that noted it last.
+    checked_at INTEGER NOT NULL,
+    cpu_us_before INTEGER NOT NULL,
+    cpu_us INTEGER NOT NULL,
+    memory_peak_bytes_before INTEGER NOT NULL,
+    memory_peak_bytes INTEGER NOT NULL
 ) STRICT;
 
 -- A request to launch the slots of a past range.

@@ -180,6 +180,8 @@ async fn each_answer_is_the_json_of_the_command(place: Place) {
             &["stats", "--by", "schedule"],
             &["since", "executions_per_minute"],
         ),
+        ("stats/packages", &["stats", "--by", "package"], &["since"]),
+        ("stats/days", &["stats", "--by", "day"], &[]),
         (
             "schedules/a/stats",
             &["stats", "--schedule", "a"],

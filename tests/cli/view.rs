@@ -59,6 +59,36 @@ async fn statistics_are_shown_of_all_and_of_each_schedule(place: Place) {
     let one = site.json(["stats", "--schedule", "ok", "--since", "10m"]);
     assert_eq!(one["executions_per_minute"], json!(0.2));
     assert_eq!(keys(&one), keys(&each[2]));
+    assert_eq!(
+        (&each[0]["calls"], &each[2]["calls"]),
+        (&json!(0), &json!(2))
+    );
+
+    let packages = list(site.json(["stats", "--by", "package", "--since", "10m"]));
+    let calls = packages.iter().map(|row| row["calls"].as_i64().unwrap());
+    assert_eq!(calls.sum::<i64>(), 3, "{packages:#?}");
+    let used = ["calls", "cpu_ms", "http_requests", "memory_peak_bytes"];
+    for row in &packages {
+        let columns = [&used[..], &["package", "record_bytes", "since"]].concat();
+        assert_eq!(keys(row), columns, "{row:#}");
+        assert!(row["cpu_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{row:#}");
+        assert!(
+            row["record_bytes"].as_i64().is_some_and(|bytes| bytes > 0),
+            "{row:#}"
+        );
+    }
+    let table = site.ok(["stats", "--by", "package"]);
+    assert!(table.starts_with("PACKAGE"), "{table}");
+    assert!(table.contains("CPU MS") && table.contains("iB"), "{table}");
+    // The calls are of one day, unless midnight has passed.
+    let days = list(site.json(["stats", "--by", "day"]));
+    let calls = days.iter().map(|row| row["calls"].as_i64().unwrap());
+    assert_eq!(calls.sum::<i64>(), 3, "{days:#?}");
+    let last = days.last().unwrap();
+    let last = format!("{}/{}", text(&last["day"]), text(&last["package"]));
+    let rest = ["stats", "--by", "day", "--after", &last];
+    assert_eq!(site.json(rest), json!([]));
+
     let table = site.ok(["stats", "--by", "schedule"]);
     assert!(
         table.starts_with("SCHEDULE        LAUNCHES  FAILED  SKIPPED"),

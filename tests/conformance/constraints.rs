@@ -121,6 +121,8 @@ async fn impossible_states_are_refused(test: TestDb) {
         "UPDATE artifact SET removed_at = $T",
         // Only finished launches are removed.
         "INSERT INTO removed_launches SELECT schedule_id, 1, 1, 'open', 1, 1, 0, 0, 0, $T, a.digest FROM launch l JOIN artifact a ON l.digest = a.digest LIMIT 1",
+        // A row of removed calls has calls.
+        "INSERT INTO removed_calls SELECT schedule_id, 1, 1, package, 0, 1, 1, 1, 1 FROM launch LIMIT 1",
         // The change counter has one row.
         "INSERT INTO change (id, counter) VALUES (2, 0)",
         "INSERT INTO change (id, counter) VALUES (1, 0)",
@@ -164,6 +166,7 @@ async fn possible_states_are_accepted(test: TestDb) {
         "UPDATE launch SET recoveries = 254, priority = 9",
         "UPDATE artifact SET bytes = NULL, removed_at = $T",
         "INSERT INTO removed_launches SELECT schedule_id, 1, 1, 'failed', 1, 1, 0, 0, 0, $T, a.digest FROM launch l JOIN artifact a ON l.digest = a.digest LIMIT 1",
+        "INSERT INTO removed_calls SELECT schedule_id, 1, 1, package, 1, 1, 1, 1, 1 FROM launch LIMIT 1",
         "INSERT INTO lost_run ($LOST) SELECT id, 1, host_id, started_at, $T, 'gone' FROM launch WHERE status = 'running'",
         "INSERT INTO lost_run ($LOST) SELECT id, 1, host_id, started_at, $T, 'gone' FROM launch WHERE status = 'running';
             INSERT INTO lost_run ($LOST) SELECT launch_id, 2, host_id, started_at, $T, 'gone' FROM lost_run",

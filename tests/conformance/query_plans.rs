@@ -121,6 +121,11 @@ const EXPECTED_OF_SQLITE: &[(&str, &str)] = &[
     ),
     ("l.scheduled_time >= v.column2", "launch_schedule"),
     ("r.slot_day >= v.column2", "removed_launches_pkey"),
+    ("l.decided_at >= $1 GROUP BY 1, 2", "launch_decided"),
+    ("l.decided_at >= $1 GROUP BY 1, 2", "task_run_pkey"),
+    ("u.decided_day >= $1", "removed_calls_decided"),
+    ("u.slot_day >= v.column2", "removed_calls_pkey"),
+    ("ORDER BY scheduled_time DESC LIMIT $4", "launch_schedule"),
 ];
 
 async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {

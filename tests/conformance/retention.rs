@@ -1,6 +1,7 @@
 //! Retention: which rows are removed, which stay, and the counts of removed launches.
 
 mod rest;
+mod task_use;
 
 use std::sync::Arc;
 use std::time::Duration;

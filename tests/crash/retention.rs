@@ -1,4 +1,5 @@
-//! Tests of a host that dies while it removes old launches: each launch is on record, or counted as removed, once.
+//! Tests of a host that dies while it removes old launches: each launch and each call is on record, or counted as removed,
+//! once.
 
 use std::time::Duration;
 
@@ -47,6 +48,7 @@ fn crash_at_every_point(backend: Backend) {
         );
         let (left, removed) = counts(&site);
         assert_eq!(left + removed, LAUNCHES, "{point}");
+        assert_eq!(calls(&site), (left, removed), "{point}");
         match point.starts_with("before") {
             true => assert_eq!(left, kept, "{point}"),
             false => assert!(left < kept, "{point}"),
@@ -59,9 +61,10 @@ fn crash_at_every_point(backend: Backend) {
     assert!(host.wait_exit().success());
     // The newest one stays.
     assert_eq!(counts(&site), (1, LAUNCHES - 1));
+    assert_eq!(calls(&site), (1, LAUNCHES - 1));
 }
 
-/// Insert skipped slots of an hour ago.
+/// Insert skipped slots of an hour ago, each with a call: skipped slots may be removed soon.
 fn insert_old(site: &Site) {
     let start = now().minus(Duration::from_secs(3_600));
     site.with_db(async |db| {
@@ -99,17 +102,31 @@ fn insert_old(site: &Site) {
         });
         let skipped: Vec<NewLaunch> = skipped.collect();
         launches::insert(&mut tx, &skipped).await.expect("launches");
+        let calls = "INSERT INTO task_run (launch_id, task, attempt, run_number, succeeded, started_at, finished_at, stdout, stderr,
+                logs, wall_ms, cpu_ms, memory_peak_bytes, usage)
+            SELECT id, 'append', 1, 1, TRUE, decided_at, decided_at, '', '', '[]', 1, 2, 65536, '{}' FROM launch";
+        probe::execute(&mut tx, calls).await.expect("calls");
         tx.commit().await.expect("a commit");
     });
 }
 
 /// Return how many launches are on record, and how many are counted as removed.
 fn counts(site: &Site) -> (u64, u64) {
+    let removed = "SELECT coalesce(sum(launches), 0) FROM removed_launches";
+    two_numbers(site, "SELECT count(*) FROM launch", removed)
+}
+
+/// The same of calls.
+fn calls(site: &Site) -> (u64, u64) {
+    let removed = "SELECT coalesce(sum(calls), 0) FROM removed_calls";
+    two_numbers(site, "SELECT count(*) FROM task_run", removed)
+}
+
+fn two_numbers(site: &Site, first: &str, second: &str) -> (u64, u64) {
     let rows = site.with_db(async |db| {
         let mut tx = db.read().await.expect("a transaction");
-        let sql = "SELECT CAST((SELECT count(*) FROM launch) AS TEXT),
-            CAST((SELECT coalesce(sum(launches), 0) FROM removed_launches) AS TEXT)";
-        probe::rows(&mut tx, sql).await.expect("rows")
+        let sql = format!("SELECT CAST(({first}) AS TEXT), CAST(({second}) AS TEXT)");
+        probe::rows(&mut tx, &sql).await.expect("rows")
     });
     let number = |text: &String| text.parse().expect("a number");
     (number(&rows[0][0]), number(&rows[0][1]))

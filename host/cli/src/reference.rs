@@ -24,6 +24,7 @@ use campanile_engine::records::launch::LaunchDetail;
 use campanile_engine::records::package::{PackageDetail, PackageRecord, VersionRecord};
 use campanile_engine::records::run::{RunDetail, TaskCall};
 use campanile_engine::records::schedule::{ScheduleDetail, ScheduleRecord};
+use campanile_engine::use_statistics::{DayStatistics, PackageStatistics};
 use campanile_model::status::{
     BackfillStatus, Decision, EventKind, LaunchStatus, RunStatus, VersionDecision,
 };
@@ -137,6 +138,8 @@ fn every_field_of_a_record_is_in_its_json() {
     check::<db::DbStatus>();
     check::<Statistics>();
     check::<ScheduleStatistics>();
+    check::<PackageStatistics>();
+    check::<DayStatistics>();
     check::<bench::LaunchesReport>();
     check::<bench::BurstReport>();
     check::<bench::load::LoadReport>();

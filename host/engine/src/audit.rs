@@ -13,6 +13,7 @@ use crate::disk_keeper::unhealthy;
 use crate::error::Result;
 use crate::service::{Next, Service, record_event};
 use crate::settings::Settings;
+use crate::use_growth::{self, GrowthPass};
 use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::{counted, duration_text, printable_line};
@@ -20,6 +21,7 @@ use campanile_schedule::policy::Policies;
 use campanile_store::events::EventKind;
 use campanile_store::schedules::Schedule;
 use campanile_store::stats::{self, Counts, HealthSigns};
+use campanile_store::task_use::{self, UseSums};
 use campanile_store::{DbError, Tx, alerts, outbox, package_record};
 
 /// A slot that is undecided for longer, or a launch that is unclaimed for longer, is a sign of bad health.
@@ -67,6 +69,8 @@ pub struct ScheduleStatistics {
     pub counts: Counts,
     #[serde(flatten)]
     pub rates: Rates,
+    #[serde(flatten)]
+    pub used: UseSums,
 }
 
 /// What the counts of a span come to. Shares are 0 to 1, and none where nothing was counted.
@@ -241,6 +245,7 @@ pub async fn schedule_statistics(
     let since = now.minus(span);
     let ids = Vec::from_iter(schedules.iter().map(|schedule| schedule.state.id));
     let all = stats::counts_of(tx, &ids, since).await?;
+    let used = task_use::of_schedules(tx, &ids, since).await?;
     let mut rows = Vec::with_capacity(schedules.len());
     for schedule in schedules {
         let id = schedule.state.id;
@@ -254,6 +259,7 @@ pub async fn schedule_statistics(
             since,
             counts,
             rates: Rates::of(&counts, span, &executions),
+            used: used.get(&id).copied().unwrap_or_default(),
         });
     }
     Ok(rows)
@@ -354,6 +360,9 @@ pub async fn health(
             lag_p99 / 1e3
         ));
     }
+    for growing in campanile_store::use_growth::list(tx, NAMED_MAX).await? {
+        health.notes.extend(use_growth::sentences(&growing));
+    }
     for (name, at, detail) in stats::clock_steps(tx, now.minus(STEP_SPAN), STEPS_MAX).await? {
         health.notes.push(format!(
             "the clock of the host `{name}` stepped at {at}: {detail}"
@@ -416,6 +425,7 @@ fn message_of(failure: &str) -> String {
 pub(crate) struct Auditor {
     /// Whether the last audit found issues.
     was_unhealthy: bool,
+    growth: GrowthPass,
 }
 
 impl Service for Auditor {
@@ -429,7 +439,7 @@ impl Service for Auditor {
         ctx.launch_log.report_left_out();
         report_repeated_runs(ctx, now).await?;
         if !chores::are_ours(ctx) {
-            self.was_unhealthy = false;
+            *self = Auditor::default();
             return Ok(Self::first(ctx));
         }
         let free_bytes = ctx.db.free_bytes().await;
@@ -458,6 +468,7 @@ impl Service for Auditor {
             tracing::warn!(healthy = health.healthy, "health changed: {detail}");
             chores::record_event(ctx, now, EventKind::HealthChanged, &ctx.name, &detail).await?;
         }
+        self.growth.step(ctx, now).await?;
         Ok(Self::first(ctx))
     }
 }

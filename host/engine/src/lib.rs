@@ -62,6 +62,7 @@ pub mod schedules_file;
 mod seal;
 pub mod secrets;
 pub mod token_admin;
+pub mod use_statistics;
 pub mod verify;
 pub mod watch;
 pub mod why;
@@ -116,6 +117,7 @@ mod start;
 mod starter;
 mod trouble;
 mod unrecorded;
+mod use_growth;
 mod user_context;
 mod version_check;
 mod versions;
@@ -350,6 +352,14 @@ impl Engine {
     /// Seal the rows that are old enough. It seals all of them, without pauses. Only the host that does the chores seals.
     pub async fn seal(&self, now: Timestamp) -> Result {
         while seal::seal(&self.ctx, now).await? {}
+        Ok(())
+    }
+
+    /// Look at all schedules for growth of their use, in one pass without pauses. On a host that does not do the chores, this
+    /// notes nothing.
+    pub async fn check_growth(&self, now: Timestamp) -> Result {
+        let mut pass = use_growth::GrowthPass::default();
+        while pass.step(&self.ctx, now).await? {}
         Ok(())
     }
 

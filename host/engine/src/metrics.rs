@@ -5,8 +5,9 @@
 //! for ([`RecordMetrics`]), with statements that indexes answer.
 //!
 //! Times are instants, never ages. No label has a launch, a run, a digest or a message; a schedule is a label only up to a
-//! number that the caller gives.
+//! number that the caller gives, and a package up to a fixed one.
 
+mod packages;
 mod record;
 
 use std::time::Duration;
@@ -23,11 +24,13 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_model::status::FailureKind;
 use campanile_model::words;
+use campanile_sandbox::Usage;
 use campanile_store::Db;
 use campanile_store::events::{EventKind, NewEvent};
 use campanile_store::launches::NewLaunch;
 use campanile_store::runs::{Finish, RunEnd};
 
+use packages::PackageMetrics;
 pub use record::RecordMetrics;
 
 /// The media type of the text.
@@ -92,6 +95,7 @@ pub(crate) struct Metrics {
     commits: [Histogram; CommitOf::ALL.len()],
     loaded: Counter,
     rejected: Counter,
+    packages: PackageMetrics,
     /// When the host looked last which slots are due, in microseconds; 0 before that.
     last_tick_us: Gauge,
     registry: Registry,
@@ -120,6 +124,7 @@ impl Default for Metrics {
             commits: [CommitOf::Decide, CommitOf::Claim, CommitOf::Finish].map(commit),
             loaded: load("loaded"),
             rejected: load("rejected"),
+            packages: PackageMetrics::default(),
             last_tick_us: Gauge::default(),
             launches,
             runs,
@@ -176,6 +181,7 @@ impl Default for Metrics {
             "How long the commit of a transaction took",
             commit_seconds.clone(),
         );
+        metrics.packages.register(&mut registry);
         Metrics {
             registry,
             ..metrics
@@ -279,6 +285,11 @@ impl Metrics {
             true => self.loaded.inc(),
             false => self.rejected.inc(),
         };
+    }
+
+    /// Count a call of a task of `package` that ended, and what it gave to the record, in bytes.
+    pub(crate) fn count_call(&self, package: &str, usage: &Usage, record_bytes: u64) {
+        self.packages.count(package, usage, record_bytes);
     }
 
     /// Note how long a commit took.

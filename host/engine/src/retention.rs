@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Pages are read outside of transactions that write, and decided by `decision.rs`. A transaction that removes launches also
-//! adds their counts to the table `removed_launches`. After a crash, each launch is either on record or counted.
+//! adds their counts to the table `removed_launches`, and one that removes calls adds their use to `removed_calls`. After a
+//! crash, each launch and each call is either on record or counted.
 //!
 //! Only the host that does the chores removes rows. It uses a fifth of a processor, less while launches are late, and half of one
 //! while launches are on record 10 minutes longer than their age. Launch ids sort by slot, and no launch ends before its

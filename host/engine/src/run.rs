@@ -152,6 +152,7 @@ impl Executor {
             let uncommitted = mem::take(&mut report.uncommitted);
             let now = call.finished_at;
             let bytes = record_use::bytes_of(&call) + uncommitted.message_bytes();
+            self.ctx.metrics.count_call(package, &report.usage, bytes);
             let within_quota = self.ctx.record_use.add(package, quota, bytes, now);
             let step = &version.graph.steps()[place];
             let result = (report, within_quota);

@@ -10,6 +10,7 @@ use campanile_engine::records::launch::{LaunchDetail, refuse_unknown_schedule};
 use campanile_engine::records::package::{self, PackageDetail, PackageRecord};
 use campanile_engine::records::run::{RunDetail, TaskLogs};
 use campanile_engine::records::schedule::{self, ScheduleDetail, ScheduleRecord};
+use campanile_engine::use_statistics::{DayStatistics, day_statistics, package_statistics};
 use campanile_engine::why::{self, When};
 use campanile_engine::{audit, definition, host_admin, schedule_admin};
 use campanile_model::clock::Timestamp;
@@ -214,6 +215,20 @@ pub(crate) async fn schedule_stats(call: Call) -> Result {
     let page = schedules::list(&mut tx, call.query.text("after"), limit).await?;
     let rows = audit::schedule_statistics(&mut tx, &page, call.now(), since).await?;
     Reply::page(&call, &rows, last(&rows, limit, |row| row.schedule.clone()))
+}
+
+pub(crate) async fn package_stats(call: Call) -> Result {
+    let (since, limit) = (since(&call)?, call.query.limit()?);
+    let (mut tx, after) = (call.read().await?, call.query.text("after"));
+    let rows = package_statistics(&mut tx, call.now(), since, after, limit).await?;
+    Reply::page(&call, &rows, last(&rows, limit, |row| row.package.clone()))
+}
+
+pub(crate) async fn day_stats(call: Call) -> Result {
+    let (since, limit) = (since(&call)?, call.query.limit()?);
+    let (mut tx, after) = (call.read().await?, call.query.text("after"));
+    let rows = day_statistics(&mut tx, call.now(), since, after, limit).await?;
+    Reply::page(&call, &rows, last(&rows, limit, DayStatistics::key))
 }
 
 pub(crate) async fn stats_of_schedule(call: Call) -> Result {

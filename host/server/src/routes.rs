@@ -21,6 +21,7 @@ use campanile_engine::records::schedule::{
     ChangeReport, NewSchedule, RenameReport, ScheduleDetail, ScheduleRecord, SkipReport,
 };
 use campanile_engine::token_admin::{CreatedToken, TokenReport};
+use campanile_engine::use_statistics::{DayStatistics, PackageStatistics};
 use campanile_engine::why::Answer;
 use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
@@ -327,6 +328,8 @@ routes! {
     stream_events: Get "/api/v1/events/stream", READ, "Stream each event when it is recorded", NONE, [Stream] 200 schema::<Event>, stream::events;
     get_stats: Get "/api/v1/stats", READ, "Show statistics of all launches in a time span", &[SINCE_SPAN], 200 schema::<Statistics>, read::stats;
     list_schedule_stats: Get "/api/v1/stats/schedules", READ, "Show statistics of each schedule by itself", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<ScheduleStatistics>>, read::schedule_stats;
+    list_package_stats: Get "/api/v1/stats/packages", READ, "Show what the tasks of each package used in a time span", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<PackageStatistics>>, read::package_stats;
+    list_day_stats: Get "/api/v1/stats/days", READ, "Show what the tasks of each package used on each day", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<DayStatistics>>, read::day_stats;
     get_plan: Get "/api/v1/plan", READ, "Forecast the launches", PLAN, repeated "outage", 200 schema::<PlanReport>, read::plan;
 }
 

@@ -75,7 +75,9 @@ pub mod size;
 pub mod skipped_ranges;
 pub mod stats;
 pub mod task_runs;
+pub mod task_use;
 pub mod tokens;
+pub mod use_growth;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

@@ -6,6 +6,7 @@
 //! can be checked against it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use sqlx::FromRow;
 
@@ -161,6 +162,11 @@ impl Group {
         self.settled += i64::from(launch.is_settled());
         self.hash = Some(ChainHash::after(self.hash.as_ref(), &launch.canonical()));
     }
+}
+
+/// Return the first day (in UTC) that begins at `since` or later.
+pub(super) fn first_whole_day(since: Timestamp) -> i64 {
+    since.minus(Duration::from_micros(1)).day() + 1
 }
 
 /// Delete up to `limit` rows of decisions before the day `before`, the oldest first. Return how many.

@@ -8,6 +8,7 @@ use sqlx::FromRow;
 use super::finished_launches::{FinishedLaunch, finished_launch_columns};
 use super::removed_launches;
 use super::sql::{Batch, Locking, rows_batch, statements};
+use super::task_use;
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, ScheduleId};
@@ -138,11 +139,6 @@ statements! {
     /// Return the ids of the running backfills.
     pub async fn running_backfills() -> Vec<BackfillId> = values "SELECT id FROM backfill WHERE status = 'running'";
 
-    /// Delete what the calls of these launches wrote.
-    pub async fn remove_calls(launches: &[LaunchId]) -> () = execute_batch
-        Batch::new("DELETE FROM task_run WHERE launch_id IN (SELECT v.column1 FROM (VALUES ($1)) AS v)"),
-        launches, |launch| [*launch];
-
     /// Delete the lost runs of these launches.
     pub(super) async fn remove_lost_runs(launches: &[LaunchId]) -> () = execute_batch
         Batch::new("DELETE FROM lost_run WHERE launch_id IN (SELECT v.column1 FROM (VALUES ($1)) AS v)"),
@@ -193,13 +189,26 @@ statements! {
         concat!("UPDATE artifact SET bytes = NULL, removed_at = $2 WHERE digest = $1 AND ", unused_artifact!());
 }
 
+/// Remove what the calls of finished launches wrote, and add their use to `removed_calls`.
+pub async fn remove_calls(tx: &mut Tx, launches: &[LaunchId]) -> Result {
+    let called = task_use::called(tx, launches).await?;
+    task_use::remove(tx, &called).await
+}
+
 /// Remove finished launches with their task runs and lost runs, and add them to `removed_launches`. Return their number.
 ///
 /// The caller has the right to remove rows: see [`lock`].
 pub async fn remove(tx: &mut Tx, launches: &[LaunchId], now: Timestamp) -> Result<usize> {
     let mut removed: Vec<FinishedLaunch> = rows_batch!(tx, REMOVE, launches, |launch| [*launch])?;
     let ids: Vec<LaunchId> = removed.iter().map(|launch| launch.id).collect();
-    remove_calls(tx, &ids).await?;
+    let called = removed.iter().map(|launch| task_use::CalledLaunch {
+        id: launch.id,
+        schedule_id: launch.schedule_id,
+        package: launch.package.clone(),
+        scheduled_time: launch.scheduled_time,
+        decided_at: launch.decided_at,
+    });
+    task_use::remove(tx, &called.collect::<Vec<_>>()).await?;
     remove_lost_runs(tx, &ids).await?;
     removed_launches::add(tx, &mut removed, now).await?;
     Ok(removed.len())

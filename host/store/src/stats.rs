@@ -1,12 +1,11 @@
 //! Counts of launches, and the numbers that decide about health.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::removed_launches::{self, RemovedCounts};
+use super::removed_launches::{self, RemovedCounts, first_whole_day};
 use super::sql::{Batch, one_row, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
@@ -339,11 +338,6 @@ pub async fn counts_of(
         counts.add(&removed.counts);
     }
     Ok(all)
-}
-
-/// Return the first day (in UTC) that begins at `since` or later.
-fn first_whole_day(since: Timestamp) -> i64 {
-    since.minus(Duration::from_micros(1)).day() + 1
 }
 
 impl Counts {

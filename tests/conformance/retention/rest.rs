@@ -47,6 +47,10 @@ async fn two_hosts_count_a_launch_once(test: TestDb) {
         .value("SELECT CAST(sum(launches) AS TEXT) FROM removed_launches")
         .await;
     assert_eq!(counted, "600");
+    let calls = test
+        .value("SELECT CAST(sum(calls) AS TEXT) FROM removed_calls")
+        .await;
+    assert_eq!(calls, "600");
     assert_eq!(count(&test, "launch").await, "0");
     if test.db.url().is_shared() {
         // The second host leaves the work to the one that does the chores.

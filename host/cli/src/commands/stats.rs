@@ -10,21 +10,25 @@ use crate::output::{self, Record, Result};
 use campanile_engine::audit::{self, Health, Rates, ScheduleStatistics, Statistics};
 use campanile_engine::metrics::RecordMetrics;
 use campanile_engine::schedule_admin;
+use campanile_engine::use_statistics::{
+    DayStatistics, PackageStatistics, day_statistics, package_statistics,
+};
 use campanile_model::text;
 use campanile_store::schedules;
+use campanile_store::task_use::UseSums;
 
 #[derive(Args)]
 pub(crate) struct Stats {
     /// How far to look back, such as 30m or 7days
     #[arg(long, default_value = "24h", value_parser = text::duration, value_name = "SPAN")]
     since: Duration,
-    /// Show each schedule by itself: its launches with a slot in the span
+    /// Show each schedule, package, or day and package by itself
     #[arg(long, value_enum)]
     by: Option<Grouping>,
     /// Show only this schedule: its launches with a slot in the span
     #[arg(long, value_name = "NAME", conflicts_with = "by")]
     schedule: Option<String>,
-    /// With `--by`: list those after this name
+    /// With `--by`: list those after this name, or with `--by day` after DAY/PACKAGE
     #[arg(long, value_name = "NAME", requires = "by")]
     after: Option<String>,
     /// With `--by`: the most entries to list
@@ -41,7 +45,12 @@ pub(crate) struct Stats {
 /// What statistics are shown of, each by itself.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Grouping {
+    /// The launches of each schedule with a slot in the span, and what their tasks used
     Schedule,
+    /// What the tasks of each package used in launches that were decided in the span
+    Package,
+    /// The same for each day (UTC)
+    Day,
 }
 
 impl Record for Statistics {
@@ -52,11 +61,38 @@ impl Record for Statistics {
 
 impl Record for ScheduleStatistics {
     const LIST: &'static str = "schedule launches failed skipped lost failed_rate executions_per_minute \
-        average_time_ms recovery_success_rate";
+        average_time_ms recovery_success_rate calls cpu_ms memory_peak_bytes";
 
     fn text(&self, key: &str) -> Option<String> {
-        rate_text(&self.rates, key)
+        rate_text(&self.rates, key).or_else(|| size_of_use(&self.used, key))
     }
+}
+
+impl Record for PackageStatistics {
+    const LIST: &'static str = "package calls cpu_ms memory_peak_bytes record_bytes http_requests";
+
+    fn text(&self, key: &str) -> Option<String> {
+        size_of_use(&self.used, key)
+    }
+}
+
+impl Record for DayStatistics {
+    const LIST: &'static str =
+        "day package calls cpu_ms memory_peak_bytes record_bytes http_requests";
+
+    fn text(&self, key: &str) -> Option<String> {
+        size_of_use(&self.used, key)
+    }
+}
+
+/// Return a number of bytes as people read it.
+fn size_of_use(used: &UseSums, key: &str) -> Option<String> {
+    let bytes = match key {
+        "memory_peak_bytes" => used.memory_peak_bytes,
+        "record_bytes" => used.record_bytes,
+        _ => return None,
+    };
+    Some(text::size_rounded(bytes.unsigned_abs()))
 }
 
 /// Return a share as people read it.
@@ -89,6 +125,16 @@ impl Stats {
                 let page = schedules::list(&mut tx, self.after.as_deref(), self.limit).await?;
                 let rows = audit::schedule_statistics(&mut tx, &page, now, span).await?;
                 common.print_page(&rows, self.limit, |row| row.schedule.clone())
+            }
+            Some(Grouping::Package) => {
+                let after = self.after.as_deref();
+                let rows = package_statistics(&mut tx, now, span, after, self.limit).await?;
+                common.print_page(&rows, self.limit, |row| row.package.clone())
+            }
+            Some(Grouping::Day) => {
+                let after = self.after.as_deref();
+                let rows = day_statistics(&mut tx, now, span, after, self.limit).await?;
+                common.print_page(&rows, self.limit, DayStatistics::key)
             }
         }
     }

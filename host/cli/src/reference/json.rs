@@ -25,6 +25,7 @@ use campanile_engine::records::schedule::{
     ChangeReport, NewSchedule, RenameReport, ScheduleDetail, ScheduleRecord, SkipReport,
 };
 use campanile_engine::token_admin::{CreatedToken, TokenReport};
+use campanile_engine::use_statistics::{DayStatistics, PackageStatistics};
 use campanile_engine::why::Answer;
 use campanile_model::clock::Timestamp;
 use campanile_store::alert_messages::AlertMessageRow;
@@ -118,6 +119,8 @@ impl Shapes {
             self.one::<Statistics>("stats"),
             self.one::<ScheduleStatistics>("stats --schedule"),
             self.one::<Vec<ScheduleStatistics>>("stats --by schedule"),
+            self.one::<Vec<PackageStatistics>>("stats --by package"),
+            self.one::<Vec<DayStatistics>>("stats --by day"),
             self.one::<top::TopReport>("top"),
             self.one::<Health>("health"),
             self.one::<db::DbStatus>("db migrate"),

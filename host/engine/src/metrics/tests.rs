@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use campanile_model::ids::{LaunchId, RunId, ScheduleId};
+use campanile_sandbox::{Resource, Share};
 use campanile_store::Decision;
 
 fn at(second: i64) -> Timestamp {
@@ -33,6 +34,7 @@ fn full_text() -> String {
             reason: "overlap",
         })
         .inc();
+    metrics.count_call("demo", &Usage::default(), 1);
     metrics.text(3, 16) + &RecordMetrics::example().text() + "campanile_record_readable 1\n"
 }
 
@@ -77,6 +79,18 @@ fn a_host_counts_what_it_does() {
     }]);
     metrics.observe_commit(CommitOf::Finish, Duration::from_millis(3));
     metrics.count_load(false);
+    let usage = Usage {
+        cpu_ms: 1_500.0,
+        memory_peak_bytes: 65_536,
+        shares: vec![Share {
+            resource: Resource::HttpRequests,
+            used: 3,
+            limit: 1_000,
+        }],
+        ..Usage::default()
+    };
+    metrics.count_call("demo", &usage, 42);
+    metrics.count_call("demo", &Usage::default(), 0);
     metrics.note_tick(at(1_800_000_000));
     let text = metrics.text(3, 16);
     for line in [
@@ -94,6 +108,11 @@ fn a_host_counts_what_it_does() {
         "campanile_commit_seconds_count{transaction=\"finish\"} 1",
         "campanile_commit_seconds_count{transaction=\"claim\"} 0",
         "campanile_package_loads_total{result=\"rejected\"} 1",
+        "campanile_package_calls_total{package=\"demo\"} 2",
+        "campanile_package_cpu_seconds_total{package=\"demo\"} 1.5",
+        "campanile_package_memory_peak_bytes{package=\"demo\"} 65536",
+        "campanile_package_record_bytes_total{package=\"demo\"} 42",
+        "campanile_package_http_requests_total{package=\"demo\"} 3",
         "campanile_host_runs 3.0",
         "campanile_host_runs_max 16.0",
         "campanile_host_last_tick_timestamp_seconds 1800000000.0",

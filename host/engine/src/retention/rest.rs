@@ -1,5 +1,5 @@
 //! Remove old rows besides launches: events, answers of the API, delivered messages, alerts, bytes of artifacts, counts of
-//! removed launches, days of package use, backfills, hosts.
+//! removed launches, sums of removed calls, days of package use, backfills, hosts.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::error::Result;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_store::{
-    alert_messages, alerts, api_answers, outbox, removed_launches, retention, seals,
+    alert_messages, alerts, api_answers, outbox, removed_launches, retention, seals, task_use,
 };
 
 /// The events, counts, hosts and artifacts of one transaction.
@@ -46,7 +46,8 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
     if let Some(age) = limits.counts {
         let counts = remove_counts(ctx, now.minus(age)).await?;
         removed.counts += counts;
-        if counts as i64 >= BATCH {
+        let sums = remove_sums(ctx, now.minus(age)).await?;
+        if counts as i64 >= BATCH || sums >= BATCH.unsigned_abs() {
             return Ok(true);
         }
     }
@@ -120,6 +121,16 @@ async fn remove_counts(ctx: &Ctx, before: Timestamp) -> Result<usize> {
     let counts = removed_launches::remove_counts(&mut tx, before.day(), BATCH).await?;
     tx.commit().await?;
     Ok(counts)
+}
+
+/// Remove a batch of the sums of calls of launches that were decided before `before`, for whole days. Return how many.
+async fn remove_sums(ctx: &Ctx, before: Timestamp) -> Result<u64> {
+    let Some(mut tx) = chores::write(ctx).await? else {
+        return Ok(0);
+    };
+    let sums = task_use::remove_sums(&mut tx, before.day(), BATCH).await?;
+    tx.commit().await?;
+    Ok(sums)
 }
 
 /// Remove the bytes of artifacts that nothing has needed since `since`. Each transaction removes one: it may be large.
