@@ -165,7 +165,7 @@ CREATE TABLE event (
     address TEXT,
     CHECK (((address IS NULL) OR (channel <> 'host'::text))),
     CHECK (((principal IS NULL) = (channel = 'host'::text))),
-    CHECK ((channel = ANY (ARRAY['cli'::text, 'api'::text, 'page'::text, 'host'::text]))),
+    CHECK ((channel = ANY (ARRAY['cli'::text, 'api'::text, 'mcp'::text, 'page'::text, 'host'::text]))),
     PRIMARY KEY (id)
 );
 CREATE INDEX event_at ON event USING btree (at);

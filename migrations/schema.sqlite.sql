@@ -134,7 +134,7 @@ CREATE TABLE event (
     subject TEXT NOT NULL,
     detail TEXT NOT NULL,
     principal TEXT,
-    channel TEXT NOT NULL CHECK (channel IN ('cli', 'api', 'page', 'host')),
+    channel TEXT NOT NULL CHECK (channel IN ('cli', 'api', 'mcp', 'page', 'host')),
     address TEXT,
     CHECK ((principal IS NULL) = (channel = 'host')),
     CHECK (address IS NULL OR channel <> 'host')

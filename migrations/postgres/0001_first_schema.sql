@@ -508,7 +508,7 @@ CREATE TABLE event (
     detail TEXT NOT NULL,
     -- Who made the change, on which way, and from which network address. None of a host that acts by itself.
     principal TEXT,
-    channel TEXT NOT NULL CHECK (channel IN ('cli', 'api', 'page', 'host')),
+    channel TEXT NOT NULL CHECK (channel IN ('cli', 'api', 'mcp', 'page', 'host')),
     address TEXT,
     CHECK ((principal IS NULL) = (channel = 'host')),
     CHECK (address IS NULL OR channel <> 'host')

@@ -22,6 +22,7 @@ mod hosts;
 mod https;
 mod import;
 mod languages;
+mod mcp;
 mod mistakes;
 mod new;
 mod output;

@@ -36,12 +36,13 @@ use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use campanile_engine::schedule_admin::{self, ScheduleError};
+use campanile_model::access::{Actor, Channel};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{Db, Tx};
 use commands::{
     alert, audit, backfill, bench, completions, config as config_command, cron, db, dev, doctor,
-    event, host, launch, new, outbox, package, plan, run, schedule, selftest as selftest_command,
-    serve, stats, task, token, top,
+    event, host, launch, mcp, new, outbox, package, plan, run, schedule,
+    selftest as selftest_command, serve, stats, task, token, top,
 };
 use config::{Config, Flags};
 use output::{Exit, Failure, Record, Result, failed};
@@ -148,6 +149,8 @@ enum Command {
     /// Verify the record, and write a checkpoint of it
     #[command(subcommand)]
     Audit(audit::Audit),
+    /// Serve assistants that speak the Model Context Protocol, on stdin and stdout
+    Mcp(mcp::Mcp),
     /// Show statistics of the launches in a time span
     #[command(arg = watch::arg())]
     Stats(stats::Stats),
@@ -277,6 +280,7 @@ impl Command {
             Command::Host(command) => command.run(common).await,
             Command::Token(command) => command.run(common).await,
             Command::Audit(command) => command.run(common).await,
+            Command::Mcp(command) => command.run(common).await,
             Command::Stats(command) => command.run(common).await,
             Command::Top => top::run(common).await,
             Command::Health => stats::health(common).await,
@@ -318,11 +322,19 @@ impl Common {
 
     /// Open the database; its tables must be those of this version. It is opened once, and closed when the command ends.
     async fn open(&self) -> Result<Db> {
+        self.open_as(Channel::Cli).await
+    }
+
+    /// Open the database for changes that come on the way `channel`. A database that is open keeps its channel.
+    async fn open_as(&self, channel: Channel) -> Result<Db> {
         if let Some(db) = self.opened.get() {
             return Ok(db.clone());
         }
         let db = Db::open_current(&self.config()?.files.database).await?;
-        let db = db.acting_as(user::actor());
+        let db = db.acting_as(Actor {
+            channel,
+            ..user::actor()
+        });
         Ok(self.opened.get_or_init(|| db).clone())
     }
 

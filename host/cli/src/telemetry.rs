@@ -26,7 +26,7 @@ const DEFAULT: &str = "info";
 /// It hides messages of libraries that repeat Campanile's own, such as a warning for each connection in an outage.
 fn of_libraries() -> String {
     let database = campanile_store::LOG_FILTER;
-    format!("{database},wasmtime=warn,wasmtime_wasi=warn,cranelift=warn,hyper=warn")
+    format!("{database},wasmtime=warn,wasmtime_wasi=warn,cranelift=warn,hyper=warn,rmcp=error")
 }
 
 /// The format of log lines.

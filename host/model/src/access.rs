@@ -32,6 +32,8 @@ words! {
         Cli => "cli",
         /// The HTTP API.
         Api => "api",
+        /// An assistant, through `campanile mcp`.
+        Mcp => "mcp",
         /// A web page.
         Page => "page",
         /// A host, by itself.

@@ -6,7 +6,7 @@ use campanile_engine::forecast::report::PlanReport;
 use campanile_engine::forecast::{ForecastRequest, Outage, snapshot};
 use campanile_engine::records::backfill::BackfillRecord;
 use campanile_engine::records::ids;
-use campanile_engine::records::launch::{LaunchDetail, refuse_unknown_schedule};
+use campanile_engine::records::launch::{self, LaunchDetail, refuse_unknown_schedule};
 use campanile_engine::records::package::{self, PackageDetail, PackageRecord};
 use campanile_engine::records::run::{RunDetail, TaskLogs};
 use campanile_engine::records::schedule::{self, ScheduleDetail, ScheduleRecord};
@@ -16,7 +16,7 @@ use campanile_engine::{audit, definition, host_admin, schedule_admin};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, EventId, LaunchKind, ShortId};
 use campanile_model::text;
-use campanile_store::launch_list::{self, Filter, LOOKED_AT_MAX, Page};
+use campanile_store::launch_list::{Filter, Page};
 use campanile_store::{LaunchStatus, events, packages, runs, schedules, task_runs};
 
 use crate::call::{Call, Reply, Result};
@@ -101,17 +101,10 @@ pub(crate) async fn launches(call: Call) -> Result {
     };
     let after = query.parsed::<ShortId>("after")?;
     let mut tx = call.read().await?;
-    let after = match after {
-        Some(after) => Some(ids::launch(&mut tx, &after).await?),
-        None => None,
-    };
     let Page {
         rows,
         continues_after,
-    } = launch_list::filtered(&mut tx, &filter, after, limit, LOOKED_AT_MAX).await?;
-    if let (Some(name), true) = (filter.schedule, rows.is_empty()) {
-        refuse_unknown_schedule(&mut tx, name).await?;
-    }
+    } = launch::list(&mut tx, &filter, after.as_ref(), limit).await?;
     let next = last(&rows, limit, |row| row.id.to_string());
     let next = next.or(continues_after.map(|id| id.to_string()));
     Reply::page(&call, &rows, next)

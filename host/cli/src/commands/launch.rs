@@ -7,12 +7,11 @@ use clap::{Args, Subcommand};
 
 use crate::output::{self, Record, Result, optional};
 use crate::{Common, Limit, times, watch};
-use campanile_engine::records::ids;
-use campanile_engine::records::launch::{LaunchDetail, refuse_unknown_schedule};
+use campanile_engine::records::launch::{self, LaunchDetail, refuse_unknown_schedule};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchKind, ShortId};
 use campanile_model::text;
-use campanile_store::launch_list::{self, Filter, LOOKED_AT_MAX, Page};
+use campanile_store::launch_list::{Filter, LOOKED_AT_MAX, Page};
 use campanile_store::launches::LaunchRow;
 use campanile_store::{LaunchStatus, Tx, removed_launches};
 
@@ -91,7 +90,7 @@ impl FromStr for Moment {
 
 impl Moment {
     /// Return the time that it means at `now`.
-    fn at(self, now: Timestamp) -> Timestamp {
+    pub(crate) fn at(self, now: Timestamp) -> Timestamp {
         match self {
             Moment::At(at) => at,
             Moment::Ago(span) => now.minus(span),
@@ -192,14 +191,10 @@ impl LaunchListOptions {
             since: self.since.map(|since| since.at(now)),
             until: self.until.map(|until| until.at(now)),
         };
-        let after = match after {
-            Some(after) => Some(ids::launch(&mut tx, after).await?),
-            None => None,
-        };
         let Page {
             rows,
             continues_after,
-        } = launch_list::filtered(&mut tx, &filter, after, limit.limit, LOOKED_AT_MAX).await?;
+        } = launch::list(&mut tx, &filter, after.as_ref(), limit.limit).await?;
         let id = |row: &LaunchRow| row.id.to_string();
         let is_end = continues_after.is_none();
         self.list.print(common, &mut tx, &rows, is_end, id).await?;

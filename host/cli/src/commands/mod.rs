@@ -17,6 +17,7 @@ pub(crate) mod explain;
 pub(crate) mod follow;
 pub(crate) mod host;
 pub(crate) mod launch;
+pub(crate) mod mcp;
 pub(crate) mod new;
 pub(crate) mod outbox;
 pub(crate) mod package;

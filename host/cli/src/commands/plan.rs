@@ -26,23 +26,23 @@ use report::PrintedPlan;
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// The longest forecast.
 const AHEAD_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
-/// The most decisions of a forecast.
+/// The most decisions of a forecast that is printed.
 const ROWS_MAX: usize = 1_000_000;
 
-#[derive(Args)]
+#[derive(Args, Default)]
 pub(crate) struct Plan {
     /// The start of the forecast [default: now]
     #[arg(long, value_name = "TIME", value_parser = time)]
-    from: Option<Timestamp>,
+    pub from: Option<Timestamp>,
     /// The end of the forecast [default: one day later, or one day after the last outage]
     #[arg(long, value_name = "TIME", value_parser = time)]
-    to: Option<Timestamp>,
+    pub to: Option<Timestamp>,
     /// Show only this schedule; the others are simulated too
     #[arg(long, value_name = "NAME")]
-    schedule: Option<String>,
+    pub schedule: Option<String>,
     /// Simulate an outage of all hosts between two times; can be repeated
     #[arg(long, value_name = "FROM..TO", value_parser = outage)]
-    outage: Vec<Outage>,
+    pub outage: Vec<Outage>,
     /// Simulate with this schedules file, and show the differences
     #[arg(long, value_name = "FILE")]
     diff: Option<PathBuf>,
@@ -52,7 +52,7 @@ pub(crate) struct Plan {
 }
 
 /// Parse an outage such as `2026-11-22T02:00:00Z..2026-11-22T05:00:00Z`.
-fn outage(text: &str) -> Result<Outage, String> {
+pub(crate) fn outage(text: &str) -> Result<Outage, String> {
     let fix = "write two times with `..` between them, such as 2026-11-22T02:00:00Z..2026-11-22T05:00:00Z";
     let (from, to) = text.split_once("..").ok_or(fix)?;
     let read = |text: &str| time(text).map_err(|error| format!("{error}; {fix}"));
@@ -68,11 +68,20 @@ fn outage(text: &str) -> Result<Outage, String> {
 
 impl Plan {
     pub async fn run(self, common: &Common) -> Result {
+        let report = self.forecast(common, ROWS_MAX).await?;
+        let with_rows = self.rows;
+        let printed = PrintedPlan { report, with_rows };
+        common.print(&printed)?;
+        output::check(printed.report.refused.is_empty())
+    }
+
+    /// Return the forecast. It stops after `rows_max` decisions.
+    pub(crate) async fn forecast(&self, common: &Common, rows_max: usize) -> Result<PlanReport> {
         let config = common.config()?;
         let settings = serve::settings(&config);
         let (db, clock) = common.open_with_clock().await?;
         let now = clock.now();
-        let question = self.question(now)?;
+        let question = self.question(now, rows_max)?;
         let wanted = self.diff.as_deref();
         let wanted = wanted.map(|file| check::read(file, &config.groups));
         let wanted = wanted.transpose()?;
@@ -112,11 +121,9 @@ impl Plan {
         drop(tx);
         let present = present.as_ref();
         let name = self.schedule.as_deref();
-        let report = PlanReport::new(name, question, &snapshot, present, omitted, refused);
-        let with_rows = self.rows;
-        let printed = PrintedPlan { report, with_rows };
-        common.print(&printed)?;
-        output::check(printed.report.refused.is_empty())
+        Ok(PlanReport::new(
+            name, question, &snapshot, present, omitted, refused,
+        ))
     }
 
     /// Return the names of schedules that the forecast must contain: the requested one, and those that the definitions
@@ -137,7 +144,7 @@ impl Plan {
         Ok(names)
     }
 
-    fn question(&self, now: Timestamp) -> Result<ForecastRequest> {
+    fn question(&self, now: Timestamp, rows_max: usize) -> Result<ForecastRequest> {
         let from = self.from.unwrap_or(now);
         if from < now {
             return Err(refused!("{from} is in the past").hint(
@@ -176,7 +183,7 @@ impl Plan {
             from,
             to,
             outages: self.outage.clone(),
-            rows_max: ROWS_MAX,
+            rows_max,
         })
     }
 }

@@ -14,7 +14,7 @@ use campanile_engine::records::ids;
 use campanile_engine::records::launch::{CancelReport, TriggerReport};
 use campanile_engine::records::run::{RunDetail, TaskCall, TaskLogs};
 use campanile_model::clock::Clock;
-use campanile_model::ids::{RunId, ShortId};
+use campanile_model::ids::{LaunchId, RunId, ShortId};
 use campanile_model::text::{self, duration_text};
 use campanile_store::Tx;
 use campanile_store::runs::{self, RunRow};
@@ -152,11 +152,7 @@ async fn list(common: &Common, options: &ListOptions) -> Result {
 }
 
 async fn cancel(common: &Common, id: &ShortId, grace: Option<Duration>, by: &str) -> Result {
-    let launch = ids::launch(&mut common.read().await?, id).await?;
-    let run = id.number.map(|number| RunId::of(launch, number));
-    let cancel =
-        async |tx: &mut Tx, now| launch_admin::cancel(tx, (launch, run), grace, by, now).await;
-    let cancelled = common.change(cancel).await?;
+    let (launch, cancelled) = request_cancel(common, id, grace, by).await?;
     let text = match cancelled {
         Cancelled::Ended(status) => {
             format!("ended the launch {launch}, which did not run: it is {status}")
@@ -169,26 +165,42 @@ async fn cancel(common: &Common, id: &ShortId, grace: Option<Duration>, by: &str
     common.print_report(&report, &text)
 }
 
+/// Ask a launch to end, or end it if it does not run. Return its id with the answer.
+pub(crate) async fn request_cancel(
+    common: &Common,
+    id: &ShortId,
+    grace: Option<Duration>,
+    by: &str,
+) -> Result<(LaunchId, Cancelled)> {
+    let launch = ids::launch(&mut common.read().await?, id).await?;
+    let run = id.number.map(|number| RunId::of(launch, number));
+    let cancel =
+        async |tx: &mut Tx, now| launch_admin::cancel(tx, (launch, run), grace, by, now).await;
+    Ok((launch, common.change(cancel).await?))
+}
+
 /// Return the recorded calls of a run, and say when retention has removed them.
 async fn calls(common: &Common, tx: &mut Tx, run: &RunRow) -> Result<Vec<TaskRun>> {
     let calls = task_runs::of_run(tx, run.id).await?;
-    if calls.is_empty() {
-        note_removed_calls(common, run)?;
+    if calls.is_empty()
+        && let Some(note) = removed_calls_note(common, run)?
+    {
+        output::print_message(&note);
     }
     Ok(calls)
 }
 
-/// Say that retention has removed the calls of a run, if it ended long enough ago.
-fn note_removed_calls(common: &Common, run: &RunRow) -> Result {
+/// Return a sentence that retention has removed the calls of a run, if it ended long enough ago.
+pub(crate) fn removed_calls_note(common: &Common, run: &RunRow) -> Result<Option<String>> {
     let Some(age) = common.config()?.retention.logs else {
-        return Ok(());
+        return Ok(None);
     };
     let removed_at = run.finished_at.map(|finished_at| finished_at.plus(age));
-    if removed_at.is_some_and(|at| at <= Clock::system().now()) {
+    let is_removed = removed_at.is_some_and(|at| at <= Clock::system().now());
+    Ok(is_removed.then(|| {
         let age = duration_text(age);
-        output::print_message!(
+        format!(
             "the calls of this run are not on record: retention removes outputs and logs {age} after the end of a launch (`retention.logs`)"
-        );
-    }
-    Ok(())
+        )
+    }))
 }

@@ -157,6 +157,13 @@ impl Record for Health {
 
 /// Print the health of the installation; fail when it is not healthy.
 pub(crate) async fn health(common: &Common) -> Result {
+    let health = read_health(common).await?;
+    common.print(&health)?;
+    output::check(health.healthy)
+}
+
+/// Return the health of the installation.
+pub(crate) async fn read_health(common: &Common) -> Result<Health> {
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read_long().await?;
     let config = common.config()?;
@@ -165,6 +172,5 @@ pub(crate) async fn health(common: &Common) -> Result {
     let free_bytes = db.free_bytes().await;
     let mut health = audit::health(&mut tx, now, &settings, skew_us, free_bytes).await?;
     health.notes.extend(serve::machine_notes(&config));
-    common.print(&health)?;
-    output::check(health.healthy)
+    Ok(health)
 }

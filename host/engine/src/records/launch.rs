@@ -10,6 +10,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ShortId};
 use campanile_schedule::policy::OverlapDecision;
 use campanile_store::history::{self, DecidedLaunch};
+use campanile_store::launch_list::{self, Filter, LOOKED_AT_MAX, Page};
 use campanile_store::runs::RunRow;
 use campanile_store::{Decision, LaunchStatus, Tx, launches, removed_launches};
 
@@ -82,6 +83,24 @@ impl CancelReport {
             deadline,
         }
     }
+}
+
+/// Return the newest launches that pass `filter`, of those after the launch `after`.
+pub async fn list(
+    tx: &mut Tx,
+    filter: &Filter<'_>,
+    after: Option<&ShortId>,
+    limit: i64,
+) -> Result<Page, Problem> {
+    let after = match after {
+        Some(after) => Some(ids::launch(tx, after).await?),
+        None => None,
+    };
+    let page = launch_list::filtered(tx, filter, after, limit, LOOKED_AT_MAX).await?;
+    if let (Some(name), true) = (filter.schedule, page.rows.is_empty()) {
+        refuse_unknown_schedule(tx, name).await?;
+    }
+    Ok(page)
 }
 
 /// Refuse the name of a schedule that never existed: an empty list would hide the mistake.

@@ -1,0 +1,156 @@
+//! The bounds of what an assistant sends and gets.
+
+use serde_json::{Map, Value};
+
+use campanile_engine::records::run::TaskLogs;
+
+/// The most characters of one text in the arguments of a call.
+pub(super) const TEXT_CHARS_MAX: usize = 1_000;
+/// The most values of one list in the arguments of a call.
+pub(super) const VALUES_MAX: usize = 20;
+
+/// What a line of a log takes beside its texts: its time, its level and the keys.
+const LINE_BYTES: usize = 100;
+
+/// Check the sizes of arguments. The error names the argument.
+pub(super) fn check(arguments: &Map<String, Value>) -> Result<(), String> {
+    for (name, value) in arguments {
+        let values = match value {
+            Value::Array(values) if values.len() > VALUES_MAX => {
+                return Err(format!("`{name}`: it has more than {VALUES_MAX} values"));
+            }
+            Value::Array(values) => values.as_slice(),
+            value => std::slice::from_ref(value),
+        };
+        for text in values.iter().filter_map(Value::as_str) {
+            if text.chars().count() > TEXT_CHARS_MAX {
+                return Err(format!(
+                    "`{name}`: it has more than {TEXT_CHARS_MAX} characters"
+                ));
+            }
+            if text.contains('\0') {
+                return Err(format!("`{name}`: it has a zero character"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Cut the texts of the calls of a run, the oldest first, until about `bytes_max` bytes are left. Return how many were cut.
+pub(super) fn keep_newest(calls: &mut [TaskLogs], bytes_max: usize) -> usize {
+    let (mut left, mut cut) = (bytes_max, 0);
+    for call in calls.iter_mut().rev() {
+        let mut kept = call.logs.len();
+        while kept > 0 && left > LINE_BYTES {
+            kept -= 1;
+            let line = &mut call.logs[kept];
+            left -= LINE_BYTES;
+            cut += keep_end(&mut line.message, &mut left);
+            cut += keep_end(&mut line.context, &mut left);
+        }
+        let removed = call.logs.drain(..kept);
+        cut += removed
+            .map(|line| line.message.len() + line.context.len())
+            .sum::<usize>();
+        cut += keep_end(&mut call.stderr, &mut left);
+        cut += keep_end(&mut call.stdout, &mut left);
+    }
+    cut
+}
+
+/// Cut the start of a text until it has at most `left` bytes, and take its bytes from `left`. Return how many were cut.
+fn keep_end(text: &mut String, left: &mut usize) -> usize {
+    let start = text.ceil_char_boundary(text.len().saturating_sub(*left));
+    text.drain(..start);
+    *left -= text.len();
+    start
+}
+
+#[cfg(test)]
+mod tests {
+    use campanile_sandbox::LogLine;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn arguments_that_are_too_great_are_refused_by_name() {
+        let long = "é".repeat(TEXT_CHARS_MAX + 1);
+        let cases = [
+            (json!({"a": "x", "b": 7, "c": ["y"]}), None),
+            (json!({"a": "é".repeat(TEXT_CHARS_MAX)}), None),
+            (json!({"a": "x", "note": long}), Some("`note`: it has more")),
+            (json!({"c": ["x", long]}), Some("`c`: it has more")),
+            (
+                json!({"c": vec![1; VALUES_MAX + 1]}),
+                Some("`c`: it has more than 20 values"),
+            ),
+            (json!({"a": "x\0"}), Some("`a`: it has a zero character")),
+        ];
+        for (arguments, expected) in cases {
+            let Value::Object(arguments) = arguments else {
+                unreachable!()
+            };
+            match (check(&arguments), expected) {
+                (Ok(()), None) => {}
+                (Err(error), Some(expected)) => assert!(error.starts_with(expected), "{error}"),
+                (found, expected) => panic!("{found:?}, not {expected:?}"),
+            }
+        }
+    }
+
+    fn line(message: &str) -> LogLine {
+        LogLine {
+            at: "2026-11-21T08:00:00Z".parse().unwrap(),
+            level: "info".to_owned(),
+            context: String::new(),
+            message: message.to_owned(),
+        }
+    }
+
+    fn call(task: &str, logs: &[&str], stderr: &str, stdout: &str) -> TaskLogs {
+        TaskLogs {
+            task: task.to_owned(),
+            attempt: 1,
+            logs: logs.iter().map(|message| line(message)).collect(),
+            stdout: stdout.to_owned(),
+            stderr: stderr.to_owned(),
+        }
+    }
+
+    /// Return the texts that are left, and how many bytes were cut.
+    fn kept(mut calls: Vec<TaskLogs>, bytes_max: usize) -> (Vec<String>, usize) {
+        let cut = keep_newest(&mut calls, bytes_max);
+        let texts = calls.iter().map(|call| {
+            let logs: Vec<&str> = call.logs.iter().map(|line| &*line.message).collect();
+            format!("{} | {} | {}", logs.join(" "), call.stderr, call.stdout)
+        });
+        (texts.collect(), cut)
+    }
+
+    #[test]
+    fn the_newest_texts_of_a_run_are_kept() {
+        let calls = || {
+            vec![
+                call("a", &["first"], "old", "older"),
+                call("b", &["one", "two"], "error", "output"),
+            ]
+        };
+        let all = ["first | old | older", "one two | error | output"].map(str::to_owned);
+        assert_eq!(kept(calls(), 10_000), (all.to_vec(), 0));
+        // The line `two`, and 5 bytes more.
+        let part = [" |  | ", "two | error | "].map(str::to_owned);
+        assert_eq!(
+            kept(calls(), LINE_BYTES + 8),
+            (part.to_vec(), 5 + 3 + 5 + 3 + 6)
+        );
+        let nothing = [" |  | ", " |  | "].map(str::to_owned);
+        assert_eq!(kept(calls(), 0), (nothing.to_vec(), 30));
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        let calls = vec![call("a", &[], "", "éé")];
+        assert_eq!(kept(calls, 3), (vec![" |  | é".to_owned()], 2));
+    }
+}
