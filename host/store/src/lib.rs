@@ -76,6 +76,7 @@ pub mod skipped_ranges;
 pub mod stats;
 pub mod task_runs;
 pub mod tokens;
+pub mod traces;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use super::{
     cancellation, changes, chores, claims, events, history, hosts, launch_list, launches, outbox,
     overlap, package_record, package_removal, package_versions, packages, recovery,
     removed_launches, results, retention, runs, schedule_defaults, schedules, seals, sidecars,
-    size, skipped_ranges, stats, task_runs, tokens,
+    size, skipped_ranges, stats, task_runs, tokens, traces,
 };
 
 /// Run any SQL, also several statements.
@@ -75,6 +75,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         stats::STATEMENTS,
         task_runs::STATEMENTS,
         tokens::STATEMENTS,
+        traces::STATEMENTS,
     ];
     let all = modules.into_iter().flatten();
     all.filter_map(|statement| statement.text(tx)).collect()
