@@ -18,7 +18,7 @@ use crate::time::Timestamp;
 ///
 /// assert!(RESERVED_KEYS.contains(&"execution_id"));
 /// ```
-pub const RESERVED_KEYS: [&str; 14] = [
+pub const RESERVED_KEYS: [&str; 15] = [
     "is_recovery",
     "scheduled_time",
     "original_scheduled_time",
@@ -31,6 +31,7 @@ pub const RESERVED_KEYS: [&str; 14] = [
     "scheduled_local",
     "interval_start",
     "interval_end",
+    "traceparent",
     "last_result",
     "last_failure",
 ];
@@ -343,6 +344,21 @@ impl Run {
         let start: Timestamp = self.text("interval_start")?.parse().ok()?;
         let end: Timestamp = self.text("interval_end")?.parse().ok()?;
         (start < end).then_some((start, end))
+    }
+
+    /// Return the span of this call as a trace context of W3C, or `None` from a host that sets none.
+    ///
+    /// The host adds it to requests over HTTP that have no header `traceparent`. Give it to what you reach in another way.
+    ///
+    /// ```
+    /// # use campanile_sdk::Run;
+    /// # let run = Run::fake().build();
+    /// if let Some(traceparent) = run.traceparent() {
+    ///     assert!(traceparent.starts_with("00-"));
+    /// }
+    /// ```
+    pub fn traceparent(&self) -> Option<&str> {
+        self.text("traceparent")
     }
 
     /// Return the output of the newest successful slot of the schedule, or `None` before the first.

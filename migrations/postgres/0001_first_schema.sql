@@ -258,6 +258,8 @@ CREATE TABLE launch (
     args TEXT,
     -- The overlap policy that a person gave for this launch.
     overlap TEXT CHECK (overlap IN ('skip', 'buffer_one', 'buffer_all', 'cancel_other', 'terminate_other', 'allow')),
+    -- The trace context that the caller gave for this launch; none for a trace of its own.
+    caller_traceparent TEXT,
     backfill_id UUID,
     interval_start TIMESTAMPTZ NOT NULL,
     fire_time TIMESTAMPTZ NOT NULL,
@@ -291,6 +293,7 @@ CREATE TABLE launch (
     CHECK ((kind = 'backfill') = (backfill_id IS NOT NULL)),
     CHECK (overlap IS NULL OR kind = 'manual'),
     CHECK (args IS NULL OR kind = 'manual'),
+    CHECK (caller_traceparent IS NULL OR kind = 'manual'),
     CHECK ((finished_at IS NULL) = (status IN ('open', 'queued', 'running', 'waiting'))),
     CHECK ((lease_until IS NOT NULL) = (status = 'running')),
     CHECK ((retry_at IS NOT NULL) = (status = 'waiting')),

@@ -52,6 +52,7 @@ mod task_run;
 mod task_run_refusals;
 mod terminal;
 mod tokens;
+mod traces;
 mod versions;
 mod view;
 mod wasi_testsuite;

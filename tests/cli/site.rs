@@ -52,6 +52,7 @@ pub fn command<S: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<Item = S>
         "CAMPANILE_DATABASE_URL",
         "CAMPANILE_PLUGINS",
         "CAMPANILE_LOG",
+        "TRACEPARENT",
     ] {
         command.env_remove(name);
     }

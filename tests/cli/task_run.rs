@@ -405,6 +405,7 @@ fn a_context_file_overrides_the_context_of_the_sidecar() {
         "scheduled_local",
         "interval_start",
         "interval_end",
+        "traceparent",
         "last_result",
         "last_failure",
     ] {

@@ -48,6 +48,7 @@ mod sim;
 mod statement_counts;
 mod statements;
 mod tokens;
+mod traces;
 mod verify;
 mod version_checks;
 mod versions;

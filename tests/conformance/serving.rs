@@ -114,5 +114,6 @@ pub fn settings(runs_max: usize) -> Settings {
         secrets: Default::default(),
         policy: Policy::default(),
         alerts: Default::default(),
+        traces: None,
     }
 }

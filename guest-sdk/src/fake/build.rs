@@ -385,6 +385,7 @@ impl FakeRun {
             "scheduled_local": slot,
             "interval_start": null,
             "interval_end": slot,
+            "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             "last_result": null,
             "last_failure": null,
         });

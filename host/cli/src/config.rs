@@ -34,7 +34,7 @@ mod settings;
 
 pub use settings::{
     Audit, Files, Host, Outbox, Packages, Policy, Recovery, Retention, Sandbox, ScheduleDefaults,
-    Server, ServerTls, Watch,
+    Server, ServerTls, Traces, Watch,
 };
 
 /// The file in the working directory that is read when no file is named.
@@ -90,6 +90,7 @@ pub struct Config {
     pub defaults: ScheduleDefaults,
     pub retention: Retention,
     pub outbox: Outbox,
+    pub traces: Traces,
     pub packages: Packages,
     /// What one package may use.
     pub quota: Quota,
@@ -319,6 +320,7 @@ impl Config {
             defaults: ScheduleDefaults::of(&mut top, home)?,
             retention,
             outbox: Outbox::of(&mut top, home)?,
+            traces: Traces::of(&mut top, home)?,
             packages: Packages::of(&mut top, home)?,
             quota: Quota::of(&mut top, home)?,
             groups: read_groups(&mut top)?,
@@ -368,7 +370,7 @@ impl Config {
     }
 
     /// List the keys of each table.
-    fn entries(&self) -> [(&'static str, Vec<Entry>); 16] {
+    fn entries(&self) -> [(&'static str, Vec<Entry>); 17] {
         let limits = LIMITS.iter().zip(limits::keys()).map(|(spec, help)| {
             let amount = self.limits.get(spec.resource);
             Entry {
@@ -390,6 +392,7 @@ impl Config {
             ("defaults", self.defaults.entries()),
             ("retention", self.retention.entries()),
             ("outbox", self.outbox.entries()),
+            ("traces", self.traces.entries()),
             ("packages", self.packages.entries()),
             ("quota", self.quota.entries()),
             ("sandbox", self.sandbox.entries()),

@@ -13,10 +13,11 @@ pub const PATH: &str = "PATH";
 pub const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 pub const WATCHDOG_USEC: &str = "WATCHDOG_USEC";
 pub const WATCHDOG_PID: &str = "WATCHDOG_PID";
+pub const TRACEPARENT: &str = campanile_model::trace_context::TRACEPARENT_VARIABLE;
 
 /// The variables with their meanings.
 #[cfg(test)]
-pub fn all() -> [(&'static str, &'static str); 14] {
+pub fn all() -> [(&'static str, &'static str); 15] {
     [
         (
             DATABASE,
@@ -68,6 +69,10 @@ pub fn all() -> [(&'static str, &'static str); 14] {
             "the microseconds after which systemd restarts a service that says nothing",
         ),
         (WATCHDOG_PID, "the process that systemd's watchdog watches"),
+        (
+            TRACEPARENT,
+            "the span of the caller of `schedule trigger`, a trace context of W3C; `--traceparent` is stronger",
+        ),
         (
             "TEST_POSTGRES_URL",
             "for the tests of this repository: a superuser's address of a Postgres to use",

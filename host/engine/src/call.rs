@@ -105,7 +105,7 @@ impl Caller {
             Ok(program) => program,
             Err(why) => return without_call(Outcome::Refused, why),
         };
-        let facts = work.facts(call.attempt, call.last);
+        let facts = work.facts(&step.id, call.attempt, call.last);
         let run_facts = facts.of_run(work.launch.fire_time);
         let bytes = call.inheritance.bytes() + call.last.bytes();
         let inheritance = call.inheritance;

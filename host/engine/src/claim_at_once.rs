@@ -132,6 +132,8 @@ fn claimed(
         version_decision: due.version_decision,
         context: launch.context.clone(),
         args: launch.args.clone(),
+        // Only an operator's request has a caller.
+        caller_traceparent: None,
         interval_start: launch.interval_start,
         fire_time: launch.fire_time,
         proposed: launch.proposed,

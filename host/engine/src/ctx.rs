@@ -21,6 +21,7 @@ use crate::record_use::RecordUse;
 use crate::reported::ReportedVersions;
 use crate::settings::Settings;
 use crate::spec::Specs;
+use crate::traces::queue::TraceQueue;
 use crate::trouble::Trouble;
 use crate::unrecorded::UnrecordedEnds;
 use campanile_model::clock::{Clock, Monotonic};
@@ -55,6 +56,7 @@ pub struct Ctx {
     pub(crate) uncounted: Mutex<BTreeSet<ScheduleId>>,
     pub(crate) wake: Wake,
     pub(crate) trouble: Trouble,
+    pub(crate) traces: TraceQueue,
     /// Holds true from the moment at which the host has loaded its packages and decides.
     pub(crate) serving: watch::Sender<bool>,
     pub(crate) launch_log: LaunchLog,
@@ -112,6 +114,7 @@ impl Ctx {
             uncounted: Mutex::default(),
             wake: Wake::default(),
             trouble: Trouble::new(metrics.database_errors.clone()),
+            traces: TraceQueue::new(metrics.traces_dropped.clone()),
             serving: watch::Sender::default(),
             launch_log: LaunchLog::default(),
             metrics,

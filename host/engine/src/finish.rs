@@ -17,6 +17,7 @@ use crate::metrics::CommitOf;
 use crate::record_quota;
 use crate::service::RETRY_PAUSE;
 use crate::starter::Ended;
+use crate::traces;
 use campanile_model::ids::RunId;
 use campanile_store::Tx;
 use campanile_store::runs::{self, Finish, RunEnd};
@@ -123,6 +124,9 @@ async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
         ctx.wake.scheduler.notify_one();
     }
     ctx.metrics.count_ends(ends.iter().filter(is_won));
+    let is_final = |end: &&Finish| !matches!(end.end, RunEnd::Waiting { .. });
+    let ended = ends.iter().filter(is_won).filter(is_final);
+    traces::note_ended(ctx, ended.map(|end| end.run_id.launch()));
     let log = &ctx.launch_log;
     log.ended(&ctx.db, ends.iter().filter(is_won)).await;
     if won.len() < ends.len() {

@@ -62,6 +62,7 @@ pub mod schedules_file;
 mod seal;
 pub mod secrets;
 pub mod token_admin;
+pub mod traces;
 pub mod use_statistics;
 pub mod verify;
 pub mod watch;
@@ -378,6 +379,11 @@ impl Engine {
     /// Deliver the messages about alerts that are due once, and wait for these deliveries. Return how many there were.
     pub async fn deliver_alerts(&self, now: Timestamp) -> Result<usize> {
         alerts::delivery::deliver_due(&self.ctx, now).await
+    }
+
+    /// Send the traces of ended launches, as far as the collector accepts them. Return how many launches still wait.
+    pub async fn export_traces(&self) -> usize {
+        traces::export_waiting(&self.ctx).await
     }
 
     /// Ping the address of the configuration if this host works. Return whether it did.

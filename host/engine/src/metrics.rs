@@ -92,6 +92,8 @@ pub(crate) struct Metrics {
     lost_leases: Counter,
     recoveries: Family<EventLabel, Counter>,
     pub(crate) database_errors: Counter,
+    pub(crate) traces_exported: Counter,
+    pub(crate) traces_dropped: Counter,
     commits: [Histogram; CommitOf::ALL.len()],
     loaded: Counter,
     rejected: Counter,
@@ -121,6 +123,8 @@ impl Default for Metrics {
             claims: Counter::default(),
             lost_leases: Counter::default(),
             database_errors: Counter::default(),
+            traces_exported: Counter::default(),
+            traces_dropped: Counter::default(),
             commits: [CommitOf::Decide, CommitOf::Claim, CommitOf::Finish].map(commit),
             loaded: load("loaded"),
             rejected: load("rejected"),
@@ -190,7 +194,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    fn simple_counters(&self) -> [(&'static str, &'static str, Counter); 3] {
+    fn simple_counters(&self) -> [(&'static str, &'static str, Counter); 5] {
         [
             (
                 "claims",
@@ -206,6 +210,16 @@ impl Metrics {
                 "database_errors",
                 "Steps of this host that failed, mostly because the database did not answer",
                 self.database_errors.clone(),
+            ),
+            (
+                "traces_exported",
+                "Launches whose traces the collector has accepted",
+                self.traces_exported.clone(),
+            ),
+            (
+                "traces_dropped",
+                "Launches whose traces were dropped: too many waited, or the collector refused them",
+                self.traces_dropped.clone(),
             ),
         ]
     }

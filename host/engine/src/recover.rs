@@ -10,8 +10,9 @@ use crate::error::Result;
 use crate::failing::pause_failing;
 use crate::service::{Next, RETRY_PAUSE, Service};
 use crate::settings::RecoveryLimits;
+use crate::traces;
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::RunId;
+use campanile_model::ids::{LaunchId, RunId};
 use campanile_schedule::policy::Delivery;
 use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::recovery::{
@@ -178,7 +179,7 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     let more = runs.len().max(launches.len()) as i64 == ORPHANS_MAX;
 
     let orphans = [runs, launches].concat();
-    let (mut done, news) = recover_orphans(ctx, &mut tx, &orphans, now).await?;
+    let (mut done, news, ended) = recover_orphans(ctx, &mut tx, &orphans, now).await?;
     let found = done.reopened + done.ended > 0;
     if found {
         crash::point("before_recover_commit");
@@ -187,6 +188,7 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     if found {
         crash::point("after_recover_commit");
         ctx.metrics.count_recoveries(&news);
+        traces::note_ended(ctx, ended);
         ctx.launch_log.recovered(&news);
         tracing::warn!(again = done.reopened, ended = done.ended, "recovery");
     }
@@ -197,17 +199,17 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     Ok(done)
 }
 
-/// Open orphaned launches again or end them, with an event for each. Return also the events.
+/// Open orphaned launches again or end them, with an event for each. Return also the events, and the launches that ended.
 async fn recover_orphans(
     ctx: &Ctx,
     tx: &mut Tx,
     orphans: &[OrphanedLaunch],
     now: Timestamp,
-) -> Result<(Recovered, Vec<NewEvent>)> {
+) -> Result<(Recovered, Vec<NewEvent>, Vec<LaunchId>)> {
     let limits = &ctx.settings.recovery;
     let mut done = Recovered::default();
     let mut by_cause: BTreeMap<&str, Vec<RecoveryDecision>> = BTreeMap::new();
-    let mut news = Vec::new();
+    let (mut news, mut ended) = (Vec::new(), Vec::new());
     let revision = |orphan: &OrphanedLaunch| (orphan.schedule_id, orphan.schedule_revision);
     let specs = ctx.specs.get_all(tx, orphans.iter().map(revision)).await?;
     for (orphan, spec) in orphans.iter().zip(&specs) {
@@ -242,7 +244,10 @@ async fn recover_orphans(
         });
         match decision.action {
             RecoveryAction::RunAgain => done.reopened += 1,
-            _ => done.ended += 1,
+            _ => {
+                done.ended += 1;
+                ended.push(decision.launch_id);
+            }
         }
         by_cause.entry(why).or_default().push(decision);
     }
@@ -255,7 +260,7 @@ async fn recover_orphans(
         let schedules = schedules::after_completion(tx).await?;
         set_next_slots(ctx, tx, &schedules.into_iter().collect(), now).await?;
     }
-    Ok((done, news))
+    Ok((done, news, ended))
 }
 
 /// Say that a launch is run again, how many of its runs were lost, and when it may be claimed.
@@ -279,7 +284,7 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
     let retry_before = now.minus(ctx.settings.recovery.age_max);
     let mut orphans = recovery::orphaned_runs(&mut tx, now, retry_before, i64::MAX).await?;
     orphans.retain(|orphan| left.contains(&RunId::of(orphan.launch_id, orphan.recoveries + 1)));
-    let (done, news) = recover_orphans(ctx, &mut tx, &orphans, now).await?;
+    let (done, news, ended) = recover_orphans(ctx, &mut tx, &orphans, now).await?;
     if hosts::live(&mut tx).await?.is_empty() {
         // No host decides slots now. The next host scans its folder before it marks packages as missing.
         packages::withdraw_ended(&mut tx).await?;
@@ -288,6 +293,7 @@ pub(crate) async fn hand_back(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Resu
     }
     tx.commit().await?;
     ctx.launch_log.recovered(&news);
+    traces::note_ended(ctx, ended);
     Ok(done.reopened)
 }
 
@@ -311,7 +317,7 @@ pub(crate) async fn mark_missing(tx: &mut Tx, now: Timestamp) -> Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
+    use campanile_model::ids::{LaunchKind, ScheduleId};
 
     const LIMITS: RecoveryLimits = RecoveryLimits {
         lost_threshold: Duration::from_secs(300),

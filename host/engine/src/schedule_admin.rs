@@ -24,6 +24,7 @@ use crate::program_args::stored;
 use crate::schedule_defaults;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind, ScheduleId};
+use campanile_model::trace_context::TraceContext;
 use campanile_package::context;
 use campanile_schedule::policy::{Displacements, Overlap, OverlapDecision, OverlapState, Policies};
 use campanile_schedule::rule::Rule;
@@ -64,6 +65,8 @@ pub struct Trigger<'a> {
     pub args: Option<&'a [String]>,
     /// Replaces the schedule's overlap policy for this launch.
     pub overlap: Option<Overlap>,
+    /// The span of the caller. Without it, the launch begins a trace of its own.
+    pub caller_traceparent: Option<TraceContext>,
 }
 
 /// The launch of a trigger, and what the overlap policy decided about it.
@@ -212,6 +215,9 @@ pub async fn trigger(
         )
     };
     let triggered = insert_requested(tx, &schedule.state, &policies, launch, now).await?;
+    if let Some(caller) = trigger.caller_traceparent {
+        launches::set_caller_traceparent(tx, triggered.launch, caller).await?;
+    }
     changes::bump(tx).await?;
     Ok(triggered)
 }

@@ -33,6 +33,7 @@ use crate::seal::Sealer;
 use crate::service::{RETRY_PAUSE, Service, within};
 use crate::start;
 use crate::starter::Starter;
+use crate::traces::{self, TraceExport};
 use crate::watch::Watch;
 use campanile_model::ids::RunId;
 use campanile_package::PluginsFolder;
@@ -124,6 +125,7 @@ async fn run_services(
     spawn(&mut services, ctx, Alerts::new(ctx), stop);
     spawn(&mut services, ctx, AlertDelivery::new(ctx), stop);
     spawn(&mut services, ctx, HostPing::new(ctx), stop);
+    spawn(&mut services, ctx, TraceExport::default(), stop);
     spawn(&mut services, ctx, ChangeWatcher::default(), stop);
     let folder = FolderSync {
         must_forget: followed.folder.is_unusable(),
@@ -156,6 +158,13 @@ async fn run_services(
     if timeout(patience, finisher).await.is_err() {
         tracing::error!(
             "the database does not answer: the ends of runs are not recorded, and the next host recovers these runs"
+        );
+    }
+    let unsent = traces::export_waiting(ctx).await;
+    if unsent > 0 {
+        tracing::warn!(
+            launches = unsent,
+            "their traces were not sent to the collector"
         );
     }
     Ok(left)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::alerts::rule::AlertSettings;
 use crate::placement::Placement;
 use crate::secrets::Source;
+use crate::traces::endpoint::TracesEndpoint;
 use campanile_model::labels::Labels;
 use campanile_package::Policy;
 use campanile_package::Quota;
@@ -50,6 +51,8 @@ pub struct Settings {
     pub policy: Policy,
     /// The rules for alerts, and whom they tell.
     pub alerts: AlertSettings,
+    /// The collector to which traces are sent; none for no traces.
+    pub traces: Option<TracesEndpoint>,
 }
 
 /// When a launch is recovered, and how often.

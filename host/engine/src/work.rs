@@ -11,6 +11,7 @@ use crate::spec::Spec;
 use crate::user_context::UserContext;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
+use campanile_model::trace_context::TraceContext;
 use campanile_package::Package;
 use campanile_sandbox::JsonText;
 use campanile_store::claims::{Claim, ClaimedLaunch};
@@ -87,9 +88,10 @@ impl Work {
         }
     }
 
-    /// Return the reserved keys for one call of a task, the `attempt`-th for its launch.
-    pub(crate) fn facts(&self, attempt: i64, last: &LastEnds) -> Facts {
+    /// Return the reserved keys for one call of `task`, the `attempt`-th for its launch.
+    pub(crate) fn facts(&self, task: &str, attempt: i64, last: &LastEnds) -> Facts {
         let launch = &self.launch;
+        let traced = TraceContext::of_launch(launch.launch_id, launch.caller_traceparent);
         let definition = &self.spec.definition;
         Facts {
             is_recovery: launch.is_recovery() || self.repeated_at.is_some(),
@@ -111,6 +113,7 @@ impl Work {
                 .scheduled_time
                 .local_text(launch.utc_offset, &definition.rule.timezone),
             interval_start: launch.interval_start,
+            traceparent: traced.of_run(self.run_id()).of_call(task, attempt),
             last_result: last.result.clone(),
             last_failure: last.failure.clone(),
         }

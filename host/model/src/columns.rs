@@ -7,6 +7,7 @@
 //! | SHA-256         | BLOB of 32 bytes                | BYTEA         |
 //! | words           | TEXT                            | TEXT          |
 //! | labels          | TEXT, separated by commas       | TEXT          |
+//! | trace contexts  | TEXT, a `traceparent`           | TEXT          |
 
 use chrono::{DateTime, Utc};
 use sqlx::encode::IsNull;
@@ -24,6 +25,7 @@ use crate::status::{
     FailureKind, LaunchStatus, MessageStatus, Origin, OrphanCause, Overlap, RunStatus, Severity,
     VersionDecision,
 };
+use crate::trace_context::TraceContext;
 
 /// Store types as `$stored`. `$encode` makes of a value the `$encoded` that is bound, and `$decode` reads a `&$stored`.
 macro_rules! column {
@@ -101,6 +103,10 @@ column!(str, &'static str, |word| word.as_str(), |text| text.parse()?;
 
 column!(str, String, |labels| labels.to_string(), |text| Labels::stored(text);
     Labels,
+);
+
+column!(str, String, |context| context.to_string(), |text| text.parse()?;
+    TraceContext,
 );
 
 // A SHA-256 is stored as its bytes.

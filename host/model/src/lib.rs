@@ -8,6 +8,7 @@
 //! * [`status`]: the words of the record, such as the status of a launch.
 //! * [`rule_text`]: a rule of time as its author wrote it.
 //! * [`text`]: durations, sizes and text from guests, read and printed.
+//! * [`trace_context`]: the trace of a launch, and the spans of its parts.
 //!
 //! This crate does no I/O except for reading the clock. It decides nothing, and names no database and no
 //! WebAssembly. Its feature `sqlx` defines how its types are stored; only `campanile-store` turns it on.
@@ -26,4 +27,5 @@ pub mod labels;
 pub mod rule_text;
 pub mod status;
 pub mod text;
+pub mod trace_context;
 pub mod words;

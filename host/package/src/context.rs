@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// The keys that the host adds to every context.
-pub const RESERVED: [&str; 14] = [
+pub const RESERVED: [&str; 15] = [
     "is_recovery",
     "scheduled_time",
     "original_scheduled_time",
@@ -16,6 +16,7 @@ pub const RESERVED: [&str; 14] = [
     "scheduled_local",
     "interval_start",
     "interval_end",
+    "traceparent",
     "last_result",
     "last_failure",
 ];

@@ -23,7 +23,7 @@ const KEYS: [&str; 8] = [
     "stdin.text | text | | | This text in place of the context.",
     "stdin.file | text | | at most 16 MiB | The content of this file in place of the context. The file is beside the sidecar, and no link. It is read for each call.",
     "env_from_context | table of texts | | | Variables with values of the context: the variable, and the key, such as `URL = \"url\"`.",
-    "campanile_env | true or false | true | | Whether the program gets the variables that begin with `CAMPANILE_`.",
+    "campanile_env | true or false | true | | Whether the program gets the variables that begin with `CAMPANILE_`, and `TRACEPARENT`.",
     "cwd | path | | | The directory in which relative paths begin, which is also the variable `PWD`: the `guest` of a grant. No other directory may be granted as `/`.",
 ];
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
+use campanile_model::trace_context::TraceContext;
 
 use crate::capability::keyvalue::buckets::Buckets;
 use crate::effects::EffectObserver;
@@ -17,6 +18,8 @@ pub struct RunFacts {
     pub is_recovery: bool,
     pub scheduled_time: Timestamp,
     pub original_scheduled_time: Timestamp,
+    /// The span of the call, which its requests name as their caller; none for a request of the host itself.
+    pub traceparent: Option<TraceContext>,
 }
 
 /// What a call meets outside of the sandbox.

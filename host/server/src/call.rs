@@ -20,6 +20,7 @@ use campanile_engine::problem::ErrorCode;
 use campanile_engine::token_admin::Principal;
 use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
+use campanile_model::trace_context::{TRACEPARENT, TraceContext};
 use campanile_store::{Db, Tx};
 
 /// Says that an answer was given to an earlier request with the same key.
@@ -121,6 +122,15 @@ impl Call {
     pub(crate) fn require(&self, needed: Role, what: &str) -> Result<()> {
         let principal = self.principal.as_ref();
         principal.map_or(Ok(()), |principal| auth::require(principal, needed, what))
+    }
+
+    /// Return the span of the client; none when it sent no valid one, or more than one.
+    pub(crate) fn caller_traceparent(&self) -> Option<TraceContext> {
+        let mut values = self.headers.get_all(TRACEPARENT).iter();
+        let (value, None) = (values.next()?, values.next()) else {
+            return None;
+        };
+        TraceContext::of_caller(value.to_str().ok()?)
     }
 
     /// Return the revision of which the client has the schedule; none for any revision.

@@ -213,6 +213,7 @@ pub(crate) async fn trigger(call: Call) -> Result {
             context: context.as_ref(),
             args: args.as_deref(),
             overlap,
+            caller_traceparent: call.caller_traceparent(),
         };
         let triggered = schedule_admin::trigger(tx, name, trigger, now).await?;
         (TriggerReport::new(name.to_owned(), now, triggered), None)

@@ -1,5 +1,6 @@
 //! The OpenAPI document, made from the table of routes and the schemas of their bodies and answers.
 
+use campanile_model::trace_context::TRACEPARENT;
 use schemars::generate::{Contract, SchemaSettings};
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -98,6 +99,10 @@ fn operation(
             parameters.push(header(idempotency::HEADER, false, meaning));
         }
         _ => {}
+    }
+    if route.id == "trigger_schedule" {
+        let meaning = "The span of the client, a trace context of W3C: the launch belongs to its trace. An invalid one is ignored.";
+        parameters.push(header(TRACEPARENT, false, meaning));
     }
     if matches!(route.form, Form::Stream | Form::JsonOrStream) {
         parameters.push(header(

@@ -12,6 +12,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_model::labels::Labels;
 use campanile_model::status::VersionDecision;
+use campanile_model::trace_context::TraceContext;
 
 /// A launch that a host may claim, with what its run gets in the context.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -30,6 +31,8 @@ pub struct ClaimedLaunch {
     pub version_decision: Option<VersionDecision>,
     pub context: Option<String>,
     pub args: Option<String>,
+    /// The trace context that its caller gave.
+    pub caller_traceparent: Option<TraceContext>,
     pub interval_start: Timestamp,
     pub fire_time: Timestamp,
     /// Whether it is a slot of a schedule that its package proposed.
@@ -85,7 +88,7 @@ pub struct WaitingClass {
 macro_rules! claimed_columns {
     () => {
         "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.utc_offset, l.package, l.digest, l.context, l.args,
-        l.interval_start, l.fire_time, l.proposed, l.group_name, l.run_on, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure,
+        l.caller_traceparent, l.interval_start, l.fire_time, l.proposed, l.group_name, l.run_on, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure,
         (SELECT v.decision FROM package_version v WHERE v.package = l.package AND v.digest = l.digest) AS version_decision
         FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id "
     };

@@ -12,6 +12,7 @@ use super::sql::statements;
 use super::types::json_text;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
+use campanile_model::trace_context::TraceContext;
 
 /// A launch with what was recorded about its decision.
 #[derive(Debug, Clone, PartialEq, FromRow, serde::Serialize, schemars::JsonSchema)]
@@ -31,6 +32,9 @@ pub struct DecidedLaunch {
     #[serde(serialize_with = "json_text")]
     #[schemars(with = "Option<Vec<String>>")]
     pub args: Option<String>,
+    /// The trace context that the caller of the launch gave; none for a trace of its own.
+    #[schemars(with = "Option<String>")]
+    pub caller_traceparent: Option<TraceContext>,
 }
 
 /// A schedule that has a name now, or had it.
@@ -57,7 +61,7 @@ macro_rules! decided {
         concat!(
             "SELECT ",
             launch_columns!(),
-            ", l.schedule_revision, s.revision AS newest_revision, h.name AS host, l.opened_at, coalesce(l.args, v.args) AS args",
+            ", l.schedule_revision, s.revision AS newest_revision, h.name AS host, l.opened_at, coalesce(l.args, v.args) AS args, l.caller_traceparent",
             launch_tables!(),
             $which
         )

@@ -15,6 +15,7 @@ use campanile_model::ids::{
 };
 use campanile_model::labels::Labels;
 use campanile_model::status::{Decision, FailureKind, LaunchStatus, Overlap};
+use campanile_model::trace_context::TraceContext;
 
 /// A decision to insert.
 #[derive(Debug, Clone, PartialEq)]
@@ -212,6 +213,14 @@ statements! {
             $25, $26, $27, $28, $29, $30, $31, $32, $33)
         ON CONFLICT DO NOTHING RETURNING id",
     );
+
+    /// Store the trace context of the caller of a launch. Only launches with one are written for it.
+    pub async fn set_caller_traceparent(launch: LaunchId, caller: TraceContext) -> () = run
+        "UPDATE launch SET caller_traceparent = $2 WHERE id = $1";
+
+    /// Return the trace context that the caller of a launch gave.
+    pub async fn caller_traceparent(launch: LaunchId) -> Option<Option<TraceContext>> = value
+        "SELECT caller_traceparent FROM launch WHERE id = $1";
 
     /// Return up to `limit` ids from `first` to `last`.
     pub async fn ids_between(first: LaunchId, last: LaunchId, limit: i64) -> Vec<LaunchId> = values

@@ -77,6 +77,7 @@ pub mod stats;
 pub mod task_runs;
 pub mod task_use;
 pub mod tokens;
+pub mod traces;
 pub mod use_growth;
 
 use std::ops::{Deref, DerefMut};

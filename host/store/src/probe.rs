@@ -8,7 +8,7 @@ use super::{
     cancellation, changes, chores, claims, events, history, hosts, launch_list, launches, outbox,
     overlap, package_record, package_removal, package_versions, packages, recovery,
     removed_launches, results, retention, runs, schedule_defaults, schedules, seals, sidecars,
-    size, skipped_ranges, stats, task_runs, task_use, tokens, use_growth,
+    size, skipped_ranges, stats, task_runs, task_use, tokens, traces, use_growth,
 };
 
 /// Run any SQL, also several statements.
@@ -76,6 +76,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         task_runs::STATEMENTS,
         task_use::STATEMENTS,
         tokens::STATEMENTS,
+        traces::STATEMENTS,
         use_growth::STATEMENTS,
     ];
     let all = modules.into_iter().flatten();

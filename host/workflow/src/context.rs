@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{InputHash, LaunchId, LaunchKind, RunId, ScheduleId};
+use campanile_model::trace_context::TraceContext;
 use campanile_package::context::RESERVED;
 use campanile_sandbox::{JsonText, RunFacts, object_text};
 
@@ -26,6 +27,8 @@ pub struct Facts {
     pub scheduled_local: String,
     /// The previous slot: the launch covers the time after it, up to its own slot.
     pub interval_start: Timestamp,
+    /// The span of the call.
+    pub traceparent: TraceContext,
     /// The output of the last successful run, or null.
     #[serde(skip)]
     pub last_result: JsonText,
@@ -38,17 +41,19 @@ impl Facts {
     /// Return the values for a manual launch at `now` without a schedule and without a database.
     pub fn by_hand(now: Timestamp) -> Facts {
         let launch = LaunchId::of(ScheduleId::random(), now, LaunchKind::Manual);
+        let run = RunId::of(launch, 1);
         Facts {
             is_recovery: false,
             original_scheduled_time: now,
             recovery_attempt_time: None,
             execution_id: launch,
-            run_id: RunId::of(launch, 1),
+            run_id: run,
             attempt: 1,
             trigger: LaunchKind::Manual,
             schedule: Value::Null,
             scheduled_local: now.to_string(),
             interval_start: now,
+            traceparent: TraceContext::of_launch(launch, None).of_run(run),
             last_result: JsonText::null(),
             last_failure: JsonText::null(),
         }
@@ -79,6 +84,7 @@ impl Facts {
             is_recovery: self.is_recovery,
             scheduled_time,
             original_scheduled_time: self.original_scheduled_time,
+            traceparent: Some(self.traceparent),
         }
     }
 }
@@ -148,6 +154,7 @@ mod tests {
             schedule: Value::Null,
             scheduled_local: "local".to_owned(),
             interval_start: Timestamp::EPOCH,
+            traceparent: TraceContext::of_launch(launch, None),
             last_result: json!({"n": 1}).into(),
             last_failure: JsonText::null(),
         };

@@ -107,6 +107,7 @@ pub fn settings() -> Settings {
         secrets: Default::default(),
         policy: Default::default(),
         alerts: Default::default(),
+        traces: None,
     }
 }
 

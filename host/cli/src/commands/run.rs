@@ -12,7 +12,7 @@ use crate::{Common, watch};
 use campanile_engine::launch_admin::{self, Cancelled};
 use campanile_engine::records::ids;
 use campanile_engine::records::launch::{CancelReport, TriggerReport};
-use campanile_engine::records::run::{RunDetail, TaskCall, TaskLogs};
+use campanile_engine::records::run::{RunDetail, TaskLogs};
 use campanile_model::clock::Clock;
 use campanile_model::ids::{LaunchId, RunId, ShortId};
 use campanile_model::text::{self, duration_text};
@@ -61,14 +61,18 @@ pub(crate) enum Run {
     },
 }
 
-const RUN_DETAIL: &str = "id launch_id schedule scheduled_time status is_recovery package digest schedule_revision \
-    grants_hash context_hash host host_version wasmtime_version tzdata_version started_at finished_at retry_at failure \
-    message";
+/// The keys of a run.
+macro_rules! run_detail {
+    () => {
+        "id launch_id schedule scheduled_time status is_recovery package digest schedule_revision grants_hash context_hash \
+        host host_version wasmtime_version tzdata_version started_at finished_at retry_at failure message"
+    };
+}
 
 impl Record for RunRow {
     const LIST: &'static str =
         "id schedule scheduled_time status is_recovery host started_at finished_at message";
-    const DETAIL: &'static str = RUN_DETAIL;
+    const DETAIL: &'static str = run_detail!();
 
     fn text(&self, key: &str) -> Option<String> {
         (key == "id").then(|| self.id.short())
@@ -76,7 +80,7 @@ impl Record for RunRow {
 }
 
 impl Record for RunDetail {
-    const DETAIL: &'static str = RUN_DETAIL;
+    const DETAIL: &'static str = concat!(run_detail!(), " traceparent");
 
     fn print(&self) -> Result {
         output::print_detail(self)?;
@@ -101,8 +105,7 @@ impl Run {
                 let mut tx = common.read().await?;
                 let run = ids::run(&mut tx, &id).await?;
                 let tasks = calls(common, &mut tx, &run).await?;
-                let tasks = tasks.into_iter().map(TaskCall::from).collect();
-                common.print(&RunDetail { run, tasks })
+                common.print(&RunDetail::with_calls(&mut tx, run, tasks).await?)
             }
             Run::Logs { id, follow: false } => {
                 let mut tx = common.read().await?;

@@ -248,6 +248,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         forget_after: config.packages.forget_after,
         policy: config.package_policy(),
         alerts: config.alerts.clone(),
+        traces: config.traces.endpoint.clone(),
     }
 }
 

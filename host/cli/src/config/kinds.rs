@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::time::Duration;
 
+use campanile_engine::traces::endpoint::TracesEndpoint;
 use campanile_model::labels::Labels;
 use campanile_model::text::{duration_text, size_text};
 use campanile_package::signature::PublicKey;
@@ -171,6 +172,13 @@ pub(super) fn path() -> Kind<PathBuf> {
         |section, key, home| Ok(section.path(key)?.map(|path| home.join(path))),
         |it| it.to_string_lossy().as_ref().into(),
     )
+}
+
+/// The address of a collector of traces.
+pub(super) fn traces_endpoint() -> Kind<TracesEndpoint> {
+    let read =
+        |section: &mut Section<'_>, key, _: &Path| section.parsed(key, TracesEndpoint::from_str);
+    Kind::new("text", read, |it| it.to_string().into())
 }
 
 /// Where the API listens.

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use super::kinds::{
     Kind, age, age_text, boolean, database, duration, labels, listen, number, optional, path,
-    public_keys, size, text, word,
+    public_keys, size, text, traces_endpoint, word,
 };
+use campanile_engine::traces::endpoint::TracesEndpoint;
 use campanile_engine::watch::Mode;
 use campanile_engine::{Placement, RetentionLimits};
 use campanile_model::ids::RunId;
@@ -279,6 +280,15 @@ table! {
         /// How long after it was sent a message is delivered again after each failed delivery. Then it is dead:
         /// `campanile outbox retry` delivers it again.
         give_up_after "give_up_after": Duration = 3 * DAY, duration(60 * SECOND, YEAR);
+    }
+}
+
+table! {
+    /// `[traces]`: where traces of launches are sent.
+    "traces" struct Traces {
+        /// The address of a collector of OpenTelemetry, to which traces of launches are sent over OTLP/HTTP: `/v1/traces` is
+        /// added to it. Without it, no traces are sent. Give every host of a database the same.
+        endpoint "endpoint": Option<TracesEndpoint> = None, optional(traces_endpoint()), example "\"http://127.0.0.1:4318\"";
     }
 }
 

@@ -320,6 +320,9 @@ fn sample_text(key: &str) -> &'static str {
         "host_version" | "version" => env!("CARGO_PKG_VERSION"),
         "created_by" | "paused_by" | "principal" => "ada",
         "address" => "192.0.2.7",
+        "traceparent" | "caller_traceparent" => {
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        }
         "secret" => "cmp_3q2-7wAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
         "date" => "2026-11-21",
         "form" => "typed_component",

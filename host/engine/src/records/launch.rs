@@ -8,6 +8,7 @@ use crate::problem::Problem;
 use crate::schedule_admin::{self, ScheduleError, Triggered};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ShortId};
+use campanile_model::trace_context::TraceContext;
 use campanile_schedule::policy::OverlapDecision;
 use campanile_store::history::{self, DecidedLaunch};
 use campanile_store::launch_list::{self, Filter, LOOKED_AT_MAX, Page};
@@ -19,6 +20,9 @@ use campanile_store::{Decision, LaunchStatus, Tx, launches, removed_launches};
 pub struct LaunchDetail {
     #[serde(flatten)]
     pub decided: DecidedLaunch,
+    /// The span of the launch, as a trace context of W3C.
+    #[schemars(with = "String")]
+    pub traceparent: TraceContext,
     pub runs: Vec<RunRow>,
 }
 
@@ -48,7 +52,12 @@ impl LaunchDetail {
     pub async fn read(tx: &mut Tx, id: &ShortId) -> Result<LaunchDetail, Problem> {
         let decided = ids::decided(tx, id).await?;
         let runs = history::runs(tx, decided.launch.id).await?;
-        Ok(LaunchDetail { decided, runs })
+        let traceparent = TraceContext::of_launch(decided.launch.id, decided.caller_traceparent);
+        Ok(LaunchDetail {
+            decided,
+            traceparent,
+            runs,
+        })
     }
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use campanile_model::trace_context::TraceContext;
 use campanile_sandbox::{LogLine, Share};
+use campanile_store::launches;
 use campanile_store::runs::RunRow;
 use campanile_store::task_runs::{self, TaskRun};
 use campanile_store::{DbError, Tx};
@@ -14,6 +16,9 @@ use campanile_store::{DbError, Tx};
 pub struct RunDetail {
     #[serde(flatten)]
     pub run: RunRow,
+    /// The span of the run, as a trace context of W3C. Each call of a task has a span inside.
+    #[schemars(with = "String")]
+    pub traceparent: TraceContext,
     pub tasks: Vec<TaskCall>,
 }
 
@@ -39,8 +44,22 @@ impl RunDetail {
     /// Read the calls of a run.
     pub async fn read(tx: &mut Tx, run: RunRow) -> Result<RunDetail, DbError> {
         let calls = task_runs::of_run(tx, run.id).await?;
-        let tasks = calls.into_iter().map(TaskCall::from).collect();
-        Ok(RunDetail { run, tasks })
+        RunDetail::with_calls(tx, run, calls).await
+    }
+
+    /// Return a run with these calls.
+    pub async fn with_calls(
+        tx: &mut Tx,
+        run: RunRow,
+        calls: Vec<TaskRun>,
+    ) -> Result<RunDetail, DbError> {
+        let caller = launches::caller_traceparent(tx, run.launch_id).await?;
+        let launch = TraceContext::of_launch(run.launch_id, caller.flatten());
+        Ok(RunDetail {
+            traceparent: launch.of_run(run.id),
+            tasks: calls.into_iter().map(TaskCall::from).collect(),
+            run,
+        })
     }
 }
 

@@ -58,6 +58,7 @@ impl Call {
                 is_recovery: false,
                 scheduled_time: now,
                 original_scheduled_time: now,
+                traceparent: None,
             },
             program: Arc::default(),
             grants: Arc::default(),

@@ -7,6 +7,7 @@ use std::fmt::{Display, Write as _};
 use std::mem;
 use std::sync::Arc;
 
+use campanile_model::trace_context::TRACEPARENT_VARIABLE;
 use hyper::body::Bytes;
 use serde_json::json;
 use wasmtime_wasi::WasiCtxBuilder;
@@ -115,9 +116,7 @@ impl Input {
 
     /// Give this input to the program of the call.
     pub(crate) fn set(self, wasi: &mut WasiCtxBuilder, shared: &Shared) {
-        let Call {
-            program, grants, ..
-        } = &shared.call;
+        let program = &shared.call.program;
         wasi.stdin(MemoryInputPipe::new(self.stdin))
             .args(&self.arguments)
             .envs(&self.variables);
@@ -128,10 +127,7 @@ impl Input {
             return;
         };
         wasi.initial_cwd(cwd);
-        let is_set = grants.env.contains_key(WORKING_DIRECTORY)
-            || grants.secret_env.contains_key(WORKING_DIRECTORY)
-            || program.env_from_context.contains_key(WORKING_DIRECTORY);
-        if !is_set {
+        if !is_set(&shared.call, WORKING_DIRECTORY) {
             wasi.env(WORKING_DIRECTORY, cwd);
         }
     }
@@ -154,6 +150,22 @@ fn set_facts(wasi: &mut WasiCtxBuilder, shared: &Shared) {
     for (name, value) in variables {
         wasi.env(format!("{ENV_PREFIX}{name}"), value.to_string());
     }
+    let traceparent = facts
+        .traceparent
+        .filter(|_| !is_set(&shared.call, TRACEPARENT_VARIABLE));
+    if let Some(traceparent) = traceparent {
+        wasi.env(TRACEPARENT_VARIABLE, traceparent.to_string());
+    }
+}
+
+/// Whether a grant or the context sets a variable.
+fn is_set(call: &Call, variable: &str) -> bool {
+    let Call {
+        program, grants, ..
+    } = call;
+    grants.env.contains_key(variable)
+        || grants.secret_env.contains_key(variable)
+        || program.env_from_context.contains_key(variable)
 }
 
 /// A program printed one JSON value of this many bytes, as far as it was kept: more than an output may have.

@@ -43,6 +43,7 @@ pub fn call() -> Call {
             is_recovery: false,
             scheduled_time: Timestamp::EPOCH,
             original_scheduled_time: Timestamp::EPOCH,
+            traceparent: None,
         },
         program: Arc::default(),
         grants: Arc::new(Grants::default()),

@@ -6,11 +6,13 @@ use serde::Serialize;
 use super::read_context;
 use crate::Common;
 use crate::commands::follow;
+use crate::environment;
 use crate::output::{self, Result};
 use campanile_engine::records::launch::TriggerReport;
 use campanile_engine::records::run::TaskCall;
 use campanile_engine::schedule_admin::{self, Trigger};
 use campanile_model::ids::LaunchId;
+use campanile_model::trace_context::TraceContext;
 use campanile_schedule::policy::Overlap;
 use campanile_store::launches::LaunchRow;
 use campanile_store::task_runs;
@@ -30,6 +32,10 @@ pub(crate) struct TriggerOptions {
     /// The overlap policy of this launch [default: the schedule's]
     #[arg(long, value_name = "POLICY", value_parser = Overlap::read)]
     overlap: Option<Overlap>,
+    /// The span of the caller, a `traceparent` of W3C: the launch belongs to its trace [default: the variable TRACEPARENT, if
+    /// it is valid]
+    #[arg(long, value_name = "TRACEPARENT")]
+    traceparent: Option<TraceContext>,
     #[command(flatten)]
     wait: Wait,
 }
@@ -53,12 +59,14 @@ impl TriggerOptions {
     pub(crate) async fn run(&self, common: &Common) -> Result {
         let own = read_context(self.context.as_deref())?;
         let (context, overlap) = (own.as_ref(), self.overlap);
+        let caller_traceparent = self.traceparent.or_else(of_environment);
         let args = (!self.args.is_empty()).then_some(self.args.as_slice());
         let trigger = async |tx: &mut Tx, now| {
             let trigger = Trigger {
                 context,
                 args,
                 overlap,
+                caller_traceparent,
             };
             Ok((
                 schedule_admin::trigger(tx, &self.name, trigger, now).await?,
@@ -71,6 +79,11 @@ impl TriggerOptions {
             |_| "`--overlap allow` launches it anyway, `--overlap buffer_all` queues it".to_owned();
         print(&report, common, "triggered", hint, &self.wait).await
     }
+}
+
+/// Return the span that the environment names. As the recommendation demands, an invalid one counts as none.
+fn of_environment() -> Option<TraceContext> {
+    TraceContext::of_caller(&std::env::var(environment::TRACEPARENT).ok()?)
 }
 
 /// Print the decision; `done` is the command's verb in the past tense, and `hint` says what to do about a launch in the

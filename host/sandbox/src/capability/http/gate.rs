@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use campanile_model::trace_context::{TRACEPARENT, TraceContext};
 use hyper::Request;
+use hyper::header::{Entry, HeaderValue};
 use wasmtime_wasi_http::{Error, RequestOptions, Result, WasiBody, WasiHttpHooks};
 
 use crate::capability::http::destination::Destination;
@@ -77,7 +79,10 @@ impl WasiHttpHooks for HttpGate {
         Box::new(async move {
             let of_call = Arc::clone(&shared);
             let answer = match &shared.call.world.replies {
-                None => exchange(request, destination, reach, waits, of_call).await,
+                None => {
+                    let request = traced(request, of_call.call.facts.traceparent);
+                    exchange(request, destination, reach, waits, of_call).await
+                }
                 Some(script) => answer(Arc::clone(script), request, of_call).await,
             };
             // The effect ends when the answer is there.
@@ -91,6 +96,17 @@ impl WasiHttpHooks for HttpGate {
     fn p2_outgoing_body_chunk_size(&mut self) -> usize {
         BODY_CHUNK_BYTES
     }
+}
+
+/// Name the span of the call as the caller of a request, unless the task has named one.
+///
+/// A script never sees the header: its answers must not depend on ids.
+fn traced(mut request: Request<WasiBody>, span: Option<TraceContext>) -> Request<WasiBody> {
+    let value = span.and_then(|span| HeaderValue::try_from(span.to_string()).ok());
+    if let (Some(value), Entry::Vacant(place)) = (value, request.headers_mut().entry(TRACEPARENT)) {
+        place.insert(value);
+    }
+    request
 }
 
 /// A request cannot end its call. It drops the call instead, and is never answered.
@@ -199,6 +215,27 @@ mod tests {
         assert_eq!(&body[..], b"xxx");
         assert_eq!(gate.0.denied(), None);
         served.abort();
+    }
+
+    #[test]
+    fn a_request_names_the_span_of_its_call_unless_the_task_names_one() {
+        let span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        for (of_call, of_task, sent) in [
+            (Some(span), None, Some(span)),
+            (Some(span), Some("own"), Some("own")),
+            (None, Some("own"), Some("own")),
+            (None, None, None),
+        ] {
+            let body = Empty::<Bytes>::new().map_err(|never| match never {});
+            let mut request = Request::new(body.boxed_unsync());
+            let own = of_task.map(HeaderValue::from_static);
+            if let Some(own) = own {
+                request.headers_mut().insert(TRACEPARENT, own);
+            }
+            let request = traced(request, of_call.map(|span| span.parse().unwrap()));
+            let names = request.headers().get_all(TRACEPARENT).iter();
+            assert_eq!(names.collect::<Vec<_>>(), Vec::from_iter(sent));
+        }
     }
 
     #[tokio::test]
