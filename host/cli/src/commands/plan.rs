@@ -29,7 +29,7 @@ const AHEAD_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 /// The most decisions of a forecast that is printed.
 const ROWS_MAX: usize = 1_000_000;
 
-#[derive(Args, Default)]
+#[derive(Args)]
 pub(crate) struct Plan {
     /// The start of the forecast [default: now]
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -45,10 +45,10 @@ pub(crate) struct Plan {
     pub outage: Vec<Outage>,
     /// Simulate with this schedules file, and show the differences
     #[arg(long, value_name = "FILE")]
-    diff: Option<PathBuf>,
+    pub diff: Option<PathBuf>,
     /// Print every decision
     #[arg(long)]
-    rows: bool,
+    pub rows: bool,
 }
 
 /// Parse an outage such as `2026-11-22T02:00:00Z..2026-11-22T05:00:00Z`.

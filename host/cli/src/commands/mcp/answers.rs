@@ -244,7 +244,8 @@ async fn plan(common: &Common, arguments: tools::Plan) -> Result<Answer> {
         to: parsed("to", arguments.to.as_deref(), time)?,
         schedule: arguments.schedule,
         outage: outages.collect::<Result<_>>()?,
-        ..plan::Plan::default()
+        diff: None,
+        rows: true,
     };
     Answer::new(&asked.forecast(common, tools::DECISIONS_MAX).await?)
 }

@@ -325,8 +325,8 @@ fn schema<T: JsonSchema>() -> JsonObject {
     schema.remove("title");
     // Without arguments there are none, but clients expect the key.
     let properties = schema.entry("properties").or_insert_with(|| json!({}));
-    for property in properties.as_object_mut().into_iter().flatten() {
-        bound(property.1);
+    for (_, property) in properties.as_object_mut().into_iter().flatten() {
+        bound(property);
     }
     schema
 }
