@@ -385,6 +385,20 @@ CREATE TABLE package_version (
     FOREIGN KEY (package) REFERENCES package(name),
     PRIMARY KEY (package, digest)
 );
+CREATE TABLE removed_calls (
+    schedule_id UUID NOT NULL,
+    slot_day BIGINT NOT NULL,
+    decided_day BIGINT NOT NULL,
+    package TEXT NOT NULL,
+    calls BIGINT NOT NULL,
+    cpu_us BIGINT NOT NULL,
+    memory_peak_bytes BIGINT NOT NULL,
+    record_bytes BIGINT NOT NULL,
+    http_requests BIGINT NOT NULL,
+    CHECK ((calls >= 1)),
+    PRIMARY KEY (schedule_id, slot_day, decided_day, package)
+);
+CREATE INDEX removed_calls_decided ON removed_calls USING btree (decided_day);
 CREATE TABLE removed_launches (
     schedule_id UUID NOT NULL,
     slot_day BIGINT NOT NULL,
@@ -444,6 +458,15 @@ CREATE TABLE schedule_default (
     policies TEXT NOT NULL,
     CHECK ((id = 1)),
     PRIMARY KEY (id)
+);
+CREATE TABLE schedule_growth (
+    schedule_id UUID NOT NULL,
+    checked_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    cpu_us_before BIGINT NOT NULL,
+    cpu_us BIGINT NOT NULL,
+    memory_peak_bytes_before BIGINT NOT NULL,
+    memory_peak_bytes BIGINT NOT NULL,
+    PRIMARY KEY (schedule_id)
 );
 CREATE TABLE schedule_result (
     schedule_id UUID NOT NULL,

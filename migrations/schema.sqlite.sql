@@ -340,6 +340,19 @@ CREATE TABLE package_version (
     CHECK ((decision IS NULL) = (decided_by IS NULL)),
     CHECK (decision IS NOT NULL OR note IS NULL)
 ) STRICT;
+CREATE TABLE removed_calls (
+    schedule_id BLOB NOT NULL,
+    slot_day INTEGER NOT NULL,
+    decided_day INTEGER NOT NULL,
+    package TEXT NOT NULL,
+    calls INTEGER NOT NULL CHECK (calls >= 1),
+    cpu_us INTEGER NOT NULL,
+    memory_peak_bytes INTEGER NOT NULL,
+    record_bytes INTEGER NOT NULL,
+    http_requests INTEGER NOT NULL,
+    PRIMARY KEY (schedule_id, slot_day, decided_day, package)
+) STRICT;
+CREATE INDEX removed_calls_decided ON removed_calls (decided_day);
 CREATE TABLE removed_launches (
     schedule_id BLOB NOT NULL,
     slot_day INTEGER NOT NULL,
@@ -391,6 +404,14 @@ CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until
 CREATE TABLE schedule_default (
     id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
     policies TEXT NOT NULL
+) STRICT;
+CREATE TABLE schedule_growth (
+    schedule_id BLOB NOT NULL PRIMARY KEY,
+    checked_at INTEGER NOT NULL,
+    cpu_us_before INTEGER NOT NULL,
+    cpu_us INTEGER NOT NULL,
+    memory_peak_bytes_before INTEGER NOT NULL,
+    memory_peak_bytes INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE schedule_result (
     schedule_id BLOB NOT NULL PRIMARY KEY,
