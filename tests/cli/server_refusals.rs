@@ -124,6 +124,19 @@ async fn wrong_requests_are_refused_and_change_nothing(place: Place) {
     )
     .assert_problem(409, "exists already");
     post("{\"name\": \"a\\u0000\"}", json).assert_problem(400, "zero character");
+    api.send("GET", "/api/v1/schedules/%ff", &[], None)
+        .assert_problem(400, "the path");
+    let nothing = json!({});
+    api.send("GET", "/api/v1/schedules", &[], Some(&nothing))
+        .assert_problem(413, "takes no body");
+    let twice = [("If-Match", "\"1\""), ("If-Match", "\"2\"")];
+    for headers in [&twice[..], &[("If-Match", "\"+1\"")]] {
+        api.send("PATCH", "/api/v1/schedules/one", headers, Some(&nothing))
+            .assert_problem(400, "If-Match");
+    }
+    let note = json!({"note": "x".repeat(2_001)});
+    api.send("POST", "/api/v1/schedules/one/pause", &[], Some(&note))
+        .assert_problem(400, "2000 characters");
     let head = api.head("POST", "/api/v1/schedules");
     raw(
         api.address,

@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
@@ -18,6 +19,8 @@ on_both_empty!(
     a_trigger_with_a_context_needs_an_editor,
     tokens_are_created_and_revoked_over_http,
     a_viewer_reads_the_metrics,
+    a_stream_ends_when_its_token_is_revoked,
+    a_new_token_of_a_name_gets_no_answers_to_the_former_one,
 );
 
 /// Create a token for each role. Return their secrets.
@@ -130,6 +133,13 @@ async fn the_record_names_the_token_of_a_change(place: Place) {
     );
     let shown = api.get("/api/v1/schedules/one");
     assert_eq!(shown["paused_by"], "operator", "{shown}");
+    api.post("/api/v1/schedules/one/resume", json!({}));
+    let launched = api.post("/api/v1/schedules/one/trigger", json!({}));
+    let events = list(api.site.json(["event", "list"])).into_iter();
+    let triggered = { events }.find(|event| event["kind"] == "launch_triggered");
+    let triggered = triggered.expect("an event");
+    assert_eq!(triggered["principal"], "operator");
+    assert!(text(&triggered["detail"]).contains(&text(&launched["launch"])));
 }
 
 async fn a_trigger_with_a_context_needs_an_editor(place: Place) {
@@ -182,7 +192,7 @@ async fn tokens_are_created_and_revoked_over_http(place: Place) {
         ),
     ] {
         let answer = api.send("POST", "/api/v1/tokens", &[], Some(&wrong));
-        assert!([400, 403].contains(&answer.status), "{answer:?}");
+        assert_eq!(answer.status, 400, "{answer:?}");
         assert!(answer.body.contains(part), "{answer:?}");
     }
     let local = std::mem::replace(&mut api.token, secret);
@@ -223,4 +233,51 @@ async fn a_viewer_reads_the_metrics(place: Place) {
     }
     api.send("GET", "/metrics?schedules=10001", &[], None)
         .assert_problem(400, "from 0 to 10000");
+}
+
+async fn a_stream_ends_when_its_token_is_revoked(place: Place) {
+    let mut api = Api::start(place, "");
+    let tokens = tokens(&api);
+    let local = std::mem::replace(&mut api.token, tokens[0].clone());
+    let mut events = api.stream("/api/v1/events/stream", "");
+    api.token = local;
+    api.post("/api/v1/tokens/viewer/revoke", json!({}));
+    let revoked = Instant::now();
+    let mut rest = String::new();
+    events
+        .read_to_string(&mut rest)
+        .expect("the end of the stream");
+    assert!(rest.contains("token_revoked"), "{rest}");
+    // A host remembers a token for five seconds.
+    assert!(
+        revoked.elapsed() < Duration::from_secs(12),
+        "{:?}",
+        revoked.elapsed()
+    );
+}
+
+async fn a_new_token_of_a_name_gets_no_answers_to_the_former_one(place: Place) {
+    let mut api = Api::start(place, "");
+    api.add("one", "ok");
+    let local = api.token.clone();
+    let create = json!({"name": "ci", "role": "operator"});
+    let trigger = |api: &Api| {
+        let key = [("Idempotency-Key", "nightly")];
+        api.send(
+            "POST",
+            "/api/v1/schedules/one/trigger",
+            &key,
+            Some(&json!({})),
+        )
+    };
+    api.token = text(&api.post("/api/v1/tokens", create.clone())["secret"]);
+    let first = trigger(&api).json();
+    api.end_of(&text(&first["launch"]));
+    assert_eq!(trigger(&api).header("idempotency-replayed"), Some("true"));
+    api.token.clone_from(&local);
+    api.post("/api/v1/tokens/ci/revoke", json!({}));
+    api.token = text(&api.post("/api/v1/tokens", create)["secret"]);
+    let second = trigger(&api);
+    assert_eq!(second.header("idempotency-replayed"), None);
+    assert_ne!(second.json()["launch"], first["launch"]);
 }

@@ -6,6 +6,7 @@ use campanile_engine::schedule_admin::ScheduleError;
 use campanile_engine::token_admin::{self, Authenticator, Principal, TokenState};
 use campanile_model::access::{Actor, Channel, Role};
 use campanile_model::clock::Timestamp;
+use campanile_model::ids::TokenHash;
 use campanile_store::events::{self, Event, EventKind};
 use campanile_store::{probe, tokens};
 use campanile_tests::{TestDb, on_both};
@@ -40,15 +41,27 @@ async fn a_token_is_accepted_until_it_expires_or_is_revoked(test: TestDb) {
     let lasting = create(&test, "lasting", Role::Admin, None).await;
     let check = Authenticator::new(test.db.clone());
     let who = async |secret: &str, second| check.authenticate(secret, at(second)).await.unwrap();
-    let principal = |name: &str, role| {
-        let name = name.to_owned();
-        Some(Principal { name, role })
+    let principal = |secret: &str, name: &str, role| {
+        Some(Principal {
+            name: name.to_owned(),
+            role,
+            token: Some(TokenHash::of(secret.as_bytes())),
+        })
     };
-    assert_eq!(who(&ending, 98).await, principal("ending", Role::Viewer));
+    assert_eq!(
+        who(&ending, 98).await,
+        principal(&ending, "ending", Role::Viewer)
+    );
     // It is remembered, and does not outlive its end by that.
-    assert_eq!(who(&ending, 99).await, principal("ending", Role::Viewer));
+    assert_eq!(
+        who(&ending, 99).await,
+        principal(&ending, "ending", Role::Viewer)
+    );
     assert_eq!(who(&ending, 100).await, None);
-    assert_eq!(who(&lasting, 100).await, principal("lasting", Role::Admin));
+    assert_eq!(
+        who(&lasting, 100).await,
+        principal(&lasting, "lasting", Role::Admin)
+    );
 
     let mut tx = test.write().await;
     let revoked = token_admin::revoke(&mut tx, "lasting", at(101)).await;

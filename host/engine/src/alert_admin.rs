@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::alerts::rule::Pattern;
-use crate::schedule_admin::{Result, ScheduleError};
+use crate::schedule_admin::{Result, ScheduleError, check_note};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{AlertId, MessageId, SilenceId};
 use campanile_model::status::AlertMessageKind;
@@ -94,11 +94,12 @@ pub async fn resolve(tx: &mut Tx, id: AlertId, by: &str, now: Timestamp) -> Resu
 pub async fn silence(tx: &mut Tx, wanted: NewSilence<'_>, now: Timestamp) -> Result<Silence> {
     for pattern in [wanted.subject, wanted.rule].into_iter().flatten() {
         let read = pattern.parse::<Pattern>();
-        read.map_err(|what| ScheduleError::Refused(format!("the pattern {what}")))?;
+        read.map_err(|what| ScheduleError::Invalid(format!("the pattern {what}")))?;
     }
+    check_note(wanted.note)?;
     if wanted.span.is_zero() {
         let why = "a silence of no time ends at once: give a longer time";
-        return Err(ScheduleError::Refused(why.to_owned()));
+        return Err(ScheduleError::Invalid(why.to_owned()));
     }
     let silence = Silence {
         id: SilenceId::new(now),

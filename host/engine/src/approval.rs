@@ -94,6 +94,11 @@ pub fn approve_command(name: &str, digest: &ArtifactDigest) -> String {
 }
 
 /// Return the detail of an event: `what` was decided, by whom and why.
+fn check_note(note: Option<&str>) -> Result<(), PackageError> {
+    let checked = crate::schedule_admin::check_note(note);
+    checked.map_err(|error| PackageError::refused(error.to_string(), ""))
+}
+
 fn detail(what: &str, Attribution { by, note }: Attribution<'_>) -> String {
     let note = note.map_or_else(String::new, |note| format!(": {note}"));
     format!("{what}, by {by}{note}")
@@ -187,6 +192,7 @@ pub async fn approve(
     attribution: Attribution<'_>,
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
+    check_note(attribution.note)?;
     let (row, before) = known(tx, name).await?;
     let approved = match (pending_version(&row, digest), digest) {
         (Err(error), Some(wanted)) => {
@@ -225,6 +231,7 @@ pub async fn reject(
     attribution: Attribution<'_>,
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
+    check_note(attribution.note)?;
     let (row, before) = known(tx, name).await?;
     let pending = pending_version(&row, digest)?;
     if row.pending_decision == Some(VersionDecision::Rejected) {
@@ -256,6 +263,7 @@ pub async fn roll_back(
     attribution: Attribution<'_>,
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
+    check_note(attribution.note)?;
     let (row, before) = known(tx, name).await?;
     let before = before.ok_or_else(|| never_active(&row))?;
     let versions = package_versions::of_package(tx, name).await?;

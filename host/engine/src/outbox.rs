@@ -222,7 +222,13 @@ async fn deliver_and_record(ctx: &Ctx, vault: &Vault, claimed: Claimed) {
     crash::point("after_message_delivery");
     let now = ctx.clock.now();
     let limits = (claimed.attempts, claimed.give_up_at);
-    let ended = Ended::of(limits, delivered, now, rand::random_range(-1.0..=1.0));
+    let ended = Ended::of(
+        limits,
+        PAUSE_MAX,
+        delivered,
+        now,
+        rand::random_range(-1.0..=1.0),
+    );
     let record = || record_end(ctx, &claimed, &ended, now);
     record_during_claim(ctx, id, now.plus(CLAIM), record).await;
 }
@@ -311,10 +317,11 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Decide after the delivery with the number `attempts`; none begins after `give_up_at`. `jitter` from -1.0 to 1.0
-    /// changes a pause by up to a quarter.
+    /// Decide after the delivery with the number `attempts`; none begins after `give_up_at`. A pause is at most `pause_max`,
+    /// and `jitter` from -1.0 to 1.0 changes it by up to a quarter.
     pub(crate) fn of(
         (attempts, give_up_at): (i64, Timestamp),
+        pause_max: Duration,
         delivered: Delivered,
         now: Timestamp,
         jitter: f64,
@@ -331,7 +338,9 @@ impl Ended {
             }
             Delivered::Failed(why) => (None, Some(why), None),
         };
-        let pause = pause(attempts, jitter).max(asked.unwrap_or_default().min(PAUSE_MAX));
+        let pause = pause(attempts, jitter)
+            .min(pause_max)
+            .max(asked.unwrap_or_default().min(PAUSE_MAX));
         let next = now.plus(pause);
         let status = match &error {
             None => MessageStatus::Delivered,
@@ -480,7 +489,7 @@ mod tests {
                 None,
             ),
         ] {
-            let ended = Ended::of(claimed(attempts), delivered, now(), 0.0);
+            let ended = Ended::of(claimed(attempts), PAUSE_MAX, delivered, now(), 0.0);
             assert_eq!(
                 (ended.status, seconds(&ended)),
                 (status, pause),
@@ -492,7 +501,7 @@ mod tests {
 
     #[test]
     fn the_answer_of_a_receiver_is_recorded_as_printable_text() {
-        let ended = Ended::of(claimed(1), answered(500, None), now(), 0.0);
+        let ended = Ended::of(claimed(1), PAUSE_MAX, answered(500, None), now(), 0.0);
         assert_eq!(ended.answer, Some(500));
         assert_eq!(
             ended.error.as_deref(),
@@ -503,7 +512,7 @@ mod tests {
             text: String::new(),
             retry_after: None,
         };
-        let ended = Ended::of(claimed(1), silent, now(), 1.0);
+        let ended = Ended::of(claimed(1), PAUSE_MAX, silent, now(), 1.0);
         assert_eq!(ended.error.as_deref(), Some("the receiver answered 500"));
         assert_eq!(
             ended.next_attempt_at,

@@ -130,6 +130,7 @@ impl From<ScheduleError> for Problem {
             | E::ManySkips(..)
             | E::Refused(_) => ErrorCode::Refused,
             E::Name(_)
+            | E::Invalid(_)
             | E::Past(_)
             | E::NothingAhead
             | E::PauseOver(_)

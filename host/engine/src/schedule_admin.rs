@@ -184,6 +184,19 @@ pub(super) async fn cancel_backfill(
     events::record(tx, now, EventKind::BackfillCancelled, name, detail).await
 }
 
+/// The longest note of a person, in characters.
+const NOTE_CHARS_MAX: usize = 2_000;
+
+/// Refuse a note that is too long for events and lists.
+pub(crate) fn check_note(note: Option<&str>) -> Result {
+    match note {
+        Some(note) if note.chars().nth(NOTE_CHARS_MAX).is_some() => Err(ScheduleError::Invalid(
+            format!("the note has more than {NOTE_CHARS_MAX} characters; write a shorter one"),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Launch a schedule now, whatever its slots are.
 pub async fn trigger(
     tx: &mut Tx,
@@ -218,8 +231,28 @@ pub async fn trigger(
     if let Some(caller) = trigger.caller_traceparent {
         launches::set_caller_traceparent(tx, triggered.launch, caller).await?;
     }
-    changes::bump(tx).await?;
+    let detail = trigger_detail(&trigger, &triggered);
+    changes::record(tx, now, EventKind::LaunchTriggered, name, &detail).await?;
     Ok(triggered)
+}
+
+/// Say what a trigger led to, and what it gave the launch of its own.
+fn trigger_detail(trigger: &Trigger<'_>, triggered: &Triggered) -> String {
+    let own = [
+        ("a context", trigger.context.is_some()),
+        ("arguments", trigger.args.is_some()),
+        ("an overlap policy", trigger.overlap.is_some()),
+    ];
+    let own = Vec::from_iter(
+        own.iter()
+            .filter(|(_, given)| *given)
+            .map(|(what, _)| *what),
+    );
+    let detail = format!("the launch {}", triggered.launch);
+    match own[..] {
+        [] => detail,
+        _ => format!("{detail}, with {} of its own", own.join(" and ")),
+    }
 }
 
 /// Return the package of `schedule`, whose file a live host has.

@@ -20,6 +20,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::TokenHash;
 use campanile_model::text::duration_text;
 use campanile_model::words;
+use campanile_store::api_answers;
 use campanile_store::events::{self, EventKind};
 use campanile_store::tokens::{self, NewToken, TokenRow};
 use campanile_store::{Db, DbError, Tx};
@@ -88,6 +89,8 @@ pub struct Principal {
     /// The name of the token.
     pub name: String,
     pub role: Role,
+    /// The token; none for who needs none.
+    pub token: Option<TokenHash>,
 }
 
 /// Pure: return whether a token is accepted at `now`.
@@ -124,7 +127,7 @@ pub async fn create(
     now: Timestamp,
 ) -> Result<CreatedToken> {
     if let Some(fault) = name_fault(name).or_else(|| expiry_fault(expires_in)) {
-        return Err(ScheduleError::Refused(fault));
+        return Err(ScheduleError::Invalid(fault));
     }
     let secret = new_secret();
     let token = NewToken {
@@ -179,6 +182,8 @@ pub async fn revoke(tx: &mut Tx, name: &str, now: Timestamp) -> Result<TokenRepo
         "it is refused from now on",
     )
     .await?;
+    // A new token of the name must not get answers to this one.
+    api_answers::remove_of(tx, name).await?;
     let revoked = tokens::last_revoked(tx, name).await?;
     revoked
         .map(|row| TokenReport::of(row, now))
@@ -258,13 +263,24 @@ impl Authenticator {
         if !is_secret(secret) {
             return Ok(None);
         }
-        let hash = TokenHash::of(secret.as_bytes());
-        if let Some(valid) = lock(&self.valid).get(&hash)
+        self.look_up(&TokenHash::of(secret.as_bytes()), now).await
+    }
+
+    /// Return whose token it is; none when it is not accepted at `now`.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub async fn look_up(
+        &self,
+        hash: &TokenHash,
+        now: Timestamp,
+    ) -> Result<Option<Principal>, DbError> {
+        if let Some(valid) = lock(&self.valid).get(hash)
             && valid.is_current(now)
         {
             return Ok(Some(valid.principal.clone()));
         }
-        let row = tokens::with_hash(&mut self.db.read().await?, &hash).await?;
+        let row = tokens::with_hash(&mut self.db.read().await?, hash).await?;
         let is_same = |row: &TokenRow| {
             let (stored, brought) = (row.hash.as_str(), hash.as_str());
             bool::from(stored.as_bytes().ct_eq(brought.as_bytes()))
@@ -273,7 +289,7 @@ impl Authenticator {
             .filter(is_same)
             .filter(|row| state(row, now) == TokenState::Active);
         let Some(row) = accepted else {
-            lock(&self.valid).remove(&hash);
+            lock(&self.valid).remove(hash);
             return Ok(None);
         };
         let since = now.minus(USE_INTERVAL);
@@ -289,6 +305,7 @@ impl Authenticator {
         let principal = Principal {
             name: row.name,
             role: row.role,
+            token: Some(hash.clone()),
         };
         let mut known = lock(&self.valid);
         if known.len() >= CACHED_MAX {
@@ -300,7 +317,7 @@ impl Authenticator {
                 expires_at: row.expires_at,
                 looked_at: now,
             };
-            known.insert(hash, valid);
+            known.insert(hash.clone(), valid);
         }
         Ok(Some(principal))
     }
@@ -350,6 +367,7 @@ mod tests {
             principal: Principal {
                 name: "ci".to_owned(),
                 role: Role::Viewer,
+                token: None,
             },
             expires_at,
             looked_at: at(100),

@@ -246,6 +246,8 @@ words! {
         LaunchAbandoned => "launch_abandoned",
         /// A launch was cancelled, or asked to end.
         LaunchCancelled => "launch_cancelled",
+        /// An operator asked for a launch now.
+        LaunchTriggered => "launch_triggered",
         /// An operator asked to run a launch again.
         LaunchRetried => "launch_retried",
         /// A launch at most once was lost.

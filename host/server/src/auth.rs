@@ -1,15 +1,22 @@
 //! Who makes a request, and whether the role of that principal is enough.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
+use tokio::time::sleep;
 
 use crate::app::State;
 use crate::problem::ApiProblem;
 use crate::token;
 use campanile_engine::token_admin::Principal;
 use campanile_model::access::{Actor, Channel, Role};
+
+/// How often the token of a stream is checked. Most checks need no database.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Under which name the turns of requests count that have not proved who makes them.
+const NOBODY: &str = "";
 
 /// How a connection proves who is at its other end.
 #[derive(Clone, Debug)]
@@ -33,6 +40,7 @@ pub(crate) async fn principal(
     let administrator = |name: String| Principal {
         name,
         role: Role::Admin,
+        token: None,
     };
     if let Peer::Unix { uid } = peer {
         return match *uid == rustix::process::geteuid().as_raw() {
@@ -48,7 +56,7 @@ pub(crate) async fn principal(
         return Ok(administrator("local token".to_owned()));
     }
     // Requests with wrong secrets read the database too, so they wait for their turn.
-    let _turn = state.turn().await?;
+    let _turn = state.turn(NOBODY).await?;
     let now = state.app.engine.clock().now();
     let found = state.authenticator.authenticate(secret, now).await?;
     found.ok_or_else(|| ApiProblem::unauthorized("the token is wrong, has expired or was revoked"))
@@ -74,12 +82,27 @@ pub(crate) fn require(principal: &Principal, needed: Role, what: &str) -> Result
     if principal.role.includes(needed) {
         return Ok(());
     }
-    let Principal { name, role } = principal;
+    let Principal { name, role, .. } = principal;
     let message =
         format!("{what} needs the role {needed}, and the token {name} has the role {role}");
     let hint =
         format!("an administrator creates one with `campanile token create NAME --role {needed}`");
     Err(ApiProblem::forbidden(message).hint(hint))
+}
+
+/// Return when the token of `principal` is not accepted any more; never for who needs none.
+pub(crate) async fn ended(state: &State, principal: Option<&Principal>) {
+    let Some(hash) = principal.and_then(|principal| principal.token.as_ref()) else {
+        return std::future::pending().await;
+    };
+    loop {
+        sleep(CHECK_INTERVAL).await;
+        let now = state.app.engine.clock().now();
+        // An outage of the database ends nothing.
+        if let Ok(None) = state.authenticator.look_up(hash, now).await {
+            return;
+        }
+    }
 }
 
 /// Return whom the events of a change name.

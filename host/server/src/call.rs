@@ -11,11 +11,12 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, IF_MATCH
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::app::State;
-use crate::auth;
 use crate::problem::ApiProblem;
 use crate::query::Query;
+use crate::{answer_body, auth};
 use campanile_engine::problem::ErrorCode;
 use campanile_engine::token_admin::Principal;
 use campanile_model::access::Role;
@@ -26,7 +27,7 @@ use campanile_store::{Db, Tx};
 /// Says that an answer was given to an earlier request with the same key.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// A zero character in JSON, which the database cannot store.
+/// How JSON may write a zero character, which the database cannot store. After another backslash it is a text.
 const ZERO: &[u8] = b"\\u0000";
 
 pub(crate) type Result<T = Reply, E = ApiProblem> = std::result::Result<T, E>;
@@ -54,13 +55,19 @@ pub(crate) struct Call {
 /// The answer to a request that was done.
 pub(crate) struct Reply {
     pub status: StatusCode,
-    body: Body,
+    content: Content,
     kind: &'static str,
     /// The revision of the schedule in the answer.
     revision: Option<i64>,
     /// The query of the next page.
     next: Option<String>,
     is_replayed: bool,
+}
+
+/// What an answer holds.
+enum Content {
+    Bytes(Bytes),
+    Stream(Body),
 }
 
 impl Call {
@@ -96,11 +103,14 @@ impl Call {
                 message,
             ));
         }
-        if body.windows(ZERO.len()).any(|part| part == ZERO) {
+        let wrong = |error: serde_json::Error| ApiProblem::invalid(format!("the body: {error}"));
+        // Most bodies have no such escape, and are parsed once.
+        if body.windows(ZERO.len()).any(|part| part == ZERO)
+            && has_zero(&serde_json::from_slice(body).map_err(wrong)?)
+        {
             return Err(ApiProblem::invalid("the body has a zero character"));
         }
-        serde_json::from_slice(body)
-            .map_err(|error| ApiProblem::invalid(format!("the body: {error}")))
+        serde_json::from_slice(body).map_err(wrong)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -139,7 +149,8 @@ impl Call {
     ///
     /// When the header is missing, or is no revision.
     pub(crate) fn if_match(&self) -> Result<Option<i64>> {
-        let Some(value) = self.headers.get(IF_MATCH) else {
+        let mut values = self.headers.get_all(IF_MATCH).iter();
+        let Some(value) = values.next() else {
             let message = "the request has no header `If-Match`: send the `ETag` of the schedule that you have read";
             return Err(ApiProblem::new(
                 StatusCode::PRECONDITION_REQUIRED,
@@ -154,13 +165,31 @@ impl Call {
         let number = value
             .strip_prefix('"')
             .and_then(|rest| rest.strip_suffix('"'));
+        let number = number.filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()));
         let number = number.and_then(|number| number.parse().ok());
+        if values.next().is_some() {
+            return Err(ApiProblem::invalid(
+                "the request has two headers `If-Match`",
+            ));
+        }
         let wrong = || {
             ApiProblem::invalid(format!(
                 "`If-Match` is `{value}`: send an `ETag` such as \"3\", with its quotes"
             ))
         };
         number.map(Some).ok_or_else(wrong)
+    }
+}
+
+/// Whether a text of a JSON value has a zero character.
+fn has_zero(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(has_zero),
+        Value::Object(entries) => {
+            (entries.iter()).any(|(key, value)| key.contains('\0') || has_zero(value))
+        }
+        _ => false,
     }
 }
 
@@ -179,10 +208,10 @@ impl Reply {
     }
 
     /// Answer with a text that is JSON.
-    pub(crate) fn text(status: StatusCode, json: String) -> Reply {
+    pub(crate) fn text(status: StatusCode, json: impl Into<Bytes>) -> Reply {
         Reply {
             status,
-            body: Body::from(json),
+            content: Content::Bytes(json.into()),
             kind: "application/json",
             revision: None,
             next: None,
@@ -202,7 +231,7 @@ impl Reply {
     pub(crate) fn events(body: Body) -> Reply {
         let kind = "text/event-stream";
         Reply {
-            body,
+            content: Content::Stream(body),
             kind,
             ..Reply::text(StatusCode::OK, String::new())
         }
@@ -235,8 +264,16 @@ impl Reply {
     }
 
     /// Return the answer.
-    pub(crate) fn response(self) -> Response<Body> {
-        let mut response = Response::new(self.body);
+    ///
+    /// # Errors
+    ///
+    /// When it is large, and too many large ones wait for their clients.
+    pub(crate) fn response(self, state: &State) -> Result<Response<Body>> {
+        let body = match self.content {
+            Content::Bytes(bytes) => answer_body::body(state, bytes)?,
+            Content::Stream(body) => body,
+        };
+        let mut response = Response::new(body);
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.kind));
@@ -253,6 +290,6 @@ impl Reply {
         if self.is_replayed {
             headers.insert(REPLAYED, HeaderValue::from_static("true"));
         }
-        response
+        Ok(response)
     }
 }

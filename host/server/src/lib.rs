@@ -13,6 +13,7 @@
 #![warn(clippy::print_stdout)]
 
 mod alerts;
+mod answer_body;
 mod app;
 mod auth;
 mod bodies;

@@ -143,6 +143,9 @@ fn taken(listen: &Listen, error: &io::Error) -> String {
         io::ErrorKind::AddrInUse => format!(
             "the API is off: another process listens on {listen}; write another address as `listen` under `[server]`"
         ),
+        io::ErrorKind::AlreadyExists => format!(
+            "the API is off: {listen} names a file that is no socket; write another path as `listen` under `[server]`"
+        ),
         _ => format!("the API is off: {listen} cannot be listened on: {error}"),
     }
 }
@@ -150,7 +153,10 @@ fn taken(listen: &Listen, error: &io::Error) -> String {
 /// Bind a Unix socket that only the user of this process can open. A socket that no process listens on is replaced.
 async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     if let Ok(found) = fs::symlink_metadata(path) {
-        if !found.file_type().is_socket() || UnixStream::connect(path).await.is_ok() {
+        if !found.file_type().is_socket() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if UnixStream::connect(path).await.is_ok() {
             return Err(io::ErrorKind::AddrInUse.into());
         }
         fs::remove_file(path)?;

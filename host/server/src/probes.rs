@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use serde::Serialize;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
@@ -12,6 +12,8 @@ use campanile_engine::{audit, metrics};
 
 /// How long the database may take to answer a probe.
 const PROBE_WAIT: Duration = Duration::from_secs(2);
+/// How long the result of a probe is that of others too.
+const PROBE_KEPT: Duration = Duration::from_millis(500);
 /// The most schedules with metrics of their own.
 const SCHEDULES_MAX: u32 = 10_000;
 
@@ -40,14 +42,31 @@ pub(crate) async fn ready(call: Call) -> Result {
             "the host has not loaded its packages yet",
         ));
     }
-    match timeout(PROBE_WAIT, call.db.read()).await {
-        Ok(Ok(_)) => Reply::json(&OK),
-        Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(ApiProblem::unavailable(format!(
+    match reaches_database(&call).await {
+        Ok(()) => Reply::json(&OK),
+        Err(why) => Err(ApiProblem::unavailable(why)),
+    }
+}
+
+/// Whether the database answers, and if not, why. Probes need no token, so one at a time asks, and its result is that of
+/// all for a moment.
+async fn reaches_database(call: &Call) -> Result<(), String> {
+    let mut last = call.state.ready.lock().await;
+    if let Some((at, result)) = &*last
+        && at.elapsed() < PROBE_KEPT
+    {
+        return result.clone();
+    }
+    let result = match timeout(PROBE_WAIT, call.db.read()).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!(
             "the database has not answered for {} s",
             PROBE_WAIT.as_secs()
-        ))),
-    }
+        )),
+    };
+    *last = Some((Instant::now(), result.clone()));
+    result
 }
 
 /// Return the health of the installation.

@@ -1,7 +1,7 @@
 //! Problem details (RFC 9457): what a client gets when its request is not done.
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
@@ -110,6 +110,7 @@ impl ApiProblem {
             CONTENT_TYPE,
             HeaderValue::from_static("application/problem+json"),
         );
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         match status {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

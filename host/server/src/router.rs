@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::RawPathParams;
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::http::header::{ALLOW, CONTENT_LENGTH, HOST};
 use axum::http::{HeaderMap, Request, Response, StatusCode};
 use axum::routing::on;
@@ -26,17 +27,17 @@ const BODY_BYTES_MAX: usize = 1 << 20;
 /// How long a request may take, its body included.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 
+/// The values in a path, or why they cannot be read.
+type Path = Result<RawPathParams, RawPathParamsRejection>;
+
 /// Make the router of all routes, and what its requests share.
 pub(crate) fn router(app: App, token: Option<String>) -> (Router, Arc<State>) {
     let state = Arc::new(State::new(app, token, openapi::document()));
     let mut router = Router::new();
     for route in routes() {
         let state = Arc::clone(&state);
-        let answer = move |path: RawPathParams, request: Request<Body>| {
-            let path = path
-                .iter()
-                .map(|(name, value)| (name.to_owned(), value.to_owned()));
-            answer(Arc::clone(&state), route, path.collect(), request)
+        let answer = move |path: Path, request: Request<Body>| {
+            answer(Arc::clone(&state), route, path, request)
         };
         router = router.route(route.path, on(route.method.filter(), answer));
     }
@@ -49,23 +50,25 @@ pub(crate) fn router(app: App, token: Option<String>) -> (Router, Arc<State>) {
 async fn answer(
     state: Arc<State>,
     route: &'static Route,
-    path: Vec<(String, String)>,
+    path: Path,
     request: Request<Body>,
 ) -> Response<Body> {
-    let done = match timeout(REQUEST_TIME, call(state, route, path, request)).await {
+    let called = call(Arc::clone(&state), route, path, request);
+    let done = match timeout(REQUEST_TIME, called).await {
         Ok(done) => done,
         Err(_) => Err(ApiProblem::unavailable(format!(
             "the request took more than {} s",
             REQUEST_TIME.as_secs()
         ))),
     };
-    done.map_or_else(ApiProblem::response, Reply::response)
+    let answered = done.and_then(|reply| reply.response(&state));
+    answered.unwrap_or_else(ApiProblem::response)
 }
 
 async fn call(
     state: Arc<State>,
     route: &'static Route,
-    path: Vec<(String, String)>,
+    path: Path,
     request: Request<Body>,
 ) -> Result<Reply, ApiProblem> {
     let (parts, body) = request.into_parts();
@@ -81,6 +84,9 @@ async fn call(
         }
         (Some(_), None) => return Err(ApiProblem::unauthorized("the request has no connection")),
     };
+    let path = path.map_err(|error| ApiProblem::invalid(format!("the path: {error}")))?;
+    let path =
+        Vec::from_iter((path.iter()).map(|(name, value)| (name.to_owned(), value.to_owned())));
     let query = parts.uri.query().unwrap_or_default();
     let query = Query::read(query, route.query, route.repeated)?;
     if path.iter().any(|(_, value)| value.contains('\0')) || query.has_zero() {
@@ -88,10 +94,15 @@ async fn call(
             "the path or the query has a zero character",
         ));
     }
-    let body = read_body(&parts.headers, body).await?;
+    let bytes_max = if route.body.is_some() {
+        BODY_BYTES_MAX
+    } else {
+        0
+    };
+    let body = read_body(&parts.headers, body, bytes_max).await?;
     let shared = Arc::clone(&state);
-    let _turn = match route.role {
-        Some(_) => Some(shared.turn().await?),
+    let _turn = match &principal {
+        Some(principal) => Some(shared.turn(&principal.name).await?),
         None => None,
     };
     let call = Call {
@@ -118,9 +129,13 @@ fn check_host(headers: &HeaderMap) -> Result<(), ApiProblem> {
     }
 }
 
-async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiProblem> {
+/// Read a body of up to `bytes_max` bytes.
+async fn read_body(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes, ApiProblem> {
     let too_large = || {
-        let message = format!("the body has more than {BODY_BYTES_MAX} bytes");
+        let message = match bytes_max {
+            0 => "this request takes no body".to_owned(),
+            _ => format!("the body has more than {bytes_max} bytes"),
+        };
         ApiProblem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             ErrorCode::InvalidArgument,
@@ -131,10 +146,10 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, ApiProblem>
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok());
     let declared = declared.and_then(|length| length.parse::<u64>().ok());
-    if declared.is_some_and(|length| length > BODY_BYTES_MAX as u64) {
+    if declared.is_some_and(|length| length > bytes_max as u64) {
         return Err(too_large());
     }
-    match Limited::new(body, BODY_BYTES_MAX).collect().await {
+    match Limited::new(body, bytes_max).collect().await {
         Ok(read) => Ok(read.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
         Err(error) => Err(ApiProblem::invalid(format!(

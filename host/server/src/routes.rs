@@ -292,7 +292,7 @@ routes! {
 
     list_backfills: Get "/api/v1/backfills", READ, "List the newest backfills, newest first", PAGE, 200 schema::<Vec<BackfillRecord>>, read::backfills;
     begin_backfill: Post "/api/v1/backfills", EDIT, "Launch the slots of a past time span", NONE, body bodies::Backfill, 201 schema::<BackfillRecord>, control::begin_backfill;
-    preview_backfill: Post "/api/v1/backfills/preview", READ, "Count the slots that a backfill would launch", NONE, body bodies::Backfill, 200 schema::<SurveyReport<'_>>, control::preview_backfill;
+    preview_backfill: Post "/api/v1/backfills/preview", EDIT, "Count the slots that a backfill would launch", NONE, body bodies::Backfill, 200 schema::<SurveyReport<'_>>, control::preview_backfill;
     get_backfill: Get "/api/v1/backfills/{id}", READ, "Show one backfill", NONE, 200 schema::<BackfillRecord>, read::backfill;
     cancel_backfill: Post "/api/v1/backfills/{id}/cancel", EDIT, "Cancel a backfill: launches that have not started are skipped", NONE, body bodies::Nothing, 200 schema::<BackfillRecord>, control::cancel_backfill;
 

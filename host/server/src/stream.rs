@@ -11,6 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::sleep;
 
 use crate::app::State;
+use crate::auth;
 use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
 use campanile_engine::event_feed::{EVENTS_OVERLAP, EventFeed};
@@ -28,8 +29,10 @@ const READ_INTERVAL: Duration = Duration::from_millis(300);
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// The events that wait for a slow client.
 const WAITING_MAX: usize = 16;
-/// The most events that a client can miss and get later.
-const MISSED_MAX: i64 = 10_000;
+/// The events that are read at once for a client that has missed some.
+const MISSED_PAGE: i64 = 500;
+/// Under which name the turns of streams count.
+const FEED: &str = "streams";
 
 /// Where the events of one client go.
 struct Sink {
@@ -96,53 +99,74 @@ pub(crate) async fn events(call: Call) -> Result {
         Some(_) => EventId::FIRST,
         None => EventId::first_at(call.now()),
     };
-    let mut missed = Vec::new();
-    if let Some(last) = last {
-        let after = EventId::first_at(last.time().minus(EVENTS_OVERLAP));
-        missed = events::list_after(&mut call.read().await?, after, MISSED_MAX).await?;
-        if missed.len() as i64 >= MISSED_MAX {
-            let problem = ApiProblem::invalid(format!(
-                "more than {MISSED_MAX} events have happened since the event {last}"
-            ));
-            return Err(problem
-                .hint("read them with `GET /api/v1/events`, and connect without `Last-Event-ID`"));
-        }
-    }
     let (sink, body) = Sink::open(&call.state)?;
     let mut stopping = call.state.app.stopping.clone();
+    let (state, principal) = (Arc::clone(&call.state), call.principal);
     tokio::spawn(async move {
-        let sent: HashSet<EventId> = missed.iter().map(|event| event.id).collect();
-        // The head of the answer goes out with the first bytes.
-        if !sink.beat().await {
-            return;
-        }
-        for event in &missed {
-            if !sink.send("event", &event.id.to_string(), event).await {
+        let sending = async {
+            // The head of the answer goes out with the first bytes.
+            if !sink.beat().await {
                 return;
             }
-        }
-        loop {
-            let event = tokio::select! {
-                // A client that is too slow is dropped, and can connect again.
-                event = news.recv() => event.ok(),
-                () = sleep(HEARTBEAT) => match sink.beat().await {
-                    true => continue,
-                    false => None,
-                },
-                () = sink.sender.closed() => None,
-                () = stop(&mut stopping) => None,
+            let sent = match last {
+                Some(last) => send_missed(&state, last, &sink).await,
+                None => Some(HashSet::new()),
             };
-            let Some(event) = event else { return };
-            if event.id < from || sent.contains(&event.id) {
-                continue;
+            let Some(sent) = sent else { return };
+            loop {
+                let event = tokio::select! {
+                    // A client that is too slow is dropped, and can connect again.
+                    event = news.recv() => event.ok(),
+                    () = sleep(HEARTBEAT) => match sink.beat().await {
+                        true => continue,
+                        false => None,
+                    },
+                };
+                let Some(event) = event else { return };
+                if event.id < from || sent.contains(&event.id) {
+                    continue;
+                }
+                if !sink.send("event", &event.id.to_string(), &*event).await {
+                    return;
+                }
             }
-            let is_alive = sink.send("event", &event.id.to_string(), &*event).await;
-            if !is_alive {
-                return;
-            }
+        };
+        tokio::select! {
+            () = sending => {}
+            () = sink.sender.closed() => {}
+            () = stop(&mut stopping) => {}
+            () = auth::ended(&state, principal.as_ref()) => {}
         }
     });
     Ok(Reply::events(body))
+}
+
+/// Send the events since `last` and of the ten seconds before, a page at a time. Return which of them may come again as
+/// news; none when the client is gone or the database is away.
+async fn send_missed(state: &State, last: EventId, sink: &Sink) -> Option<HashSet<EventId>> {
+    let now = state.app.engine.clock().now();
+    let may_come_again = EventId::first_at(now.minus(EVENTS_OVERLAP));
+    let mut after = EventId::first_at(last.time().minus(EVENTS_OVERLAP));
+    let mut sent = HashSet::new();
+    loop {
+        let page = {
+            let _turn = state.turn(FEED).await.ok()?;
+            let mut tx = state.app.engine.db().read().await.ok()?;
+            events::list_after(&mut tx, after, MISSED_PAGE).await.ok()?
+        };
+        for event in &page {
+            if !sink.send("event", &event.id.to_string(), event).await {
+                return None;
+            }
+            if event.id >= may_come_again {
+                sent.insert(event.id);
+            }
+        }
+        match page.last() {
+            Some(last) if page.len() as i64 >= MISSED_PAGE => after = last.id,
+            _ => return Some(sent),
+        }
+    }
 }
 
 /// Read new events for all listeners, while there are any.
@@ -153,7 +177,7 @@ pub(crate) async fn feed(state: Arc<State>) {
         if state.events.receiver_count() == 0 {
             continue;
         }
-        let Ok(_turn) = state.turn().await else {
+        let Ok(_turn) = state.turn(FEED).await else {
             continue;
         };
         let app = &state.app;
@@ -182,13 +206,14 @@ pub(crate) async fn logs(call: Call) -> Result {
     let since = since.map_err(|error| ApiProblem::invalid(format!("`Last-Event-ID`: {error}")))?;
     let since = Timestamp::from_micros(since.unwrap_or(i64::MIN));
     let (sink, body) = Sink::open(&call.state)?;
-    let state = Arc::clone(&call.state);
+    let (state, principal) = (Arc::clone(&call.state), call.principal);
     tokio::spawn(async move {
         let mut stopping = state.app.stopping.clone();
         tokio::select! {
             () = follow(&state, run, since, &sink) => {}
             () = sink.sender.closed() => {}
-            _ = stopping.wait_for(|stop| *stop) => {}
+            () = stop(&mut stopping) => {}
+            () = auth::ended(&state, principal.as_ref()) => {}
         }
     });
     Ok(Reply::events(body))
@@ -206,7 +231,7 @@ async fn follow(state: &State, run: RunId, since: Timestamp, sink: &Sink) {
             }
         }
         let read = async {
-            let _turn = state.turn().await?;
+            let _turn = state.turn(FEED).await?;
             let mut tx = state.app.engine.db().read().await?;
             let row = runs::find(&mut tx, run).await?;
             let count = task_runs::count_of_run(&mut tx, run).await?;

@@ -1,5 +1,6 @@
 //! The certificate of the server and its key.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -45,6 +46,15 @@ impl TlsFiles {
         let unreadable = |path: &Path, error: &dyn std::fmt::Display| {
             format!("`[server.tls]`: {} cannot be read: {error}", path.display())
         };
+        let mode = std::fs::metadata(key)
+            .map_err(|error| unreadable(key, &error))?
+            .mode();
+        if mode & 0o007 != 0 {
+            return Err(format!(
+                "`[server.tls]`: every user of this machine can read or write the key {}: run `chmod o= {0}`",
+                key.display()
+            ));
+        }
         let read = CertificateDer::pem_file_iter(certificate)
             .and_then(|all| all.collect::<Result<Vec<_>, _>>());
         let chain = read.map_err(|error| unreadable(certificate, &error))?;

@@ -41,6 +41,9 @@ statements! {
     pub async fn find(principal: &str, key: &str) -> Option<KeptAnswer> = row
         "SELECT request_hash, status, answer FROM api_answer WHERE principal = $1 AND key = $2";
 
+    /// Remove the answers to a principal.
+    pub async fn remove_of(principal: &str) -> () = run "DELETE FROM api_answer WHERE principal = $1";
+
     /// Remove up to `limit` answers from before `before`, the oldest first; return how many.
     pub async fn remove_old(before: Timestamp, limit: i64) -> u64 = execute
         "DELETE FROM api_answer WHERE (principal, key) IN

@@ -30,6 +30,8 @@ use campanile_store::events::{self, EventKind, NewEvent};
 const DELIVERIES_MAX: usize = 16;
 /// The longest that one delivery takes, from the claim to the answer.
 const DELIVERY_WAIT_MAX: Duration = Duration::from_secs(10);
+/// The longest pause between two deliveries of a message, because later messages of its rule wait for it.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How long a claim lasts.
 const CLAIM: Duration = DELIVERY_WAIT_MAX.saturating_mul(2);
 /// How often a host looks for messages.
@@ -203,7 +205,13 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed) -> Result<Opt
     };
     let limits = (message.attempts, message.give_up_at);
     let jitter = rand::random_range(-1.0..=1.0);
-    Ok(Some(Ended::of(limits, delivered, ctx.clock.now(), jitter)))
+    Ok(Some(Ended::of(
+        limits,
+        PAUSE_MAX,
+        delivered,
+        ctx.clock.now(),
+        jitter,
+    )))
 }
 
 /// Until when a request may be sent.
@@ -266,6 +274,14 @@ pub(crate) async fn send(
             // The connection refused to send more.
             Delivered::Failed(_) if time.stop.is_dropped() => None,
             Delivered::Failed(why) => Some(Delivered::Failed(of_configuration(&why))),
+            // A receiver may repeat its address, which is a secret then.
+            Delivered::Answered { status, retry_after, .. } if target.url.is_secret() => {
+                Some(Delivered::Answered {
+                    status,
+                    text: String::new(),
+                    retry_after,
+                })
+            }
             answered => Some(answered),
         },
     }

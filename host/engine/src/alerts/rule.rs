@@ -225,6 +225,12 @@ pub enum Url {
     Secret(String),
 }
 
+impl Url {
+    pub(crate) fn is_secret(&self) -> bool {
+        matches!(self, Url::Secret(_))
+    }
+}
+
 /// A ping of this host while it works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heartbeat {

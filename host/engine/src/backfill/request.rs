@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
 
 use super::{MICROSECOND, SkippedSlots, span};
 use crate::schedule_admin::{self, Result, ScheduleError};
@@ -11,6 +12,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
 use campanile_model::text::{counted, duration_text};
 use campanile_package::context;
+use campanile_schedule::rule::Rule;
 use campanile_store::backfills::{self, Backfill};
 use campanile_store::events::EventKind;
 use campanile_store::schedules::{self, Schedule};
@@ -81,20 +83,13 @@ pub async fn preview(
     let (before, until) = span(&policies, from, to, now);
     let (first_instant, state) = (before.plus(MICROSECOND), &schedule.state);
     let skipped = SkippedSlots::read(tx, state, asked.forced, first_instant, until).await?;
-    let mut bounds = None;
-    let (mut count, mut slots_skipped, mut slots_removed) = (0, 0, 0);
-    for slot in rule.slots(before, until) {
-        bounds = Some((bounds.map_or(slot, |(first, _)| first), slot));
-        count += 1;
-        slots_skipped += u64::from(skipped.contains(slot));
-        slots_removed += u64::from(skipped.is_by_removal(slot));
-        if count > SLOTS_MAX {
-            return Err(ScheduleError::Backfill(format!(
-                "`{name}` has more than {SLOTS_MAX} slots in this span; ask for a shorter one, and for the rest when that is done"
-            )));
-        }
+    let counted = count_slots(rule.clone(), (before, until), skipped).await;
+    if counted.slots > SLOTS_MAX {
+        return Err(ScheduleError::Backfill(format!(
+            "`{name}` has more than {SLOTS_MAX} slots in this span; ask for a shorter one, and for the rest when that is done"
+        )));
     }
-    let Some((first, last)) = bounds else {
+    let Some((first, last)) = counted.bounds else {
         let next = match policies.next_slot(&rule, to.min(now), 0) {
             Some(next) => format!("the next one after that is {next}"),
             None => "there is none after that either".to_owned(),
@@ -104,12 +99,52 @@ pub async fn preview(
     };
     Ok(BackfillPreview {
         schedule,
-        slots: count,
+        slots: counted.slots,
         first,
         last,
-        slots_skipped,
-        slots_removed,
+        slots_skipped: counted.skipped,
+        slots_removed: counted.removed,
     })
+}
+
+/// The slots of a span.
+#[derive(Default)]
+struct CountedSlots {
+    slots: u64,
+    /// The first one and the last one.
+    bounds: Option<(Timestamp, Timestamp)>,
+    skipped: u64,
+    removed: u64,
+}
+
+/// Count the slots after `before` and up to `until`, up to one more than [`SLOTS_MAX`].
+///
+/// A million takes most of a second, so it is done beside the threads of the host's services, and once at a time.
+async fn count_slots(
+    rule: Rule,
+    (before, until): (Timestamp, Timestamp),
+    skipped: SkippedSlots,
+) -> CountedSlots {
+    static COUNTING: Semaphore = Semaphore::const_new(1);
+    // The semaphore is never closed.
+    let permit = COUNTING.acquire().await;
+    let count = move || {
+        // A request that is given up meanwhile leaves the thread busy.
+        let _permit = permit;
+        let mut counted = CountedSlots::default();
+        for slot in rule.slots(before, until).take(SLOTS_MAX as usize + 1) {
+            let first = counted.bounds.map_or(slot, |(first, _)| first);
+            counted.bounds = Some((first, slot));
+            counted.slots += 1;
+            counted.skipped += u64::from(skipped.contains(slot));
+            counted.removed += u64::from(skipped.is_by_removal(slot));
+        }
+        counted
+    };
+    match tokio::task::spawn_blocking(count).await {
+        Ok(counted) => counted,
+        Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+    }
 }
 
 /// Return the backfill `id`.

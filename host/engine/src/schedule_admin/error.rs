@@ -84,6 +84,9 @@ pub enum ScheduleError {
     /// Why a request for a backfill is refused.
     #[error("{0}")]
     Backfill(String),
+    /// Something that was given is wrong.
+    #[error("{0}")]
+    Invalid(String),
     /// Any other reason.
     #[error("{0}")]
     Refused(String),

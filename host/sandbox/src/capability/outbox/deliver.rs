@@ -24,6 +24,7 @@ use crate::capability::outbox::placeholders::fill;
 use crate::capability::shared::{Call, Shared};
 use crate::grants::{Grants, Secrets};
 use crate::limits::Limits;
+use crate::run::redaction::Redaction;
 use crate::stop_signal::StopSignal;
 
 /// The most of an answer's body that is kept, to show it.
@@ -91,6 +92,7 @@ pub async fn deliver(message: &OutboxMessage, call: DeliveryCall) -> Delivered {
         Ok(request) => request,
         Err(why) => return Delivered::Failed(why),
     };
+    let redaction = Redaction::of(&call.secrets);
     let limits = Limits {
         http_wait: call.wait_max,
         http_response_bytes_max: u64::MAX,
@@ -106,7 +108,7 @@ pub async fn deliver(message: &OutboxMessage, call: DeliveryCall) -> Delivered {
         call.now,
     );
     let shared = Arc::new(shared);
-    let exchange = exchange(request, Arc::clone(&shared));
+    let exchange = exchange(request, Arc::clone(&shared), &redaction);
     let answered = timeout(call.wait_max, exchange).await;
     answered.unwrap_or_else(|_| {
         let seconds = call.wait_max.as_secs_f64().round();
@@ -114,7 +116,11 @@ pub async fn deliver(message: &OutboxMessage, call: DeliveryCall) -> Delivered {
     })
 }
 
-async fn exchange(request: Request<WasiBody>, shared: Arc<Shared>) -> Delivered {
+async fn exchange(
+    request: Request<WasiBody>,
+    shared: Arc<Shared>,
+    redaction: &Redaction,
+) -> Delivered {
     let mut gate = HttpGate(Arc::clone(&shared));
     let options = Some(RequestOptions::default());
     let sent = gate.send_request(request, options, Box::new(async { Ok(()) }));
@@ -129,19 +135,22 @@ async fn exchange(request: Request<WasiBody>, shared: Arc<Shared>) -> Delivered 
     // It ends with this delivery, also when the delivery is dropped.
     let mut driving = JoinSet::new();
     driving.spawn(Pin::from(driver));
-    answered(response).await
+    answered(response, redaction).await
 }
 
-async fn answered(response: Response<WasiBody>) -> Delivered {
+async fn answered(response: Response<WasiBody>, redaction: &Redaction) -> Delivered {
     let (head, body) = response.into_parts();
     let mut bytes = Vec::new();
     // The status is the answer. A body that is slow, or breaks, changes nothing.
     if !head.status.is_success() {
         let _ = timeout(ANSWER_TEXT_WAIT, read_beginning(body, &mut bytes)).await;
     }
+    // A receiver may repeat what it got.
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    redaction.text(&mut text);
     Delivered::Answered {
         status: head.status.as_u16(),
-        text: String::from_utf8_lossy(&bytes).into_owned(),
+        text,
         retry_after: retry_after(&head.headers),
     }
 }
