@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, SemaphorePermit, broadcast, watch};
 use tokio::time::{Duration, timeout};
 
+use crate::pages::session::Sessions;
 use crate::problem::ApiProblem;
 use campanile_engine::token_admin::Authenticator;
 use campanile_engine::{Engine, Settings};
@@ -34,7 +35,11 @@ pub(crate) struct State {
     pub app: App,
     /// The local token; none on a Unix socket.
     pub token: Option<String>,
+    /// Whether requests are encrypted.
+    pub is_encrypted: bool,
     pub authenticator: Authenticator,
+    /// The sessions of browsers.
+    pub sessions: Sessions,
     /// The OpenAPI document.
     pub document: String,
     /// Each new event.
@@ -44,11 +49,18 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(app: App, token: Option<String>, document: String) -> State {
+    pub(crate) fn new(
+        app: App,
+        token: Option<String>,
+        is_encrypted: bool,
+        document: String,
+    ) -> State {
         State {
             authenticator: Authenticator::new(app.engine.db().clone()),
             app,
             token,
+            is_encrypted,
+            sessions: Sessions::default(),
             document,
             events: broadcast::channel(EVENTS_BEHIND_MAX).0,
             listeners: Arc::new(Semaphore::new(LISTENERS_MAX)),

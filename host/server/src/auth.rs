@@ -11,6 +11,9 @@ use crate::token;
 use campanile_engine::token_admin::Principal;
 use campanile_model::access::{Actor, Channel, Role};
 
+/// What a client is told whose token is not accepted.
+pub(crate) const WRONG_TOKEN: &str = "the token is wrong, has expired or was revoked";
+
 /// How a connection proves who is at its other end.
 #[derive(Clone, Debug)]
 pub(crate) enum Peer {
@@ -30,10 +33,6 @@ pub(crate) async fn principal(
     headers: &HeaderMap,
     peer: &Peer,
 ) -> Result<Principal, ApiProblem> {
-    let administrator = |name: String| Principal {
-        name,
-        role: Role::Admin,
-    };
     if let Peer::Unix { uid } = peer {
         return match *uid == rustix::process::geteuid().as_raw() {
             true => Ok(administrator(format!("uid {uid}"))),
@@ -42,16 +41,30 @@ pub(crate) async fn principal(
             ))),
         };
     }
-    let secret = bearer(headers)?;
+    let found = of_secret(state, bearer(headers)?).await?;
+    found.ok_or_else(|| ApiProblem::unauthorized(WRONG_TOKEN))
+}
+
+/// Return whose secret this is; none when it is wrong, has expired or was revoked.
+pub(crate) async fn of_secret(
+    state: &State,
+    secret: &str,
+) -> Result<Option<Principal>, ApiProblem> {
     let is_local = |token: &str| token::is_same(secret, token);
     if state.token.as_deref().is_some_and(is_local) {
-        return Ok(administrator("local token".to_owned()));
+        return Ok(Some(administrator("local token".to_owned())));
     }
     // Requests with wrong secrets read the database too, so they wait for their turn.
     let _turn = state.turn().await?;
     let now = state.app.engine.clock().now();
-    let found = state.authenticator.authenticate(secret, now).await?;
-    found.ok_or_else(|| ApiProblem::unauthorized("the token is wrong, has expired or was revoked"))
+    Ok(state.authenticator.authenticate(secret, now).await?)
+}
+
+fn administrator(name: String) -> Principal {
+    Principal {
+        name,
+        role: Role::Admin,
+    }
 }
 
 /// Return the secret that a request brings.
@@ -83,14 +96,14 @@ pub(crate) fn require(principal: &Principal, needed: Role, what: &str) -> Result
 }
 
 /// Return whom the events of a change name.
-pub(crate) fn actor(principal: &Principal, peer: &Peer) -> Actor {
+pub(crate) fn actor(principal: &Principal, peer: &Peer, channel: Channel) -> Actor {
     let address = match peer {
         Peer::Tcp { address } => Some(address.to_string()),
         Peer::Unix { .. } => None,
     };
     Actor {
         principal: Some(principal.name.clone()),
-        channel: Channel::Api,
+        channel,
         address,
     }
 }
