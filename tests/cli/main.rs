@@ -28,6 +28,7 @@ mod output;
 mod own_files;
 mod package_policy;
 mod package_removal;
+mod pages;
 mod plan;
 mod policies;
 mod program;
