@@ -5,6 +5,7 @@ mod api;
 mod audit;
 mod backfill;
 mod bench;
+mod browser;
 mod control;
 mod cron;
 mod cursor;

@@ -22,10 +22,16 @@
 
   const say = (text) => { if (live.textContent !== text) live.textContent = text; };
 
-  // A form that somebody fills in is not replaced.
+  // A form that somebody fills in is not replaced, nor what the keyboard has just reached.
+  const REST_MS = 30000;
+  let touched = 0;
+  for (const kind of ["keydown", "pointerdown"]) {
+    addEventListener(kind, () => { touched = Date.now(); }, { capture: true, passive: true });
+  }
   const isBusy = () => {
     const active = document.activeElement;
-    if (active && active !== main && main.contains(active) && active.matches("input, select, textarea, button, summary")) return true;
+    const isInside = active && active !== main && main.contains(active);
+    if (isInside && Date.now() - touched < REST_MS) return true;
     if (String(getSelection()) !== "") return true;
     for (const field of main.querySelectorAll("input, textarea")) {
       if (field.type === "checkbox" ? field.checked !== field.defaultChecked : field.value !== field.defaultValue) return true;
@@ -44,6 +50,7 @@
       if (answer.redirected && new URL(answer.url).pathname === "/login") {
         paused = true;
         close();
+        pause.textContent = "Resume updates";
         say("Your session has ended: sign in again.");
         return;
       }

@@ -5,8 +5,9 @@ use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderValue, Response, StatusCode};
+use axum::http::{HeaderValue, Response, StatusCode, Uri};
 use maud::{DOCTYPE, Markup, html};
+use url::form_urlencoded;
 
 use super::actions::{ACTION, Action, CONFIRM};
 use super::form::Form;
@@ -185,14 +186,42 @@ pub(super) fn problem_part(problem: &Problem) -> Markup {
     }
 }
 
-/// Answer with a page that says what is wrong.
-pub(super) fn problem_page(principal: Option<&Principal>, problem: &ApiProblem) -> Response<Body> {
+/// Answer with a page that says what is wrong. `visitor` is who visits, and whether the session can be ended. What `wrong`
+/// has as its query can be corrected.
+pub(super) fn problem_page(
+    visitor: Option<(&Principal, bool)>,
+    problem: &ApiProblem,
+    wrong: Option<&Uri>,
+) -> Response<Body> {
     let title = problem.status.canonical_reason().unwrap_or("Error");
+    let wrong = wrong.filter(|_| problem.status == StatusCode::BAD_REQUEST);
     let main = html! {
         (problem_part(&problem.problem))
+        @if let Some(wrong) = wrong { (correction(wrong)) }
         p { a href="/" { "Go to the first page" } }
     };
-    framed(problem.status, None, principal, false, title, main)
+    let principal = visitor.map(|(principal, _)| principal);
+    let has_session = visitor.is_some_and(|(_, has_session)| has_session);
+    framed(problem.status, None, principal, has_session, title, main)
+}
+
+/// Show what a query has, so that it can be corrected.
+fn correction(wrong: &Uri) -> Markup {
+    /// The most parameters that are shown.
+    const SHOWN_MAX: usize = 16;
+    let given = form_urlencoded::parse(wrong.query().unwrap_or_default().as_bytes());
+    let given = Vec::from_iter(given.filter(|(_, value)| !value.is_empty()).take(SHOWN_MAX));
+    html! {
+        @if !given.is_empty() {
+            form.filter method="get" action=(wrong.path()) {
+                @for (name, value) in &given {
+                    label { (line(name)) " " input name=(line(name)) value=(line(value)) maxlength="500"; }
+                }
+                button { "Send it again" }
+                " " a href=(wrong.path()) { "Leave all of it out" }
+            }
+        }
+    }
 }
 
 /// Ask the operator to confirm an action that touches more than one thing.

@@ -63,7 +63,7 @@ pub(super) async fn answer(state: &State, request: Request<Body>) -> Response<Bo
     };
     let form = match read.await {
         Ok(form) => form,
-        Err(problem) => return layout::problem_page(None, &problem),
+        Err(problem) => return layout::problem_page(None, &problem, None),
     };
     if form.get(ACTION) == "sign_out" {
         if let Some(id) = session::cookie(&parts.headers) {

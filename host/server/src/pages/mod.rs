@@ -151,7 +151,7 @@ pub(crate) fn add_routes(mut router: Router, state: &Arc<State>) -> Router {
             async move {
                 let answer = answer(state, page, path, request);
                 let answer = timeout(REQUEST_TIME, answer).await;
-                answer.unwrap_or_else(|_| layout::problem_page(None, &too_slow()))
+                answer.unwrap_or_else(|_| layout::problem_page(None, &too_slow(), None))
             }
         };
         router = router.route(page.path, on(METHODS, answer));
@@ -161,7 +161,7 @@ pub(crate) fn add_routes(mut router: Router, state: &Arc<State>) -> Router {
         let state = Arc::clone(&of_login);
         async move {
             let answer = timeout(REQUEST_TIME, login::answer(&state, request)).await;
-            answer.unwrap_or_else(|_| layout::problem_page(None, &too_slow()))
+            answer.unwrap_or_else(|_| layout::problem_page(None, &too_slow(), None))
         }
     };
     let of_updates = Arc::clone(state);
@@ -189,7 +189,7 @@ pub(crate) fn is_for_page(headers: &HeaderMap, path: &str) -> bool {
 /// Say that there is no such page.
 pub(crate) fn no_such_page() -> Response<Body> {
     let problem = ApiProblem::not_found("there is no such page");
-    layout::problem_page(None, &problem.hint("start at the first page"))
+    layout::problem_page(None, &problem.hint("start at the first page"), None)
 }
 
 /// Who visits a page.
@@ -280,13 +280,16 @@ async fn answer(
     let visitor = match entered.await {
         Ok(Some(visitor)) => visitor,
         Ok(None) => return login::send_there(&parts.uri, is_post),
-        Err(problem) => return layout::problem_page(None, &problem),
+        Err(problem) => return layout::problem_page(None, &problem, None),
     };
     let Visitor {
         principal,
         has_session,
     } = visitor;
-    let failed = |problem: &ApiProblem| layout::problem_page(Some(&principal), problem);
+    let failed = |problem: &ApiProblem| {
+        let wrong = Some(&parts.uri).filter(|_| !is_post);
+        layout::problem_page(Some((&principal, has_session)), problem, wrong)
+    };
     let Some(peer) = peer else {
         return failed(&ApiProblem::unauthorized("the request has no connection"));
     };

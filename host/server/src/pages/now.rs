@@ -299,7 +299,7 @@ fn next(now: &Now) -> Markup {
                 (charts::strip(&coming, now.at, end))
                 p { (counted(coming.len() as u64, "schedule")) " with a slot until then, by their next slot alone. " a href="/plan" { "The plan" } " has all slots." }
                 table {
-                    thead { tr { th scope="col" { "Schedule" } th scope="col" { "Next slot" } th scope="col" { "" } } }
+                    thead { tr { th scope="col" { "Schedule" } th scope="col" { "Next slot" } th scope="col" { "When" } } }
                     tbody {
                         @for next in now.next.iter().take(ROWS_MAX as usize) {
                             tr {
