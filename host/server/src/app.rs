@@ -9,6 +9,7 @@ use tokio::sync::{
 };
 use tokio::time::{Duration, Instant, timeout};
 
+use crate::pages::session::Sessions;
 use crate::problem::ApiProblem;
 use campanile_engine::token_admin::Authenticator;
 use campanile_engine::{Engine, Settings};
@@ -42,7 +43,11 @@ pub(crate) struct State {
     pub app: App,
     /// The local token; none on a Unix socket.
     pub token: Option<String>,
+    /// Whether requests are encrypted.
+    pub is_encrypted: bool,
     pub authenticator: Authenticator,
+    /// The sessions of browsers.
+    pub sessions: Sessions,
     /// The OpenAPI document.
     pub document: Bytes,
     /// The result of the last look whether the host is ready, and when it was.
@@ -64,12 +69,19 @@ pub(crate) struct Turn<'s> {
 }
 
 impl State {
-    pub(crate) fn new(app: App, token: Option<String>, document: String) -> State {
+    pub(crate) fn new(
+        app: App,
+        token: Option<String>,
+        is_encrypted: bool,
+        document: String,
+    ) -> State {
         let document = Bytes::from(document);
         State {
             authenticator: Authenticator::new(app.engine.db().clone()),
             app,
             token,
+            is_encrypted,
+            sessions: Sessions::default(),
             document,
             events: broadcast::channel(EVENTS_BEHIND_MAX).0,
             listeners: Arc::new(Semaphore::new(LISTENERS_MAX)),

@@ -17,6 +17,8 @@ use campanile_model::access::{Actor, Channel, Role};
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Under which name the turns of requests count that have not proved who makes them.
 const NOBODY: &str = "";
+/// What a client is told whose token is not accepted.
+pub(crate) const WRONG_TOKEN: &str = "the token is wrong, has expired or was revoked";
 
 /// How a connection proves who is at its other end.
 #[derive(Clone, Debug)]
@@ -37,11 +39,6 @@ pub(crate) async fn principal(
     headers: &HeaderMap,
     peer: &Peer,
 ) -> Result<Principal, ApiProblem> {
-    let administrator = |name: String| Principal {
-        name,
-        role: Role::Admin,
-        token: None,
-    };
     if let Peer::Unix { uid } = peer {
         return match *uid == rustix::process::geteuid().as_raw() {
             true => Ok(administrator(format!("uid {uid}"))),
@@ -50,16 +47,31 @@ pub(crate) async fn principal(
             ))),
         };
     }
-    let secret = bearer(headers)?;
+    let found = of_secret(state, bearer(headers)?).await?;
+    found.ok_or_else(|| ApiProblem::unauthorized(WRONG_TOKEN))
+}
+
+/// Return whose secret this is; none when it is wrong, has expired or was revoked.
+pub(crate) async fn of_secret(
+    state: &State,
+    secret: &str,
+) -> Result<Option<Principal>, ApiProblem> {
     let is_local = |token: &str| token::is_same(secret, token);
     if state.token.as_deref().is_some_and(is_local) {
-        return Ok(administrator("local token".to_owned()));
+        return Ok(Some(administrator("local token".to_owned())));
     }
     // Requests with wrong secrets read the database too, so they wait for their turn.
     let _turn = state.turn(NOBODY).await?;
     let now = state.app.engine.clock().now();
-    let found = state.authenticator.authenticate(secret, now).await?;
-    found.ok_or_else(|| ApiProblem::unauthorized("the token is wrong, has expired or was revoked"))
+    Ok(state.authenticator.authenticate(secret, now).await?)
+}
+
+fn administrator(name: String) -> Principal {
+    Principal {
+        name,
+        role: Role::Admin,
+        token: None,
+    }
 }
 
 /// Return the secret that a request brings.
@@ -106,14 +118,14 @@ pub(crate) async fn ended(state: &State, principal: Option<&Principal>) {
 }
 
 /// Return whom the events of a change name.
-pub(crate) fn actor(principal: &Principal, peer: &Peer) -> Actor {
+pub(crate) fn actor(principal: &Principal, peer: &Peer, channel: Channel) -> Actor {
     let address = match peer {
         Peer::Tcp { address } => Some(address.to_string()),
         Peer::Unix { .. } => None,
     };
     Actor {
         principal: Some(principal.name.clone()),
-        channel: Channel::Api,
+        channel,
         address,
     }
 }

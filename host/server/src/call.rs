@@ -263,6 +263,14 @@ impl Reply {
         }
     }
 
+    /// Return the JSON of the answer; null for a stream.
+    pub(crate) fn value(&self) -> Value {
+        match &self.content {
+            Content::Bytes(bytes) => serde_json::from_slice(bytes).unwrap_or_default(),
+            Content::Stream(_) => Value::Null,
+        }
+    }
+
     /// Return the answer.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ const ERROR_PAUSE: Duration = Duration::from_millis(100);
 /// Answer requests until the host is to stop, and end the connections.
 pub async fn serve(bound: Bound, app: App) {
     let mut stopping = app.stopping.clone();
-    let (router, state) = router(app, bound.token);
+    let (router, state) = router(app, bound.token, bound.tls.is_some());
     let feed = tokio::spawn(stream::feed(state));
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut open = JoinSet::new();

@@ -1,10 +1,10 @@
-//! The HTTP server of a host, and the API.
+//! The HTTP server of a host: the API, and the pages.
 //!
 //! ```text
 //! listen ─▶ connection (TLS, time-outs) ─▶ auth ─▶ routes (one table) ─▶ handlers ─▶ engine, store
 //! ```
 //!
-//! `routes` has the table of all routes: the router and the OpenAPI document are made from it. A handler reads the database,
+//! `routes` has the table of all routes: the router and the OpenAPI document are made from it. `pages` has those of the pages. A handler reads the database,
 //! or calls the same function of the engine as the command of the same name. No host needs the server to launch.
 
 // Bad input ends in a problem for the client, never in a panic. Tests may (clippy.toml).
@@ -24,10 +24,12 @@ mod control;
 mod idempotency;
 mod listen;
 mod openapi;
+mod pages;
 mod probes;
 mod problem;
 mod query;
 mod read;
+mod request;
 mod router;
 mod routes;
 mod stream;

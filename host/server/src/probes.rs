@@ -8,7 +8,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
-use campanile_engine::{audit, metrics};
+use campanile_engine::audit::{self, Health};
+use campanile_engine::metrics;
 
 /// How long the database may take to answer a probe.
 const PROBE_WAIT: Duration = Duration::from_secs(2);
@@ -71,6 +72,11 @@ async fn reaches_database(call: &Call) -> Result<(), String> {
 
 /// Return the health of the installation.
 pub(crate) async fn health(call: Call) -> Result {
+    Reply::json(&judged(&call).await?)
+}
+
+/// Judge the health of the installation.
+pub(crate) async fn judged(call: &Call) -> Result<Health> {
     let app = &call.state.app;
     let free_bytes = call.db.free_bytes().await;
     let mut tx = call.read().await?;
@@ -89,7 +95,7 @@ pub(crate) async fn health(call: Call) -> Result {
         .await
         .unwrap_or_default();
     health.notes.extend(notes);
-    Reply::json(&health)
+    Ok(health)
 }
 
 /// Return the metrics of this host and those on record.

@@ -17,6 +17,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, EventId, LaunchKind, ShortId};
 use campanile_model::text;
 use campanile_store::launch_list::{Filter, Page};
+use campanile_store::launches::LaunchRow;
 use campanile_store::{LaunchStatus, events, packages, runs, schedules, task_runs};
 
 use crate::call::{Call, Reply, Result};
@@ -82,6 +83,12 @@ pub(crate) async fn why(call: Call) -> Result {
 }
 
 pub(crate) async fn launches(call: Call) -> Result {
+    let (rows, next) = listed_launches(&call).await?;
+    Reply::page(&call, &rows, next)
+}
+
+/// Return the launches that the query asks for, and the key after which the next page begins.
+pub(crate) async fn listed_launches(call: &Call) -> Result<(Vec<LaunchRow>, Option<String>)> {
     let query = &call.query;
     let (now, limit) = (call.now(), query.limit()?);
     let statuses = query.read_with("status", |text| {
@@ -107,7 +114,7 @@ pub(crate) async fn launches(call: Call) -> Result {
     } = launch::list(&mut tx, &filter, after.as_ref(), limit).await?;
     let next = last(&rows, limit, |row| row.id.to_string());
     let next = next.or(continues_after.map(|id| id.to_string()));
-    Reply::page(&call, &rows, next)
+    Ok((rows, next))
 }
 
 pub(crate) async fn launch(call: Call) -> Result {
@@ -238,8 +245,13 @@ pub(crate) async fn stats_of_schedule(call: Call) -> Result {
 }
 
 pub(crate) async fn plan(call: Call) -> Result {
+    Reply::json(&forecast(&call).await?)
+}
+
+/// Return the forecast that the query asks for.
+pub(crate) async fn forecast(call: &Call) -> Result<PlanReport> {
     let now = call.now();
-    let request = forecast_request(&call, now)?;
+    let request = forecast_request(call, now)?;
     let settings = &call.state.app.settings;
     let name = call.query.text("schedule");
     let mut tx = call.read().await?;
@@ -266,7 +278,7 @@ pub(crate) async fn plan(call: Call) -> Result {
     };
     // It is all computation.
     let report = tokio::task::spawn_blocking(forecast).await;
-    Reply::json(&report.map_err(|_| ApiProblem::unavailable("the forecast was stopped"))?)
+    report.map_err(|_| ApiProblem::unavailable("the forecast was stopped"))
 }
 
 /// Read what to forecast.

@@ -1,38 +1,34 @@
 //! From a request to the handler of its route.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::RawPathParams;
 use axum::extract::rejection::RawPathParamsRejection;
-use axum::http::header::{ALLOW, CONTENT_LENGTH, HOST};
-use axum::http::{HeaderMap, Request, Response, StatusCode};
+use axum::http::header::ALLOW;
+use axum::http::{Request, Response, StatusCode};
 use axum::routing::on;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::time::timeout;
 
 use crate::app::{App, State};
 use crate::auth::{self, Peer};
 use crate::call::{Call, Reply};
 use crate::openapi;
+use crate::pages;
 use crate::problem::ApiProblem;
 use crate::query::Query;
+use crate::request::{BODY_BYTES_MAX, REQUEST_TIME, check_host, no_such_path, read_body, too_slow};
 use crate::routes::{Route, routes};
 use campanile_engine::problem::ErrorCode;
-
-/// The most bytes of a body.
-const BODY_BYTES_MAX: usize = 1 << 20;
-/// How long a request may take, its body included.
-const REQUEST_TIME: Duration = Duration::from_secs(30);
+use campanile_model::access::Channel;
 
 /// The values in a path, or why they cannot be read.
 type Path = Result<RawPathParams, RawPathParamsRejection>;
 
-/// Make the router of all routes, and what its requests share.
-pub(crate) fn router(app: App, token: Option<String>) -> (Router, Arc<State>) {
-    let state = Arc::new(State::new(app, token, openapi::document()));
+/// Make the router of all routes and pages, and what its requests share.
+pub(crate) fn router(app: App, token: Option<String>, is_encrypted: bool) -> (Router, Arc<State>) {
+    let state = Arc::new(State::new(app, token, is_encrypted, openapi::document()));
     let mut router = Router::new();
     for route in routes() {
         let state = Arc::clone(&state);
@@ -41,7 +37,7 @@ pub(crate) fn router(app: App, token: Option<String>) -> (Router, Arc<State>) {
         };
         router = router.route(route.path, on(route.method.filter(), answer));
     }
-    let router = router
+    let router = pages::add_routes(router, &state)
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method);
     (router, state)
@@ -56,10 +52,7 @@ async fn answer(
     let called = call(Arc::clone(&state), route, path, request);
     let done = match timeout(REQUEST_TIME, called).await {
         Ok(done) => done,
-        Err(_) => Err(ApiProblem::unavailable(format!(
-            "the request took more than {} s",
-            REQUEST_TIME.as_secs()
-        ))),
+        Err(_) => Err(too_slow()),
     };
     let answered = done.and_then(|reply| reply.response(&state));
     answered.unwrap_or_else(ApiProblem::response)
@@ -79,7 +72,7 @@ async fn call(
         (Some(role), Some(peer)) => {
             let principal = auth::principal(&state, &parts.headers, peer).await?;
             auth::require(&principal, role, "the request")?;
-            let db = db.acting_as(auth::actor(&principal, peer));
+            let db = db.acting_as(auth::actor(&principal, peer, Channel::Api));
             (Some(principal), db)
         }
         (Some(_), None) => return Err(ApiProblem::unauthorized("the request has no connection")),
@@ -119,48 +112,11 @@ async fn call(
     (route.handler)(call).await
 }
 
-/// Refuse a request with two hosts or none: a proxy and this server must not read it differently.
-fn check_host(headers: &HeaderMap) -> Result<(), ApiProblem> {
-    match headers.get_all(HOST).iter().count() {
-        1 => Ok(()),
-        _ => Err(ApiProblem::invalid(
-            "the request must have one header `Host`",
-        )),
+async fn unknown(request: Request<Body>) -> Response<Body> {
+    match pages::is_for_page(request.headers(), request.uri().path()) {
+        true => pages::no_such_page(),
+        false => no_such_path().response(),
     }
-}
-
-/// Read a body of up to `bytes_max` bytes.
-async fn read_body(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes, ApiProblem> {
-    let too_large = || {
-        let message = match bytes_max {
-            0 => "this request takes no body".to_owned(),
-            _ => format!("the body has more than {bytes_max} bytes"),
-        };
-        ApiProblem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            ErrorCode::InvalidArgument,
-            message,
-        )
-    };
-    let declared = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok());
-    let declared = declared.and_then(|length| length.parse::<u64>().ok());
-    if declared.is_some_and(|length| length > bytes_max as u64) {
-        return Err(too_large());
-    }
-    match Limited::new(body, bytes_max).collect().await {
-        Ok(read) => Ok(read.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
-        Err(error) => Err(ApiProblem::invalid(format!(
-            "the body cannot be read: {error}"
-        ))),
-    }
-}
-
-async fn unknown() -> Response<Body> {
-    let problem = ApiProblem::not_found("there is no such path");
-    problem.hint("`/openapi.json` lists all paths").response()
 }
 
 async fn wrong_method() -> Response<Body> {

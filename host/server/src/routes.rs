@@ -100,7 +100,7 @@ pub struct Route {
     pub(crate) handler: Handler,
 }
 
-const fn text(name: &'static str, meaning: &'static str) -> Parameter {
+pub(crate) const fn text(name: &'static str, meaning: &'static str) -> Parameter {
     Parameter {
         name,
         meaning,
@@ -108,11 +108,11 @@ const fn text(name: &'static str, meaning: &'static str) -> Parameter {
     }
 }
 
-const AFTER: Parameter = text(
+pub(crate) const AFTER: Parameter = text(
     "after",
     "List those after this key. The header `Link` of a page has the next one.",
 );
-const LIMIT: Parameter = Parameter {
+pub(crate) const LIMIT: Parameter = Parameter {
     name: "limit",
     meaning: "The most entries, 1 to 500. 50 without it.",
     kind: "integer",
@@ -123,8 +123,8 @@ const SINCE_SPAN: Parameter = text(
     "How far to look back, such as `30m` or `7days`. `24h` without it.",
 );
 
-const PAGE: &[Parameter] = &[AFTER, LIMIT];
-const LAUNCHES: &[Parameter] = &[
+pub(crate) const PAGE: &[Parameter] = &[AFTER, LIMIT];
+pub(crate) const LAUNCHES: &[Parameter] = &[
     AFTER,
     LIMIT,
     SCHEDULE,
@@ -168,7 +168,7 @@ const FOLLOW: &[Parameter] = &[Parameter {
     meaning: "Stream each call when it ends, until the run ends.",
     kind: "boolean",
 }];
-const ALL: &[Parameter] = &[Parameter {
+pub(crate) const ALL: &[Parameter] = &[Parameter {
     name: "all",
     meaning: "Also the hosts that have stopped or died.",
     kind: "boolean",
@@ -181,7 +181,7 @@ const TOKENS: &[Parameter] = &[
     },
     LIMIT,
 ];
-const ALERTS: &[Parameter] = &[
+pub(crate) const ALERTS: &[Parameter] = &[
     AFTER,
     LIMIT,
     Parameter {
@@ -202,7 +202,7 @@ const METRICS: &[Parameter] = &[Parameter {
     meaning: "The most schedules that have metrics of their own, by name, up to 10000. None without it.",
     kind: "integer",
 }];
-const PLAN: &[Parameter] = &[
+pub(crate) const PLAN: &[Parameter] = &[
     text("from", "The start of the forecast. Now without it."),
     text("to", "The end of the forecast. One day later without it."),
     text(

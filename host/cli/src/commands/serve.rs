@@ -142,6 +142,11 @@ async fn api(
             server.token_file.display()
         ),
     }
+    if let Some(origin) = bound.url.strip_suffix("/api/v1")
+        && origin.starts_with("http")
+    {
+        tracing::info!("the pages for a browser are at {origin}/");
+    }
     let app = App {
         engine: Arc::clone(engine),
         settings: settings(config),

@@ -42,14 +42,14 @@ pub struct VersionRecord {
     #[serde(flatten)]
     pub version: Version,
     /// `active`, `pending_approval`, `rejected`, `replaced`, `former` or `rolled_back`.
-    state: &'static str,
+    pub state: &'static str,
     /// The name in the manifest.
-    name: Option<String>,
+    pub name: Option<String>,
     /// The version in the manifest.
     #[serde(rename = "version")]
-    manifest_version: Option<String>,
+    pub manifest_version: Option<String>,
     /// The id of the trusted key that signed it; null when it has no signature by a trusted key.
-    signed_by: Option<String>,
+    pub signed_by: Option<String>,
 }
 
 /// The result of a decision about a version.

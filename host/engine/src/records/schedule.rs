@@ -31,7 +31,7 @@ pub struct ScheduleRecord {
     /// The rule with hashed values resolved. Null when this version cannot read the rule.
     resolved: Option<String>,
     /// `enabled`, `paused` or `ended`.
-    state: &'static str,
+    pub state: &'static str,
     /// The future slots that `schedule skip` skips.
     skips: BTreeSet<Timestamp>,
     launches_made: i64,

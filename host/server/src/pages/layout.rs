@@ -1,0 +1,247 @@
+//! What all pages have: their frame, and the headers of their answers.
+
+use axum::body::Body;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderValue, Response, StatusCode, Uri};
+use maud::{DOCTYPE, Markup, html};
+use url::form_urlencoded;
+
+use super::actions::{ACTION, Action, CONFIRM};
+use super::form::Form;
+use super::words::{line, time};
+use super::{Section, View, Visit};
+use crate::call::Call;
+use crate::problem::ApiProblem;
+use campanile_engine::problem::Problem;
+use campanile_engine::token_admin::Principal;
+
+const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; \
+    form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// The pages of the navigation: the path, the name, and the key after `g`.
+const NAVIGATION: [(Section, &str, &str, &str); 8] = [
+    (Section::Now, "/", "Now", "n"),
+    (Section::Schedules, "/schedules", "Schedules", "s"),
+    (Section::Launches, "/launches", "Launches", "l"),
+    (Section::Plan, "/plan", "Plan", "f"),
+    (Section::Packages, "/packages", "Packages", "p"),
+    (Section::Hosts, "/hosts", "Hosts", "h"),
+    (Section::Events, "/events", "Events", "e"),
+    (Section::Alerts, "/alerts", "Alerts", "a"),
+];
+
+fn answer(status: StatusCode, kind: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_TYPE, kind),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        // With `no-referrer`, browsers would send `Origin: null` with the forms.
+        (REFERRER_POLICY, "same-origin"),
+        (CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+fn asset(kind: &'static str, text: &'static str) -> Response<Body> {
+    let mut response = answer(StatusCode::OK, kind, text);
+    let seldom = HeaderValue::from_static("public, max-age=300");
+    response.headers_mut().insert(CACHE_CONTROL, seldom);
+    response
+}
+
+/// Return the style sheet.
+pub(super) fn style() -> Response<Body> {
+    asset("text/css; charset=utf-8", include_str!("app.css"))
+}
+
+/// Return the script.
+pub(super) fn script() -> Response<Body> {
+    asset("text/javascript; charset=utf-8", include_str!("app.js"))
+}
+
+/// Return the icon.
+pub(super) fn icon() -> Response<Body> {
+    asset("image/svg+xml", include_str!("icon.svg"))
+}
+
+/// Send a browser to another page.
+pub(super) fn redirect(to: &str) -> Response<Body> {
+    let mut response = answer(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", "");
+    let to = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/"));
+    response.headers_mut().insert(LOCATION, to);
+    response
+}
+
+/// Frame the main part of a page. `visitor` is the visit, and whether its session can be ended.
+pub(super) fn page(
+    status: StatusCode,
+    section: Option<Section>,
+    visitor: Option<(&Call, bool)>,
+    title: &str,
+    main: Markup,
+) -> Response<Body> {
+    let principal = visitor.and_then(|(call, _)| call.principal.as_ref());
+    let has_session = visitor.is_some_and(|(_, has_session)| has_session);
+    framed(status, section, principal, has_session, title, main)
+}
+
+fn framed(
+    status: StatusCode,
+    section: Option<Section>,
+    principal: Option<&Principal>,
+    has_session: bool,
+    title: &str,
+    main: Markup,
+) -> Response<Body> {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (line(title)) " · Campanile" }
+                link rel="icon" href="/assets/icon.svg";
+                link rel="stylesheet" href="/assets/app.css";
+                script src="/assets/app.js" defer {}
+            }
+            body {
+                a.skip href="#main" { "Skip to the content" }
+                header {
+                    a.brand href="/" { "Campanile" }
+                    @if principal.is_some() {
+                        nav aria-label="Pages" {
+                            @for (of, path, name, key) in NAVIGATION {
+                                a href=(path) data-key=(key) aria-current=[(section == Some(of)).then_some("page")] { (name) }
+                            }
+                        }
+                    }
+                    @if let Some(principal) = principal {
+                        form.who method="post" action="/login" {
+                            span { (line(&principal.name)) ", " (principal.role.as_str()) }
+                            @if has_session {
+                                " " button name=(ACTION) value="sign_out" { "Sign out" }
+                            }
+                        }
+                    }
+                }
+                main #main tabindex="-1" {
+                    h1 { (line(title)) }
+                    (main)
+                }
+                footer {
+                    @if principal.is_some() {
+                        span #live role="status" {}
+                        button #pause type="button" hidden { "Pause updates" }
+                        " Keys: " kbd { "/" } " search, " kbd { "g" } " and "
+                        @for (place, (_, _, name, key)) in NAVIGATION.iter().enumerate() {
+                            @if place > 0 { ", " }
+                            kbd { (key) } " " (name)
+                        }
+                        ", " kbd { "u" } " pause updates. "
+                    }
+                    "Campanile " (env!("CARGO_PKG_VERSION"))
+                }
+            }
+        }
+    };
+    answer(status, "text/html; charset=utf-8", page.into_string())
+}
+
+/// Answer a visit.
+pub(super) fn visited(
+    status: StatusCode,
+    section: Section,
+    visit: &Visit,
+    view: View,
+) -> Response<Body> {
+    let main = html! {
+        @if let Some(problem) = &visit.problem { (problem_part(problem)) }
+        @if let Some(action) = visit.done { p.done role="status" { (action.done) } }
+        (view.main)
+        p.far { "As of " (time(visit.call.now())) "." }
+    };
+    let visitor = Some((&visit.call, visit.has_session));
+    page(status, Some(section), visitor, &view.title, main)
+}
+
+/// Show why something was not done, and what to do next.
+pub(super) fn problem_part(problem: &Problem) -> Markup {
+    let mut lines = problem.message.lines();
+    let first = lines.next().unwrap_or_default().trim_end_matches(':');
+    html! {
+        div.problem role="alert" {
+            p { strong { (line(first)) "." } }
+            @for more in lines { p { code { (line(more.trim())) } } }
+            @if let Some(hint) = &problem.hint { p { "Next: " (line(hint)) "." } }
+        }
+    }
+}
+
+/// Answer with a page that says what is wrong. `visitor` is who visits, and whether the session can be ended. What `wrong`
+/// has as its query can be corrected.
+pub(super) fn problem_page(
+    visitor: Option<(&Principal, bool)>,
+    problem: &ApiProblem,
+    wrong: Option<&Uri>,
+) -> Response<Body> {
+    let title = problem.status.canonical_reason().unwrap_or("Error");
+    let wrong = wrong.filter(|_| problem.status == StatusCode::BAD_REQUEST);
+    let main = html! {
+        (problem_part(&problem.problem))
+        @if let Some(wrong) = wrong { (correction(wrong)) }
+        p { a href="/" { "Go to the first page" } }
+    };
+    let principal = visitor.map(|(principal, _)| principal);
+    let has_session = visitor.is_some_and(|(_, has_session)| has_session);
+    framed(problem.status, None, principal, has_session, title, main)
+}
+
+/// Show what a query has, so that it can be corrected.
+fn correction(wrong: &Uri) -> Markup {
+    /// The most parameters that are shown.
+    const SHOWN_MAX: usize = 16;
+    let given = form_urlencoded::parse(wrong.query().unwrap_or_default().as_bytes());
+    let given = Vec::from_iter(given.filter(|(_, value)| !value.is_empty()).take(SHOWN_MAX));
+    html! {
+        @if !given.is_empty() {
+            form.filter method="get" action=(wrong.path()) {
+                @for (name, value) in &given {
+                    label { (line(name)) " " input name=(line(name)) value=(line(value)) maxlength="500"; }
+                }
+                button { "Send it again" }
+                " " a href=(wrong.path()) { "Leave all of it out" }
+            }
+        }
+    }
+}
+
+/// Ask the operator to confirm an action that touches more than one thing.
+pub(super) fn question(uri: &str, action: &Action, question: &str, form: &Form) -> Markup {
+    let fields = form.fields().iter();
+    let fields = fields.filter(|(name, _)| name != ACTION && name != CONFIRM);
+    let fields = Vec::from_iter(fields);
+    let shown = fields
+        .iter()
+        .filter(|(name, value)| name != super::actions::KEY && !value.is_empty());
+    html! {
+        p { strong { (question) } }
+        dl {
+            @for (name, value) in shown { dt { (line(name)) } dd { (line(value)) } }
+        }
+        form.action method="post" action=(uri) {
+            @for (name, value) in &fields { input type="hidden" name=(name) value=(value); }
+            input type="hidden" name=(CONFIRM) value="yes";
+            button name=(ACTION) value=(action.name) { "Yes, do it" }
+            " " a href=(uri) { "No, go back" }
+        }
+    }
+}

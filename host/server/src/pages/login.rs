@@ -1,0 +1,148 @@
+//! The page on which a browser shows a token and gets a session.
+
+use axum::body::Body;
+use axum::http::header::SET_COOKIE;
+use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use maud::{Markup, html};
+use url::form_urlencoded;
+
+use super::actions::ACTION;
+use super::form::{Form, check_origin};
+use super::session::{self, Session};
+use super::{layout, links};
+use crate::app::State;
+use crate::auth::{self, Peer, WRONG_TOKEN};
+use crate::call::Result;
+use crate::problem::ApiProblem;
+use crate::request::{BODY_BYTES_MAX, check_host, read_body};
+use campanile_engine::problem::{ErrorCode, Problem};
+
+/// The parameter with the page to open afterwards.
+const NEXT: &str = "next";
+
+/// Send a visitor without a session to the login. After a form, its page is opened again.
+pub(super) fn send_there(uri: &Uri, is_form: bool) -> Response<Body> {
+    let wanted = match is_form {
+        true => uri.path(),
+        false => uri.path_and_query().map_or("/", |wanted| wanted.as_str()),
+    };
+    layout::redirect(&format!("/login{}", links::query(&[(NEXT, wanted)])))
+}
+
+/// Pure: return the path of this server to open; the first page for anything else.
+fn own_path(wanted: &str) -> &str {
+    let is_plain = wanted
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    let is_own =
+        wanted.starts_with('/') && !wanted.starts_with("//") && !wanted.starts_with("/login");
+    match is_plain && is_own {
+        true => wanted,
+        false => "/",
+    }
+}
+
+/// Answer one request.
+pub(super) async fn answer(state: &State, request: Request<Body>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let query = parts.uri.query().unwrap_or_default();
+    let given = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == NEXT);
+    let given = given
+        .map(|(_, value)| value.into_owned())
+        .unwrap_or_default();
+    if let Some(Peer::Unix { .. }) = parts.extensions.get::<Peer>() {
+        return layout::redirect(own_path(&given));
+    }
+    if parts.method != Method::POST {
+        return shown(StatusCode::OK, own_path(&given), None);
+    }
+    let read = async {
+        check_host(&parts.headers)?;
+        check_origin(&parts.headers)?;
+        Form::read(
+            &parts.headers,
+            &read_body(&parts.headers, body, BODY_BYTES_MAX).await?,
+        )
+    };
+    let form = match read.await {
+        Ok(form) => form,
+        Err(problem) => return layout::problem_page(None, &problem, None),
+    };
+    if form.get(ACTION) == "sign_out" {
+        if let Some(id) = session::cookie(&parts.headers) {
+            state.sessions.end(id);
+        }
+        return with_cookie(state, layout::redirect("/login"), None);
+    }
+    let next = own_path(form.get(NEXT));
+    match begin(state, form.get("token").trim()).await {
+        Ok(id) => with_cookie(state, layout::redirect(next), Some(&id)),
+        Err(error) => shown(error.status, next, Some(&error.problem)),
+    }
+}
+
+/// Begin a session with a token. Return its id.
+async fn begin(state: &State, secret: &str) -> Result<String> {
+    let found = auth::of_secret(state, secret).await?;
+    let Some(principal) = found else {
+        let problem = ApiProblem::new(StatusCode::UNAUTHORIZED, ErrorCode::Refused, WRONG_TOKEN);
+        return Err(problem
+            .hint("an administrator creates one with `campanile token create NAME --role ROLE`"));
+    };
+    Ok(state.sessions.begin(Session {
+        secret: secret.to_owned(),
+        principal: principal.name,
+        since: state.app.engine.clock().now(),
+    }))
+}
+
+fn with_cookie(state: &State, mut response: Response<Body>, id: Option<&str>) -> Response<Body> {
+    let cookie = session::set_cookie(id, state.is_encrypted);
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().insert(SET_COOKIE, cookie);
+    }
+    response
+}
+
+fn shown(status: StatusCode, next: &str, problem: Option<&Problem>) -> Response<Body> {
+    layout::page(status, None, None, "Sign in", main(next, problem))
+}
+
+fn main(next: &str, problem: Option<&Problem>) -> Markup {
+    html! {
+        @if let Some(problem) = problem { (layout::problem_part(problem)) }
+        form.action method="post" action="/login" {
+            input type="hidden" name=(NEXT) value=(next);
+            label {
+                "Token "
+                input type="password" name="token" required autocomplete="current-password" maxlength="200" autofocus;
+            }
+            button { "Sign in" }
+        }
+        p {
+            "The host names the file of its local token when it starts. An administrator creates a token for each person with "
+            code { "campanile token create NAME --role operator" } "."
+        }
+        @if next != "/" {
+            p {
+                "A link from another site opens this page, also for a browser with a session. "
+                a href=(next) { "Open the page with my session" } "."
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_after_the_login_is_one_of_this_server() {
+        for wanted in ["/", "/schedules?q=a&state=paused", "/launches/01a1"] {
+            assert_eq!(own_path(wanted), wanted);
+        }
+        for wanted in ["", "//a", "/\\a", "https://a", "a", "/login?next=/", "/a b"] {
+            assert_eq!(own_path(wanted), "/", "{wanted}");
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! The pages of an operator: HTML of the same records that the API and the commands show.
+//!
+//! ```text
+//! request ─▶ session (who) ─▶ page (GET) ─────────────▶ layout ─▶ HTML
+//!                       └──▶ action (POST) ─▶ route of the API ─▶ another page
+//! ```
+//!
+//! A page reads with the functions of the API, and a form does what a route of the API does, with its role. Each page works
+//! without JavaScript, and has neither scripts nor styles of its own: the policy of its answer forbids them.
+
+mod actions;
+mod alerts;
+mod charts;
+mod events;
+mod form;
+mod hosts;
+mod launch;
+mod launches;
+mod layout;
+mod links;
+mod login;
+mod now;
+mod packages;
+mod parts;
+mod plan;
+mod schedule;
+mod schedules;
+pub(crate) mod session;
+mod words;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::RawPathParams;
+use axum::http::header::ACCEPT;
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use axum::routing::{MethodFilter, get, on};
+use futures_util::future::BoxFuture;
+use maud::Markup;
+use tokio::time::timeout;
+use url::form_urlencoded;
+
+use self::actions::{Action, Step};
+use self::form::{Form, check_origin};
+use crate::app::State;
+use crate::auth::{self, Peer};
+use crate::call::{Call, Result};
+use crate::problem::ApiProblem;
+use crate::query::{Parameter, Query};
+use crate::request::{BODY_BYTES_MAX, REQUEST_TIME, check_host, no_such_path, read_body, too_slow};
+use crate::routes;
+use crate::stream;
+use campanile_engine::problem::Problem;
+use campanile_engine::token_admin::Principal;
+use campanile_model::access::{Channel, Role};
+
+/// A part of the navigation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Section {
+    Now,
+    Schedules,
+    Launches,
+    Plan,
+    Packages,
+    Hosts,
+    Events,
+    Alerts,
+}
+
+/// One visit of a page.
+struct Visit {
+    call: Call,
+    /// The action that a form has just done.
+    done: Option<&'static Action>,
+    /// What a form sent that was not done.
+    typed: Form,
+    /// Why the form was not done.
+    problem: Option<Problem>,
+    /// Whether a session can be ended.
+    has_session: bool,
+}
+
+/// What a page shows.
+struct View {
+    title: String,
+    main: Markup,
+}
+
+impl View {
+    fn new(title: impl Into<String>, main: Markup) -> Result<View> {
+        let title = title.into();
+        Ok(View { title, main })
+    }
+}
+
+/// Return what a page shows.
+type Show = for<'v> fn(&'v Visit) -> BoxFuture<'v, Result<View>>;
+
+/// A page.
+struct Page {
+    path: &'static str,
+    section: Section,
+    query: &'static [Parameter],
+    /// The parameter that may come more than once; empty for none.
+    repeated: &'static str,
+    show: Show,
+}
+
+/// Declare the pages.
+macro_rules! pages {
+    ($($path:literal $section:ident $query:expr $(, repeated $repeated:literal)? => $show:path;)*) => {
+        static PAGES: &[Page] = &[$(Page {
+            path: $path,
+            section: Section::$section,
+            query: $query,
+            repeated: concat!($($repeated)?),
+            show: |visit| Box::pin($show(visit)),
+        }),*];
+    };
+}
+
+const NONE: &[Parameter] = &[];
+/// The methods of a page.
+const METHODS: MethodFilter = MethodFilter::GET.or(MethodFilter::POST);
+
+pages! {
+    "/" Now NONE => now::show;
+    "/schedules" Schedules schedules::QUERY => schedules::show;
+    "/schedules/{name}" Schedules schedule::QUERY => schedule::show;
+    "/launches" Launches routes::LAUNCHES => launches::show;
+    "/launches/{id}" Launches NONE => launch::of_launch;
+    "/runs/{id}" Launches NONE => launch::of_run;
+    "/plan" Plan routes::PLAN, repeated "outage" => plan::show;
+    "/packages" Packages packages::QUERY => packages::list;
+    "/packages/{name}" Packages NONE => packages::show;
+    "/hosts" Hosts routes::ALL => hosts::show;
+    "/events" Events routes::PAGE => events::show;
+    "/alerts" Alerts routes::ALERTS => alerts::show;
+}
+
+/// Add the pages, what they are made of, and their sessions.
+pub(crate) fn add_routes(mut router: Router, state: &Arc<State>) -> Router {
+    for page in PAGES {
+        let state = Arc::clone(state);
+        let answer = move |path: RawPathParams, request: Request<Body>| {
+            let path = path.iter();
+            let path = path.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let path = path.collect();
+            let state = Arc::clone(&state);
+            async move {
+                let answer = answer(state, page, path, request);
+                let answer = timeout(REQUEST_TIME, answer).await;
+                answer.unwrap_or_else(|_| layout::problem_page(None, &too_slow(), None))
+            }
+        };
+        router = router.route(page.path, on(METHODS, answer));
+    }
+    let of_login = Arc::clone(state);
+    let login = move |request: Request<Body>| {
+        let state = Arc::clone(&of_login);
+        async move {
+            let answer = timeout(REQUEST_TIME, login::answer(&state, request)).await;
+            answer.unwrap_or_else(|_| layout::problem_page(None, &too_slow(), None))
+        }
+    };
+    let of_updates = Arc::clone(state);
+    let updates = move |request: Request<Body>| updates(Arc::clone(&of_updates), request);
+    router
+        .route("/login", on(METHODS, login))
+        .route("/updates", get(updates))
+        .route("/assets/app.css", get(|| async { layout::style() }))
+        .route("/assets/app.js", get(|| async { layout::script() }))
+        .route("/assets/icon.svg", get(|| async { layout::icon() }))
+}
+
+/// Whether a request accepts one of these media types.
+fn accepts(headers: &HeaderMap, kinds: &[&str]) -> bool {
+    let accepted = headers.get_all(ACCEPT).into_iter();
+    let mut accepted = accepted.filter_map(|value| value.to_str().ok());
+    accepted.any(|value| kinds.iter().any(|kind| value.contains(kind)))
+}
+
+/// Whether a request to an unknown path is for a page, and not for the API.
+pub(crate) fn is_for_page(headers: &HeaderMap, path: &str) -> bool {
+    accepts(headers, &["text/html"]) && !path.starts_with("/api")
+}
+
+/// Say that there is no such page.
+pub(crate) fn no_such_page() -> Response<Body> {
+    let problem = ApiProblem::not_found("there is no such page");
+    layout::problem_page(None, &problem.hint("start at the first page"), None)
+}
+
+/// Who visits a page.
+struct Visitor {
+    principal: Principal,
+    has_session: bool,
+}
+
+/// Return who makes a request; none when it has no session.
+async fn visitor(
+    state: &State,
+    headers: &HeaderMap,
+    peer: Option<&Peer>,
+) -> Result<Option<Visitor>> {
+    let Some(peer) = peer else {
+        return Err(ApiProblem::unauthorized("the request has no connection"));
+    };
+    if let Peer::Unix { .. } = peer {
+        let principal = auth::principal(state, headers, peer).await?;
+        let has_session = false;
+        return Ok(Some(Visitor {
+            principal,
+            has_session,
+        }));
+    }
+    let now = state.app.engine.clock().now();
+    let Some(id) = session::cookie(headers) else {
+        return Ok(None);
+    };
+    let Some(session) = state.sessions.find(id, now) else {
+        return Ok(None);
+    };
+    let found = auth::of_secret(state, &session.secret).await?;
+    let found = found.filter(|principal| principal.name == session.principal);
+    if found.is_none() {
+        state.sessions.end(id);
+    }
+    Ok(found.map(|principal| Visitor {
+        principal,
+        has_session: true,
+    }))
+}
+
+/// Return the parameters of a page, without blank ones, and what a form has just done.
+fn parameters(uri: &Uri, page: &Page) -> Result<(Query, Option<&'static Action>)> {
+    let mut done = None;
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
+        match &*name {
+            "done" => done = actions::named(&value),
+            _ if value.trim().is_empty() => {}
+            "limit" => {
+                let problem = ApiProblem::invalid("a page has no query parameter `limit`");
+                return Err(
+                    problem.hint("a page shows up to 50 entries; the API has the parameter")
+                );
+            }
+            _ => _ = query.append_pair(&name, &value),
+        }
+    }
+    let query = Query::read(&query.finish(), page.query, page.repeated)?;
+    match query.has_zero() {
+        true => Err(ApiProblem::invalid("the query has a zero character")),
+        false => Ok((query, done)),
+    }
+}
+
+/// Answer one request to a page.
+async fn answer(
+    state: Arc<State>,
+    page: &'static Page,
+    path: Vec<(String, String)>,
+    request: Request<Body>,
+) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    if !accepts(&parts.headers, &["text/html", "*/*"]) {
+        return no_such_path().response();
+    }
+    let peer = parts.extensions.get::<Peer>();
+    let is_post = parts.method == Method::POST;
+    let entered = async {
+        check_host(&parts.headers)?;
+        if is_post {
+            check_origin(&parts.headers)?;
+        }
+        visitor(&state, &parts.headers, peer).await
+    };
+    let visitor = match entered.await {
+        Ok(Some(visitor)) => visitor,
+        Ok(None) => return login::send_there(&parts.uri, is_post),
+        Err(problem) => return layout::problem_page(None, &problem, None),
+    };
+    let Visitor {
+        principal,
+        has_session,
+    } = visitor;
+    let failed = |problem: &ApiProblem| {
+        let wrong = Some(&parts.uri).filter(|_| !is_post);
+        layout::problem_page(Some((&principal, has_session)), problem, wrong)
+    };
+    let Some(peer) = peer else {
+        return failed(&ApiProblem::unauthorized("the request has no connection"));
+    };
+    let db = state.app.engine.db();
+    let db = db.acting_as(auth::actor(&principal, peer, Channel::Page));
+    let read = async {
+        auth::require(&principal, Role::Viewer, "the page")?;
+        let (query, done) = parameters(&parts.uri, page)?;
+        if path.iter().any(|(_, value)| value.contains('\0')) {
+            return Err(ApiProblem::invalid("the path has a zero character"));
+        }
+        let typed = match is_post {
+            true => Form::read(
+                &parts.headers,
+                &read_body(&parts.headers, body, BODY_BYTES_MAX).await?,
+            )?,
+            false => Form::default(),
+        };
+        Ok((query, done, typed))
+    };
+    let (query, done, typed) = match read.await {
+        Ok(read) => read,
+        Err(problem) => return failed(&problem),
+    };
+    let _turn = match state.turn(&principal.name).await {
+        Ok(turn) => turn,
+        Err(problem) => return failed(&problem),
+    };
+    let call = |query: Query| Call {
+        state: Arc::clone(&state),
+        principal: Some(principal.clone()),
+        db: db.clone(),
+        method: "GET",
+        uri: parts.uri.path().to_owned(),
+        path: path.clone(),
+        query,
+        headers: parts.headers.clone(),
+        body: Default::default(),
+    };
+    let mut problem = None;
+    if is_post {
+        let performed = actions::perform(call(Query::default()), page.section, &typed).await;
+        match performed {
+            Ok(Step::Go(to)) => return layout::redirect(&to),
+            Ok(Step::Ask(action, question)) => {
+                let call = call(query);
+                let main = layout::question(&call.uri, action, question, &typed);
+                return layout::page(
+                    StatusCode::OK,
+                    Some(page.section),
+                    Some((&call, has_session)),
+                    "Confirm",
+                    main,
+                );
+            }
+            Err(error) => problem = Some(error),
+        }
+    }
+    let status = problem
+        .as_ref()
+        .map_or(StatusCode::OK, |error| error.status);
+    let visit = Visit {
+        call: call(query),
+        done: done.filter(|_| !is_post),
+        typed,
+        problem: problem.map(|error| error.problem),
+        has_session,
+    };
+    match (page.show)(&visit).await {
+        Ok(view) => layout::visited(status, page.section, &visit, view),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Stream events to a page.
+async fn updates(state: Arc<State>, request: Request<Body>) -> Response<Body> {
+    let (parts, _) = request.into_parts();
+    let peer = parts.extensions.get::<Peer>();
+    let opened = async {
+        check_host(&parts.headers)?;
+        let visitor = visitor(&state, &parts.headers, peer).await?;
+        let visitor = visitor.ok_or_else(|| ApiProblem::unauthorized("the session has ended"))?;
+        let call = Call {
+            principal: Some(visitor.principal),
+            db: state.app.engine.db().clone(),
+            method: "GET",
+            uri: parts.uri.path().to_owned(),
+            path: Vec::new(),
+            query: Query::default(),
+            headers: parts.headers.clone(),
+            body: Default::default(),
+            state: Arc::clone(&state),
+        };
+        stream::events(call).await?.response(&state)
+    };
+    opened.await.unwrap_or_else(ApiProblem::response)
+}

@@ -1,0 +1,244 @@
+//! The packages, and one package with its versions and the decisions about them.
+
+use maud::{Markup, html};
+
+use super::parts::{ActionForm, badge, command, empty, field, filter, next_page};
+use super::words::{counted, line, moment, shell, short};
+use super::{View, Visit, links};
+use crate::call::Result;
+use crate::query::Parameter;
+use crate::routes::{AFTER, text};
+use campanile_engine::records::package::{self, PackageDetail, VersionRecord};
+use campanile_model::clock::Timestamp;
+use campanile_model::text::size_rounded;
+use campanile_store::packages::{self, PackageRow};
+
+pub(super) const QUERY: &[Parameter] = &[
+    AFTER,
+    text("q", "Only those whose name has this text."),
+    text("state", "Only those in this state."),
+];
+/// The packages of a page.
+const SHOWN_MAX: usize = 50;
+/// The schedules, grants and versions of a package that are shown.
+const PARTS_MAX: usize = 50;
+/// The most characters of one grant, and of one reason in a list.
+const TEXT_MAX: usize = 200;
+
+pub(super) async fn list(visit: &Visit) -> Result<View> {
+    let call = &visit.call;
+    let given = |name| call.query.text(name).unwrap_or_default();
+    let wanted = given("q").trim().to_lowercase();
+    let state = call
+        .query
+        .read_with("state", packages::PackageState::read)?;
+    let rows = packages::list(&mut call.read().await?, None).await?;
+    let is_new = rows.is_empty();
+    let matches = |row: &PackageRow| {
+        row.name.as_str() > given("after")
+            && row.name.to_lowercase().contains(&wanted)
+            && state.is_none_or(|state| row.state() == state)
+    };
+    let mut rows = Vec::from_iter(rows.into_iter().filter(matches).take(SHOWN_MAX + 1));
+    let next = (rows.len() > SHOWN_MAX).then(|| {
+        rows.truncate(SHOWN_MAX);
+        rows.last().map(|last| last.name.clone())
+    });
+    let now = call.now();
+    View::new(
+        "Packages",
+        html! {
+            form.filter method="get" action="/packages" role="search" {
+                (filter(visit, "q", "Search", "name"))
+                (super::parts::choice(visit, "state", "State", packages::PackageState::WORDS))
+                button { "Show" }
+                " " a href="/packages" { "All packages" }
+            }
+            @if is_new {
+                (empty("No host has seen a package yet.", html! { "Copy a WebAssembly file to the plugins folder of a host: " code { "cp backup.wasm plugins/" } "." }))
+            } @else if rows.is_empty() {
+                (empty("No package matches.", html! { a href="/packages" { "Show all packages" } "." }))
+            } @else {
+                (table(&rows, now))
+            }
+            (next_page(visit, next.flatten().as_deref()))
+            (command("campanile package list"))
+        },
+    )
+}
+
+fn table(rows: &[PackageRow], now: Timestamp) -> Markup {
+    html! {
+        div.wide tabindex="0" {
+            table {
+                thead { tr { th scope="col" { "Package" } th scope="col" { "State" } th scope="col" { "Version" } th scope="col" { "Size" } th scope="col" { "Loaded" } } }
+                tbody {
+                    @for row in rows {
+                        tr {
+                            td { (links::package(&row.name)) }
+                            td {
+                                (badge(row.state().as_str()))
+                                @if let Some(why) = &row.rejection { br; span.far { (short(why, TEXT_MAX)) } }
+                            }
+                            td { @if let Some(digest) = &row.digest { code { (digest.short()) } } @else { "none" } }
+                            td { @if let Some(size) = row.size_bytes { (size_rounded(size.unsigned_abs())) } @else { "unknown" } }
+                            td { @if let Some(at) = row.loaded_at { (moment(at, now)) } @else { "never" } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(super) async fn show(visit: &Visit) -> Result<View> {
+    let call = &visit.call;
+    let mut tx = call.read().await?;
+    let row = package::find(&mut tx, call.name("name")).await?;
+    let detail = PackageDetail::read(&mut tx, row).await?;
+    drop(tx);
+    let now = call.now();
+    let row = &detail.package.row;
+    let name = shell(&row.name);
+    View::new(
+        format!("Package {}", row.name),
+        html! {
+            p {
+                (badge(detail.package.state.as_str()))
+                @if let Some(digest) = &row.digest { " The active version is " code { (digest.short()) } "." }
+                @if let Some(digest) = &row.pending_digest {
+                    " The version " code { (digest.short()) } " of the file is not active"
+                    @if let Some(since) = row.pending_since { ", since " (moment(since, now)) }
+                    "."
+                }
+                @if let Some(since) = row.missing_since { " No live host has it since " (moment(since, now)) "." }
+            }
+            @if let Some(why) = &row.rejection {
+                div.problem { p { strong { "The newest file cannot be used: " } (line(why)) } }
+            }
+            (schedules(&detail))
+            (grants(&detail))
+            (versions(visit, &detail, now))
+            (command(&format!("campanile package show {name}")))
+            (command(&format!("campanile package diff {name}")))
+        },
+    )
+}
+
+fn schedules(detail: &PackageDetail) -> Markup {
+    let names = &detail.schedules;
+    html! {
+        section aria-labelledby="schedules" {
+            h2 #schedules { (counted(names.len() as u64, "schedule")) " launch it" }
+            @if names.is_empty() {
+                (empty("No schedule launches it.", html! { "Add one: " code { "campanile schedule add NAME --package " (shell(&detail.package.row.name)) " --cron '0 2 * * *'" } "." }))
+            } @else {
+                ul.inline { @for name in names.iter().take(PARTS_MAX) { li { (links::schedule(name)) } } }
+                @if names.len() > PARTS_MAX { p { "The first " (PARTS_MAX) " by name. " a href={ "/schedules" (links::query(&[("q", detail.package.row.name.as_str())])) } { "Search for all" } } }
+            }
+        }
+    }
+}
+
+fn grants(detail: &PackageDetail) -> Markup {
+    let text = |grant: &serde_json::Value| {
+        let text = match grant {
+            serde_json::Value::Array(words) => {
+                let words = words.iter().map(|word| {
+                    word.as_str()
+                        .map_or_else(|| word.to_string(), str::to_owned)
+                });
+                Vec::from_iter(words).join(" ")
+            }
+            other => other.to_string(),
+        };
+        short(&text, TEXT_MAX)
+    };
+    html! {
+        section aria-labelledby="grants" {
+            h2 #grants { "What its sidecar grants" }
+            @if detail.grants.is_empty() {
+                p { "Nothing: it has no access to files, the network, or secrets." }
+            } @else {
+                ul { @for grant in detail.grants.iter().take(PARTS_MAX) { li { code { (text(grant)) } } } }
+                @if detail.grants.len() > PARTS_MAX { p { "The first " (PARTS_MAX) " of " (detail.grants.len()) " grants." } }
+            }
+        }
+    }
+}
+
+fn versions(visit: &Visit, detail: &PackageDetail, now: Timestamp) -> Markup {
+    html! {
+        section aria-labelledby="versions" {
+            h2 #versions { "Versions" }
+            p { (counted(detail.versions.len() as u64, "version")) " on record, " (size_rounded(detail.bytes_kept)) " in the database." }
+            @for version in detail.versions.iter().take(PARTS_MAX) { (version_part(visit, detail, version, now)) }
+            @if detail.versions.len() > PARTS_MAX { p { "The first " (PARTS_MAX) " are shown." } }
+        }
+    }
+}
+
+fn version_part(
+    visit: &Visit,
+    detail: &PackageDetail,
+    record: &VersionRecord,
+    now: Timestamp,
+) -> Markup {
+    let version = &record.version;
+    html! {
+        article.version {
+            h3 { code { (version.digest.short()) } " " (badge(record.state)) }
+            p {
+                @if let Some(name) = &record.name { (line(name)) " " }
+                @if let Some(number) = &record.manifest_version { (line(number)) ", " }
+                (size_rounded(version.size_bytes.unsigned_abs())) ", first seen " (moment(version.first_seen_at, now))
+                @if let Some(at) = version.activated_at { ", last activated " (moment(at, now)) }
+                @if let Some(signer) = &record.signed_by { ", signed by the key " code { (line(signer)) } }
+                "."
+            }
+            @if let (Some(decision), Some(at)) = (version.decision, version.decided_at) {
+                p {
+                    (decision.as_str()) " by " (line(version.decided_by.as_deref().unwrap_or("unknown"))) " " (moment(at, now))
+                    @if let Some(note) = &version.note { ": " (line(note)) }
+                }
+            }
+            (decisions(visit, detail, record))
+        }
+    }
+}
+
+/// Show the forms of the decisions that the state of a version allows.
+fn decisions(visit: &Visit, detail: &PackageDetail, record: &VersionRecord) -> Markup {
+    let actions: &[(&str, &str, &str, &str)] = match record.state {
+        "pending_approval" => &[
+            ("approve", "Approve", "approve", "digest"),
+            ("reject", "Reject", "reject", "digest"),
+        ],
+        "rejected" => &[("approve", "Approve", "approve", "digest")],
+        "former" | "rolled_back" => &[("roll_back", "Roll back to this version", "rollback", "to")],
+        _ => &[],
+    };
+    let digest = record.version.digest.as_str();
+    let form = |(action, label, word, flag): &(&str, &str, &str, &str)| {
+        let form = ActionForm {
+            action,
+            label,
+            hidden: &[("digest", digest)],
+            fields: field(visit, "note", "Why", "for the record"),
+            command: format!(
+                "campanile package {word} {} --{flag} {} --note NOTE",
+                shell(&detail.package.row.name),
+                record.version.digest.short()
+            ),
+        };
+        form.show(visit)
+    };
+    html! {
+        @if !actions.is_empty() {
+            details open[record.state == "pending_approval"] {
+                summary { "Decide" }
+                div.forms { @for action in actions { (form(action)) } }
+            }
+        }
+    }
+}

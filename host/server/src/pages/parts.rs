@@ -1,0 +1,133 @@
+//! Parts that several pages have: badges, forms, commands, links to further entries.
+
+use maud::{Markup, html};
+
+use super::actions::{ACTION, KEY, refusal};
+use super::words::line;
+use super::{Visit, links};
+
+/// Show a word such as a status. Its color repeats the word.
+pub(super) fn badge(word: &str) -> Markup {
+    html! { span class={ "badge s-" (word) } { (word) } }
+}
+
+/// Show the command that does the same, or shows the same.
+pub(super) fn command(text: &str) -> Markup {
+    html! { p.command { "Command: " code { (line(text)) } } }
+}
+
+/// Say that there is nothing to show, and what to do next.
+pub(super) fn empty(what: &str, next: Markup) -> Markup {
+    html! { div.empty { p { strong { (what) } } p { (next) } } }
+}
+
+/// A form that does something.
+pub(super) struct ActionForm<'a> {
+    /// The name of the action.
+    pub action: &'a str,
+    /// The text of the button.
+    pub label: &'a str,
+    /// Fields that the operator does not see.
+    pub hidden: &'a [(&'a str, &'a str)],
+    pub fields: Markup,
+    /// The command that does the same.
+    pub command: String,
+}
+
+impl ActionForm<'_> {
+    /// Show the form; or who may do the action, when the visitor may not.
+    pub(super) fn show(self, visit: &Visit) -> Markup {
+        if let Some(refusal) = refusal(&visit.call, self.action) {
+            return html! {
+                div.action {
+                    p { strong { (self.label) } ": " (line(&refusal)) "." }
+                    (command(&self.command))
+                }
+            };
+        }
+        let key = format!("{:032x}", rand::random::<u128>());
+        html! {
+            form.action method="post" action=(visit.call.uri) {
+                input type="hidden" name=(KEY) value=(key);
+                @for (name, value) in self.hidden {
+                    input type="hidden" name=(name) value=(value);
+                }
+                (self.fields)
+                button name=(ACTION) value=(self.action) { (self.label) }
+                (command(&self.command))
+            }
+        }
+    }
+}
+
+/// Show a field for a text. It keeps what was typed when the form was not done.
+pub(super) fn field(visit: &Visit, name: &str, label: &str, example: &str) -> Markup {
+    html! {
+        label {
+            (label) " "
+            input name=(name) value=(visit.typed.get(name)) placeholder=(example) maxlength="500" autocomplete="off";
+        }
+    }
+}
+
+/// Show a field of a filter.
+pub(super) fn filter(visit: &Visit, name: &str, label: &str, example: &str) -> Markup {
+    let value = visit.call.query.text(name).unwrap_or_default();
+    html! {
+        label {
+            (label) " "
+            input type="search" name=(name) value=(line(value)) placeholder=(example) maxlength="500";
+        }
+    }
+}
+
+/// Show a choice of a filter among words; the first means all.
+pub(super) fn choice(visit: &Visit, name: &str, label: &str, words: &[&str]) -> Markup {
+    let value = visit.call.query.text(name).unwrap_or_default();
+    html! {
+        label {
+            (label) " "
+            select name=(name) {
+                option value="" { "all" }
+                @for word in words {
+                    option value=(word) selected[*word == value] { (word) }
+                }
+            }
+        }
+    }
+}
+
+/// Link to the next page of a list. `after` is the key of the last entry of this one.
+pub(super) fn next_page(visit: &Visit, after: Option<&str>) -> Markup {
+    let first = visit.call.query.text("after").map(|_| {
+        let query = visit.call.query.next_page("");
+        let others = query.split('&').filter(|part| !part.starts_with("after="));
+        let others = Vec::from_iter(others).join("&");
+        match others.is_empty() {
+            true => visit.call.uri.clone(),
+            false => format!("{}?{others}", visit.call.uri),
+        }
+    });
+    let next =
+        after.map(|after| format!("{}?{}", visit.call.uri, visit.call.query.next_page(after)));
+    html! {
+        @if first.is_some() || next.is_some() {
+            nav.pager aria-label="Pages of the list" {
+                @if let Some(first) = first { a href=(first) { "First page" } " " }
+                @if let Some(next) = next { a href=(next) rel="next" { "Next page" } }
+            }
+        }
+    }
+}
+
+/// Show a number with its unit, and link to what it counts.
+pub(super) fn number(count: i64, unit: &str, href: &str) -> Markup {
+    let word = super::words::counted(count, unit);
+    let (count, unit) = word.split_once(' ').unwrap_or((&word, ""));
+    html! { a.number href=(href) { strong { (count) } " " (unit) } }
+}
+
+/// Link to the launches of a filter.
+pub(super) fn launches_where(parameters: &[(&str, &str)]) -> String {
+    format!("/launches{}", links::query(parameters))
+}
