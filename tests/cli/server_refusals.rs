@@ -1,7 +1,9 @@
 //! Wrong requests to the API, slow clients, and wrong configurations of it.
 
+use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -285,6 +287,11 @@ async fn a_wrong_address_or_certificate_is_refused_at_the_start(place: Place) {
     let CertifiedKey { signing_key, .. } =
         generate_simple_self_signed(["localhost".to_owned()]).expect("a certificate");
     pem("b.key", signing_key.serialize_pem());
+    pem("open.key", signing_key.serialize_pem());
+    for (key, mode) in [("a.key", 0o640), ("b.key", 0o600), ("open.key", 0o644)] {
+        let path = site.folder().join(key);
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("permissions");
+    }
     for (configuration, part) in [
         ("[server]\nlisten = '0.0.0.0:0'\n", "`[server.tls]`"),
         ("[server]\nlisten = 'localhost'\n", "no address"),
@@ -296,6 +303,10 @@ async fn a_wrong_address_or_certificate_is_refused_at_the_start(place: Place) {
         (
             "[server.tls]\ncertificate = 'a.pem'\nkey = 'c.key'\n",
             "cannot be read",
+        ),
+        (
+            "[server.tls]\ncertificate = 'a.pem'\nkey = 'open.key'\n",
+            "chmod o= open.key",
         ),
         ("[server.tls]\ncertificat = 'a.pem'\n", "certificate"),
     ] {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Subcommand;
 
 use super::schedule::By;
+use super::serve;
 use crate::output::{self, ErrorCode, Failure, Record, Result};
 use crate::{Common, Limit, watch};
 use campanile_engine::alert_admin::{self, AlertDetail, NewSilence, SILENCES_MAX};
@@ -185,6 +186,10 @@ async fn test(common: &Common, channel: String) -> Result {
     if !config.alerts.channels.contains_key(&channel) {
         let why = format!("the configuration has no table [channels.{channel}]");
         return Err(Failure::refused(why).code(ErrorCode::NotFound));
+    }
+    let wrong = config.alert_secrets();
+    if !wrong.is_empty() {
+        return Err(serve::misconfigured(wrong.join("; ")));
     }
     let give_up_after = config.outbox.give_up_after;
     let send = async |tx: &mut _, now| alert_admin::test(tx, &channel, give_up_after, now).await;
