@@ -154,7 +154,7 @@ async fn bad_tokens_are_refused(test: TestDb) {
     );
     for (name, seconds) in [("", None), ("a b", None), ("new", Some(0))] {
         let refused = try_create(name, seconds).await;
-        assert!(matches!(refused, ScheduleError::Refused(_)), "{refused}");
+        assert!(matches!(refused, ScheduleError::Invalid(_)), "{refused}");
     }
     let mut tx = test.write().await;
     let unknown = token_admin::revoke(&mut tx, "cj", at(1)).await.unwrap_err();
