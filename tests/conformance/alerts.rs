@@ -273,12 +273,24 @@ async fn a_message_is_repeated_with_the_same_content_until_it_is_received(test: 
     add(&test, "noop", None, &Policies::default()).await;
     assert_eq!(host.alerts("10:50:00").await, (1, 1));
     assert_eq!(host.alerts("10:50:01").await, (0, 0));
+    let failing = async |before: &str| {
+        let mut tx = test.read().await;
+        let failing = alert_messages::failing(&mut tx, clock_time(before), 10).await;
+        failing.unwrap()
+    };
+    assert_eq!(failing("10:50:00").await, []);
+    let [(channel, since, why)] = &failing("10:50:01").await[..] else {
+        panic!("one channel fails");
+    };
+    assert_eq!((&**channel, *since), ("one", clock_time("10:50:00")));
+    assert!(why.contains("503"), "{why}");
     // It is resolved before it is received: the second message waits for the first.
     host.tick("11:00:00").await;
     assert_eq!(host.alerts("11:00:01").await, (1, 1));
     assert_eq!(host.alerts("11:00:02").await, (0, 0));
     assert_eq!(host.alerts("11:04:00").await, (0, 1));
     assert_eq!(host.alerts("11:04:01").await, (0, 1));
+    assert_eq!(failing("11:05:00").await, []);
     assert_eq!(
         receiver.told(),
         [

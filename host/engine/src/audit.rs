@@ -22,7 +22,7 @@ use campanile_store::events::EventKind;
 use campanile_store::schedules::Schedule;
 use campanile_store::stats::{self, Counts, HealthSigns};
 use campanile_store::task_use::{self, UseSums};
-use campanile_store::{DbError, Tx, alerts, outbox, package_record};
+use campanile_store::{DbError, Tx, alert_messages, alerts, outbox, package_record};
 
 /// A slot that is undecided for longer, or a launch that is unclaimed for longer, is a sign of bad health.
 pub(crate) const OVERDUE: Duration = Duration::from_secs(60);
@@ -313,6 +313,12 @@ pub async fn health(
         health.notes.push(format!(
             "the host `{name}` is drained since {since} by {}: it claims nothing",
             printable_line(&by)
+        ));
+    }
+    for (channel, since, why) in alert_messages::failing(tx, overdue_since, NAMED_MAX).await? {
+        health.issues.push(format!(
+            "the channel `{channel}` has not received an alert of {since}: {}; `campanile alert deliveries --channel {channel}` shows its messages",
+            printable_line(&why)
         ));
     }
     for (name, failure) in stats::failing_schedules(tx, FAILURES, NAMED_MAX).await? {

@@ -179,6 +179,12 @@ statements! {
             ORDER BY give_up_at LIMIT $2) AND status = 'pending' AND next_attempt_at <= $1
         RETURNING id, channel, rule, attempts, error";
 
+    /// Return up to `limit` channels with a message from before `before` whose last delivery failed: its channel, when the
+    /// oldest such message was recorded, and why a delivery failed.
+    pub async fn failing(before: Timestamp, limit: i64) -> Vec<(String, Timestamp, String)> = rows
+        "SELECT channel, min(created_at), max(error) FROM alert_message
+        WHERE status = 'pending' AND error IS NOT NULL AND created_at < $1 GROUP BY channel ORDER BY channel LIMIT $2";
+
     /// Return the newest `limit` messages before an id, of a channel if one is given, newest first.
     pub async fn list(before: Option<MessageId>, channel: Option<&str>, limit: i64) -> Vec<AlertMessageRow> = rows
         row_columns!("WHERE m.id < $1 AND (CAST($2 AS TEXT) IS NULL OR m.channel = $2) ORDER BY m.id DESC LIMIT $3")
