@@ -105,7 +105,8 @@ impl Caller {
             Ok(program) => program,
             Err(why) => return without_call(Outcome::Refused, why),
         };
-        let facts = work.facts(&step.id, call.attempt, call.last);
+        let is_traced = self.ctx.settings.traces.is_some();
+        let facts = work.facts(&step.id, call.attempt, call.last, is_traced);
         let run_facts = facts.of_run(work.launch.fire_time);
         let bytes = call.inheritance.bytes() + call.last.bytes();
         let inheritance = call.inheritance;

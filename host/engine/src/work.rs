@@ -88,10 +88,23 @@ impl Work {
         }
     }
 
-    /// Return the reserved keys for one call of `task`, the `attempt`-th for its launch.
-    pub(crate) fn facts(&self, task: &str, attempt: i64, last: &LastEnds) -> Facts {
+    /// Return the reserved keys for one call of `task`, the `attempt`-th for its launch. The task gets a trace context if
+    /// the launch has a caller with one, or if `is_traced`.
+    ///
+    /// Without either, tasks see what they saw before there were traces.
+    pub(crate) fn facts(
+        &self,
+        task: &str,
+        attempt: i64,
+        last: &LastEnds,
+        is_traced: bool,
+    ) -> Facts {
         let launch = &self.launch;
-        let traced = TraceContext::of_launch(launch.launch_id, launch.caller_traceparent);
+        let caller = launch.caller_traceparent;
+        let of_call = || {
+            let of_launch = TraceContext::of_launch(launch.launch_id, caller);
+            of_launch.of_run(self.run_id()).of_call(task, attempt)
+        };
         let definition = &self.spec.definition;
         Facts {
             is_recovery: launch.is_recovery() || self.repeated_at.is_some(),
@@ -113,7 +126,7 @@ impl Work {
                 .scheduled_time
                 .local_text(launch.utc_offset, &definition.rule.timezone),
             interval_start: launch.interval_start,
-            traceparent: traced.of_run(self.run_id()).of_call(task, attempt),
+            traceparent: (is_traced || caller.is_some()).then(of_call),
             last_result: last.result.clone(),
             last_failure: last.failure.clone(),
         }

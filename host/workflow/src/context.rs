@@ -27,8 +27,9 @@ pub struct Facts {
     pub scheduled_local: String,
     /// The previous slot: the launch covers the time after it, up to its own slot.
     pub interval_start: Timestamp,
-    /// The span of the call.
-    pub traceparent: TraceContext,
+    /// The span of the call; none for a task that gets no trace context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<TraceContext>,
     /// The output of the last successful run, or null.
     #[serde(skip)]
     pub last_result: JsonText,
@@ -53,7 +54,7 @@ impl Facts {
             schedule: Value::Null,
             scheduled_local: now.to_string(),
             interval_start: now,
-            traceparent: TraceContext::of_launch(launch, None).of_run(run),
+            traceparent: None,
             last_result: JsonText::null(),
             last_failure: JsonText::null(),
         }
@@ -84,7 +85,7 @@ impl Facts {
             is_recovery: self.is_recovery,
             scheduled_time,
             original_scheduled_time: self.original_scheduled_time,
-            traceparent: Some(self.traceparent),
+            traceparent: self.traceparent,
         }
     }
 }
@@ -154,7 +155,7 @@ mod tests {
             schedule: Value::Null,
             scheduled_local: "local".to_owned(),
             interval_start: Timestamp::EPOCH,
-            traceparent: TraceContext::of_launch(launch, None),
+            traceparent: Some(TraceContext::of_launch(launch, None)),
             last_result: json!({"n": 1}).into(),
             last_failure: JsonText::null(),
         };
