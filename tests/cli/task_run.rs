@@ -405,12 +405,13 @@ fn a_context_file_overrides_the_context_of_the_sidecar() {
         "scheduled_local",
         "interval_start",
         "interval_end",
-        "traceparent",
         "last_result",
         "last_failure",
     ] {
         assert!(keys(&context).contains(&key), "{key}: {context:#}");
     }
+    // No caller gave one.
+    assert_eq!(context.get("traceparent"), None);
 }
 
 #[test]
