@@ -20,7 +20,7 @@ const TEST_RULE: &str = "test";
 /// The silences that a list shows.
 pub const SILENCES_MAX: i64 = 1_000;
 
-/// Alerts of which nobody is to be told.
+/// Alerts about which no channel is to get a message.
 #[derive(Debug, Clone, Copy)]
 pub struct NewSilence<'a> {
     /// A pattern for the names of rules; none for all.

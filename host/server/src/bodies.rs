@@ -178,7 +178,7 @@ pub(crate) struct NewToken {
     pub expires: Option<String>,
 }
 
-/// Alerts of which nobody is told.
+/// Alerts about which no channel gets a message.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewSilence {

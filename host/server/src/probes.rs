@@ -15,7 +15,7 @@ use campanile_engine::metrics;
 const PROBE_WAIT: Duration = Duration::from_secs(2);
 /// How long the result of a probe is that of others too.
 const PROBE_KEPT: Duration = Duration::from_millis(500);
-/// The most schedules with metrics of their own.
+/// The most schedules that get their own metrics.
 const SCHEDULES_MAX: u32 = 10_000;
 
 /// The answer to a probe.

@@ -199,7 +199,7 @@ const MESSAGES: &[Parameter] = &[
 ];
 const METRICS: &[Parameter] = &[Parameter {
     name: "schedules",
-    meaning: "The most schedules that have metrics of their own, by name, up to 10000. None without it.",
+    meaning: "How many schedules get their own metrics, the first ones by name, up to 10000. None without it.",
     kind: "integer",
 }];
 pub(crate) const PLAN: &[Parameter] = &[
@@ -317,7 +317,7 @@ routes! {
     list_alert_messages: Get "/api/v1/alert-messages", READ, "List the messages to channels with their deliveries, newest first", DELIVERIES, 200 schema::<Vec<AlertMessageRow>>, alerts::deliveries;
     test_channel: Post "/api/v1/channels/{name}/test", OPERATE, "Send a message to a channel that says that the channel works", NONE, body bodies::Nothing, 200 schema::<TestReport>, alerts::test_channel;
     list_silences: Get "/api/v1/silences", READ, "List the silences that apply", NONE, 200 schema::<Vec<Silence>>, alerts::silences;
-    add_silence: Post "/api/v1/silences", OPERATE, "Tell nobody of the alerts that match, until the time is over", NONE, body bodies::NewSilence, 201 schema::<Silence>, alerts::silence;
+    add_silence: Post "/api/v1/silences", OPERATE, "Send no message about the alerts that match, until the time is over", NONE, body bodies::NewSilence, 201 schema::<Silence>, alerts::silence;
     end_silence: Post "/api/v1/silences/{id}/end", OPERATE, "End a silence", NONE, body bodies::Nothing, 200 schema::<Silence>, alerts::unsilence;
 
     list_tokens: Get "/api/v1/tokens", ADMIN, "List the tokens by name, with their last use", TOKENS, 200 schema::<Vec<TokenReport>>, tokens::list;

@@ -13,7 +13,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 /// The paths of the certificate and its key, both in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, and after it those that signed it.
+    /// The certificate, followed by the certificates of its issuers.
     pub certificate: Option<PathBuf>,
     pub key: Option<PathBuf>,
 }

@@ -33,7 +33,7 @@ pub(crate) enum Alert {
         /// The alert's id
         id: AlertId,
     },
-    /// Resolve an alert whose rule no host has any more; nobody is told
+    /// Resolve an alert whose rule no host has any more; no channel gets a message
     Resolve {
         /// The alert's id
         id: AlertId,
@@ -56,7 +56,7 @@ pub(crate) enum Alert {
         /// The channel's name
         channel: String,
     },
-    /// Tell nobody of the alerts that match, until the time is over
+    /// Send no message about the alerts that match, until the time is over
     Silence {
         /// Only alerts of schedules, hosts or packages with this name; `*` stands for any characters
         #[arg(value_name = "SUBJECT")]

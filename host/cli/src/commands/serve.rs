@@ -119,7 +119,7 @@ impl Serve {
     }
 }
 
-/// Start the API. A host goes on without it where its address is taken.
+/// Start the API. If another process has its address, the host runs without the API.
 async fn api(
     server: &Server,
     tls: Option<Tls>,

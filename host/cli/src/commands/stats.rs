@@ -34,10 +34,10 @@ pub(crate) struct Stats {
     /// With `--by`: the most entries to list
     #[arg(long, default_value_t = 50, requires = "by", value_parser = clap::value_parser!(i64).range(1..=10_000))]
     limit: i64,
-    /// Print what is on record in Prometheus' text format, for node_exporter's textfile collector; a host has more metrics
+    /// Print metrics of the record in Prometheus' text format, for node_exporter's textfile collector; `/metrics` of a host has more
     #[arg(long, conflicts_with_all = ["by", "schedule", "since", "json"])]
     prometheus: bool,
-    /// With `--prometheus`: the most schedules that have metrics of their own, by name
+    /// With `--prometheus`: how many schedules get their own metrics, the first ones by name
     #[arg(long, value_name = "COUNT", default_value_t = 0, requires = "prometheus", value_parser = clap::value_parser!(u32).range(0..=10_000))]
     schedules: u32,
 }

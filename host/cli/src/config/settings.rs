@@ -179,7 +179,7 @@ table! {
 table! {
     /// `[server.tls]`: the certificate of the API.
     "server.tls" struct ServerTls {
-        /// The certificate in PEM, and after it those that signed it.
+        /// The certificate in PEM, followed by the certificates of its issuers.
         certificate "certificate": Option<PathBuf> = None, optional(path()), example "\"/etc/campanile/server.pem\"";
         /// The key of the certificate in PEM.
         key "key": Option<PathBuf> = None, optional(path()), example "\"/etc/campanile/server.key\"";

@@ -111,7 +111,7 @@ impl Condition {
 }
 
 impl Rule {
-    /// Return the rule for the policy `expect_within` that applies when the configuration has none: nobody is told.
+    /// Return the rule for the policy `expect_within` that applies when the configuration has none. No channel gets a message.
     pub fn expect_within() -> Rule {
         Rule {
             name: AlertKind::ExpectWithin.to_string(),

@@ -294,7 +294,7 @@ async fn change(host: &BenchHost, number: usize) -> Result {
 
 /// Send a request every `interval`, for the time `span`. Return how long each took, and how many were not done.
 ///
-/// A time counts from when its request was due, so that a slow answer counts for those that wait behind it too.
+/// Each time begins when the request is due, so a slow answer also lengthens the times of the requests after it.
 async fn ask(
     access: Access,
     (number, interval): (usize, Duration),
