@@ -304,52 +304,32 @@ pub(crate) async fn retry(call: Call) -> Result {
     })
 }
 
+/// Decide about a version of a package by a function of `approval`, and answer with the word of the decision.
+macro_rules! decide {
+    ($call:ident, $decide:path, $done:literal) => {{
+        let bodies::DecisionRequest { digest, note } = $call.json()?;
+        let name = $call.name("name");
+        change!($call, StatusCode::OK, |tx, now| {
+            let by = Attribution {
+                by: $call.by(),
+                note: note.as_deref(),
+            };
+            let decided = $decide(tx, name, digest.as_deref(), by, now).await?;
+            (DecisionReport::new(name.to_owned(), $done, decided), None)
+        })
+    }};
+}
+
 pub(crate) async fn approve(call: Call) -> Result {
-    let bodies::DecisionRequest { digest, note } = call.json()?;
-    let name = call.name("name");
-    change!(call, StatusCode::OK, |tx, now| {
-        let by = Attribution {
-            by: call.by(),
-            note: note.as_deref(),
-        };
-        let decided = approval::approve(tx, name, digest.as_deref(), by, now).await?;
-        (
-            DecisionReport::new(name.to_owned(), "approved", decided),
-            None,
-        )
-    })
+    decide!(call, approval::approve, "approved")
 }
 
 pub(crate) async fn reject(call: Call) -> Result {
-    let bodies::DecisionRequest { digest, note } = call.json()?;
-    let name = call.name("name");
-    change!(call, StatusCode::OK, |tx, now| {
-        let by = Attribution {
-            by: call.by(),
-            note: note.as_deref(),
-        };
-        let decided = approval::reject(tx, name, digest.as_deref(), by, now).await?;
-        (
-            DecisionReport::new(name.to_owned(), "rejected", decided),
-            None,
-        )
-    })
+    decide!(call, approval::reject, "rejected")
 }
 
 pub(crate) async fn roll_back(call: Call) -> Result {
-    let bodies::DecisionRequest { digest, note } = call.json()?;
-    let name = call.name("name");
-    change!(call, StatusCode::OK, |tx, now| {
-        let by = Attribution {
-            by: call.by(),
-            note: note.as_deref(),
-        };
-        let decided = approval::roll_back(tx, name, digest.as_deref(), by, now).await?;
-        (
-            DecisionReport::new(name.to_owned(), "rolled_back", decided),
-            None,
-        )
-    })
+    decide!(call, approval::roll_back, "rolled_back")
 }
 
 pub(crate) async fn remove_package(call: Call) -> Result {
