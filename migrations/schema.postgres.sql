@@ -165,10 +165,11 @@ CREATE TABLE event (
     address TEXT,
     CHECK (((address IS NULL) OR (channel <> 'host'::text))),
     CHECK (((principal IS NULL) = (channel = 'host'::text))),
-    CHECK ((channel = ANY (ARRAY['cli'::text, 'api'::text, 'mcp'::text, 'page'::text, 'host'::text]))),
+    CHECK ((channel = ANY (ARRAY['cli'::text, 'api'::text, 'mcp'::text, 'page'::text, 'proxy'::text, 'host'::text]))),
     PRIMARY KEY (id)
 );
 CREATE INDEX event_at ON event USING btree (at);
+CREATE INDEX event_subject ON event USING btree (substr(subject, 1, 200), at);
 CREATE TABLE host (
     id UUID NOT NULL,
     name TEXT NOT NULL,
@@ -192,6 +193,7 @@ CREATE TABLE host (
     CHECK ((runs_max >= 1)),
     PRIMARY KEY (id)
 );
+CREATE INDEX host_ended ON host USING btree (name, started_at) WHERE (ended_at IS NOT NULL);
 CREATE INDEX host_live ON host USING btree (name) WHERE (ended_at IS NULL);
 CREATE TABLE launch (
     id UUID NOT NULL,
@@ -453,6 +455,7 @@ CREATE INDEX schedule_due ON schedule USING btree (next_slot, cursor_at) WHERE (
 CREATE UNIQUE INDEX schedule_name ON schedule USING btree (name) WHERE (deleted_at IS NULL);
 CREATE INDEX schedule_package ON schedule USING btree (package, name) WHERE (deleted_at IS NULL);
 CREATE INDEX schedule_paused_until ON schedule USING btree (paused_until) WHERE (paused_until IS NOT NULL);
+CREATE INDEX schedule_removed ON schedule USING btree (name) WHERE (deleted_at IS NOT NULL);
 CREATE TABLE schedule_default (
     id BIGINT NOT NULL,
     policies TEXT NOT NULL,
@@ -505,6 +508,7 @@ CREATE TABLE schedule_revision (
 CREATE INDEX schedule_revision_at_start ON schedule_revision USING btree (schedule_id) WHERE ((kind = 'cron'::text) AND (expression ~~ '%@reboot%'::text));
 CREATE INDEX schedule_revision_counting ON schedule_revision USING btree (schedule_id) WHERE (kind = 'after_completion'::text);
 CREATE INDEX schedule_revision_expect_within ON schedule_revision USING btree (schedule_id) WHERE (policies ~~ '%"expect_within"%'::text);
+CREATE INDEX schedule_revision_name ON schedule_revision USING btree (name);
 CREATE INDEX schedule_revision_retention ON schedule_revision USING btree (schedule_id) WHERE (policies ~~ '%"retention"%'::text);
 CREATE TABLE seal (
     number BIGINT NOT NULL,

@@ -134,12 +134,13 @@ CREATE TABLE event (
     subject TEXT NOT NULL,
     detail TEXT NOT NULL,
     principal TEXT,
-    channel TEXT NOT NULL CHECK (channel IN ('cli', 'api', 'mcp', 'page', 'host')),
+    channel TEXT NOT NULL CHECK (channel IN ('cli', 'api', 'mcp', 'page', 'proxy', 'host')),
     address TEXT,
     CHECK ((principal IS NULL) = (channel = 'host')),
     CHECK (address IS NULL OR channel <> 'host')
 ) STRICT;
 CREATE INDEX event_at ON event (at);
+CREATE INDEX event_subject ON event (substr(subject, 1, 200), at);
 CREATE TABLE host (
     id BLOB NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
@@ -160,6 +161,7 @@ CREATE TABLE host (
     CHECK ((drained_at IS NULL) = (drained_by IS NULL)),
     CHECK (drained_at IS NOT NULL OR claims_ended_at IS NULL)
 ) STRICT;
+CREATE INDEX host_ended ON host (name, started_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
 CREATE TABLE launch (
     id BLOB NOT NULL PRIMARY KEY,
@@ -401,6 +403,7 @@ CREATE INDEX schedule_due ON schedule (next_slot, cursor_at) WHERE next_slot IS 
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 CREATE INDEX schedule_package ON schedule (package, name) WHERE deleted_at IS NULL;
 CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
+CREATE INDEX schedule_removed ON schedule (name) WHERE deleted_at IS NOT NULL;
 CREATE TABLE schedule_default (
     id INTEGER NOT NULL PRIMARY KEY CHECK (id = 1),
     policies TEXT NOT NULL
@@ -444,6 +447,7 @@ CREATE TABLE schedule_revision (
 CREATE INDEX schedule_revision_at_start ON schedule_revision (schedule_id) WHERE kind = 'cron' AND expression LIKE '%@reboot%';
 CREATE INDEX schedule_revision_counting ON schedule_revision (schedule_id) WHERE kind = 'after_completion';
 CREATE INDEX schedule_revision_expect_within ON schedule_revision (schedule_id) WHERE policies LIKE '%"expect_within"%';
+CREATE INDEX schedule_revision_name ON schedule_revision (name);
 CREATE INDEX schedule_revision_retention ON schedule_revision (schedule_id) WHERE policies LIKE '%"retention"%';
 CREATE TABLE seal (
     number INTEGER NOT NULL PRIMARY KEY,

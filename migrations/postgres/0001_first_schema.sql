@@ -42,6 +42,8 @@ CREATE TABLE host (
 );
 -- hosts::mark_predecessors_dead, hosts::live
 CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
+-- hosts::newest
+CREATE INDEX host_ended ON host (name, started_at) WHERE ended_at IS NOT NULL;
 
 -- The bytes of every artifact that a launch may need. A launch runs the digest it was
 -- decided with, also when the file has changed since. Retention removes the bytes of old versions and keeps their rows.
@@ -179,6 +181,8 @@ CREATE TABLE schedule (
 );
 -- A name is free again when its schedule is removed.
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
+-- schedules::removed
+CREATE INDEX schedule_removed ON schedule (name) WHERE deleted_at IS NOT NULL;
 -- schedules::defined_by_package, schedules::defined_by_file, schedules::is_any_of_file
 CREATE INDEX schedule_defined ON schedule (origin, package) WHERE deleted_at IS NULL AND origin <> 'operator';
 -- schedules::names_of_package, schedules::others_of_package, schedules::tasks_of_package
@@ -214,6 +218,8 @@ CREATE TABLE schedule_revision (
     since TIMESTAMPTZ NOT NULL,
     PRIMARY KEY (schedule_id, revision)
 );
+-- history::schedules_named
+CREATE INDEX schedule_revision_name ON schedule_revision (name);
 -- schedules::after_completion
 CREATE INDEX schedule_revision_counting ON schedule_revision (schedule_id) WHERE kind = 'after_completion';
 -- schedules::at_host_start
@@ -330,7 +336,7 @@ CREATE INDEX launch_queued ON launch (schedule_id) WHERE status = 'queued';
 CREATE INDEX launch_queued_fire ON launch (fire_time) WHERE status = 'queued' AND fire_time IS NOT NULL;
 -- backfills::launch_totals, backfills::skip_unstarted
 CREATE INDEX launch_backfill ON launch (backfill_id) WHERE backfill_id IS NOT NULL;
--- launch_list::window_of_failures
+-- launch_list::window_of_failures, launch_list::newest_failures
 CREATE INDEX launch_failed ON launch (id) WHERE status IN ('failed', 'cancelled', 'unknown', 'abandoned');
 -- launches::list
 CREATE INDEX launch_decided ON launch (decided_at);
@@ -511,13 +517,15 @@ CREATE TABLE event (
     detail TEXT NOT NULL,
     -- Who made the change, on which way, and from which network address. None of a host that acts by itself.
     principal TEXT,
-    channel TEXT NOT NULL CHECK (channel IN ('cli', 'api', 'mcp', 'page', 'host')),
+    channel TEXT NOT NULL CHECK (channel IN ('cli', 'api', 'mcp', 'page', 'proxy', 'host')),
     address TEXT,
     CHECK ((principal IS NULL) = (channel = 'host')),
     CHECK (address IS NULL OR channel <> 'host')
 );
 -- events::list
 CREATE INDEX event_at ON event (at);
+-- history::events. A subject may be longer than an entry of an index on Postgres.
+CREATE INDEX event_subject ON event (substr(subject, 1, 200), at);
 
 -- The tokens with which people and programs prove who they are. Only the hash of a secret is stored.
 CREATE TABLE token (

@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use campanile_tests::{Place, is_signed, on_both_empty};
+use campanile_tests::mail_server::{Encryption, MAIL_PASSWORD, MAIL_USER, MailServer};
+use campanile_tests::{HostProcess, Place, is_signed, on_both_empty};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -18,6 +19,7 @@ on_both_empty!(
     a_channel_is_tried,
     a_silenced_alert_is_shown_and_not_told,
     the_policy_expect_within_is_shown_without_a_rule,
+    a_mail_is_encrypted_and_its_server_is_trusted,
 );
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -157,8 +159,17 @@ async fn a_channel_is_tried(place: Place) {
             false => Err(format!("{rows:#?}")),
         }
     });
-    site.run(["alert", "test", "pos"])
-        .assert_refused(&["no table [channels.pos]"]);
+    site.run(["alert", "test", "op"])
+        .assert_refused(&["no table [channels.op]", "did you mean `ops`?"]);
+    // Only the secrets of this channel matter.
+    let more = "[channels.other]\nurl_secret = 'other'\n[secrets.other]\nfile = 'missing'\n";
+    let configured = site.folder().join("campanile.toml");
+    let text = fs::read_to_string(&configured).expect("a configuration");
+    site.configure(&(text.clone() + more));
+    site.ok(["alert", "test", "ops"]);
+    site.run(["alert", "test", "other"])
+        .assert_refused(&["the secret `other`", "create it, or correct the path"]);
+    site.configure(&text);
     write_secret(&site.folder().join("webhook"), 0o644);
     site.run(["alert", "test", "ops"])
         .assert_refused(&["chmod 600"]);
@@ -183,6 +194,13 @@ async fn a_silenced_alert_is_shown_and_not_told(place: Place) {
     assert!(received.try_recv().is_err());
     site.run(["alert", "unsilence", &id])
         .assert_refused(&["has ended already"]);
+    for (args, expected) in [
+        (["bad-name", "--rule", "brokn"], "did you mean `broken`?"),
+        (["bax", "--rule", "broken"], "did you mean `bad`?"),
+    ] {
+        let silence = ["alert", "silence", "--for", "1h"].into_iter().chain(args);
+        site.run(silence).assert_refused(&[expected]);
+    }
     site.run(["alert", "silence", "a b", "--for", "1h"])
         .assert_refused(&["matches no name"]);
     site.run(["alert", "silence", "--for", "0s"])
@@ -217,6 +235,71 @@ async fn the_policy_expect_within_is_shown_without_a_rule(place: Place) {
     stop(&mut host);
 }
 
+/// A mail arrives by STARTTLS and by TLS, of a user whose password is a secret, and only if the server's certificate is trusted.
+async fn a_mail_is_encrypted_and_its_server_is_trusted(place: Place) {
+    let site = Site::new(place);
+    let servers = [Encryption::StartTls, Encryption::Tls].map(|it| MailServer::start(it, 0));
+    let stranger = MailServer::start(Encryption::Tls, 0);
+    let trusted = site.folder().join("trusted.pem");
+    let certificates = servers.iter().map(|server| server.certificate.as_str());
+    fs::write(&trusted, certificates.collect::<String>()).expect("certificates");
+    let password = site.folder().join("password");
+    fs::write(&password, MAIL_PASSWORD).expect("a password");
+    fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).expect("permissions");
+    let channel = |name: &str, scheme: &str, port: u16, user: &str| {
+        format!(
+            "[channels.{name}]\ntemplate = 'email'\nurl = '{scheme}://localhost:{port}'\nprivate = true\nfrom = 'campanile@example.com'\n\
+             to = ['ops@example.com']\nuser = '{user}'\npassword_secret = 'password'\n"
+        )
+    };
+    let [starttls, tls] = &servers;
+    let text = [
+        channel("starttls", "smtp", starttls.port, MAIL_USER),
+        channel("tls", "smtps", tls.port, MAIL_USER),
+        channel("stranger", "smtps", stranger.port, MAIL_USER),
+        channel("wrong", "smtps", tls.port, "somebody"),
+        format!("[secrets.password]\nfile = '{}'\n", password.display()),
+    ];
+    site.configure(&text.concat());
+    let mut command = site.command(["serve"]);
+    let mut host = HostProcess::spawn(command.env("SSL_CERT_FILE", &trusted));
+    host.wait_for_line("serving");
+    for channel in ["starttls", "tls", "stranger", "wrong"] {
+        site.ok(["alert", "test", channel]);
+    }
+    let ended = |channel: &str, wanted: &str| {
+        eventually(|| {
+            let rows = list(site.json(["alert", "deliveries", "--channel", channel]));
+            let error = text_of(&rows[0]["error"]);
+            match rows[0]["attempts"] != 0
+                && (rows[0]["status"] == wanted)
+                && (wanted == "delivered" || !error.is_empty())
+            {
+                true => Ok(error),
+                false => Err(format!("{rows:#?}")),
+            }
+        })
+    };
+    for (channel, server) in [("starttls", starttls), ("tls", tls)] {
+        ended(channel, "delivered");
+        let mails = server.mails();
+        assert_eq!(mails.len(), 1, "{mails:?}");
+        assert!(mails[0].is_encrypted);
+        assert_eq!(mails[0].user.as_deref(), Some(MAIL_USER));
+        assert_eq!(mails[0].to, ["ops@example.com"]);
+    }
+    let error = ended("stranger", "pending");
+    assert!(error.contains("ertificate"), "{error}");
+    let error = ended("wrong", "pending");
+    assert!(error.contains("535"), "{error}");
+    assert!(!error.contains(MAIL_PASSWORD), "{error}");
+    stop(&mut host);
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
 #[test]
 fn mistakes_in_alerts_and_channels_are_refused() {
     let folder = TempDir::with_prefix("campanile-test-").expect("a folder");
@@ -240,6 +323,18 @@ fn mistakes_in_alerts_and_channels_are_refused() {
             "[channels.ops]\nurl = 'http://192.168.1.1/'\n",
             "`private = true`",
         ),
+        (
+            "[channels.ops]\ntemplate = 'email'\nurl = 'https://a.example'\n",
+            "no address of a mail server",
+        ),
+        (
+            "[channels.ops]\ntemplate = 'email'\nurl = 'smtp://127.0.0.1'\n",
+            "`private = true`",
+        ),
+        (
+            "[[pings]]\nschedule = 'a*'\nurl = 'https://hc-ping.com/a'\n",
+            "write `{schedule}`",
+        ),
         (&signed, "create it, or correct the path"),
         (&readable, "chmod 600"),
     ] {
@@ -247,6 +342,12 @@ fn mistakes_in_alerts_and_channels_are_refused() {
             check(text, command).assert_refused(&[expected]);
         }
     }
+    // A host may start before the program that has its secret.
+    let failing = format!(
+        "{ops}headers = {{ authorization = 'Bearer {{secret:a}}' }}\n[secrets.a]\ncommand = ['false']\n"
+    );
+    check(&failing, "config check")
+        .assert_refused(&["the secret `a` cannot be had from its command false"]);
     write_secret(&folder.path().join("readable"), 0o600);
     let right = check(&readable, "config check");
     assert_eq!(right.code, 0, "{right:?}");

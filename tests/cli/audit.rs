@@ -3,10 +3,12 @@
 use campanile_tests::{Backend, Place, on_both_empty};
 use serde_json::{Value, json};
 
+use crate::api::Api;
 use crate::site::{Site, eventually, stop};
 
 on_both_empty!(
     a_record_is_verified_against_a_signed_checkpoint,
+    a_host_verifies_as_the_command_does,
     requests_that_cannot_be_answered_are_refused,
 );
 
@@ -75,14 +77,14 @@ async fn a_record_is_verified_against_a_signed_checkpoint(place: Place) {
     std::fs::write(&path, text.replace("\"number\": 1", "\"number\": 2")).expect("a file");
     let forged = site.run(signed);
     assert_eq!(forged.code, 1, "{forged:?}");
-    assert!(forged.stderr.contains("signature"), "{forged:?}");
+    forged.assert_stderr("signature");
     std::fs::write(&path, text).expect("a file");
 
     site.execute("UPDATE launch SET message = 'all is well' WHERE status = 'failed'")
         .await;
     let found = site.run(signed);
     assert_eq!(found.code, 1, "{found:?}");
-    assert!(found.stdout.contains("launch_changed  "), "{found:?}");
+    found.assert_stdout("launch_changed  ");
     assert!(
         found.stdout.ends_with("the record has faults\n"),
         "{found:?}"
@@ -90,11 +92,92 @@ async fn a_record_is_verified_against_a_signed_checkpoint(place: Place) {
     stop(&mut host);
 }
 
+async fn a_host_verifies_as_the_command_does(place: Place) {
+    let mut api = Api::start(place, "");
+    for task in ["ok", "fail_permanent"] {
+        api.add(task, task);
+        api.site.trigger_and_wait(task);
+    }
+    age(&api.site).await;
+    let sealed = eventually(|| {
+        let report = api.site.json(["audit", "verify"]);
+        let is_sealed = report["seals"] == 1 && report["launches_unsealed"] == 0;
+        is_sealed
+            .then_some(report.clone())
+            .ok_or(report.to_string())
+    });
+    let verified = api.post("/api/v1/audit/verify", json!({}));
+    assert_eq!(verified, sealed);
+    api.site
+        .ok(["package", "keygen", "audit.key", "--no-passphrase"]);
+    let export = ["audit", "export", "a.json", "--key", "audit.key", "--json"];
+    let on_database = api.site.run(export);
+    let by_api = api.ask(export.map(|word| if word == "a.json" { "b.json" } else { word }));
+    assert_eq!((on_database.code, by_api.code), (0, 0), "{by_api:?}");
+    assert_eq!(
+        by_api.stdout,
+        on_database.stdout.replace("a.json", "b.json")
+    );
+    let read = |name: &str| std::fs::read(api.site.folder().join(name)).expect("a checkpoint");
+    assert_eq!(read("a.json"), read("b.json"));
+    let same = |command: &[&str], code: i32| {
+        let on_database = api.site.run(command.iter().copied());
+        let by_api = api.ask(command.iter().copied());
+        assert_eq!(by_api.code, code, "{command:?}: {by_api:?}");
+        assert_eq!(
+            (by_api.code, by_api.stdout, by_api.stderr),
+            (on_database.code, on_database.stdout, on_database.stderr),
+            "{command:?}"
+        );
+    };
+    let signed = [
+        "audit",
+        "verify",
+        "--checkpoint",
+        "b.json",
+        "--key",
+        "audit.key.pub",
+    ];
+    same(&signed, 0);
+    same(&["audit", "export", "a.json"], 2);
+    api.site
+        .execute("UPDATE launch SET message = 'all is well' WHERE status = 'failed'")
+        .await;
+    same(&signed, 1);
+    same(&["audit", "verify", "--json"], 1);
+
+    // One at a time: the others are told to come again.
+    let statuses = std::thread::scope(|scope| {
+        let send = || {
+            let path = "/api/v1/audit/verify";
+            api.send("POST", path, &[], Some(&json!({}))).status
+        };
+        let racers = Vec::from_iter((0..8).map(|_| scope.spawn(send)));
+        Vec::from_iter(
+            racers
+                .into_iter()
+                .map(|racer| racer.join().expect("a status")),
+        )
+    });
+    assert!(statuses.contains(&200), "{statuses:?}");
+    assert!(
+        statuses.iter().all(|status| [200, 503].contains(status)),
+        "{statuses:?}"
+    );
+    let wrong = json!({"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"});
+    api.send("POST", "/api/v1/audit/verify", &[], Some(&wrong))
+        .assert_problem(400, "`from` is later than `to`");
+    let other = json!({"checkpoint": {"first": "ab".repeat(32), "number": 1, "until": "2026-01-01T00:00:00Z", "hash": "cd".repeat(32)}});
+    api.send("POST", "/api/v1/audit/verify", &[], Some(&other))
+        .assert_problem(400, "the checkpoint is of another database");
+    stop(&mut api.host);
+}
+
 async fn requests_that_cannot_be_answered_are_refused(place: Place) {
     let (site, mut host) = Site::with_tasks(place, &["ok"]);
     let early = site.run(["audit", "export", "early.json"]);
     assert_eq!(early.code, 1, "{early:?}");
-    assert!(early.stderr.contains("nothing is sealed yet"), "{early:?}");
+    early.assert_stderr("nothing is sealed yet");
     let span = [
         "audit",
         "verify",

@@ -110,7 +110,7 @@ async fn a_backfill_request_launches_each_slot_once(place: Place) {
     // The same request with the same id is the same backfill. Another request with that id is refused.
     let again = site.run(request.iter().copied().chain(["--json"]));
     assert_eq!((again.code, again.json()), (0, done));
-    assert!(again.stderr.contains("was requested before, and is done"));
+    again.assert_stderr("was requested before, and is done");
     assert_eq!(backfill_launches(&site).len(), 5);
     site.run(backfill_args(&["--id", id, "--force"]))
         .assert_refused(&["--force false instead of true", "choose another id"]);
@@ -183,8 +183,7 @@ async fn an_invalid_backfill_request_is_refused_with_a_hint(place: Place) {
     request("daily", FIRST, FIFTH, &["--context", r#"{"run_id": 1}"#]).assert_refused(&["run_id"]);
     request("daily", FIRST, FIFTH, &["--spread", "0s"]).assert_refused(&["must be from \"1ms\""]);
     request("daily", FIRST, FIFTH, &["--id", "five"]).assert_refused(&["--id"]);
-    request("daily", "noon", FIFTH, &[])
-        .assert_refused(&["is not an RFC 3339 time", "`yesterday 14:00`"]);
+    request("daily", "noon", FIFTH, &[]).assert_refused(&["is not a time", "`yesterday 14:00`"]);
     let unknown = "01234567-89ab-cdef-0123-456789abcdef";
     for what in ["show", "cancel"] {
         site.run(["backfill", what, unknown])
@@ -199,7 +198,7 @@ async fn an_invalid_backfill_request_is_refused_with_a_hint(place: Place) {
     let dry_run = request("minutely", FIRST, quarter, &["--dry-run"]);
     assert_eq!(dry_run.code, 0, "{dry_run:?}");
     assert!(dry_run.stdout.starts_with("129601 slots"), "{dry_run:?}");
-    assert!(dry_run.stderr.contains("need `--yes`"), "{dry_run:?}");
+    dry_run.assert_stderr("need `--yes`");
 }
 
 async fn a_backfill_continues_after_its_command_is_killed(place: Place) {
@@ -214,12 +213,7 @@ async fn a_backfill_continues_after_its_command_is_killed(place: Place) {
     // The same request follows the running backfill.
     let output = site.run(request);
     assert_eq!(output.code, 0, "{output:?}");
-    assert!(
-        output
-            .stderr
-            .contains("was requested before, and is running"),
-        "{output:?}"
-    );
+    output.assert_stderr("was requested before, and is running");
     assert_eq!(output.stdout, "done: 5 of 5 slots finished, 5 succeeded\n");
     assert_eq!(backfill_launches(&site).len(), 5);
 }

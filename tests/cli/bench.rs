@@ -1,6 +1,6 @@
 //! `campanile bench`: the figures of its reports, and that it leaves no files behind.
 
-use campanile_tests::{Place, on_both_empty};
+use campanile_tests::{Backend, Place, on_both_empty, run_empty_case};
 use serde_json::Value;
 
 use crate::site::{Site, package};
@@ -27,6 +27,52 @@ async fn bench_launches_reports_rates_and_ratios(place: Place) {
     }
     assert_percentiles(&report, "lag_ms");
     assert_no_files_left(&site);
+}
+
+#[test]
+fn bench_launches_runs_several_hosts_on_one_server() {
+    run_empty_case(Backend::Postgres, async |place| {
+        let site = Site::new(place);
+        let report = site.json(["bench", "launches", "-n", "200", "--hosts", "2"]);
+        assert_eq!(
+            (&report["hosts"], &report["launches"]),
+            (&2.into(), &200.into())
+        );
+        assert_no_files_left(&site);
+    });
+}
+
+#[test]
+fn bench_launches_refuses_several_hosts_on_one_file() {
+    run_empty_case(Backend::Sqlite, async |place| {
+        let site = Site::new(place);
+        let refused = site.run(["bench", "launches", "--hosts", "2"]);
+        refused.assert_refused(&["a SQLite file is served by one host", "leave `--hosts` out"]);
+        assert_no_files_left(&site);
+    });
+}
+
+/// This takes more than a minute, the age at which launches are sealed. Without a seal the benchmark fails.
+#[test]
+fn bench_seals_waits_for_a_seal_and_reports_ratios() {
+    run_empty_case(Backend::Sqlite, async |place| {
+        let site = Site::new(place);
+        let report = site.json(["bench", "seals", "-n", "1000", "--rounds", "1"]);
+        let round = &report["rounds"][0];
+        // Seals cover the launches of the first half.
+        let sealed = round["sealed"].as_i64();
+        assert!(
+            sealed.is_some_and(|sealed| (0..=1_000).contains(&sealed)),
+            "{report:#}"
+        );
+        for ratio in [&round["ratio"], &report["ratio"]] {
+            assert!(
+                ratio.as_f64().is_some_and(|ratio| ratio > 0.0),
+                "{report:#}"
+            );
+        }
+        assert_no_files_left(&site);
+    });
 }
 
 async fn bench_burst_reports_every_slot_as_succeeded(place: Place) {

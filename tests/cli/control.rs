@@ -76,10 +76,7 @@ async fn an_id_may_be_short_and_that_of_the_launch_or_of_the_run(place: Place) {
     for invalid in ["01a", "nightly", "01a1fd88.0"] {
         let refused = site.run(["launch", "show", invalid]);
         assert_eq!((refused.code, refused.stdout.as_str()), (2, ""));
-        assert!(
-            refused.stderr.contains("no id of a launch or a run"),
-            "{refused:?}"
-        );
+        refused.assert_stderr("no id of a launch or a run");
     }
 }
 
@@ -119,7 +116,7 @@ async fn a_list_of_launches_is_filtered(place: Place) {
             (2, ""),
             "{refused:?}"
         );
-        assert!(refused.stderr.contains(part), "{refused:?}");
+        refused.assert_stderr(part);
     }
 }
 
@@ -200,10 +197,7 @@ async fn a_launch_is_retried_and_its_end_awaited(place: Place) {
         "{\"day\": 8}",
     ]);
     assert_eq!(printed.code, 0, "{printed:?}");
-    assert!(
-        printed.stdout.contains("== echo (attempt 1)"),
-        "{printed:?}"
-    );
+    printed.assert_stdout("== echo (attempt 1)");
     assert!(
         printed.stdout.contains("echo: {") && printed.stdout.contains("\"day\":8"),
         "{printed:?}"
@@ -221,7 +215,7 @@ async fn a_launch_is_retried_and_its_end_awaited(place: Place) {
     );
     let failed = site.run(["run", "retry", &text(&failed.json()["id"]), "--wait"]);
     assert_eq!(failed.code, 1, "{failed:?}");
-    assert!(failed.stderr.contains("failed: failed: "), "{failed:?}");
+    failed.assert_stderr("failed: failed: ");
 
     let running = site.trigger("sleep", &json!({"ms": 600_000}));
     site.wait_for_launch("sleep", |row| row["status"] == "running");
@@ -343,7 +337,7 @@ async fn a_schedules_file_disables_and_enables_a_schedule(place: Place) {
     wait_for(json!([true, null, 2]));
     let check = site.run(["schedule", "check", "other.toml"]);
     assert_eq!(check.code, 0, "{check:?}");
-    assert!(check.stdout.contains("enabled  -  ->  false"), "{check:?}");
+    check.assert_stdout("enabled  -  ->  false");
     // An operator's pause with an end would let it launch again, so the definition replaces it.
     site.ok([
         "schedule",

@@ -187,7 +187,10 @@ fn bad_input_is_refused_with_its_position_and_a_hint() {
                 &["dst_fold", "hint: "],
             ),
             (&["--every", "often"], &["`often`", "hint: "]),
-            (&["--at", "tomorrow"], &["`tomorrow`", "RFC 3339", "hint: "]),
+            (
+                &["--at", "someday"],
+                &["`someday`", "write an RFC 3339 time"],
+            ),
             (&["0 9 * * *", "--every", "1h"], &["cannot be used with"]),
             (&["0", "9", "*", "*", "*"], &["unexpected argument '9'"]),
             (

@@ -87,6 +87,7 @@ pages! {
     grants_and_secrets: "docs/src/guides/grants-and-secrets.md",
     late_and_overlapping: "docs/src/guides/late-and-overlapping.md",
     many_hosts: "docs/src/guides/many-hosts.md",
+    mcp: "docs/src/guides/mcp.md",
     metrics: "docs/src/guides/metrics.md",
     operating: "docs/src/guides/operating.md",
     retention: "docs/src/guides/retention.md",

@@ -187,12 +187,12 @@ fn each_shell_gets_completions_and_man_gets_a_page_for_each_command() {
         let output = run(folder, ["completions", shell]);
         assert_eq!(output.code, 0, "{output:?}");
         assert!(output.stdout.contains(part), "{shell}: {}", output.stdout);
-        assert!(output.stdout.contains("trigger"), "{shell}");
+        output.assert_stdout("trigger");
         assert!(!output.stdout.contains("load-package"), "{shell}");
     }
     run(folder, ["completions", "csh"]).assert_refused(&["'csh'", "bash"]);
     let page = run(folder, ["man"]);
-    assert!(page.stdout.contains(".TH campanile 1"), "{page:?}");
+    page.assert_stdout(".TH campanile 1");
     let output = run(folder, ["man", "--into", "pages", "--json"]);
     assert_eq!(output.json()["folder"], "pages", "{output:?}");
     for page in [
@@ -205,8 +205,5 @@ fn each_shell_gets_completions_and_man_gets_a_page_for_each_command() {
     std::fs::write(folder.join("file"), "").expect("a file");
     let output = run(folder, ["man", "--into", "file"]);
     assert_eq!(output.code, 1, "{output:?}");
-    assert!(
-        output.stderr.contains("cannot be written to file"),
-        "{output:?}"
-    );
+    output.assert_stderr("cannot be written to file");
 }

@@ -10,6 +10,7 @@ use crate::site::{Site, eventually, list, millis, text};
 
 on_both_empty!(
     an_edit_changes_only_the_given_keys,
+    times_without_an_offset_are_on_the_clock_of_the_rules_zone,
     an_edit_of_a_stale_revision_is_refused_with_the_differences,
     an_invalid_edit_is_refused_and_changes_nothing,
     only_an_edit_of_timing_moves_the_cursor,
@@ -30,6 +31,50 @@ fn events(site: &Site, kind: &str) -> Vec<(String, String)> {
         .filter(|event| event["kind"] == kind)
         .map(|event| (text(&event["subject"]), text(&event["detail"])))
         .collect()
+}
+
+async fn times_without_an_offset_are_on_the_clock_of_the_rules_zone(place: Place) {
+    let site = Site::with_guests(place);
+    let paris = ["--tz", "Europe/Paris"];
+    let once = [&["--at", "2099-06-01 9:00"][..], &paris].concat();
+    let added = site.add("once", "ok", &once);
+    assert_eq!(added["expression"], "2099-06-01T07:00:00Z");
+    let ends = [
+        "--every",
+        "1h",
+        "--anchor",
+        "2026-06-01 9:00",
+        "--end-at",
+        "2099-06-01",
+    ];
+    let added = site.add("hourly", "ok", &[&ends[..], &paris].concat());
+    assert_eq!(added["anchor"], "2026-06-01T07:00:00Z");
+    assert_eq!(added["policies"]["end_at"], "2099-05-31T22:00:00Z");
+    let utc = site.add("utc", "ok", &["--at", "2099-06-01 9:00"]);
+    assert_eq!(utc["expression"], "2099-06-01T09:00:00Z");
+
+    // An edit without `--tz` takes the zone of the schedule.
+    let edit = |args: &[&str]| site.json([&["schedule", "edit"][..], args].concat());
+    let edited = edit(&["once", "--at", "2099-12-01 9:00"]);
+    assert_eq!(edited["expression"], "2099-12-01T08:00:00Z");
+    let edited = edit(&["hourly", "--start-at", "2099-01-01"]);
+    assert_eq!(edited["policies"]["start_at"], "2098-12-31T23:00:00Z");
+    let edited = edit(&["once", "--at", "2099-12-01 9:00", "--tz", "UTC"]);
+    assert_eq!(edited["expression"], "2099-12-01T09:00:00Z");
+
+    let gap = [
+        "schedule",
+        "edit",
+        "hourly",
+        "--start-at",
+        "2027-03-28 2:30",
+    ];
+    site.run(gap).assert_refused(&[
+        "the clock of Europe/Paris never shows 2027-03-28 02:30",
+        "hint: add the offset from UTC",
+    ]);
+    let skipped = site.ok(["schedule", "skip", "hourly", "2099-01-02 00:00"]);
+    assert!(skipped.contains("2099-01-02T00:00:00Z"), "{skipped}");
 }
 
 async fn an_edit_changes_only_the_given_keys(place: Place) {

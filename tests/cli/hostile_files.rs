@@ -28,7 +28,7 @@ fn rejection(site: &Site, name: &str) -> Option<String> {
 
 /// The number of launches that succeeded.
 fn succeeded(site: &Site) -> usize {
-    let launches = list(site.json(["launch", "list"]));
+    let launches = list(site.json(["launch", "list", "--limit", "1000"]));
     let succeeded = launches.iter().filter(|row| row["status"] == "succeeded");
     succeeded.count()
 }
@@ -85,7 +85,7 @@ async fn a_refused_file_is_not_loaded_again_until_it_is_touched(place: Place) {
     let mut host = site.serve();
     rejected_at(&site);
     stop(&mut host);
-    // The next start refuses the file from what it remembers: its loader would have no time to find anything else.
+    // The next start refuses the file by the rejection on record. With these limits, a loader would report another error.
     site.configure(LIMITS);
     let mut host = site.serve();
     rejected_at(&site);

@@ -87,10 +87,7 @@ async fn the_report_covers_every_line_of_a_crontab(place: Place) {
     );
     assert_eq!(line_results(&dry_run.json()), expected("added"));
     let text_output = import(&site, &["--dry-run"]);
-    assert!(
-        text_output.stdout.contains("line 5: would add guests: "),
-        "{text_output:?}"
-    );
+    text_output.assert_stdout("line 5: would add guests: ");
     assert!(
         text_output
             .stderr
@@ -183,7 +180,7 @@ async fn the_report_covers_every_line_of_a_crontab(place: Place) {
         );
     }
     assert!(lines[7].ends_with("the text after `%`, standard input for the command, is ignored"));
-    assert!(output.stderr.contains("are read in UTC"), "{output:?}");
+    output.assert_stderr("are read in UTC");
     assert_eq!(
         line_results(&import(&site, &["--json"]).json()),
         expected("exists")
@@ -243,16 +240,8 @@ async fn a_system_crontab_imports_every_entry_into_one_package(place: Place) {
 
     // Without --system, the user is read as the command.
     let result = import(&site, &["--package", "guests", "--dry-run"]);
-    assert!(
-        result.stdout.contains("would add root: cron 17 * * * *"),
-        "{result:?}"
-    );
-    assert!(
-        result
-            .stdout
-            .contains("if `root` is the user, import it with --system"),
-        "{result:?}"
-    );
+    result.assert_stdout("would add root: cron 17 * * * *");
+    result.assert_stdout("if `root` is the user, import it with --system");
 }
 
 async fn an_unreadable_crontab_is_refused(place: Place) {

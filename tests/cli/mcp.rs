@@ -1,6 +1,7 @@
 //! `campanile mcp`, as a client of the Model Context Protocol speaks to it: one JSON-RPC message a line.
 
 mod client;
+mod http;
 
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};

@@ -8,14 +8,14 @@ use std::path::Path;
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
-use crate::site::{CommandOutput, Site, stop, text};
+use crate::site::{CommandOutput, Site, eventually, text};
 
 on_both_empty!(every_mistake_is_answered_with_its_cause_its_place_and_a_fix);
 
 /// A command line, and what its answer contains: the cause, the place and the fix.
 ///
 /// Words in single quotes are one argument, and a first word with `=` is a variable. `{launch}` is the id of a launch that has ended, `{short}` the
-/// first digits of two.
+/// first digits of two, and `{running}` the id of a launch that runs.
 type Mistake = (&'static str, [&'static str; 3]);
 
 /// The beginning of `schedule add`, without the rule.
@@ -33,8 +33,9 @@ const REFUSED: &[Mistake] = &[
     ("launch list --status sucess", ["'sucess'", "--status", "did you mean `succeeded`?"]),
     ("launch list --limit 0", ["'0'", "--limit", "1..=100000"]),
     ("launch list --since noon", ["'noon'", "--since", "`yesterday 14:00`"]),
+    ("schedule why nightly --at nowhere", ["`nowhere` is not", "--at", "`now-2h`"]),
     ("schedule next nightly --after noon", ["`noon` is not", "--after", "`yesterday 14:00`"]),
-    ("stats --since often", ["\"often\", which is not a duration", "--since", "\"5m\""]),
+    ("stats --since often", ["'often'", "--since", "a span such as 2h"]),
     ("health --watch=0", ["'0'", "--watch", "from 0.1 to 86400"]),
     ("schedule list --watch 5", ["unexpected argument", "'5'", "'--watch=5'"]),
     ("completions tcsh", ["'tcsh'", "<SHELL>", "zsh"]),
@@ -59,6 +60,13 @@ const REFUSED: &[Mistake] = &[
     ("{add} --every 1h --context [1]", ["must be a JSON object", "--context", r#"{"key": "value"}"#]),
     ("{add} --every 1h --context {,}", ["not JSON", "--context", "@FILE"]),
     ("{add} --every 1h --context @nowhere.json", ["does not exist", "--context nowhere.json", "correct the path"]),
+    // Arguments and input of programs.
+    ("schedule trigger argued", ["the context has no key `url`", "argument 1 of the program", "give it with --context"]),
+    ("schedule edit argued --arg '{{ contxt.url }}'", ["holds `{{ contxt.url }}`", "argument 1 of the program", "write `{{ context.KEY }}`"]),
+    ("schedule edit nightly --arg raw", ["for a program with a main function", "`guests`", "typed_component"]),
+    ("task run plugins/command.wasm --stdin input.pipe", ["not a regular file", "--stdin input.pipe", "name a regular file"]),
+    ("task run plugins/guests.wasm --task ok --dir plugins::/data", ["contains the plugins folder", "--dir plugins::/data", "only \"read\""]),
+    ("task run plugins/guests.wasm --task ok --dir .::/data", ["contains the plugins folder", "--dir .::/data", "grant another directory"]),
     // Names and states.
     ("schedule add nightly --package guests --task ok --every 1h", ["exists already", "`nightly`", "choose another name"]),
     ("schedule add 'a b' --package guests --task ok --every 1h", ["cannot name a schedule", "`a b`", "letters, digits"]),
@@ -81,13 +89,15 @@ const REFUSED: &[Mistake] = &[
     ("launch show 00000000", ["there is no launch", "00000000", "campanile launch list"]),
     ("launch show {short}", ["several launches", "nightly", "give more digits"]),
     ("run cancel {launch}", ["ended already", "{launch}", "campanile run retry"]),
+    ("run retry {running}", ["has not ended", "{running}", "run cancel"]),
     ("backfill show abc", ["is no id", "`abc`", "--json"]),
     ("backfill show 01934f6e-6b00-7000-8000-000000000000", ["there is no backfill", "01934f6e", "campanile backfill list"]),
     // Packages.
     ("package show zzz", ["there is no package", "`zzz`", "campanile package list"]),
     ("package approve guests", ["no pending version", "`guests`", "campanile package show guests"]),
     ("package rollback guests --to zz", ["cannot be the digest", "`zz`", "at least 4"]),
-    ("package remove guests", ["schedules launch the package", "`nightly`", "campanile schedule remove"]),
+    ("package remove guests", ["or had it when it was killed", "has guests.wasm", "delete the file there"]),
+    ("package remove noop", ["schedules launch the package", "`of-noop`", "campanile schedule remove"]),
     ("package sign plugins/guests.wasm --key open.key", ["other users may use", "open.key", "chmod 600"]),
     ("package sign plugins/guests.wasm --key none.key", ["does not exist", "none.key", "campanile package keygen"]),
     ("package keygen open.key", ["exists already", "open.key", "name another file"]),
@@ -155,15 +165,41 @@ const FILES: &[(&str, &str)] = &[
     ("hour.crontab", "0 25 * * * /usr/bin/true\n"),
 ];
 
-/// Return a site with a schedule that has launched twice, the files of the mistakes, and no running host.
-fn site(place: Place) -> (Site, String) {
+/// Return a site with a schedule that has launched twice, a launch that runs, a schedule whose package has no file, the files of
+/// the mistakes, and no running host;
+/// the id of a launch that has ended, and the id of the running launch.
+fn site(place: Place) -> (Site, String, String) {
     let site = Site::new(place);
     site.copy_package("guests");
+    site.copy_package("command");
+    site.copy_package("noop");
     let mut host = site.serve();
     site.add("nightly", "ok", &["--cron", "7 2 * * *"]);
     site.trigger_and_wait("nightly");
     let launch = text(&site.trigger_and_wait("nightly")["id"]);
-    stop(&mut host);
+    let argued =
+        words("schedule add argued --package command --at 2099-01-01 --arg '{{ context.url }}'");
+    site.ok(argued.iter().map(String::as_str));
+    let of_noop = [
+        "schedule",
+        "add",
+        "of-noop",
+        "--package",
+        "noop",
+        "--at",
+        "2099-01-01",
+    ];
+    site.ok(of_noop);
+    fs::remove_file(site.plugin("noop.wasm")).expect("a file");
+    eventually(|| match &site.json(["package", "show", "noop"])["state"] {
+        state if state == "missing" => Ok(()),
+        state => Err(state.to_string()),
+    });
+    site.add("long", "sleep", &["--at", "2099-01-01"]);
+    let running = site.trigger("long", &json!({"ms": 600_000}));
+    site.wait_for_launch("long", |row| row["status"] == "running");
+    // A killed host leaves it running, as far as the record says.
+    host.kill();
     for (file, content) in FILES {
         let path = site.folder().join(file);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -171,10 +207,14 @@ fn site(place: Place) -> (Site, String) {
     }
     // Long enough for a header.
     fs::write(site.folder().join("text.db"), "no database ".repeat(100)).expect("a file");
+    let pipe = std::process::Command::new("mkfifo")
+        .arg(site.folder().join("input.pipe"))
+        .status();
+    assert!(pipe.expect("mkfifo").success());
     let open = fs::Permissions::from_mode(0o644);
     fs::set_permissions(site.folder().join("open.key"), open).expect("a mode");
     site.ok(["--database", "sqlite:other.db", "db", "migrate"]);
-    (site, launch)
+    (site, launch, running)
 }
 
 /// Return the words of a command line; those in single quotes are one.
@@ -224,6 +264,9 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         if path.is_dir() {
             found.extend(files(&path));
             found.insert(name, Vec::new());
+        } else if !path.is_file() {
+            // Reading a pipe would wait for its writer.
+            found.insert(name, Vec::new());
         } else if !name.contains(".db-")
             && !name.ends_with(".db.lock")
             && !name.ends_with("campanile.db")
@@ -236,10 +279,11 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 
 async fn every_mistake_is_answered_with_its_cause_its_place_and_a_fix(place: Place) {
     assert!(REFUSED.len() + FAILED.len() >= 50);
-    let (site, launch) = site(place);
+    let (site, launch, running) = site(place);
     let short = &launch[..4];
     let fill = |text: &str| {
         let text = text.replace("{add}", ADD).replace("{launch}", &launch);
+        let text = text.replace("{running}", &running);
         text.replace("{short}", short)
     };
     let on_record = record(&site);

@@ -129,7 +129,7 @@ fn new_prints_the_next_steps() {
         )
     );
     let output = new(parent.path(), &["site", "--lang", "go", "--into", "a/b"]);
-    assert!(output.stdout.contains("cd a/b\n"), "{output:?}");
+    output.assert_stdout("cd a/b\n");
     // A program proposes no schedule.
     let add = "  campanile schedule add site --package site --every 10m\n  campanile schedule trigger site --wait\n";
     assert!(output.stdout.ends_with(add), "{output:?}");

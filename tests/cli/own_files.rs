@@ -76,10 +76,7 @@ async fn a_host_does_not_start_while_others_can_change_its_files(place: Place) {
         stop(&mut host);
         let checked = site.run(["config", "check"]);
         assert_eq!(checked.code, 0, "{checked:?}");
-        assert!(
-            checked.stderr.contains("warning: other users"),
-            "{checked:?}"
-        );
+        checked.assert_stderr("warning: other users");
         chmod(&path, before);
     }
     site.configure(secrets);
@@ -102,10 +99,7 @@ async fn a_package_that_others_can_write_is_rejected_and_the_host_starts(place: 
     });
     assert!(notes.contains(why), "{notes}");
     let checked = site.run(["config", "check"]);
-    assert!(
-        checked.stderr.contains("guests.wasm: other users"),
-        "{checked:?}"
-    );
+    checked.assert_stderr("guests.wasm: other users");
     chmod(&site.plugin("guests.wasm"), 0o644);
     host.wait_for_line("added guests");
     stop(&mut host);

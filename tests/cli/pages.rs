@@ -1,13 +1,13 @@
 //! The pages as a browser without JavaScript sees them: each page, its policy, sessions, forms, and hostile texts.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
 
-use crate::api::{Api, parse, raw};
+use crate::api::{Api, next_event, parse, raw};
 use crate::browser::{Browser, HOSTILE, assert_is_page, encoded, event, send, token};
 use crate::site::{Site, WAIT_MAX, eventually, list, stop, text};
 
@@ -307,7 +307,7 @@ async fn forms_work_without_scripts(place: Place) {
 
     let fields = [
         ("do", "silence"),
-        ("rule", "failed"),
+        ("rule", "fail*"),
         ("subject", "daily"),
         ("for", "2h"),
         ("note", "known"),
@@ -367,8 +367,18 @@ async fn hostile_texts_are_escaped(place: Place) {
     api.post("/api/v1/schedules/hostile/pause", json!({"note": HOSTILE}));
     api.post(
         "/api/v1/silences",
-        json!({"rule": "failed", "for": "1h", "note": HOSTILE}),
+        json!({"rule": "failed*", "for": "1h", "note": HOSTILE}),
     );
+    // The name of a file, the reason why it is refused, and a package in its alerts.
+    let file = "<script>alert(1)<\u{202e}\u{1b}.wasm";
+    std::fs::write(api.site.plugin(file), "no package").expect("a file");
+    let daily = json!({"name": "hostile-daily", "package": "guests", "task": "ok", "kind": "cron", "expression": "0 3 * * *", "context": {"text": HOSTILE}});
+    api.post("/api/v1/schedules", daily);
+    let backfill = json!({"schedule": "hostile-daily", "from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z", "context": {"text": HOSTILE}});
+    api.post("/api/v1/backfills", backfill);
+    let cancelled = json!({"context": {"ms": 600_000, "text": HOSTILE}});
+    api.add("long", "sleep");
+    let long = text(&api.post("/api/v1/schedules/long/trigger", cancelled)["launch"]);
     let browser = Browser::of(&api, &api.token);
     let launch = format!("/launches/{}", text(&ended["id"]));
     let run = format!("/runs/{}", text(&ended["run_id"]));
@@ -376,6 +386,7 @@ async fn hostile_texts_are_escaped(place: Place) {
     for path in [
         "/schedules",
         "/schedules/hostile",
+        "/schedules?q=alert",
         "/events",
         "/alerts",
         &launch,
@@ -384,6 +395,37 @@ async fn hostile_texts_are_escaped(place: Place) {
         let body = browser.page(path);
         assert!(body.contains(escaped), "{path}: {body}");
         assert!(body.contains("\\u{202e}"), "{path}: {body}");
+    }
+    // What is to be edited stays JSON.
+    let edit = browser.page("/schedules/hostile/edit");
+    assert!(edit.contains(escaped) && edit.contains("\\u202e"), "{edit}");
+    let body = eventually(|| match browser.page("/packages") {
+        body if body.contains("&lt;script&gt;alert(1)&lt;\\u{202e}\\u{1b}") => Ok(body),
+        body => Err(body),
+    });
+    assert!(body.contains("rejected"), "{body}");
+    let name = "%3Cscript%3Ealert(1)%3C%E2%80%AE%1B";
+    for path in [
+        format!("/packages/{name}"),
+        format!("/packages?q={name}"),
+        "/events".to_owned(),
+        "/".to_owned(),
+        "/backfills".to_owned(),
+        "/hosts".to_owned(),
+        "/plan".to_owned(),
+        "/launches".to_owned(),
+        "/schedules/hostile-daily/calendar".to_owned(),
+        format!("/launches/{long}"),
+    ] {
+        browser.page(&path);
+    }
+    for path in [format!("/packages/{name}"), "/events".to_owned()] {
+        assert!(
+            browser
+                .page(&path)
+                .contains("&lt;script&gt;alert(1)&lt;\\u{202e}"),
+            "{path}"
+        );
     }
     let hostile = "%3Cscript%3Ealert(1)%3C%2Fscript%3E%22%E2%80%AE%1B";
     for path in [
@@ -420,6 +462,27 @@ async fn what_is_unknown_or_wrong_has_its_status(place: Place) {
         ("/schedules?state=gone", 400, "enabled, paused, ended"),
         ("/schedules?limit=500", 400, "limit"),
         ("/schedules/one?at=noon", 400, "RFC 3339"),
+        (
+            "/schedules/one?at=2100-01-01T00:00:00Z",
+            400,
+            "outside the years 1970 to 2099",
+        ),
+        (
+            "/schedules/one?at=1969-12-31+23:59",
+            400,
+            "outside the years",
+        ),
+        (
+            "/launches?since=10000-01-01T00:00:00Z",
+            400,
+            "neither a time",
+        ),
+        (
+            "/plan?to=2100-01-01T00:00:00Z",
+            400,
+            "more than a year ahead",
+        ),
+        ("/plan?to=99999-01-01T00:00:00Z", 400, "`to`"),
         ("/launches?status=faild", 400, "did you mean `failed`?"),
         ("/launches?since=noon", 400, "neither a time"),
         ("/launches/zzz", 400, "no id of a launch or a run"),
@@ -481,12 +544,25 @@ async fn events_are_streamed_to_a_session(place: Place) {
         api.address, browser.cookie
     );
     stream.write_all(request.as_bytes()).expect("a request");
-    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let mut reader = BufReader::new(stream);
+    let mut lines = reader.by_ref().lines().map_while(Result::ok);
     assert!(lines.next().is_some_and(|line| line.contains(" 200 ")));
     // The first comment says that the server listens to events.
     assert!(lines.any(|line| line == ":"));
     api.post("/api/v1/schedules/one/pause", json!({}));
-    assert!(lines.any(|line| line.contains("schedule_paused")));
+    next_event(&mut reader, |_, data| {
+        data.to_string().contains("schedule_paused")
+    });
+    // The end of a launch is no event.
+    api.add("fails", "fail_permanent");
+    let launched = api.post("/api/v1/schedules/fails/trigger", json!({}));
+    let (_, _, data) = next_event(&mut reader, |kind, _| kind == "failure");
+    assert_eq!(data["launch"], launched["launch"]);
+    assert!(
+        text(&data["text"]).starts_with("A launch of fails failed: "),
+        "{data}"
+    );
+    assert!(text(&data["next"]).ends_with("then retry it"), "{data}");
 }
 
 async fn a_socket_needs_no_login(place: Place) {

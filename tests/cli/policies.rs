@@ -277,8 +277,8 @@ async fn contradicting_policies_are_refused_with_a_hint(place: Place) {
             &["--catchup-max must be a whole number"],
         ),
         (
-            &["--start-at", "tomorrow"],
-            &["--start-at is wrong: `tomorrow` is not an RFC 3339 time"],
+            &["--start-at", "noon"],
+            &["--start-at", "`noon` is not a time", "`2026-11-21 08:00`"],
         ),
         (&["--jiter", "1s"], &["--jiter", "--jitter"]),
         (

@@ -201,7 +201,7 @@ async fn arguments_that_cannot_be_used_are_refused_and_change_nothing(place: Pla
     let output = site.run(["task", "run", "plugins/hello.wasm"]);
     assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{output:?}");
     let expected = "refused: hello.toml: the schedule `hello` has `args`, which are for a program with a main function";
-    assert!(output.stderr.contains(expected), "{output:?}");
+    output.assert_stderr(expected);
 }
 
 async fn a_launch_whose_arguments_cannot_be_used_fails_once(place: Place) {

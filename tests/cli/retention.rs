@@ -60,15 +60,8 @@ async fn commands_say_that_launches_were_removed(place: Place) {
         .assert_refused(&["there is no launch 01a3185c"]);
 
     let list = site.run(["launch", "list", "--schedule", "daily"]);
-    assert!(
-        list.stdout.contains(&text(&kept["scheduled_time"])),
-        "{list:?}"
-    );
-    assert!(
-        list.stderr
-            .contains("retention has removed launches that were decided up to"),
-        "{list:?}"
-    );
+    list.assert_stdout(&text(&kept["scheduled_time"]));
+    list.assert_stderr("retention has removed launches that were decided up to");
     let first = site.run(["launch", "list", "--limit", "1"]);
     assert_eq!(first.stderr, "", "the list may have more");
     let why = site.ok([
@@ -97,11 +90,7 @@ async fn commands_say_that_launches_were_removed(place: Place) {
     site.execute(&sql).await;
     let logs = site.run(["run", "logs", &run]);
     assert_eq!(logs.code, 0, "{logs:?}");
-    assert!(
-        logs.stderr
-            .contains("14days after the end of a launch (`retention.logs`)"),
-        "{logs:?}"
-    );
+    logs.assert_stderr("14days after the end of a launch (`retention.logs`)");
 }
 
 async fn db_status_shows_the_size_of_the_record(place: Place) {

@@ -115,7 +115,7 @@ async fn a_schedule_is_added_paused_resumed_and_removed(place: Place) {
     });
     let skipped: Vec<&Value> = rows
         .iter()
-        .filter(|row| row["decision"] == "skipped")
+        .filter(|row| row["decision"] == "skipped" && row["reason"] == "paused")
         .collect();
     assert_eq!(
         skipped.len(),
@@ -123,7 +123,6 @@ async fn a_schedule_is_added_paused_resumed_and_removed(place: Place) {
         "one row for the whole pause: {skipped:#?}"
     );
     let range = skipped[0];
-    assert_eq!(range["reason"], "paused");
     let count = range["slot_count"].as_i64().expect("a number");
     assert!(count >= 2, "{range:#}");
     let span = millis(&range["last_scheduled_time"]) - millis(&range["scheduled_time"]);
@@ -516,7 +515,7 @@ async fn the_context_of_a_task_describes_its_launch(place: Place) {
 }
 
 async fn a_launch_that_waits_for_capacity_is_late_and_not_recovered(place: Place) {
-    const LAUNCHES: usize = 12;
+    const LAUNCHES: usize = 4;
     let site = site(place, "");
     site.configure(
         "[host]\nruns_max = 1\n[recovery]\nlost_threshold = \"1s\"\ninterval = \"100ms\"\n",
@@ -534,7 +533,7 @@ async fn a_launch_that_waits_for_capacity_is_late_and_not_recovered(place: Place
         "2099-01-01T00:00:00Z",
     ]);
     for _ in 0..LAUNCHES {
-        site.trigger("queue", &json!({"ms": 300}));
+        site.trigger("queue", &json!({"ms": 2_500}));
     }
     let rows = eventually(|| {
         let rows = site.launches("queue");

@@ -8,17 +8,19 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use campanile_tests::{Place, on_both_empty};
+use campanile_tests::{Backend, Place, on_both_empty};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
 use crate::api::{Api, parse, raw};
-use crate::site::{Site, WAIT_MAX, stop};
+use crate::site::{Site, stop};
 
 on_both_empty!(
     wrong_requests_are_refused_and_change_nothing,
     a_slow_client_is_cut_off_and_others_are_answered,
     more_connections_than_the_limit_wait_and_are_served,
+    ten_thousand_connections_harm_no_launch,
     edits_and_keys_that_race_are_done_once,
     a_taken_port_and_a_readable_token_leave_the_host_without_its_api,
     a_socket_needs_no_token,
@@ -30,6 +32,16 @@ async fn wrong_requests_are_refused_and_change_nothing(place: Place) {
     api.add("one", "ok");
     let before = api.get("/api/v1/schedules");
     let bare = |head: &str| raw(api.address, &format!("{head}\r\nConnection: close\r\n\r\n"));
+    let created = api.post("/api/v1/tokens", json!({"name": "old", "role": "admin"}));
+    let times = match api.site.place().backend {
+        Backend::Sqlite => "created_at = 1000000, expires_at = 2000000",
+        Backend::Postgres => {
+            "created_at = now() - INTERVAL '2 minutes', expires_at = now() - INTERVAL '1 minute'"
+        }
+    };
+    let expire = format!("UPDATE token SET {times} WHERE name = 'old'");
+    api.site.execute(&expire).await;
+    let expired = created["secret"].as_str().expect("a secret");
     bare("GET /api/v1/schedules HTTP/1.1\r\nHost: x").assert_problem(401, "no token");
     bare("GET /openapi.json HTTP/1.1\r\nHost: x").assert_problem(401, "no token");
     for given in [
@@ -37,6 +49,7 @@ async fn wrong_requests_are_refused_and_change_nothing(place: Place) {
         "Bearer cmp_0",
         "Basic eDp5",
         "bearer ",
+        &format!("Bearer {expired}"),
         &format!("Bearer {}x", api.token),
     ] {
         let head = format!("GET /api/v1/schedules HTTP/1.1\r\nHost: x\r\nAuthorization: {given}");
@@ -83,6 +96,8 @@ async fn wrong_requests_are_refused_and_change_nothing(place: Place) {
         ("launches/zzz", "no id of a launch or a run"),
         ("plan?to=2020-01-01T00:00:00Z", "is not after"),
         ("plan?outage=x", "two times"),
+        ("plan?decisions=0", "from 1 to 10000"),
+        ("plan?decisions=10001", "from 1 to 10000"),
         ("stats?since=9999days", "since"),
         ("schedules/one/next?n=100000", "from 1 to 1000"),
     ] {
@@ -161,10 +176,14 @@ async fn wrong_requests_are_refused_and_change_nothing(place: Place) {
     api.host.stays_up(Duration::from_millis(100));
 }
 
+/// By when a slow client is cut off.
+const CUT_OFF_MAX: Duration = Duration::from_secs(30);
+
 async fn a_slow_client_is_cut_off_and_others_are_answered(place: Place) {
     let mut api = Api::start(place, "");
     let mut slow = TcpStream::connect(api.address).expect("a connection");
-    slow.set_read_timeout(Some(WAIT_MAX)).expect("a time-out");
+    slow.set_read_timeout(Some(CUT_OFF_MAX))
+        .expect("a time-out");
     slow.write_all(b"GET /api/v1/schedules HTTP/1.1\r\nHost: x\r\n")
         .expect("half a head");
     let silent: Vec<TcpStream> = (0..50)
@@ -175,7 +194,10 @@ async fn a_slow_client_is_cut_off_and_others_are_answered(place: Place) {
     let mut rest = Vec::new();
     let started = Instant::now();
     let _ = slow.read_to_end(&mut rest);
-    assert!(started.elapsed() < WAIT_MAX, "the connection stayed open");
+    assert!(
+        started.elapsed() < CUT_OFF_MAX,
+        "the connection stayed open"
+    );
     drop(silent);
     // A stop ends the streams too.
     let mut events = api.stream("/api/v1/events/stream", "");
@@ -196,6 +218,59 @@ async fn more_connections_than_the_limit_wait_and_are_served(place: Place) {
     let started = Instant::now();
     assert_eq!(api.get("/api/v1/schedules"), json!([]));
     assert!(started.elapsed() < Duration::from_secs(10), "no room");
+    api.host.stays_up(Duration::from_millis(100));
+}
+
+/// The tests share the limit of open files, so one of them at a time has so many.
+static TEN_THOUSAND: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+async fn ten_thousand_connections_harm_no_launch(place: Place) {
+    let _turn = TEN_THOUSAND.lock().await;
+    const CONNECTIONS: usize = 10_000;
+    // What the test has open beside them.
+    const OTHERS: u64 = 500;
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limits.maximum,
+        ..limits
+    };
+    setrlimit(Resource::Nofile, raised).expect("more open files");
+    let allowed = limits.maximum.unwrap_or(u64::MAX);
+    assert!(
+        allowed > CONNECTIONS as u64 + OTHERS,
+        "only {allowed} open files"
+    );
+    let mut api = Api::start(place, "");
+    api.site.add("every", "ok", &["--every", "1s"]);
+    api.site
+        .wait_for_launch("every", |row| row["status"] == "succeeded");
+    let connect = |_| {
+        let connecting = tokio::net::TcpStream::connect(api.address);
+        tokio::spawn(tokio::time::timeout(Duration::from_secs(20), connecting))
+    };
+    let connections = Vec::from_iter((0..CONNECTIONS).map(connect));
+    // Each second has its launch meanwhile. The record is read past the API.
+    let done = || {
+        let launches = api.site.launches("every");
+        launches
+            .iter()
+            .filter(|row| row["status"] == "succeeded")
+            .count()
+    };
+    let before = done();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let launched = done() - before;
+    assert!(launched >= 4, "{launched} launches in five seconds");
+    let mut connected = 0;
+    for connection in connections {
+        if connection.is_finished() {
+            connected += usize::from(matches!(connection.await, Ok(Ok(Ok(_)))));
+        } else {
+            connection.abort();
+        }
+    }
+    assert!(connected >= 2_000, "only {connected} connections");
+    assert_eq!(api.get("/api/v1/schedules")[0]["name"], "every");
     api.host.stays_up(Duration::from_millis(100));
 }
 

@@ -90,10 +90,7 @@ fn a_file_is_signed_and_verified_with_a_protected_key() {
     for given in [public.as_str(), "campanile.key.pub"] {
         let verified = run(path, ["package", "verify", "a.wasm", "--key", given]);
         assert_eq!(verified.code, 0, "{verified:?}");
-        assert!(
-            verified.stdout.contains(&text(&key["key_id"])),
-            "{verified:?}"
-        );
+        verified.assert_stdout(&text(&key["key_id"]));
     }
     let trusted = format!("[policy]\ntrusted_keys = ['{public}']\n");
     std::fs::write(path.join("campanile.toml"), trusted).unwrap();
@@ -194,7 +191,7 @@ fn a_signature_that_is_not_valid_fails_with_the_reason() {
         let args = ["package", "verify", "a.wasm", "--key", "campanile.key.pub"];
         let output = run(path, args);
         assert_eq!((output.code, output.stdout.as_str()), (1, ""), "{output:?}");
-        assert!(output.stderr.contains(expected), "{output:?}");
+        output.assert_stderr(expected);
     };
     std::fs::write(path.join("a.wasm"), package("1.0.1")).unwrap();
     verify("is of other bytes");

@@ -10,7 +10,7 @@ use campanile_tests::{HostProcess, LISTEN, Place, campanile_binary};
 use serde_json::Value;
 
 /// The longest wait of a test for something that takes a second or two on an idle machine.
-pub const WAIT_MAX: Duration = Duration::from_secs(30);
+pub const WAIT_MAX: Duration = Duration::from_secs(90);
 
 /// The exit code and the output of one command.
 #[derive(Debug)]
@@ -26,6 +26,18 @@ impl CommandOutput {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout)
             .unwrap_or_else(|error| panic!("stdout is not JSON ({error}): {self:?}"))
+    }
+
+    /// Assert that stdout contains `part`.
+    #[track_caller]
+    pub fn assert_stdout(&self, part: &str) {
+        assert!(self.stdout.contains(part), "no `{part}`: {self:?}");
+    }
+
+    /// Assert that stderr contains `part`.
+    #[track_caller]
+    pub fn assert_stderr(&self, part: &str) {
+        assert!(self.stderr.contains(part), "no `{part}`: {self:?}");
     }
 
     /// Assert that the command was refused: exit code 2, an empty stdout, and one error on stderr that contains all
@@ -50,6 +62,8 @@ pub fn command<S: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<Item = S>
     let mut command = Command::new(campanile_binary());
     for name in [
         "CAMPANILE_DATABASE_URL",
+        "CAMPANILE_SERVER",
+        "CAMPANILE_TOKEN",
         "CAMPANILE_PLUGINS",
         "CAMPANILE_LOG",
         "TRACEPARENT",
@@ -71,7 +85,7 @@ pub fn run<S: AsRef<OsStr>>(folder: &Path, args: impl IntoIterator<Item = S>) ->
     run_until_exit(&mut command(folder, args))
 }
 
-fn run_until_exit(command: &mut Command) -> CommandOutput {
+pub fn run_until_exit(command: &mut Command) -> CommandOutput {
     let output = command
         .output()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -221,10 +235,11 @@ impl Site {
         self.serve_with(&[])
     }
 
-    /// Start a host with more arguments, and wait until it serves.
+    /// Start a host with more arguments, and wait until it serves its packages.
     pub fn serve_with(&self, more: &[&str]) -> HostProcess {
         let host = self.start(more);
         host.wait_for_line("serving");
+        host.wait_for_late_loads();
         host
     }
 

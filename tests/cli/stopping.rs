@@ -47,10 +47,7 @@ async fn a_stopping_host_finishes_its_running_launches(place: Place) {
         );
         let health = site.run(["health"]);
         assert_eq!(health.code, 1, "no host serves: {health:?}");
-        assert!(
-            health.stdout.contains("the scheduler is stopped"),
-            "{health:?}"
-        );
+        health.assert_stdout("the scheduler is stopped");
     }
 }
 

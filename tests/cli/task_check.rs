@@ -39,24 +39,10 @@ fn a_backup_passes_and_its_directories_stay_unchanged() {
     let folder = folder_with("backup", BACKUP);
     let output = check(folder.path(), "backup", &["--slot", "2026-11-21T02:00:00Z"]);
     assert_eq!(output.code, 0, "{output:?}");
-    assert!(
-        output
-            .stdout
-            .contains("imports   campanile:task/run-info@0.1.0"),
-        "{}",
-        output.stdout
-    );
-    assert!(
-        output.stdout.contains("granted   directory read /source"),
-        "{}",
-        output.stdout
-    );
-    assert!(
-        output.stdout.contains("missing   nothing"),
-        "{}",
-        output.stdout
-    );
-    assert!(output.stdout.contains("idempotent: "), "{}", output.stdout);
+    output.assert_stdout("imports   campanile:task/run-info@0.1.0");
+    output.assert_stdout("granted   directory read /source");
+    output.assert_stdout("missing   nothing");
+    output.assert_stdout("idempotent: ");
     let entries = std::fs::read_dir(folder.path().join("out")).unwrap();
     assert_eq!(entries.count(), 0, "the task writes only to copies");
 }
@@ -72,20 +58,8 @@ fn a_task_that_is_not_idempotent_fails_and_the_call_is_named() {
             .starts_with("not idempotent: crashed before and after each of its 2 effects, and "),
         "{lines:?}"
     );
-    assert!(
-        output
-            .stdout
-            .contains("crashed after effect 2, wasi:filesystem: write "),
-        "{}",
-        output.stdout
-    );
-    assert!(
-        output
-            .stdout
-            .contains("to /out/effects.log\n  the file /out/effects.log is "),
-        "{}",
-        output.stdout
-    );
+    output.assert_stdout("crashed after effect 2, wasi:filesystem: write ");
+    output.assert_stdout("to /out/effects.log\n  the file /out/effects.log is ");
     let json = check(folder.path(), "append", &["--json"]).json();
     assert_eq!(
         keys(&json),
@@ -135,21 +109,9 @@ fn a_missing_grant_is_shown_as_toml_and_the_task_is_not_called() {
     let folder = folder_with("backup", "");
     let output = check(folder.path(), "backup", &[]);
     assert_eq!(output.code, 1, "{output:?}");
-    assert!(
-        output.stdout.contains("granted   nothing"),
-        "{}",
-        output.stdout
-    );
-    assert!(
-        output.stdout.contains("[[grants.directories]]"),
-        "{}",
-        output.stdout
-    );
-    assert!(
-        output.stderr.contains("the task was not called"),
-        "{}",
-        output.stderr
-    );
+    output.assert_stdout("granted   nothing");
+    output.assert_stdout("[[grants.directories]]");
+    output.assert_stderr("the task was not called");
     let output = check(folder.path(), "backup", &["--no-call"]);
     assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
 }
@@ -165,11 +127,7 @@ fn a_task_that_fails_without_a_crash_is_reported() {
     );
     assert_eq!(output.code, 2, "there is no such task: {output:?}");
     assert_eq!(known.code, 1, "{known:?}");
-    assert!(
-        known.stdout.contains("the undisturbed run did not succeed"),
-        "{}",
-        known.stdout
-    );
+    known.assert_stdout("the undisturbed run did not succeed");
 }
 
 #[test]
@@ -195,18 +153,10 @@ fn requests_are_answered_from_the_replies_file() {
     let elsewhere = json!([{"request": "POST https://status.example.com/"}]);
     let output = check_with(&elsewhere);
     assert_eq!(output.code, 1, "{output:?}");
-    assert!(
-        output
-            .stderr
-            .contains("no reply is given for `GET https://status.example.com/`"),
-        "{output:?}"
-    );
+    output.assert_stderr("no reply is given for `GET https://status.example.com/`");
     let output = check_with(&json!([]));
     assert_eq!(output.code, 1, "an empty list answers nothing: {output:?}");
-    assert!(
-        output.stderr.contains("no reply is given for"),
-        "{output:?}"
-    );
+    output.assert_stderr("no reply is given for");
     let request = "GET https://status.example.com/";
     check_with(&json!([{"request": request}, {"request": request, "stauts": 200}])).assert_refused(
         &["--replies replies.json: unknown key `replies[1].stauts`: did you mean `status`?"],
@@ -225,18 +175,8 @@ fn requests_are_answered_from_the_replies_file() {
 fn effects_without_a_crash_are_counted_and_a_flag_covers_them() {
     let folder = folder_with("append", APPEND);
     let output = check(folder.path(), "append", &["--effects", "1"]);
-    assert!(
-        output
-            .stdout
-            .contains("1 of its 2 effects, spread over the whole run"),
-        "{output:?}"
-    );
-    assert!(
-        output
-            .stderr
-            .contains("not crashed at 1 effects; `--effects 2` crashes it at all of them"),
-        "{output:?}"
-    );
+    output.assert_stdout("1 of its 2 effects, spread over the whole run");
+    output.assert_stderr("not crashed at 1 effects; `--effects 2` crashes it at all of them");
     let json = check(folder.path(), "append", &["--effects", "1", "--json"]).json();
     assert_eq!(json["idempotence"]["tried"], 1);
     assert_eq!(

@@ -96,11 +96,11 @@ fn without_json_stdout_holds_only_the_output_and_stderr_the_messages() {
     let output = task_run("hello", &[]);
     assert_eq!(output.code, 0);
     assert_eq!(output.json(), json!({"message": "Hello, world!"}));
-    assert!(output.stderr.contains("Hello, world!"), "{output:?}");
-    assert!(output.stderr.contains("succeeded in"), "{output:?}");
+    output.assert_stderr("Hello, world!");
+    output.assert_stderr("succeeded in");
     let output = task_run("guests", &["--task", "fail_permanent"]);
     assert_eq!((output.code, output.stdout.as_str()), (1, ""), "{output:?}");
-    assert!(output.stderr.contains("failed: told to fail"), "{output:?}");
+    output.assert_stderr("failed: told to fail");
 }
 
 #[test]

@@ -32,7 +32,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// Start a command of the program at a terminal of so many columns.
+    /// Start a command of the program at a terminal with this number of columns.
     fn start(command: &Command, columns: u16) -> Terminal {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         let words = words.map(|word| format!("'{}'", word.to_str().expect("UTF-8")));
@@ -165,14 +165,13 @@ fn succeeded(shown: &str) -> u64 {
 
 async fn a_host_shows_what_it_compiles_what_is_next_and_what_it_did(place: Place) {
     let site = Site::new(place);
-    site.copy_package("guests");
     site.copy_package("hello");
     site.sidecar("hello", "[[schedules]]\nevery = '1s'\n");
     let mut command = site.command(["serve"]);
     // Nothing is compiled yet.
     command.env("XDG_CACHE_HOME", site.folder().join("cache"));
     let mut host = Terminal::start(&command, 100);
-    host.wait_for("compiling guests (");
+    host.wait_for("compiling hello (");
     host.wait_for(" … ");
     host.wait_for("next: `hello` at 2");
     host.wait_for("in another terminal, `campanile top` shows what the host does");

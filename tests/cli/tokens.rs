@@ -46,7 +46,7 @@ async fn a_token_is_created_listed_and_revoked(place: Place) {
         plain.code == 0 && plain.stdout.starts_with("cmp_") && plain.stdout.lines().count() == 1,
         "{plain:?}"
     );
-    assert!(plain.stderr.contains("shown only now"), "{plain:?}");
+    plain.assert_stderr("shown only now");
 
     let listed = site.json(["token", "list"]);
     assert!(!listed.to_string().contains(&secret), "{listed}");

@@ -23,7 +23,7 @@ on_both_empty!(
     a_launch_is_sent_as_one_trace,
 );
 
-/// The example of the recommendation.
+/// The example of the W3C recommendation "Trace Context".
 const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 const NEVER: [&str; 2] = ["--at", "2099-01-01T00:00:00Z"];
 

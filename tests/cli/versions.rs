@@ -174,7 +174,7 @@ async fn a_version_with_new_requests_is_pending_until_it_is_approved(place: Plac
         &["package", "diff", "chimes"],
     ] {
         let output = site.run(command.iter().copied());
-        assert!(output.stderr.contains(&approve_command), "{output:?}");
+        output.assert_stderr(&approve_command);
     }
 
     // A rejected version stays inactive. An approval activates it at once and grants nothing.
@@ -373,12 +373,7 @@ async fn a_rollback_applies_at_once_to_every_host_and_every_start(place: Place) 
     ]);
     let output = site.run(["package", "approve", "chimes"]);
     assert_eq!(output.code, 0, "{output:?}");
-    assert!(
-        output
-            .stderr
-            .contains("warning: the schedule `echoes` launches the task `echo`"),
-        "{output:?}"
-    );
+    output.assert_stderr("warning: the schedule `echoes` launches the task `echo`");
 }
 
 async fn a_rollback_applies_while_the_newest_file_is_broken(place: Place) {

@@ -104,7 +104,7 @@ async fn statistics_are_shown_of_all_and_of_each_schedule(place: Place) {
         .assert_refused(&["'host'", "schedule"]);
 }
 
-/// Start a command that is repeated, end it as Ctrl-C does when its output has `part` so many times, and return its output.
+/// Start a command that is repeated, end it as Ctrl-C does when its output has `part` that many times, and return its output.
 fn watched(site: &Site, args: &[&str], times: usize, part: &str) -> CommandOutput {
     let mut command = site.command(args.iter().copied());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());

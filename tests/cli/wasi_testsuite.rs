@@ -1,10 +1,11 @@
 //! The runner of the public wasi-testsuite, on a small folder of tests.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use campanile_tests::campanile_binary;
-use campanile_tests::wasi_testsuite::{Verdict, run};
+use campanile_tests::wasi_testsuite::{Runner, Verdict, run};
 use serde_json::{Value, json};
 
 use super::task_run::temp_folder;
@@ -60,8 +61,12 @@ fn tests_pass_fail_and_are_refused_by_group() {
     let newer = wat::parse_str(newer).expect("WebAssembly");
     fs::create_dir(folder.path().join("newer")).expect("a folder");
     fs::write(folder.path().join("newer/test.wasm"), newer).expect("a file");
+    let threads = r#"(module (memory (export "memory") 1 1 shared) (func (export "_start")))"#;
+    let threads = wat::parse_str(threads).expect("WebAssembly");
+    fs::write(folder.path().join("newer/threads.wasm"), threads).expect("a file");
 
-    let groups = run(campanile_binary(), folder.path()).expect("a run");
+    let runner = Runner::Campanile(campanile_binary().to_owned());
+    let groups = run(&runner, folder.path()).expect("a run");
     let [small, newer] = groups.as_slice() else {
         panic!("{groups:#?}");
     };
@@ -84,5 +89,29 @@ fn tests_pass_fail_and_are_refused_by_group() {
     let refused = "refused  1: this component was built for WASI 0.3";
     let shown = newer.to_string();
     assert!(shown.contains(refused), "{shown}");
-    assert!(shown.contains("0 of 1 passed"), "{shown}");
+    let refused = "refused  1: this file was built for threads";
+    assert!(shown.contains(refused), "{shown}");
+    assert!(shown.contains("0 of 2 passed"), "{shown}");
+}
+
+#[test]
+fn the_tests_also_run_with_the_command_line_of_wasmtime() {
+    let folder = temp_folder();
+    let wasmtime = folder.path().join("wasmtime");
+    fs::write(&wasmtime, "#!/bin/sh\nprintf '%s\\n' \"$@\"\nexit 3\n").expect("a script");
+    fs::set_permissions(&wasmtime, fs::Permissions::from_mode(0o755)).expect("a mode");
+    let group = folder.path().join("group");
+    fs::create_dir(&group).expect("a folder");
+    let described = |stdout: &str| json!({"args": ["one two"], "env": {"A": "b"}, "exit_code": 3, "stdout": stdout});
+    let file = group.join("same.wasm");
+    let stdout = format!("run\n--env\nA=b\n{}\none two\n", file.display());
+    write_test(&group, "same", &described(&stdout));
+    write_test(&group, "other", &described("ding"));
+
+    let groups = run(&Runner::Wasmtime(wasmtime), &group).expect("a run");
+    let [group] = groups.as_slice() else {
+        panic!("{groups:#?}");
+    };
+    assert_eq!(group.verdicts["same"], Verdict::Passed);
+    assert!(matches!(group.verdicts["other"], Verdict::Failed(_)));
 }

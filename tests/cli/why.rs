@@ -56,14 +56,32 @@ async fn why_prints_the_history_of_a_slot_as_text_and_json(place: Place) {
         "{output:?}"
     );
 
+    for at in ["yesterday 14:00", "tomorrow 9:00", "2026-11-20", "now-2h"] {
+        let answer = site.json(["schedule", "why", "tick", "--at", at]);
+        assert_eq!(answer["schedule"], "tick", "{at}");
+        assert!(!list(answer["findings"].clone()).is_empty(), "{at}");
+    }
+    // A time that counts from now is a time as in other commands.
+    let answer = site.json(["schedule", "why", "tick", "--at", "now-365days"]);
+    let before = list(answer["findings"].clone());
+    let kinds: Vec<String> = before
+        .iter()
+        .map(|finding| text(&finding["kind"]))
+        .collect();
+    assert!(kinds.contains(&"added".to_owned()), "{before:?}");
+
     // Without `--at`, the reason why no launch follows.
     let output = why(&site, &["tick"]);
-    assert!(output.stdout.contains("no host serves"), "{output:?}");
+    output.assert_stdout("no host serves");
 
     for (args, parts) in [
         (
             &["tick", "--at", "noon"][..],
             &["--at: `noon` is not a time", "hint: write an RFC 3339 time"][..],
+        ),
+        (
+            &["tick", "--at", "nowhere"],
+            &["--at: `nowhere` is not a time", "`now-2h`"],
         ),
         (
             &["tick", "--at", "2026-02-30 02:30"],
@@ -87,10 +105,5 @@ async fn why_prints_the_history_of_a_slot_as_text_and_json(place: Place) {
     // The history of a removed schedule stays.
     site.json(["schedule", "remove", "tick"]);
     let output = why(&site, &["tick"]);
-    assert!(
-        output
-            .stdout
-            .contains("it was removed; nothing after that is launched"),
-        "{output:?}"
-    );
+    output.assert_stdout("it was removed; nothing after that is launched");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use campanile_engine::alert_admin::{self, NewSilence};
 use campanile_engine::alerts::rule::{
-    AlertSettings, Channel, ChannelTemplate, Condition, Heartbeat, Rule, Target, Url,
+    AlertSettings, Channel, ChannelTemplate, Condition, Heartbeat, Rule, Target, Value,
 };
 use campanile_engine::secrets::Source;
 use campanile_engine::{Engine, Settings};
@@ -92,12 +92,13 @@ impl Receiver {
             signing_secrets: vec!["hook".to_owned(), "former".to_owned()],
             headers: BTreeMap::new(),
             group_wait: Duration::ZERO,
+            mail: None,
         }
     }
 
     fn target(&self) -> Target {
         Target {
-            url: Url::Plain(format!("http://127.0.0.1:{}/hook", self.port)),
+            url: Value::Plain(format!("http://127.0.0.1:{}/hook", self.port)),
             private: true,
         }
     }
@@ -118,7 +119,7 @@ impl Receiver {
 }
 
 /// A rule that fires when no launch has succeeded for five minutes.
-fn no_success(channels: &[&str]) -> Rule {
+pub fn no_success(channels: &[&str]) -> Rule {
     Rule {
         name: "dead-man".to_owned(),
         condition: Condition::NoSuccessFor {
@@ -133,7 +134,7 @@ fn no_success(channels: &[&str]) -> Rule {
     }
 }
 
-fn with_alerts(rules: Vec<Rule>, channels: Vec<(&str, Channel)>) -> Settings {
+pub fn with_alerts(rules: Vec<Rule>, channels: Vec<(&str, Channel)>) -> Settings {
     let value = |value: &str| Source::Env {
         variable: "V".to_owned(),
         value: Some(campanile_sandbox::Secret::new(value)),
@@ -149,18 +150,19 @@ fn with_alerts(rules: Vec<Rule>, channels: Vec<(&str, Channel)>) -> Settings {
             rules,
             channels: channels.map(|(name, it)| (name.to_owned(), it)).collect(),
             heartbeat: None,
+            pings: Vec::new(),
         },
         ..settings(8)
     }
 }
 
-struct Host {
-    clock: Clock,
-    engine: Arc<Engine>,
+pub struct Host {
+    pub clock: Clock,
+    pub engine: Arc<Engine>,
     _lock: HostLock,
 }
 
-async fn host(test: &TestDb, name: &str, clock: &Clock, settings: Settings) -> Host {
+pub async fn host(test: &TestDb, name: &str, clock: &Clock, settings: Settings) -> Host {
     let names = (name, name);
     let (engine, lock, _) = serving::start_named(test, clock, settings, NOOP, names).await;
     Host {
@@ -172,21 +174,21 @@ async fn host(test: &TestDb, name: &str, clock: &Clock, settings: Settings) -> H
 
 impl Host {
     /// Evaluate the rules, and deliver what is due. Return how many alerts changed and how many deliveries there were.
-    async fn alerts(&self, time: &str) -> (usize, usize) {
+    pub async fn alerts(&self, time: &str) -> (usize, usize) {
         let now = self.at(time);
         self.engine.renew(now).await.unwrap();
         let changed = self.engine.evaluate_alerts(now).await.unwrap();
         (changed, self.engine.deliver_alerts(now).await.unwrap())
     }
 
-    fn at(&self, time: &str) -> Timestamp {
+    pub fn at(&self, time: &str) -> Timestamp {
         let now = clock_time(time);
         self.clock.advance_to(now);
         now
     }
 
     /// Launch what is due.
-    async fn tick(&self, time: &str) {
+    pub async fn tick(&self, time: &str) {
         let now = self.at(time);
         self.engine.renew(now).await.unwrap();
         self.engine.tick(now).await.unwrap();
@@ -199,7 +201,7 @@ async fn all_alerts(test: &TestDb) -> Vec<Alert> {
         .unwrap()
 }
 
-async fn messages(test: &TestDb) -> Vec<AlertMessageRow> {
+pub async fn messages(test: &TestDb) -> Vec<AlertMessageRow> {
     let mut tx = test.read().await;
     alert_messages::list(&mut tx, None, None, 100)
         .await
@@ -350,9 +352,30 @@ async fn a_silence_holds_messages_back_until_it_ends(test: TestDb) {
     let host = host(&test, "host-1", &clock, settings).await;
     add(&test, "noop", None, &Policies::default()).await;
     let now = host.at("10:31:00");
+    for (rule, subject, expected) in [
+        (Some("dead-mam"), None, "did you mean `dead-man`?"),
+        (None, Some("reprot"), "did you mean `report`?"),
+        (None, Some("hots-1"), "did you mean `host-1`?"),
+        (None, Some("nop"), "did you mean `noop`?"),
+        (Some("x"), None, "`x*` silences it all the same"),
+    ] {
+        let wanted = NewSilence {
+            rule,
+            subject,
+            rules: &["dead-man"],
+            note: None,
+            span: Duration::from_secs(60),
+            by: "ada",
+        };
+        let mut tx = test.write().await;
+        let refused = alert_admin::silence(&mut tx, wanted, now).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
+    }
     let wanted = NewSilence {
         rule: Some("dead-*"),
         subject: None,
+        rules: &["dead-man"],
         note: Some("maintenance"),
         span: Duration::from_secs(14 * 60),
         by: "ada",

@@ -208,8 +208,9 @@ async fn a_backfill_includes_both_ends_of_its_range(test: TestDb) {
     let system = System::new(test, Overlap::Skip).await;
     let before = system.schedule().await.state;
     let preview = system.begin(&request(1, 5, 3)).await;
-    assert_eq!((preview.slots, preview.slots_skipped), (3, 0));
-    assert_eq!((preview.first, preview.last), (ago(5), ago(3)));
+    let survey = &preview.survey;
+    assert_eq!((survey.slots, survey.slots_skipped), (3, 0));
+    assert_eq!((survey.first, survey.last), (ago(5), ago(3)));
     system.tick_until_finished(id(1), 10).await;
 
     let rows = system.rows().await;
@@ -272,7 +273,7 @@ async fn succeeded_slots_are_skipped_unless_forced(test: TestDb) {
     system.begin(&request(1, 5, 3)).await;
     system.tick_until_finished(id(1), 10).await;
     let preview = system.begin(&request(2, 6, 1)).await;
-    assert_eq!((preview.slots, preview.slots_skipped), (6, 3));
+    assert_eq!((preview.survey.slots, preview.survey.slots_skipped), (6, 3));
     system.tick_until_finished(id(2), 10).await;
     let (second, totals) = system.backfill_and_totals(id(2)).await;
     assert_eq!((second.launched, second.slots_skipped), (3, 3));
@@ -288,7 +289,7 @@ async fn succeeded_slots_are_skipped_unless_forced(test: TestDb) {
     );
     system.test.execute(&failed).await;
     let preview = system.begin(&request(3, 6, 1)).await;
-    assert_eq!(preview.slots_skipped, 5);
+    assert_eq!(preview.survey.slots_skipped, 5);
     system.tick_until_finished(id(3), 10).await;
     assert_eq!(system.backfill_and_totals(id(3)).await.0.launched, 1);
 
@@ -297,7 +298,7 @@ async fn succeeded_slots_are_skipped_unless_forced(test: TestDb) {
         ..request(4, 6, 1)
     };
     let preview = system.begin(&forced).await;
-    assert_eq!((preview.slots, preview.slots_skipped), (6, 0));
+    assert_eq!((preview.survey.slots, preview.survey.slots_skipped), (6, 0));
     system.tick_until_finished(id(4), 10).await;
     let (fourth, totals) = system.backfill_and_totals(id(4)).await;
     assert_eq!((fourth.launched, fourth.slots_skipped), (6, 0));
@@ -319,7 +320,7 @@ async fn slots_with_an_unfinished_launch_are_skipped_unless_forced(test: TestDb)
         };
         let preview = system.begin(&one_slot).await;
         assert_eq!(
-            (preview.slots, preview.slots_skipped),
+            (preview.survey.slots, preview.survey.slots_skipped),
             (1, slots_skipped as u64)
         );
         system.engine().run_backfills(slot).await.unwrap();
@@ -361,7 +362,8 @@ async fn manual_launches_do_not_count_as_filled_slots(test: TestDb) {
             ..request(1, 0, 0)
         };
         let preview = system.preview(&one_slot).await.unwrap();
-        assert_eq!((preview.slots, preview.slots_skipped), (1, slots_skipped));
+        let survey = &preview.survey;
+        assert_eq!((survey.slots, survey.slots_skipped), (1, slots_skipped));
     }
 }
 
@@ -548,7 +550,8 @@ async fn a_backfill_keeps_the_rule_of_its_request_after_an_edit(test: TestDb) {
     let sql = "SELECT DISTINCT CAST(schedule_revision AS TEXT) FROM launch";
     assert_eq!(system.test.value(sql).await, "1");
     // A new request uses the edited rule.
-    assert_eq!(system.preview(&request(2, 119, 0)).await.unwrap().slots, 2);
+    let preview = system.preview(&request(2, 119, 0)).await.unwrap();
+    assert_eq!(preview.survey.slots, 2);
 }
 
 async fn impossible_backfills_are_refused(test: TestDb) {
@@ -607,5 +610,5 @@ async fn impossible_backfills_are_refused(test: TestDb) {
         ..request(1, 1, 0)
     };
     let preview = system.preview(&into_the_future).await.unwrap();
-    assert_eq!((preview.slots, preview.last), (2, at(0)));
+    assert_eq!((preview.survey.slots, preview.survey.last), (2, at(0)));
 }

@@ -179,7 +179,9 @@ async fn read(
         rows_max: 100_000,
     };
     let needed = snapshot::needed(tx, &request, &[]).await.unwrap();
-    let estimates = snapshot::estimate_durations(tx, &needed).await.unwrap();
+    let estimates = snapshot::estimate_durations(tx, &needed, (50, 500))
+        .await
+        .unwrap();
     snapshot::read(tx, settings, &estimates, &needed, now)
         .await
         .unwrap()
@@ -287,7 +289,7 @@ fn line(row: &Row) -> String {
     }
     text += &format!(" {} {}", row.kind, row.decision);
     match row.status == LaunchStatus::Skipped {
-        true => text += &format!(" {}", row.reason.unwrap_or("-")),
+        true => text += &format!(" {}", row.reason.as_deref().unwrap_or("-")),
         false => text += &format!(" fires {}", clock_text(row.fire_time)),
     }
     if row.slot_count > 1 {

@@ -4,9 +4,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use campanile_engine::schedule_admin::{self, Trigger};
 use campanile_engine::{Engine, Settings, message_admin};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::MessageId;
+use campanile_model::trace_context::TraceContext;
 use campanile_schedule::policy::Policies;
 use campanile_store::events::{self, EventKind};
 use campanile_store::outbox::{self, MessageRow, MessageStatus};
@@ -21,6 +23,7 @@ use crate::serving::{self, settings};
 
 on_both!(
     a_message_is_delivered_once_with_its_key_and_signature,
+    a_message_carries_the_trace_of_its_launch,
     a_failed_attempt_sends_nothing_and_the_next_one_sends_the_same_message,
     a_failed_delivery_is_repeated_until_the_message_is_given_up,
     a_message_without_a_grant_denies_the_call,
@@ -230,6 +233,40 @@ async fn a_message_is_delivered_once_with_its_key_and_signature(test: TestDb) {
         content.headers,
         r#"[["authorization","Bearer {secret:token}"]]"#
     );
+}
+
+async fn a_message_carries_the_trace_of_its_launch(test: TestDb) {
+    let receiver = Receiver::start(&["503 Busy"]).await;
+    let host = Host::start(&test, &receiver.sidecar("", "")).await;
+    // A launch without a caller, on a host that sends no traces, has none.
+    assert_eq!(host.step("11:00:00").await, 1);
+    host.step("11:01:00").await;
+    let caller: TraceContext = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        .parse()
+        .unwrap();
+    let mut tx = test.write().await;
+    let trigger = Trigger {
+        context: None,
+        args: None,
+        overlap: None,
+        caller_traceparent: Some(caller),
+    };
+    let now = clock_time("11:10:00");
+    host.clock.advance_to(now);
+    let triggered = schedule_admin::trigger(&mut tx, "report", trigger, now).await;
+    let launch = triggered.unwrap().launch;
+    tx.commit().await.unwrap();
+    assert_eq!(host.step("11:10:01").await, 1);
+    let requests = receiver.requests();
+    assert_eq!(requests.len(), 3, "{requests:?}");
+    assert_eq!(header(&requests[0], "traceparent"), None);
+    assert_eq!(header(&requests[1], "traceparent"), None);
+    let of_launch = TraceContext::of_launch(launch, Some(caller)).to_string();
+    assert_eq!(
+        header(&requests[2], "traceparent"),
+        Some(of_launch.as_str())
+    );
+    assert_eq!(of_launch[3..35], caller.to_string()[3..35]);
 }
 
 async fn a_failed_attempt_sends_nothing_and_the_next_one_sends_the_same_message(test: TestDb) {

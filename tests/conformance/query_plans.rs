@@ -56,6 +56,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("(l.scheduled_time, l.id) < ($2, $3)", "launch_schedule"),
     ("WHERE l.id >= $1 AND l.id < $2", "launch_pkey"),
     ("'abandoned') AND l.id >= $1", "launch_failed"),
+    ("'abandoned') ORDER BY id DESC", "launch_failed"),
     ("(l.scheduled_time, l.id) < ($3, $4)", "launch_schedule"),
     ("WHERE id >= $1 AND id <= $2", "launch_pkey"),
     ("FROM event WHERE id > $1", "event_pkey"),
@@ -91,7 +92,6 @@ const EXPECTED: &[(&str, &str)] = &[
     ("backfill_id IS NOT DISTINCT FROM $2", "launch_queued"),
     ("FROM launch WHERE backfill_id = $1", "launch_backfill"),
     ("status = 'pending' AND package = $1", "outbox_message_"),
-    ("min(next_attempt_at)", "outbox_message_"),
     ("AND id > $1", "launch_failed"),
     ("recovered_at >= $1", "launch_recovered"),
     ("schedule_id > $1\n        ORDER BY", "launch_active"),
@@ -105,6 +105,7 @@ const EXPECTED_OF_SQLITE: &[(&str, &str)] = &[
         "launch_schedule",
     ),
     ("origin = 'file'", "schedule_defined"),
+    ("slot_day <= $3 GROUP BY slot_day", "removed_launches_pkey"),
     ("origin IN ('sidecar', 'package')", "schedule_defined"),
     (
         "deleted_at IS NULL AND package = $1 ORDER BY name",
@@ -126,6 +127,27 @@ const EXPECTED_OF_SQLITE: &[(&str, &str)] = &[
     ("u.decided_day >= $1", "removed_calls_decided"),
     ("u.slot_day >= v.column2", "removed_calls_pkey"),
     ("ORDER BY scheduled_time DESC LIMIT $4", "launch_schedule"),
+    ("WHERE r.name = $1)", "schedule_revision_name"),
+    (
+        "WHERE name = $1 AND deleted_at IS NOT NULL",
+        "schedule_removed",
+    ),
+    ("h.name > named.n)", "host_ended"),
+    ("substr(subject, 1, 200) = substr($1", "event_subject"),
+    (
+        "ORDER BY decided_at DESC LIMIT $2) AS newest",
+        "launch_decided",
+    ),
+    (
+        "ORDER BY decided_at DESC LIMIT 2000) AS o",
+        "launch_decided",
+    ),
+    (
+        "AS launch_id, started_at, retry_at FROM launch",
+        "launch_active",
+    ),
+    (") AS near_slot", "launch_schedule"),
+    ("ORDER BY scheduled_time LIMIT 500) AS n", "launch_schedule"),
 ];
 
 async fn the_statements_of_a_tick_use_their_indexes(test: TestDb) {

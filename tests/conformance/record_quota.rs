@@ -1,4 +1,4 @@
-//! The record quota of a package: its tasks add at most so many bytes a day.
+//! The record quota of a package: the most bytes that its tasks add in a day.
 
 use std::time::Duration;
 

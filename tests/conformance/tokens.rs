@@ -46,6 +46,7 @@ async fn a_token_is_accepted_until_it_expires_or_is_revoked(test: TestDb) {
             name: name.to_owned(),
             role,
             token: Some(TokenHash::of(secret.as_bytes())),
+            is_proxied: false,
         })
     };
     assert_eq!(

@@ -25,6 +25,7 @@ on_both!(
     a_launch_without_an_end_is_sealed_later,
     what_is_recorded_after_the_clock_was_set_back_is_sealed_too,
     removed_launches_are_no_faults,
+    recoveries_meanwhile_are_no_faults,
 );
 
 /// The whole record.
@@ -415,4 +416,37 @@ async fn removed_launches_are_no_faults(test: TestDb) {
         )
         .await;
     assert_eq!(scene.kinds().await, [FaultKind::LaunchDeleted]);
+}
+
+/// A verification reads the launches and their lost runs as they were at one moment.
+async fn recoveries_meanwhile_are_no_faults(test: TestDb) {
+    const RECOVERIES: usize = 200;
+    let scene = Scene::new(test).await;
+    scene.live().await;
+    let newest = "(SELECT id FROM launch WHERE started_at IS NOT NULL ORDER BY id DESC LIMIT 1)";
+    let recover = async {
+        for number in 1..=RECOVERIES {
+            let recovery = format!(
+                "INSERT INTO lost_run (launch_id, number, host_id, started_at, finished_at, message)
+                SELECT id, {number}, host_id, started_at, finished_at, 'lost' FROM launch WHERE id = {newest};
+                UPDATE launch SET recoveries = {number} WHERE id = {newest}"
+            );
+            scene.test.execute(&recovery).await;
+        }
+    };
+    let verify = async {
+        loop {
+            let kinds = scene.kinds().await;
+            assert!(!kinds.contains(&FaultKind::LaunchImpossible), "{kinds:?}");
+        }
+    };
+    tokio::select! {
+        () = recover => {}
+        () = verify => {}
+    }
+    let lost = scene
+        .test
+        .value("SELECT CAST(count(*) AS TEXT) FROM lost_run")
+        .await;
+    assert_eq!(lost, RECOVERIES.to_string());
 }

@@ -20,9 +20,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use campanile_engine::crash::ALERT_POINTS;
+use campanile_engine::crash::{ALERT_MESSAGE_POINTS, ALERT_POINTS};
 use campanile_tests::{Backend, HostProcess, is_signed};
 
+use crate::point_table::PointTable;
 use crate::receiver::{Received, Receiver};
 use crate::site::Site;
 
@@ -30,25 +31,14 @@ const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 /// A claim of a message lasts 20 seconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What the receiver got.
-#[derive(Debug, PartialEq, Eq)]
-struct Told {
-    firing: usize,
-    resolved: usize,
-    deliveries: usize,
-}
-
-fn expected(point: &str) -> Told {
-    let deliveries = match point {
-        "after_alert_delivery" | "before_alert_end_commit" => 3,
-        _ => 2,
-    };
-    Told {
-        firing: 1,
-        resolved: 1,
-        deliveries,
-    }
-}
+const TABLE: PointTable<3> = PointTable {
+    columns: ["firing", "resolved", "deliveries"],
+    crash_at,
+    expected: |point| match point {
+        "after_alert_delivery" | "before_alert_end_commit" => [1, 1, 3],
+        _ => [1, 1, 2],
+    },
+};
 
 #[test]
 fn an_alert_is_told_once_after_a_crash_at_every_point_on_sqlite() {
@@ -61,34 +51,8 @@ fn an_alert_is_told_once_after_a_crash_at_every_point_on_postgres() {
 }
 
 fn crash_at_every_point(backend: Backend) {
-    let mut table = format!(
-        "{:<26} {:>7} {:>9} {:>11} on {}\n",
-        "the host dies",
-        "firing",
-        "resolved",
-        "deliveries",
-        backend.name()
-    );
-    // Several cases at a time, because each case mostly waits.
-    for points in ALERT_POINTS.chunks(4) {
-        std::thread::scope(|scope| {
-            let cases: Vec<_> = points
-                .iter()
-                .map(|point| (point, scope.spawn(move || crash_at(point, backend))))
-                .collect();
-            for (point, case) in cases {
-                let told = case
-                    .join()
-                    .unwrap_or_else(|_| panic!("{point} on {}", backend.name()));
-                table.push_str(&format!(
-                    "{point:<26} {:>7} {:>9} {:>11}\n",
-                    told.firing, told.resolved, told.deliveries
-                ));
-                assert_eq!(told, expected(point), "{point} on {}", backend.name());
-            }
-        });
-    }
-    println!("{table}");
+    let points = [&ALERT_POINTS[..], &ALERT_MESSAGE_POINTS].concat();
+    TABLE.check(&points, backend);
 }
 
 /// Return the requests in their order: the id and the type of each message.
@@ -106,10 +70,10 @@ fn told(receiver: &Receiver) -> Vec<(String, String)> {
     receiver.received().iter().map(kind).collect()
 }
 
-fn crash_at(point: &str, backend: Backend) -> Told {
+fn crash_at(point: &str, backend: Backend) -> [usize; 3] {
     let site = Site::new(backend);
     // Messages are delivered while alerts are recorded. Until the host has died there, it can deliver none by chance.
-    let is_up = !["before_alert_commit", "after_alert_commit"].contains(&point);
+    let is_up = !ALERT_POINTS.contains(&point);
     let receiver = Receiver::start(is_up);
     let port = receiver.port;
     site.write("webhook", SECRET);
@@ -156,11 +120,11 @@ fn crash_at(point: &str, backend: Backend) -> Told {
         Some("\"alert.resolved\""),
         "{received:?}"
     );
-    Told {
-        firing: ids("\"alert.firing\""),
-        resolved: ids("\"alert.resolved\""),
-        deliveries: received.len(),
-    }
+    [
+        ids("\"alert.firing\""),
+        ids("\"alert.resolved\""),
+        received.len(),
+    ]
 }
 
 /// Let no other user read a file.

@@ -23,6 +23,7 @@
 //! | `unreadable_folder` | the plugins folder cannot be read at the start                     |
 //! | `folder_changes` | files in the plugins folder change at random while launches run          |
 //!
+//! `point_table` is the table of the tests with named points.
 //! `consistency` checks the record afterwards: every slot has one decision, every launch has ended or is unfinished for a
 //! valid reason, and every successful launch has an effect.
 //!
@@ -48,6 +49,7 @@ mod lost_peer;
 mod low_disk;
 mod names;
 mod outage;
+mod point_table;
 mod proxy;
 mod receiver;
 mod retention;

@@ -157,6 +157,7 @@ impl Site {
     pub fn start(&self, name: &str) -> HostProcess {
         let host = HostProcess::spawn(&mut self.serve(name));
         host.wait_for_line("serving");
+        host.wait_for_late_loads();
         host
     }
 

@@ -27,7 +27,7 @@ const PACKAGES: [&[u8]; 3] = [
     include_bytes!("../guests/core-echo.wasm"),
 ];
 
-/// Files that are right, to change.
+/// Valid files, to change.
 const SIDECARS: [&str; 3] = [
     include_str!("../../examples/config/sidecars/backup.toml"),
     include_str!("../../examples/config/sidecars/http-check.toml"),
@@ -83,7 +83,7 @@ fn changed(original: &[u8], input: &mut Unstructured<'_>) -> Result<Vec<u8>> {
                 let at = input.choose_index(bytes.len())?;
                 bytes.splice(at..at, part.repeat(times));
             }
-            // Lengths and counts are encoded in seven bits a byte: a large one stands here now.
+            // Lengths and counts are encoded in seven bits a byte: this place now has a large one.
             _ => _ = bytes.splice(place..=place, [0xff, 0xff, 0xff, 0x7f]),
         }
         if bytes.is_empty() {
@@ -179,7 +179,7 @@ fn word(input: &mut Unstructured<'_>) -> Result<&'static str> {
     input.choose(&WORDS).copied()
 }
 
-/// Keys of manifests, sidecars and schedules, and some that are none.
+/// Keys of manifests, sidecars and schedules, and some unknown keys.
 const WORDS: [&str; 24] = [
     "id",
     "depends_on",

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// How long [`HostProcess::wait_for_line`] and [`HostProcess::wait_exit`] wait by default, in seconds.
-pub const WAIT_SECONDS: u64 = 30;
+/// How long [`HostProcess::wait_for_line`] waits by default, in seconds.
+pub const WAIT_SECONDS: u64 = 90;
+/// How long a process may take to end, or to stop itself, in seconds.
+const END_SECONDS: u64 = 30;
 
 /// Return the program under test, built from the current source.
 ///
@@ -171,6 +173,26 @@ impl HostProcess {
         }
     }
 
+    /// Wait until the host has reported the files that it started without, because they were not loaded yet: a load gets the
+    /// processor after all tests. Wait up to [`WAIT_SECONDS`]. A file that the host does not report is left to the caller.
+    pub fn wait_for_late_loads(&self) {
+        const LATE: &str = "the host starts without it package=";
+        let until = Instant::now() + Duration::from_secs(WAIT_SECONDS);
+        let is_missing = |lines: &[String]| {
+            let late = lines.iter().enumerate();
+            let mut late = late.filter_map(|(place, line)| Some((place, line.split_once(LATE)?.1)));
+            late.any(|(place, name)| {
+                let later = lines[place + 1..].iter();
+                let mut later =
+                    later.filter(|line| !line.contains("loading ") && !line.contains(LATE));
+                !later.any(|line| line.contains(name))
+            })
+        };
+        while is_missing(&self.stderr_lines()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     /// Return the lines on stderr until now.
     pub fn stderr_lines(&self) -> Vec<String> {
         self.stderr.lines()
@@ -199,14 +221,14 @@ impl HostProcess {
         }
     }
 
-    /// Wait until the process has stopped itself, up to [`WAIT_SECONDS`].
+    /// Wait until the process has stopped itself, up to 30 s.
     ///
     /// # Panics
     ///
     /// When it does not stop. The message has everything it printed.
     pub fn wait_stopped(&self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        let until = Instant::now() + Duration::from_secs(WAIT_SECONDS);
+        let until = Instant::now() + Duration::from_secs(END_SECONDS);
         let options = WaitOptions::UNTRACED | WaitOptions::NOHANG;
         while Instant::now() < until {
             if let Ok(Some((_, status))) = waitpid(pid, options)
@@ -241,13 +263,13 @@ impl HostProcess {
         }
     }
 
-    /// Wait until the process has ended, up to [`WAIT_SECONDS`].
+    /// Wait until the process has ended, up to 30 s.
     ///
     /// # Panics
     ///
     /// When the process does not end. The message has everything it printed.
     pub fn wait_exit(&mut self) -> ExitStatus {
-        self.wait_exit_within(Duration::from_secs(WAIT_SECONDS))
+        self.wait_exit_within(Duration::from_secs(END_SECONDS))
     }
 
     /// Do the same, waiting up to `limit`.

@@ -14,6 +14,7 @@ pub mod dump;
 pub mod fuzz;
 mod host_process;
 pub mod hostile;
+pub mod mail_server;
 pub mod receiver;
 pub mod rule_texts;
 pub mod wasi_testsuite;

@@ -1,5 +1,5 @@
 //! Runs a folder of tests of the public [wasi-testsuite](https://github.com/WebAssembly/wasi-testsuite) with
-//! `campanile task run`.
+//! `campanile task run`, or with wasmtime's own command line, to compare the two.
 //!
 //! A test is a `.wasm` file, with its arguments, variables, root directory and expectations in a `.json` file beside it. The
 //! suite's `doc/specification.md` has the keys. The tests of one folder are a group.
@@ -17,8 +17,16 @@ use tempfile::TempDir;
 /// What the suite wants a program to get: nothing but what the test gives.
 const SIDECAR: &str = "[program]\ncampanile_env = false\nstdin = \"none\"\n";
 
-/// A part of the message about a file that the host is too old to run. Any other refusal is a failure.
-const NEWER: &str = "built for WASI 0.3";
+/// Parts of the messages about files that the host does not run: they are newer than it, or have threads. Any other refusal is
+/// a failure.
+const REFUSED: [&str; 2] = ["built for WASI 0.3", "built for threads"];
+
+/// The program that runs the tests.
+#[derive(Clone, Debug)]
+pub enum Runner {
+    Campanile(PathBuf),
+    Wasmtime(PathBuf),
+}
 
 /// How a test ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,11 +68,11 @@ impl fmt::Display for Group {
     }
 }
 
-/// Run all tests below `folder` with the program `campanile`.
+/// Run all tests below `folder`.
 ///
 /// # Errors
-/// When a file cannot be read, or the folder has no tests.
-pub fn run(campanile: &Path, folder: &Path) -> io::Result<Vec<Group>> {
+/// When a file cannot be read, the runner cannot be started, or the folder has no tests.
+pub fn run(runner: &Runner, folder: &Path) -> io::Result<Vec<Group>> {
     let sidecar = tempfile::tempdir()?;
     let sidecar_file = sidecar.path().join("suite.toml");
     fs::write(&sidecar_file, SIDECAR)?;
@@ -73,7 +81,10 @@ pub fn run(campanile: &Path, folder: &Path) -> io::Result<Vec<Group>> {
         let parent = file.parent().unwrap_or(folder);
         let name = file_stem(&file);
         let test = Test::read(&file)?;
-        let verdict = test.run(campanile, &sidecar_file)?;
+        let verdict = match runner {
+            Runner::Campanile(program) => test.run_with_campanile(program, &sidecar_file)?,
+            Runner::Wasmtime(program) => test.run_with_wasmtime(program)?,
+        };
         let group = groups
             .entry(parent.to_owned())
             .or_insert_with(|| Group::of(parent));
@@ -192,7 +203,7 @@ impl Test {
     }
 
     /// Run the test, in a copy of its root directory.
-    fn run(&self, campanile: &Path, sidecar: &Path) -> io::Result<Verdict> {
+    fn run_with_campanile(&self, campanile: &Path, sidecar: &Path) -> io::Result<Verdict> {
         let root = self.root.as_deref().map(copy_of).transpose()?;
         let mut command = Command::new(campanile);
         command
@@ -214,20 +225,52 @@ impl Test {
             let stderr = String::from_utf8_lossy(&output.stderr);
             io::Error::other(format!("{}: {error}: {stderr}", self.file.display()))
         })?;
-        Ok(self.verdict(&report))
-    }
-
-    fn verdict(&self, report: &Value) -> Verdict {
         let failure = &report["failure"];
         let message = failure["message"].as_str().unwrap_or_default();
         let exit_code = match report["outcome"].as_str() {
             Some("succeeded") => 0,
             Some("failed") => failure["details"]["exit_code"].as_i64().unwrap_or(1),
-            Some("refused") if message.contains(NEWER) => {
-                return Verdict::Refused(message.to_owned());
+            Some("refused") if REFUSED.iter().any(|part| message.contains(part)) => {
+                return Ok(Verdict::Refused(message.to_owned()));
             }
-            _ => return Verdict::Failed(format!("{}: {message}", report["outcome"])),
+            _ => {
+                let why = format!("{}: {message}", report["outcome"]);
+                return Ok(Verdict::Failed(why));
+            }
         };
+        // A whole JSON value on stdout is the output.
+        let output = &report["output"];
+        let stdout = match output.is_null() {
+            true => report["stdout"].as_str().unwrap_or_default().to_owned(),
+            false => output.to_string(),
+        };
+        let stderr = report["stderr"].as_str().unwrap_or_default();
+        Ok(self.verdict(exit_code, &stdout, stderr, message))
+    }
+
+    /// Run the test as the suite's own adapter for wasmtime does.
+    fn run_with_wasmtime(&self, wasmtime: &Path) -> io::Result<Verdict> {
+        let root = self.root.as_deref().map(copy_of).transpose()?;
+        let mut command = Command::new(wasmtime);
+        command.arg("run");
+        for (name, value) in &self.env {
+            command.arg("--env").arg(format!("{name}={value}"));
+        }
+        if let Some(root) = &root {
+            let root = format!("{}::/", root.path().display());
+            command.arg("--dir").arg(root);
+        }
+        command.arg(&self.file).args(&self.args);
+        let output = command.stdin(Stdio::null()).output()?;
+        let exit_code = output.status.code().unwrap_or(-1).into();
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let message = stderr.lines().next_back().unwrap_or_default();
+        Ok(self.verdict(exit_code, &stdout, &stderr, message))
+    }
+
+    /// Compare what the program did with what the test expects. `message` says why it ended.
+    fn verdict(&self, exit_code: i64, stdout: &str, stderr: &str, message: &str) -> Verdict {
         if let Some(unknown) = &self.unknown {
             return Verdict::Failed(format!("this runner does not know the operation {unknown}"));
         }
@@ -237,13 +280,11 @@ impl Test {
             return Verdict::Failed(why);
         }
         for (stream, expected) in &self.streams {
-            // A whole JSON value on stdout is the output.
-            let output = &report["output"];
-            let found = match stream == "stdout" && !output.is_null() {
-                true => output.to_string(),
-                false => report[stream].as_str().unwrap_or_default().to_owned(),
+            let found = match stream.as_str() {
+                "stdout" => stdout,
+                _ => stderr,
             };
-            if found != *expected {
+            if found != expected {
                 return Verdict::Failed(format!("its {stream} is {found:?}, not {expected:?}"));
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Only this module reads `campanile.toml` and the variables that it names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use clap::Args;
 use self::settings::{Entry, Table as _, YEAR, check_host_name};
 use crate::environment;
 use campanile_engine::alerts::rule::AlertSettings;
-use campanile_engine::secrets::Source;
+use campanile_engine::secrets::{Source, Vault};
 use campanile_model::text::{self, size_text};
 use campanile_package::Quota;
 use campanile_package::files;
@@ -23,7 +23,7 @@ use campanile_package::quota::{COUNT_MOST, Groups};
 use campanile_package::toml_reader::{self, Document, Section};
 use campanile_sandbox::{CodeCache, LIMITS, Limits, SandboxSettings};
 use campanile_schedule::policy::{Defaults, GroupName};
-use campanile_server::{Listen, TlsFiles};
+use campanile_server::{Listen, Proxies, ProxyRoles, TlsFiles};
 use campanile_store::InvalidDatabaseUrl;
 
 mod alerts;
@@ -100,7 +100,7 @@ pub struct Config {
     pub policy: Policy,
     /// The source of each secret, by its name.
     pub secrets: BTreeMap<String, Source>,
-    /// The rules for alerts, and whom they tell.
+    /// The rules for alerts, and their channels.
     pub alerts: AlertSettings,
 }
 
@@ -246,12 +246,40 @@ impl Config {
                 key: self.server_tls.key.clone(),
             },
             token_file: token_file.unwrap_or_else(|| TOKEN_NAME.into()),
+            rate_limit: self.server.rate_limit,
+            proxies: Proxies {
+                addresses: self.server.trusted_proxies.clone(),
+                user_header: self.server.user_header.clone(),
+                roles: match &self.server.role_header {
+                    Some(header) => ProxyRoles::Header(header.clone()),
+                    None => ProxyRoles::Users(self.server.proxy_roles.clone()),
+                },
+            },
         }
     }
 
     /// Return a sentence without an end for each secret of a channel that cannot be used, or that others can read. Blocks.
     pub fn alert_secrets(&self) -> Vec<String> {
-        alerts::secret_files(&self.alerts, &self.secrets)
+        let names = self.alerts.secrets();
+        alerts::wrong_sources(names, &self.secrets)
+    }
+
+    /// Return the same for the secrets `names` of channels, after each was read, from a command too.
+    pub async fn unreadable_secrets(&self, names: Vec<&str>) -> Vec<String> {
+        let mut wrong = alerts::wrong_sources(names.clone(), &self.secrets);
+        if wrong.is_empty() {
+            let vault = Vault::new(self.secrets.clone());
+            for name in BTreeSet::from_iter(names) {
+                wrong.extend(
+                    vault
+                        .values([name])
+                        .await
+                        .err()
+                        .map(|error| error.to_string()),
+                );
+            }
+        }
+        wrong
     }
 
     /// Return which versions of packages may run.

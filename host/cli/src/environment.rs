@@ -1,6 +1,8 @@
 //! The environment variables that the program reads. The reference lists them from here.
 
 pub const DATABASE: &str = "CAMPANILE_DATABASE_URL";
+pub const SERVER: &str = "CAMPANILE_SERVER";
+pub const TOKEN: &str = "CAMPANILE_TOKEN";
 pub const PLUGINS: &str = "CAMPANILE_PLUGINS";
 pub const LISTEN: &str = "CAMPANILE_LISTEN";
 pub const KEY_PASSPHRASE: &str = "CAMPANILE_KEY_PASSPHRASE";
@@ -17,11 +19,19 @@ pub const TRACEPARENT: &str = campanile_model::trace_context::TRACEPARENT_VARIAB
 
 /// The variables with their meanings.
 #[cfg(test)]
-pub fn all() -> [(&'static str, &'static str); 15] {
+pub fn all() -> [(&'static str, &'static str); 17] {
     [
         (
             DATABASE,
             "the database; weaker than `--database`, stronger than the configuration file",
+        ),
+        (
+            SERVER,
+            "the API of a host that commands ask in place of a database; weaker than `--server` and `--database`",
+        ),
+        (
+            TOKEN,
+            "the token for that API, or `@` and the path of a file with it; weaker than `--token`",
         ),
         (
             PLUGINS,

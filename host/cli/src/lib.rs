@@ -7,6 +7,7 @@
 // Stdout is for data. Only `output.rs` writes there, and it handles a closed pipe.
 #![warn(clippy::print_stdout)]
 
+mod client;
 mod commands;
 mod config;
 mod crontab;
@@ -39,6 +40,7 @@ use campanile_engine::schedule_admin::{self, ScheduleError};
 use campanile_model::access::{Actor, Channel};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::{Db, Tx};
+use client::{Client, Given};
 use commands::{
     alert, audit, backfill, bench, completions, config as config_command, cron, db, dev, doctor,
     event, host, launch, mcp, new, outbox, package, plan, run, schedule,
@@ -84,12 +86,21 @@ struct Common {
     /// The database: sqlite:PATH or postgres://USER:PASSWORD@HOST/DATABASE
     #[arg(long, global = true, help_heading = GLOBAL, value_name = "URL", hide_env_values = true)]
     database: Option<String>,
+    /// Ask the API of a host in place of the database: https://HOST:PORT, http:// on this machine, or unix:PATH
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "URL")]
+    server: Option<String>,
+    /// The token for that API, or @FILE to read it from a file
+    #[arg(long, global = true, help_heading = GLOBAL, value_name = "TOKEN|@FILE")]
+    token: Option<String>,
     /// Print JSON
     #[arg(long, global = true, help_heading = GLOBAL)]
     json: bool,
     /// The database that [`Common::open`] opened.
     #[arg(skip)]
     opened: OnceCell<Db>,
+    /// The API that [`Common::client`] found.
+    #[arg(skip)]
+    client: OnceCell<Option<Client>>,
 }
 
 /// The size limit of a list.
@@ -239,6 +250,7 @@ impl Cli {
     async fn run(self, watch: Option<Duration>) -> Result {
         survive_size_limit()?;
         let common = self.common;
+        self.command.refuse_server(&common)?;
         let done = match watch {
             Some(pause) => watch::repeat(&common, self.command, pause).await,
             None => self.command.run(&common).await,
@@ -261,6 +273,52 @@ fn survive_size_limit() -> Result {
 }
 
 impl Command {
+    /// Refuse `--server` for a command that works on this machine.
+    fn refuse_server(&self, common: &Common) -> Result {
+        let (command, instead) = match self {
+            Command::Serve(_) => ("serve", "a host opens its database: run it with --database"),
+            Command::Schedule(schedule::Schedule::Import(_)) => (
+                "schedule import",
+                "run it with --database; or write the entries into a schedules file, and apply it with `campanile schedule reconcile`",
+            ),
+            Command::Doctor => (
+                "doctor",
+                "it checks the machine on which it runs: run it with --database on the machine of the host; `campanile health` asks the host itself",
+            ),
+            Command::Db(_) => (
+                "db",
+                "it opens, copies or changes the database itself: run it with --database where the database can be reached",
+            ),
+            Command::Bench(_) => (
+                "bench",
+                "it measures this machine with a database of its own: leave --server out",
+            ),
+            Command::Selftest(_) => (
+                "selftest",
+                "it checks this program with databases of its own: leave --server out",
+            ),
+            Command::New(_) => ("new", ""),
+            Command::Task(_) => ("task", ""),
+            Command::Dev(_) => ("dev", ""),
+            Command::Cron(_) => ("cron", ""),
+            Command::Config(_) => ("config", ""),
+            Command::Completions(_) => ("completions", ""),
+            Command::Man(_) => ("man", ""),
+            _ => return Ok(()),
+        };
+        // A command that uses no database and no server refuses the option `--server`. It ignores CAMPANILE_SERVER, which is set
+        // for other commands.
+        match (instead, &common.server) {
+            ("", Some(_)) => Err(client::works_here(command)),
+            ("", None) => Ok(()),
+            _ if common.client()?.is_some() => {
+                let command = format!("`campanile {command}`");
+                Err(client::needs_database(&command, instead))
+            }
+            _ => Ok(()),
+        }
+    }
+
     async fn run(self, common: &Common) -> Result {
         match self {
             Command::Serve(command) => command.run(common).await,
@@ -320,6 +378,20 @@ impl Common {
         config.map_err(serve::misconfigured)
     }
 
+    /// Return the API that commands ask in place of the database; none for the database.
+    fn client(&self) -> Result<Option<&Client>> {
+        if let Some(client) = self.client.get() {
+            return Ok(client.as_ref());
+        }
+        let given = Given {
+            server: self.server.as_deref(),
+            token: self.token.as_deref(),
+            database: self.database.as_deref(),
+        };
+        let client = client::given(given, &|name| std::env::var(name).ok())?;
+        Ok(self.client.get_or_init(|| client).as_ref())
+    }
+
     /// Open the database; its tables must be those of this version. It is opened once, and closed when the command ends.
     async fn open(&self) -> Result<Db> {
         self.open_as(Channel::Cli).await
@@ -329,6 +401,10 @@ impl Common {
     async fn open_as(&self, channel: Channel) -> Result<Db> {
         if let Some(db) = self.opened.get() {
             return Ok(db.clone());
+        }
+        if self.client()?.is_some() {
+            let instead = "run it with --database where the database can be reached";
+            return Err(client::needs_database("this command", instead));
         }
         let db = Db::open_current(&self.config()?.files.database).await?;
         let db = db.acting_as(Actor {

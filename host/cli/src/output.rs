@@ -148,7 +148,7 @@ pub(crate) fn print_next_json(value: &impl Serialize) -> Result<bool> {
 }
 
 fn write_line(text: &str) -> Result {
-    // `campanile launch list | head` closes the pipe when it has enough.
+    // `head` in `campanile launch list | head` closes the pipe after ten lines.
     try_write_line(text).map(|_| ())
 }
 

@@ -140,11 +140,12 @@ fn every_field_of_a_record_is_in_its_json() {
     check::<ScheduleStatistics>();
     check::<PackageStatistics>();
     check::<DayStatistics>();
-    check::<bench::LaunchesReport>();
+    check::<bench::launches::LaunchesReport>();
     check::<bench::BurstReport>();
     check::<bench::load::LoadReport>();
     check::<bench::growth::GrowthReport>();
     check::<bench::outage::OutageReport>();
+    check::<bench::seals::SealsReport>();
 }
 
 /// Collect the keys of an object, those of flattened objects included.

@@ -123,7 +123,7 @@ impl Outcome {
         self.slots_missing = of(RecordFault::SlotMissing);
         self.slots_twice = of(RecordFault::SlotTwice);
         for fault in faults {
-            self.problem(format!("{}: {}: {}", fault.kind, fault.subject, fault.text));
+            self.problem(fault.to_string());
         }
         self.verification = verification;
     }
@@ -294,7 +294,7 @@ impl Rounds<'_> {
     }
 
     fn kill(&mut self, host: usize) {
-        // A drop kills it.
+        // Dropping it kills the process.
         self.hosts[host].process = None;
     }
 
@@ -385,14 +385,15 @@ impl Rounds<'_> {
 
     /// Verify the record while the hosts serve. A fault ends the rounds.
     async fn verify(&mut self) -> Result<(), Ended> {
-        let found = self.verified().await?;
-        match found.faults.is_empty() {
-            true => Ok(()),
-            false => Err(Ended::Problem(format!(
-                "the verification after round {} found faults",
-                self.outcome.rounds_done + 1
-            ))),
-        }
+        let faults = self.verified().await?.faults;
+        let Some(first) = faults.first() else {
+            return Ok(());
+        };
+        Err(Ended::Problem(format!(
+            "the verification after round {} found {} faults; the first is {first}",
+            self.outcome.rounds_done + 1,
+            faults.len()
+        )))
     }
 
     async fn verified(&self) -> Result<Verification, DbError> {

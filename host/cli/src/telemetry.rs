@@ -51,7 +51,7 @@ pub fn init(format: LogFormat, is_verbose: bool) -> Result<(), String> {
         filter = filter.with_target("campanile_engine::launch_log", Level::DEBUG);
     }
     let lines = fmt::layer()
-        // Reporting a closed stderr on stderr would panic. A host must survive the reader of its log.
+        // Reporting a closed stderr on stderr would panic. A host must not end with the reader of its log.
         .log_internal_errors(false)
         .with_writer(|| Stderr);
     let log = tracing_subscriber::registry().with(filter);

@@ -2,20 +2,25 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::alerts::rule::Pattern;
-use crate::schedule_admin::{Result, ScheduleError, check_note};
+use crate::alerts::watch::RECORD;
+use crate::schedule_admin::{Result, ScheduleError, check_note, did_you_mean};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{AlertId, MessageId, SilenceId};
 use campanile_model::status::AlertMessageKind;
 use campanile_store::alert_messages::{self, AlertMessageRow, NewAlertMessage};
 use campanile_store::alerts::{self, Alert, AlertStatus, Silence};
 use campanile_store::events::EventKind;
-use campanile_store::{Tx, events};
+use campanile_store::{Tx, events, hosts, packages, schedules};
 
 /// The rule of a message that tries a channel.
 const TEST_RULE: &str = "test";
+
+/// The open alerts, and the names of schedules, that are looked at for one that is meant.
+const OPEN_MAX: i64 = 1_000;
+const NAMES_MAX: i64 = 10_000;
 
 /// The silences that a list shows.
 pub const SILENCES_MAX: i64 = 1_000;
@@ -27,6 +32,8 @@ pub struct NewSilence<'a> {
     pub rule: Option<&'a str>,
     /// A pattern for what alerts are about; none for all.
     pub subject: Option<&'a str>,
+    /// The names of the rules that are known here.
+    pub rules: &'a [&'a str],
     /// Why.
     pub note: Option<&'a str>,
     /// How long.
@@ -36,7 +43,7 @@ pub struct NewSilence<'a> {
 }
 
 /// A message that tries a channel.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TestReport {
     /// The message's id.
     pub id: MessageId,
@@ -44,7 +51,7 @@ pub struct TestReport {
 }
 
 /// An alert with the messages about it.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AlertDetail {
     #[serde(flatten)]
     pub alert: Alert,
@@ -63,7 +70,7 @@ pub async fn find(tx: &mut Tx, id: AlertId) -> Result<AlertDetail> {
     Ok(AlertDetail { alert, messages })
 }
 
-/// Resolve an alert whose rule no host has any more. Nobody is told.
+/// Resolve an alert whose rule no host has any more. No channel gets a message.
 ///
 /// # Errors
 /// When it is resolved already.
@@ -90,12 +97,13 @@ pub async fn resolve(tx: &mut Tx, id: AlertId, by: &str, now: Timestamp) -> Resu
 /// Silence the alerts that match, from now on. Return the silence.
 ///
 /// # Errors
-/// When a pattern has no form of one, or the time is zero.
+/// When a pattern has no form of one, or a name that nothing has, or the time is zero.
 pub async fn silence(tx: &mut Tx, wanted: NewSilence<'_>, now: Timestamp) -> Result<Silence> {
     for pattern in [wanted.subject, wanted.rule].into_iter().flatten() {
         let read = pattern.parse::<Pattern>();
         read.map_err(|what| ScheduleError::Invalid(format!("the pattern {what}")))?;
     }
+    check_names(tx, &wanted).await?;
     check_note(wanted.note)?;
     if wanted.span.is_zero() {
         let why = "a silence of no time ends at once: give a longer time";
@@ -121,6 +129,47 @@ pub async fn silence(tx: &mut Tx, wanted: NewSilence<'_>, now: Timestamp) -> Res
     let subject = what(&silence.subject);
     events::record(tx, now, EventKind::AlertSilenced, &subject, &detail).await?;
     Ok(silence)
+}
+
+/// Refuse a name that nothing has, because a silence for it would not hold the alerts that it is for. A pattern with `*` may
+/// be for what comes later.
+async fn check_names(tx: &mut Tx, wanted: &NewSilence<'_>) -> Result {
+    let is_name = |pattern: &&str| !pattern.contains('*');
+    let (rule, subject) = (wanted.rule.filter(is_name), wanted.subject.filter(is_name));
+    if rule.is_none() && subject.is_none() {
+        return Ok(());
+    }
+    let open = alerts::list_unresolved(tx, None, OPEN_MAX).await?;
+    if let Some(rule) = rule {
+        let of_alerts = open.iter().map(|alert| &*alert.rule);
+        let mut known = wanted.rules.iter().copied().chain(of_alerts);
+        if !known.clone().any(|known| known == rule) {
+            let near = did_you_mean(rule, known.by_ref());
+            return Err(ScheduleError::Invalid(format!(
+                "no rule for alerts in the configuration here is named `{rule}`{near}; `{rule}*` silences it all the same"
+            )));
+        }
+    }
+    let Some(subject) = subject else {
+        return Ok(());
+    };
+    if subject == RECORD
+        || open.iter().any(|alert| alert.subject == subject)
+        || !schedules::named(tx, &[subject]).await?.is_empty()
+        || hosts::find(tx, subject).await?.is_some()
+        || packages::find(tx, subject).await?.is_some()
+    {
+        return Ok(());
+    }
+    let mut known = schedules::names(tx, NAMES_MAX).await?;
+    known.extend(hosts::newest(tx).await?.into_iter().map(|host| host.name));
+    let on_record = packages::list(tx, None).await?;
+    known.extend(on_record.into_iter().map(|package| package.name));
+    known.extend(open.into_iter().map(|alert| alert.subject));
+    let near = did_you_mean(subject, known.iter().map(String::as_str));
+    Err(ScheduleError::NotFound(format!(
+        "no schedule, host or package is named `{subject}`{near}; `{subject}*` silences it before it exists"
+    )))
 }
 
 /// End a silence.

@@ -4,7 +4,7 @@
 //! record ─▶ look (bounded pages) ─▶ step (pure) ─▶ [transaction: alert, messages] ─▶ delivery
 //! ```
 //!
-//! Every host evaluates its rules, so a dead host is missed by all others. The first host to change an alert tells about it:
+//! Every host evaluates its rules, so a dead host is missed by all others. The first host that changes an alert sends the messages about it:
 //! the change is a compare-and-set, and its messages are recorded in the same transaction. A host that dies before the commit
 //! leaves the change to another; after it, any host delivers the messages.
 
@@ -12,6 +12,8 @@ pub(crate) mod conditions;
 pub(crate) mod delivery;
 pub(crate) mod heartbeat;
 pub(crate) mod message;
+pub(crate) mod ping_queue;
+pub(crate) mod pings;
 pub mod rule;
 pub(crate) mod step;
 pub(crate) mod watch;
@@ -159,7 +161,7 @@ async fn record(ctx: &Ctx, steps: &[(&Rule, Step)], now: Timestamp) -> Result<us
             note(&mut told, &rule.channels, AlertMessageKind::Firing, alert);
         }
         if alert.status == AlertStatus::Resolved && alert.told_at.is_some() {
-            // Only who was told that it fires is told that it does not any more.
+            // Only channels with a message that the alert fires get one that it is resolved.
             let channels = alert_messages::channels_told(&mut tx, alert.id).await?;
             note(&mut told, &channels, AlertMessageKind::Resolved, alert);
         }
@@ -201,7 +203,7 @@ fn event(alert: &Alert, now: Timestamp) -> Option<NewEvent> {
     })
 }
 
-/// Record that a channel is told of alerts. They join the newest message of the rule if no host has claimed it.
+/// Record a message about alerts to a channel. The alerts join the newest message of the rule if no host has claimed it.
 async fn tell(
     ctx: &Ctx,
     tx: &mut Tx,

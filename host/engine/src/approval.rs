@@ -105,7 +105,7 @@ fn detail(what: &str, Attribution { by, note }: Attribution<'_>) -> String {
 }
 
 /// The result of a person's decision.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct VersionChange {
     /// The version that the decision is about.
     pub digest: ArtifactDigest,

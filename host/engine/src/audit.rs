@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::chores;
@@ -30,24 +30,26 @@ pub(crate) const OVERDUE: Duration = Duration::from_secs(60);
 const MISSED_MAX: i64 = 10;
 /// So many stalled launches and runs are healthy.
 const STALLED_MAX: i64 = 5;
-/// The lag is measured on so many launches.
+/// The most launches on which the lag is measured.
 const LAGS_MAX: i64 = 10_000;
-/// The average time of a schedule is that of so many executions.
+/// The newest launches on which health judges the lag.
+const LAGS_OF_HEALTH_MAX: i64 = 2_000;
+/// The most executions from which the average time of a schedule is computed.
 const SAMPLE_OF_SCHEDULE: i64 = 1_000;
-/// A schedule is failing when so many of its newest launches failed.
+/// A schedule is failing when this number of its newest launches failed.
 const FAILURES: i64 = 3;
 /// A load that takes longer is a sign that its host hangs: a host ends its loads before.
 const LOAD_STUCK: Duration = Duration::from_secs(15 * 60);
 /// On-time launches that start later are a sign that hosts are overloaded.
 const LAG_MAX_MS: f64 = 10_000.0;
-/// Steps of clocks are noted for so long, and so many of them.
+/// How long health shows the steps of clocks, and how many of them.
 const STEP_SPAN: Duration = Duration::from_secs(3_600);
 const STEPS_MAX: i64 = 5;
 /// The lag is judged on the launches of this span.
 const LAG_SPAN: Duration = Duration::from_secs(600);
 
 /// Numbers about a span of time up to now.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Statistics {
     pub since: Timestamp,
     #[serde(flatten)]
@@ -61,7 +63,7 @@ pub struct Statistics {
 }
 
 /// Numbers about the launches of one schedule with a slot in a span of time up to now.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ScheduleStatistics {
     pub schedule: String,
     pub since: Timestamp,
@@ -74,7 +76,7 @@ pub struct ScheduleStatistics {
 }
 
 /// What the counts of a span come to. Shares are 0 to 1, and none where nothing was counted.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Rates {
     /// The share of the ended launches that succeeded, 0 to 1; none when none ended.
     pub success_rate: Option<f64>,
@@ -121,7 +123,7 @@ impl Rates {
 }
 
 /// How late launches started, in milliseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Lag {
     pub p50: f64,
     pub p99: f64,
@@ -153,7 +155,7 @@ impl Lag {
 }
 
 /// Whether the system is healthy, and if not, why.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Health {
     pub healthy: bool,
     /// One sentence each.
@@ -295,7 +297,12 @@ pub async fn health(
             }
         ));
     }
-    for (name, cursor_at) in stats::cursors_ahead(tx, now.plus(CURSOR_AHEAD), NAMED_MAX).await? {
+    let ahead = match signs.cursors_ahead {
+        // Counting has looked at all of them.
+        0 => Vec::new(),
+        _ => stats::cursors_ahead(tx, now.plus(CURSOR_AHEAD), NAMED_MAX).await?,
+    };
+    for (name, cursor_at) in ahead {
         let why = silent_until(&name, cursor_at);
         health.issues.push(format!("the schedule `{name}` {why}"));
     }
@@ -357,7 +364,7 @@ pub async fn health(
             "the package `{name}` has used up its record quota of today, so its launches fail until midnight UTC"
         ));
     }
-    let lags = stats::lags(tx, now.minus(LAG_SPAN), LAGS_MAX).await?;
+    let lags = stats::newest_lags(tx, now.minus(LAG_SPAN), LAGS_OF_HEALTH_MAX).await?;
     let lag_p99 = Lag::of(lags).p99;
     if lag_p99 > LAG_MAX_MS {
         health.issues.push(format!(

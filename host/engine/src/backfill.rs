@@ -15,7 +15,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub use request::{BackfillPreview, BackfillRequest, begin, cancel, find, find_earlier, preview};
+pub use request::{
+    BackfillPreview, BackfillRequest, SlotSurvey, begin, cancel, find, find_earlier, preview,
+};
 
 use crate::crash;
 use crate::ctx::Ctx;

@@ -66,7 +66,7 @@ impl BatchSize {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// Adapt the size to a transaction whose statements changed `rows` and took so long. The wait for the writer and the
+    /// Adapt the size to a transaction whose statements changed `rows` in the time `took`. The wait for the writer and the
     /// commit do not count: a slow disk does not become faster by smaller transactions.
     pub(crate) fn adapt(&self, rows: usize, took: Duration) {
         let Some(time_max) = self.time_max else {
@@ -74,7 +74,7 @@ impl BatchSize {
         };
         let (size, rows_min) = (self.rows(), *self.bounds.start());
         let adapted = match took > time_max {
-            // So few rows do not explain the time.
+            // The time has another cause than the number of rows.
             true if rows <= rows_min => size,
             true => (size.min(rows) / 2).max(rows_min),
             false if rows > size / 2 => (size * 2).min(*self.bounds.end()),
@@ -101,7 +101,7 @@ mod tests {
             (65, 10, 256),
             (256, 10, 256),
             (256, 11, 128),
-            // A small one that was long says more than a large size.
+            // The size becomes half of the rows of the long transaction, not half of itself.
             (80, 11, 40),
             (6, 3, 40),
             (32, 50, 40),

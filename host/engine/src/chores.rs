@@ -29,7 +29,7 @@ pub(crate) fn are_ours(ctx: &Ctx) -> bool {
 
 /// Renew the lease, or take it when it has ended. [`note`] the result after the commit.
 ///
-/// A host with an unknown time takes nothing: it cannot tell whether the lease has ended.
+/// A host with an unknown time does not take the lease: it does not know whether the lease of the other host has ended.
 pub(crate) async fn renew_or_take(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result<Option<Held>> {
     let lease = ctx.settings.lease;
     let lease_until = now.plus(lease);

@@ -33,7 +33,7 @@ pub(crate) async fn insert<'a>(
     claiming: &Claiming,
     now: Timestamp,
 ) -> Result<Vec<Work>> {
-    let admitted = admit(ctx, decisions, now);
+    let admitted = take_permits(ctx, decisions, now);
     let schedules = admitted.iter().map(|(launch, ..)| launch.schedule_id);
     let last = last_ends(tx, schedules.collect()).await?;
     let sources = sources.map(|source| (source.0.id, source));
@@ -62,13 +62,13 @@ pub(crate) async fn insert<'a>(
     let rows = rows.map(|launch| (launch, work.get(&launch.id).map(claim)));
     let rows: Vec<(&NewLaunch, Option<NewClaim>)> = rows.collect();
     let inserted = launches::insert_claimed(tx, &rows).await?;
-    // A slot that had a decision is not this host's to run.
+    // The host that decided a slot before runs its launch.
     work.retain(|launch, _| inserted.contains(launch));
     Ok(work.into_values().collect())
 }
 
 /// Take a permit for each launch that may start now: the most urgent first, and none while others wait for permits.
-fn admit<'a>(
+fn take_permits<'a>(
     ctx: &Ctx,
     decisions: &'a [NewLaunch],
     now: Timestamp,

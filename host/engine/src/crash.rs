@@ -3,7 +3,7 @@
 //! A build with debug assertions aborts at the point that `CAMPANILE_CRASH_AT` names. In a release
 //! build [`point`] is empty, so the product has no such switch. A cargo feature would say the same,
 //! but as a second set of features for this crate it would have to be built a second time wherever the
-//! tests run; the profile already tells the two apart.
+//! tests run; the profile already distinguishes the two.
 //!
 //! At the point that `CAMPANILE_STOP_AT` names, the process stops instead, once, as a suspended machine does.
 
@@ -35,10 +35,11 @@ pub const MESSAGE_POINTS: [&str; 5] = [
     "after_message_end_commit",
 ];
 
-/// The points of an alert: around the commit of a change with its messages, and those of the delivery of such a message.
-pub const ALERT_POINTS: [&str; 7] = [
-    "before_alert_commit",
-    "after_alert_commit",
+/// The points around the commit of a change of an alert with its messages.
+pub const ALERT_POINTS: [&str; 2] = ["before_alert_commit", "after_alert_commit"];
+
+/// The points of the delivery of a message about alerts, as those of another message.
+pub const ALERT_MESSAGE_POINTS: [&str; 5] = [
     "before_alert_claim_commit",
     "after_alert_claim_commit",
     "after_alert_delivery",
@@ -80,6 +81,7 @@ pub fn point(name: &str) {
         &CALL_POINTS,
         &MESSAGE_POINTS,
         &ALERT_POINTS,
+        &ALERT_MESSAGE_POINTS,
         &BACKFILL_POINTS,
         &PACKAGE_POINTS,
         &RETENTION_POINTS,
@@ -97,7 +99,7 @@ pub fn point(name: &str) {
         static STOPPED: std::sync::Once = std::sync::Once::new();
         STOPPED.call_once(|| {
             let _ = kill_process(getpid(), Signal::STOP);
-            // The signal may reach another thread first. This one must not go on until all are stopped.
+            // The signal may reach another thread first. This thread must not continue until all are stopped.
             std::thread::sleep(std::time::Duration::from_millis(200));
         });
     }

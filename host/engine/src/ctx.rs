@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, watch};
 
+use crate::alerts::ping_queue::PingQueue;
 use crate::batch_size::BatchSizes;
 use crate::begun_runs::BegunRuns;
 use crate::capacity::Capacity;
@@ -57,6 +58,7 @@ pub struct Ctx {
     pub(crate) wake: Wake,
     pub(crate) trouble: Trouble,
     pub(crate) traces: TraceQueue,
+    pub(crate) pings: PingQueue,
     /// Holds true from the moment at which the host has loaded its packages and decides.
     pub(crate) serving: watch::Sender<bool>,
     pub(crate) launch_log: LaunchLog,
@@ -115,6 +117,7 @@ impl Ctx {
             wake: Wake::default(),
             trouble: Trouble::new(metrics.database_errors.clone()),
             traces: TraceQueue::new(metrics.traces_dropped.clone()),
+            pings: PingQueue::default(),
             serving: watch::Sender::default(),
             launch_log: LaunchLog::default(),
             metrics,

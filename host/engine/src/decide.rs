@@ -33,7 +33,7 @@ use campanile_store::skipped_ranges;
 
 /// Schedules decided in one transaction at most.
 const DUE_BATCH_MAX: i64 = 512;
-/// When planning has taken so long, no other schedule is decided in the transaction: others wait for it. The time of
+/// After this time of planning, the transaction decides no further schedule: other transactions wait for it. The time of
 /// statements does not count: a slow network would leave one schedule to each transaction.
 const PLAN_TIME_MAX: Duration = Duration::from_millis(20);
 /// How long slots that are due wait for permits, so that their launches can start at once. When it is over, the launches

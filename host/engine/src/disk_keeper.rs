@@ -15,7 +15,7 @@ use campanile_store::events::EventKind;
 
 /// How often the free space is read.
 const DISK_INTERVAL: Duration = Duration::from_secs(2);
-/// A disk that was full has room again with so many bytes at least, also without a reserve.
+/// The least free bytes with which a full disk counts as having room again, also without a reserve.
 pub(crate) const ROOM_MIN_BYTES: u64 = 1 << 20;
 /// The longest pause between two attempts to write to a disk that was full.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
@@ -87,7 +87,7 @@ impl Service for DiskKeeper {
         match (was_low, was_full || is_short) {
             (false, false) => {}
             (false, true) => self.stop_work(ctx, free, now).await,
-            // Its room can be seen.
+            // The free bytes can be measured, so no write has to be tried.
             (true, true) if is_short => self.pause = DISK_INTERVAL,
             (true, true) => self.pause = (self.pause * 2).min(PAUSE_MAX),
             (true, false) => self.resume_work(ctx, now).await?,

@@ -23,7 +23,7 @@ impl EventFeed {
     /// Return the events that were recorded since the last call, oldest first.
     pub async fn read(&mut self, tx: &mut Tx, now: Timestamp) -> Result<Vec<Event>, DbError> {
         let from = EventId::first_at(now.minus(EVENTS_OVERLAP));
-        self.seen.retain(|id| *id >= from);
+        self.forget_before(now);
         let (mut after, mut all) = (from, Vec::new());
         loop {
             let page = events::list_after(tx, after, EVENTS_MAX).await?;
@@ -34,6 +34,12 @@ impl EventFeed {
                 return Ok(all);
             }
         }
+    }
+
+    /// Forget the events that cannot be read again at `now`.
+    pub fn forget_before(&mut self, now: Timestamp) {
+        let from = EventId::first_at(now.minus(EVENTS_OVERLAP));
+        self.seen.retain(|id| *id >= from);
     }
 
     /// Return those of `events` that were not returned before.

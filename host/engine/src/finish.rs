@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use tokio::sync::mpsc;
 
+use crate::alerts::ping_queue::RunPing;
+use crate::alerts::pings;
 use crate::capacity::Permit;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
@@ -127,6 +129,7 @@ async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
     let is_final = |end: &&Finish| !matches!(end.end, RunEnd::Waiting { .. });
     let ended = ends.iter().filter(is_won).filter(is_final);
     traces::note_ended(ctx, ended.map(|end| end.run_id.launch()));
+    pings::note(ctx, ends.iter().filter(is_won).filter_map(RunPing::ended));
     let log = &ctx.launch_log;
     log.ended(&ctx.db, ends.iter().filter(is_won)).await;
     if won.len() < ends.len() {

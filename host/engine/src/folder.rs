@@ -151,6 +151,10 @@ pub(crate) async fn scan_and_load(ctx: &Ctx, folder: &mut PluginsFolder) -> Resu
 pub(crate) async fn scan(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
     if ctx.reported.take_lost() {
         folder.report_all_again();
+        if let Err(error) = record_all_again(ctx, folder).await {
+            ctx.reported.mark_lost();
+            return Err(error);
+        }
     }
     let Some(mut scan) = folder.scan(&ctx.packages).await else {
         return Ok(());
@@ -165,6 +169,26 @@ pub(crate) async fn scan(ctx: &Ctx, folder: &mut PluginsFolder) -> Result {
     }
     follow_decisions(ctx, folder).await.and(failed)?;
     end_forgotten(ctx, ctx.clock.now()).await
+}
+
+/// Record the packages of this host again, with their schedules, because the database may lack them.
+///
+/// It leaves out a package of which the database has this version, but another one is active: another host or an operator
+/// activated that.
+async fn record_all_again(ctx: &Ctx, folder: &PluginsFolder) -> Result {
+    for package in ctx.packages.all().values() {
+        let mut tx = ctx.db.read().await?;
+        let row = packages::find(&mut tx, &package.name).await?;
+        let versions = package_versions::of_package(&mut tx, &package.name).await?;
+        drop(tx);
+        if row.and_then(|row| row.digest).as_ref() == Some(&package.digest) {
+            let change = Change::Restored(Arc::clone(package));
+            record_package(ctx, package, &change, None).await?;
+        } else if versions.iter().all(|it| it.digest != package.digest) {
+            publish(ctx, folder, package, &Change::Added(Arc::clone(package))).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Have the folder report the packages whose files were removed while this host was down.

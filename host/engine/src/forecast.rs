@@ -20,6 +20,7 @@
 
 mod compare;
 mod launches;
+mod prepare;
 pub mod report;
 mod simulator;
 pub mod snapshot;
@@ -27,15 +28,17 @@ pub mod snapshot;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::RecoveryLimits;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_model::labels::Labels;
+use campanile_model::time_text;
 use campanile_package::quota::Groups;
 use campanile_schedule::policy::{Defaults, Policies};
 use campanile_schedule::rule::Rule;
@@ -45,6 +48,7 @@ use campanile_store::stats::ActiveRun;
 use campanile_store::{Decision, LaunchStatus};
 
 pub use compare::{Changes, compare};
+pub use prepare::{FIRST_SCHEDULES_MAX, PreparedForecast};
 
 const MINUTE_US: i64 = 60_000_000;
 
@@ -103,10 +107,34 @@ pub struct ForecastRequest {
 }
 
 /// A time without a live host: `from` is included, `to` is not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Outage {
     pub from: Timestamp,
     pub to: Timestamp,
+}
+
+impl Outage {
+    /// Read an outage such as `2026-11-22T02:00:00Z..2026-11-22T05:00:00Z`. Words such as `yesterday` count from `now`.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says how to write one.
+    pub fn read(text: &str, now: Timestamp) -> Result<Outage, String> {
+        let fix = "write two times with `..` between them, such as 2026-11-22T02:00:00Z..2026-11-22T05:00:00Z";
+        let (from, to) = text.split_once("..").ok_or(fix)?;
+        let read =
+            |text: &str| time_text::read(text, now).map_err(|error| format!("{error}; {fix}"));
+        let outage = Outage {
+            from: read(from)?,
+            to: read(to)?,
+        };
+        if outage.to <= outage.from {
+            return Err(
+                "the outage ends before it starts; write the earlier time first".to_owned(),
+            );
+        }
+        Ok(outage)
+    }
 }
 
 /// The result of a forecast.
@@ -124,7 +152,7 @@ pub struct Forecast {
 }
 
 /// A decision: its row in the database, and what becomes of it.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Row {
     /// The index in the schedules of the snapshot.
     #[serde(skip)]
@@ -140,7 +168,7 @@ pub struct Row {
     pub fire_time: Timestamp,
     /// The status at the end of the forecast.
     pub status: LaunchStatus,
-    pub reason: Option<&'static str>,
+    pub reason: Option<Cow<'static, str>>,
     pub overlaps: Option<LaunchId>,
     /// When its first run begins.
     pub started_at: Option<Timestamp>,
@@ -157,12 +185,12 @@ impl Row {
 }
 
 /// The totals of a forecast, for one schedule or for all.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Totals {
     /// The number of decisions to launch that were not skipped later.
     pub launches: u64,
     /// The number of slots that are not launched, by reason. Each slot of a range counts.
-    pub skipped: BTreeMap<&'static str, u64>,
+    pub skipped: BTreeMap<Cow<'static, str>, u64>,
     /// The first slot that is launched.
     pub first: Option<Timestamp>,
     /// The next slot after the forecast.
@@ -186,7 +214,7 @@ pub struct Totals {
 impl Totals {
     fn count(&mut self, row: &Row) {
         if row.status == LaunchStatus::Skipped {
-            let reason = row.reason.unwrap_or_default();
+            let reason = row.reason.clone().unwrap_or_default();
             let slots = u64::try_from(row.slot_count).unwrap_or_default();
             *self.skipped.entry(reason).or_default() += slots;
         } else {

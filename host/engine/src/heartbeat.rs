@@ -26,6 +26,13 @@ impl HeartbeatHistory {
         *lock(&self.0) = None;
     }
 
+    /// Whether the database lost the last heartbeat that this host committed. `recorded` is the heartbeat that it has now.
+    ///
+    /// A standby that had not received the newest commits may have been promoted. It lacks the heartbeats of other hosts too.
+    pub(crate) fn is_lost(&self, recorded: Option<Timestamp>) -> bool {
+        lock(&self.0).is_some_and(|(_, last)| recorded < Some(last))
+    }
+
     /// Whether the database has accepted a heartbeat of this host within `span` up to `now`.
     pub(crate) fn is_recent(&self, now: Timestamp, span: Duration) -> bool {
         lock(&self.0).is_some_and(|(_, last)| now.since(last) <= span)
@@ -72,5 +79,17 @@ mod tests {
         history.forget();
         history.note(at(140), LEASE);
         assert!(!history.may_declare_dead(at(169), LEASE));
+    }
+
+    #[test]
+    fn a_heartbeat_is_lost_when_the_database_has_an_earlier_one_or_none() {
+        let history = HeartbeatHistory::default();
+        assert!(!history.is_lost(None));
+        history.note(at(10), LEASE);
+        assert!(!history.is_lost(Some(at(10))));
+        assert!(history.is_lost(Some(at(9))));
+        assert!(history.is_lost(None));
+        history.forget();
+        assert!(!history.is_lost(Some(at(9))));
     }
 }

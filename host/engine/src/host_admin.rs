@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::schedule_admin::{Result, ScheduleError};
 use campanile_model::clock::Timestamp;
@@ -37,7 +37,7 @@ words! {
 }
 
 /// One process of a host.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct HostReport {
     pub name: String,
     pub state: HostState,

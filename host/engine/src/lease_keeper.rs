@@ -10,6 +10,8 @@ use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
 use crate::lease_table::held_until;
+use crate::record_host::record_host;
+use crate::record_loss::{self, OwnRow};
 use crate::record_package::publish_all;
 use crate::service::{Next, RETRY_PAUSE, Service, within};
 use campanile_model::clock::Timestamp;
@@ -163,11 +165,19 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     let held_until = held_until(ctx.clock.monotonic_at(now), lease);
     let asked = ctx.leases.to_renew();
     let mut tx = ctx.db.write().await?;
+    let own_row = record_loss::own_row(ctx, &mut tx).await?;
+    if own_row == OwnRow::Missing {
+        record_host(ctx, &mut tx, now).await?;
+    }
     let was_marked_dead = !hosts::heartbeat(&mut tx, ctx.host, now, lease_until).await?;
     if was_marked_dead {
         hosts::revive(&mut tx, ctx.host, now, lease_until).await?;
-        publish_all(ctx, &mut tx).await?;
         tracing::warn!(host = %ctx.name, "another host marked this one as dead after a long silence and recovered its runs; this host continues with new ones");
+    }
+    // After a mark as dead, and after a loss, the database may lack packages and reports of this host.
+    let is_incomplete = was_marked_dead || !own_row.is_current();
+    if is_incomplete {
+        publish_all(ctx, &mut tx).await?;
     }
     let held = runs::renew(&mut tx, &asked, lease_until).await?;
     // A host that is still loading its packages leaves the chores to others.
@@ -182,11 +192,16 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
         chores::note(ctx, chores);
     }
     if was_marked_dead {
+        // Its clocks may have stopped, as those of a virtual machine that was paused.
+        ctx.clock.forget();
+    }
+    if !own_row.is_current() {
+        record_loss::forget_reads(ctx);
+    }
+    if is_incomplete {
         // Other hosts may deliver its messages.
         ctx.deliveries.drop_all();
-        // Its clocks may have stood still, as those of a virtual machine that was paused.
-        ctx.clock.forget();
-        // Its reports of unusable files were deleted when it was marked as dead.
+        // Its packages and its reports of unusable files may be missing in the database.
         ctx.reported.mark_lost();
         ctx.wake.folder_sync.notify_one();
     }

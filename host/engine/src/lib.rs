@@ -17,11 +17,13 @@
 //! | `finish`         | transaction 2: ends are recorded, if the host still has the run       |                |
 //! | `lease_keeper`   | the heartbeat and the leases are renewed                              | `LeaseKeeper`   |
 //! | `chores`         | one host at a time does the next four                                 | `LeaseKeeper`   |
-//! | `alerts`         | rules for alerts are evaluated, and channels told                     | `Alerts`, `AlertDelivery`, `HostPing` |
 //! | `audit`          | health is watched                                                     | `Auditor`       |
 //! | `next_slots`     | next slots are corrected                                              | `NextSlots`     |
 //! | `retention`      | launches, task runs and events beyond their ages are removed          | `Retention`     |
 //! | `seal`           | the record is sealed                                                  | `Sealer`        |
+//! | `alerts`         | rules for alerts are evaluated, and messages about them recorded      | `Alerts`, `HostPing`, `Pings` |
+//! | `delivery`       | messages of the `outbox` and about `alerts` are delivered             | `OutboxDelivery`, `AlertDelivery` |
+//! | `traces`         | traces of ended launches are sent                                     | `TraceExport`   |
 //! | `folder`         | the plugin folder is followed                                         | `FolderSync`    |
 //! | `schedules_file` | the schedules file is followed                                        | `FollowedFile`  |
 //! | `clock_keeper`   | the time is measured; without it nothing is decided or recovered      | `ClockKeeper`   |
@@ -43,10 +45,12 @@ pub mod approval;
 pub mod audit;
 pub mod backfill;
 pub mod buckets;
+pub mod calendar;
 pub mod call_commit;
 pub mod crash;
 pub mod definition;
 pub mod event_feed;
+pub mod failure_feed;
 pub mod forecast;
 pub mod host_admin;
 pub mod launch_admin;
@@ -83,6 +87,7 @@ mod clock_keeper;
 mod ctx;
 mod cursor_watch;
 mod decide;
+mod delivery;
 mod delivery_table;
 mod disk_keeper;
 mod error;
@@ -100,6 +105,8 @@ mod outbox;
 mod peers;
 mod placement;
 mod program_args;
+mod record_host;
+mod record_loss;
 mod record_package;
 mod record_quota;
 mod record_use;
@@ -141,6 +148,7 @@ pub use settings::{RecoveryLimits, RetentionLimits, Settings};
 pub use start::StartError;
 pub use work::Work;
 
+use alerts::delivery::AlertDelivery;
 use backfill::BackfillProgress;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{HostId, RunId};
@@ -150,6 +158,7 @@ use campanile_store::runs::Finish;
 use campanile_store::{Db, HostLock, hosts};
 use ctx::{Ctx, SharedCtx};
 use error::Result;
+use outbox::OutboxDelivery;
 use run::Executor;
 
 /// The public handle of one host's engine.
@@ -366,7 +375,9 @@ impl Engine {
 
     /// Deliver the messages of the outbox that are due once, and wait for these deliveries. Return how many there were.
     pub async fn deliver_messages(&self, now: Timestamp) -> Result<usize> {
-        outbox::deliver_due(&self.ctx, now).await
+        OutboxDelivery::new(&self.ctx)
+            .deliver_due(&self.ctx, now)
+            .await
     }
 
     /// Evaluate the rules for alerts once. Return how many alerts this host changed.
@@ -378,12 +389,19 @@ impl Engine {
 
     /// Deliver the messages about alerts that are due once, and wait for these deliveries. Return how many there were.
     pub async fn deliver_alerts(&self, now: Timestamp) -> Result<usize> {
-        alerts::delivery::deliver_due(&self.ctx, now).await
+        AlertDelivery::new(&self.ctx)
+            .deliver_due(&self.ctx, now)
+            .await
     }
 
     /// Send the traces of ended launches, as far as the collector accepts them. Return how many launches still wait.
     pub async fn export_traces(&self) -> usize {
         traces::export_waiting(&self.ctx).await
+    }
+
+    /// Send the pings of runs that wait, as far as their monitors answer in time.
+    pub async fn send_pings(&self) {
+        alerts::pings::send_waiting(&self.ctx).await;
     }
 
     /// Ping the address of the configuration if this host works. Return whether it did.

@@ -7,6 +7,18 @@
 //! Times are instants, never ages. No label has a launch, a run, a digest or a message; a schedule is a label only up to a
 //! number that the caller gives, and a package up to a fixed one.
 
+/// Register metrics, each with its name and what it says.
+macro_rules! register {
+    ($registry:expr; $($name:literal, $help:literal => $metric:expr;)*) => {
+        $($registry.register($name, $help, $metric);)*
+    };
+    ($registry:expr, if known; $($name:literal, $help:literal => $value:expr;)*) => {
+        $(if let Some(value) = $value {
+            $registry.register($name, $help, ConstGauge::new(value));
+        })*
+    };
+}
+
 mod packages;
 mod record;
 
@@ -17,7 +29,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::{Metric, Registry};
+use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 
 use campanile_model::clock::Timestamp;
@@ -105,7 +117,7 @@ pub(crate) struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Metrics {
-        let mut registry = Registry::with_prefix(PREFIX);
+        let mut registry = registry();
         let launches = Family::default();
         let runs = Family::default();
         let recoveries = Family::default();
@@ -147,44 +159,24 @@ impl Default for Metrics {
                 .recoveries
                 .get_or_create_owned(&EventLabel { event });
         }
-        for (name, help, metric) in metrics.simple_counters() {
-            registry.register(name, help, metric);
+        register! { registry;
+            "claims", "Runs that this host has claimed" => metrics.claims.clone();
+            "lost_leases", "Runs that this host dropped because it could not renew their lease, or whose end came too late"
+                => metrics.lost_leases.clone();
+            "database_errors", "Steps of this host that failed, mostly because the database did not answer"
+                => metrics.database_errors.clone();
+            "traces_exported", "Launches whose traces the collector has accepted" => metrics.traces_exported.clone();
+            "traces_dropped", "Launches whose traces were dropped: too many waited, or the collector refused them"
+                => metrics.traces_dropped.clone();
+            "launches", "Decisions about slots by this host" => metrics.launches.clone();
+            "runs", "Runs that this host has ended" => metrics.runs.clone();
+            "recoveries", "Launches without a living host that this host has recovered or ended" => metrics.recoveries.clone();
+            "package_loads", "Files of the plugins folder that this host has loaded or rejected" => loads.clone();
+            "run_duration_seconds", "The time from the start of a run on this host to its end or its wait for a retry"
+                => metrics.run_duration.clone();
+            "start_lag_seconds", "How long after its time an on-time launch started on this host" => metrics.start_lag.clone();
+            "commit_seconds", "How long the commit of a transaction took" => commit_seconds.clone();
         }
-        registry.register(
-            "launches",
-            "Decisions about slots by this host",
-            metrics.launches.clone(),
-        );
-        registry.register(
-            "runs",
-            "Runs that this host has ended",
-            metrics.runs.clone(),
-        );
-        registry.register(
-            "recoveries",
-            "Launches without a living host that this host has recovered or ended",
-            metrics.recoveries.clone(),
-        );
-        registry.register(
-            "package_loads",
-            "Files of the plugins folder that this host has loaded or rejected",
-            loads.clone(),
-        );
-        registry.register(
-            "run_duration_seconds",
-            "The time from the start of a run on this host to its end or its wait for a retry",
-            metrics.run_duration.clone(),
-        );
-        registry.register(
-            "start_lag_seconds",
-            "How long after its time an on-time launch started on this host",
-            metrics.start_lag.clone(),
-        );
-        registry.register(
-            "commit_seconds",
-            "How long the commit of a transaction took",
-            commit_seconds.clone(),
-        );
         metrics.packages.register(&mut registry);
         Metrics {
             registry,
@@ -194,36 +186,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    fn simple_counters(&self) -> [(&'static str, &'static str, Counter); 5] {
-        [
-            (
-                "claims",
-                "Runs that this host has claimed",
-                self.claims.clone(),
-            ),
-            (
-                "lost_leases",
-                "Runs that this host dropped because it could not renew their lease, or whose end came too late",
-                self.lost_leases.clone(),
-            ),
-            (
-                "database_errors",
-                "Steps of this host that failed, mostly because the database did not answer",
-                self.database_errors.clone(),
-            ),
-            (
-                "traces_exported",
-                "Launches whose traces the collector has accepted",
-                self.traces_exported.clone(),
-            ),
-            (
-                "traces_dropped",
-                "Launches whose traces were dropped: too many waited, or the collector refused them",
-                self.traces_dropped.clone(),
-            ),
-        ]
-    }
-
     fn run(&self, status: &'static str, failure: &'static str) -> Counter {
         self.runs
             .get_or_create_owned(&RunLabels { status, failure })
@@ -316,19 +278,15 @@ impl Metrics {
     /// Return the text of what this host has counted, and of its capacity.
     pub(crate) fn text(&self, runs: usize, runs_max: usize) -> String {
         let mut text = encoded(&self.registry);
-        let mut gauges = Gauges::new();
-        gauges.add("host_runs", "Runs that this host executes now", runs as f64);
-        gauges.add(
-            "host_runs_max",
-            "The most runs that this host executes at once",
-            runs_max as f64,
-        );
-        gauges.add(
-            "host_last_tick_timestamp_seconds",
-            "When this host looked last which slots are due, in seconds since 1970; 0 before the first look",
-            self.last_tick_us.get() as f64 / 1e6,
-        );
-        text += &gauges.text();
+        let mut registry = registry();
+        let last_tick = self.last_tick_us.get() as f64 / 1e6;
+        register! { registry;
+            "host_runs", "Runs that this host executes now" => ConstGauge::new(runs as f64);
+            "host_runs_max", "The most runs that this host executes at once" => ConstGauge::new(runs_max as f64);
+            "host_last_tick_timestamp_seconds", "When this host looked last which slots are due, in seconds since 1970; 0 before the first look"
+                => ConstGauge::new(last_tick);
+        }
+        text += &encoded(&registry);
         text
     }
 }
@@ -350,36 +308,18 @@ pub(crate) async fn with_record(
     };
     let read = timeout(RECORD_WAIT, read).await;
     let record = read.ok().and_then(Result::ok);
-    let mut gauges = Gauges::new();
-    gauges.add(
-        "record_readable",
-        "1 when the database answered this request for metrics in time, otherwise 0",
-        f64::from(u8::from(record.is_some())),
-    );
-    text += &gauges.text();
+    let mut registry = registry();
+    let is_readable = ConstGauge::new(f64::from(u8::from(record.is_some())));
+    register! { registry;
+        "record_readable", "1 when the database answered this request for metrics in time, otherwise 0" => is_readable;
+    }
+    text += &encoded(&registry);
     text += &record.map(|record| record.text()).unwrap_or_default();
     text
 }
 
-/// Values of one moment.
-struct Gauges(Registry);
-
-impl Gauges {
-    fn new() -> Gauges {
-        Gauges(Registry::with_prefix(PREFIX))
-    }
-
-    fn register(&mut self, name: &str, help: &str, metric: impl Metric) {
-        self.0.register(name, help, metric);
-    }
-
-    fn add(&mut self, name: &str, help: &str, value: f64) {
-        self.register(name, help, ConstGauge::new(value));
-    }
-
-    fn text(&self) -> String {
-        encoded(&self.0)
-    }
+fn registry() -> Registry {
+    Registry::with_prefix(PREFIX)
 }
 
 fn encoded(registry: &Registry) -> String {

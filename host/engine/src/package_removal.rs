@@ -6,7 +6,9 @@ use campanile_store::events::EventKind;
 use campanile_store::{Origin, Tx, changes, package_removal, packages, schedules};
 
 /// What the removal of a package removed.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 pub struct RemovedPackage {
     pub package: String,
     /// The schedules that it had proposed, or that its sidecar had defined. They are ended.

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::approval::PackageError;
 use crate::schedule_admin::ScheduleError;
@@ -10,7 +10,7 @@ use campanile_schedule::rule::RuleError;
 use campanile_store::DbError;
 
 /// What kind of error it is. The documentation of each is its row in the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorCode {
     /// an option, a rule, a time, a time zone, a name, or a file that was given is wrong: correct it
@@ -113,8 +113,8 @@ impl From<ScheduleError> for Problem {
                 };
             }
             E::UnknownPackage(..) => {
-                return Problem::new(ErrorCode::NotFound, error)
-                    .hint("`campanile package list` shows those there are");
+                let hint = "`campanile package list` shows those there are; a file in the plugins folder is a package after a host has loaded it";
+                return Problem::new(ErrorCode::NotFound, error).hint(hint);
             }
             E::NotFound(_) => ErrorCode::NotFound,
             E::Exists { .. }

@@ -92,7 +92,7 @@ async fn record_in(
     Ok(Recorded::Active(follow_schedules(tx, package, now).await?))
 }
 
-/// Record that the file in the folder is not active, with an event if that is news. Return the sentence that says so.
+/// Record that the file in the folder is not active, with an event if it was not pending before. Return the sentence about it.
 async fn record_pending(
     ctx: &Ctx,
     tx: &mut Tx,
@@ -140,11 +140,13 @@ async fn record_pending(
     Ok(Some(said))
 }
 
-/// Record all packages of this host again, after another host marked it as dead.
+/// Record again that this host has its packages. The next scan of the folder records those that the database does not have.
 pub(crate) async fn publish_all(ctx: &Ctx, tx: &mut Tx) -> Result {
     for package in ctx.packages.all().values() {
         let (name, digest) = (&package.name, &package.digest);
-        packages::publish_host(tx, ctx.host, name, digest, settings_of(package)).await?;
+        if packages::find(tx, name).await?.is_some() {
+            packages::publish_host(tx, ctx.host, name, digest, settings_of(package)).await?;
+        }
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
 use crate::error::Result;
 use crate::failing::pause_failing;
+use crate::record_loss;
 use crate::service::{Next, RETRY_PAUSE, Service};
 use crate::settings::RecoveryLimits;
 use crate::traces;
@@ -145,7 +146,6 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
         return Ok(Recovered::default());
     }
     let limits = &ctx.settings.recovery;
-    let lease = ctx.settings.lease;
     // A launch that waits for capacity is late, not lost: only capacity that was free for the whole threshold counts.
     let unclaimed_since = match ctx.capacity.is_free_for(limits.lost_threshold, now) {
         true => now.minus(limits.lost_threshold),
@@ -156,7 +156,7 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     let mut has_launches = orphaned.await?;
     drop(reader);
     let mut tx = ctx.db.write().await?;
-    if ctx.heartbeats.may_declare_dead(now, lease) {
+    if may_declare_dead(ctx, &mut tx, now).await? {
         let dead = hosts::mark_silent_dead(&mut tx, now).await?;
         for host in &dead {
             tracing::warn!(host = %host.name, "a host died; its runs are recovered");
@@ -197,6 +197,20 @@ pub(crate) async fn recover(ctx: &Ctx, now: Timestamp) -> Result<Recovered> {
     pause_failing(ctx, failed, now).await;
     done.more = more && found;
     Ok(done)
+}
+
+/// Whether a host whose lease has ended in the database is dead. After the loss of commits, its heartbeats may be among those
+/// that are lost.
+async fn may_declare_dead(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result<bool> {
+    if !ctx.heartbeats.may_declare_dead(now, ctx.settings.lease) {
+        return Ok(false);
+    }
+    let is_current = record_loss::own_row(ctx, tx).await?.is_current();
+    if !is_current {
+        // The renewal records what is missing of this host.
+        ctx.wake.lease_keeper.notify_one();
+    }
+    Ok(is_current)
 }
 
 /// Open orphaned launches again or end them, with an event for each. Return also the events, and the launches that ended.

@@ -23,7 +23,7 @@ pub(crate) async fn release(ctx: &Ctx, now: Timestamp) -> Result<usize> {
         return Ok(0);
     }
     let mut tx = ctx.db.write().await?;
-    // Whoever decides about a schedule's launches holds its row; those that another host holds, it looks after.
+    // A transaction that decides launches of a schedule locks its row. A host that has locked one releases its launches.
     let held = schedules::lock_available(&mut tx, &candidates).await?;
     let mut of_each: HashMap<ScheduleId, Vec<UnfinishedLaunch>> = HashMap::new();
     for launch in overlap::unfinished(&mut tx, &held).await? {

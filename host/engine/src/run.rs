@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
+use crate::alerts::ping_queue::RunPing;
+use crate::alerts::pings;
 use crate::call::{CallFailure, Caller, TaskCall, judge, not_committed, on_json, usage_text};
 use crate::call_commit::{self, CallCommit, SucceededCall};
 use crate::choose::quota;
@@ -55,6 +57,10 @@ impl Executor {
     /// Return `None` when the run was dropped because this host has lost it. A run that was asked to end is cancelled,
     /// unless it succeeded.
     pub(crate) async fn execute(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
+        if work.launch.begins_run() {
+            let started = RunPing::started(work.launch.schedule_id, work.run_id());
+            pings::note(&self.ctx, [started]);
+        }
         let finish = self.run_tasks(work, stop).await;
         if !stop.is_cancelled() {
             return finish;

@@ -42,10 +42,11 @@ use args::{check_args, check_launch_args, form_of};
 pub use campanile_package::ScheduleDefinition;
 pub use cursor::{CursorReset, reset_cursor};
 pub use diff::{Changed, Diff, Difference, difference_lines, differences};
-pub use edit::{Skip, edit, rename, skip};
+pub use edit::{Skip, check_edit, edit, rename, skip};
+pub(crate) use error::did_you_mean;
 pub(crate) use error::no_task;
+use error::origin_is;
 pub use error::{Result, ScheduleError};
-use error::{did_you_mean, origin_is};
 use pause::drop_past_slots;
 pub(super) use pause::{OVERDUE, PAUSED, end_pauses, pause_text};
 pub use pause::{pause, resume};
@@ -86,10 +87,7 @@ pub async fn revise(
 ) -> Result {
     let Schedule { state, definition } = schedule;
     let rule = check(tx, &mut KnownPackages::default(), wanted, state.id).await?;
-    let policies = definition::policies(definition).ok();
-    let has_same_timing = definition.rule == wanted.rule
-        && policies.is_some_and(|before| before.same_timing(&wanted.policies));
-    let cursor_at = if has_same_timing {
+    let cursor_at = if has_same_timing(definition, wanted) {
         state.cursor_at
     } else {
         if origin == Origin::Operator {
@@ -115,6 +113,13 @@ pub async fn revise(
     let (kind, expression) = (wanted.rule.kind, &wanted.rule.expression);
     let detail = format!("revision {number}: {kind} {expression}");
     Ok(changes::record(tx, now, EventKind::ScheduleChanged, &wanted.name, &detail).await?)
+}
+
+/// Whether a definition has the slots of a revision.
+fn has_same_timing(before: &Revision, wanted: &ScheduleDefinition) -> bool {
+    let policies = definition::policies(before).ok();
+    before.rule == wanted.rule
+        && policies.is_some_and(|before| before.same_timing(&wanted.policies))
 }
 
 /// Store the next revision of a schedule, with the cursor and the next slot in `state`.

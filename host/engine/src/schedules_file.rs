@@ -132,7 +132,7 @@ async fn follow_news(
         Ok(applied)
     })
     .await?;
-    // Replaced only now: after an error the same file is applied again with what was left of it before.
+    // Only after the commit: after an error, the file is applied again and compared with the former result.
     let before = followed.left.take();
     if let Some(what) = applied.text() {
         tracing::info!("applied {}: {what}", printable_line(&shown));

@@ -30,7 +30,7 @@ use campanile_store::seals::{self, FinishedLaunch, Seal};
 
 /// The time from one seal to the next, at least.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Rows are sealed so long after their decision. By then, the transaction that wrote them has ended.
+/// How long after their decision rows are sealed. By then, the transaction that wrote them has ended.
 const DELAY: Duration = Duration::from_secs(60);
 /// The launches of one seal, unless more were decided at the same moment.
 const LAUNCHES_MAX: usize = 2_048;
@@ -40,8 +40,8 @@ const SET_BACK: Duration = Duration::from_secs(20);
 const LATE_MARGIN: Duration = Duration::from_secs(600);
 /// So many launches may wait for a later seal. With more, sealing waits until some have ended.
 const UNFINISHED_MAX: usize = 65_536;
-/// The pause after a seal when there is more to seal, as a multiple of the time it took: sealing takes a tenth of a processor.
-const PAUSE: u32 = 9;
+/// The pause after a seal when there is more to seal, as a multiple of the time it took: sealing takes a twentieth of a processor.
+const PAUSE: u32 = 19;
 /// A row of slots that had no package is extended for an hour, and settled after this time.
 const EXTENDED_FOR: Duration = Duration::from_secs(2 * 3_600);
 /// The bytes of one leaf: an id, and half a SHA-256.
@@ -172,7 +172,7 @@ pub(crate) async fn seal(ctx: &Ctx, now: Timestamp) -> Result<bool> {
 pub(crate) fn late_from(last: &Seal, now: Timestamp) -> Option<Timestamp> {
     let until = now.minus(DELAY);
     match last.late_at {
-        // It was not set back again.
+        // The clock was not set back again.
         Some(late_at) if until >= late_at => Some(late_at),
         Some(_) => Some(until.minus(LATE_MARGIN)),
         None if now.minus(SET_BACK) < last.until_at => Some(until.minus(LATE_MARGIN)),
@@ -232,7 +232,7 @@ async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<(Seal, bool)>> 
         .into_iter()
         .partition(|launch| is_settled(launch, now));
     let late_at = (late_from.is_some() && until < end_before).then_some(until);
-    // That the clock was set back is on record at once, and that it has caught up.
+    // A seal without rows records at once that the clock was set back, or that it has caught up.
     let was_late = last.as_ref().is_some_and(|last| last.late_at.is_some());
     let is_empty = ended.is_empty() && events.is_empty() && !has_more;
     let is_needed = !is_empty || was_late != late_at.is_some();

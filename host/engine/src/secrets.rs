@@ -141,7 +141,7 @@ async fn in_time(reading: impl Future<Output = Result<Secret, String>>) -> Resul
     read.unwrap_or_else(|_| Err(format!("it gave no answer within {limit}")))
 }
 
-/// Read a file. Opening a pipe would wait for whoever writes to it.
+/// Read a file. Opening a pipe would wait for a writer.
 async fn read_file(path: &Path) -> Result<Secret, String> {
     let about = tokio::fs::metadata(path).await;
     if !about.map_err(|error| error.to_string())?.is_file() {
@@ -162,7 +162,7 @@ async fn run(words: &[String]) -> Result<Secret, String> {
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        // It may hold what is not for the host's log.
+        // It may hold secrets, which must not be in the host's log.
         .stderr(Stdio::null())
         .kill_on_drop(true)
         .spawn()
@@ -288,7 +288,7 @@ mod tests {
             );
             let lines = std::fs::read_to_string(folder.path().join("asked")).unwrap();
             assert_eq!(lines.lines().count(), asked);
-            // What it was called with may hold a secret.
+            // The arguments of the command may hold a secret, so the error does not show them.
             if let Err(error) = &answers[0] {
                 assert_eq!(
                     error.to_string(),

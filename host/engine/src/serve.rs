@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::alerts::Alerts;
 use crate::alerts::delivery::AlertDelivery;
 use crate::alerts::heartbeat::HostPing;
+use crate::alerts::pings::{self, Pings};
 use crate::audit::Auditor;
 use crate::changes::ChangeWatcher;
 use crate::claim::Dispatcher;
@@ -125,6 +126,7 @@ async fn run_services(
     spawn(&mut services, ctx, Alerts::new(ctx), stop);
     spawn(&mut services, ctx, AlertDelivery::new(ctx), stop);
     spawn(&mut services, ctx, HostPing::new(ctx), stop);
+    spawn(&mut services, ctx, Pings::new(ctx), stop);
     spawn(&mut services, ctx, TraceExport::default(), stop);
     spawn(&mut services, ctx, ChangeWatcher::default(), stop);
     let folder = FolderSync {
@@ -149,7 +151,7 @@ async fn run_services(
             tracing::error!("a service ended in a panic: {panic}");
         }
     }
-    // A service that still waits for the database waits in vain.
+    // A service that still waits for the database is dropped.
     services.shutdown().await;
     drain(ctx).await;
     // Runs that have not ended are dropped and handed back.
@@ -160,6 +162,7 @@ async fn run_services(
             "the database does not answer: the ends of runs are not recorded, and the next host recovers these runs"
         );
     }
+    pings::send_waiting(ctx).await;
     let unsent = traces::export_waiting(ctx).await;
     if unsent > 0 {
         tracing::warn!(

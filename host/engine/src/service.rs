@@ -67,7 +67,7 @@ pub(crate) trait Service: Sized + Send {
             let mut next = Self::first(&ctx);
             loop {
                 tokio::select! {
-                    // `biased`: a service that is always due must see the stop too.
+                    // `biased`: a service that is always due must end at the stop too.
                     biased;
                     _ = stop.wait_for(|stop| *stop) => return self,
                     () = wait_until_due(&ctx, next) => {}

@@ -49,7 +49,7 @@ pub struct Settings {
     pub forget_after: Option<Duration>,
     /// Which versions of packages may run.
     pub policy: Policy,
-    /// The rules for alerts, and whom they tell.
+    /// The rules for alerts, and their channels.
     pub alerts: AlertSettings,
     /// The collector to which traces are sent; none for no traces.
     pub traces: Option<TracesEndpoint>,

@@ -25,8 +25,8 @@ pub struct Spec {
     /// False when this version cannot read the policies. Then no queued launch is released, and no lost run is run again.
     pub knows_policies: bool,
     pub context: Map<String, Value>,
-    /// The keys of the schedule and of the package's sidecar, merged once, and the package with whose sidecar. A launch that
-    /// was given a context does not use it.
+    /// The keys of the schedule and of the package's sidecar, merged once, and the package of that sidecar. A launch with a
+    /// context of its own does not use it.
     user: Mutex<Option<(Weak<Package>, Arc<UserContext>)>>,
 }
 
@@ -71,7 +71,7 @@ impl Spec {
     }
 }
 
-/// Parsed revisions. A revision never changes, so nothing here is ever stale.
+/// Parsed revisions. A revision does not change, unless the database loses commits: see [`Specs::forget`].
 #[derive(Default)]
 pub struct Specs {
     kept: Mutex<Kept>,
@@ -83,10 +83,10 @@ pub struct Specs {
 const KEPT_BYTES_MAX: usize = 64 << 20;
 /// The bytes of a parsed revision besides its texts.
 const SPEC_BYTES: usize = 1 << 10;
-/// A parsed context takes so many times the bytes of its text.
+/// About how many times the bytes of its text a parsed context takes.
 const CONTEXT_FACTOR: usize = 4;
 
-/// The revisions that were used last. When the younger half is full, it takes the place of the older half.
+/// The revisions that were used last. When the younger half is full, it replaces the older half.
 #[derive(Default)]
 struct Kept {
     young: HashMap<Key, Arc<Spec>>,
@@ -119,6 +119,11 @@ impl Kept {
 }
 
 impl Specs {
+    /// Remove all parsed revisions. Each is read again when it is used next.
+    pub(crate) fn forget(&self) {
+        *lock(&self.kept) = Kept::default();
+    }
+
     /// Return a revision, which `tx` reads the first time.
     pub async fn get(&self, tx: &mut Tx, id: ScheduleId, revision: i64) -> Result<Arc<Spec>> {
         let mut specs = self.get_all(tx, [(id, revision)]).await?;
@@ -206,7 +211,7 @@ impl Specs {
     }
 }
 
-/// Return the policies for a revision whose own ones this version cannot read.
+/// Return the policies for a revision whose policies this version cannot read.
 fn cautious() -> Policies {
     Policies {
         delivery: Some(Delivery::AtMostOnce),

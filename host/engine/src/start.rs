@@ -6,6 +6,7 @@ use crate::ctx::Ctx;
 use crate::error::{EngineError, Result};
 use crate::lease_table::held_until;
 use crate::next_slots::correct_all;
+use crate::record_host::record_host;
 use crate::recover::{forget_packages, hand_back};
 use crate::schedule_admin;
 use crate::service::record_event;
@@ -14,7 +15,7 @@ use campanile_model::ids::{LaunchKind, RunId};
 use campanile_model::text::counted;
 use campanile_schedule::rule::{Rule, tzdata_version};
 use campanile_store::events::{self, EventKind};
-use campanile_store::hosts::{self, Host};
+use campanile_store::hosts;
 use campanile_store::launches::NewLaunch;
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
 use campanile_store::{Db, DbError, HostLock, Origin, Tx, chores, packages, schedules};
@@ -70,28 +71,9 @@ async fn try_register(ctx: &Ctx, now: Timestamp) -> Result {
         events::record(&mut tx, now, EventKind::HostDied, &earlier.name, &detail).await?;
     }
     // The packages of the earlier incarnation are forgotten when this one has scanned its folder.
-    let host = Host {
-        id: ctx.host,
-        name: ctx.name.clone(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        wasmtime_version: campanile_sandbox::WASMTIME_VERSION.to_owned(),
-        tzdata_version: tzdata_version().to_owned(),
-        started_at: now,
-        heartbeat_at: now,
-        lease_until: now.plus(ctx.settings.lease),
-        runs_max: ctx.settings.runs_max as i64,
-        labels: ctx.settings.labels.clone(),
-        ended_at: None,
-        end_reason: None,
-        drained_at: None,
-        drained_by: None,
-        claims_ended_at: None,
-    };
-    hosts::register(&mut tx, &host).await?;
+    record_host(ctx, &mut tx, now).await?;
     let registered = hosts::with_id(&mut tx, ctx.host).await?;
     let drained_by = registered.and_then(|host| host.drained_by);
-    let detail = format!("incarnation {}", ctx.host);
-    events::record(&mut tx, now, EventKind::HostStarted, &ctx.name, &detail).await?;
     tx.commit().await?;
     ctx.heartbeats.note(now, ctx.settings.lease);
     let until = held_until(ctx.clock.monotonic_at(now), ctx.settings.lease);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 
@@ -38,11 +38,11 @@ const TOKENS_MAX: i64 = 1_000;
 /// The shortest and the longest life of a token that expires.
 const EXPIRES_MIN: Duration = Duration::from_secs(60);
 const EXPIRES_MAX: Duration = Duration::from_secs(3_650 * 86_400);
-/// The last use of a token is recorded at most so often.
+/// The least time between two records of the last use of a token.
 const USE_INTERVAL: Duration = Duration::from_secs(60);
 /// How long a request waits until it has recorded that.
 const USE_WAIT: Duration = Duration::from_secs(1);
-/// For so long, a token counts as valid without another look at the database. A revoked token is refused after it.
+/// How long a token counts as valid without another look at the database. A revoked token is refused after that.
 const CACHED_FOR: Duration = Duration::from_secs(5);
 /// The most tokens that are remembered.
 const CACHED_MAX: usize = 1_024;
@@ -60,7 +60,7 @@ words! {
 }
 
 /// A token, without its secret.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TokenReport {
     pub state: TokenState,
     #[serde(flatten)]
@@ -75,7 +75,7 @@ impl TokenReport {
 }
 
 /// A new token with its secret, which is nowhere else.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CreatedToken {
     #[serde(flatten)]
     pub token: TokenReport,
@@ -83,14 +83,27 @@ pub struct CreatedToken {
     pub secret: String,
 }
 
-/// Who makes a request, as a token proves it.
+/// Who makes a request, as a token proves it, or as a proxy says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
-    /// The name of the token.
+    /// The name of the token, or of the user.
     pub name: String,
     pub role: Role,
     /// The token; none for who needs none.
     pub token: Option<TokenHash>,
+    /// Whether it is a user of whom a proxy says so. A token may have the same name.
+    pub is_proxied: bool,
+}
+
+impl Principal {
+    /// Return the key of the principal: all its requests have this key, and no requests of another principal.
+    pub fn key(&self) -> String {
+        match self.is_proxied {
+            // No token has such a name.
+            true => format!("proxy:{}", self.name),
+            false => self.name.clone(),
+        }
+    }
 }
 
 /// Pure: return whether a token is accepted at `now`.
@@ -254,7 +267,7 @@ impl Authenticator {
     /// Return who brings `secret`; none when no token that is accepted at `now` has it.
     ///
     /// # Errors
-    /// When the database cannot be read. Then nobody is let in.
+    /// When the database cannot be read. Then every request is refused.
     pub async fn authenticate(
         &self,
         secret: &str,
@@ -306,6 +319,7 @@ impl Authenticator {
             name: row.name,
             role: row.role,
             token: Some(hash.clone()),
+            is_proxied: false,
         };
         let mut known = lock(&self.valid);
         if known.len() >= CACHED_MAX {
@@ -368,6 +382,7 @@ mod tests {
                 name: "ci".to_owned(),
                 role: Role::Viewer,
                 token: None,
+                is_proxied: false,
             },
             expires_at,
             looked_at: at(100),

@@ -133,7 +133,7 @@ impl TraceExport {
 pub(crate) async fn export_waiting(ctx: &Ctx) -> usize {
     let mut export = TraceExport::default();
     let sending = async { while let Ok(Exported::Done) = export.export(ctx).await {} };
-    // The caller gets to know what is left.
+    // After a time-out, the returned number includes the launches that were not sent.
     let _ = tokio::time::timeout(LAST_WAIT, sending).await;
     ctx.traces.len()
 }
@@ -201,6 +201,7 @@ async fn send(ctx: &Ctx, endpoint: &TracesEndpoint, spans: &[Span]) -> Answer {
         now,
         wait_max: WAIT_MAX,
         stop: StopSignal::default(),
+        traceparent: None,
     };
     match deliver(&message, call).await {
         Delivered::Answered { status, .. } if (200..300).contains(&status) => Answer::Accepted,

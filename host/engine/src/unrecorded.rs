@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// While so many ends are not recorded, a run keeps its permit until its own end is.
+/// From this number of unrecorded ends on, a run keeps its permit until its own end is recorded.
 const UNRECORDED_MAX: usize = 1_024;
 /// How long the ends of one transaction wait for decisions.
 const DECISIONS_FIRST_MAX: Duration = Duration::from_millis(50);

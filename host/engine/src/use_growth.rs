@@ -30,7 +30,7 @@ const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
 const SLOTS_MAX: i64 = 1_000;
 /// With fewer runs in one of the weeks, nothing is said.
 const RUNS_MIN: usize = 20;
-/// Use has grown when it is more than so many times what it was.
+/// Use has grown when it is more than this many times the former use.
 const FACTOR: i64 = 2;
 /// Smaller medians vary with the load of the machine, or cost too little to matter.
 const CPU_US_MIN: i64 = 10_000;
@@ -55,7 +55,7 @@ impl GrowthPass {
             }
             _ => (now, ScheduleId::FIRST),
         };
-        // With a wrong clock, the weeks would be others.
+        // With a wrong clock, the wrong weeks would be compared.
         if !ctx.clock.is_known() {
             return Ok(false);
         }
@@ -70,7 +70,7 @@ impl GrowthPass {
         drop(tx);
         let last = page.last().filter(|_| page.len() as i64 == PAGE).copied();
         let Some(mut tx) = chores::write(ctx).await? else {
-            // The next holder begins anew.
+            // The next host that does the chores begins a new pass.
             *self = GrowthPass::default();
             return Ok(false);
         };

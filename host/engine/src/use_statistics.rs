@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use campanile_model::clock::Timestamp;
 use campanile_store::task_use::{self, UseSums};
 use campanile_store::{DbError, Tx};
 
 /// What the tasks of one package used in launches that were decided in a span of time up to now.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PackageStatistics {
     pub package: String,
     pub since: Timestamp,
@@ -19,7 +19,7 @@ pub struct PackageStatistics {
 }
 
 /// What the tasks of one package used in launches that were decided on one day.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DayStatistics {
     /// The day in UTC, such as `2026-11-22`.
     pub day: String,

@@ -13,9 +13,12 @@
 mod chain;
 mod slots;
 
-use serde::Serialize;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::problem::{ErrorCode, Problem};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, ChainHash};
 use campanile_model::words;
@@ -52,7 +55,7 @@ words! {
 }
 
 /// Something that is wrong with the record.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Fault {
     pub kind: FaultKind,
     /// The schedule, launch, event, seal or artifact.
@@ -61,8 +64,19 @@ pub struct Fault {
     pub text: String,
 }
 
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fault {
+            kind,
+            subject,
+            text,
+        } = self;
+        write!(f, "{kind}: {subject}: {text}")
+    }
+}
+
 /// The numbers of rows that a verification compared, and the faults.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Verification {
     /// The schedules whose slots were computed again, and these slots.
     pub schedules: u64,
@@ -82,8 +96,17 @@ pub struct Verification {
     pub faults_left_out: u64,
 }
 
+/// What `audit verify` found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct AuditReport {
+    /// Whether there is no fault.
+    pub ok: bool,
+    #[serde(flatten)]
+    pub verification: Verification,
+}
+
 /// A link of the chain that was kept elsewhere: the chain must still have it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, serde::Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoint {
     /// The hash of the first seal. It tells one database from another.
@@ -134,6 +157,48 @@ pub async fn verify(
     slots::verify(db, span, &mut report).await?;
     artifacts(db, &mut report).await?;
     Ok(report)
+}
+
+/// Verify the record in `span`, against `checkpoint` if there is one.
+///
+/// # Errors
+///
+/// When the checkpoint is of another database, or the database does not answer.
+pub async fn audit(
+    db: &Db,
+    span: Span,
+    checkpoint: Option<&Checkpoint>,
+    now: Timestamp,
+) -> Result<AuditReport, Problem> {
+    let newest = self::checkpoint(db).await?;
+    refuse_other(newest.as_ref(), checkpoint)?;
+    let verification = verify(db, span, checkpoint, now).await?;
+    Ok(AuditReport {
+        ok: verification.faults.is_empty(),
+        verification,
+    })
+}
+
+/// Refuse a checkpoint of another database. `newest` is the end of this one's chain.
+fn refuse_other(
+    newest: Option<&Checkpoint>,
+    checkpoint: Option<&Checkpoint>,
+) -> Result<(), Problem> {
+    let is_other =
+        |checkpoint: &&Checkpoint| newest.is_none_or(|newest| newest.first != checkpoint.first);
+    let Some(checkpoint) = checkpoint.filter(is_other) else {
+        return Ok(());
+    };
+    let here = newest.map_or("has no seal".to_owned(), |newest| {
+        format!("with {}", newest.first.short())
+    });
+    let message = format!(
+        "the checkpoint is of another database: its chain begins with {}, and the chain here {here}",
+        checkpoint.first.short()
+    );
+    let hint =
+        "name a checkpoint of this database; if it is of this one, the whole chain was made again";
+    Err(Problem::new(ErrorCode::InvalidArgument, message).hint(hint))
 }
 
 /// Return the newest link of the chain; none while nothing is sealed.

@@ -14,7 +14,7 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// A burst of events is over when none came for so long.
+/// A burst of events is over after this time without an event.
 pub const QUIET: Duration = Duration::from_millis(300);
 /// A burst that does not end is cut here.
 const BURST_MOST: Duration = Duration::from_secs(2);

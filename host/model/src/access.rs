@@ -36,6 +36,8 @@ words! {
         Mcp => "mcp",
         /// A web page.
         Page => "page",
+        /// The HTTP API or a web page, by a proxy that says who the user is.
+        Proxy => "proxy",
         /// A host, by itself.
         Host => "host",
     }

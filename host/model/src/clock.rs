@@ -19,7 +19,7 @@ pub use time_state::{CONFIRM, Look, STEP_MIN};
 use time_state::{Reading, TimeState};
 
 /// An instant in UTC, in whole microseconds, the precision of both databases.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, schemars::JsonSchema)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, schemars::JsonSchema)]
 // Without this empty description, the schema of each key would repeat the comment above.
 #[schemars(inline, description = "", extend("format" = "date-time"))]
 pub struct Timestamp(#[schemars(with = "String")] i64);

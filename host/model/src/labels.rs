@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The longest label.
 const LENGTH_MAX: usize = 64;
@@ -88,6 +89,16 @@ impl FromStr for Labels {
 impl Serialize for Labels {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Labels, D::Error> {
+        let names = Vec::<String>::deserialize(deserializer)?;
+        match names.is_empty() {
+            true => Ok(Labels::default()),
+            false => Labels::new(names.iter().map(String::as_str)).map_err(D::Error::custom),
+        }
     }
 }
 

@@ -7,7 +7,9 @@
 //! * [`mod@words`]: enums whose values are words in the database, in JSON and on the command line.
 //! * [`status`]: the words of the record, such as the status of a launch.
 //! * [`rule_text`]: a rule of time as its author wrote it.
+//! * [`time_text`]: times as people type them.
 //! * [`text`]: durations, sizes and text from guests, read and printed.
+//! * [`time_text`]: times as people type them.
 //! * [`trace_context`]: the trace of a launch, and the spans of its parts.
 //!
 //! This crate does no I/O except for reading the clock. It decides nothing, and names no database and no
@@ -27,5 +29,6 @@ pub mod labels;
 pub mod rule_text;
 pub mod status;
 pub mod text;
+pub mod time_text;
 pub mod trace_context;
 pub mod words;

@@ -192,6 +192,8 @@ words! {
         PackageMissing => "package_missing",
         /// A package's file was gone for `forget_after`: the schedules ended that it or its sidecar defined.
         PackageForgotten => "package_forgotten",
+        /// A person uploaded the file of a package to a host.
+        PackageUploaded => "package_uploaded",
         /// An operator removed a package from the record.
         PackageRemoved => "package_removed",
         /// The tasks of a package have used up its record quota of the day.
@@ -258,6 +260,8 @@ words! {
         MessageRetried => "message_retried",
         /// An operator discarded a message.
         MessageDiscarded => "message_discarded",
+        /// Requests to the API or to a page were refused: no proof of who makes them, or a role that is not enough.
+        RequestRefused => "request_refused",
         /// An alert began to fire.
         AlertFired => "alert_fired",
         /// An alert was resolved.

@@ -149,7 +149,7 @@ const INVISIBLE: [RangeInclusive<char>; 16] = [
     '\u{17b4}'..='\u{17b5}',
     '\u{180b}'..='\u{180f}',
     '\u{200b}'..='\u{200f}',
-    // Ends of lines, to some, and then directions.
+    // Characters that some programs read as ends of lines, then characters that change the direction of text.
     '\u{2028}'..='\u{202e}',
     '\u{2060}'..='\u{206f}',
     '\u{3164}'..='\u{3164}',

@@ -5,7 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::ids::{LaunchId, RunId, sha256_half};
 
@@ -122,7 +123,7 @@ fn parse(text: &str) -> Option<TraceContext> {
     })
 }
 
-/// Read exactly so many bytes in lower-case hexadecimal.
+/// Read exactly `N` bytes in lower-case hexadecimal.
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
     let mut bytes = [0; N];
@@ -133,6 +134,13 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
 impl Serialize for TraceContext {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for TraceContext {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TraceContext, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
     }
 }
 

@@ -22,7 +22,7 @@ use tokio::task::spawn_blocking;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     pub(crate) size_bytes: u64,
-    // The types of these numbers differ between systems.
+    // The integer types differ between operating systems.
     device: i128,
     inode: i128,
     modified: (i128, i128),

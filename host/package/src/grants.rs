@@ -8,6 +8,7 @@ use std::path::Path;
 use super::host_rules::HostRules;
 use super::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
+use campanile_model::words;
 use campanile_sandbox::Grants;
 
 mod bucket;
@@ -60,14 +61,15 @@ pub struct GrantKind {
     pub(super) is_checked_at_use: bool,
 }
 
-/// What a sidecar has of the table for grants by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Present {
-    Nothing,
-    /// The table, with other keys.
-    Table,
-    /// The list or the table of this kind.
-    List,
+words! {
+    /// What a sidecar has of the table for grants by name.
+    Present {
+        Nothing => "nothing",
+        /// The table, with other keys.
+        Table => "table",
+        /// The list or the table of this kind.
+        List => "list",
+    }
 }
 
 impl GrantKind {

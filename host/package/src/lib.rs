@@ -33,6 +33,7 @@ pub mod sidecar;
 pub mod signature;
 pub mod spec;
 pub mod toml_reader;
+mod upload;
 
 pub use assemble::{FILE_BYTES_MAX, OpenError, RecordedSidecar, name_of, open};
 pub use folder::{PluginsFolder, SETTLE, Scan};
@@ -51,3 +52,4 @@ pub use policy::{Approval, Policy};
 pub use quota::Quota;
 pub use sidecar::Sidecar;
 pub use spec::ScheduleDefinition;
+pub use upload::{CheckedUpload, UploadError, UploadFolder};

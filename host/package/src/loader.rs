@@ -79,7 +79,7 @@ impl PackageLoader {
     /// Return a loader that loads each file in a child process before the host reads it.
     ///
     /// The child process runs this program with `args`, followed by one argument: the settings of the load. The program
-    /// must pass that argument to [`load_in_this_process`]. `observer` hears of each child process.
+    /// must pass that argument to [`load_in_this_process`]. `observer` is called for each child process.
     ///
     /// # Errors
     /// A sentence, when the sandbox cannot start or there is no folder for compiled code.

@@ -93,6 +93,11 @@ impl OpenFolder {
         Ok(Some(now))
     }
 
+    /// Return the open directory.
+    pub(super) fn directory(&self) -> &File {
+        &self.directory
+    }
+
     /// List the files of the folder, not of folders below it, following links. Also return a sentence for each file that
     /// is used although other users can write it.
     pub(super) fn list(&self) -> io::Result<(Listing, BTreeSet<String>)> {

@@ -1,9 +1,10 @@
 //! What a package requests, compared with what it is granted.
 
-use serde::Serialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::grant_record::RecordedGrants;
-use super::grants::{GrantKind, Present, SECRET};
+use super::grants::{GrantKind, KINDS, Present, SECRET};
 use campanile_model::text::printable_line;
 
 /// One request of a description.
@@ -27,10 +28,50 @@ pub struct Request {
     pub is_granted: bool,
     /// The lines of a sidecar that would grant it.
     pub lines: String,
-    #[serde(skip)]
+    /// What the sidecar has already of the table to which the lines belong.
     present: Present,
-    #[serde(skip)]
+    /// The parts of the requested thing.
+    #[serde(rename = "parts", serialize_with = "parts")]
+    #[schemars(with = "Vec<String>")]
     pub(super) requested: Requested,
+}
+
+/// A request as JSON has it.
+#[derive(Deserialize)]
+struct WrittenRequest {
+    kind: String,
+    what: String,
+    reason: Option<String>,
+    is_granted: bool,
+    lines: String,
+    present: Present,
+    parts: Vec<String>,
+}
+
+fn parts<S: Serializer>(requested: &Requested, serializer: S) -> Result<S::Ok, S::Error> {
+    requested.parts.serialize(serializer)
+}
+
+impl<'de> Deserialize<'de> for Request {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Request, D::Error> {
+        let written = WrittenRequest::deserialize(deserializer)?;
+        let kind = KINDS.into_iter().find(|kind| kind.name == written.kind);
+        let unknown = || D::Error::custom(format!("there is no kind of grant `{}`", written.kind));
+        let kind = kind.ok_or_else(unknown)?;
+        Ok(Request {
+            kind: kind.name,
+            what: written.what,
+            reason: written.reason.clone(),
+            is_granted: written.is_granted,
+            lines: written.lines,
+            present: written.present,
+            requested: Requested {
+                kind,
+                parts: written.parts,
+                reason: written.reason,
+            },
+        })
+    }
 }
 
 impl Requested {
@@ -192,7 +233,7 @@ mod tests {
             beyond(writes.clone(), reads.clone(), &grants),
             ["directory write /in"]
         );
-        // To ask for less than before is never too much.
+        // A request for less than before needs no new grant.
         assert_eq!(beyond(reads, writes, &Grants::default()), none);
         let http = |host: &str| json!({"http": [{"host": host}]});
         assert_eq!(beyond(http("a.test"), http("*"), &grants), none);
@@ -293,7 +334,7 @@ mod tests {
             let beyond = beyond(asked(host), json!({}), &granted(grant));
             assert_eq!(beyond.is_empty(), covered, "{host} under {grant}");
         }
-        // A grant of a name does not cover a request for private addresses, and an address is what it is.
+        // A grant of a name does not cover a request for private addresses. A grant of an address covers that address.
         let private = |host: &str| json!({"http": [{"host": host, "private": true}]});
         let mut grants = granted("db.test");
         assert_eq!(

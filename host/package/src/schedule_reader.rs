@@ -110,7 +110,7 @@ pub(super) fn read(
     let rule = read_rule(section)?;
     let policies = read_policies(section)?;
     let context = read_context(section)?;
-    // Every key is read by now. A misspelt one may be the rule that is missing, and its name says more.
+    // Every key is read by now. A misspelt key may be the missing rule, and an error that names it helps more.
     let rule = rule.map_err(|what| {
         let misspelt = section.unknown_key();
         misspelt.unwrap_or_else(|| section.error_of_table(what))

@@ -41,7 +41,7 @@ pub struct DirectoryGrant {
 
 /// How much a directory may hold. A task may not make it grow beyond that.
 ///
-/// Everything below the directory counts, whoever put it there. A file counts its size in whole blocks of
+/// Everything below the directory counts, also what other programs wrote. A file counts its size in whole blocks of
 /// [`QUOTA_BLOCK_BYTES`], and every entry at least one block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectoryQuota {

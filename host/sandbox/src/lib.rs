@@ -1,6 +1,6 @@
 //! The sandbox: one call of one task in a fresh instance, with the grants and limits of that call.
 //!
-//! The only crate that names wasmtime. It knows nothing about schedules, launches or databases.
+//! The only crate that names wasmtime. It has no code about schedules, launches or databases.
 //!
 //! The files, from the bottom to the top; none names one that stands above it:
 //!
@@ -48,8 +48,9 @@ pub use capability::keyvalue::memory::MemoryBuckets;
 pub use capability::keyvalue::session::{BucketSession, Sessions};
 pub use capability::network::reach::{has_private_addresses, private_address};
 pub use capability::outbox::deliver::{Delivered, DeliveryCall, deliver, delivery_secrets};
+pub use capability::outbox::mail::{Mail, MailLogin, check_mailbox, deliver_mail};
 pub use capability::outbox::message::OutboxMessage;
-pub use capability::outbox::target::grants_to;
+pub use capability::outbox::target::{grants_to, grants_to_mail_server};
 pub use capability::shared::Call;
 pub use code_cache::CodeCache;
 pub use effects::{Crash, EffectObserver};

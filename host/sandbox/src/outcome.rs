@@ -73,7 +73,7 @@ impl Failure {
         Failure {
             kind,
             message: cut(message),
-            // A missing grant, a wrong output and a damaged package stay wrong until a person mends them.
+            // A missing grant, a wrong output and a damaged package stay until a person changes something.
             retryable: !matches!(
                 kind,
                 Outcome::Denied | Outcome::InvalidOutput | Outcome::Refused

@@ -1,4 +1,4 @@
-//! What a call has done that takes effect only when its success is recorded.
+//! The effects of a call that wait until its success is recorded.
 
 use crate::capability::keyvalue::session::{BucketSession, Sessions};
 use crate::capability::outbox::message::OutboxMessage;
@@ -36,7 +36,7 @@ impl Uncommitted {
         self.message_bytes
     }
 
-    /// Return what it takes of its limit.
+    /// Return the bytes that count against the limit `uncommitted`.
     pub(crate) fn bytes(&self) -> u64 {
         let sessions = self.sessions.values().map(BucketSession::bytes);
         sessions.sum::<u64>() + self.message_bytes

@@ -1,4 +1,4 @@
-//! What the host tells a call, and what the call meets outside of the sandbox.
+//! The facts that a call can read about its run, and the clock, files, buckets and network that it uses.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use campanile_model::trace_context::TraceContext;
 use crate::capability::keyvalue::buckets::Buckets;
 use crate::effects::EffectObserver;
 
-/// What the imported interface `run-info` tells the task.
+/// What the task reads through the imported interface `run-info`.
 #[derive(Clone, Debug)]
 pub struct RunFacts {
     pub execution_id: LaunchId,

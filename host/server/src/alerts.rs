@@ -51,8 +51,7 @@ pub(crate) async fn test_channel(call: Call) -> Result {
     let name = call.name("name");
     let settings = &call.state.app.settings;
     if !settings.alerts.channels.contains_key(name) {
-        let message = format!("the configuration of this host has no table [channels.{name}]");
-        return Err(ApiProblem::not_found(message));
+        return Err(ApiProblem::not_found(settings.alerts.no_channel(name)));
     }
     change!(call, StatusCode::OK, |tx, now| {
         (
@@ -70,10 +69,12 @@ pub(crate) async fn silence(call: Call) -> Result {
     let body = call.json::<bodies::NewSilence>()?;
     let span = text::duration(&body.span);
     let span = span.map_err(|error| ApiProblem::invalid(format!("`for`: {error}")))?;
+    let rules = call.state.app.settings.alerts.rule_names();
     change!(call, StatusCode::CREATED, |tx, now| {
         let wanted = NewSilence {
             rule: body.rule.as_deref(),
             subject: body.subject.as_deref(),
+            rules: &rules,
             note: body.note.as_deref(),
             span,
             by: call.by(),

@@ -9,16 +9,26 @@ use tokio::sync::{
 };
 use tokio::time::{Duration, Instant, timeout};
 
+use crate::kept_answers::KeptAnswers;
+use crate::news::News;
 use crate::pages::session::Sessions;
 use crate::problem::ApiProblem;
-use campanile_engine::token_admin::Authenticator;
+use crate::proxies::Proxies;
+use crate::rate::{COSTLY, RateLimit};
+use crate::refusals::Refusals;
+use campanile_engine::token_admin::{Authenticator, Principal};
 use campanile_engine::{Engine, Settings};
-use campanile_store::events::Event;
+use campanile_package::UploadFolder;
 
 /// The requests that read or change the database at once. A host has few connections, and its own work comes first.
 const CALLS_MAX: usize = 3;
-/// The requests of one principal among them, so that none keeps all others waiting.
-const CALLS_OF_ONE_MAX: usize = 2;
+/// The costly requests among them, so that cheap ones need not wait for them.
+const COSTLY_CALLS_MAX: usize = 1;
+/// The requests of one principal that may wait behind those of others. Its further ones wait behind its own, so that none
+/// keeps all others waiting.
+const CALLS_OF_ONE_MAX: usize = 3;
+/// The principals whose turns are remembered, besides those that have some.
+const PRINCIPALS_MAX: usize = 1_024;
 /// How long a request waits for its turn.
 const TURN_WAIT: Duration = Duration::from_secs(5);
 /// The memory of large answers at once, in KiB.
@@ -34,8 +44,21 @@ pub struct App {
     pub settings: Settings,
     /// Holds true when the host is to stop.
     pub stopping: watch::Receiver<bool>,
+    /// Where files of packages go that are uploaded; none when the host takes none.
+    pub uploads: Option<UploadFolder>,
     /// Return what an operator should look at on this machine: one sentence each. Blocks.
     pub machine_notes: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
+}
+
+/// Who may use an [`App`], and how much.
+pub(crate) struct Access {
+    /// The local token; none on a Unix socket.
+    pub token: Option<String>,
+    /// Whether requests are encrypted.
+    pub is_encrypted: bool,
+    /// The units of cost of a principal in a second.
+    pub rate_limit: u32,
+    pub proxies: Proxies,
 }
 
 /// An [`App`] with what bounds its use.
@@ -54,57 +77,128 @@ pub(crate) struct State {
     pub ready: Mutex<Option<(Instant, Result<(), String>)>>,
     /// The memory that large answers may have until their clients have read them, in KiB.
     pub answer_memory: Arc<Semaphore>,
-    /// Each new event.
-    pub events: broadcast::Sender<Arc<Event>>,
+    /// Each new event, and each new failure.
+    pub news: broadcast::Sender<News>,
     pub listeners: Arc<Semaphore>,
+    pub rate: RateLimit,
+    pub refusals: Refusals,
+    pub proxies: Proxies,
+    /// The answers to costly reads.
+    pub answers: KeptAnswers,
+    /// One upload at a time: its file is in memory, and is compiled.
+    pub upload_turn: Semaphore,
+    /// One verification of the record at a time.
+    pub verify_turn: Arc<Semaphore>,
     turns: Semaphore,
-    /// By principal. There are at most as many as tokens.
-    turns_of_one: std::sync::Mutex<HashMap<String, Arc<Semaphore>>>,
+    costly_turns: Semaphore,
+    /// By principal.
+    turns_of_one: std::sync::Mutex<HashMap<String, TurnsOfOne>>,
+}
+
+/// The turns of the requests of one principal.
+struct TurnsOfOne {
+    all: Arc<Semaphore>,
+    costly: Arc<Semaphore>,
+}
+
+impl Default for TurnsOfOne {
+    fn default() -> TurnsOfOne {
+        TurnsOfOne {
+            all: Arc::new(Semaphore::new(CALLS_OF_ONE_MAX)),
+            costly: Arc::new(Semaphore::new(COSTLY_CALLS_MAX)),
+        }
+    }
+}
+
+impl TurnsOfOne {
+    /// Whether a request has a turn, or waits for one.
+    fn are_used(&self) -> bool {
+        Arc::strong_count(&self.all) > 1 || Arc::strong_count(&self.costly) > 1
+    }
 }
 
 /// The right of a request to use the database.
 pub(crate) struct Turn<'s> {
     _shared: SemaphorePermit<'s>,
     _own: OwnedSemaphorePermit,
+    _costly: Option<(SemaphorePermit<'s>, OwnedSemaphorePermit)>,
 }
 
 impl State {
-    pub(crate) fn new(
-        app: App,
-        token: Option<String>,
-        is_encrypted: bool,
-        document: String,
-    ) -> State {
+    /// Make what the requests to `app` share. `document` is the OpenAPI document.
+    pub(crate) fn new(app: App, access: Access, document: String) -> State {
         let document = Bytes::from(document);
         State {
             authenticator: Authenticator::new(app.engine.db().clone()),
             app,
-            token,
-            is_encrypted,
+            token: access.token,
+            is_encrypted: access.is_encrypted,
             sessions: Sessions::default(),
             document,
-            events: broadcast::channel(EVENTS_BEHIND_MAX).0,
+            news: broadcast::channel(EVENTS_BEHIND_MAX).0,
             listeners: Arc::new(Semaphore::new(LISTENERS_MAX)),
+            upload_turn: Semaphore::new(1),
+            verify_turn: Arc::new(Semaphore::new(1)),
             ready: Mutex::default(),
             answer_memory: Arc::new(Semaphore::new(ANSWER_MEMORY_KIB)),
+            rate: RateLimit::new(access.rate_limit),
+            refusals: Refusals::default(),
+            proxies: access.proxies,
+            answers: KeptAnswers::default(),
             turns: Semaphore::new(CALLS_MAX),
+            costly_turns: Semaphore::new(COSTLY_CALLS_MAX),
             turns_of_one: std::sync::Mutex::default(),
         }
     }
 
-    /// Wait until a request of `principal` may use the database.
-    pub(crate) async fn turn(&self, principal: &str) -> Result<Turn<'_>, ApiProblem> {
-        let own = {
-            let mut all = self
+    /// Take the units of a request of `principal` that costs `cost`.
+    pub(crate) fn charge(&self, principal: &Principal, cost: u32) -> Result<(), ApiProblem> {
+        let taken = self
+            .rate
+            .take(&principal.key(), cost, Instant::now().into_std());
+        taken.map_err(|wait| ApiProblem::too_many(&principal.name, wait))
+    }
+
+    /// Wait until a request of `principal` that costs `cost` may use the database.
+    pub(crate) async fn turn(
+        &self,
+        principal: &Principal,
+        cost: u32,
+    ) -> Result<Turn<'_>, ApiProblem> {
+        self.turn_of(&principal.key(), cost >= COSTLY).await
+    }
+
+    /// Wait until a request of the principal with this key may use the database.
+    ///
+    /// First it waits for those of the same principal, then for others, so that the requests of one principal keep no other
+    /// one waiting. A costly one waits for other costly ones before it waits for cheap ones.
+    pub(crate) async fn turn_of(
+        &self,
+        principal: &str,
+        is_costly: bool,
+    ) -> Result<Turn<'_>, ApiProblem> {
+        let (all, costly) = {
+            let mut turns = self
                 .turns_of_one
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            let own = all.entry(principal.to_owned());
-            Arc::clone(own.or_insert_with(|| Arc::new(Semaphore::new(CALLS_OF_ONE_MAX))))
+            if turns.len() > PRINCIPALS_MAX {
+                turns.retain(|_, turns| turns.are_used());
+            }
+            let own = turns.entry(principal.to_owned()).or_default();
+            (Arc::clone(&own.all), Arc::clone(&own.costly))
         };
         let turn = async {
+            let costly = match is_costly {
+                true => {
+                    let own = costly.acquire_owned().await?;
+                    Some((self.costly_turns.acquire().await?, own))
+                }
+                false => None,
+            };
             Ok::<_, AcquireError>(Turn {
-                _own: own.acquire_owned().await?,
+                _costly: costly,
+                _own: all.acquire_owned().await?,
                 _shared: self.turns.acquire().await?,
             })
         };

@@ -1,6 +1,5 @@
 //! Who makes a request, and whether the role of that principal is enough.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
@@ -8,10 +7,11 @@ use axum::http::header::AUTHORIZATION;
 use tokio::time::sleep;
 
 use crate::app::State;
+use crate::peer::Peer;
 use crate::problem::ApiProblem;
 use crate::token;
 use campanile_engine::token_admin::Principal;
-use campanile_model::access::{Actor, Channel, Role};
+use campanile_model::access::Role;
 
 /// How often the token of a stream is checked. Most checks need no database.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -19,15 +19,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const NOBODY: &str = "";
 /// What a client is told whose token is not accepted.
 pub(crate) const WRONG_TOKEN: &str = "the token is wrong, has expired or was revoked";
-
-/// How a connection proves who is at its other end.
-#[derive(Clone, Debug)]
-pub(crate) enum Peer {
-    /// Each request has a token.
-    Tcp { address: IpAddr },
-    /// The user of the process at the other end of a Unix socket.
-    Unix { uid: u32 },
-}
 
 /// Return who makes a request.
 ///
@@ -39,6 +30,9 @@ pub(crate) async fn principal(
     headers: &HeaderMap,
     peer: &Peer,
 ) -> Result<Principal, ApiProblem> {
+    if let Some(principal) = state.proxies.principal(headers, peer)? {
+        return Ok(principal);
+    }
     if let Peer::Unix { uid } = peer {
         return match *uid == rustix::process::geteuid().as_raw() {
             true => Ok(administrator(format!("uid {uid}"))),
@@ -61,7 +55,7 @@ pub(crate) async fn of_secret(
         return Ok(Some(administrator("local token".to_owned())));
     }
     // Requests with wrong secrets read the database too, so they wait for their turn.
-    let _turn = state.turn(NOBODY).await?;
+    let _turn = state.turn_of(NOBODY, false).await?;
     let now = state.app.engine.clock().now();
     Ok(state.authenticator.authenticate(secret, now).await?)
 }
@@ -71,6 +65,7 @@ fn administrator(name: String) -> Principal {
         name,
         role: Role::Admin,
         token: None,
+        is_proxied: false,
     }
 }
 
@@ -95,10 +90,20 @@ pub(crate) fn require(principal: &Principal, needed: Role, what: &str) -> Result
         return Ok(());
     }
     let Principal { name, role, .. } = principal;
+    let (kind, hint) = match principal.is_proxied {
+        true => (
+            "user",
+            "the proxy, or `[server.proxy_roles]`, gives a user its role".to_owned(),
+        ),
+        false => (
+            "token",
+            format!(
+                "an administrator creates one with `campanile token create NAME --role {needed}`"
+            ),
+        ),
+    };
     let message =
-        format!("{what} needs the role {needed}, and the token {name} has the role {role}");
-    let hint =
-        format!("an administrator creates one with `campanile token create NAME --role {needed}`");
+        format!("{what} needs the role {needed}, and the {kind} {name} has the role {role}");
     Err(ApiProblem::forbidden(message).hint(hint))
 }
 
@@ -114,18 +119,5 @@ pub(crate) async fn ended(state: &State, principal: Option<&Principal>) {
         if let Ok(None) = state.authenticator.look_up(hash, now).await {
             return;
         }
-    }
-}
-
-/// Return whom the events of a change name.
-pub(crate) fn actor(principal: &Principal, peer: &Peer, channel: Channel) -> Actor {
-    let address = match peer {
-        Peer::Tcp { address } => Some(address.to_string()),
-        Peer::Unix { .. } => None,
-    };
-    Actor {
-        principal: Some(principal.name.clone()),
-        channel,
-        address,
     }
 }

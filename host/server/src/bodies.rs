@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use campanile_engine::verify::Checkpoint;
 use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
@@ -14,7 +15,7 @@ use campanile_schedule::policy::{Overlap, Policies};
 /// The definition of a schedule.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Definition {
+pub struct Definition {
     pub name: String,
     /// The package to launch: its file name without .wasm.
     pub package: String,
@@ -105,6 +106,16 @@ impl From<ScheduleDefinition> for Definition {
     }
 }
 
+impl Definition {
+    /// Return the definition of a schedule to add.
+    pub fn of_new(wanted: ScheduleDefinition) -> Definition {
+        Definition {
+            disabled: !wanted.enabled,
+            ..Definition::from(wanted)
+        }
+    }
+}
+
 /// Apply a merge patch (RFC 7396): null removes a key.
 pub(crate) fn merge(target: &mut Map<String, Value>, patch: Map<String, Value>) {
     for (key, value) in patch {
@@ -120,10 +131,17 @@ pub(crate) fn merge(target: &mut Map<String, Value>, patch: Map<String, Value>) 
     }
 }
 
-/// A launch now.
-#[derive(Deserialize, JsonSchema)]
+/// The schedules of a file.
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Trigger {
+pub struct SchedulesFile {
+    pub schedules: Vec<Definition>,
+}
+
+/// A launch now.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Trigger {
     /// Merged over the schedule's.
     pub context: Option<Map<String, Value>>,
     /// The arguments of a program, in place of the schedule's.
@@ -133,44 +151,44 @@ pub(crate) struct Trigger {
 }
 
 /// Why a schedule is paused, and until when.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Pause {
+pub struct Pause {
     pub note: Option<String>,
     /// When it resumes by itself.
     pub until: Option<Timestamp>,
 }
 
 /// How a schedule is resumed.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Resume {
+pub struct Resume {
     /// Apply the catch-up policy to the slots of the pause.
     #[serde(default)]
     pub catch_up: bool,
 }
 
 /// Where to reset a cursor to.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ResetCursor {
+pub struct ResetCursor {
     /// Decide the slots after this time; now without it.
     pub to: Option<Timestamp>,
 }
 
 /// What the removal of a package keeps.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RemovePackage {
+pub struct RemovePackage {
     /// Keep its versions and the decisions about them on record, and remove only the code.
     #[serde(default)]
     pub keep_history: bool,
 }
 
 /// A token.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewToken {
+pub struct NewToken {
     /// The name under which its changes are recorded.
     pub name: String,
     pub role: Role,
@@ -179,9 +197,9 @@ pub(crate) struct NewToken {
 }
 
 /// Alerts about which no channel gets a message.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct NewSilence {
+pub struct NewSilence {
     /// Only alerts of schedules, hosts or packages with this name; `*` stands for any characters.
     pub subject: Option<String>,
     /// Only alerts of rules with this name; `*` stands for any characters.
@@ -193,9 +211,9 @@ pub(crate) struct NewSilence {
 }
 
 /// A slot to skip.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Skip {
+pub struct Skip {
     pub scheduled_time: Timestamp,
     /// Restore it.
     #[serde(default)]
@@ -203,29 +221,29 @@ pub(crate) struct Skip {
 }
 
 /// A new name.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Rename {
+pub struct Rename {
     pub name: String,
 }
 
 /// How long the tasks of a run have to end by themselves.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Cancel {
+pub struct Cancel {
     /// A span such as `30s`. Without it, `cancel_grace` of the schedule.
     pub grace: Option<String>,
 }
 
 /// A request without parts.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Nothing {}
+pub struct Nothing {}
 
 /// A decision about a version.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DecisionRequest {
+pub struct DecisionRequest {
     /// The first digits of the version's digest.
     pub digest: Option<String>,
     /// Why, for the record.
@@ -233,18 +251,18 @@ pub(crate) struct DecisionRequest {
 }
 
 /// Whether a host claims launches.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Drain {
+pub struct Drain {
     /// Let it claim launches again.
     #[serde(default)]
     pub undo: bool,
 }
 
 /// A backfill.
-#[derive(Deserialize, JsonSchema)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Backfill {
+pub struct Backfill {
     pub schedule: String,
     /// The first time that may be a slot.
     pub from: Timestamp,
@@ -262,6 +280,98 @@ pub(crate) struct Backfill {
     #[serde(default)]
     pub yes: bool,
 }
+
+/// A schedules file to compare, or to apply.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NamedFile {
+    /// The name of the file, for the record and for messages.
+    pub file: String,
+    pub schedules: Vec<Definition>,
+}
+
+/// What to verify of the record.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Verify {
+    /// Slots and decisions from this time on; from the beginning of the record without it.
+    pub from: Option<Timestamp>,
+    /// Slots and decisions up to this time; up to now without it.
+    pub to: Option<Timestamp>,
+    /// A checkpoint of this database: the chain must still have it.
+    pub checkpoint: Option<Checkpoint>,
+}
+
+/// A change of many schedules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum BulkChange {
+    Pause,
+    Resume,
+}
+
+/// Which schedules a change of many is for.
+pub(crate) struct BulkFilter {
+    pub q: Option<String>,
+    pub state: Option<String>,
+}
+
+/// A count of the schedules that a change would touch.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BulkQuery {
+    /// Only those whose name, package, rule or note has this text.
+    q: Option<String>,
+    /// Only those in this state: `enabled`, `paused` or `ended`.
+    state: Option<String>,
+    pub change: BulkChange,
+}
+
+/// Why many schedules are paused, and until when.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BulkPause {
+    /// Only those whose name, package, rule or note has this text.
+    q: Option<String>,
+    /// Only those in this state: `enabled` or `ended`.
+    state: Option<String>,
+    /// How many the client has counted. With another number nothing is changed.
+    pub count: usize,
+    pub note: Option<String>,
+    /// When they resume by themselves.
+    pub until: Option<Timestamp>,
+}
+
+/// How many schedules are resumed.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BulkResume {
+    /// Only those whose name, package, rule or note has this text.
+    q: Option<String>,
+    /// Only those in this state: `paused`.
+    state: Option<String>,
+    /// How many the client has counted. With another number nothing is changed.
+    pub count: usize,
+    /// Apply the catch-up policy to the slots of the pause.
+    #[serde(default)]
+    pub catch_up: bool,
+}
+
+/// Give bodies the filter that they have.
+macro_rules! filters {
+    ($($body:ident)*) => {$(
+        impl $body {
+            pub(crate) fn filter(&self) -> BulkFilter {
+                BulkFilter {
+                    q: self.q.clone(),
+                    state: self.state.clone(),
+                }
+            }
+        }
+    )*};
+}
+
+filters!(BulkQuery BulkPause BulkResume);
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::app::State;
+use crate::kept_answers::KeptAnswer;
+use crate::peer::Peer;
 use crate::problem::ApiProblem;
 use crate::query::Query;
 use crate::{answer_body, auth};
@@ -27,6 +29,9 @@ use campanile_store::{Db, Tx};
 /// Says that an answer was given to an earlier request with the same key.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
+/// The most bytes of an answer that is kept for others.
+const KEPT_BYTES_MAX: usize = 256 << 10;
+
 /// How JSON may write a zero character, which the database cannot store. After another backslash it is a text.
 const ZERO: &[u8] = b"\\u0000";
 
@@ -36,10 +41,13 @@ pub(crate) type Result<T = Reply, E = ApiProblem> = std::result::Result<T, E>;
 pub(crate) type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Result> + Send>>;
 
 /// One request.
+#[derive(Clone)]
 pub(crate) struct Call {
     pub state: Arc<State>,
     /// Who makes the request; none on a route that needs no role.
     pub principal: Option<Principal>,
+    /// The other end of the connection.
+    pub peer: Option<Peer>,
     /// The database, whose events name the principal.
     pub db: Db,
     pub method: &'static str,
@@ -120,6 +128,12 @@ impl Call {
     /// Begin a read transaction.
     pub(crate) async fn read(&self) -> Result<Tx> {
         Ok(self.db.read_long().await?)
+    }
+
+    /// Return what is the same for all requests of one principal, and for no other one's.
+    pub(crate) fn principal_key(&self) -> String {
+        let principal = self.principal.as_ref();
+        principal.map_or_else(String::new, Principal::key)
     }
 
     /// Return the name of who makes the request.
@@ -261,6 +275,40 @@ impl Reply {
             is_replayed: true,
             ..self
         }
+    }
+
+    /// Return the answer for others; none for a stream, or for one that is too large to be kept.
+    pub(crate) fn to_keep(&self) -> Option<KeptAnswer> {
+        match &self.content {
+            Content::Bytes(bytes) if bytes.len() <= KEPT_BYTES_MAX => Some(KeptAnswer {
+                bytes: bytes.clone(),
+                kind: self.kind,
+                next: self.next.clone(),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Answer as another client was answered.
+    pub(crate) fn kept(answer: KeptAnswer) -> Reply {
+        Reply {
+            kind: answer.kind,
+            next: answer.next,
+            ..Reply::text(StatusCode::OK, answer.bytes)
+        }
+    }
+
+    /// Return the text of the answer; an empty one for a stream, which this leaves out.
+    pub(crate) fn as_text(&self) -> &str {
+        match &self.content {
+            Content::Bytes(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
+            Content::Stream(_) => "",
+        }
+    }
+
+    /// Return the link to the next page, as the header `Link` has it.
+    pub(crate) fn next_link(&self) -> Option<&str> {
+        self.next.as_deref()
     }
 
     /// Return the JSON of the answer; null for a stream.

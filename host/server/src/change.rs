@@ -2,7 +2,7 @@
 
 use axum::http::StatusCode;
 
-use crate::call::{Call, Reply, Result};
+use crate::call::{Reply, Result};
 use crate::idempotency::Keyed;
 use campanile_engine::problem::{ErrorCode, Problem};
 use campanile_model::clock::Timestamp;
@@ -23,14 +23,12 @@ macro_rules! change {
             let done: $crate::call::Result = async {
                 let $now = $call.now();
                 let mut tx = $call.db.write().await?;
-                if let Some(reply) =
-                    $crate::change::earlier(&$call, keyed.as_ref(), &mut tx, $now).await?
-                {
+                if let Some(reply) = $crate::change::earlier(keyed.as_ref(), &mut tx, $now).await? {
                     return Ok(reply);
                 }
                 let $tx = &mut tx;
                 let (answer, revision) = $change;
-                $crate::change::finish(&$call, keyed.as_ref(), tx, $status, &answer, revision).await
+                $crate::change::finish(keyed.as_ref(), tx, $status, &answer, revision).await
             }
             .await;
             match done {
@@ -47,20 +45,18 @@ pub(crate) use change;
 
 /// Return the answer to the earlier request with the same key.
 pub(crate) async fn earlier(
-    call: &Call,
     keyed: Option<&Keyed>,
     tx: &mut Tx,
     now: Timestamp,
 ) -> Result<Option<Reply>> {
     match keyed {
-        Some(keyed) => keyed.begin(call, tx, now).await,
+        Some(keyed) => keyed.begin(tx, now).await,
         None => Ok(None),
     }
 }
 
 /// Keep the answer, and commit.
 pub(crate) async fn finish(
-    call: &Call,
     keyed: Option<&Keyed>,
     mut tx: Tx,
     status: StatusCode,
@@ -70,7 +66,7 @@ pub(crate) async fn finish(
     let json = serde_json::to_string(answer);
     let json = json.map_err(|error| Problem::new(ErrorCode::Internal, error))?;
     if let Some(keyed) = keyed {
-        keyed.keep(call, &mut tx, status, &json).await?;
+        keyed.keep(&mut tx, status, &json).await?;
     }
     tx.commit().await?;
     let reply = Reply::text(status, json);

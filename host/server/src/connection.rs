@@ -16,8 +16,9 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::app::App;
-use crate::auth::Peer;
 use crate::listen::{Bound, Listener};
+use crate::peer::Peer;
+use crate::refusal_events;
 use crate::router::router;
 use crate::stream;
 use crate::timed_io::TimedIo;
@@ -37,8 +38,9 @@ const ERROR_PAUSE: Duration = Duration::from_millis(100);
 /// Answer requests until the host is to stop, and end the connections.
 pub async fn serve(bound: Bound, app: App) {
     let mut stopping = app.stopping.clone();
-    let (router, state) = router(app, bound.token, bound.tls.is_some());
-    let feed = tokio::spawn(stream::feed(state));
+    let (router, state) = router(app, bound.access);
+    let feed = tokio::spawn(stream::feed(Arc::clone(&state)));
+    let refusals = tokio::spawn(refusal_events::record(Arc::clone(&state)));
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut open = JoinSet::new();
     loop {
@@ -59,6 +61,8 @@ pub async fn serve(bound: Bound, app: App) {
     }
     feed.abort();
     drop(bound.listener);
+    refusals.abort();
+    refusal_events::record_rest(&state).await;
     let ended = async { while open.join_next().await.is_some() {} };
     // The rest is dropped with the set.
     let _ = timeout(STOP_WAIT, ended).await;

@@ -9,7 +9,9 @@ use serde_json::{Map, Value};
 use campanile_engine::approval::{self, Attribution};
 use campanile_engine::backfill::{self, BackfillRequest};
 use campanile_engine::problem::{ErrorCode, Problem};
-use campanile_engine::records::backfill::{BackfillRecord, SLOTS_UNCONFIRMED_MAX, SurveyReport};
+use campanile_engine::records::backfill::{
+    BackfillRecord, CancelledBackfill, SLOTS_UNCONFIRMED_MAX, SurveyReport,
+};
 use campanile_engine::records::ids;
 use campanile_engine::records::launch::{CancelReport, TriggerReport};
 use campanile_engine::records::package::DecisionReport;
@@ -36,13 +38,13 @@ const SPREAD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_h
 const GRACE_MAX: Duration = Duration::from_hours(24 * 366);
 
 /// Refuse a group that the configuration does not define.
-fn check(call: &Call, wanted: &ScheduleDefinition) -> Result<()> {
+pub(crate) fn check_definition(call: &Call, wanted: &ScheduleDefinition) -> Result<()> {
     check_group(&wanted.policies, &call.state.app.settings.groups).map_err(ApiProblem::invalid)
 }
 
 pub(crate) async fn add_schedule(call: Call) -> Result {
     let wanted = ScheduleDefinition::from(call.json::<bodies::Definition>()?);
-    check(&call, &wanted)?;
+    check_definition(&call, &wanted)?;
     change!(call, StatusCode::CREATED, |tx, now| {
         schedule_admin::add(tx, &wanted, Origin::Operator, now).await?;
         (NewSchedule::read(tx, &wanted.name, now).await?, Some(1))
@@ -83,7 +85,7 @@ fn redefinition(call: &Call, name: &str, body: bodies::Definition) -> Result<Sch
         return Err(problem.hint("`POST /api/v1/schedules/{name}/pause` pauses a schedule"));
     }
     let wanted = ScheduleDefinition::from(body);
-    check(call, &wanted)?;
+    check_definition(call, &wanted)?;
     Ok(wanted)
 }
 
@@ -145,8 +147,8 @@ pub(crate) async fn reset_cursor(call: Call) -> Result {
         schedule_admin::reset_cursor(tx, name, reset, now).await?;
         (
             ChangeReport {
-                schedule: name,
-                done: "reset",
+                schedule: name.into(),
+                done: "reset".into(),
             },
             None,
         )
@@ -172,8 +174,8 @@ pub(crate) async fn remove_schedule(call: Call) -> Result {
         schedule_admin::remove(tx, name, now).await?;
         (
             ChangeReport {
-                schedule: name,
-                done: "removed",
+                schedule: name.into(),
+                done: "removed".into(),
             },
             None,
         )
@@ -186,10 +188,10 @@ pub(crate) async fn rename_schedule(call: Call) -> Result {
     change!(call, StatusCode::OK, |tx, now| {
         let revision = schedule_admin::rename(tx, old, &new, now).await?;
         let report = RenameReport {
-            schedule: &new,
-            was: old,
+            schedule: new.as_str().into(),
+            was: old.into(),
             revision,
-            done: "renamed",
+            done: "renamed".into(),
         };
         (report, Some(revision))
     })
@@ -232,8 +234,8 @@ pub(crate) async fn pause(call: Call) -> Result {
         schedule_admin::pause(tx, name, pause, now).await?;
         (
             ChangeReport {
-                schedule: name,
-                done: "paused",
+                schedule: name.into(),
+                done: "paused".into(),
             },
             None,
         )
@@ -247,8 +249,8 @@ pub(crate) async fn resume(call: Call) -> Result {
         schedule_admin::resume(tx, name, call.by(), catch_up, now).await?;
         (
             ChangeReport {
-                schedule: name,
-                done: "resumed",
+                schedule: name.into(),
+                done: "resumed".into(),
             },
             None,
         )
@@ -271,9 +273,9 @@ pub(crate) async fn skip(call: Call) -> Result {
         let done = if undo { "restored" } else { "skipped" };
         (
             SkipReport {
-                schedule: name,
+                schedule: name.into(),
                 scheduled_time,
-                done,
+                done: done.into(),
             },
             None,
         )
@@ -383,10 +385,10 @@ pub(crate) async fn preview_backfill(call: Call) -> Result {
     let now = call.now();
     let id = body.id.unwrap_or_else(|| BackfillId::new(now));
     let asked = asked(&call, &body, id)?;
-    let survey = backfill::preview(&mut call.read().await?, &body.schedule, &asked, now).await?;
+    let preview = backfill::preview(&mut call.read().await?, &body.schedule, &asked, now).await?;
     Reply::json(&SurveyReport {
-        schedule: &body.schedule,
-        survey: &survey,
+        schedule: body.schedule,
+        survey: preview.survey,
     })
 }
 
@@ -396,7 +398,8 @@ pub(crate) async fn begin_backfill(call: Call) -> Result {
     let id = body.id.unwrap_or_else(|| BackfillId::new(now));
     let (name, asked) = (body.schedule.as_str(), asked(&call, &body, id)?);
     // Counting the slots takes long, so it is not done in the write transaction.
-    let survey = backfill::preview(&mut call.read().await?, name, &asked, now).await?;
+    let preview = backfill::preview(&mut call.read().await?, name, &asked, now).await?;
+    let survey = &preview.survey;
     if survey.slots > SLOTS_UNCONFIRMED_MAX && !body.yes {
         let message = format!(
             "`{name}` has {} slots from {} to {}, more than {SLOTS_UNCONFIRMED_MAX}",
@@ -410,7 +413,7 @@ pub(crate) async fn begin_backfill(call: Call) -> Result {
     change!(call, StatusCode::CREATED, |tx, now| {
         let begun = match backfill::find_earlier(tx, name, &asked).await? {
             Some(before) => before,
-            None => backfill::begin(tx, &survey, &asked, now).await?,
+            None => backfill::begin(tx, &preview, &asked, now).await?,
         };
         (BackfillRecord::read(tx, begun.id).await?, None)
     })
@@ -420,7 +423,12 @@ pub(crate) async fn cancel_backfill(call: Call) -> Result {
     let id = call.id::<BackfillId>("id")?;
     let bodies::Nothing {} = call.json()?;
     change!(call, StatusCode::OK, |tx, now| {
-        backfill::cancel(tx, id, call.by(), now).await?;
-        (BackfillRecord::read(tx, id).await?, None)
+        let launches_skipped = backfill::cancel(tx, id, call.by(), now).await?;
+        let record = BackfillRecord::read(tx, id).await?;
+        let cancelled = CancelledBackfill {
+            record,
+            launches_skipped,
+        };
+        (cancelled, None)
     })
 }

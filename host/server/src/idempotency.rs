@@ -17,6 +17,7 @@ const KEY_LEN_MAX: usize = 255;
 
 /// The key of a request, and the hash of what it asks for.
 pub(crate) struct Keyed {
+    principal: String,
     key: String,
     hash: String,
 }
@@ -36,7 +37,12 @@ pub(crate) fn keyed(call: &Call) -> Result<Option<Keyed>> {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect();
-    Ok(Some(Keyed { key, hash }))
+    let principal = call.principal_key();
+    Ok(Some(Keyed {
+        principal,
+        key,
+        hash,
+    }))
 }
 
 fn key(headers: &HeaderMap) -> Result<Option<String>> {
@@ -54,22 +60,17 @@ fn key(headers: &HeaderMap) -> Result<Option<String>> {
 }
 
 impl Keyed {
-    fn request<'a>(&'a self, call: &'a Call) -> KeyedRequest<'a> {
+    fn request(&self) -> KeyedRequest<'_> {
         KeyedRequest {
-            principal: call.by(),
+            principal: &self.principal,
             key: &self.key,
             hash: &self.hash,
         }
     }
 
     /// Take the key, or return the answer to the earlier request that had it.
-    pub(crate) async fn begin(
-        &self,
-        call: &Call,
-        tx: &mut Tx,
-        now: Timestamp,
-    ) -> Result<Option<Reply>> {
-        let request = self.request(call);
+    pub(crate) async fn begin(&self, tx: &mut Tx, now: Timestamp) -> Result<Option<Reply>> {
+        let request = self.request();
         if api_answers::begin(tx, request, now).await? {
             return Ok(None);
         }
@@ -98,13 +99,7 @@ impl Keyed {
     }
 
     /// Keep the answer, in the transaction of the change.
-    pub(crate) async fn keep(
-        &self,
-        call: &Call,
-        tx: &mut Tx,
-        status: StatusCode,
-        answer: &str,
-    ) -> Result<()> {
-        Ok(api_answers::keep(tx, self.request(call), status.as_u16().into(), answer).await?)
+    pub(crate) async fn keep(&self, tx: &mut Tx, status: StatusCode, answer: &str) -> Result<()> {
+        Ok(api_answers::keep(tx, self.request(), status.as_u16().into(), answer).await?)
     }
 }

@@ -10,8 +10,13 @@ use std::str::FromStr;
 
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
+use crate::app::Access;
+use crate::proxies::Proxies;
 use crate::tls::{Tls, TlsFiles};
 use crate::token;
+
+/// What the requests of one principal may cost in a second, unless the configuration says otherwise.
+pub const RATE_LIMIT: u32 = 2_000;
 
 /// The default address.
 const DEFAULT: &str = "127.0.0.1:7979";
@@ -63,13 +68,29 @@ impl FromStr for Listen {
 }
 
 /// How the server is configured.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     pub listen: Listen,
     /// The certificate and the key; without them, requests are not encrypted.
     pub tls: TlsFiles,
     /// The file of the local token.
     pub token_file: PathBuf,
+    /// What the requests of one principal may cost in a second.
+    pub rate_limit: u32,
+    /// The proxies that may say who makes a request.
+    pub proxies: Proxies,
+}
+
+impl Default for Server {
+    fn default() -> Server {
+        Server {
+            listen: Listen::default(),
+            tls: TlsFiles::default(),
+            token_file: PathBuf::new(),
+            rate_limit: RATE_LIMIT,
+            proxies: Proxies::default(),
+        }
+    }
 }
 
 impl Server {
@@ -81,6 +102,12 @@ impl Server {
     /// A sentence that says what to write.
     pub fn check(&self) -> Result<Option<Tls>, String> {
         let tls = self.tls.load()?;
+        if !self.proxies.addresses.is_empty() && matches!(self.listen, Listen::Unix(_)) {
+            return Err(format!(
+                "`server.trusted_proxies` lists addresses, and `server.listen` is {}, to which no address connects: listen on {DEFAULT}, or remove the list",
+                self.listen
+            ));
+        }
         match &self.listen {
             Listen::Tcp(address) if !address.ip().is_loopback() && tls.is_none() => Err(format!(
                 "`server.listen` is {address}, which other machines reach, and requests would not be encrypted: write `certificate` and `key` under `[server.tls]`, or listen on {DEFAULT}"
@@ -102,8 +129,7 @@ pub struct Bound {
     pub(crate) tls: Option<Tls>,
     /// The address of the API, for people.
     pub url: String,
-    /// The local token; clients of a Unix socket need none.
-    pub(crate) token: Option<String>,
+    pub(crate) access: Access,
 }
 
 /// Bind the address of `server`, and read or write the file of the local token. None when the server is off.
@@ -130,11 +156,17 @@ pub async fn bind(server: &Server, tls: Option<Tls>) -> Result<Option<Bound>, St
             (Listener::Unix(listener), url, None)
         }
     };
+    let access = Access {
+        token,
+        is_encrypted: tls.is_some(),
+        rate_limit: server.rate_limit,
+        proxies: server.proxies.clone(),
+    };
     Ok(Some(Bound {
         listener,
         tls,
         url,
-        token,
+        access,
     }))
 }
 
@@ -193,6 +225,15 @@ mod tests {
         };
         let error = server("0.0.0.0:7979").check().map(drop).unwrap_err();
         assert!(error.contains("`[server.tls]`"), "{error}");
+        let behind_proxy = Server {
+            proxies: Proxies {
+                addresses: vec!["127.0.0.1".parse().unwrap()],
+                ..Proxies::default()
+            },
+            ..server("unix:/x")
+        };
+        let error = behind_proxy.check().map(drop).unwrap_err();
+        assert!(error.contains("trusted_proxies"), "{error}");
         for listen in ["127.0.0.1:7979", "[::1]:1", "off", "unix:/x"] {
             assert!(server(listen).check().is_ok(), "{listen}");
         }

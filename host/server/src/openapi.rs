@@ -5,10 +5,11 @@ use schemars::generate::{Contract, SchemaSettings};
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
+use crate::all_routes::routes;
 use crate::idempotency;
 use crate::problem::ProblemDetails;
 use crate::query::Parameter;
-use crate::routes::{Form, Method, Route, routes};
+use crate::routes::{Form, Method, Route};
 
 /// Where the document has its schemas.
 const SCHEMAS: &str = "/components/schemas";
@@ -62,7 +63,7 @@ fn tag(route: &Route) -> &'static str {
 }
 
 fn tags() -> Vec<Value> {
-    let mut names: Vec<&str> = routes().iter().map(tag).collect();
+    let mut names: Vec<&str> = routes().iter().map(|route| tag(route)).collect();
     names.sort_unstable();
     names.dedup();
     let tag = |name: &str| json!({"name": name, "description": format!("Routes of {name}")});
@@ -94,7 +95,7 @@ fn operation(
                 "The `ETag` of the schedule that was read, or `*`.",
             ));
         }
-        Method::Post if route.role.is_some() => {
+        Method::Post if route.role.is_some() && route.form != Form::Mcp => {
             let meaning = "A key of your choice. The same request with the same key changes nothing twice for a day.";
             parameters.push(header(idempotency::HEADER, false, meaning));
         }
@@ -114,7 +115,7 @@ fn operation(
     let answer = (route.answer)(answers);
     let refused = |meaning: &str| json!({"description": meaning, "content": {"application/problem+json": {"schema": problem}}});
     let content = match route.form {
-        Form::Json => json!({"application/json": {"schema": answer}}),
+        Form::Json | Form::Upload | Form::Mcp => json!({"application/json": {"schema": answer}}),
         Form::Stream => json!({"text/event-stream": {"schema": answer}}),
         Form::JsonOrStream => {
             json!({"application/json": {"schema": answer}, "text/event-stream": {"schema": {"type": "string"}}})
@@ -140,8 +141,15 @@ fn operation(
         operation["requestBody"] =
             json!({"required": true, "content": {kind: {"schema": body(bodies)}}});
     }
+    if route.form == Form::Upload {
+        let file = json!({"schema": {"type": "string", "format": "binary"}});
+        operation["requestBody"] = json!({"required": true, "content": {"application/wasm": file}});
+    }
     match route.role {
-        Some(role) => operation["x-role"] = json!(role.as_str()),
+        Some(role) => {
+            operation["x-role"] = json!(role.as_str());
+            operation["x-cost"] = json!(route.cost);
+        }
         None => operation["security"] = json!([]),
     }
     operation
@@ -188,7 +196,7 @@ mod tests {
                 listed.insert((path.clone(), method.to_uppercase()));
             }
         }
-        let of = |route: &Route| (route.path.to_owned(), route.method.as_str().to_owned());
+        let of = |route: &&Route| (route.path.to_owned(), route.method.as_str().to_owned());
         let routes: BTreeSet<(String, String)> = routes().iter().map(of).collect();
         assert_eq!(listed, routes);
     }

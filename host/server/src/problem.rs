@@ -1,5 +1,7 @@
 //! Problem details (RFC 9457): what a client gets when its request is not done.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Response, StatusCode};
@@ -38,6 +40,8 @@ pub(crate) struct ProblemDetails {
 pub(crate) struct ApiProblem {
     pub status: StatusCode,
     pub problem: Problem,
+    /// After how many seconds the client may try again, when it is more than one.
+    retry_after: Option<u64>,
 }
 
 impl ApiProblem {
@@ -46,8 +50,11 @@ impl ApiProblem {
         code: ErrorCode,
         message: impl std::fmt::Display,
     ) -> ApiProblem {
-        let problem = Problem::new(code, message);
-        ApiProblem { status, problem }
+        ApiProblem {
+            status,
+            problem: Problem::new(code, message),
+            retry_after: None,
+        }
     }
 
     /// Refuse a wrong argument.
@@ -77,6 +84,23 @@ impl ApiProblem {
         )
     }
 
+    /// Say that `principal` has sent too many requests, and may send this one after `wait`.
+    pub(crate) fn too_many(principal: &str, wait: Duration) -> ApiProblem {
+        let seconds = wait.as_secs_f64().ceil().max(1.0);
+        let message = format!(
+            "{principal} has sent more requests than `server.rate_limit` of this host allows; send it again in {seconds} s"
+        );
+        let problem = ApiProblem::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            ErrorCode::Unavailable,
+            message,
+        );
+        ApiProblem {
+            retry_after: Some(seconds as u64),
+            ..problem.hint("`x-cost` of each route in `/openapi.json` is what a request costs")
+        }
+    }
+
     pub(crate) fn hint(self, hint: impl Into<String>) -> ApiProblem {
         let problem = self.problem.hint(hint);
         ApiProblem { problem, ..self }
@@ -84,7 +108,11 @@ impl ApiProblem {
 
     /// Return the answer.
     pub(crate) fn response(self) -> Response<Body> {
-        let ApiProblem { status, problem } = self;
+        let ApiProblem {
+            status,
+            problem,
+            retry_after,
+        } = self;
         let mut lines = problem.message.lines();
         let detail = lines
             .next()
@@ -116,7 +144,7 @@ impl ApiProblem {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
-                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+                headers.insert(RETRY_AFTER, HeaderValue::from(retry_after.unwrap_or(1)));
             }
             _ => {}
         }
@@ -138,6 +166,10 @@ impl<E: Into<Problem>> From<E> for ApiProblem {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
         };
-        ApiProblem { status, problem }
+        ApiProblem {
+            status,
+            problem,
+            retry_after: None,
+        }
     }
 }

@@ -24,7 +24,7 @@ pub struct Parameter {
 }
 
 /// The parameters of one request.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {

@@ -2,25 +2,31 @@
 
 use std::time::Duration;
 
+use campanile_engine::calendar::Calendar;
 use campanile_engine::forecast::report::PlanReport;
-use campanile_engine::forecast::{ForecastRequest, Outage, snapshot};
+use campanile_engine::forecast::{ForecastRequest, Outage, PreparedForecast};
 use campanile_engine::records::backfill::BackfillRecord;
 use campanile_engine::records::ids;
 use campanile_engine::records::launch::{self, LaunchDetail, refuse_unknown_schedule};
 use campanile_engine::records::package::{self, PackageDetail, PackageRecord};
+use campanile_engine::records::package_diff::DiffReport;
 use campanile_engine::records::run::{RunDetail, TaskLogs};
 use campanile_engine::records::schedule::{self, ScheduleDetail, ScheduleRecord};
+use campanile_engine::records::top::TopReport;
+use campanile_engine::schedule_admin::{self, ScheduleDefinition};
 use campanile_engine::use_statistics::{DayStatistics, day_statistics, package_statistics};
 use campanile_engine::why::{self, When};
-use campanile_engine::{audit, definition, host_admin, schedule_admin};
+use campanile_engine::{audit, definition, host_admin};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, EventId, LaunchKind, ShortId};
 use campanile_model::text;
-use campanile_store::launch_list::{Filter, Page};
+use campanile_store::launch_list::{Filter, LOOKED_AT_MAX, Page};
 use campanile_store::launches::LaunchRow;
 use campanile_store::{LaunchStatus, events, packages, runs, schedules, task_runs};
 
+use crate::bodies;
 use crate::call::{Call, Reply, Result};
+use crate::control::check_definition;
 use crate::problem::ApiProblem;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -83,12 +89,16 @@ pub(crate) async fn why(call: Call) -> Result {
 }
 
 pub(crate) async fn launches(call: Call) -> Result {
-    let (rows, next) = listed_launches(&call).await?;
+    let (rows, next) = listed_launches(&call, LOOKED_AT_MAX).await?;
     Reply::page(&call, &rows, next)
 }
 
-/// Return the launches that the query asks for, and the key after which the next page begins.
-pub(crate) async fn listed_launches(call: &Call) -> Result<(Vec<LaunchRow>, Option<String>)> {
+/// Return the launches that the query asks for, and the key after which the next page begins. At most about `looked_at_max`
+/// launches are looked at.
+pub(crate) async fn listed_launches(
+    call: &Call,
+    looked_at_max: i64,
+) -> Result<(Vec<LaunchRow>, Option<String>)> {
     let query = &call.query;
     let (now, limit) = (call.now(), query.limit()?);
     let statuses = query.read_with("status", |text| {
@@ -111,7 +121,7 @@ pub(crate) async fn listed_launches(call: &Call) -> Result<(Vec<LaunchRow>, Opti
     let Page {
         rows,
         continues_after,
-    } = launch::list(&mut tx, &filter, after.as_ref(), limit).await?;
+    } = launch::list(&mut tx, &filter, after.as_ref(), limit, looked_at_max).await?;
     let next = last(&rows, limit, |row| row.id.to_string());
     let next = next.or(continues_after.map(|id| id.to_string()));
     Ok((rows, next))
@@ -186,6 +196,20 @@ pub(crate) async fn package(call: Call) -> Result {
     Reply::json(&PackageDetail::read(&mut tx, row).await?)
 }
 
+pub(crate) async fn package_diff(call: Call) -> Result {
+    Reply::json(&diff_of(&call).await?)
+}
+
+/// Return the comparison of two versions that the query asks for.
+pub(crate) async fn diff_of(call: &Call) -> Result<DiffReport> {
+    let (from, to) = (call.query.text("from"), call.query.text("to"));
+    Ok(DiffReport::read(&mut call.read().await?, call.name("name"), from, to).await?)
+}
+
+pub(crate) async fn top(call: Call) -> Result {
+    Reply::json(&TopReport::read(&mut call.read().await?, call.now()).await?)
+}
+
 pub(crate) async fn hosts(call: Call) -> Result {
     let all = call.query.is_set("all")?;
     Reply::json(&host_admin::list(&mut call.read().await?, all, call.now()).await?)
@@ -244,41 +268,62 @@ pub(crate) async fn stats_of_schedule(call: Call) -> Result {
     }
 }
 
-pub(crate) async fn plan(call: Call) -> Result {
-    Reply::json(&forecast(&call).await?)
+pub(crate) async fn calendar(call: Call) -> Result {
+    Reply::json(&calendar_of(&call).await?)
 }
 
-/// Return the forecast that the query asks for.
-pub(crate) async fn forecast(call: &Call) -> Result<PlanReport> {
+/// Return the calendar that the query asks for.
+pub(crate) async fn calendar_of(call: &Call) -> Result<Calendar> {
+    let read = |text: &str| {
+        let year = text.parse::<i64>();
+        year.map_err(|_| "must be a year such as 2026")
+    };
+    let year = call.query.read_with("year", read)?;
+    let mut tx = call.read().await?;
+    let row = schedule_admin::find(&mut tx, call.name("name")).await?;
+    Ok(Calendar::read(&mut tx, &row, year, call.now()).await?)
+}
+
+pub(crate) async fn plan(call: Call) -> Result {
+    Reply::json(&forecast(&call, None).await?)
+}
+
+pub(crate) async fn plan_diff(call: Call) -> Result {
+    let file = call.json::<bodies::SchedulesFile>()?;
+    let wanted = file.schedules.into_iter().map(ScheduleDefinition::from);
+    let wanted = Vec::from_iter(wanted);
+    for wanted in &wanted {
+        check_definition(&call, wanted)?;
+    }
+    Reply::json(&forecast(&call, Some(&wanted)).await?)
+}
+
+/// Return the forecast that the query asks for, with the definitions `wanted` of a schedules file if there is one.
+pub(crate) async fn forecast(
+    call: &Call,
+    wanted: Option<&[ScheduleDefinition]>,
+) -> Result<PlanReport> {
     let now = call.now();
     let request = forecast_request(call, now)?;
     let settings = &call.state.app.settings;
     let name = call.query.text("schedule");
-    let mut tx = call.read().await?;
-    let names = Vec::from_iter(name);
-    let needed = snapshot::needed(&mut tx, &request, &names).await?;
-    let learned = snapshot::estimate_durations(&mut tx, &needed).await?;
-    let (snapshot, omitted) = snapshot::read(&mut tx, settings, &learned, &needed, now).await?;
-    if let Some(name) = name
-        && omitted.iter().all(|omitted| omitted.name != name)
-    {
-        schedule_admin::find(&mut tx, name).await?;
-    }
-    drop(tx);
-    let name = name.map(str::to_owned);
-    let forecast = move || {
-        PlanReport::new(
-            name.as_deref(),
-            request,
-            &snapshot,
-            None,
-            omitted,
-            Vec::new(),
-        )
-    };
+    let prepared = PreparedForecast::read(&call.db, settings, request, name, wanted, now).await?;
     // It is all computation.
-    let report = tokio::task::spawn_blocking(forecast).await;
+    let report = tokio::task::spawn_blocking(move || prepared.report()).await;
     report.map_err(|_| ApiProblem::unavailable("the forecast was stopped"))
+}
+
+/// Return the beginning of the forecast of the next day, and when it ends earlier, the time at which more schedules have
+/// slots.
+pub(crate) async fn beginning_of_forecast(call: &Call) -> Result<(PlanReport, Option<Timestamp>)> {
+    let now = call.now();
+    let request = forecast_request(call, now)?;
+    let settings = &call.state.app.settings;
+    let (prepared, cut_at) =
+        PreparedForecast::read_beginning(&call.db, settings, request, now).await?;
+    let report = tokio::task::spawn_blocking(move || prepared.report()).await;
+    let report = report.map_err(|_| ApiProblem::unavailable("the forecast was stopped"))?;
+    Ok((report, cut_at))
 }
 
 /// Read what to forecast.
@@ -313,7 +358,12 @@ fn forecast_request(call: &Call, now: Timestamp) -> Result<ForecastRequest> {
             wrong.to
         )));
     }
-    let rows_max = DECISIONS_MAX;
+    let read = |text: &str| match text.parse() {
+        Ok(count) if (1..=DECISIONS_MAX).contains(&count) => Ok(count),
+        _ => Err(format!("must be a number from 1 to {DECISIONS_MAX}")),
+    };
+    let rows_max = query.read_with("decisions", read)?;
+    let rows_max = rows_max.unwrap_or(DECISIONS_MAX);
     Ok(ForecastRequest {
         from,
         to,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::header::{CONTENT_LENGTH, HOST};
+use axum::http::header::{CONTENT_LENGTH, HOST, ORIGIN};
 use axum::http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
@@ -12,6 +12,8 @@ use campanile_engine::problem::ErrorCode;
 
 /// The most bytes of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
+/// The header in which a browser says where a request comes from.
+pub(crate) const FETCH_SITE: &str = "sec-fetch-site";
 /// How long a request may take, its body included.
 pub(crate) const REQUEST_TIME: Duration = Duration::from_secs(30);
 
@@ -36,6 +38,17 @@ pub(crate) fn check_host(headers: &HeaderMap) -> Result<(), ApiProblem> {
         _ => Err(ApiProblem::invalid(
             "the request must have one header `Host`",
         )),
+    }
+}
+
+/// Read a body of up to `bytes_max` bytes, and forget it. A client that still sends when its connection is closed may lose
+/// the answer.
+pub(crate) async fn discard(mut body: Body, bytes_max: usize) {
+    let mut bytes = 0;
+    while let Some(Ok(frame)) = body.frame().await
+        && bytes <= bytes_max
+    {
+        bytes += frame.data_ref().map_or(0, Bytes::len);
     }
 }
 
@@ -69,5 +82,59 @@ pub(crate) async fn read_body(
         Err(error) => Err(ApiProblem::invalid(format!(
             "the body cannot be read: {error}"
         ))),
+    }
+}
+
+/// Refuse a change that a page of another site asks for, with what a browser adds to each request. Clients that are no browsers
+/// send neither header.
+pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), ApiProblem> {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let host = text(HOST.as_str()).unwrap_or_default();
+    let is_own = match (text(FETCH_SITE), text(ORIGIN.as_str())) {
+        (Some(site), _) => site == "same-origin",
+        (None, Some(origin)) => origin
+            .split_once("://")
+            .is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host)),
+        (None, None) => true,
+    };
+    match is_own {
+        true => Ok(()),
+        false => {
+            let problem = ApiProblem::forbidden("the request was sent by a page of another site");
+            Err(problem.hint("open the page here, and send its form"))
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn a_form_of_another_site_is_refused() {
+        for (site, origin, is_own) in [
+            (None, None, true),
+            (Some("same-origin"), None, true),
+            (Some("none"), None, false),
+            (Some("same-site"), None, false),
+            (Some("cross-site"), Some("http://a:1"), false),
+            (None, Some("http://a:1"), true),
+            (None, Some("https://a:1"), true),
+            (None, Some("http://a:2"), false),
+            (None, Some("http://a"), false),
+            (None, Some("null"), false),
+        ] {
+            let mut sent = vec![("host", "a:1")];
+            sent.extend(site.map(|site| ("sec-fetch-site", site)));
+            sent.extend(origin.map(|origin| ("origin", origin)));
+            assert_eq!(check_origin(&headers(&sent)).is_ok(), is_own, "{sent:?}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! From a request to the handler of its route.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use axum::body::Body;
@@ -11,24 +11,31 @@ use axum::http::{Request, Response, StatusCode};
 use axum::routing::on;
 use tokio::time::timeout;
 
-use crate::app::{App, State};
-use crate::auth::{self, Peer};
+use crate::all_routes::routes;
+use crate::app::{Access, App, State};
+use crate::auth;
 use crate::call::{Call, Reply};
+use crate::dispatch::dispatch;
 use crate::openapi;
 use crate::pages;
+use crate::peer::{Peer, actor};
 use crate::problem::ApiProblem;
 use crate::query::Query;
-use crate::request::{BODY_BYTES_MAX, REQUEST_TIME, check_host, no_such_path, read_body, too_slow};
-use crate::routes::{Route, routes};
+use crate::request::{
+    BODY_BYTES_MAX, REQUEST_TIME, check_host, check_origin, discard, no_such_path, read_body,
+    too_slow,
+};
+use crate::routes::{Form, Method, Route};
+use crate::upload;
 use campanile_engine::problem::ErrorCode;
-use campanile_model::access::Channel;
+use campanile_engine::token_admin::Principal;
 
 /// The values in a path, or why they cannot be read.
 type Path = Result<RawPathParams, RawPathParamsRejection>;
 
 /// Make the router of all routes and pages, and what its requests share.
-pub(crate) fn router(app: App, token: Option<String>, is_encrypted: bool) -> (Router, Arc<State>) {
-    let state = Arc::new(State::new(app, token, is_encrypted, openapi::document()));
+pub(crate) fn router(app: App, access: Access) -> (Router, Arc<State>) {
+    let state = Arc::new(State::new(app, access, openapi::document()));
     let mut router = Router::new();
     for route in routes() {
         let state = Arc::clone(&state);
@@ -49,20 +56,29 @@ async fn answer(
     path: Path,
     request: Request<Body>,
 ) -> Response<Body> {
-    let called = call(Arc::clone(&state), route, path, request);
+    let peer = request.extensions().get::<Peer>().cloned();
+    let principal = OnceLock::new();
+    let called = call(Arc::clone(&state), route, path, request, &principal);
     let done = match timeout(REQUEST_TIME, called).await {
         Ok(done) => done,
         Err(_) => Err(too_slow()),
     };
     let answered = done.and_then(|reply| reply.response(&state));
-    answered.unwrap_or_else(ApiProblem::response)
+    answered.unwrap_or_else(|problem| {
+        let client = (principal.get(), peer.as_ref(), route.channel());
+        let request = format!("{} {}", route.method.as_str(), route.path);
+        state.refusals.note(&problem, client, &request);
+        problem.response()
+    })
 }
 
+/// Answer a request. `known` gets who makes it, as soon as that is proved.
 async fn call(
     state: Arc<State>,
     route: &'static Route,
     path: Path,
     request: Request<Body>,
+    known: &OnceLock<Principal>,
 ) -> Result<Reply, ApiProblem> {
     let (parts, body) = request.into_parts();
     check_host(&parts.headers)?;
@@ -71,12 +87,22 @@ async fn call(
         (None, _) => (None, db.clone()),
         (Some(role), Some(peer)) => {
             let principal = auth::principal(&state, &parts.headers, peer).await?;
-            auth::require(&principal, role, "the request")?;
-            let db = db.acting_as(auth::actor(&principal, peer, Channel::Api));
+            let principal = known.get_or_init(|| principal);
+            // A browser proves to a proxy who its user is, also when another site lets it send the request.
+            if principal.is_proxied && route.method != Method::Get {
+                check_origin(&parts.headers)?;
+            }
+            auth::require(principal, role, "the request")?;
+            let db = db.acting_as(actor(principal, peer, route.channel()));
             (Some(principal), db)
         }
         (Some(_), None) => return Err(ApiProblem::unauthorized("the request has no connection")),
     };
+    if let Some(principal) = principal
+        && route.form != Form::Mcp
+    {
+        state.charge(principal, route.cost)?;
+    }
     let path = path.map_err(|error| ApiProblem::invalid(format!("the path: {error}")))?;
     let path =
         Vec::from_iter((path.iter()).map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -87,20 +113,27 @@ async fn call(
             "the path or the query has a zero character",
         ));
     }
-    let bytes_max = if route.body.is_some() {
-        BODY_BYTES_MAX
-    } else {
-        0
+    let shared = Arc::clone(&state);
+    let upload_turn = match route.form {
+        Form::Upload => match upload::turn(&shared) {
+            Ok(turn) => Some(turn),
+            Err(problem) => {
+                discard(body, upload::BYTES_MAX).await;
+                return Err(problem);
+            }
+        },
+        _ => None,
+    };
+    let bytes_max = match route.body {
+        _ if upload_turn.is_some() => upload::BYTES_MAX,
+        Some(_) => BODY_BYTES_MAX,
+        None => 0,
     };
     let body = read_body(&parts.headers, body, bytes_max).await?;
-    let shared = Arc::clone(&state);
-    let _turn = match &principal {
-        Some(principal) => Some(shared.turn(&principal.name).await?),
-        None => None,
-    };
     let call = Call {
-        state,
-        principal,
+        state: Arc::clone(&state),
+        principal: principal.cloned(),
+        peer: parts.extensions.get::<Peer>().cloned(),
         db,
         method: route.method.as_str(),
         uri: parts.uri.path().to_owned(),
@@ -109,7 +142,7 @@ async fn call(
         headers: parts.headers,
         body,
     };
-    (route.handler)(call).await
+    dispatch(call, route.target(), parts.uri.to_string()).await
 }
 
 async fn unknown(request: Request<Body>) -> Response<Body> {

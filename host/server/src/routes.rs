@@ -4,26 +4,35 @@ use axum::routing::MethodFilter;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value};
 
+use crate::bulk::{self, BulkCount, BulkReport};
 use crate::call::Handler;
+use crate::dispatch::Target;
 use crate::probes::{self, Probe};
 use crate::query::Parameter;
-use crate::{alerts, bodies, control, read, stream, tokens};
+use crate::rate::COSTLY;
+use crate::upload::{self, UploadReport};
+use crate::{alerts, bodies, control, read, record_audit, schedules_file, stream, tokens};
 use campanile_engine::alert_admin::{AlertDetail, TestReport};
 use campanile_engine::audit::{Health, ScheduleStatistics, Statistics};
+use campanile_engine::calendar::Calendar;
 use campanile_engine::forecast::report::PlanReport;
 use campanile_engine::host_admin::HostReport;
 use campanile_engine::package_removal::RemovedPackage;
-use campanile_engine::records::backfill::{BackfillRecord, SurveyReport};
+use campanile_engine::records::backfill::{BackfillRecord, CancelledBackfill, SurveyReport};
 use campanile_engine::records::launch::{CancelReport, LaunchDetail, TriggerReport};
 use campanile_engine::records::package::{DecisionReport, PackageDetail, PackageRecord};
+use campanile_engine::records::package_diff::DiffReport;
 use campanile_engine::records::run::{RunDetail, TaskLogs};
 use campanile_engine::records::schedule::{
     ChangeReport, NewSchedule, RenameReport, ScheduleDetail, ScheduleRecord, SkipReport,
 };
+use campanile_engine::records::schedules_file::FileReport;
+use campanile_engine::records::top::TopReport;
 use campanile_engine::token_admin::{CreatedToken, TokenReport};
 use campanile_engine::use_statistics::{DayStatistics, PackageStatistics};
+use campanile_engine::verify::{AuditReport, Checkpoint};
 use campanile_engine::why::Answer;
-use campanile_model::access::Role;
+use campanile_model::access::{Channel, Role};
 use campanile_model::clock::Timestamp;
 use campanile_store::alert_messages::AlertMessageRow;
 use campanile_store::alerts::{Alert, Silence};
@@ -75,6 +84,35 @@ pub enum Form {
     JsonOrStream,
     /// Metrics in Prometheus' text format.
     Metrics,
+    /// JSON. The body of the request is the file of a package.
+    Upload,
+    /// A message of the Model Context Protocol.
+    Mcp,
+}
+
+impl Route {
+    /// Whether an answer is given to the same request of others too, for a moment: a costly read.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.method == Method::Get && self.cost >= COSTLY
+    }
+
+    /// Return the way on which a change comes, for the record.
+    pub(crate) fn channel(&self) -> Channel {
+        match self.form {
+            Form::Mcp => Channel::Mcp,
+            _ => Channel::Api,
+        }
+    }
+
+    pub(crate) fn target(&self) -> Target {
+        Target {
+            handler: self.handler,
+            cost: self.cost,
+            is_shared: self.is_shared(),
+            // A host does one verification at a time, and each call of a tool waits for a turn.
+            has_own_turn: self.form == Form::Mcp || self.id == "verify_record",
+        }
+    }
 }
 
 /// Return the schema of a type.
@@ -88,6 +126,8 @@ pub struct Route {
     pub path: &'static str,
     /// The least role that may send it; no token is needed without one.
     pub role: Option<Role>,
+    /// How much of the rate limit of its principal a request takes.
+    pub cost: u32,
     pub summary: &'static str,
     pub(crate) query: &'static [Parameter],
     /// The parameter that may come more than once; empty for none.
@@ -147,6 +187,16 @@ pub(crate) const LAUNCHES: &[Parameter] = &[
         "Only slots before this time: a time, or a span before now.",
     ),
 ];
+pub(crate) const DIFF: &[Parameter] = &[
+    text(
+        "from",
+        "The first digits of a version's digest. The active version without it.",
+    ),
+    text(
+        "to",
+        "The first digits of another version's digest. The pending version without it, or with `from` the active one.",
+    ),
+];
 const RUNS: &[Parameter] = &[AFTER, LIMIT, SCHEDULE];
 const NEXT: &[Parameter] = &[
     text(
@@ -163,6 +213,11 @@ const WHY: &[Parameter] = &[text(
     "at",
     "A slot or any other time, in UTC or in the schedule's zone. The last decision and the next slot without it.",
 )];
+pub(crate) const CALENDAR: &[Parameter] = &[Parameter {
+    name: "year",
+    meaning: "The year, 1970 to 2099. The present one without it.",
+    kind: "integer",
+}];
 const FOLLOW: &[Parameter] = &[Parameter {
     name: "follow",
     meaning: "Stream each call when it ends, until the run ends.",
@@ -213,25 +268,31 @@ pub(crate) const PLAN: &[Parameter] = &[
         "outage",
         "An outage of all hosts, `FROM..TO`. It can be repeated.",
     ),
+    Parameter {
+        name: "decisions",
+        meaning: "The most decisions, 1 to 10000, which is also the number without it. `cut_at` says where the forecast stopped.",
+        kind: "integer",
+    },
 ];
 
-fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+pub(crate) fn schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-fn any(_: &mut SchemaGenerator) -> Schema {
+pub(crate) fn any(_: &mut SchemaGenerator) -> Schema {
     Schema::from(Map::<String, Value>::new())
 }
 
 /// Declare the routes.
 macro_rules! routes {
-    ($($id:ident: $method:ident $path:literal, $role:expr, $summary:literal,
+    ($($id:ident: $method:ident $path:literal, $role:expr, $cost:literal, $summary:literal,
         $query:expr $(, repeated $repeated:literal)? $(, body $body:ty)?, $([$form:ident])? $status:literal $answer:expr, $handler:path;)*) => {
         static ROUTES: &[Route] = &[$(Route {
             id: stringify!($id),
             method: Method::$method,
             path: $path,
             role: $role,
+            cost: $cost,
             summary: $summary,
             query: $query,
             repeated: concat!($($repeated)?),
@@ -258,82 +319,97 @@ const ADMIN: Option<Role> = Some(Role::Admin);
 const NONE: &[Parameter] = &[];
 
 routes! {
-    live: Get "/healthz", None, "Say that the process answers", NONE, 200 schema::<Probe>, probes::live;
-    ready: Get "/readyz", None, "Say that the host decides and reaches its database", NONE, 200 schema::<Probe>, probes::ready;
-    openapi: Get "/openapi.json", READ, "Return this document", NONE, 200 any, probes::openapi;
-    get_metrics: Get "/metrics", READ, "Return metrics in Prometheus' text format", METRICS, [Metrics] 200 any, probes::metrics;
-    get_health: Get "/api/v1/health", READ, "Judge the health of the installation", NONE, 200 schema::<Health>, probes::health;
+    live: Get "/healthz", None, 1, "Say that the process answers", NONE, 200 schema::<Probe>, probes::live;
+    ready: Get "/readyz", None, 1, "Say that the host decides and reaches its database", NONE, 200 schema::<Probe>, probes::ready;
+    openapi: Get "/openapi.json", READ, 1, "Return this document", NONE, 200 any, probes::openapi;
+    get_metrics: Get "/metrics", READ, 10, "Return metrics in Prometheus' text format", METRICS, [Metrics] 200 any, probes::metrics;
+    get_health: Get "/api/v1/health", READ, 10, "Judge the health of the installation", NONE, 200 schema::<Health>, probes::health;
 
-    list_schedules: Get "/api/v1/schedules", READ, "List schedules by name", PAGE, 200 schema::<Vec<ScheduleRecord>>, read::schedules;
-    add_schedule: Post "/api/v1/schedules", EDIT, "Add a schedule", NONE, body bodies::Definition, 201 schema::<NewSchedule>, control::add_schedule;
-    get_schedule: Get "/api/v1/schedules/{name}", READ, "Show one schedule with its newest launches", NONE, 200 schema::<ScheduleDetail>, read::schedule;
-    replace_schedule: Put "/api/v1/schedules/{name}", EDIT, "Replace the definition of a schedule", NONE, body bodies::Definition, 200 schema::<ScheduleRecord>, control::replace_schedule;
-    edit_schedule: Patch "/api/v1/schedules/{name}", EDIT, "Change parts of a definition by a merge patch; null clears one", NONE, body Map<String, Value>, 200 schema::<ScheduleRecord>, control::edit_schedule;
-    remove_schedule: Delete "/api/v1/schedules/{name}", EDIT, "Remove a schedule; its launches stay on record", NONE, 200 schema::<ChangeReport<'_>>, control::remove_schedule;
-    next_slots: Get "/api/v1/schedules/{name}/next", READ, "List the next slots of a schedule", NEXT, 200 schema::<Vec<Timestamp>>, read::next;
-    why: Get "/api/v1/schedules/{name}/why", READ, "Explain why a slot was launched or not, and how it ended", WHY, 200 schema::<Answer>, read::why;
-    get_schedule_stats: Get "/api/v1/schedules/{name}/stats", READ, "Show statistics of one schedule", &[SINCE_SPAN], 200 schema::<ScheduleStatistics>, read::stats_of_schedule;
-    rename_schedule: Post "/api/v1/schedules/{name}/rename", EDIT, "Rename a schedule", NONE, body bodies::Rename, 200 schema::<RenameReport<'_>>, control::rename_schedule;
-    trigger_schedule: Post "/api/v1/schedules/{name}/trigger", OPERATE, "Launch a schedule now, in addition to its slots", NONE, body bodies::Trigger, 200 schema::<TriggerReport>, control::trigger;
-    pause_schedule: Post "/api/v1/schedules/{name}/pause", OPERATE, "Pause a schedule", NONE, body bodies::Pause, 200 schema::<ChangeReport<'_>>, control::pause;
-    resume_schedule: Post "/api/v1/schedules/{name}/resume", OPERATE, "Resume a paused schedule from now on", NONE, body bodies::Resume, 200 schema::<ChangeReport<'_>>, control::resume;
-    skip_slot: Post "/api/v1/schedules/{name}/skip", OPERATE, "Skip one future slot of a schedule, or restore it", NONE, body bodies::Skip, 200 schema::<SkipReport<'_>>, control::skip;
-    reset_cursor: Post "/api/v1/schedules/{name}/reset-cursor", EDIT, "Reset a cursor that a wrong clock has moved ahead", NONE, body bodies::ResetCursor, 200 schema::<ChangeReport<'_>>, control::reset_cursor;
+    get_top: Get "/api/v1/top", READ, 5, "Show what the hosts do now", NONE, 200 schema::<TopReport>, read::top;
 
-    list_launches: Get "/api/v1/launches", READ, "List the newest launches, newest first", LAUNCHES, 200 schema::<Vec<LaunchRow>>, read::launches;
-    get_launch: Get "/api/v1/launches/{id}", READ, "Show one launch with its runs", NONE, 200 schema::<LaunchDetail>, read::launch;
-    retry_launch: Post "/api/v1/launches/{id}/retry", OPERATE, "Launch the slot of a launch that has ended again", NONE, body bodies::Nothing, 200 schema::<TriggerReport>, control::retry;
-    cancel_launch: Post "/api/v1/launches/{id}/cancel", OPERATE, "End a launch on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
+    list_schedules: Get "/api/v1/schedules", READ, 2, "List schedules by name", PAGE, 200 schema::<Vec<ScheduleRecord>>, read::schedules;
+    add_schedule: Post "/api/v1/schedules", EDIT, 5, "Add a schedule", NONE, body bodies::Definition, 201 schema::<NewSchedule>, control::add_schedule;
+    get_schedule: Get "/api/v1/schedules/{name}", READ, 2, "Show one schedule with its newest launches", NONE, 200 schema::<ScheduleDetail>, read::schedule;
+    replace_schedule: Put "/api/v1/schedules/{name}", EDIT, 5, "Replace the definition of a schedule", NONE, body bodies::Definition, 200 schema::<ScheduleRecord>, control::replace_schedule;
+    edit_schedule: Patch "/api/v1/schedules/{name}", EDIT, 5, "Change parts of a definition by a merge patch; null clears one", NONE, body Map<String, Value>, 200 schema::<ScheduleRecord>, control::edit_schedule;
+    remove_schedule: Delete "/api/v1/schedules/{name}", EDIT, 5, "Remove a schedule; its launches stay on record", NONE, 200 schema::<ChangeReport<'_>>, control::remove_schedule;
+    next_slots: Get "/api/v1/schedules/{name}/next", READ, 2, "List the next slots of a schedule", NEXT, 200 schema::<Vec<Timestamp>>, read::next;
+    why: Get "/api/v1/schedules/{name}/why", READ, 5, "Explain why a slot was launched or not, and how it ended", WHY, 200 schema::<Answer>, read::why;
+    get_calendar: Get "/api/v1/schedules/{name}/calendar", READ, 5, "Show a year of a schedule by day: how its launches ended, how late they began, and how long they took", CALENDAR, 200 schema::<Calendar>, read::calendar;
+    get_schedule_stats: Get "/api/v1/schedules/{name}/stats", READ, 10, "Show statistics of one schedule", &[SINCE_SPAN], 200 schema::<ScheduleStatistics>, read::stats_of_schedule;
+    rename_schedule: Post "/api/v1/schedules/{name}/rename", EDIT, 5, "Rename a schedule", NONE, body bodies::Rename, 200 schema::<RenameReport<'_>>, control::rename_schedule;
+    trigger_schedule: Post "/api/v1/schedules/{name}/trigger", OPERATE, 5, "Launch a schedule now, in addition to its slots", NONE, body bodies::Trigger, 200 schema::<TriggerReport>, control::trigger;
+    pause_schedule: Post "/api/v1/schedules/{name}/pause", OPERATE, 5, "Pause a schedule", NONE, body bodies::Pause, 200 schema::<ChangeReport<'_>>, control::pause;
+    resume_schedule: Post "/api/v1/schedules/{name}/resume", OPERATE, 5, "Resume a paused schedule from now on", NONE, body bodies::Resume, 200 schema::<ChangeReport<'_>>, control::resume;
+    skip_slot: Post "/api/v1/schedules/{name}/skip", OPERATE, 5, "Skip one future slot of a schedule, or restore it", NONE, body bodies::Skip, 200 schema::<SkipReport<'_>>, control::skip;
+    reset_cursor: Post "/api/v1/schedules/{name}/reset-cursor", EDIT, 5, "Reset a cursor that a wrong clock has moved ahead", NONE, body bodies::ResetCursor, 200 schema::<ChangeReport<'_>>, control::reset_cursor;
 
-    list_runs: Get "/api/v1/runs", READ, "List the newest runs, newest first", RUNS, 200 schema::<Vec<RunRow>>, read::runs;
-    get_run: Get "/api/v1/runs/{id}", READ, "Show one run with every call of its tasks", NONE, 200 schema::<RunDetail>, read::run;
-    get_logs: Get "/api/v1/runs/{id}/logs", READ, "Show what the tasks of one run logged and printed", FOLLOW, [JsonOrStream] 200 schema::<Vec<TaskLogs>>, stream::logs;
-    cancel_run: Post "/api/v1/runs/{id}/cancel", OPERATE, "End the launch of a run on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
+    count_schedules: Post "/api/v1/bulk/count", OPERATE, 5, "Count the schedules of a filter that a change of many would touch", NONE, body bodies::BulkQuery, 200 schema::<BulkCount>, bulk::count;
+    pause_schedules: Post "/api/v1/bulk/pause", OPERATE, 20, "Pause the schedules of a filter, all or none", NONE, body bodies::BulkPause, 200 schema::<BulkReport>, bulk::pause;
+    resume_schedules: Post "/api/v1/bulk/resume", OPERATE, 20, "Resume the paused schedules of a filter, all or none", NONE, body bodies::BulkResume, 200 schema::<BulkReport>, bulk::resume;
 
-    list_backfills: Get "/api/v1/backfills", READ, "List the newest backfills, newest first", PAGE, 200 schema::<Vec<BackfillRecord>>, read::backfills;
-    begin_backfill: Post "/api/v1/backfills", EDIT, "Launch the slots of a past time span", NONE, body bodies::Backfill, 201 schema::<BackfillRecord>, control::begin_backfill;
-    preview_backfill: Post "/api/v1/backfills/preview", EDIT, "Count the slots that a backfill would launch", NONE, body bodies::Backfill, 200 schema::<SurveyReport<'_>>, control::preview_backfill;
-    get_backfill: Get "/api/v1/backfills/{id}", READ, "Show one backfill", NONE, 200 schema::<BackfillRecord>, read::backfill;
-    cancel_backfill: Post "/api/v1/backfills/{id}/cancel", EDIT, "Cancel a backfill: launches that have not started are skipped", NONE, body bodies::Nothing, 200 schema::<BackfillRecord>, control::cancel_backfill;
+    check_schedules_file: Post "/api/v1/schedules-file/check", EDIT, 20, "Show what a schedules file would change, without changing it", NONE, body bodies::NamedFile, 200 schema::<FileReport>, schedules_file::check;
+    reconcile_schedules_file: Post "/api/v1/schedules-file/reconcile", EDIT, 20, "Make the schedules of files those that a schedules file defines", NONE, body bodies::NamedFile, 200 schema::<FileReport>, schedules_file::reconcile;
 
-    list_packages: Get "/api/v1/packages", READ, "List all packages that a host has ever seen", NONE, 200 schema::<Vec<PackageRecord>>, read::packages;
-    get_package: Get "/api/v1/packages/{name}", READ, "Show one package with its versions", NONE, 200 schema::<PackageDetail>, read::package;
-    approve_version: Post "/api/v1/packages/{name}/approve", APPROVE, "Activate the pending version, or one that was rejected", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::approve;
-    reject_version: Post "/api/v1/packages/{name}/reject", APPROVE, "Reject the pending version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::reject;
-    roll_back_package: Post "/api/v1/packages/{name}/rollback", APPROVE, "Activate a former version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::roll_back;
-    remove_package: Post "/api/v1/packages/{name}/remove", APPROVE, "Remove a package whose file is gone", NONE, body bodies::RemovePackage, 200 schema::<RemovedPackage>, control::remove_package;
+    list_launches: Get "/api/v1/launches", READ, 3, "List the newest launches, newest first", LAUNCHES, 200 schema::<Vec<LaunchRow>>, read::launches;
+    get_launch: Get "/api/v1/launches/{id}", READ, 2, "Show one launch with its runs", NONE, 200 schema::<LaunchDetail>, read::launch;
+    retry_launch: Post "/api/v1/launches/{id}/retry", OPERATE, 5, "Launch the slot of a launch that has ended again", NONE, body bodies::Nothing, 200 schema::<TriggerReport>, control::retry;
+    cancel_launch: Post "/api/v1/launches/{id}/cancel", OPERATE, 5, "End a launch on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
 
-    list_hosts: Get "/api/v1/hosts", READ, "List the live hosts and the drained ones by name", ALL, 200 schema::<Vec<HostReport>>, read::hosts;
-    drain_host: Post "/api/v1/hosts/{name}/drain", OPERATE, "Let a host claim nothing more, or claim launches again", NONE, body bodies::Drain, 200 schema::<HostReport>, control::drain;
+    list_runs: Get "/api/v1/runs", READ, 3, "List the newest runs, newest first", RUNS, 200 schema::<Vec<RunRow>>, read::runs;
+    get_run: Get "/api/v1/runs/{id}", READ, 2, "Show one run with every call of its tasks", NONE, 200 schema::<RunDetail>, read::run;
+    get_logs: Get "/api/v1/runs/{id}/logs", READ, 2, "Show what the tasks of one run logged and printed", FOLLOW, [JsonOrStream] 200 schema::<Vec<TaskLogs>>, stream::logs;
+    cancel_run: Post "/api/v1/runs/{id}/cancel", OPERATE, 5, "End the launch of a run on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
 
-    list_messages: Get "/api/v1/outbox", READ, "List the messages that tasks have sent, those of the newest launches first", MESSAGES, 200 schema::<Vec<MessageRow>>, alerts::messages;
-    get_message: Get "/api/v1/outbox/{id}", READ, "Show one message with its content", NONE, 200 schema::<MessageContent>, alerts::message;
-    retry_message: Post "/api/v1/outbox/{id}/retry", OPERATE, "Deliver a message again", NONE, body bodies::Nothing, 200 schema::<MessageRow>, alerts::retry_message;
-    discard_message: Post "/api/v1/outbox/{id}/discard", OPERATE, "Never deliver a message again", NONE, body bodies::Nothing, 200 schema::<MessageRow>, alerts::discard_message;
+    list_backfills: Get "/api/v1/backfills", READ, 2, "List the newest backfills, newest first", PAGE, 200 schema::<Vec<BackfillRecord>>, read::backfills;
+    begin_backfill: Post "/api/v1/backfills", EDIT, 20, "Launch the slots of a past time span", NONE, body bodies::Backfill, 201 schema::<BackfillRecord>, control::begin_backfill;
+    preview_backfill: Post "/api/v1/backfills/preview", EDIT, 20, "Count the slots that a backfill would launch", NONE, body bodies::Backfill, 200 schema::<SurveyReport>, control::preview_backfill;
+    get_backfill: Get "/api/v1/backfills/{id}", READ, 2, "Show one backfill", NONE, 200 schema::<BackfillRecord>, read::backfill;
+    cancel_backfill: Post "/api/v1/backfills/{id}/cancel", EDIT, 5, "Cancel a backfill: launches that have not started are skipped", NONE, body bodies::Nothing, 200 schema::<CancelledBackfill>, control::cancel_backfill;
 
-    list_alerts: Get "/api/v1/alerts", READ, "List the alerts that are not resolved, newest first", ALERTS, 200 schema::<Vec<Alert>>, alerts::alerts;
-    get_alert: Get "/api/v1/alerts/{id}", READ, "Show one alert with the messages about it", NONE, 200 schema::<AlertDetail>, alerts::alert;
-    resolve_alert: Post "/api/v1/alerts/{id}/resolve", OPERATE, "Resolve an alert whose rule no host has any more", NONE, body bodies::Nothing, 200 schema::<AlertDetail>, alerts::resolve;
-    list_alert_messages: Get "/api/v1/alert-messages", READ, "List the messages to channels with their deliveries, newest first", DELIVERIES, 200 schema::<Vec<AlertMessageRow>>, alerts::deliveries;
-    test_channel: Post "/api/v1/channels/{name}/test", OPERATE, "Send a message to a channel that says that the channel works", NONE, body bodies::Nothing, 200 schema::<TestReport>, alerts::test_channel;
-    list_silences: Get "/api/v1/silences", READ, "List the silences that apply", NONE, 200 schema::<Vec<Silence>>, alerts::silences;
-    add_silence: Post "/api/v1/silences", OPERATE, "Send no message about the alerts that match, until the time is over", NONE, body bodies::NewSilence, 201 schema::<Silence>, alerts::silence;
-    end_silence: Post "/api/v1/silences/{id}/end", OPERATE, "End a silence", NONE, body bodies::Nothing, 200 schema::<Silence>, alerts::unsilence;
+    list_packages: Get "/api/v1/packages", READ, 2, "List all packages that a host has ever seen", NONE, 200 schema::<Vec<PackageRecord>>, read::packages;
+    get_package: Get "/api/v1/packages/{name}", READ, 2, "Show one package with its versions", NONE, 200 schema::<PackageDetail>, read::package;
+    diff_package: Get "/api/v1/packages/{name}/diff", READ, 5, "Show what changes from one version to another", DIFF, 200 schema::<DiffReport>, read::package_diff;
+    approve_version: Post "/api/v1/packages/{name}/approve", APPROVE, 5, "Activate the pending version, or one that was rejected", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::approve;
+    reject_version: Post "/api/v1/packages/{name}/reject", APPROVE, 5, "Reject the pending version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::reject;
+    roll_back_package: Post "/api/v1/packages/{name}/rollback", APPROVE, 5, "Activate a former version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::roll_back;
+    upload_package: Post "/api/v1/packages/{name}/upload", APPROVE, 50, "Put the file of a package into the plugins folder of this host", NONE, [Upload] 201 schema::<UploadReport>, upload::upload;
+    remove_package: Post "/api/v1/packages/{name}/remove", APPROVE, 5, "Remove a package whose file is gone", NONE, body bodies::RemovePackage, 200 schema::<RemovedPackage>, control::remove_package;
 
-    list_tokens: Get "/api/v1/tokens", ADMIN, "List the tokens by name, with their last use", TOKENS, 200 schema::<Vec<TokenReport>>, tokens::list;
-    create_token: Post "/api/v1/tokens", ADMIN, "Create a token, and return its secret, which is shown only once", NONE, body bodies::NewToken, 201 schema::<CreatedToken>, tokens::create;
-    revoke_token: Post "/api/v1/tokens/{name}/revoke", ADMIN, "Refuse a token from now on", NONE, body bodies::Nothing, 200 schema::<TokenReport>, tokens::revoke;
+    list_hosts: Get "/api/v1/hosts", READ, 2, "List the live hosts and the drained ones by name", ALL, 200 schema::<Vec<HostReport>>, read::hosts;
+    drain_host: Post "/api/v1/hosts/{name}/drain", OPERATE, 5, "Let a host claim nothing more, or claim launches again", NONE, body bodies::Drain, 200 schema::<HostReport>, control::drain;
 
-    list_events: Get "/api/v1/events", READ, "List the newest events, newest first", PAGE, 200 schema::<Vec<Event>>, read::events;
-    stream_events: Get "/api/v1/events/stream", READ, "Stream each event when it is recorded", NONE, [Stream] 200 schema::<Event>, stream::events;
-    get_stats: Get "/api/v1/stats", READ, "Show statistics of all launches in a time span", &[SINCE_SPAN], 200 schema::<Statistics>, read::stats;
-    list_schedule_stats: Get "/api/v1/stats/schedules", READ, "Show statistics of each schedule by itself", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<ScheduleStatistics>>, read::schedule_stats;
-    list_package_stats: Get "/api/v1/stats/packages", READ, "Show what the tasks of each package used in a time span", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<PackageStatistics>>, read::package_stats;
-    list_day_stats: Get "/api/v1/stats/days", READ, "Show what the tasks of each package used on each day", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<DayStatistics>>, read::day_stats;
-    get_plan: Get "/api/v1/plan", READ, "Forecast the launches", PLAN, repeated "outage", 200 schema::<PlanReport>, read::plan;
+    list_messages: Get "/api/v1/outbox", READ, 2, "List the messages that tasks have sent, those of the newest launches first", MESSAGES, 200 schema::<Vec<MessageRow>>, alerts::messages;
+    get_message: Get "/api/v1/outbox/{id}", READ, 1, "Show one message with its content", NONE, 200 schema::<MessageContent>, alerts::message;
+    retry_message: Post "/api/v1/outbox/{id}/retry", OPERATE, 5, "Deliver a message again", NONE, body bodies::Nothing, 200 schema::<MessageRow>, alerts::retry_message;
+    discard_message: Post "/api/v1/outbox/{id}/discard", OPERATE, 5, "Never deliver a message again", NONE, body bodies::Nothing, 200 schema::<MessageRow>, alerts::discard_message;
+
+    list_alerts: Get "/api/v1/alerts", READ, 2, "List the alerts that are not resolved, newest first", ALERTS, 200 schema::<Vec<Alert>>, alerts::alerts;
+    get_alert: Get "/api/v1/alerts/{id}", READ, 1, "Show one alert with the messages about it", NONE, 200 schema::<AlertDetail>, alerts::alert;
+    resolve_alert: Post "/api/v1/alerts/{id}/resolve", OPERATE, 5, "Resolve an alert whose rule no host has any more", NONE, body bodies::Nothing, 200 schema::<AlertDetail>, alerts::resolve;
+    list_alert_messages: Get "/api/v1/alert-messages", READ, 2, "List the messages to channels with their deliveries, newest first", DELIVERIES, 200 schema::<Vec<AlertMessageRow>>, alerts::deliveries;
+    test_channel: Post "/api/v1/channels/{name}/test", OPERATE, 5, "Send a message to a channel that says that the channel works", NONE, body bodies::Nothing, 200 schema::<TestReport>, alerts::test_channel;
+    list_silences: Get "/api/v1/silences", READ, 1, "List the silences that apply", NONE, 200 schema::<Vec<Silence>>, alerts::silences;
+    add_silence: Post "/api/v1/silences", OPERATE, 5, "Send no message about the alerts that match, until the time is over", NONE, body bodies::NewSilence, 201 schema::<Silence>, alerts::silence;
+    end_silence: Post "/api/v1/silences/{id}/end", OPERATE, 5, "End a silence", NONE, body bodies::Nothing, 200 schema::<Silence>, alerts::unsilence;
+
+    list_tokens: Get "/api/v1/tokens", ADMIN, 2, "List the tokens by name, with their last use", TOKENS, 200 schema::<Vec<TokenReport>>, tokens::list;
+    create_token: Post "/api/v1/tokens", ADMIN, 5, "Create a token, and return its secret, which is shown only once", NONE, body bodies::NewToken, 201 schema::<CreatedToken>, tokens::create;
+    revoke_token: Post "/api/v1/tokens/{name}/revoke", ADMIN, 5, "Refuse a token from now on", NONE, body bodies::Nothing, 200 schema::<TokenReport>, tokens::revoke;
+
+    list_events: Get "/api/v1/events", READ, 2, "List the newest events, newest first", PAGE, 200 schema::<Vec<Event>>, read::events;
+    stream_events: Get "/api/v1/events/stream", READ, 5, "Stream each event when it is recorded", NONE, [Stream] 200 schema::<Event>, stream::events;
+    verify_record: Post "/api/v1/audit/verify", ADMIN, 100, "Compare the record with its rules and with its chain of hashes, one request at a time", NONE, body bodies::Verify, 200 schema::<AuditReport>, record_audit::verify;
+    get_checkpoint: Get "/api/v1/audit/checkpoint", READ, 2, "Return the newest hash of the chain over the record; null while nothing is sealed", NONE, 200 schema::<Option<Checkpoint>>, record_audit::checkpoint;
+    get_stats: Get "/api/v1/stats", READ, 20, "Show statistics of all launches in a time span", &[SINCE_SPAN], 200 schema::<Statistics>, read::stats;
+    list_schedule_stats: Get "/api/v1/stats/schedules", READ, 20, "Show statistics of each schedule by itself", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<ScheduleStatistics>>, read::schedule_stats;
+    list_package_stats: Get "/api/v1/stats/packages", READ, 20, "Show what the tasks of each package used in a time span", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<PackageStatistics>>, read::package_stats;
+    list_day_stats: Get "/api/v1/stats/days", READ, 20, "Show what the tasks of each package used on each day", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<DayStatistics>>, read::day_stats;
+    get_plan: Get "/api/v1/plan", READ, 50, "Forecast the launches", PLAN, repeated "outage", 200 schema::<PlanReport>, read::plan;
+    diff_plan: Post "/api/v1/plan/diff", EDIT, 50, "Forecast the launches after a schedules file, and show what it changes", PLAN, repeated "outage", body bodies::SchedulesFile, 200 schema::<PlanReport>, read::plan_diff;
 }
 
-/// Return all routes.
-pub fn routes() -> &'static [Route] {
+/// Return the routes of the table.
+pub(crate) fn routes() -> &'static [Route] {
     ROUTES
 }

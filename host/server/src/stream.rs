@@ -13,8 +13,10 @@ use tokio::time::sleep;
 use crate::app::State;
 use crate::auth;
 use crate::call::{Call, Reply, Result};
+use crate::news::{FailureNews, News};
 use crate::problem::ApiProblem;
 use campanile_engine::event_feed::{EVENTS_OVERLAP, EventFeed};
+use campanile_engine::failure_feed::FailureFeed;
 use campanile_engine::records::ids;
 use campanile_engine::records::run::TaskLogs;
 use campanile_model::clock::Timestamp;
@@ -64,11 +66,16 @@ impl Sink {
 
     /// Send one event. False when the client is gone.
     async fn send(&self, kind: &str, id: &str, data: &impl Serialize) -> bool {
+        self.send_as(&format!("{kind}\nid: {id}"), data).await
+    }
+
+    /// Send data of a kind; the last id of the client stays. False when the client is gone.
+    async fn send_as(&self, kind: &str, data: &impl Serialize) -> bool {
         // JSON on one line.
         let Ok(data) = serde_json::to_string(data) else {
             return false;
         };
-        let text = format!("event: {kind}\nid: {id}\ndata: {data}\n\n");
+        let text = format!("event: {kind}\ndata: {data}\n\n");
         self.sender.send(text.into()).await.is_ok()
     }
 
@@ -92,9 +99,18 @@ fn last_event_id(call: &Call) -> Option<&str> {
 
 /// Stream new events. A client that names its last one first gets those since, and again those of the ten seconds before.
 pub(crate) async fn events(call: Call) -> Result {
+    listen(call, false).await
+}
+
+/// Stream new events to a page, and the launches that fail.
+pub(crate) async fn updates(call: Call) -> Result {
+    listen(call, true).await
+}
+
+async fn listen(call: Call, has_failures: bool) -> Result {
     let last = last_event_id(&call).map(str::parse::<EventId>).transpose();
     let last = last.map_err(|error| ApiProblem::invalid(format!("`Last-Event-ID`: {error}")))?;
-    let mut news = call.state.events.subscribe();
+    let mut news = call.state.news.subscribe();
     let from = match last {
         Some(_) => EventId::FIRST,
         None => EventId::first_at(call.now()),
@@ -114,19 +130,24 @@ pub(crate) async fn events(call: Call) -> Result {
             };
             let Some(sent) = sent else { return };
             loop {
-                let event = tokio::select! {
+                let one = tokio::select! {
                     // A client that is too slow is dropped, and can connect again.
-                    event = news.recv() => event.ok(),
+                    one = news.recv() => one.ok(),
                     () = sleep(HEARTBEAT) => match sink.beat().await {
                         true => continue,
                         false => None,
                     },
                 };
-                let Some(event) = event else { return };
-                if event.id < from || sent.contains(&event.id) {
-                    continue;
-                }
-                if !sink.send("event", &event.id.to_string(), &*event).await {
+                let is_sent = match one {
+                    None => return,
+                    Some(News::Event(event)) if event.id < from || sent.contains(&event.id) => true,
+                    Some(News::Event(event)) => {
+                        sink.send("event", &event.id.to_string(), &*event).await
+                    }
+                    Some(News::Failure(_)) if !has_failures => true,
+                    Some(News::Failure(failure)) => sink.send_as("failure", &*failure).await,
+                };
+                if !is_sent {
                     return;
                 }
             }
@@ -150,7 +171,7 @@ async fn send_missed(state: &State, last: EventId, sink: &Sink) -> Option<HashSe
     let mut sent = HashSet::new();
     loop {
         let page = {
-            let _turn = state.turn(FEED).await.ok()?;
+            let _turn = state.turn_of(FEED, false).await.ok()?;
             let mut tx = state.app.engine.db().read().await.ok()?;
             events::list_after(&mut tx, after, MISSED_PAGE).await.ok()?
         };
@@ -169,30 +190,40 @@ async fn send_missed(state: &State, last: EventId, sink: &Sink) -> Option<HashSe
     }
 }
 
-/// Read new events for all listeners, while there are any.
+/// Read new events and new failures for all listeners, while there are any.
 pub(crate) async fn feed(state: Arc<State>) {
-    let mut feed = EventFeed::default();
+    let (mut events, mut failures) = (EventFeed::default(), FailureFeed::default());
     loop {
         sleep(READ_INTERVAL).await;
-        if state.events.receiver_count() == 0 {
+        if state.news.receiver_count() == 0 {
+            failures.reset();
             continue;
         }
-        let Ok(_turn) = state.turn(FEED).await else {
+        // An outage ends, and then the rest is read.
+        let Ok(read) = read_news(&state, &mut events, &mut failures).await else {
             continue;
         };
-        let app = &state.app;
-        let Ok(mut tx) = app.engine.db().read().await else {
-            continue;
-        };
-        // An outage ends, and then the events are read.
-        let Ok(news) = feed.read(&mut tx, app.engine.clock().now()).await else {
-            continue;
-        };
-        for event in news {
+        for one in read {
             // Without listeners there is nothing to do.
-            let _ = state.events.send(Arc::new(event));
+            let _ = state.news.send(one);
         }
     }
+}
+
+async fn read_news(
+    state: &State,
+    events: &mut EventFeed,
+    failures: &mut FailureFeed,
+) -> Result<Vec<News>> {
+    let _turn = state.turn_of(FEED, false).await?;
+    let engine = &state.app.engine;
+    let mut tx = engine.db().read().await?;
+    let events = events.read(&mut tx, engine.clock().now()).await?;
+    let failed = failures.read(&mut tx).await?;
+    let events = events.into_iter().map(|event| News::Event(Arc::new(event)));
+    let failed = failed.iter();
+    let failed = failed.map(|row| News::Failure(Arc::new(FailureNews::new(row))));
+    Ok(events.chain(failed).collect())
 }
 
 /// Return the logs of a run, or stream each call when it ends, until the run ends.
@@ -231,7 +262,7 @@ async fn follow(state: &State, run: RunId, since: Timestamp, sink: &Sink) {
             }
         }
         let read = async {
-            let _turn = state.turn(FEED).await?;
+            let _turn = state.turn_of(FEED, false).await?;
             let mut tx = state.app.engine.db().read().await?;
             let row = runs::find(&mut tx, run).await?;
             let count = task_runs::count_of_run(&mut tx, run).await?;

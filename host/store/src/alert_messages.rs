@@ -4,10 +4,11 @@
 //! A host claims it by compare-and-set on `attempts`, as it claims a message of the outbox. The messages of one channel and
 //! rule are delivered in the order of their ids: each waits for the end of the one before.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::alerts::{Alert, alert_columns};
+use super::outbox::{DeliveryEnd, DueMessage};
 use super::sql::statements;
 use super::types::storable;
 use campanile_model::clock::Timestamp;
@@ -36,13 +37,6 @@ pub struct NewestMessage {
     pub attempts: i64,
 }
 
-/// A message that is due, before a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
-pub struct DueAlertMessage {
-    pub id: MessageId,
-    pub attempts: i64,
-}
-
 /// A message that this host delivers.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct ClaimedAlertMessage {
@@ -56,21 +50,8 @@ pub struct ClaimedAlertMessage {
     pub give_up_at: Timestamp,
 }
 
-/// How a delivery ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AlertDeliveryEnd<'e> {
-    pub id: MessageId,
-    /// The number of the delivery.
-    pub attempts: i64,
-    pub status: MessageStatus,
-    pub next_attempt_at: Option<Timestamp>,
-    pub finished_at: Option<Timestamp>,
-    pub answer: Option<i64>,
-    pub error: Option<&'e str>,
-}
-
 /// A message about alerts as commands list it, with its deliveries.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct AlertMessageRow {
     /// The message's id, which each delivery has as its `webhook-id`.
     pub id: MessageId,
@@ -134,20 +115,20 @@ statements! {
     pub async fn add(id: MessageId, alert: AlertId) -> () = run
         "INSERT INTO alert_message_alert (message_id, alert_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 
-    /// Return the channels that were told, or are being told, that an alert fires.
+    /// Return the channels with a delivered or pending message that an alert fires.
     pub async fn channels_told(alert: AlertId) -> Vec<String> = values
         "SELECT DISTINCT m.channel FROM alert_message_alert i JOIN alert_message m ON m.id = i.message_id
         WHERE i.alert_id = $1 AND m.kind = 'firing' AND m.status IN ('pending', 'delivered') ORDER BY m.channel";
 
     /// Return up to `limit` messages of a channel to deliver at `now`: of each rule the oldest that is pending, if it is due.
-    pub async fn due(channel: &str, now: Timestamp, limit: i64) -> Vec<DueAlertMessage> = rows
+    pub async fn due(channel: &str, now: Timestamp, limit: i64) -> Vec<DueMessage> = rows
         "SELECT m.id, m.attempts FROM alert_message m WHERE m.status = 'pending' AND m.channel = $1 AND m.next_attempt_at <= $2
             AND NOT EXISTS (SELECT 1 FROM alert_message e WHERE e.status = 'pending' AND e.channel = m.channel AND e.rule = m.rule
                 AND e.id < m.id)
         ORDER BY m.id LIMIT $3";
 
     /// Claim a message for a host until `until`; none when another host has claimed it.
-    pub async fn claim(due: DueAlertMessage, host: HostId, until: Timestamp) -> Option<ClaimedAlertMessage> = row
+    pub async fn claim(due: DueMessage, host: HostId, until: Timestamp) -> Option<ClaimedAlertMessage> = row
         "UPDATE alert_message SET attempts = attempts + 1, host_id = $3, next_attempt_at = $4
         WHERE id = $1 AND attempts = $2 AND status = 'pending'
         RETURNING id, channel, rule, kind, attempts, created_at, give_up_at"
@@ -163,7 +144,7 @@ statements! {
         ORDER BY a.id");
 
     /// Record the end of a delivery. False when the message was claimed again meanwhile.
-    pub async fn end(end: &AlertDeliveryEnd<'_>) -> bool = changed
+    pub async fn end(end: &DeliveryEnd<'_>) -> bool = changed
         "UPDATE alert_message SET status = $3, next_attempt_at = $4, finished_at = $5, answer = $6, error = $7, host_id = NULL
         WHERE id = $1 AND attempts = $2 AND status = 'pending'"
         => [end.id, end.attempts, end.status, end.next_attempt_at, end.finished_at, end.answer, end.error.map(storable)];
@@ -172,7 +153,7 @@ statements! {
     pub async fn has_late(now: Timestamp) -> bool = one_value
         "SELECT EXISTS (SELECT 1 FROM alert_message WHERE status = 'pending' AND give_up_at < $1 AND next_attempt_at <= $1)";
 
-    /// Give up to `limit` messages up that are due after their last delivery could begin.
+    /// Give up at most `limit` messages that are due after their last delivery could begin, and return them.
     pub async fn give_up(now: Timestamp, limit: i64) -> Vec<DeadAlertMessage> = rows
         "UPDATE alert_message SET status = 'dead', next_attempt_at = NULL, finished_at = $1, host_id = NULL
         WHERE id IN (SELECT id FROM alert_message WHERE status = 'pending' AND give_up_at < $1 AND next_attempt_at <= $1

@@ -3,7 +3,7 @@
 //! A host changes an alert by compare-and-set on its `version`, in one transaction with the messages about the change. So
 //! each change is made once, and told once, however many hosts evaluate the rules.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::sql::statements;
@@ -13,7 +13,7 @@ use campanile_model::ids::{AlertId, SilenceId};
 pub use campanile_model::status::{AlertKind, AlertStatus, Severity};
 
 /// An alert: one incident of a rule.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct Alert {
     pub id: AlertId,
     /// The name of the rule in the configuration.
@@ -42,7 +42,7 @@ pub struct Alert {
 }
 
 /// A silence: alerts that it matches are not told until it ends.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct Silence {
     pub id: SilenceId,
     /// A pattern for the name of the rule; null for all rules.

@@ -2,11 +2,11 @@
 //!
 //! A transaction that changes a backfill has locked its schedule's row.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::sql::statements;
-use super::types::{json_text, storable};
+use super::types::{json_text, optional_stored_json, storable};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, ScheduleId};
 use campanile_model::status::BackfillStatus;
@@ -15,7 +15,7 @@ use campanile_model::status::BackfillStatus;
 pub const REASON: &str = "cancelled";
 
 /// A backfill.
-#[derive(Debug, Clone, PartialEq, FromRow, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, FromRow, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Backfill {
     pub id: BackfillId,
     #[serde(skip)]
@@ -36,7 +36,10 @@ pub struct Backfill {
     /// Whether all slots are launched, also those that [`slots_to_skip`] returns.
     pub forced: bool,
     /// A JSON object that is merged over the schedule's context.
-    #[serde(serialize_with = "json_text")]
+    #[serde(
+        serialize_with = "json_text",
+        deserialize_with = "optional_stored_json"
+    )]
     #[schemars(with = "Option<serde_json::Value>")]
     pub context: Option<String>,
     /// The last slot that was considered, or the instant before the first.
@@ -66,7 +69,18 @@ pub struct BackfillStep {
 }
 
 /// The number of launches of a backfill, by how they ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromRow, Serialize, schemars::JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    FromRow,
+    Serialize,
+    Deserialize,
+    schemars::JsonSchema,
+)]
 pub struct LaunchTotals {
     pub succeeded: i64,
     /// Failed, abandoned, or unknown.

@@ -60,6 +60,11 @@ impl ClaimedLaunch {
         self.attempts + 1
     }
 
+    /// Whether a claim begins a run. Otherwise it continues one, after the pause of a retry.
+    pub fn begins_run(&self) -> bool {
+        self.attempts <= self.recoveries
+    }
+
     /// Whether an earlier run of the launch was lost.
     pub fn is_recovery(&self) -> bool {
         self.recoveries > 0

@@ -1,6 +1,6 @@
 //! Events: changes of hosts, packages, schedules and launches. Rows are added, and deleted by retention.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::sql::{Batch, statements};
@@ -12,7 +12,7 @@ use campanile_model::ids::EventId;
 pub use campanile_model::status::EventKind;
 
 /// One event.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct Event {
     pub id: EventId,
     pub at: Timestamp,
@@ -29,7 +29,6 @@ pub struct Event {
     pub address: Option<String>,
 }
 
-/// The columns of an [`Event`].
 macro_rules! event_columns {
     () => {
         "id, at, kind, subject, detail, principal, channel, address"

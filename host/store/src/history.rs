@@ -1,6 +1,6 @@
 //! What the database holds about one schedule at one moment, for `why`.
 //!
-//! No launch waits for these queries. Some of them read all launches of a schedule.
+//! No launch waits for these queries. [`newest`] reads all launches of a schedule; the others read a bounded number.
 
 use sqlx::FromRow;
 
@@ -9,13 +9,15 @@ use super::launches::{LaunchRow, launch_columns, launch_tables};
 use super::runs::{RunRow, select_runs};
 use super::schedules::{Revision, revision_columns};
 use super::sql::statements;
-use super::types::json_text;
+use super::types::{json_text, optional_stored_json};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_model::trace_context::TraceContext;
 
 /// A launch with what was recorded about its decision.
-#[derive(Debug, Clone, PartialEq, FromRow, serde::Serialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, FromRow, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 pub struct DecidedLaunch {
     #[sqlx(flatten)]
     #[serde(flatten)]
@@ -29,7 +31,10 @@ pub struct DecidedLaunch {
     /// When a queued launch was opened.
     pub opened_at: Option<Timestamp>,
     /// The arguments of a program that the launch was given, or its schedule; none for those of the sidecar.
-    #[serde(serialize_with = "json_text")]
+    #[serde(
+        serialize_with = "json_text",
+        deserialize_with = "optional_stored_json"
+    )]
     #[schemars(with = "Option<Vec<String>>")]
     pub args: Option<String>,
     /// The trace context that the caller of the launch gave; none for a trace of its own.
@@ -78,10 +83,10 @@ statements! {
     ///
     /// The one that has it now comes first, then removed schedules, newest first, then schedules that were renamed.
     // First the schedule that has the name now, then the newest that had it when it was removed, then the newest that
-    // had it before a rename.
+    // had it before a rename. Each name of a schedule, also the present one, is that of a revision.
     pub async fn schedules_named(name: &str) -> Vec<NamedSchedule> = rows
         "SELECT s.id, s.created_at, s.deleted_at FROM schedule s
-        WHERE s.name = $1 OR EXISTS (SELECT 1 FROM schedule_revision r WHERE r.schedule_id = s.id AND r.name = $1)
+        WHERE s.id IN (SELECT r.schedule_id FROM schedule_revision r WHERE r.name = $1)
         ORDER BY CASE WHEN s.name = $1 AND s.deleted_at IS NULL THEN 0 WHEN s.name = $1 THEN 1 ELSE 2 END, s.created_at DESC";
 
     /// Return all revisions of a schedule, oldest first.
@@ -101,12 +106,17 @@ statements! {
         decided!("l.schedule_id = $1 AND l.scheduled_time = $2 AND (l.backfill_id IS NOT NULL OR l.retry_of IS NOT NULL) ORDER BY l.decided_at");
 
     /// Return the first slot after `slot` that was caught up.
+    // Slots that were dropped together are beside the one that was caught up: among the nearest launches.
     pub async fn caught_up_after(schedule: ScheduleId, slot: Timestamp) -> Option<DecidedLaunch> = row
-        decided!("l.schedule_id = $1 AND l.scheduled_time > $2 AND l.kind = 'catchup' ORDER BY l.scheduled_time LIMIT 1");
+        decided!("l.id = (SELECT n.id FROM (SELECT id, scheduled_time, kind FROM launch
+                WHERE schedule_id = $1 AND scheduled_time > $2 ORDER BY scheduled_time LIMIT 500) AS n
+            WHERE n.kind = 'catchup' ORDER BY n.scheduled_time LIMIT 1)");
 
     /// Return the last slot before `slot` that was caught up.
     pub async fn caught_up_before(schedule: ScheduleId, slot: Timestamp) -> Option<DecidedLaunch> = row
-        decided!("l.schedule_id = $1 AND l.scheduled_time < $2 AND l.kind = 'catchup' ORDER BY l.scheduled_time DESC LIMIT 1");
+        decided!("l.id = (SELECT n.id FROM (SELECT id, scheduled_time, kind FROM launch
+                WHERE schedule_id = $1 AND scheduled_time < $2 ORDER BY scheduled_time DESC LIMIT 500) AS n
+            WHERE n.kind = 'catchup' ORDER BY n.scheduled_time DESC LIMIT 1)");
 
     /// Return the decision about a slot, or about the range that holds the slot.
     // Ranges do not overlap, so only the last range that begins by then can hold the slot.
@@ -116,10 +126,17 @@ statements! {
         AND coalesce(l.last_scheduled_time, l.scheduled_time) >= $2");
 
     /// Return the newest launches of the same schedule that were decided before `decided` and unfinished at that moment.
+    // A launch of a slot is decided about when its slot comes, and one of a backfill among its neighbours: the launches with
+    // the nearest slots before either moment are looked at.
     pub async fn concurrent(schedule: ScheduleId, decided: &LaunchRow) -> Vec<DecidedLaunch> = rows
-        decided!("l.schedule_id = $1 AND l.id <> $2
-        AND (l.decided_at < $3 OR (l.decided_at = $3 AND l.scheduled_time < $4)) AND l.status <> 'skipped'
-        AND (l.finished_at IS NULL OR l.finished_at > $3) ORDER BY l.decided_at DESC, l.scheduled_time DESC LIMIT $5")
+        decided!("l.id IN (SELECT n.id FROM (
+                SELECT * FROM (SELECT id, scheduled_time, decided_at, finished_at, status FROM launch
+                    WHERE schedule_id = $1 AND scheduled_time <= $4 ORDER BY scheduled_time DESC LIMIT 500) AS near_slot
+                UNION SELECT * FROM (SELECT id, scheduled_time, decided_at, finished_at, status FROM launch
+                    WHERE schedule_id = $1 AND scheduled_time <= $3 ORDER BY scheduled_time DESC LIMIT 500) AS near_decision) AS n
+            WHERE n.id <> $2 AND (n.decided_at < $3 OR (n.decided_at = $3 AND n.scheduled_time < $4))
+                AND n.status <> 'skipped' AND (n.finished_at IS NULL OR n.finished_at > $3))
+        ORDER BY l.decided_at DESC, l.scheduled_time DESC LIMIT $5")
         => [schedule, decided.id, decided.decided_at, decided.scheduled_time, CONCURRENT_MAX];
 
     /// Return the runs of a launch, oldest first.
@@ -129,5 +146,5 @@ statements! {
     /// Return the events about `subject` from `since` to `until`, oldest first.
     pub async fn events(subject: &str, since: Timestamp, until: Timestamp) -> Vec<Event> = rows
         concat!("SELECT ", event_columns!(), " FROM event
-        WHERE subject = $1 AND at >= $2 AND at <= $3 ORDER BY at, id");
+        WHERE substr(subject, 1, 200) = substr($1, 1, 200) AND subject = $1 AND at >= $2 AND at <= $3 ORDER BY at, id");
 }

@@ -49,7 +49,6 @@ pub struct DeadHost {
     pub name: String,
 }
 
-/// The columns of a [`Host`].
 macro_rules! host_columns {
     () => {
         "SELECT id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, lease_until, runs_max, labels, ended_at,
@@ -73,6 +72,10 @@ statements! {
     /// Record a heartbeat. False when another process has marked the host as dead.
     pub async fn heartbeat(id: HostId, now: Timestamp, lease_until: Timestamp) -> bool = changed
         "UPDATE host SET heartbeat_at = $2, lease_until = $3 WHERE id = $1 AND ended_at IS NULL";
+
+    /// Return the last heartbeat of the process `id`; none when it has no row.
+    pub async fn heartbeat_of(id: HostId) -> Option<Timestamp> = value
+        "SELECT heartbeat_at FROM host WHERE id = $1";
 
     /// Undo a mark as dead: the process was only silent, for example while its machine slept.
     pub async fn revive(id: HostId, now: Timestamp, lease_until: Timestamp) -> () = run
@@ -133,9 +136,18 @@ statements! {
         concat!(host_columns!(), "WHERE ended_at IS NULL ORDER BY started_at");
 
     /// Return the newest process of each host, and every live one, by name.
+    // The index leads from one name to the next, however many processes each has had.
     pub async fn newest() -> Vec<Host> = rows
-        concat!(host_columns!(), "WHERE ended_at IS NULL OR NOT EXISTS (SELECT 1 FROM host AS later
-            WHERE later.name = host.name AND later.started_at > host.started_at) ORDER BY name, started_at");
+        concat!("WITH RECURSIVE named (n) AS (
+            SELECT min(name) FROM host WHERE ended_at IS NOT NULL
+            UNION ALL SELECT (SELECT min(h.name) FROM host h WHERE h.ended_at IS NOT NULL AND h.name > named.n)
+                FROM named WHERE named.n IS NOT NULL)
+        ", host_columns!(), "WHERE id IN (SELECT l.id FROM host l WHERE l.ended_at IS NULL
+            UNION SELECT (SELECT h.id FROM host h WHERE h.ended_at IS NOT NULL AND h.name = named.n
+                ORDER BY h.started_at DESC LIMIT 1) FROM named)
+            AND (ended_at IS NULL OR NOT EXISTS (SELECT 1 FROM host later
+                WHERE later.ended_at IS NULL AND later.name = host.name AND later.started_at > host.started_at))
+        ORDER BY name, started_at");
 
     /// Return the newest process of the host `name`.
     pub async fn find(name: &str) -> Option<Host> = row

@@ -51,11 +51,18 @@ pub struct Page {
     pub continues_after: Option<LaunchId>,
 }
 
-/// The launches that one statement looks at.
+/// The most launches that one statement looks at.
 const WINDOW: i64 = 2_000;
+/// The launches that the first statement for a page looks at, at least: most pages have no filter, and end there.
+const FIRST_WINDOW: i64 = 64;
+/// By how much each further window is larger.
+const WINDOW_GROWTH: i64 = 4;
 
 /// The most launches that a command looks at for one page.
 pub const LOOKED_AT_MAX: i64 = 100_000;
+
+/// The most launches that a list on a page reads. The link to the next page continues after the last launch that was read.
+pub const LOOKED_AT_FOR_BROWSER_MAX: i64 = 5_000;
 
 /// The statuses of the index that [`window_of_failures`] reads.
 const FAILURES: [LaunchStatus; 4] = [
@@ -85,7 +92,6 @@ impl Filter<'_> {
     }
 }
 
-/// The columns of a [`Candidate`].
 macro_rules! candidate_columns {
     () => {
         "l.id, l.scheduled_time, l.kind, l.status, coalesce(l.reason, l.failure) AS reason, l.package"
@@ -101,6 +107,11 @@ statements! {
     pub(super) async fn window_of_failures(from: LaunchId, before: LaunchId, limit: i64) -> Vec<Candidate> = rows
         concat!("SELECT ", candidate_columns!(), " FROM launch l
         WHERE l.status IN ('failed', 'cancelled', 'unknown', 'abandoned') AND l.id >= $1 AND l.id < $2 ORDER BY l.id DESC LIMIT $3");
+
+    /// Return the newest `limit` launches that failed or ended early, newest first.
+    // The index has the ids, so no launch is read.
+    pub async fn newest_failures(limit: i64) -> Vec<LaunchId> = values
+        "SELECT id FROM launch WHERE status IN ('failed', 'cancelled', 'unknown', 'abandoned') ORDER BY id DESC LIMIT $1";
 
     /// Return the newest `limit` launches of a schedule with a slot from `from` on: those before the launch `before` with
     /// its slot.
@@ -124,15 +135,20 @@ pub async fn filtered(
     limit: i64,
     looked_at_max: i64,
 ) -> Result<Page> {
+    // A page without a filter is full after its first window.
+    let mut size = limit.clamp(FIRST_WINDOW, WINDOW);
     let limit = usize::try_from(limit).unwrap_or_default();
     let mut windows = Windows::open(tx, filter, before).await?;
     let mut found: Vec<LaunchId> = Vec::new();
     let mut continues_after = None;
     let mut looked_at = 0;
     while looked_at < looked_at_max {
-        let window = windows.next(tx, filter).await?;
-        looked_at += WINDOW;
-        let is_last = (window.len() as i64) < WINDOW;
+        let window = windows.next(tx, filter, size).await?;
+        looked_at += size;
+        let is_last = (window.len() as i64) < size;
+        size = (size * WINDOW_GROWTH)
+            .min(WINDOW)
+            .min(looked_at_max - looked_at);
         continues_after = window.last().map(|launch| launch.id).filter(|_| !is_last);
         let matching = window.iter().filter(|launch| filter.matches(launch));
         found.extend(matching.map(|launch| launch.id));
@@ -180,13 +196,18 @@ impl Windows {
         Ok(Windows::OfSchedules(all.collect()))
     }
 
-    /// Return the next [`WINDOW`] launches; fewer when there are no more.
-    async fn next(&mut self, tx: &mut Tx, filter: &Filter<'_>) -> Result<Vec<Candidate>> {
+    /// Return the next `size` launches; fewer when there are no more.
+    async fn next(
+        &mut self,
+        tx: &mut Tx,
+        filter: &Filter<'_>,
+        size: i64,
+    ) -> Result<Vec<Candidate>> {
         match self {
             Windows::All(from, before) => {
                 let window = match filter.is_of_failures() {
-                    true => window_of_failures(tx, *from, *before, WINDOW).await?,
-                    false => window(tx, *from, *before, WINDOW).await?,
+                    true => window_of_failures(tx, *from, *before, size).await?,
+                    false => window(tx, *from, *before, size).await?,
                 };
                 *before = window.last().map_or(*before, |launch| launch.id);
                 Ok(window)
@@ -195,11 +216,11 @@ impl Windows {
                 let from = filter.since.unwrap_or(Timestamp::FIRST);
                 let mut all = Vec::new();
                 for (schedule, before) in schedules.iter() {
-                    let window = window_of_schedule(tx, *schedule, from, *before, WINDOW).await?;
+                    let window = window_of_schedule(tx, *schedule, from, *before, size).await?;
                     all.extend(window);
                 }
                 all.sort_unstable_by_key(|launch| Reverse((launch.scheduled_time, launch.id)));
-                all.truncate(WINDOW as usize);
+                all.truncate(usize::try_from(size).unwrap_or_default());
                 if let Some(last) = all.last() {
                     let next = (last.scheduled_time, last.id);
                     schedules.iter_mut().for_each(|(_, before)| *before = next);

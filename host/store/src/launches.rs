@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 
 use super::runs::{NEWEST, RunHashes, position};
@@ -72,7 +72,7 @@ pub struct NewClaim {
 }
 
 /// A launch as commands show it.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct LaunchRow {
     #[sqlx(rename = "launch_id")]
     pub id: LaunchId,
@@ -121,7 +121,9 @@ pub struct LaunchRow {
 }
 
 /// The newest run of a launch, if it has one.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct NewestRun(pub Option<RunId>);
 
@@ -141,7 +143,7 @@ where
 }
 
 /// A slot in the time zone of its schedule: `2026-11-21T09:00:00+01:00[Europe/Paris]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
 pub struct LocalTime(String);
 
@@ -204,7 +206,7 @@ macro_rules! launch_tables {
 pub(super) use {launch_columns, launch_tables};
 
 statements! {
-    // The first decision about a slot stands.
+    // The first decision about a slot stays.
     const INSERT: Batch = Batch::new(
         "INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, utc_offset, last_scheduled_time, slot_count,
         reason, overlaps_id, status, package, proposed, priority, group_name, digest, context, args, overlap, backfill_id,

@@ -44,6 +44,7 @@ pub mod api_answers;
 pub mod backfills;
 pub mod backup;
 pub mod buckets;
+pub mod calendar;
 pub mod cancellation;
 pub mod changes;
 pub mod chores;

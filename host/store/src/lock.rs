@@ -208,7 +208,7 @@ fn lock_file(path: &Path) -> Result<Option<File>> {
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(not_writable(error)),
         }
-        // A file that was removed meanwhile locks nothing.
+        // A lock on a file that was removed meanwhile protects nothing.
         if is_at(&file, path) {
             // The process id tells an operator which process holds the lock.
             let _ = file.set_len(0);

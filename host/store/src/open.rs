@@ -184,7 +184,7 @@ impl Db {
         if let Pools::Postgres(server) = &self.pools {
             self.check_tables(server, &states).await?;
             if states.iter().all(|state| state.applied) {
-                // A role that may change no table serves too.
+                // A role without the right to change tables is enough.
                 return Ok(());
             }
         }

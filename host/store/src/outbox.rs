@@ -4,14 +4,15 @@
 //! the delivery under the same number. `next_attempt_at` of a claimed message is the end of the claim: then any host may
 //! deliver the message again.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::sql::{Batch, statements};
-use super::types::{json_text, storable};
+use super::types::{json_text, storable, stored_json};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, MessageId};
 pub use campanile_model::status::MessageStatus;
+use campanile_model::trace_context::TraceContext;
 
 /// A message to record.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,6 +52,9 @@ pub struct ClaimedMessage {
     pub headers: String,
     pub body: Vec<u8>,
     pub give_up_at: Timestamp,
+    pub launch_id: LaunchId,
+    /// The trace context that the caller of its launch gave.
+    pub caller_traceparent: Option<TraceContext>,
 }
 
 /// How a delivery ended.
@@ -70,7 +74,7 @@ pub struct DeliveryEnd<'e> {
 }
 
 /// A message as commands list it.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct MessageRow {
     /// The message's id, which each delivery has as its `Idempotency-Key`.
     pub id: MessageId,
@@ -97,17 +101,17 @@ pub struct MessageRow {
 }
 
 /// A message with its content.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct MessageContent {
     #[serde(flatten)]
     #[sqlx(flatten)]
     pub row: MessageRow,
     /// Pairs of names and values. A secret is shown as its placeholder.
-    #[serde(serialize_with = "json_list")]
+    #[serde(serialize_with = "json_list", deserialize_with = "stored_json")]
     #[schemars(with = "Vec<(String, String)>")]
     pub headers: String,
     /// As text. Bytes that are not UTF-8 are replaced.
-    #[serde(serialize_with = "body_text")]
+    #[serde(serialize_with = "body_text", deserialize_with = "body_bytes")]
     #[schemars(with = "String")]
     pub body: Vec<u8>,
 }
@@ -125,6 +129,10 @@ pub struct DeadMessage {
 
 fn body_text<S: serde::Serializer>(body: &[u8], to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&String::from_utf8_lossy(body))
+}
+
+fn body_bytes<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+    String::deserialize(from).map(String::into_bytes)
 }
 
 fn json_list<S: serde::Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
@@ -149,15 +157,12 @@ statements! {
         "SELECT id, attempts FROM outbox_message WHERE status = 'pending' AND package = $1 AND next_attempt_at <= $2
         ORDER BY next_attempt_at LIMIT $3";
 
-    /// Return when the next message is due.
-    pub async fn next_due() -> Option<Timestamp> = one_value
-        "SELECT min(next_attempt_at) FROM outbox_message WHERE status = 'pending'";
-
     /// Claim a message for a host until `until`; none when another host has claimed it.
     pub async fn claim(due: DueMessage, host: HostId, until: Timestamp) -> Option<ClaimedMessage> = row
         "UPDATE outbox_message SET attempts = attempts + 1, host_id = $3, next_attempt_at = $4
         WHERE id = $1 AND attempts = $2 AND status = 'pending'
-        RETURNING id, package, attempts, method, url, headers, body, give_up_at"
+        RETURNING id, package, attempts, method, url, headers, body, give_up_at, launch_id,
+            (SELECT l.caller_traceparent FROM launch l WHERE l.id = outbox_message.launch_id) AS caller_traceparent"
         => [due.id, due.attempts, host, until];
 
     /// Record the end of a delivery. False when the message was claimed again or discarded meanwhile.
@@ -182,7 +187,7 @@ statements! {
     pub async fn has_late(now: Timestamp) -> bool = one_value
         "SELECT EXISTS (SELECT 1 FROM outbox_message WHERE status = 'pending' AND give_up_at < $1 AND next_attempt_at <= $1)";
 
-    /// Give up to `limit` messages up that are due after their last delivery could begin.
+    /// Give up at most `limit` messages that are due after their last delivery could begin, and return them.
     pub async fn give_up(now: Timestamp, limit: i64) -> Vec<DeadMessage> = rows
         "UPDATE outbox_message SET status = 'dead', next_attempt_at = NULL, finished_at = $1, host_id = NULL
         WHERE id IN (SELECT id FROM outbox_message WHERE status = 'pending' AND give_up_at < $1 AND next_attempt_at <= $1

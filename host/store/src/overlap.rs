@@ -40,6 +40,10 @@ pub struct QueuedSchedule {
     pub arriving: i64,
 }
 
+/// The schedules of one statement for unfinished launches. For a longer list, SQLite reads all launches to make an index of
+/// them.
+const UNFINISHED_PIECE: usize = 64;
+
 /// The unfinished launches of schedules in one status.
 macro_rules! unfinished_launches {
     ($condition:literal) => {
@@ -113,8 +117,12 @@ statements! {
 
 /// Return the unfinished launches of schedules, in the order in which they were decided.
 pub async fn unfinished(tx: &mut Tx, schedules: &[ScheduleId]) -> Result<Vec<UnfinishedLaunch>> {
-    let mut all: Vec<UnfinishedLaunch> =
-        rows_batch!(tx, UNFINISHED, schedules, |schedule| [*schedule])?;
+    let mut all: Vec<UnfinishedLaunch> = Vec::new();
+    for piece in schedules.chunks(UNFINISHED_PIECE) {
+        let found: Vec<UnfinishedLaunch> =
+            rows_batch!(tx, UNFINISHED, piece, |schedule| [*schedule])?;
+        all.extend(found);
+    }
     // A backfill decides many launches at once, all with one fire time: the oldest slot is first.
     all.sort_unstable_by_key(|launch| {
         (

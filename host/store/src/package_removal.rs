@@ -3,7 +3,7 @@
 use super::sql::{locking, run, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::ArtifactDigest;
+use campanile_model::ids::{ArtifactDigest, ScheduleId};
 
 statements! {
     const FORGET_HOSTS: &str = "DELETE FROM package_host WHERE package = $1";
@@ -30,10 +30,11 @@ statements! {
 
     /// Whether a launch of the package has not ended.
     // A partial index answers each part.
+    // The condition on `schedule_id` is always true. Without it, SQLite reads all launches in place of an index.
     pub async fn has_unfinished(package: &str) -> bool = one_value
         "SELECT EXISTS (SELECT 1 FROM launch WHERE status IN ('running', 'waiting') AND package = $1)
-            OR EXISTS (SELECT 1 FROM launch WHERE status = 'open' AND schedule_id IS NOT NULL AND package = $1)
-            OR EXISTS (SELECT 1 FROM launch WHERE status = 'queued' AND package = $1)";
+            OR EXISTS (SELECT 1 FROM launch WHERE status = 'open' AND schedule_id > $2 AND package = $1)
+            OR EXISTS (SELECT 1 FROM launch WHERE status = 'queued' AND package = $1)" => [package, ScheduleId::FIRST];
 
     /// Mark a package as missing from all folders since `now`, unless it was before.
     pub async fn mark_missing(package: &str, now: Timestamp) -> () = run

@@ -1,6 +1,6 @@
 //! The versions of packages that a host has seen, and what people decided about them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::sql::statements;
@@ -10,7 +10,7 @@ use campanile_model::ids::ArtifactDigest;
 pub use campanile_model::status::VersionDecision;
 
 /// One version of one package.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct Version {
     pub digest: ArtifactDigest,
     /// `typed_component` or `core_module_with_wit`.

@@ -1,6 +1,6 @@
 //! Packages: what the folders of the live hosts hold, and the bytes that launches refer to.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::package_versions::{self, VersionDecision};
@@ -13,7 +13,7 @@ use campanile_model::ids::{ArtifactDigest, HostId};
 use campanile_model::words;
 
 /// A package over all hosts.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct PackageRow {
     pub name: String,
     /// The active version; none when no version was ever active.

@@ -1,12 +1,15 @@
 //! Access for tests that goes past the other functions: raw SQL, statements and query plans.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 
 use super::sql::on;
 use super::{
     Result, Tx, alert_facts, alert_messages, alerts, api_answers, backfills, backup, buckets,
-    cancellation, changes, chores, claims, events, history, hosts, launch_list, launches, outbox,
-    overlap, package_record, package_removal, package_versions, packages, recovery,
+    calendar, cancellation, changes, chores, claims, events, history, hosts, launch_list, launches,
+    outbox, overlap, package_record, package_removal, package_versions, packages, recovery,
     removed_launches, results, retention, runs, schedule_defaults, schedules, seals, sidecars,
     size, skipped_ranges, stats, task_runs, task_use, tokens, traces, use_growth,
 };
@@ -46,6 +49,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         backfills::STATEMENTS,
         backup::STATEMENTS,
         buckets::STATEMENTS,
+        calendar::STATEMENTS,
         cancellation::STATEMENTS,
         changes::STATEMENTS,
         chores::STATEMENTS,
@@ -96,6 +100,19 @@ pub async fn prepare(tx: &mut Tx, sql: String) -> Result {
     on!(tx, |conn| {
         conn.prepare(AssertSqlSafe(sql).into_sql_str()).await?;
     });
+    Ok(())
+}
+
+/// Count in `steps` the steps of the statements that SQLite runs on the connection of `tx` from now on, also in later
+/// transactions: some for each row that it reads. Postgres counts rows by itself.
+pub async fn count_steps(tx: &mut Tx, steps: Arc<AtomicU64>) -> Result {
+    if let Tx::Sqlite(tx) = tx {
+        let mut connection = tx.lock_handle().await?;
+        connection.set_progress_handler(1, move || {
+            steps.fetch_add(1, Ordering::SeqCst);
+            true
+        });
+    }
     Ok(())
 }
 

@@ -136,7 +136,9 @@ statements! {
 
     /// Return the newest day of a decision whose launch was removed, of the schedules called `schedule`.
     pub async fn newest_day_of(schedule: &str) -> Option<i64> = one_value
-        "SELECT max(decided_day) FROM removed_launches WHERE schedule_id IN (SELECT id FROM schedule WHERE name = $1)";
+        "SELECT max(decided_day) FROM removed_launches WHERE schedule_id IN (
+            SELECT id FROM schedule WHERE name = $1 AND deleted_at IS NULL
+            UNION ALL SELECT id FROM schedule WHERE name = $1 AND deleted_at IS NOT NULL)";
 }
 
 impl FinishedLaunch {

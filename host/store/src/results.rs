@@ -35,7 +35,7 @@ pub struct LastEnds {
 }
 
 statements! {
-    // The result of a later slot stands, in whatever order the runs finish.
+    // The result of a later slot stays, in whatever order the runs finish.
     const SUCCESS: Batch = Batch::new(
         "INSERT INTO schedule_result (schedule_id, success_scheduled_time, result) VALUES ($1, $2, $3)
         ON CONFLICT (schedule_id) DO UPDATE SET

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::sql::{Batch, rows_batch, statements};
@@ -68,7 +68,6 @@ impl Finish {
 }
 
 impl RunEnd {
-    /// Return the status of the launch.
     fn status(&self) -> LaunchStatus {
         match self {
             RunEnd::Succeeded { .. } => LaunchStatus::Succeeded,
@@ -103,7 +102,7 @@ impl RunEnd {
 }
 
 /// A run as commands show it.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct RunRow {
     #[sqlx(flatten)]
     pub id: RunId,

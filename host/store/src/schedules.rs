@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sqlx::FromRow;
 
 use super::sql::{Batch, changed, execute_batch, locking, statements};
-use super::types::{json_text, storable};
+use super::types::{json_text, optional_stored_json, storable, stored_json};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, ScheduleId};
@@ -15,7 +15,7 @@ use campanile_model::rule_text::RuleText;
 use campanile_model::status::{Origin, VersionDecision};
 
 /// One revision of a schedule's definition.
-#[derive(Debug, Clone, PartialEq, FromRow, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, FromRow, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Revision {
     #[serde(skip)]
     pub schedule_id: ScheduleId,
@@ -29,19 +29,22 @@ pub struct Revision {
     #[serde(flatten)]
     pub rule: RuleText,
     /// The policies as JSON.
-    #[serde(serialize_with = "json_text")]
+    #[serde(serialize_with = "json_text", deserialize_with = "stored_json")]
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub policies: String,
     /// The policies that the configuration of the hosts set, of those that the definition does not set, as JSON.
-    #[serde(serialize_with = "json_text")]
+    #[serde(serialize_with = "json_text", deserialize_with = "stored_json")]
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub defaults: String,
     /// The arguments of a program, a JSON list of templates; none for those of the sidecar.
-    #[serde(serialize_with = "json_text")]
+    #[serde(
+        serialize_with = "json_text",
+        deserialize_with = "optional_stored_json"
+    )]
     #[schemars(with = "Option<Vec<String>>")]
     pub args: Option<String>,
     /// A JSON object.
-    #[serde(serialize_with = "json_text")]
+    #[serde(serialize_with = "json_text", deserialize_with = "stored_json")]
     #[schemars(with = "serde_json::Map<String, serde_json::Value>")]
     pub context: String,
     #[serde(skip)]
@@ -49,7 +52,7 @@ pub struct Revision {
 }
 
 /// The state of a schedule.
-#[derive(Debug, Clone, PartialEq, FromRow, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, FromRow, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ScheduleState {
     pub id: ScheduleId,
     pub origin: Origin,
@@ -103,6 +106,17 @@ impl History {
     }
 }
 
+/// What a search of schedules looks at.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+pub struct ScheduleTexts {
+    pub name: String,
+    pub package: String,
+    pub expression: String,
+    pub pause_note: Option<String>,
+    pub enabled: bool,
+    pub next_slot: Option<Timestamp>,
+}
+
 /// Why a schedule is paused.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pause<'a> {
@@ -113,7 +127,7 @@ pub struct Pause<'a> {
 }
 
 /// A schedule: its state and its definition.
-#[derive(Debug, Clone, PartialEq, FromRow, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, FromRow, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Schedule {
     #[sqlx(flatten)]
     #[serde(flatten)]
@@ -178,7 +192,6 @@ macro_rules! state_columns {
         s.paused_at, s.paused_by, s.pause_note, s.paused_until, s.resumed_at, s.created_at, s.updated_at, s.deleted_at"
     };
 }
-/// The columns of a [`Revision`].
 macro_rules! revision_columns {
     () => {
         "r.schedule_id, r.revision, r.name, r.package, r.task, r.kind, r.expression, r.anchor, r.timezone,
@@ -291,6 +304,11 @@ statements! {
         select_schedules!("WHERE s.deleted_at IS NULL AND s.name > $1 ORDER BY s.name LIMIT $2")
         => [after.unwrap_or_default(), limit];
 
+    /// Return what a search looks at, of up to `limit` schedules after the name `after`, by name.
+    pub async fn texts(after: &str, limit: i64) -> Vec<ScheduleTexts> = rows
+        concat!("SELECT s.name, s.package, r.expression, s.pause_note, s.enabled, s.next_slot", current_revision!(),
+        "WHERE s.deleted_at IS NULL AND s.name > $1 ORDER BY s.name LIMIT $2");
+
     /// Return up to `limit` names of schedules, without removed ones.
     pub async fn names(limit: i64) -> Vec<String> = values
         "SELECT name FROM schedule WHERE deleted_at IS NULL ORDER BY name LIMIT $1";
@@ -312,16 +330,29 @@ statements! {
 
     /// Return the ids of the schedules with a slot before `until`, the earliest `limit` of them, with an unfinished launch,
     /// or among the first `listed` by name.
+    // The condition on `schedule_id` is always true. Without it, SQLite reads all launches in place of an index.
     pub async fn with_slot_or_launch(until: Timestamp, limit: i64, listed: i64) -> Vec<ScheduleId> = values
         "SELECT id FROM (SELECT id FROM schedule WHERE next_slot < $1 ORDER BY next_slot LIMIT $2) AS with_slot
         UNION SELECT id FROM (SELECT id FROM schedule WHERE deleted_at IS NULL ORDER BY name LIMIT $3) AS listed
         UNION SELECT schedule_id FROM launch WHERE status IN ('running', 'waiting')
-        UNION SELECT schedule_id FROM launch WHERE status = 'open' AND schedule_id IS NOT NULL
-        UNION SELECT schedule_id FROM launch WHERE status = 'queued'";
+        UNION SELECT schedule_id FROM launch WHERE status = 'open' AND schedule_id > $4
+        UNION SELECT schedule_id FROM launch WHERE status = 'queued'" => [until, limit, listed, ScheduleId::FIRST];
+
+    /// Return the ids of the schedules with a slot before `until`, the earliest `limit` of them, among the first `listed` by name,
+    /// or with one of `limit` running or waiting launches, `limit` open launches and `limit` queued launches.
+    // A backlog may have launches of every schedule.
+    // The condition on `schedule_id` is always true. Without it, SQLite reads all launches in place of an index.
+    pub async fn with_next_slot_or_launch(until: Timestamp, limit: i64, listed: i64) -> Vec<ScheduleId> = values
+        "SELECT id FROM (SELECT id FROM schedule WHERE next_slot < $1 ORDER BY next_slot LIMIT $2) AS with_slot
+        UNION SELECT id FROM (SELECT id FROM schedule WHERE deleted_at IS NULL ORDER BY name LIMIT $3) AS listed
+        UNION SELECT schedule_id FROM (SELECT schedule_id FROM launch WHERE status IN ('running', 'waiting') LIMIT $2) AS active
+        UNION SELECT schedule_id FROM (SELECT schedule_id FROM launch WHERE status = 'open' AND schedule_id > $4 LIMIT $2) AS open
+        UNION SELECT schedule_id FROM (SELECT schedule_id FROM launch WHERE status = 'queued' LIMIT $2) AS queued"
+        => [until, limit, listed, ScheduleId::FIRST];
 
     /// Return the schedules that have these ids, in no order, without removed ones.
     pub async fn with_ids(ids: &[ScheduleId]) -> Vec<Schedule> = rows_batch
-        Batch::new(select_schedules!("JOIN (VALUES ($1)) AS v ON s.id = v.column1 WHERE s.deleted_at IS NULL")),
+        Batch::new(select_schedules!("JOIN (VALUES ($1)) AS v ON s.id = v.column1 WHERE (s.deleted_at IS NULL) IS TRUE")),
         ids, |id| [*id];
 
     /// Return the names of the schedules that launch a package, without removed ones: the first `limit` of them by name.

@@ -11,9 +11,9 @@ use super::{Db, Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 
-/// Up to so many pages of a SQLite file are read to measure its tables: 64 MiB of pages of 4 KiB.
+/// The most pages of a SQLite file that are read to measure its tables: 64 MiB of pages of 4 KiB.
 const MEASURED_PAGES_MAX: i64 = 16_384;
-/// The bytes of one index entry besides the key, and of the head of a row; a guess.
+/// A guess of the bytes of one index entry besides the key, and of the header of a row.
 const ENTRY_BYTES: f64 = 24.0;
 
 /// The size of a database.
@@ -84,7 +84,7 @@ statements! {
     /// Return the bytes that rows and indexes occupy; on Postgres an estimate.
     ///
     /// Removing rows lowers it at once, although the files keep their size.
-    // The size of the newest rows stands for all. An index entry and the head of a row are guessed.
+    // All rows count as large as the newest ones. The sizes of an index entry and of the header of a row are guesses.
     pub async fn used_bytes() -> i64 = one_value Locking {
         sqlite: "SELECT ((SELECT page_count FROM pragma_page_count) - (SELECT freelist_count FROM pragma_freelist_count))
             * (SELECT page_size FROM pragma_page_size)",
@@ -112,8 +112,8 @@ statements! {
     /// Return the slot of the oldest launch.
     pub async fn oldest_launch() -> Option<Timestamp> = value "SELECT scheduled_time FROM launch ORDER BY id LIMIT 1";
 
-    /// Count among the `limit` oldest launches those that ended before an instant, one for each kind of end; an instant that
-    /// is not given counts none.
+    /// Count launches among the `limit` oldest: for each kind of end, those that ended before its instant. A kind without an
+    /// instant counts none.
     pub async fn old_launches(
         until: LaunchId, limit: i64, succeeded: Option<Timestamp>, failed: Option<Timestamp>, skipped: Option<Timestamp>,
     ) -> OldLaunches = one_row

@@ -63,8 +63,8 @@ impl Sql for Locking {
 /// or insert anything for a null in its first column. Postgres gets one array for each column, `unnest($1, $2)`, so that its text and its plan
 /// are the same for any number of rows. The columns are called `column1`, `column2`, … on both.
 ///
-/// In the tail of an `UPDATE`, write conditions other than the id as `(status = 'running') IS TRUE`. With a plain
-/// `status = 'running'`, SQLite scans the table or an index on `status`, and searches the list for each row. Postgres
+/// In the tail of an `UPDATE`, or of a `SELECT` by ids, write conditions other than the id as `(status = 'running') IS TRUE`.
+/// With a plain `status = 'running'`, SQLite scans the table or an index on `status`, and searches the list for each row. Postgres
 /// treats both forms alike.
 pub(super) struct Batch(pub Locking);
 

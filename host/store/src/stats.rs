@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::removed_launches::{self, RemovedCounts, first_whole_day};
@@ -14,7 +14,18 @@ use campanile_model::labels::Labels;
 use campanile_model::status::LaunchStatus;
 
 /// Counts of launches decided at or after a given time, also of those that retention has removed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    FromRow,
+    schemars::JsonSchema,
+)]
 pub struct Counts {
     /// Decisions to launch.
     pub launches: i64,
@@ -37,6 +48,23 @@ pub struct Counts {
     pub abandoned: i64,
 }
 
+/// The counts of the newest launches of a span.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RecentCounts {
+    pub counts: Counts,
+    /// When the oldest launch was decided that is counted. None when all of the span are counted.
+    pub counted_from: Option<Timestamp>,
+}
+
+/// The counts of the newest launches, how many these are, and when the oldest was decided.
+#[derive(Debug, FromRow)]
+struct NewestCounts {
+    counted: i64,
+    oldest: Option<Timestamp>,
+    #[sqlx(flatten)]
+    counts: Counts,
+}
+
 /// The counts of the launches of one schedule.
 #[derive(Debug, FromRow)]
 pub(super) struct ScheduleCounts {
@@ -46,7 +74,18 @@ pub(super) struct ScheduleCounts {
 }
 
 /// The numbers that decide about health, at one moment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    FromRow,
+    schemars::JsonSchema,
+)]
 pub struct HealthSigns {
     /// Enabled schedules whose next slot is overdue: no host decides.
     pub overdue_schedules: i64,
@@ -69,7 +108,18 @@ pub struct ActiveRun {
 }
 
 /// How many launches have not ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    FromRow,
+    schemars::JsonSchema,
+)]
 pub struct Unfinished {
     /// With a run that has not ended; it may wait for a retry.
     pub running: i64,
@@ -80,9 +130,11 @@ pub struct Unfinished {
 }
 
 /// A run that has not ended, as `top` shows it.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct OldRun {
     pub launch: LaunchId,
+    #[serde(skip)]
+    pub schedule_id: ScheduleId,
     pub schedule: String,
     pub status: LaunchStatus,
     pub host: Option<String>,
@@ -90,7 +142,7 @@ pub struct OldRun {
 }
 
 /// The next slot of a schedule.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct NextSlot {
     pub schedule: String,
     pub slot: Timestamp,
@@ -114,7 +166,6 @@ pub struct ScheduleTimes {
     pub success_scheduled_time: Option<Timestamp>,
 }
 
-/// The columns of [`Counts`].
 macro_rules! count_columns {
     () => {
         "count(*) FILTER (WHERE status <> 'skipped') AS launches,
@@ -134,6 +185,8 @@ macro_rules! count_columns {
 
 statements! {
     const COUNTS: &str = concat!("SELECT ", count_columns!(), " FROM launch WHERE decided_at >= $1");
+    const COUNTS_OF_NEWEST: &str = concat!("SELECT count(*) AS counted, min(decided_at) AS oldest, ", count_columns!(), " FROM
+        (SELECT decided_at, status, slot_count, recoveries FROM launch WHERE decided_at >= $1 ORDER BY decided_at DESC LIMIT $2) AS newest");
 
     /// Count the launches of schedules with a slot since `since`. A schedule without any is left out.
     // `launch_schedule` leads to the launches of each schedule in the span.
@@ -159,6 +212,14 @@ statements! {
     pub async fn lags(since: Timestamp, limit: i64) -> Vec<(Timestamp, Timestamp)> = rows
         "SELECT fire_time, started_at FROM launch
         WHERE decided_at >= $1 AND kind = 'schedule' AND started_at IS NOT NULL AND opened_at IS NULL ORDER BY decided_at DESC LIMIT $2";
+
+    /// Return fire time and start of the on-time launches among the newest `searched` that were decided since `since`: of those
+    /// that did not wait for another launch.
+    // $2 bounds the search among launches of other kinds.
+    pub async fn newest_lags(since: Timestamp, searched: i64) -> Vec<(Timestamp, Timestamp)> = rows
+        "SELECT fire_time, started_at FROM
+            (SELECT fire_time, started_at, kind, opened_at FROM launch WHERE decided_at >= $1 ORDER BY decided_at DESC LIMIT $2) AS newest
+        WHERE kind = 'schedule' AND started_at IS NOT NULL AND opened_at IS NULL";
 
     /// Return fire time and start of the newest `limit` launches that were decided since `since` and had to wait for
     /// something besides a host: for another launch, or for an operator's request.
@@ -231,13 +292,17 @@ statements! {
 
     /// Return up to `limit` packages with launches that no host has claimed since `overdue_since`, although a live host
     /// has the package and launches of other packages began meanwhile; each with their number and the oldest fire time.
+    // The newest 2,000 launches show whether others began: a host decides as many in some seconds.
     pub async fn starved_packages(overdue_since: Timestamp, limit: i64) -> Vec<(String, i64, Timestamp)> = rows
-        "SELECT l.package, count(*), min(l.fire_time) FROM launch l
-        WHERE l.status = 'open' AND l.group_name IS NULL AND l.fire_time < $1
-            AND (l.opened_at IS NULL OR l.opened_at < $1)
-            AND EXISTS (SELECT 1 FROM package_host p JOIN host h ON h.id = p.host_id WHERE p.package = l.package AND h.ended_at IS NULL)
-            AND EXISTS (SELECT 1 FROM launch o WHERE o.decided_at >= $1 AND o.started_at IS NOT NULL AND o.package <> l.package)
-        GROUP BY l.package ORDER BY l.package LIMIT $2";
+        "SELECT l.package, l.launches, l.oldest FROM
+            (SELECT package, count(*) AS launches, min(fire_time) AS oldest FROM launch
+                WHERE status = 'open' AND group_name IS NULL AND fire_time < $1 AND (opened_at IS NULL OR opened_at < $1)
+                GROUP BY package) AS l
+        WHERE EXISTS (SELECT 1 FROM package_host p JOIN host h ON h.id = p.host_id WHERE p.package = l.package AND h.ended_at IS NULL)
+            AND EXISTS (SELECT 1 FROM
+                    (SELECT package, started_at FROM launch WHERE decided_at >= $1 ORDER BY decided_at DESC LIMIT 2000) AS o
+                WHERE o.started_at IS NOT NULL AND o.package <> l.package)
+        ORDER BY l.package LIMIT $2";
 
     /// Return up to `limit` concurrency groups with launches that were due before `overdue_since` and have no run;
     /// each with their number and the oldest fire time.
@@ -269,10 +334,11 @@ statements! {
 
     /// Count the launches that are open, queued, running or waiting for a retry. Cheap.
     // A partial index answers each part, however many launches there are.
+    // The condition on `schedule_id` is always true. Without it, SQLite reads all launches in place of an index.
     pub async fn unfinished() -> i64 = one_value
-        "SELECT (SELECT count(*) FROM launch WHERE status = 'open' AND schedule_id IS NOT NULL)
+        "SELECT (SELECT count(*) FROM launch WHERE status = 'open' AND schedule_id > $1)
             + (SELECT count(*) FROM launch WHERE status = 'queued')
-            + (SELECT count(*) FROM launch WHERE status IN ('running', 'waiting'))";
+            + (SELECT count(*) FROM launch WHERE status IN ('running', 'waiting'))" => [ScheduleId::FIRST];
 
     /// Return when launches of a schedule started last, and when they finished.
     ///
@@ -287,15 +353,16 @@ statements! {
 
     /// Count the launches that have not ended, by what they wait for.
     // A partial index answers each part.
+    // The condition on `schedule_id` is always true. Without it, SQLite reads all launches in place of an index.
     pub async fn unfinished_by_status() -> Unfinished = one_row
         "SELECT (SELECT count(*) FROM launch WHERE status IN ('running', 'waiting')) AS running,
-            (SELECT count(*) FROM launch WHERE status = 'open' AND schedule_id IS NOT NULL) AS open,
-            (SELECT count(*) FROM launch WHERE status = 'queued') AS queued";
+            (SELECT count(*) FROM launch WHERE status = 'open' AND schedule_id > $1) AS open,
+            (SELECT count(*) FROM launch WHERE status = 'queued') AS queued" => [ScheduleId::FIRST];
 
     /// Return the `limit` runs that have not ended and started first.
     // Hosts bound how many there are.
     pub async fn oldest_runs(limit: i64) -> Vec<OldRun> = rows
-        "SELECT l.id AS launch, s.name AS schedule, l.status, h.name AS host, l.started_at FROM launch l
+        "SELECT l.id AS launch, l.schedule_id, s.name AS schedule, l.status, h.name AS host, l.started_at FROM launch l
         JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.host_id
         WHERE l.status IN ('running', 'waiting') ORDER BY l.started_at LIMIT $1";
 
@@ -305,8 +372,10 @@ statements! {
         WHERE next_slot IS NOT NULL ORDER BY next_slot, cursor_at LIMIT $1";
 
     /// Return the runs of all schedules that have not ended.
+    // The condition on `schedule_id` is always true. Without it, SQLite reads all launches in place of an index.
     pub async fn active_runs() -> Vec<ActiveRun> = rows
-        "SELECT id AS launch_id, started_at, retry_at FROM launch WHERE status IN ('running', 'waiting')";
+        "SELECT id AS launch_id, started_at, retry_at FROM launch WHERE status IN ('running', 'waiting') AND schedule_id > $1"
+        => [ScheduleId::FIRST];
 }
 
 /// Count the launches decided since `since`.
@@ -318,6 +387,23 @@ pub async fn counts(tx: &mut Tx, since: Timestamp) -> Result<Counts> {
         counts.add(&removed);
     }
     Ok(counts)
+}
+
+/// Count the newest launches decided since `since`: up to `limit`, so that a page of a busy installation reads no more.
+///
+/// Removed launches are included as in [`counts`], when all others of the span are counted.
+pub async fn counts_of_newest(tx: &mut Tx, since: Timestamp, limit: i64) -> Result<RecentCounts> {
+    let newest: NewestCounts = one_row!(tx, COUNTS_OF_NEWEST, since, limit)?;
+    let mut recent = RecentCounts {
+        counts: newest.counts,
+        counted_from: newest.oldest.filter(|_| newest.counted >= limit),
+    };
+    if recent.counted_from.is_none() {
+        for removed in removed_launches::counts(tx, first_whole_day(since)).await? {
+            recent.counts.add(&removed);
+        }
+    }
+    Ok(recent)
 }
 
 /// Count the launches of `schedules` with a slot since `since`, by schedule. A schedule without any is left out.

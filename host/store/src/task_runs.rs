@@ -1,17 +1,17 @@
 //! Task runs: the calls of tasks inside runs. Rows are added, and deleted by retention.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::sql::{Batch, execute_batch, statements};
-use super::types::{json_text, storable};
+use super::types::{json_text, optional_stored_json, storable, stored_json};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_model::status::FailureKind;
 
 /// One call of one task that has ended.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct TaskRun {
     pub task: String,
     pub attempt: i64,
@@ -20,11 +20,17 @@ pub struct TaskRun {
     pub finished_at: Timestamp,
     pub retry_at: Option<Timestamp>,
     /// JSON.
-    #[serde(serialize_with = "json_text")]
+    #[serde(
+        serialize_with = "json_text",
+        deserialize_with = "optional_stored_json"
+    )]
     #[schemars(with = "Option<serde_json::Value>")]
     pub output: Option<String>,
     /// JSON object.
-    #[serde(serialize_with = "json_text")]
+    #[serde(
+        serialize_with = "json_text",
+        deserialize_with = "optional_stored_json"
+    )]
     #[schemars(with = "Option<serde_json::Value>")]
     pub context: Option<String>,
     pub failure: Option<FailureKind>,
@@ -32,7 +38,7 @@ pub struct TaskRun {
     pub stdout: String,
     pub stderr: String,
     /// JSON list of lines.
-    #[serde(serialize_with = "json_text")]
+    #[serde(serialize_with = "json_text", deserialize_with = "stored_json")]
     #[schemars(with = "Vec<serde_json::Value>")]
     pub logs: String,
     pub wall_ms: f64,

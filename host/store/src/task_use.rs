@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sqlx::FromRow;
 
 use super::sql::{Batch, Locking, rows_batch, statements};
@@ -16,12 +16,27 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 
 /// What calls of tasks used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    Default,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    FromRow,
+    schemars::JsonSchema,
+)]
 pub struct UseSums {
     /// Calls of tasks that have ended, retries included.
     pub calls: i64,
     /// Processor time of all calls, in milliseconds.
-    #[serde(rename = "cpu_ms", serialize_with = "milliseconds")]
+    #[serde(
+        rename = "cpu_ms",
+        serialize_with = "milliseconds",
+        deserialize_with = "microseconds"
+    )]
     #[schemars(with = "f64")]
     pub cpu_us: i64,
     /// The greatest memory that one call used, in bytes.
@@ -83,6 +98,10 @@ impl UseSums {
         self.record_bytes += other.record_bytes;
         self.http_requests += other.http_requests;
     }
+}
+
+fn microseconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    f64::deserialize(deserializer).map(|millis| (millis * 1e3).round() as i64)
 }
 
 fn milliseconds<S: Serializer>(micros: &i64, serializer: S) -> Result<S::Ok, S::Error> {

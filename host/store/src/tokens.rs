@@ -1,6 +1,6 @@
 //! Tokens. The database has the hash of each secret, never the secret.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::sql::statements;
@@ -19,10 +19,10 @@ pub struct NewToken<'a> {
 }
 
 /// A token on record.
-#[derive(Debug, Clone, PartialEq, Serialize, FromRow, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct TokenRow {
     /// The SHA-256 of the secret.
-    #[serde(skip)]
+    #[serde(skip, default = "no_hash")]
     pub hash: TokenHash,
     pub name: String,
     pub role: Role,
@@ -33,6 +33,11 @@ pub struct TokenRow {
     pub last_used_at: Option<Timestamp>,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
+}
+
+/// Return what stands for the hash of a token that was read from JSON, which does not have it.
+fn no_hash() -> TokenHash {
+    TokenHash::of(b"")
 }
 
 /// The columns of a [`TokenRow`].

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::{Serialize as _, Serializer};
+use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 use serde_json::Value;
 
 /// A text as both databases can keep it: Postgres refuses a zero byte, and what a task
@@ -23,4 +23,19 @@ pub(super) fn json_text<S: Serializer>(
     let text: Option<String> = text.clone().into();
     let json = text.map(|text| serde_json::from_str(&text).unwrap_or(Value::String(text)));
     json.serialize(serializer)
+}
+
+/// Deserialize JSON as the text that is stored.
+pub(super) fn stored_json<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Value::deserialize(from).map(|json| json.to_string())
+}
+
+/// Deserialize JSON as the text that is stored; null as none.
+pub(super) fn optional_stored_json<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<String>, D::Error> {
+    let json = Value::deserialize(from)?;
+    Ok(Some(json)
+        .filter(|json| !json.is_null())
+        .map(|json| json.to_string()))
 }

@@ -230,7 +230,7 @@ mod tests {
         recorder.after(second).unwrap();
         assert_eq!(recorder.after(first), Err(Crash));
         assert_eq!(recorder.take().crashed_at.as_deref(), Some("the first"));
-        // One that never comes to it has not crashed.
+        // A call that never reaches the effect has not crashed.
         let recorder = EffectRecorder::crashing_at(2, Moment::Before);
         let first = recorder.before("the first").unwrap();
         recorder.after(first).unwrap();

@@ -1,7 +1,7 @@
 //! A client of the Model Context Protocol, and the server that it starts.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,11 @@ pub struct Client {
 impl Client {
     /// Start a server, and do not speak to it yet.
     pub fn start(site: &Site, more: &[&str]) -> Client {
-        let mut command = site.command(["mcp"].iter().chain(more));
+        Client::of(site.command(["mcp"].iter().chain(more)))
+    }
+
+    /// Start this command, and do not speak to it yet.
+    pub fn of(mut command: Command) -> Client {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.stderr(Stdio::null()).spawn().expect("the program");
         let stdout = BufReader::new(child.stdout.take().expect("stdout"));

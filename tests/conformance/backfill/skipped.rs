@@ -41,8 +41,8 @@ async fn backfilled_slots(system: &System) -> Vec<Timestamp> {
 /// Return the kinds of all findings about `slot`.
 async fn findings(system: &System, slot: Timestamp) -> Vec<FindingKind> {
     let mut tx = system.test.read().await;
-    let when = Some(When::Instant(slot));
-    let answer = why(&mut tx, "report", when, system.clock.now())
+    let when = slot.to_string().parse::<When>().expect("a moment");
+    let answer = why(&mut tx, "report", Some(when), system.clock.now())
         .await
         .unwrap();
     answer.findings.iter().map(|finding| finding.kind).collect()
@@ -57,7 +57,7 @@ async fn run_backfill(
 ) {
     let preview = system.begin(request).await;
     assert_eq!(
-        (preview.slots, preview.slots_skipped),
+        (preview.survey.slots, preview.survey.slots_skipped),
         (slots, slots_skipped)
     );
     system.tick_until_finished(request.id, 20).await;

@@ -29,7 +29,7 @@ async fn a_due_slot_is_not_backfilled_before_it_is_decided(test: TestDb) {
         to: at(60),
         ..request(1, 0, 0)
     };
-    assert_eq!(system.begin(&request).await.slots, 4);
+    assert_eq!(system.begin(&request).await.survey.slots, 4);
     for _ in 0..2 {
         system
             .engine()

@@ -200,11 +200,14 @@ async fn a_backfill_does_not_repeat_removed_slots(test: TestDb) {
     // `at(0)` is 08:00 UTC: 16 hours of the first day are left, with a slot each 10 seconds.
     let of_first_day = 16 * 3_600 / 10;
     assert_eq!(
-        (asked.slots_skipped, asked.slots_removed),
+        (asked.survey.slots_skipped, asked.survey.slots_removed),
         (of_first_day, of_first_day)
     );
     let forced = preview(true).await;
-    assert_eq!((forced.slots_skipped, forced.slots), (0, asked.slots));
+    assert_eq!(
+        (forced.survey.slots_skipped, forced.survey.slots),
+        (0, asked.survey.slots)
+    );
 }
 
 async fn a_record_that_is_too_large_loses_its_oldest_launches(test: TestDb) {
@@ -263,7 +266,7 @@ async fn a_removed_slot_is_explained(test: TestDb) {
     host.run(&test, &slots, success).await;
     assert_eq!(host.remove_old(at(5 * DAY_S)).await.launches, 2);
     let mut tx = test.read().await;
-    let when = campanile_engine::why::When::Instant(at(10));
+    let when = at(10).to_string().parse().expect("a moment");
     let answer = campanile_engine::why::why(&mut tx, "schedule-1", Some(when), at(5 * DAY_S)).await;
     let findings = answer.unwrap().findings;
     let text = findings
@@ -317,7 +320,7 @@ async fn counts_of_removed_launches_end_too(test: TestDb) {
         };
         let mut tx = test.read().await;
         let preview = backfill::preview(&mut tx, schedule, &request, now).await;
-        preview.unwrap().slots_skipped > 0
+        preview.unwrap().survey.slots_skipped > 0
     };
     let days = async |schedule| {
         let mut days = Vec::new();
@@ -332,7 +335,7 @@ async fn counts_of_removed_launches_end_too(test: TestDb) {
     assert_eq!(days("schedule-1").await, [true, true, false]);
     assert_eq!(days("schedule-2").await, [false, false, false]);
     let mut tx = test.read().await;
-    let when = campanile_engine::why::When::Instant(at(3 * DAY_S));
+    let when = at(3 * DAY_S).to_string().parse().expect("a moment");
     let now = at(200 * DAY_S);
     let answer = campanile_engine::why::why(&mut tx, "schedule-1", Some(when), now).await;
     let findings = answer.unwrap().findings;

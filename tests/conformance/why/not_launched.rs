@@ -15,6 +15,7 @@ use crate::fixtures::schedule_id;
 
 on_both!(
     why_names_the_cron_field_that_does_not_match,
+    why_reads_the_days_of_the_clock_of_the_schedule,
     why_names_the_exclusion_that_removes_a_slot,
     why_names_a_local_time_that_the_clock_skips,
     why_names_a_local_time_that_the_clock_repeats,
@@ -47,6 +48,33 @@ async fn why_names_the_cron_field_that_does_not_match(test: TestDb) {
             no_slot, 2026-05-10T06:30:00Z: no slot of cron `30 2 * * MON-FRI` (revision 1): the day-of-week field `MON-FRI` does not allow Sunday
             before, 2026-05-08T06:30:00Z: the slot before it
             after, 2026-05-11T06:30:00Z: the slot after it").await;
+}
+
+async fn why_reads_the_days_of_the_clock_of_the_schedule(test: TestDb) {
+    let host = TestHost::new(test).await;
+    // At 20:00 UTC, the clock of Auckland shows 08:00 of the next day, 2026-05-05.
+    let rule = RuleText::new(RuleKind::Cron, "0 14 * * *", "Pacific/Auckland");
+    host.add(rule, Policies::default()).await;
+    host.tick_at("20:00").await;
+    for (text, expected) in [
+        ("today 14:00", "2026-05-05T02:00:00Z"),
+        ("tomorrow 14:00", "2026-05-06T02:00:00Z"),
+        ("2026-05-06 14:00", "2026-05-06T02:00:00Z"),
+        ("now+6h", "2026-05-05T02:00:00Z"),
+    ] {
+        let expected = format!(
+            "slot, {expected}: a slot of cron `0 14 * * *` (revision 1)
+            coming, {expected}: it will be decided then"
+        );
+        host.assert_why(Some(text), &expected).await;
+    }
+    host.assert_why(
+        Some("yesterday 14:00"),
+        "
+            slot, 2026-05-04T02:00:00Z: a slot of cron `0 14 * * *` (revision 1)
+            added, 2026-05-04T10:00:00Z: the schedule was added then, and launches no slot before",
+    )
+    .await;
 }
 
 async fn why_names_the_exclusion_that_removes_a_slot(test: TestDb) {

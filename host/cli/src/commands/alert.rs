@@ -8,9 +8,10 @@ use super::schedule::By;
 use super::serve;
 use crate::output::{self, ErrorCode, Failure, Record, Result};
 use crate::{Common, Limit, watch};
-use campanile_engine::alert_admin::{self, AlertDetail, NewSilence, SILENCES_MAX};
+use campanile_engine::alert_admin::{self, AlertDetail, NewSilence, SILENCES_MAX, TestReport};
 use campanile_model::ids::{AlertId, MessageId, SilenceId};
 use campanile_model::text;
+use campanile_server::bodies;
 use campanile_store::alert_messages::{self, AlertMessageRow};
 use campanile_store::alerts::{self, Silence};
 
@@ -116,21 +117,41 @@ impl Alert {
     pub async fn run(self, common: &Common) -> Result {
         match self {
             Alert::List { all, after, limit } => {
-                let mut tx = common.read().await?;
-                let rows = match all {
-                    true => alerts::list(&mut tx, after, limit.limit).await?,
-                    false => alerts::list_unresolved(&mut tx, after, limit.limit).await?,
+                let rows = match common.client()? {
+                    Some(client) => {
+                        let call = client.get(&["alerts"]).flag("all", all);
+                        call.query("after", after).page(limit.limit).await?.0
+                    }
+                    None => {
+                        let mut tx = common.read().await?;
+                        match all {
+                            true => alerts::list(&mut tx, after, limit.limit).await?,
+                            false => alerts::list_unresolved(&mut tx, after, limit.limit).await?,
+                        }
+                    }
                 };
-                common.print_page(&rows, limit.limit, |row| row.id)
+                common.print_page(&rows, limit.limit, |row: &alerts::Alert| row.id)
             }
             Alert::Show { id } => {
+                if let Some(client) = common.client()? {
+                    let call = client.get(&["alerts", &id.to_string()]);
+                    return common.print(&call.send::<AlertDetail>().await?);
+                }
                 let mut tx = common.read().await?;
                 common.print(&alert_admin::find(&mut tx, id).await?)
             }
             Alert::Resolve { id, by } => {
-                let resolve =
-                    async |tx: &mut _, now| alert_admin::resolve(tx, id, &by.by, now).await;
-                let resolved = common.change(resolve).await?;
+                let resolved: AlertDetail = match common.client()? {
+                    Some(client) => {
+                        let path = ["alerts", &id.to_string(), "resolve"];
+                        client.post(&path, &bodies::Nothing {})?.send().await?
+                    }
+                    None => {
+                        let resolve =
+                            async |tx: &mut _, now| alert_admin::resolve(tx, id, &by.by, now).await;
+                        common.change(resolve).await?
+                    }
+                };
                 common.print_report(&resolved, &format!("resolved {id}"))
             }
             Alert::Deliveries {
@@ -138,10 +159,18 @@ impl Alert {
                 after,
                 limit,
             } => {
-                let mut tx = common.read().await?;
-                let channel = channel.as_deref();
-                let rows = alert_messages::list(&mut tx, after, channel, limit.limit).await?;
-                common.print_page(&rows, limit.limit, |row| row.id)
+                let rows = match common.client()? {
+                    Some(client) => {
+                        let call = client.get(&["alert-messages"]).query("channel", channel);
+                        call.query("after", after).page(limit.limit).await?.0
+                    }
+                    None => {
+                        let mut tx = common.read().await?;
+                        let channel = channel.as_deref();
+                        alert_messages::list(&mut tx, after, channel, limit.limit).await?
+                    }
+                };
+                common.print_page(&rows, limit.limit, |row: &AlertMessageRow| row.id)
             }
             Alert::Test { channel } => test(common, channel).await,
             Alert::Silence {
@@ -151,29 +180,59 @@ impl Alert {
                 note,
                 by,
             } => {
-                let silence = async |tx: &mut _, now| {
-                    let wanted = NewSilence {
-                        rule: rule.as_deref(),
-                        subject: subject.as_deref(),
-                        note: note.as_deref(),
-                        span,
-                        by: &by.by,
-                    };
-                    alert_admin::silence(tx, wanted, now).await
+                let silence: Silence = match common.client()? {
+                    Some(client) => {
+                        let span = text::duration_text(span);
+                        let body = bodies::NewSilence {
+                            subject,
+                            rule,
+                            span,
+                            note,
+                        };
+                        client.post(&["silences"], &body)?.send().await?
+                    }
+                    None => {
+                        let config = common.config()?;
+                        let rules = config.alerts.rule_names();
+                        let silence = async |tx: &mut _, now| {
+                            let wanted = NewSilence {
+                                rule: rule.as_deref(),
+                                subject: subject.as_deref(),
+                                rules: &rules,
+                                note: note.as_deref(),
+                                span,
+                                by: &by.by,
+                            };
+                            alert_admin::silence(tx, wanted, now).await
+                        };
+                        common.change(silence).await?
+                    }
                 };
-                let silence = common.change(silence).await?;
                 let (id, until) = (silence.id, silence.until_at);
                 let text =
                     format!("silenced until {until}; `campanile alert unsilence {id}` ends it");
                 common.print_report(&silence, &text)
             }
             Alert::Unsilence { id, by } => {
-                let unsilence =
-                    async |tx: &mut _, now| alert_admin::unsilence(tx, id, &by.by, now).await;
-                let silence = common.change(unsilence).await?;
+                let silence: Silence = match common.client()? {
+                    Some(client) => {
+                        let path = ["silences", &id.to_string(), "end"];
+                        client.post(&path, &bodies::Nothing {})?.send().await?
+                    }
+                    None => {
+                        let unsilence = async |tx: &mut _, now| {
+                            alert_admin::unsilence(tx, id, &by.by, now).await
+                        };
+                        common.change(unsilence).await?
+                    }
+                };
                 common.print_report(&silence, &format!("ended the silence {id}"))
             }
             Alert::Silences => {
+                if let Some(client) = common.client()? {
+                    let silences: Vec<Silence> = client.get(&["silences"]).send().await?;
+                    return common.print_list(&silences);
+                }
                 let (mut tx, now) = common.read_with_time().await?;
                 common.print_list(&alerts::silences(&mut tx, now, SILENCES_MAX).await?)
             }
@@ -182,20 +241,28 @@ impl Alert {
 }
 
 async fn test(common: &Common, channel: String) -> Result {
-    let config = common.config()?;
-    if !config.alerts.channels.contains_key(&channel) {
-        let why = format!("the configuration has no table [channels.{channel}]");
-        return Err(Failure::refused(why).code(ErrorCode::NotFound));
+    if let Some(client) = common.client()? {
+        let path = ["channels", &channel, "test"];
+        let call = client.post(&path, &bodies::Nothing {})?;
+        return print_test(common, &channel, &call.send().await?);
     }
-    let wrong = config.alert_secrets();
+    let config = common.config()?;
+    let Some(settings) = config.alerts.channels.get(&channel) else {
+        let why = config.alerts.no_channel(&channel);
+        return Err(Failure::refused(why).code(ErrorCode::NotFound));
+    };
+    let wrong = config.unreadable_secrets(settings.secrets()).await;
     if !wrong.is_empty() {
         return Err(serve::misconfigured(wrong.join("; ")));
     }
     let give_up_after = config.outbox.give_up_after;
     let send = async |tx: &mut _, now| alert_admin::test(tx, &channel, give_up_after, now).await;
-    let report = common.change(send).await?;
+    print_test(common, &channel, &common.change(send).await?)
+}
+
+fn print_test(common: &Common, channel: &str, report: &TestReport) -> Result {
     let text = format!(
         "a host sends a message to `{channel}`; `campanile alert deliveries --channel {channel}` shows how that ends"
     );
-    common.print_report(&report, &text)
+    common.print_report(report, &text)
 }

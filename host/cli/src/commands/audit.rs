@@ -9,10 +9,11 @@ use super::package::signing;
 use crate::Common;
 use crate::output::{self, Failure, Record, Result, failed, refused};
 use crate::times::time;
-use campanile_engine::verify::{self, Checkpoint, Span, Verification};
-use campanile_model::clock::Timestamp;
+use campanile_engine::verify::{self, AuditReport, Checkpoint, Span};
+use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::text::counted;
 use campanile_package::signature::signature_path;
+use campanile_server::bodies;
 
 /// A greater checkpoint file is none.
 const FILE_BYTES_MAX: usize = 64 << 10;
@@ -42,15 +43,6 @@ pub(crate) enum Audit {
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
     },
-}
-
-/// What `audit verify` found.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct AuditReport {
-    /// Whether there is no fault.
-    ok: bool,
-    #[serde(flatten)]
-    verification: Verification,
 }
 
 /// The checkpoint that `audit export` wrote.
@@ -111,35 +103,58 @@ impl Audit {
                     Some(path) => Some(read(common, &path, &key)?),
                     None => None,
                 };
-                let (db, clock) = common.open_with_clock().await?;
-                let now = clock.now();
-                let span = Span {
-                    from: from.unwrap_or(Timestamp::FIRST),
-                    to: to.unwrap_or(now),
-                };
-                if span.from > span.to {
-                    return Err(refused!("--from is later than --to, or than now")
-                        .hint("write the earlier time after --from"));
-                }
-                refuse_other(verify::checkpoint(&db).await?.as_ref(), checkpoint.as_ref())?;
-                let found = verify::verify(&db, span, checkpoint.as_ref(), now).await?;
-                let ok = found.faults.is_empty();
-                common.print(&AuditReport {
-                    ok,
-                    verification: found,
-                })?;
-                output::check(ok)
+                let report = verified(common, (from, to), checkpoint).await?;
+                common.print(&report)?;
+                output::check(report.ok)
             }
             Audit::Export { file, key } => export(common, file, key).await,
         }
     }
 }
 
+/// Verify the record from the first to the second time, which may be missing.
+async fn verified(
+    common: &Common,
+    (from, to): (Option<Timestamp>, Option<Timestamp>),
+    checkpoint: Option<Checkpoint>,
+) -> Result<AuditReport> {
+    let span = |now: Timestamp| {
+        let span = Span {
+            from: from.unwrap_or(Timestamp::FIRST),
+            to: to.unwrap_or(now),
+        };
+        match span.from > span.to {
+            true => Err(refused!("--from is later than --to, or than now")
+                .hint("write the earlier time after --from")),
+            false => Ok(span),
+        }
+    };
+    if let Some(client) = common.client()? {
+        span(Clock::system().now())?;
+        let body = bodies::Verify {
+            from,
+            to,
+            checkpoint,
+        };
+        return client.post(&["audit", "verify"], &body)?.send().await;
+    }
+    let (db, clock) = common.open_with_clock().await?;
+    let now = clock.now();
+    Ok(verify::audit(&db, span(now)?, checkpoint.as_ref(), now).await?)
+}
+
+/// Return the newest link of the chain; none while nothing is sealed.
+async fn newest(common: &Common) -> Result<Option<Checkpoint>> {
+    if let Some(client) = common.client()? {
+        return client.get(&["audit", "checkpoint"]).send().await;
+    }
+    Ok(verify::checkpoint(&common.open().await?).await?)
+}
+
 /// Write the newest link of the chain to `file`, and sign it if a key is given.
 async fn export(common: &Common, file: PathBuf, key: Option<PathBuf>) -> Result {
     let secret = key.as_deref().map(signing::secret_key).transpose()?;
-    let db = common.open().await?;
-    let Some(checkpoint) = verify::checkpoint(&db).await? else {
+    let Some(checkpoint) = newest(common).await? else {
         return Err(failed!("nothing is sealed yet, so there is no checkpoint")
             .hint("a host seals rows a minute after their decision: run `campanile serve`, and try again then"));
     };
@@ -178,19 +193,4 @@ fn read(common: &Common, path: &Path, keys: &[String]) -> Result<Checkpoint> {
         refused!("{shown} is no checkpoint: {error}")
             .hint("name a file that `campanile audit export` wrote")
     })
-}
-
-/// Refuse a checkpoint of another database. `newest` is the end of this one's chain.
-fn refuse_other(newest: Option<&Checkpoint>, checkpoint: Option<&Checkpoint>) -> Result {
-    let is_other =
-        |checkpoint: &&Checkpoint| newest.is_none_or(|newest| newest.first != checkpoint.first);
-    match checkpoint.filter(is_other) {
-        None => Ok(()),
-        Some(checkpoint) => Err(refused!(
-            "the checkpoint is of another database: its chain begins with {}, and the chain here {}",
-            checkpoint.first.short(),
-            newest.map_or("has no seal".to_owned(), |newest| format!("with {}", newest.first.short()))
-        )
-        .hint("name a checkpoint of this database; if it is of this one, the whole chain was made again")),
-    }
 }

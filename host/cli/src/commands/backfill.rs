@@ -12,17 +12,18 @@ use super::schedule::By;
 use crate::output::{self, Failure, Record, Result, failed};
 use crate::{Common, Limit, watch};
 use campanile_engine::backfill;
-use campanile_engine::records::backfill::BackfillRecord;
-use campanile_model::clock::{Clock, Timestamp};
+use campanile_engine::records::backfill::{BackfillRecord, CancelledBackfill};
+use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
 use campanile_model::text::counted;
+use campanile_server::bodies;
 use campanile_store::backfills::Backfill;
-use campanile_store::{BackfillStatus, Db, DbError, Tx, packages, schedules};
+use campanile_store::{BackfillStatus, DbError, Tx, packages, schedules};
 use progress::Progress;
 
 /// The least time between two reads of a backfill.
 const READ_INTERVAL: Duration = Duration::from_millis(500);
-/// Reading takes at most one part in so many of the time: a large backfill counts many launches.
+/// The pause after a reading is this many times as long as the reading, because a large backfill counts many launches.
 const READ_SHARE: u32 = 20;
 
 #[derive(Subcommand)]
@@ -58,27 +59,57 @@ impl BackfillCommand {
     pub async fn run(self, common: &Common) -> Result {
         match self {
             BackfillCommand::List { after, limit } => {
-                let mut tx = common.read().await?;
-                let records = BackfillRecord::list(&mut tx, after, limit.limit).await?;
-                common.print_page(&records, limit.limit, |record| record.row.id)
+                let records = match common.client()? {
+                    Some(client) => {
+                        let call = client.get(&["backfills"]).query("after", after);
+                        call.page(limit.limit).await?.0
+                    }
+                    None => {
+                        let mut tx = common.read().await?;
+                        BackfillRecord::list(&mut tx, after, limit.limit).await?
+                    }
+                };
+                common.print_page(&records, limit.limit, |record: &BackfillRecord| {
+                    record.row.id
+                })
             }
-            BackfillCommand::Show { id, follow: false } => {
-                common.print(&BackfillRecord::read(&mut common.read().await?, id).await?)
-            }
+            BackfillCommand::Show { id, follow: false } => common.print(&record(common, id).await?),
             BackfillCommand::Show { id, follow: true } => follow(common, id).await,
             BackfillCommand::Cancel { id, by: By { by } } => {
+                if let Some(client) = common.client()? {
+                    let path = ["backfills", &id.to_string(), "cancel"];
+                    let call = client.post(&path, &bodies::Nothing {})?;
+                    let report: CancelledBackfill = call.send().await?;
+                    return print_cancelled(common, &report);
+                }
                 let cancel = async |tx: &mut Tx, now| {
-                    let skipped = backfill::cancel(tx, id, &by, now).await?;
-                    Ok((skipped, BackfillRecord::read(tx, id).await?))
+                    let launches_skipped = backfill::cancel(tx, id, &by, now).await?;
+                    let record = BackfillRecord::read(tx, id).await?;
+                    Ok(CancelledBackfill {
+                        record,
+                        launches_skipped,
+                    })
                 };
-                let (skipped, record) = common.change(cancel).await?;
-                let text = format!(
-                    "cancelled backfill {id}: {} had not started",
-                    counted(skipped, "launch")
-                );
-                common.print_report(&record, &text)
+                print_cancelled(common, &common.change(cancel).await?)
             }
         }
+    }
+}
+
+fn print_cancelled(common: &Common, cancelled: &CancelledBackfill) -> Result {
+    let (id, skipped) = (cancelled.record.row.id, cancelled.launches_skipped);
+    let text = format!(
+        "cancelled backfill {id}: {} had not started",
+        counted(skipped, "launch")
+    );
+    common.print_report(cancelled, &text)
+}
+
+/// Read one backfill.
+pub(crate) async fn record(common: &Common, id: BackfillId) -> Result<BackfillRecord> {
+    match common.client()? {
+        Some(client) => client.get(&["backfills", &id.to_string()]).send().await,
+        None => Ok(BackfillRecord::read(&mut common.read().await?, id).await?),
     }
 }
 
@@ -137,13 +168,12 @@ pub(crate) fn next_commands(id: BackfillId) -> String {
 
 /// Follow a backfill until it ends, or until Ctrl-C, which does not stop the backfill.
 pub(crate) async fn follow(common: &Common, id: BackfillId) -> Result {
-    let (db, clock) = common.open_with_clock().await?;
     // Ctrl-C must also end this command while the database does not answer.
     let mut interrupt = signal(SignalKind::interrupt())
         .map_err(|error| failed!("signals cannot be received: {error}"))?;
     let mut progress = Progress::new(common.json);
     let record = tokio::select! {
-        record = until_finished(&db, &clock, id, &mut progress) => Some(record?),
+        record = until_finished(common, id, &mut progress) => Some(record?),
         _ = interrupt.recv() => None,
     };
     // The bar disappears before the answer.
@@ -159,21 +189,25 @@ pub(crate) async fn follow(common: &Common, id: BackfillId) -> Result {
 
 /// Show the progress of a backfill, and the reason of each pause, until it ends.
 async fn until_finished(
-    db: &Db,
-    clock: &Clock,
+    common: &Common,
     id: BackfillId,
     progress: &mut Progress,
 ) -> Result<BackfillRecord> {
     let mut last_obstacle = None;
     loop {
         let started = Instant::now();
-        let mut tx = db.read().await?;
-        let record = BackfillRecord::read(&mut tx, id).await?;
+        let record = record(common, id).await?;
         if record.row.status != BackfillStatus::Running {
             return Ok(record);
         }
-        let obstacle = obstacle(&mut tx, &record.row, clock.now()).await?;
-        drop(tx);
+        let obstacle = match common.client()? {
+            // The host behind it serves.
+            Some(_) => None,
+            None => {
+                let (mut tx, now) = common.read_with_time().await?;
+                obstacle(&mut tx, &record.row, now).await?
+            }
+        };
         progress.show(&record);
         if let Some(why) = obstacle.as_ref().filter(|_| obstacle != last_obstacle) {
             output::print_message(why);

@@ -27,20 +27,20 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{ArtifactDigest, uuid_at};
 use campanile_package::{Packages, PluginsFolder};
 use campanile_sandbox::own_files::temporary_directory;
-use campanile_sandbox::{Call, Grants, Limits, MemoryBuckets, Outcome, StopSignal, World};
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
-use campanile_store::launches::{self, LaunchRow};
+use campanile_store::launches::LaunchRow;
 use campanile_store::runs::RunEnd;
 use campanile_store::task_runs::TaskRun;
 use campanile_store::{Db, HostLock, LaunchStatus, Origin, packages, schedules, stats};
-use campanile_workflow::context::{self, Facts};
 
 pub(crate) mod api;
 mod big;
 pub(crate) mod growth;
+pub(crate) mod launches;
 pub(crate) mod load;
 pub(crate) mod outage;
+pub(crate) mod seals;
 
 /// The launched task reads its context, logs a line and returns a small result.
 const NOOP: &[u8] = include_bytes!("../../assets/noop.wasm");
@@ -50,8 +50,6 @@ const NAME: &str = "noop";
 const BACKLOG: &str = "bench-";
 /// The number of schedules of `bench launches`.
 const SCHEDULES: u32 = 1_000;
-/// The number of calls of the bare sandbox. A tenth as many warm it up.
-const SANDBOX_CALLS: u32 = 10_000;
 /// The time between two slots of a backlog.
 const HOUR: Duration = Duration::from_secs(3_600);
 /// The longest wait for anything in a benchmark.
@@ -60,11 +58,7 @@ const WAIT_MAX: Duration = Duration::from_secs(600);
 #[derive(Subcommand)]
 pub(crate) enum Bench {
     /// Measure how fast a backlog of no-op launches is executed
-    Launches {
-        /// The number of launches
-        #[arg(short, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-        n: u32,
-    },
+    Launches(launches::Launches),
     /// Measure how late launches are when many schedules are due at once, and count missed and doubled slots
     Burst(Burst),
     /// Measure how fast packages load, and how much compiling a large one delays launches
@@ -75,6 +69,8 @@ pub(crate) enum Bench {
     Api(api::Api),
     /// Measure how a host catches up after an outage of an hour, and how long other writers wait meanwhile
     Outage(outage::Outage),
+    /// Measure how much sealing the record delays launches
+    Seals(seals::Seals),
 }
 
 #[derive(Args)]
@@ -91,26 +87,6 @@ pub(crate) struct Burst {
     /// The number of schedules beside them that are never due
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     idle: u32,
-}
-
-/// The result of `bench launches`.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct LaunchesReport {
-    backend: &'static str,
-    launches: u32,
-    /// Measured from the first decision to the last recorded finish.
-    launches_per_s: f64,
-    /// From the first decision, when every launch is due, to the start of each launch.
-    lag_ms: Lag,
-    /// The CPU time of this process, user and system, of all threads.
-    cpu_us_per_launch: f64,
-    /// The CPU time of a launch divided by that of a bare call.
-    ratio_to_sandbox: f64,
-    /// The time of a launch divided by that of its three transactions alone.
-    ratio_to_database: f64,
-    sandbox_cpu_us_per_call: f64,
-    sandbox_calls_per_s: f64,
-    database_launches_per_s: f64,
 }
 
 /// The result of `bench burst`.
@@ -132,8 +108,6 @@ pub(crate) struct BurstReport {
     cpu_us_per_launch: f64,
 }
 
-impl Record for LaunchesReport {}
-
 impl Record for BurstReport {}
 
 impl Bench {
@@ -142,7 +116,7 @@ impl Bench {
         // The hosts here must not refuse the files of the measurement, and no task here creates a file.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
         match self {
-            Bench::Launches { n } => common.print(&measure_launches(&config, n).await?),
+            Bench::Launches(launches) => common.print(&launches.measure(&config).await?),
             Bench::Burst(burst) => {
                 let report = burst.measure(&config).await?;
                 common.print(&report)?;
@@ -152,46 +126,9 @@ impl Bench {
             Bench::Growth(growth) => common.print(&growth.measure(&config).await?),
             Bench::Api(api) => common.print(&api.measure(&config).await?),
             Bench::Outage(outage) => common.print(&outage.measure(&config).await?),
+            Bench::Seals(seals) => common.print(&seals.measure(&config).await?),
         }
     }
-}
-
-async fn measure_launches(config: &Config, n: u32) -> Result<LaunchesReport> {
-    let step = Line::step("measuring the bare sandbox");
-    let sandbox = bare_sandbox(config).await?;
-    step.say("measuring the bare database");
-    let database = bare_database(config, n).await?;
-
-    step.say(format_args!("measuring {n} launches"));
-    let host = BenchHost::start(config, scratch_db(config).await?, Mode::Off).await?;
-    let now = host.engine.clock().now();
-    add_backlog(host.engine.db(), n, now).await?;
-    // Adding schedules and reading the rows are not parts of a launch.
-    let (idle, cost) = Cost::of(host.until_idle()).await;
-    idle?;
-    let rows = host.backlog(n, now).await?;
-    host.stop().await?;
-
-    let succeeded = rows.iter().filter(has_succeeded).count();
-    if succeeded != n as usize {
-        return Err(failed!("{succeeded} of {} launches succeeded", n));
-    }
-    let per_s = launches_per_s(&rows);
-    let cpu_us = micros(cost.cpu) / f64::from(n);
-    let first = first_decision(&rows);
-    let starts = rows.iter().filter_map(|row| row.started_at);
-    Ok(LaunchesReport {
-        backend: config.files.database.backend(),
-        launches: n,
-        launches_per_s: per_s,
-        lag_ms: Lag::of(starts.map(|start| (first, start))),
-        cpu_us_per_launch: cpu_us,
-        ratio_to_sandbox: cpu_us / micros(sandbox.cpu),
-        ratio_to_database: database.as_secs_f64().recip() / per_s,
-        sandbox_cpu_us_per_call: micros(sandbox.cpu),
-        sandbox_calls_per_s: sandbox.wall.as_secs_f64().recip(),
-        database_launches_per_s: database.as_secs_f64().recip(),
-    })
 }
 
 impl Burst {
@@ -293,6 +230,11 @@ struct Scratch {
 impl Scratch {
     /// Create an engine on `db`. Launches of earlier measurements stay in that database.
     async fn new(config: &Config, db: Db) -> Result<Scratch> {
+        Scratch::named(config, db, "bench").await
+    }
+
+    /// Create an engine for the host of this name on `db`.
+    async fn named(config: &Config, db: Db, host: &str) -> Result<Scratch> {
         let clock = Clock::system();
         let dir = temporary_directory().map_err(Failure::failed)?;
         std::fs::write(dir.path().join("noop.wasm"), NOOP).map_err(Failure::failed)?;
@@ -303,9 +245,9 @@ impl Scratch {
         let mut settings = serve::settings(config);
         // The slots of the backlog must count as late, not as missed.
         settings.late.misfire_grace = Duration::from_secs(366 * 24 * 3_600);
-        // A fill of many months must stay complete.
+        // Retention must not remove rows of a fill of many months.
         settings.retention = RetentionLimits::FOR_EVER;
-        let (name, packages) = (Some("bench"), Packages::default());
+        let (name, packages) = (Some(host), Packages::default());
         let (engine, lock) = Engine::start(db, clock, name, settings, packages, loader).await?;
         Ok(Scratch {
             engine,
@@ -411,7 +353,7 @@ impl BenchHost {
         let mut tx = self.engine.db().read().await?;
         let (mut rows, mut after) = (Vec::new(), None);
         loop {
-            let page = launches::list(&mut tx, after, PAGE).await?;
+            let page = campanile_store::launches::list(&mut tx, after, PAGE).await?;
             let last = page.last().map(|last| (last.id, last.scheduled_time));
             let is_in = |row: &LaunchRow| from < row.scheduled_time && row.scheduled_time <= until;
             let is_ours = |row: &LaunchRow| row.schedule.starts_with(BACKLOG) && is_in(row);
@@ -523,57 +465,6 @@ async fn add_schedules_with(
         added.into_iter().try_for_each(|added| added.map(drop))
     });
     Ok(adding.await?)
-}
-
-/// Measure what one call takes in the bare sandbox, on one guest thread.
-async fn bare_sandbox(config: &Config) -> Result<Cost> {
-    let clock = Clock::system();
-    let loader = serve::loader(config, &clock)?;
-    let sandbox = loader.sandbox();
-    let artifact = Arc::new(sandbox.load(NOOP).map_err(Failure::failed)?);
-    let now = clock.now();
-    let facts = Facts::by_hand(now);
-    let call = Call {
-        package: NAME.to_owned(),
-        task: NAME.to_owned(),
-        context: context::of_call([], &facts),
-        facts: facts.of_run(now),
-        program: Arc::default(),
-        grants: Arc::new(Grants::default()),
-        secrets: Arc::default(),
-        limits: Limits::default(),
-        world: World::real(Arc::new(MemoryBuckets::default())),
-        stop: StopSignal::default(),
-    };
-    let in_a_row = |times| sandbox.run_in_a_row(&artifact, call.clone(), times);
-    in_a_row(SANDBOX_CALLS / 10).await;
-    let (report, all) = Cost::of(in_a_row(SANDBOX_CALLS)).await;
-    if report.outcome != Outcome::Succeeded {
-        return Err(failed!("the no-op task ended as {}", report.outcome));
-    }
-    Ok(Cost {
-        cpu: all.cpu / SANDBOX_CALLS,
-        wall: all.wall / SANDBOX_CALLS,
-    })
-}
-
-/// Measure how long the three transactions of a launch take without a call, over `n` launches.
-async fn bare_database(config: &Config, n: u32) -> Result<Duration> {
-    let mut scratch = Scratch::new(config, scratch_db(config).await?).await?;
-    scratch.load().await?;
-    let engine = &scratch.engine;
-    let now = engine.clock().now();
-    add_backlog(engine.db(), n, now).await?;
-    let (finished, cost) = Cost::of(finish_without_calls(engine, now)).await;
-    let finished = finished.map_err(Failure::failed)?;
-    drop(scratch.lock);
-    engine.db().clone().discard().await?;
-    if finished != n as usize {
-        return Err(failed!(
-            "{finished} of {n} launches ended in the bare database loop"
-        ));
-    }
-    Ok(cost.wall / n)
 }
 
 /// Decide, claim and finish all launches that are due, and return their number.

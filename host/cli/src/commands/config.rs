@@ -49,6 +49,10 @@ impl ConfigCommand {
                 let config = common.config()?;
                 config.api_server().check().map_err(serve::misconfigured)?;
                 let warnings = foreign_writers(&config)?;
+                let wrong = config.unreadable_secrets(config.alerts.secrets()).await;
+                if !wrong.is_empty() {
+                    return Err(serve::misconfigured(wrong.join("; ")));
+                }
                 for warning in warnings.iter().chain(&foreign_files(&config.files.plugins)) {
                     print_message!("warning: {warning}");
                 }

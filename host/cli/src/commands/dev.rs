@@ -63,7 +63,7 @@ async fn follow(
     config: &Config,
 ) -> Result {
     loop {
-        // A failure is shown, and the next change may end it.
+        // A failure is shown, and the next change may repair it.
         if let Err(failure) = build_and_run(project, call, common, config).await {
             let _ = failure.report(common.json);
         }

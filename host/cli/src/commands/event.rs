@@ -38,8 +38,13 @@ impl Event {
         if follow {
             return follow::events(common, limit.limit).await;
         }
-        let mut tx = common.read().await?;
-        let rows = events::list(&mut tx, after, limit.limit).await?;
-        common.print_page(&rows, limit.limit, |row| row.id)
+        let rows = match common.client()? {
+            Some(client) => {
+                let call = client.get(&["events"]).query("after", after);
+                call.page(limit.limit).await?.0
+            }
+            None => events::list(&mut common.read().await?, after, limit.limit).await?,
+        };
+        common.print_page(&rows, limit.limit, |row: &events::Event| row.id)
     }
 }

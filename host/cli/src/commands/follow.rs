@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::calls::print_logs;
 use crate::Common;
+use crate::client::Client;
 use crate::output::{self, Result, failed};
 use campanile_engine::event_feed::EventFeed;
+use campanile_engine::records::launch::LaunchDetail;
 use campanile_engine::records::run::TaskLogs;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
@@ -53,11 +55,7 @@ impl Printed {
                 continue;
             }
             let logs = TaskLogs::from(call);
-            let is_read = match as_json {
-                true => output::print_next_json(&logs)?,
-                false => print_logs(&logs)?,
-            };
-            if !is_read {
+            if !print_call(&logs, as_json)? {
                 return Ok(false);
             }
         }
@@ -78,14 +76,80 @@ pub(crate) async fn run(common: &Common, id: RunId) -> Result {
             return Ok(());
         }
         if run.finished_at.is_some() {
-            let status = run.status;
-            let message = run
-                .message
-                .map_or_else(String::new, |text| format!(": {text}"));
-            output::print_message!("{status}{message}");
-            return output::check(status == RunStatus::Succeeded);
+            return ended(&run);
         }
         tokio::time::sleep(READ_INTERVAL).await;
+    }
+}
+
+/// Say how a run ended. Fail when it did not succeed.
+fn ended(run: &RunRow) -> Result {
+    let status = run.status;
+    let message = run.message.as_ref();
+    let message = message.map_or_else(String::new, |text| format!(": {text}"));
+    output::print_message!("{status}{message}");
+    output::check(status == RunStatus::Succeeded)
+}
+
+/// Print each call of a run when it ends, as the API tells it, until the run ends. Fail when it does not succeed. `id` may
+/// be short, or that of its launch.
+pub(crate) async fn run_by_api(client: &Client, id: &str, as_json: bool) -> Result {
+    match calls_by_api(client, id, as_json).await? {
+        Some(run) => ended(&run),
+        None => Ok(()),
+    }
+}
+
+/// Print each call of a run when it ends. Return the run when it has ended; none when the reader of stdout has closed it.
+async fn calls_by_api(client: &Client, id: &str, as_json: bool) -> Result<Option<RunRow>> {
+    let mut printed = HashSet::new();
+    let mut last = None;
+    loop {
+        let call = client.get(&["runs", id, "logs"]).flag("follow", true);
+        let mut events = call.last_event(last.as_deref()).listen().await?;
+        while let Some(event) = events.next().await {
+            if event.kind == "end" {
+                return Ok(Some(event.read()?));
+            }
+            let logs: TaskLogs = event.read()?;
+            // After a lost connection, calls that ended at the same time come again.
+            let is_new = printed.insert((logs.task.clone(), logs.attempt));
+            if is_new && !print_call(&logs, as_json)? {
+                return Ok(None);
+            }
+            last = Some(event.id);
+        }
+        tokio::time::sleep(READ_INTERVAL).await;
+    }
+}
+
+/// Print what a call logged and printed. Return false when the reader of stdout has closed it.
+fn print_call(logs: &TaskLogs, as_json: bool) -> Result<bool> {
+    match as_json {
+        true => output::print_next_json(logs),
+        false => print_logs(logs),
+    }
+}
+
+/// Wait until a launch has ended, as the API tells it, and return it. Unless JSON is wanted, print each call of its runs
+/// when it ends.
+pub(crate) async fn launch_by_api(
+    client: &Client,
+    id: LaunchId,
+    as_json: bool,
+) -> Result<LaunchRow> {
+    let mut followed = None;
+    loop {
+        let detail: LaunchDetail = client.get(&["launches", &id.to_string()]).send().await?;
+        let launch = detail.decided.launch;
+        match launch.run_id.0 {
+            Some(run) if followed != Some(run) && !as_json => {
+                calls_by_api(client, &run.to_string(), false).await?;
+                followed = Some(run);
+            }
+            _ if launch.finished_at.is_some() => return Ok(launch),
+            _ => tokio::time::sleep(READ_INTERVAL).await,
+        }
     }
 }
 
@@ -136,6 +200,9 @@ async fn say_unserved(tx: &mut Tx, now: Timestamp) -> Result {
 /// Print the newest `limit` events, oldest first, and then each event soon after it is recorded. Return when the reader of
 /// stdout has closed it.
 pub(crate) async fn events(common: &Common, limit: i64) -> Result {
+    if let Some(client) = common.client()? {
+        return events_by_api(client, limit, common.json).await;
+    }
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read_long().await?;
     let mut newest = events::list(&mut tx, None, limit).await?;
@@ -147,16 +214,52 @@ pub(crate) async fn events(common: &Common, limit: i64) -> Result {
     drop(tx);
     loop {
         for event in &news {
-            let is_read = match common.json {
-                true => output::print_next_json(event)?,
-                false => output::print_next_line(&line(event))?,
-            };
-            if !is_read {
+            if !print_event(event, common.json)? {
                 return Ok(());
             }
         }
         tokio::time::sleep(READ_INTERVAL).await;
         news = feed.read(&mut db.read_long().await?, clock.now()).await?;
+    }
+}
+
+/// Do the same with the events of the API.
+async fn events_by_api(client: &Client, limit: i64, as_json: bool) -> Result {
+    let stream = || client.get(&["events", "stream"]);
+    // It begins before the list is read, so that no event is between them.
+    let mut events = stream().listen().await?;
+    let (mut newest, _) = client.get(&["events"]).page::<Event>(limit).await?;
+    newest.reverse();
+    let mut last = newest.last().map(|event| event.id);
+    let mut feed = EventFeed::default();
+    for event in feed.unseen(newest) {
+        if !print_event(&event, as_json)? {
+            return Ok(());
+        }
+    }
+    loop {
+        while let Some(event) = events.next().await {
+            let event: Event = event.read()?;
+            feed.forget_before(event.at);
+            last = Some(event.id);
+            for event in feed.unseen(vec![event]) {
+                if !print_event(&event, as_json)? {
+                    return Ok(());
+                }
+            }
+        }
+        tokio::time::sleep(READ_INTERVAL).await;
+        // After a lost connection, the events of the last seconds come again.
+        let last = last.map(|id| id.to_string());
+        events = stream().last_event(last.as_deref()).listen().await?;
+    }
+}
+
+/// Print an event. Return false when the reader of stdout has closed it.
+fn print_event(event: &Event, as_json: bool) -> Result<bool> {
+    match as_json {
+        true => output::print_next_json(event),
+        false => output::print_next_line(&line(event)),
     }
 }
 

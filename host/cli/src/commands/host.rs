@@ -6,6 +6,7 @@ use super::schedule::By;
 use crate::output::{Record, Result};
 use crate::{Common, watch};
 use campanile_engine::host_admin::{self, HostReport};
+use campanile_server::bodies;
 use campanile_store::Tx;
 
 #[derive(Subcommand)]
@@ -38,13 +39,29 @@ impl Host {
     pub async fn run(self, common: &Common) -> Result {
         match self {
             Host::List { all } => {
+                if let Some(client) = common.client()? {
+                    let call = client.get(&["hosts"]).flag("all", all);
+                    return common.print_list(&call.send::<Vec<HostReport>>().await?);
+                }
                 let (mut tx, now) = common.read_with_time().await?;
                 common.print_list(&host_admin::list(&mut tx, all, now).await?)
             }
             Host::Drain { name, undo, by } => {
-                let drain =
-                    async |tx: &mut Tx, now| host_admin::drain(tx, &name, undo, &by.by, now).await;
-                let host = common.change(drain).await?;
+                let host = match common.client()? {
+                    Some(client) => {
+                        let body = bodies::Drain { undo };
+                        client
+                            .post(&["hosts", &name, "drain"], &body)?
+                            .send()
+                            .await?
+                    }
+                    None => {
+                        let drain = async |tx: &mut Tx, now| {
+                            host_admin::drain(tx, &name, undo, &by.by, now).await
+                        };
+                        common.change(drain).await?
+                    }
+                };
                 common.print_report(&host, &done(&host, undo))
             }
         }

@@ -1,16 +1,17 @@
 //! `campanile launch`: the decisions about slots.
 
-use std::str::FromStr;
-use std::time::Duration;
+use std::fmt::Display;
 
 use clap::{Args, Subcommand};
 
+use crate::client::Client;
 use crate::output::{self, Record, Result, optional};
-use crate::{Common, Limit, times, watch};
+use crate::times::moment;
+use crate::{Common, Limit, watch};
 use campanile_engine::records::launch::{self, LaunchDetail, refuse_unknown_schedule};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchKind, ShortId};
-use campanile_model::text;
+use campanile_model::time_text::Moment;
 use campanile_store::launch_list::{Filter, LOOKED_AT_MAX, Page};
 use campanile_store::launches::LaunchRow;
 use campanile_store::{LaunchStatus, Tx, removed_launches};
@@ -58,44 +59,12 @@ pub(crate) struct LaunchListOptions {
     #[arg(long, value_name = "PACKAGE")]
     package: Option<String>,
     /// List only slots from this time on: a time, or a span before now such as 2h
-    #[arg(long, value_name = "TIME|SPAN")]
+    #[arg(long, value_name = "TIME|SPAN", value_parser = moment)]
     since: Option<Moment>,
     /// List only slots before this time: a time, or a span before now. Launches of a backfill, and
     /// retries, that were requested later are only in the list of their schedule
-    #[arg(long, value_name = "TIME|SPAN")]
+    #[arg(long, value_name = "TIME|SPAN", value_parser = moment)]
     until: Option<Moment>,
-}
-
-/// A time that an operator gives, as it is or as a span before now.
-#[derive(Clone, Copy)]
-pub(crate) enum Moment {
-    At(Timestamp),
-    Ago(Duration),
-}
-
-impl FromStr for Moment {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Moment, String> {
-        match (times::time(text), text::duration(text)) {
-            (Ok(at), _) => Ok(Moment::At(at)),
-            (_, Ok(span)) => Ok(Moment::Ago(span)),
-            _ => Err(
-                "is neither a time such as 2026-11-21T08:00:00Z or `yesterday 14:00` nor a span such as 2h"
-                    .to_owned(),
-            ),
-        }
-    }
-}
-
-impl Moment {
-    /// Return the time that it means at `now`.
-    pub(crate) fn at(self, now: Timestamp) -> Timestamp {
-        match self {
-            Moment::At(at) => at,
-            Moment::Ago(span) => now.minus(span),
-        }
-    }
 }
 
 impl Record for LaunchRow {
@@ -176,12 +145,15 @@ impl ListOptions {
 
 impl LaunchListOptions {
     async fn run(&self, common: &Common) -> Result {
-        let (mut tx, now) = common.read_with_time().await?;
         let ListOptions {
             schedule,
             after,
             limit,
         } = &self.list;
+        if let Some(client) = common.client()? {
+            return self.run_by_api(common, client).await;
+        }
+        let (mut tx, now) = common.read_with_time().await?;
         let filter = Filter {
             schedule: schedule.as_deref(),
             statuses: &self.status,
@@ -194,17 +166,46 @@ impl LaunchListOptions {
         let Page {
             rows,
             continues_after,
-        } = launch::list(&mut tx, &filter, after.as_ref(), limit.limit).await?;
+        } = launch::list(&mut tx, &filter, after.as_ref(), limit.limit, LOOKED_AT_MAX).await?;
         let id = |row: &LaunchRow| row.id.to_string();
         let is_end = continues_after.is_none();
         self.list.print(common, &mut tx, &rows, is_end, id).await?;
-        if let Some(last) = continues_after {
-            let found = rows.len();
-            output::print_message!(
-                "found {found} among {LOOKED_AT_MAX} launches; `--after {last}` looks at older ones"
-            );
-        }
+        say_continues(rows.len(), continues_after);
         Ok(())
+    }
+
+    async fn run_by_api(&self, common: &Common, client: &Client) -> Result {
+        let ListOptions {
+            schedule,
+            after,
+            limit,
+        } = &self.list;
+        let statuses = self.status.iter().map(|status| status.as_str());
+        let statuses = Vec::from_iter(statuses).join(",");
+        let call = client
+            .get(&["launches"])
+            .query("schedule", schedule.as_ref())
+            .query("after", after.as_ref())
+            .query("status", Some(statuses).filter(|text| !text.is_empty()))
+            .query("kind", self.kind)
+            .query("reason", self.reason.as_ref())
+            .query("package", self.package.as_ref())
+            .query("since", self.since)
+            .query("until", self.until);
+        let (rows, continues_after) = call.page::<LaunchRow>(limit.limit).await?;
+        common.print_page(&rows, limit.limit, |row| row.id)?;
+        say_continues(rows.len(), continues_after);
+        Ok(())
+    }
+}
+
+/// If the search ended before the list was full, print how many launches it compared with the filter, and the option
+/// `--after` that continues it.
+fn say_continues(found: usize, after: Option<impl Display>) {
+    if let Some(last) = after {
+        output::print_message!(
+            "found {found} among {LOOKED_AT_MAX} launches; `--after {last}` looks at older ones"
+        );
     }
 }
 
@@ -213,6 +214,10 @@ impl Launch {
         match self {
             Launch::List(options) => options.run(common).await,
             Launch::Show { id } => {
+                if let Some(client) = common.client()? {
+                    let call = client.get(&["launches", &id.to_string()]);
+                    return common.print(&call.send::<LaunchDetail>().await?);
+                }
                 let mut tx = common.read().await?;
                 common.print(&LaunchDetail::read(&mut tx, &id).await?)
             }

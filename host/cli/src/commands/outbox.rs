@@ -3,12 +3,14 @@
 use clap::Subcommand;
 
 use super::schedule::By;
+use crate::client::Client;
 use crate::output::{self, Record, Result, optional};
 use crate::{Common, Limit, watch};
 use campanile_engine::message_admin;
 use campanile_model::ids::MessageId;
 use campanile_model::status::MessageStatus;
 use campanile_model::text::printable;
+use campanile_server::bodies;
 use campanile_store::outbox::{self, MessageContent, MessageRow};
 
 #[derive(Subcommand)]
@@ -82,36 +84,66 @@ impl Outbox {
                 after,
                 limit,
             } => {
-                let mut tx = common.read().await?;
-                let package = package.as_deref();
-                let rows = outbox::list(&mut tx, after, status, package, limit.limit).await?;
-                common.print_page(&rows, limit.limit, |row| row.id)
+                let rows = match common.client()? {
+                    Some(client) => {
+                        let call = client.get(&["outbox"]).query("after", after);
+                        let call = call.query("status", status).query("package", package);
+                        call.page(limit.limit).await?.0
+                    }
+                    None => {
+                        let mut tx = common.read().await?;
+                        let package = package.as_deref();
+                        outbox::list(&mut tx, after, status, package, limit.limit).await?
+                    }
+                };
+                common.print_page(&rows, limit.limit, |row: &MessageRow| row.id)
             }
             Outbox::Show { id } => {
+                if let Some(client) = common.client()? {
+                    let call = client.get(&["outbox", &id.to_string()]);
+                    return common.print(&call.send::<MessageContent>().await?);
+                }
                 let mut tx = common.read().await?;
                 common.print(&message_admin::find(&mut tx, id).await?)
             }
             Outbox::Retry { id, by } => {
-                let give_up_after = common.config()?.outbox.give_up_after;
-                let retry = async |tx: &mut _, now| {
-                    message_admin::retry(tx, id, give_up_after, &by.by, now).await
+                let message = match common.client()? {
+                    Some(client) => by_api(client, id, "retry").await?,
+                    None => {
+                        let give_up_after = common.config()?.outbox.give_up_after;
+                        let retry = async |tx: &mut _, now| {
+                            message_admin::retry(tx, id, give_up_after, &by.by, now).await
+                        };
+                        common.change(retry).await?.row
+                    }
                 };
-                let message = common.change(retry).await?;
-                let until = message.row.give_up_at;
+                let until = message.give_up_at;
                 let text = format!("a host delivers {id} again, and tries until {until}");
-                common.print_report(&message.row, &text)
+                common.print_report(&message, &text)
             }
             Outbox::Discard { id, by } => {
-                let discard =
-                    async |tx: &mut _, now| message_admin::discard(tx, id, &by.by, now).await;
-                let message = common.change(discard).await?;
-                let last = optional(&message.row.error);
-                let text = match message.row.error {
+                let message = match common.client()? {
+                    Some(client) => by_api(client, id, "discard").await?,
+                    None => {
+                        let discard = async |tx: &mut _, now| {
+                            message_admin::discard(tx, id, &by.by, now).await
+                        };
+                        common.change(discard).await?.row
+                    }
+                };
+                let last = optional(&message.error);
+                let text = match message.error {
                     Some(_) => format!("discarded {id}; its last delivery failed: {last}"),
                     None => format!("discarded {id}"),
                 };
-                common.print_report(&message.row, &text)
+                common.print_report(&message, &text)
             }
         }
     }
+}
+
+/// Change one message by the API.
+async fn by_api(client: &Client, id: MessageId, what: &str) -> Result<MessageRow> {
+    let path = ["outbox", &id.to_string(), what];
+    client.post(&path, &bodies::Nothing {})?.send().await
 }

@@ -12,11 +12,12 @@ use super::schedule::By;
 use crate::output::{self, Record, Result};
 use crate::{Common, watch};
 use campanile_engine::approval::{self, Attribution};
-use campanile_engine::package_removal;
-use campanile_engine::records::package::{DecisionReport, PackageDetail, find};
+use campanile_engine::package_removal::{self, RemovedPackage};
+use campanile_engine::records::package::{DecisionReport, PackageDetail, PackageRecord, find};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::size_rounded;
 use campanile_package::requests::list_requests;
+use campanile_server::bodies;
 use campanile_store::Tx;
 use campanile_store::packages;
 
@@ -89,10 +90,20 @@ impl Package {
     pub async fn run(self, common: &Common) -> Result {
         match self {
             Package::List => {
-                let rows = packages::list(&mut common.read().await?, None).await?;
-                record::list(common, rows)
+                let records = match common.client()? {
+                    Some(client) => client.get(&["packages"]).send().await?,
+                    None => {
+                        let rows = packages::list(&mut common.read().await?, None).await?;
+                        Vec::from_iter(rows.into_iter().map(PackageRecord::from))
+                    }
+                };
+                record::list(common, &records)
             }
             Package::Show { name } => {
+                if let Some(client) = common.client()? {
+                    let call = client.get(&["packages", &name]);
+                    return common.print(&call.send::<PackageDetail>().await?);
+                }
                 let mut tx = common.read().await?;
                 let row = find(&mut tx, &name).await?;
                 common.print(&PackageDetail::read(&mut tx, row).await?)
@@ -118,9 +129,23 @@ impl Package {
 }
 
 async fn remove(common: &Common, name: &str, keeps_history: bool, by: &str) -> Result {
-    let remove =
-        async |tx: &mut Tx, now| package_removal::remove(tx, name, keeps_history, by, now).await;
-    let removed = common.change(remove).await?;
+    let removed: RemovedPackage = match common.client()? {
+        Some(client) => {
+            let body = bodies::RemovePackage {
+                keep_history: keeps_history,
+            };
+            client
+                .post(&["packages", name, "remove"], &body)?
+                .send()
+                .await?
+        }
+        None => {
+            let remove = async |tx: &mut Tx, now| {
+                package_removal::remove(tx, name, keeps_history, by, now).await
+            };
+            common.change(remove).await?
+        }
+    };
     let mut text = format!(
         "removed {name}: {} of code",
         size_rounded(removed.bytes.unsigned_abs())
@@ -132,7 +157,10 @@ async fn remove(common: &Common, name: &str, keeps_history: bool, by: &str) -> R
         text += "; its versions stay on record";
     }
     common.print_report(&removed, &text)?;
-    note_sidecar(common, name)
+    match common.client()? {
+        Some(_) => Ok(()),
+        None => note_sidecar(common, name),
+    }
 }
 
 /// Tell the operator about a sidecar on this machine: it grants again when the package's file comes back.
@@ -150,6 +178,19 @@ fn note_sidecar(common: &Common, name: &str) -> Result {
 impl OfPending {
     /// Decide about the version; `done` is what the report says about it.
     async fn decide(self, common: &Common, done: &'static str) -> Result {
+        if let Some(client) = common.client()? {
+            let body = bodies::DecisionRequest {
+                digest: self.digest,
+                note: self.note.note,
+            };
+            let route = match done {
+                "approved" => "approve",
+                "rejected" => "reject",
+                _ => "rollback",
+            };
+            let call = client.post(&["packages", &self.name, route], &body)?;
+            return common.print(&call.send::<DecisionReport>().await?);
+        }
         let (name, digest) = (self.name.as_str(), self.digest.as_deref());
         let by = Attribution {
             by: &self.note.by.by,
@@ -171,7 +212,7 @@ impl Record for DecisionReport {
         let (name, decided) = (&self.package, &self.decided);
         let version = format!("{name} {}", decided.digest.short());
         let before = decided.before.as_ref().map(ArtifactDigest::short);
-        output::print_line(&match (self.done, before) {
+        output::print_line(&match (&*self.done, before) {
             ("approved", _) if decided.before.as_ref() == Some(&decided.digest) => {
                 format!("approved {version}, which is active")
             }

@@ -11,16 +11,14 @@ use clap::Args;
 use super::schedule::check;
 use super::serve;
 use crate::Common;
+use crate::client::Client;
 use crate::output::{self, Result, refused};
 use crate::times::time;
 use campanile_engine::forecast::report::PlanReport;
-use campanile_engine::forecast::snapshot::{self, OmittedSchedule};
-use campanile_engine::forecast::{ForecastRequest, Outage};
-use campanile_engine::schedule_admin;
-use campanile_engine::schedules_file::rehearse;
-use campanile_model::clock::Timestamp;
+use campanile_engine::forecast::{ForecastRequest, Outage, PreparedForecast};
+use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::ScheduleDefinition;
-use campanile_store::{DbError, Tx, schedules};
+use campanile_server::bodies;
 use report::PrintedPlan;
 
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -53,17 +51,7 @@ pub(crate) struct Plan {
 
 /// Parse an outage such as `2026-11-22T02:00:00Z..2026-11-22T05:00:00Z`.
 pub(crate) fn outage(text: &str) -> Result<Outage, String> {
-    let fix = "write two times with `..` between them, such as 2026-11-22T02:00:00Z..2026-11-22T05:00:00Z";
-    let (from, to) = text.split_once("..").ok_or(fix)?;
-    let read = |text: &str| time(text).map_err(|error| format!("{error}; {fix}"));
-    let outage = Outage {
-        from: read(from)?,
-        to: read(to)?,
-    };
-    if outage.to <= outage.from {
-        return Err("the outage ends before it starts; write the earlier time first".to_owned());
-    }
-    Ok(outage)
+    Outage::read(text, Clock::system().now())
 }
 
 impl Plan {
@@ -77,71 +65,50 @@ impl Plan {
 
     /// Return the forecast. It stops after `rows_max` decisions.
     pub(crate) async fn forecast(&self, common: &Common, rows_max: usize) -> Result<PlanReport> {
-        let config = common.config()?;
-        let settings = serve::settings(&config);
+        let groups = match common.client()? {
+            Some(_) => None,
+            None => Some(common.config()?.groups),
+        };
+        let wanted = self.diff.as_deref();
+        let wanted = wanted.map(|file| check::read(file, groups.as_ref()));
+        let wanted = wanted.transpose()?;
+        if let Some(client) = common.client()? {
+            return self.forecast_by_api(client, wanted).await;
+        }
+        let settings = serve::settings(&common.config()?);
         let (db, clock) = common.open_with_clock().await?;
         let now = clock.now();
         let question = self.question(now, rows_max)?;
-        let wanted = self.diff.as_deref();
-        let wanted = wanted.map(|file| check::read(file, &config.groups));
-        let wanted = wanted.transpose()?;
-        let mut tx = db.read_long().await?;
-        let names = self.names(&mut tx, wanted.as_deref()).await?;
-        let names: Vec<&str> = names.iter().map(|name| &**name).collect();
-        let mut needed = snapshot::needed(&mut tx, &question, &names).await?;
-        let learned = snapshot::estimate_durations(&mut tx, &needed).await?;
-        if wanted.is_some() {
-            // The file is applied without a commit. The locks keep hosts from deciding between the two snapshots.
-            drop(tx);
-            tx = db.write_long().await?;
-            let locked = needed.iter().map(|needed| &*needed.definition.name);
-            schedules::lock_named(&mut tx, &locked.collect::<Vec<_>>()).await?;
-            needed = snapshot::needed(&mut tx, &question, &names).await?;
-        }
-        let (mut snapshot, mut omitted) =
-            snapshot::read(&mut tx, &settings, &learned, &needed, now).await?;
-        let (mut present, mut refused) = (None, Vec::new());
-        if let Some(wanted) = &wanted {
-            let diff;
-            (diff, refused) = rehearse(&mut tx, wanted, now).await?;
-            present = Some(snapshot);
-            needed = snapshot::needed(&mut tx, &question, &names).await?;
-            (snapshot, omitted) =
-                snapshot::read(&mut tx, &settings, &learned, &needed, now).await?;
-            omitted.extend(diff.removed.into_iter().map(|removed| OmittedSchedule {
-                name: removed.definition.name,
-                why: "the file removes it".to_owned(),
-            }));
-        }
-        if let Some(name) = &self.schedule
-            && omitted.iter().all(|omitted| omitted.name != *name)
-        {
-            schedule_admin::find(&mut tx, name).await?;
-        }
-        drop(tx);
-        let present = present.as_ref();
-        let name = self.schedule.as_deref();
-        Ok(PlanReport::new(
-            name, question, &snapshot, present, omitted, refused,
-        ))
+        let (name, wanted) = (self.schedule.as_deref(), wanted.as_deref());
+        let read = PreparedForecast::read(&db, &settings, question, name, wanted, now);
+        Ok(read.await?.report())
     }
 
-    /// Return the names of schedules that the forecast must contain: the requested one, and those that the definitions
-    /// `wanted` of a schedules file may change.
-    async fn names(
+    async fn forecast_by_api(
         &self,
-        tx: &mut Tx,
-        wanted: Option<&[ScheduleDefinition]>,
-    ) -> Result<Vec<String>, DbError> {
-        let mut names: Vec<String> = self.schedule.iter().cloned().collect();
-        if let Some(wanted) = wanted {
-            let of_file = schedules::defined_by_file(tx).await?.into_iter();
-            names.extend(of_file.map(|schedule| schedule.definition.name));
-            names.extend(wanted.iter().map(|wanted| wanted.name.clone()));
+        client: &Client,
+        wanted: Option<Vec<ScheduleDefinition>>,
+    ) -> Result<PlanReport> {
+        // Its refusals name options, not parameters.
+        self.question(Clock::system().now(), ROWS_MAX)?;
+        let mut call = match wanted {
+            None => client.get(&["plan"]),
+            Some(wanted) => {
+                let schedules = wanted.into_iter().map(bodies::Definition::of_new);
+                let schedules = bodies::SchedulesFile {
+                    schedules: schedules.collect(),
+                };
+                client.post(&["plan", "diff"], &schedules)?
+            }
+        };
+        call = call
+            .query("from", self.from)
+            .query("to", self.to)
+            .query("schedule", self.schedule.as_ref());
+        for Outage { from, to } in &self.outage {
+            call = call.query("outage", Some(format!("{from}..{to}")));
         }
-        names.sort_unstable();
-        names.dedup();
-        Ok(names)
+        call.send().await
     }
 
     fn question(&self, now: Timestamp, rows_max: usize) -> Result<ForecastRequest> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 
 use crate::output::{self, Result};
-use crate::times::time;
+use crate::times::{TypedTime, time};
 use campanile_engine::records::schedule::{floor, is_hashed};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::spec::TIMEZONE_DEFAULT;
@@ -17,15 +17,15 @@ pub(crate) struct RuleOptions {
     /// A period: 10s, 15m, 2h, 1d, 1w, 1mo, 1y
     #[arg(long, value_name = "PERIOD")]
     every: Option<String>,
-    /// One instant, such as 2026-11-21T08:00:00Z
+    /// One instant, such as 2026-11-21T08:00:00Z or, in the rule's time zone, "tomorrow 9:00"
     #[arg(long, value_name = "TIME")]
-    at: Option<String>,
+    at: Option<TypedTime>,
     /// The pause between the end of one launch and the start of the next, such as 10m
     #[arg(long, value_name = "PERIOD")]
     after_completion: Option<String>,
-    /// The instant from which periods are counted
+    /// The instant from which periods are counted, written as that of --at
     #[arg(long, value_name = "TIME")]
-    pub anchor: Option<Timestamp>,
+    pub anchor: Option<TypedTime>,
     /// The rule's time zone, such as Europe/Paris [default: UTC]
     #[arg(long, value_name = "ZONE")]
     tz: Option<String>,
@@ -43,13 +43,42 @@ pub(crate) struct RuleOptions {
     pub exclude: Vec<String>,
 }
 
+/// The times of [`RuleOptions`] as instants.
+pub(crate) struct RuleTimes {
+    at: Option<String>,
+    anchor: Option<Timestamp>,
+}
+
 impl RuleOptions {
+    /// Return the zone that is given.
+    pub(crate) fn zone(&self) -> Option<&str> {
+        self.tz.as_deref()
+    }
+
+    /// Return the times whose instants may differ from zone to zone.
+    pub(crate) fn typed_times(&self) -> impl Iterator<Item = TypedTime> {
+        [self.at, self.anchor].into_iter().flatten()
+    }
+
+    /// Return the times as instants. Those without an offset are on the clock of `zone`.
+    pub(crate) fn times(&self, zone: &str) -> Result<RuleTimes> {
+        let at = self.at.map(|at| at.in_zone(zone)).transpose()?;
+        Ok(RuleTimes {
+            at: at.map(|at| at.to_string()),
+            anchor: self.anchor.map(|at| at.in_zone(zone)).transpose()?,
+        })
+    }
+
     /// Return the kind and the text of the rule, if one is given.
-    pub(crate) fn expression<'a>(&'a self, cron: Option<&'a str>) -> Option<(RuleKind, &'a str)> {
+    pub(crate) fn expression<'a>(
+        &'a self,
+        cron: Option<&'a str>,
+        times: &'a RuleTimes,
+    ) -> Option<(RuleKind, &'a str)> {
         let rules = [
             (RuleKind::Cron, cron),
             (RuleKind::Every, self.every.as_deref()),
-            (RuleKind::At, self.at.as_deref()),
+            (RuleKind::At, times.at.as_deref()),
             (RuleKind::AfterCompletion, self.after_completion.as_deref()),
         ];
         let mut given = rules.into_iter();
@@ -57,8 +86,8 @@ impl RuleOptions {
     }
 
     /// Copy the given options, except the expression, to `text`. A field without an option keeps its value.
-    pub(crate) fn apply_to(&self, text: &mut RuleText) {
-        text.anchor = self.anchor.or(text.anchor);
+    pub(crate) fn apply_to(&self, times: &RuleTimes, text: &mut RuleText) {
+        text.anchor = times.anchor.or(text.anchor);
         if let Some(zone) = &self.tz {
             text.timezone.clone_from(zone);
         }
@@ -103,10 +132,12 @@ pub(crate) struct ParsedRule {
 impl StandaloneRule {
     /// Parse the rule; print a note when it has hashed values, which differ for each schedule.
     pub(crate) fn parse(self) -> Result<ParsedRule> {
-        let given = self.options.expression(self.expression.as_deref());
+        let zone = self.options.zone().unwrap_or(TIMEZONE_DEFAULT);
+        let times = self.options.times(zone)?;
+        let given = self.options.expression(self.expression.as_deref(), &times);
         let (kind, expression) = given.unwrap_or((RuleKind::Cron, ""));
         let mut text = RuleText::new(kind, expression, TIMEZONE_DEFAULT);
-        self.options.apply_to(&mut text);
+        self.options.apply_to(&times, &mut text);
         let rule = Rule::parse(&text, HashKey::NONE)?;
         if is_hashed(&rule) {
             output::print_message(

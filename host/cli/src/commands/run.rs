@@ -9,13 +9,14 @@ use super::schedule::By;
 use super::schedule::trigger::{self, Wait};
 use crate::output::{self, Record, Result};
 use crate::{Common, watch};
-use campanile_engine::launch_admin::{self, Cancelled};
+use campanile_engine::launch_admin;
 use campanile_engine::records::ids;
 use campanile_engine::records::launch::{CancelReport, TriggerReport};
-use campanile_engine::records::run::{RunDetail, TaskLogs};
+use campanile_engine::records::run::{self as run_records, RunDetail, TaskLogs};
 use campanile_model::clock::Clock;
-use campanile_model::ids::{LaunchId, RunId, ShortId};
+use campanile_model::ids::{RunId, ShortId};
 use campanile_model::text::{self, duration_text};
+use campanile_server::bodies;
 use campanile_store::Tx;
 use campanile_store::runs::{self, RunRow};
 use campanile_store::task_runs::{self, TaskRun};
@@ -102,32 +103,56 @@ impl Run {
         match self {
             Run::List(options) => list(common, &options).await,
             Run::Show { id } => {
+                if let Some(client) = common.client()? {
+                    let call = client.get(&["runs", &id.to_string()]);
+                    return common.print(&call.send::<RunDetail>().await?);
+                }
                 let mut tx = common.read().await?;
                 let run = ids::run(&mut tx, &id).await?;
                 let tasks = calls(common, &mut tx, &run).await?;
                 common.print(&RunDetail::with_calls(&mut tx, run, tasks).await?)
             }
             Run::Logs { id, follow: false } => {
-                let mut tx = common.read().await?;
-                let run = ids::run(&mut tx, &id).await?;
-                let tasks = calls(common, &mut tx, &run).await?;
-                let tasks = Vec::from_iter(tasks.into_iter().map(TaskLogs::from));
+                let tasks = match common.client()? {
+                    Some(client) => {
+                        let call = client.get(&["runs", &id.to_string(), "logs"]);
+                        call.send::<Vec<TaskLogs>>().await?
+                    }
+                    None => {
+                        let mut tx = common.read().await?;
+                        let run = ids::run(&mut tx, &id).await?;
+                        let tasks = calls(common, &mut tx, &run).await?;
+                        Vec::from_iter(tasks.into_iter().map(TaskLogs::from))
+                    }
+                };
                 match common.json {
                     true => output::print_json(&tasks),
                     false => tasks.iter().try_for_each(|task| print_logs(task).map(drop)),
                 }
             }
             Run::Logs { id, follow: true } => {
+                if let Some(client) = common.client()? {
+                    return follow::run_by_api(client, &id.to_string(), common.json).await;
+                }
                 let run = ids::run(&mut common.read().await?, &id).await?;
                 follow::run(common, run.id).await
             }
             Run::Cancel { id, grace, by } => cancel(common, &id, grace, &by.by).await,
             Run::Retry { id, wait, by } => {
-                let launch = ids::launch(&mut common.read().await?, &id).await?;
-                let retry =
-                    async |tx: &mut Tx, now| launch_admin::retry(tx, launch, &by.by, now).await;
-                let (retried, slot, schedule) = common.change(retry).await?;
-                let report = TriggerReport::new(schedule, slot, retried);
+                let report = match common.client()? {
+                    Some(client) => {
+                        let path = ["launches", &id.to_string(), "retry"];
+                        client.post(&path, &bodies::Nothing {})?.send().await?
+                    }
+                    None => {
+                        let launch = ids::launch(&mut common.read().await?, &id).await?;
+                        let retry = async |tx: &mut Tx, now| {
+                            launch_admin::retry(tx, launch, &by.by, now).await
+                        };
+                        let (retried, slot, schedule) = common.change(retry).await?;
+                        TriggerReport::new(schedule, slot, retried)
+                    }
+                };
                 let hint = |other| {
                     format!(
                         "wait for the end of the launch {other}, or end it with `campanile run cancel {other}`"
@@ -140,6 +165,14 @@ impl Run {
 }
 
 async fn list(common: &Common, options: &ListOptions) -> Result {
+    if let Some(client) = common.client()? {
+        let call = client
+            .get(&["runs"])
+            .query("schedule", options.schedule.as_ref());
+        let call = call.query("after", options.after.as_ref());
+        let (rows, _) = call.page::<RunRow>(options.limit.limit).await?;
+        return common.print_page(&rows, options.limit.limit, |row| row.id);
+    }
     let mut tx = common.read().await?;
     let after = match &options.after {
         Some(id) => Some(ids::list_position(&mut tx, id).await?),
@@ -155,31 +188,34 @@ async fn list(common: &Common, options: &ListOptions) -> Result {
 }
 
 async fn cancel(common: &Common, id: &ShortId, grace: Option<Duration>, by: &str) -> Result {
-    let (launch, cancelled) = request_cancel(common, id, grace, by).await?;
-    let text = match cancelled {
-        Cancelled::Ended(status) => {
-            format!("ended the launch {launch}, which did not run: it is {status}")
-        }
-        Cancelled::Asked(deadline) => format!(
+    let report = request_cancel(common, id, grace, by).await?;
+    let (launch, status) = (report.launch, report.status);
+    let text = match report.deadline {
+        None => format!("ended the launch {launch}, which did not run: it is {status}"),
+        Some(deadline) => format!(
             "asked the launch {launch} to end by {deadline}; `campanile run logs {launch} --follow` follows it"
         ),
     };
-    let report = CancelReport::new(launch, cancelled);
     common.print_report(&report, &text)
 }
 
-/// Ask a launch to end, or end it if it does not run. Return its id with the answer.
+/// Ask a launch to end, or end it if it does not run.
 pub(crate) async fn request_cancel(
     common: &Common,
     id: &ShortId,
     grace: Option<Duration>,
     by: &str,
-) -> Result<(LaunchId, Cancelled)> {
+) -> Result<CancelReport> {
+    if let Some(client) = common.client()? {
+        let grace = grace.map(duration_text);
+        let path = ["launches", &id.to_string(), "cancel"];
+        return client.post(&path, &bodies::Cancel { grace })?.send().await;
+    }
     let launch = ids::launch(&mut common.read().await?, id).await?;
     let run = id.number.map(|number| RunId::of(launch, number));
     let cancel =
         async |tx: &mut Tx, now| launch_admin::cancel(tx, (launch, run), grace, by, now).await;
-    Ok((launch, common.change(cancel).await?))
+    Ok(CancelReport::new(launch, common.change(cancel).await?))
 }
 
 /// Return the recorded calls of a run, and say when retention has removed them.
@@ -195,15 +231,7 @@ async fn calls(common: &Common, tx: &mut Tx, run: &RunRow) -> Result<Vec<TaskRun
 
 /// Return a sentence that retention has removed the calls of a run, if it ended long enough ago.
 pub(crate) fn removed_calls_note(common: &Common, run: &RunRow) -> Result<Option<String>> {
-    let Some(age) = common.config()?.retention.logs else {
-        return Ok(None);
-    };
-    let removed_at = run.finished_at.map(|finished_at| finished_at.plus(age));
-    let is_removed = removed_at.is_some_and(|at| at <= Clock::system().now());
-    Ok(is_removed.then(|| {
-        let age = duration_text(age);
-        format!(
-            "the calls of this run are not on record: retention removes outputs and logs {age} after the end of a launch (`retention.logs`)"
-        )
-    }))
+    let age = common.config()?.retention.logs;
+    let now = Clock::system().now();
+    Ok(run_records::removed_calls_note(run.finished_at, age, now))
 }

@@ -28,10 +28,11 @@ use campanile_engine::records::schedule::{
     self, ChangeReport, NewSchedule, ScheduleDetail, ScheduleRecord,
 };
 use campanile_engine::schedule_admin::{self, CursorReset, ScheduleDefinition, ScheduleError};
-use campanile_model::clock::Timestamp;
+use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};
+use campanile_server::bodies;
 use campanile_store::schedules::{self, Pause};
 use campanile_store::{Origin, Tx};
 use definition::DefinitionOptions;
@@ -126,7 +127,7 @@ pub(crate) enum Schedule {
 /// The person who gives a command.
 #[derive(Args)]
 pub(crate) struct By {
-    /// Your name, for the record
+    /// Your name, for the record; with --server it is the token's
     #[arg(
         long,
         env = environment::USER,
@@ -146,7 +147,7 @@ pub(crate) struct Next {
     #[command(flatten)]
     count: SlotCount,
     /// Show the slots in a calendar of months
-    #[arg(long, conflicts_with = "n")]
+    #[arg(long, conflicts_with = "limit")]
     calendar: bool,
     #[command(flatten)]
     months: Months,
@@ -194,9 +195,17 @@ impl Schedule {
             Schedule::Rename(rename) => self::edit::rename(common, &rename).await,
             Schedule::Skip(skip) => self::edit::skip(common, &skip).await,
             Schedule::List { after, limit } => {
-                let mut tx = common.read().await?;
-                let rows = schedules::list(&mut tx, after.as_deref(), limit).await?;
-                let records = Vec::from_iter(rows.into_iter().map(ScheduleRecord::new));
+                let records = match common.client()? {
+                    Some(client) => {
+                        let call = client.get(&["schedules"]).query("after", after);
+                        call.page(limit).await?.0
+                    }
+                    None => {
+                        let mut tx = common.read().await?;
+                        let rows = schedules::list(&mut tx, after.as_deref(), limit).await?;
+                        Vec::from_iter(rows.into_iter().map(ScheduleRecord::new))
+                    }
+                };
                 common.print_page(&records, limit, |record| record.name().to_owned())
             }
             Schedule::Show { name } => show(common, &name).await,
@@ -207,6 +216,11 @@ impl Schedule {
                 until,
                 by,
             } => {
+                if let Some(client) = common.client()? {
+                    let body = bodies::Pause { note, until };
+                    let call = client.post(&["schedules", &name, "pause"], &body)?;
+                    return print_change(common, &call.send().await?);
+                }
                 let (by, note) = (by.by.as_str(), note.as_deref());
                 let pause = Pause { by, note, until };
                 let pause =
@@ -214,12 +228,22 @@ impl Schedule {
                 change(common, &name, "paused", pause).await
             }
             Schedule::Resume { name, catch_up, by } => {
+                if let Some(client) = common.client()? {
+                    let body = bodies::Resume { catch_up };
+                    let call = client.post(&["schedules", &name, "resume"], &body)?;
+                    return print_change(common, &call.send().await?);
+                }
                 let resume = async |tx: &mut Tx, now| {
                     schedule_admin::resume(tx, &name, &by.by, catch_up, now).await
                 };
                 change(common, &name, "resumed", resume).await
             }
             Schedule::ResetCursor { name, to, by } => {
+                if let Some(client) = common.client()? {
+                    let body = bodies::ResetCursor { to };
+                    let call = client.post(&["schedules", &name, "reset-cursor"], &body)?;
+                    return print_change(common, &call.send().await?);
+                }
                 let reset = async |tx: &mut Tx, now| {
                     let reset = CursorReset { to, by: &by.by };
                     schedule_admin::reset_cursor(tx, &name, reset, now)
@@ -229,6 +253,10 @@ impl Schedule {
                 change(common, &name, "reset", reset).await
             }
             Schedule::Remove { name } => {
+                if let Some(client) = common.client()? {
+                    let call = client.delete(&["schedules", &name]).if_match(None);
+                    return print_change(common, &call.send().await?);
+                }
                 let remove = async |tx: &mut Tx, now| schedule_admin::remove(tx, &name, now).await;
                 change(common, &name, "removed", remove).await
             }
@@ -243,7 +271,7 @@ impl Schedule {
 }
 
 async fn add(common: &Common, add: Add) -> Result {
-    let changes = add.definition.parse()?;
+    let changes = add.definition.parse(TIMEZONE_DEFAULT)?;
     changes.check_group(common)?;
     let mut wanted = ScheduleDefinition {
         name: add.name,
@@ -256,6 +284,10 @@ async fn add(common: &Common, add: Add) -> Result {
         enabled: !add.disabled,
     };
     changes.apply_to(&mut wanted);
+    if let Some(client) = common.client()? {
+        let call = client.post(&["schedules"], &bodies::Definition::of_new(wanted))?;
+        return common.print(&call.send::<NewSchedule>().await?);
+    }
     let added = common
         .change(async |tx, now| {
             schedule_admin::add(tx, &wanted, Origin::Operator, now).await?;
@@ -272,11 +304,19 @@ async fn change(
     change: impl AsyncFn(&mut Tx, Timestamp) -> Result<(), ScheduleError>,
 ) -> Result {
     common.change(change).await?;
-    let report = ChangeReport { schedule, done };
-    common.print_report(&report, &format!("{done} {schedule}"))
+    let (schedule, done) = (schedule.into(), done.into());
+    print_change(common, &ChangeReport { schedule, done })
+}
+
+fn print_change(common: &Common, report: &ChangeReport<'_>) -> Result {
+    common.print_report(report, &format!("{} {}", report.done, report.schedule))
 }
 
 async fn show(common: &Common, name: &str) -> Result {
+    if let Some(client) = common.client()? {
+        let call = client.get(&["schedules", name]);
+        return common.print(&call.send::<ScheduleDetail>().await?);
+    }
     let (mut tx, now) = common.read_with_time().await?;
     let late = serve::settings(&common.config()?).late;
     common.print(&ScheduleDetail::read(&mut tx, name, &late, now).await?)
@@ -284,8 +324,16 @@ async fn show(common: &Common, name: &str) -> Result {
 
 async fn next(common: &Common, command: &Next) -> Result {
     let Next { name, count, .. } = command;
-    let (mut tx, now) = common.read_with_time().await?;
-    let row = schedule_admin::find(&mut tx, name).await?;
+    let (row, now) = match common.client()? {
+        Some(client) => {
+            let detail: ScheduleDetail = client.get(&["schedules", name]).send().await?;
+            (detail.schedule.schedule.into_row(), Clock::system().now())
+        }
+        None => {
+            let (mut tx, now) = common.read_with_time().await?;
+            (schedule_admin::find(&mut tx, name).await?, now)
+        }
+    };
     let rule = schedule::rule(&row)?;
     let policies = policies(&row.definition).unwrap_or_default();
     let skips = schedule::skips(&row);

@@ -46,6 +46,17 @@ pub(crate) struct Selftest {
     keep: bool,
 }
 
+/// Refuse a number of hosts that cannot serve the database.
+pub(super) fn refuse_hosts(database: &DatabaseUrl, hosts: u32) -> Result {
+    if hosts > 1 && !database.is_shared() {
+        return Err(refused!(
+            "a SQLite file is served by one host, and `--hosts` asks for {hosts}"
+        )
+        .hint("leave `--hosts` out, or name a Postgres database with `--database`"));
+    }
+    Ok(())
+}
+
 /// The report of a selftest.
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct SelftestReport {
@@ -235,16 +246,12 @@ impl Selftest {
         output::check(report.ok)
     }
 
-    /// Return the number of hosts, if so many can serve the database.
+    /// Return the number of hosts, if that number can serve the database.
     fn hosts(&self, database: &DatabaseUrl) -> Result<u32> {
-        match (self.hosts, database.is_shared()) {
-            (Some(hosts), false) if hosts > 1 => Err(refused!(
-                "a SQLite file is served by one host, and `--hosts` asks for {hosts}"
-            )
-            .hint("leave `--hosts` out, or name a Postgres database with `--database`")),
-            (Some(hosts), _) => Ok(hosts),
-            (None, true) => Ok(HOSTS),
-            (None, false) => Ok(1),
+        match self.hosts {
+            Some(hosts) => refuse_hosts(database, hosts).map(|()| hosts),
+            None if database.is_shared() => Ok(HOSTS),
+            None => Ok(1),
         }
     }
 
@@ -438,7 +445,7 @@ async fn live_hosts(config: &Config) -> Result<Option<Vec<String>>> {
     let db = Db::open(&config.files.database).await?;
     let has_record = match db.migrations().await {
         Ok(states) => states.iter().any(|state| state.applied),
-        // The tables of another version cannot be read, and are a record all the same.
+        // The tables of another version cannot be read, but they are a record too.
         Err(DbError::Schema(_)) => {
             db.close().await;
             return Ok(Some(Vec::new()));

@@ -24,7 +24,7 @@ use campanile_engine::{Engine, Followed, FollowedFile, RecoveryLimits, Settings}
 use campanile_model::clock::Clock;
 use campanile_package::{
     ForeignWriters, HostRules, LoadLimits, OwnPath, OwnPathKind, PackageLoader, Packages,
-    PluginsFolder, foreign_files,
+    PluginsFolder, UploadFolder, foreign_files,
 };
 use campanile_sandbox::Sandbox;
 use campanile_server::{App, Listen, Server, Tls};
@@ -76,6 +76,11 @@ impl Serve {
         let loader = loader(&config, &clock)?;
         let Config { files, watch, .. } = &config;
         let rules = rules(&config, loader.sandbox());
+        let uploads = config
+            .server
+            .upload
+            .then(|| UploadFolder::open(&files.plugins, Arc::clone(&loader), rules.clone()));
+        let uploads = uploads.transpose().map_err(misconfigured)?;
         let folder = PluginsFolder::open(&files.plugins, Arc::clone(&loader), rules);
         let schedules = FollowedFile::new(files.schedules.clone(), watch.mode, watch.rescan);
         let followed = Followed {
@@ -97,7 +102,7 @@ impl Serve {
         if let Some(manager) = manager {
             tokio::spawn(manager.report(engine.serving(), stopping.clone()));
         }
-        let api = api(&server, tls, &config, &engine, &stopping).await;
+        let api = api(&server, tls, &config, (&engine, uploads), &stopping).await;
         let lines = async {
             if is_read(self.log_format) {
                 first_lines::print(&db, &files.plugins, engine.serving()).await;
@@ -124,7 +129,7 @@ async fn api(
     server: &Server,
     tls: Option<Tls>,
     config: &Config,
-    engine: &Arc<Engine>,
+    (engine, uploads): (&Arc<Engine>, Option<UploadFolder>),
     stopping: &watch::Receiver<bool>,
 ) -> Option<JoinHandle<()>> {
     let bound = match campanile_server::bind(server, tls).await {
@@ -151,6 +156,7 @@ async fn api(
         engine: Arc::clone(engine),
         settings: settings(config),
         stopping: stopping.clone(),
+        uploads,
         machine_notes: {
             let config = config.clone();
             Arc::new(move || machine_notes(&config))

@@ -14,14 +14,14 @@ const SLOTS_MAX: i64 = 10_000;
 #[derive(Args)]
 pub(crate) struct SlotCount {
     /// How many slots
-    #[arg(short, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=SLOTS_MAX))]
-    n: u32,
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=SLOTS_MAX))]
+    limit: u32,
 }
 
 impl SlotCount {
     /// Return the first of `slots`, as many as are asked for.
     pub(crate) fn take(&self, slots: impl Iterator<Item = Timestamp>) -> Vec<Timestamp> {
-        slots.take(self.n as usize).collect()
+        slots.take(self.limit as usize).collect()
     }
 }
 

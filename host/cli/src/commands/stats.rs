@@ -6,22 +6,26 @@ use clap::Args;
 
 use super::serve;
 use crate::Common;
-use crate::output::{self, Record, Result};
+use crate::client::{self, Client};
+use crate::output::{self, Record, Result, refused};
+use crate::times::moment;
 use campanile_engine::audit::{self, Health, Rates, ScheduleStatistics, Statistics};
 use campanile_engine::metrics::RecordMetrics;
 use campanile_engine::schedule_admin;
 use campanile_engine::use_statistics::{
     DayStatistics, PackageStatistics, day_statistics, package_statistics,
 };
+use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::text;
+use campanile_model::time_text::Moment;
 use campanile_store::schedules;
 use campanile_store::task_use::UseSums;
 
 #[derive(Args)]
 pub(crate) struct Stats {
-    /// How far to look back, such as 30m or 7days
-    #[arg(long, default_value = "24h", value_parser = text::duration, value_name = "SPAN")]
-    since: Duration,
+    /// How far to look back: a span such as 30m or 7days, or a time such as yesterday
+    #[arg(long, default_value = "24h", value_name = "TIME|SPAN", value_parser = moment)]
+    since: Moment,
     /// Show each schedule, package, or day and package by itself
     #[arg(long, value_enum)]
     by: Option<Grouping>,
@@ -108,12 +112,21 @@ fn rate_text(rates: &Rates, key: &str) -> Option<String> {
 
 impl Stats {
     pub async fn run(self, common: &Common) -> Result {
+        match common.client()? {
+            Some(_) if self.prometheus => {
+                let instead = "read `/metrics` of the host: it has these metrics, and those of the host itself";
+                let command = "`campanile stats --prometheus`";
+                return Err(client::needs_database(command, instead));
+            }
+            Some(client) => return self.run_by_api(common, client).await,
+            None => {}
+        }
         let (mut tx, now) = common.read_with_time().await?;
         if self.prometheus {
             let metrics = RecordMetrics::read(&mut tx, now, self.schedules).await?;
             return output::print_line(metrics.text().trim_end());
         }
-        let span = self.since;
+        let span = self.span(now)?;
         if let Some(name) = &self.schedule {
             let schedule = schedule_admin::find(&mut tx, name).await?;
             let rows = audit::schedule_statistics(&mut tx, &[schedule], now, span).await?;
@@ -135,6 +148,50 @@ impl Stats {
                 let after = self.after.as_deref();
                 let rows = day_statistics(&mut tx, now, span, after, self.limit).await?;
                 common.print_page(&rows, self.limit, DayStatistics::key)
+            }
+        }
+    }
+}
+
+impl Stats {
+    /// Return how far to look back from `now`.
+    fn span(&self, now: Timestamp) -> Result<Duration> {
+        let since = self.since.at(now);
+        match since > now {
+            true => Err(refused!("--since {since} is in the future").hint("give an earlier time")),
+            false => Ok(now.since(since)),
+        }
+    }
+
+    async fn run_by_api(&self, common: &Common, client: &Client) -> Result {
+        let since = self.span(Clock::system().now())?;
+        let since = Some(text::duration_text(since));
+        if let Some(name) = &self.schedule {
+            let call = client
+                .get(&["schedules", name, "stats"])
+                .query("since", since);
+            return common.print(&call.send::<ScheduleStatistics>().await?);
+        }
+        let statistics = |path: &[&str]| {
+            let call = client.get(path).query("since", since);
+            call.query("after", self.after.as_ref())
+        };
+        let limit = self.limit;
+        match self.by {
+            None => common.print(&statistics(&["stats"]).send::<Statistics>().await?),
+            Some(Grouping::Schedule) => {
+                let (rows, _) = statistics(&["stats", "schedules"]).page(limit).await?;
+                common.print_page(&rows, limit, |row: &ScheduleStatistics| {
+                    row.schedule.clone()
+                })
+            }
+            Some(Grouping::Package) => {
+                let (rows, _) = statistics(&["stats", "packages"]).page(limit).await?;
+                common.print_page(&rows, limit, |row: &PackageStatistics| row.package.clone())
+            }
+            Some(Grouping::Day) => {
+                let (rows, _) = statistics(&["stats", "days"]).page(limit).await?;
+                common.print_page(&rows, limit, DayStatistics::key)
             }
         }
     }
@@ -164,6 +221,9 @@ pub(crate) async fn health(common: &Common) -> Result {
 
 /// Return the health of the installation.
 pub(crate) async fn read_health(common: &Common) -> Result<Health> {
+    if let Some(client) = common.client()? {
+        return client.get(&["health"]).send().await;
+    }
     let (db, clock) = common.open_with_clock().await?;
     let mut tx = db.read_long().await?;
     let config = common.config()?;

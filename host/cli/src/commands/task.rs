@@ -15,6 +15,7 @@ use super::serve;
 use crate::Common;
 use crate::config::Config;
 use crate::output::{self, ErrorCode, Failure, Record, Result, failed, refused};
+use crate::times::time;
 use campanile_engine::secrets::{SecretError, Vault};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ArtifactDigest;
@@ -63,11 +64,11 @@ struct TaskArgs {
     /// The memory limit, such as 64MiB [default: the sidecar's, else the host's (64MiB)]
     #[arg(long, value_name = "SIZE", value_parser = text::size)]
     memory: Option<u64>,
-    /// The slot of the run, as an RFC 3339 time [default: now]
-    #[arg(long, value_name = "TIME")]
+    /// The slot of the run, such as 2026-11-21T08:00:00Z or "yesterday 14:00" [default: now]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     slot: Option<Timestamp>,
-    /// The time of the task's clock when it starts, as an RFC 3339 time [default: now]
-    #[arg(long, value_name = "TIME")]
+    /// The time of the task's clock when it starts [default: now]
+    #[arg(long, value_name = "TIME", value_parser = time)]
     now: Option<Timestamp>,
     /// The number of this attempt
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i64).range(1..=1_000_000))]

@@ -9,6 +9,7 @@ use crate::{Common, Limit, watch};
 use campanile_engine::token_admin::{self, CreatedToken, TokenReport};
 use campanile_model::access::Role;
 use campanile_model::text;
+use campanile_server::bodies;
 use campanile_store::Tx;
 
 #[derive(Subcommand)]
@@ -66,18 +67,43 @@ impl Token {
                 role,
                 expires,
             } => {
+                if let Some(client) = common.client()? {
+                    let expires = expires.map(text::duration_text);
+                    let body = bodies::NewToken {
+                        name,
+                        role,
+                        expires,
+                    };
+                    let call = client.post(&["tokens"], &body)?;
+                    return common.print(&call.send::<CreatedToken>().await?);
+                }
                 let create = async |tx: &mut Tx, now| {
                     token_admin::create(tx, &name, role, expires, now).await
                 };
                 common.print(&common.change(create).await?)
             }
             Token::List { all, limit } => {
+                if let Some(client) = common.client()? {
+                    let call = client.get(&["tokens"]).flag("all", all);
+                    let (tokens, _) = call.page::<TokenReport>(limit.limit).await?;
+                    return common.print_list(&tokens);
+                }
                 let (mut tx, now) = common.read_with_time().await?;
                 common.print_list(&token_admin::list(&mut tx, all, limit.limit, now).await?)
             }
             Token::Revoke { name } => {
-                let revoke = async |tx: &mut Tx, now| token_admin::revoke(tx, &name, now).await;
-                let token = common.change(revoke).await?;
+                let token: TokenReport = match common.client()? {
+                    Some(client) => {
+                        let call =
+                            client.post(&["tokens", &name, "revoke"], &bodies::Nothing {})?;
+                        call.send().await?
+                    }
+                    None => {
+                        let revoke =
+                            async |tx: &mut Tx, now| token_admin::revoke(tx, &name, now).await;
+                        common.change(revoke).await?
+                    }
+                };
                 let text = format!("revoked the token {name}; hosts refuse it within 5 s");
                 common.print_report(&token, &text)
             }

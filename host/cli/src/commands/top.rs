@@ -1,88 +1,10 @@
 //! `campanile top`: what the hosts do now.
 
-use std::time::Duration;
-
-use serde::Serialize;
-
 use crate::Common;
-use crate::output::{self, Record, Result, optional};
-use campanile_engine::audit::{self, Statistics};
-use campanile_engine::host_admin::{self, HostState};
-use campanile_model::clock::Timestamp;
-use campanile_model::ids::LaunchId;
-use campanile_store::launch_list::{self, Filter, LOOKED_AT_MAX};
-use campanile_store::launches::LaunchRow;
-use campanile_store::stats::{self, NextSlot, OldRun, Unfinished};
-use campanile_store::{LaunchStatus, Tx};
-
-/// The most rows of each table.
-const ROWS_MAX: i64 = 10;
-/// The statistics are those of this span.
-const SPAN: Duration = Duration::from_secs(60);
-/// The statuses of launches that did not succeed.
-const FAILURES: [LaunchStatus; 3] = [
-    LaunchStatus::Failed,
-    LaunchStatus::Unknown,
-    LaunchStatus::Abandoned,
-];
-
-/// What the hosts do at one moment.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct TopReport {
-    at: Timestamp,
-    /// The live hosts that started first, at most ten.
-    hosts: Vec<LiveHost>,
-    unfinished: Unfinished,
-    /// About the last minute.
-    last_minute: Statistics,
-    /// The runs that started first, at most ten.
-    runs: Vec<ActiveRun>,
-    /// The next slots, at most ten.
-    next: Vec<DueSchedule>,
-    /// The newest launches that failed, were abandoned, or are unknown, at most ten.
-    failures: Vec<FailedLaunch>,
-}
-
-/// A host that serves.
-#[derive(Serialize, schemars::JsonSchema)]
-struct LiveHost {
-    name: String,
-    state: HostState,
-    version: String,
-    started_at: Timestamp,
-    /// The seconds since its last heartbeat.
-    heartbeat_age: f64,
-}
-
-/// A run that has not ended.
-#[derive(Serialize, schemars::JsonSchema)]
-struct ActiveRun {
-    #[serde(flatten)]
-    run: OldRun,
-    /// The seconds since it started.
-    age: f64,
-}
-
-/// A schedule that is due next.
-#[derive(Serialize, schemars::JsonSchema)]
-struct DueSchedule {
-    #[serde(flatten)]
-    next: NextSlot,
-    /// The seconds until the slot; negative when it is overdue.
-    due_in: f64,
-}
-
-/// A launch that did not succeed.
-#[derive(Serialize, schemars::JsonSchema)]
-struct FailedLaunch {
-    launch: LaunchId,
-    schedule: String,
-    scheduled_time: Timestamp,
-    status: LaunchStatus,
-    /// The reason, or the kind of the failure.
-    reason: Option<String>,
-    message: Option<String>,
-}
+use crate::output::{self, Record, Result};
+use campanile_engine::audit::Statistics;
+use campanile_engine::records::top::{ActiveRun, DueSchedule, FailedLaunch, LiveHost, TopReport};
+use campanile_store::stats::Unfinished;
 
 impl Record for LiveHost {
     const LIST: &'static str = "name state version started_at heartbeat_age";
@@ -117,20 +39,6 @@ impl Record for FailedLaunch {
 
     fn text(&self, key: &str) -> Option<String> {
         (key == "launch").then(|| self.launch.short())
-    }
-}
-
-impl From<LaunchRow> for FailedLaunch {
-    fn from(row: LaunchRow) -> FailedLaunch {
-        let failure = optional(&row.failure);
-        FailedLaunch {
-            launch: row.id,
-            schedule: row.schedule,
-            scheduled_time: row.scheduled_time,
-            status: row.status,
-            reason: row.reason.or(Some(failure).filter(|text| !text.is_empty())),
-            message: row.message,
-        }
     }
 }
 
@@ -194,51 +102,14 @@ pub(crate) fn span_text(seconds: f64) -> String {
 
 /// Print what the hosts do now.
 pub(crate) async fn run(common: &Common) -> Result {
-    let (mut tx, now) = common.read_with_time().await?;
-    common.print(&read(&mut tx, now).await?)
-}
-
-async fn read(tx: &mut Tx, now: Timestamp) -> Result<TopReport> {
-    let since = |from: Timestamp| (now.micros() - from.micros()) as f64 / 1e6;
-    let filter = Filter {
-        statuses: &FAILURES,
-        ..Filter::default()
+    let report = match common.client()? {
+        Some(client) => client.get(&["top"]).send().await?,
+        None => {
+            let (mut tx, now) = common.read_with_time().await?;
+            TopReport::read(&mut tx, now).await?
+        }
     };
-    let failures = launch_list::filtered(tx, &filter, None, ROWS_MAX, LOOKED_AT_MAX).await?;
-    let mut hosts = host_admin::list(tx, false, now).await?;
-    hosts.retain(|host| host.ended_at.is_none());
-    hosts.sort_by_key(|host| host.started_at);
-    hosts.truncate(ROWS_MAX as usize);
-    let runs = stats::oldest_runs(tx, ROWS_MAX).await?.into_iter();
-    let next = stats::next_slots(tx, ROWS_MAX).await?.into_iter();
-    Ok(TopReport {
-        at: now,
-        unfinished: stats::unfinished_by_status(tx).await?,
-        last_minute: audit::statistics(tx, now, SPAN).await?,
-        hosts: hosts
-            .into_iter()
-            .map(|host| LiveHost {
-                name: host.name,
-                state: host.state,
-                version: host.version,
-                started_at: host.started_at,
-                heartbeat_age: since(host.heartbeat_at),
-            })
-            .collect(),
-        runs: runs
-            .map(|run| ActiveRun {
-                age: since(run.started_at),
-                run,
-            })
-            .collect(),
-        next: next
-            .map(|next| DueSchedule {
-                due_in: -since(next.slot),
-                next,
-            })
-            .collect(),
-        failures: failures.rows.into_iter().map(FailedLaunch::from).collect(),
-    })
+    common.print(&report)
 }
 
 #[cfg(test)]

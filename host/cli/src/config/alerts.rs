@@ -1,4 +1,4 @@
-//! The rules for alerts and the channels: `[[alerts]]`, `[channels.NAME]` and `[heartbeat]`.
+//! The rules for alerts, the channels and the pings: `[[alerts]]`, `[channels.NAME]`, `[heartbeat]` and `[[pings]]`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use campanile_engine::alerts::rule::{
-    AlertSettings, Channel, ChannelTemplate, Condition, FAILURES_MAX, Heartbeat, Pattern, Rule,
-    Target, Url,
+    AlertSettings, Channel, ChannelTemplate, Condition, FAILURES_MAX, Heartbeat, MailSettings,
+    MailUser, Pattern, Ping, Rule, SCHEDULE_PLACEHOLDER, Target, Value, secrets_in,
 };
 use campanile_engine::secrets::Source;
 use campanile_model::status::{AlertKind, Severity};
@@ -15,7 +15,7 @@ use campanile_model::text::{duration_text, nearest};
 #[cfg(test)]
 use campanile_package::reference::KeyHelp;
 use campanile_package::toml_reader::{self, Error, Section};
-use campanile_sandbox::grants_to;
+use campanile_sandbox::{Grants, check_mailbox, grants_to, grants_to_mail_server};
 
 use super::settings::YEAR;
 
@@ -23,6 +23,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const GROUP_WAIT: Duration = Duration::from_secs(10);
 const HEARTBEAT: Duration = Duration::from_secs(60);
+/// The receivers of an e-mail.
+const RECEIVERS_MAX: usize = 50;
 
 /// The keys of the tables.
 #[cfg(test)]
@@ -41,22 +43,31 @@ const KEYS: &[&str] = &[
     "alerts[].channels | list of texts | [] | | The channels that are told. Without any, `campanile alert list` and `campanile health` show the alert.",
     "alerts[].for | duration | 0s | 0s to 366days | How long the condition must hold before the alert fires.",
     "alerts[].resolve_after | duration | 1m | 0s to 366days | How long the condition must not hold before the alert is resolved. A condition that comes back before is not told again.",
-    "channels.NAME.template | text | webhook | | The form of the messages: `webhook`, `slack` or `ntfy`.",
-    "channels.NAME.url | text | | | Where messages go.",
+    "channels.NAME.template | text | webhook | | The form of the messages: `webhook`, `slack`, `ntfy` or `email`.",
+    "channels.NAME.url | text | | | Where messages go. For `email`, the mail server: `smtps://HOST`, or `smtp://HOST` for STARTTLS.",
     "channels.NAME.url_secret | text | | | The name of the secret that holds the address, in place of `url`.",
     "channels.NAME.private | true or false | false | | Whether the address may be a private one.",
     "channels.NAME.secret | text | | | The name of the secret that signs messages by Standard Webhooks.",
     "channels.NAME.former_secret | text | | | The name of the secret before it. While it is set, both sign.",
     "channels.NAME.headers | table of texts | | | More headers. `{secret:NAME}` stands for a secret.",
+    "channels.NAME.from | text | | | `email`: the sender, such as `Campanile <campanile@example.com>`.",
+    "channels.NAME.to | list of texts | | 1 to 50 | `email`: the receivers.",
+    "channels.NAME.user | text | | | `email`: the user of the mail server.",
+    "channels.NAME.user_secret | text | | | `email`: the name of the secret that holds the user, in place of `user`.",
+    "channels.NAME.password_secret | text | | | `email`: the name of the secret that holds the user's password.",
     "channels.NAME.group_wait | duration | 10s | 0s to 1h | How long a message waits for more alerts of its rule.",
     "heartbeat.url | text | | | Where each host sends a request while it works. A monitor there misses it when the host does not.",
     "heartbeat.url_secret | text | | | The name of the secret that holds the address, in place of `url`.",
     "heartbeat.private | true or false | false | | Whether the address may be a private one.",
     "heartbeat.interval | duration | 1m | 10s to 1day | How often.",
+    "pings[].schedule | text | | | The schedules whose runs are reported to a monitor, as Healthchecks takes it. `*` stands for any characters.",
+    "pings[].url | text | | | The address: the start of a run goes to `URL/start`, a success to `URL`, a failure to `URL/fail`, each with the run's id as `rid`. `{schedule}` stands for the schedule's name.",
+    "pings[].url_secret | text | | | The name of the secret that holds the address, in place of `url`.",
+    "pings[].private | true or false | false | | Whether the address may be a private one.",
 ];
 
 pub(super) const DEFAULT_TEXT: &str = "
-# Rules for alerts, the channels that they tell, and the monitor that misses a host when it does not work.
+# Rules for alerts, the channels that they tell, and the monitors that miss a host or a run.
 # [[alerts]]
 # kind = \"failed\"
 # name = \"failed\"
@@ -65,6 +76,15 @@ pub(super) const DEFAULT_TEXT: &str = "
 # channels = [\"ops\"]
 # for = \"0s\"
 # resolve_after = \"1m\"
+# [channels.mail]
+# template = \"email\"
+# url = \"smtps://smtp.example.com\"
+# private = false
+# from = \"campanile@example.com\"
+# to = [\"ops@example.com\"]
+# user = \"campanile\"
+# password_secret = \"api_token\"
+# group_wait = \"10s\"
 # [channels.ops]
 # template = \"webhook\"
 # url = \"https://hooks.example.com/campanile\"
@@ -75,6 +95,10 @@ pub(super) const DEFAULT_TEXT: &str = "
 # url = \"https://monitor.example.com/campanile\"
 # private = false
 # interval = \"1m\"
+# [[pings]]
+# schedule = \"nightly\"
+# url = \"https://hc-ping.com/0b7e7d1e-0000-0000-0000-000000000000\"
+# private = false
 ";
 
 /// Return the keys of the tables, for the reference.
@@ -114,7 +138,7 @@ pub(super) fn read(
         Some(mut section) => {
             let day = Duration::from_secs(24 * 3_600);
             let interval = section.duration("interval", 10 * SECOND, day)?;
-            let target = target(&mut section, secrets)?;
+            let target = target(&mut section, secrets, grants_to)?;
             section.finish()?;
             Some(Heartbeat {
                 target,
@@ -122,11 +146,36 @@ pub(super) fn read(
             })
         }
     };
+    let mut pings = Vec::new();
+    for section in top.tables("pings")?.unwrap_or_default() {
+        pings.push(ping(section, secrets)?);
+    }
     Ok(AlertSettings {
         rules,
         channels,
         heartbeat,
+        pings,
     })
+}
+
+fn ping(mut section: Section<'_>, secrets: &BTreeMap<String, Source>) -> Result<Ping, Error> {
+    let schedule = section.parsed("schedule", |text: &str| text.parse::<Pattern>())?;
+    let missing = "needs `schedule`, the name of a schedule, such as \"nightly\"";
+    let schedule = schedule.ok_or_else(|| section.error_of_table(missing))?;
+    let checked = |url: &str, private| grants_to(&url.replace(SCHEDULE_PLACEHOLDER, "x"), private);
+    let target = target(&mut section, secrets, checked)?;
+    let is_several = schedule.to_string().contains('*');
+    if let Value::Plain(url) = &target.url
+        && is_several
+        && !url.contains(SCHEDULE_PLACEHOLDER)
+    {
+        let what = format_args!(
+            "would get the runs of all schedules `{schedule}` as those of one: write `{SCHEDULE_PLACEHOLDER}` where it has the name of the schedule"
+        );
+        return Err(section.error("url", what));
+    }
+    section.finish()?;
+    Ok(Ping { schedule, target })
 }
 
 fn rule(
@@ -250,46 +299,116 @@ fn share(section: &mut Section<'_>, key: &'static str) -> Result<f64, Error> {
 }
 
 fn channel(mut section: Section<'_>, secrets: &BTreeMap<String, Source>) -> Result<Channel, Error> {
-    let target = target(&mut section, secrets)?;
-    let mut signing_secrets = Vec::new();
-    for key in ["secret", "former_secret"] {
-        let name = secret(&mut section, key, secrets)?;
-        if name.is_some() && key == "former_secret" && signing_secrets.is_empty() {
-            let what = "is there without `secret`: the former secret signs only beside the one that follows it";
-            return Err(section.error(key, what));
-        }
-        signing_secrets.extend(name);
-    }
-    let headers = section.text_map("headers")?;
-    for value in headers.values() {
-        let names = value.split("{secret:").skip(1);
-        let names = names.map(|rest| rest.split_once('}').map_or(rest, |(name, _)| name));
-        for name in names {
-            known(&section, "headers", name, secrets)?;
-        }
-    }
+    let template = section.word("template", ChannelTemplate::read)?;
     let group_wait = section.duration("group_wait", Duration::ZERO, 60 * MINUTE)?;
-    let channel = Channel {
-        template: section.word("template", ChannelTemplate::read)?,
-        target,
-        signing_secrets,
-        headers,
+    let mut channel = Channel {
+        template,
+        target: match template {
+            ChannelTemplate::Email => target(&mut section, secrets, grants_to_mail_server)?,
+            _ => target(&mut section, secrets, grants_to)?,
+        },
+        signing_secrets: Vec::new(),
+        headers: BTreeMap::new(),
         group_wait: group_wait.unwrap_or(GROUP_WAIT),
+        mail: None,
     };
+    // A key that a channel does not have is refused as unknown.
+    match template {
+        ChannelTemplate::Email => channel.mail = Some(mail(&mut section, secrets)?),
+        _ => {
+            channel.signing_secrets = signing_secrets(&mut section, secrets)?;
+            channel.headers = headers(&mut section, secrets)?;
+        }
+    }
     section.finish()?;
     Ok(channel)
 }
 
-fn target(section: &mut Section<'_>, secrets: &BTreeMap<String, Source>) -> Result<Target, Error> {
+fn signing_secrets(
+    section: &mut Section<'_>,
+    secrets: &BTreeMap<String, Source>,
+) -> Result<Vec<String>, Error> {
+    let mut signing = Vec::new();
+    for key in ["secret", "former_secret"] {
+        let name = secret(section, key, secrets)?;
+        if name.is_some() && key == "former_secret" && signing.is_empty() {
+            let what = "is there without `secret`: the former secret signs only beside the one that follows it";
+            return Err(section.error(key, what));
+        }
+        signing.extend(name);
+    }
+    Ok(signing)
+}
+
+fn headers(
+    section: &mut Section<'_>,
+    secrets: &BTreeMap<String, Source>,
+) -> Result<BTreeMap<String, String>, Error> {
+    let headers = section.text_map("headers")?;
+    for name in headers.values().flat_map(|value| secrets_in(value)) {
+        known(section, "headers", name, secrets)?;
+    }
+    Ok(headers)
+}
+
+fn mail(
+    section: &mut Section<'_>,
+    secrets: &BTreeMap<String, Source>,
+) -> Result<MailSettings, Error> {
+    let needed = |section: &Section<'_>, key: &str, example: &str| {
+        section.error_of_table(format_args!("needs `{key}`, such as {example}"))
+    };
+    let from = section.text("from")?;
+    let from = from.ok_or_else(|| needed(section, "from", "\"campanile@example.com\""))?;
+    check_mailbox(&from).map_err(|what| section.error("from", what))?;
+    let to = section.texts("to")?.unwrap_or_default();
+    if !(1..=RECEIVERS_MAX).contains(&to.len()) {
+        let what = format_args!(
+            "needs `to`, 1 to {RECEIVERS_MAX} receivers, such as [\"ops@example.com\"]"
+        );
+        return Err(section.error_of_table(what));
+    }
+    for receiver in &to {
+        check_mailbox(receiver).map_err(|what| section.error("to", what))?;
+    }
+    let user = section.text("user")?.map(Value::Plain);
+    let user_secret = secret(section, "user_secret", secrets)?.map(Value::Secret);
+    let login = match (
+        user,
+        user_secret,
+        secret(section, "password_secret", secrets)?,
+    ) {
+        (None, None, None) => None,
+        (Some(user), None, Some(password_secret)) | (None, Some(user), Some(password_secret)) => {
+            Some(MailUser {
+                user,
+                password_secret,
+            })
+        }
+        _ => {
+            let what = "needs `password_secret` with exactly one of `user` and `user_secret`, or none of the three";
+            return Err(section.error_of_table(what));
+        }
+    };
+    Ok(MailSettings { from, to, login })
+}
+
+/// Read the URL of a channel, a heartbeat or a ping, or the secret that has the URL. `checked` returns why a URL cannot be
+/// used.
+fn target(
+    section: &mut Section<'_>,
+    secrets: &BTreeMap<String, Source>,
+    checked: impl Fn(&str, bool) -> Result<Grants, String>,
+) -> Result<Target, Error> {
     let private = section.boolean("private")?.unwrap_or_default();
     let url = section.text("url")?;
     let url = match (url, secret(section, "url_secret", secrets)?) {
         (Some(url), None) => {
-            let checked = grants_to(&url, private);
+            let checked = checked(&url, private);
             checked.map_err(|what| section.error("url", what))?;
-            Url::Plain(url)
+            Value::Plain(url)
         }
-        (None, Some(name)) => Url::Secret(name),
+        (None, Some(name)) => Value::Secret(name),
         _ => {
             let what = "needs exactly one of `url` and `url_secret`";
             return Err(section.error_of_table(what));
@@ -332,14 +451,10 @@ fn is_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
-/// Return a sentence without an end for each file of a secret of `settings` that is not there, or that others can read.
-/// Blocks.
-pub(super) fn secret_files(
-    settings: &AlertSettings,
-    secrets: &BTreeMap<String, Source>,
-) -> Vec<String> {
-    let names: BTreeSet<&str> = settings.secrets().into_iter().collect();
-    let wrong = names.into_iter().filter_map(|name| {
+/// Return a sentence without an end for each of the secrets `names` whose file is not there, or can be read by others, or
+/// whose variable is not set. Blocks.
+pub(super) fn wrong_sources(names: Vec<&str>, secrets: &BTreeMap<String, Source>) -> Vec<String> {
+    let wrong = BTreeSet::from_iter(names).into_iter().filter_map(|name| {
         let what = match secrets.get(name)? {
             Source::File(path) => of_file(path)?,
             Source::Env {
@@ -383,6 +498,11 @@ pub(super) fn text(settings: &AlertSettings) -> String {
         text += "\n[heartbeat]\n";
         text += &of_target(&heartbeat.target);
         text += &line("interval", duration_text(heartbeat.interval));
+    }
+    for ping in &settings.pings {
+        text += "\n[[pings]]\n";
+        text += &line("schedule", ping.schedule.to_string());
+        text += &of_target(&ping.target);
     }
     text
 }
@@ -437,13 +557,26 @@ fn of_channel(channel: &Channel) -> String {
             headers.map(|(name, value)| (name.clone(), toml::Value::from(value.as_str())));
         text += &line("headers", toml::Value::Table(headers.collect()));
     }
+    text.extend(channel.mail.iter().map(of_mail));
     text + &line("group_wait", duration_text(channel.group_wait))
 }
 
+fn of_mail(mail: &MailSettings) -> String {
+    let mut text = line("from", mail.from.as_str()) + &line("to", mail.to.clone());
+    if let Some(login) = &mail.login {
+        text += &of_value(&login.user, "user", "user_secret");
+        text += &line("password_secret", login.password_secret.as_str());
+    }
+    text
+}
+
 fn of_target(target: &Target) -> String {
-    let url = match &target.url {
-        Url::Plain(url) => line("url", url.as_str()),
-        Url::Secret(name) => line("url_secret", name.as_str()),
-    };
-    url + &line("private", target.private)
+    of_value(&target.url, "url", "url_secret") + &line("private", target.private)
+}
+
+fn of_value(value: &Value, plain: &str, secret: &str) -> String {
+    match value {
+        Value::Plain(text) => line(plain, text.as_str()),
+        Value::Secret(name) => line(secret, name.as_str()),
+    }
 }

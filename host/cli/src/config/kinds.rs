@@ -1,16 +1,18 @@
 //! How values of the configuration are read and written.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::time::Duration;
 
 use campanile_engine::traces::endpoint::TracesEndpoint;
+use campanile_model::access::Role;
 use campanile_model::labels::Labels;
 use campanile_model::text::{duration_text, size_text};
 use campanile_package::signature::PublicKey;
 use campanile_package::toml_reader::{Error, Section};
-use campanile_server::Listen;
+use campanile_server::{Listen, Network};
 use campanile_store::DatabaseUrl;
 
 /// The bounds of the ages in `[retention]`.
@@ -185,6 +187,40 @@ pub(super) fn traces_endpoint() -> Kind<TracesEndpoint> {
 pub(super) fn listen() -> Kind<Listen> {
     let read = |section: &mut Section<'_>, key, _: &Path| section.parsed(key, Listen::from_str);
     Kind::new("text", read, |it| it.to_string().into())
+}
+
+/// Addresses and networks.
+pub(super) fn networks() -> Kind<Vec<Network>> {
+    Kind::new(
+        "list of texts",
+        |section, key, _| {
+            let read = |texts: Vec<String>| texts.iter().map(|text| text.parse()).collect();
+            let networks = section.texts(key)?.map(read).transpose();
+            networks.map_err(|what: String| section.error(key, what))
+        },
+        |it: &Vec<Network>| Vec::from_iter(it.iter().map(Network::to_string)).into(),
+    )
+}
+
+/// Roles by names.
+pub(super) fn roles() -> Kind<BTreeMap<String, Role>> {
+    Kind::new(
+        "table of texts",
+        |section, key, _| {
+            let texts = section.text_map(key)?;
+            let read = |(name, text): (String, String)| match Role::read(&text) {
+                Ok(role) => Ok((name, role)),
+                Err(what) => Err(section.error(key, format_args!("of {name:?} {what}"))),
+            };
+            let roles: BTreeMap<_, _> = texts.into_iter().map(read).collect::<Result<_, _>>()?;
+            Ok((!roles.is_empty()).then_some(roles))
+        },
+        |it: &BTreeMap<String, Role>| {
+            let roles = it.iter();
+            let roles = roles.map(|(name, role)| (name.clone(), role.as_str().into()));
+            toml::Value::Table(roles.collect())
+        },
+    )
 }
 
 /// A database, which is shown without its password.

@@ -46,7 +46,7 @@ impl Config {
         let paths = self.own_paths().into_iter();
         let used = paths.filter(|own| match own.kind {
             OwnPathKind::Cache => false,
-            // Names at which a program is looked for, and not found.
+            // Paths at which the system looks for the program before it finds it.
             OwnPathKind::SecretCommand => own.path.exists(),
             _ => true,
         });

@@ -2,17 +2,19 @@
 //!
 //! Reading, printing, the default file and the reference are made from these tables.
 
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::kinds::{
-    Kind, age, age_text, boolean, database, duration, labels, listen, number, optional, path,
-    public_keys, size, text, traces_endpoint, word,
+    Kind, age, age_text, boolean, database, duration, labels, listen, networks, number, optional,
+    path, public_keys, roles, size, text, traces_endpoint, word,
 };
 use campanile_engine::traces::endpoint::TracesEndpoint;
 use campanile_engine::watch::Mode;
 use campanile_engine::{Placement, RetentionLimits};
+use campanile_model::access::Role;
 use campanile_model::ids::RunId;
 use campanile_model::labels::Labels;
 use campanile_model::text::duration_text;
@@ -22,7 +24,7 @@ use campanile_package::signature::PublicKey;
 use campanile_package::toml_reader::{Error, Section};
 use campanile_package::{Approval, ForeignWriters, Quota};
 use campanile_schedule::policy::{Catchup, Defaults, Delivery, Policies};
-use campanile_server::Listen;
+use campanile_server::{Listen, Network, RATE_LIMIT, check_header_name};
 use campanile_store::DatabaseUrl;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -145,7 +147,7 @@ table! {
         /// The name that identifies this host after a restart. Without it, the machine's name.
         name "name": Option<String> = None, optional(text()), example "\"host-1\"";
         /// The most runs at once on this host.
-        runs_max "runs_max": u32 = 256, number(1, 10_000);
+        runs_max "runs_max": u32 = 512, number(1, 10_000);
         /// The labels of this host. A schedule with `run_on` launches only on hosts that have its labels.
         labels "labels": Labels = Labels::default(), labels();
         /// Which of several hosts executes a launch: "spread" the one that uses the smallest part of its capacity, "pack" the
@@ -173,7 +175,22 @@ table! {
         /// The file with the token of the API, which the host writes at its first start. Without it, the path of a SQLite
         /// database and ".token", or campanile.token in the working directory.
         token_file "token_file": Option<PathBuf> = None, optional(path()), example "\"/var/lib/campanile/token\"";
-    }
+        /// What the requests of one token or user may cost in a second; four times as much at once. `x-cost` in
+        /// docs/openapi.json is the cost of each.
+        rate_limit "rate_limit": u32 = RATE_LIMIT, number(10, 1_000_000);
+        /// The addresses of proxies that say who a user is, in `user_header`. From any other address that header is refused. A
+        /// program on such a machine can be any user.
+        trusted_proxies "trusted_proxies": Vec<Network> = Vec::new(), networks();
+        /// The header with the user's name, which the proxy sets, and removes from what clients send.
+        user_header "user_header": String = "X-Forwarded-User".to_owned(), text();
+        /// The header with the user's role, in place of `proxy_roles`.
+        role_header "role_header": Option<String> = None, optional(text()), example "\"X-Forwarded-Role\"";
+        /// The role of each user of a proxy.
+        proxy_roles "proxy_roles": BTreeMap<String, Role> = BTreeMap::new(), roles();
+        /// Whether a person with the role approver may upload the files of packages, over the API or on a page. The host writes
+        /// them to its plugins folder.
+        upload "upload": bool = false, boolean();
+    } check check_server
 }
 
 table! {
@@ -381,6 +398,45 @@ pub(super) fn check_host_name(name: &str) -> Result<(), String> {
         false => Err(format!(
             "is {name:?}, which cannot name a host: use 1 to 255 letters, digits, `.`, `_` or `-`"
         )),
+    }
+}
+
+/// Refuse proxies without roles for their users, and what has no use without proxies.
+fn check_server(server: &Server, section: &Section<'_>) -> Result<(), Error> {
+    for (key, header) in [
+        ("user_header", Some(&server.user_header)),
+        ("role_header", server.role_header.as_ref()),
+    ] {
+        let checked = header.map_or(Ok(()), |header| check_header_name(header));
+        checked.map_err(|what| section.error(key, what))?;
+    }
+    let is_same = |role: &String| role.eq_ignore_ascii_case(&server.user_header);
+    if server.role_header.as_ref().is_some_and(is_same) {
+        return Err(section.error(
+            "role_header",
+            "is the header of the user too: name another one",
+        ));
+    }
+    let has_roles = !server.proxy_roles.is_empty();
+    match (
+        server.trusted_proxies.is_empty(),
+        &server.role_header,
+        has_roles,
+    ) {
+        (true, None, false) | (false, None, true) | (false, Some(_), false) => Ok(()),
+        (true, ..) => {
+            let key = if has_roles {
+                "proxy_roles"
+            } else {
+                "role_header"
+            };
+            let what = "has no use: `trusted_proxies` lists no address";
+            Err(section.error(key, what))
+        }
+        (false, ..) => {
+            let what = "needs exactly one of `role_header` and `proxy_roles`, which say what a user may do";
+            Err(section.error("trusted_proxies", what))
+        }
     }
 }
 

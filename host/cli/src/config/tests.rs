@@ -40,6 +40,8 @@ fn every_example_in_the_default_text_is_valid_and_every_key_is_there() {
             _ => format!("{line}\n"),
         })
         .collect();
+    // `role_header` is refused without a proxy.
+    let text = text.replace("trusted_proxies = []", "trusted_proxies = [\"10.0.0.1\"]");
     let config = Config::read("default", &text, Path::new(""), &no_env).unwrap();
     assert_eq!(config.host.name.as_deref(), Some("host-1"));
     let keys = |text: &str| -> Vec<String> {
@@ -72,7 +74,7 @@ fn the_defaults_are_the_documented_ones() {
     assert_eq!(config.files.database.to_string(), "sqlite:campanile.db");
     assert_eq!(config.files.plugins, Path::new("plugins"));
     assert_eq!(config.files.schedules, Path::new("schedules.toml"));
-    assert_eq!(config.host.runs_max, 256);
+    assert_eq!(config.host.runs_max, 512);
     assert!(config.host.guest_threads >= 1);
     assert_eq!(config.limits, Limits::default());
     assert_eq!(config.recovery.lease, Duration::from_secs(8));
@@ -86,7 +88,7 @@ fn the_defaults_are_the_documented_ones() {
         assert!(shown.contains(line), "{shown}");
     }
     assert_eq!(config.sandbox_settings().memory_bytes_max, 1 << 30);
-    assert_eq!(config.sandbox_settings().calls_max, 256);
+    assert_eq!(config.sandbox_settings().calls_max, 512);
 }
 
 #[test]
@@ -389,6 +391,115 @@ fn compiled_code_is_cached_in_the_users_cache_folder_by_default() {
         cache("sandbox.cache_dir = '/c'", &no_env),
         Some("/c".into())
     );
+}
+
+#[test]
+fn proxies_are_read_and_printed() {
+    let text = "server.trusted_proxies = ['10.0.0.0/24', '::1']\nserver.user_header = 'Remote-User'\nserver.proxy_roles = { ada = 'admin', 'bob@x' = 'viewer' }";
+    let config = read(text).unwrap();
+    assert_eq!(config.server.proxy_roles.len(), 2);
+    assert_eq!(read(&config.to_string()).unwrap().server, config.server);
+    let proxy = "server.trusted_proxies = ['10.0.0.1']\n";
+    for (text, expected) in [
+        (
+            "server.trusted_proxies = ['10.0.0.1/99']",
+            "no address such as",
+        ),
+        (
+            "server.trusted_proxies = ['0.0.0.0/0']",
+            "every address there is",
+        ),
+        (
+            "server.trusted_proxies = ['10.0.0.1']",
+            "exactly one of `role_header` and `proxy_roles`",
+        ),
+        ("server.proxy_roles = { ada = 'admin' }", "has no use"),
+        ("server.role_header = 'X-Role'", "has no use"),
+        (
+            &format!("{proxy}server.proxy_roles = {{ ada = 'root' }}"),
+            "ada",
+        ),
+        (
+            &format!("{proxy}server.role_header = 'a b'"),
+            "not the name of a header",
+        ),
+        (
+            &format!("{proxy}server.role_header = 'x-forwarded-USER'"),
+            "of the user too",
+        ),
+        (
+            &format!("{proxy}server.user_header = 'Authorization'\nserver.role_header = 'X-Role'"),
+            "another meaning",
+        ),
+        ("server.rate_limit = 9", "from 10 to"),
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}
+
+#[test]
+fn channels_for_mails_and_pings_are_read_and_printed() {
+    let mail = "[channels.mail]\ntemplate = 'email'\nurl = 'smtps://smtp.example.com'\nfrom = 'A <a@example.com>'\nto = ['b@example.com']\n";
+    let secrets = "[secrets.s]\nenv = 'S'\n";
+    let ping = "[[pings]]\nschedule = 'nightly'\n";
+    let text = format!(
+        "{mail}user_secret = 's'\npassword_secret = 's'\n{secrets}{ping}url_secret = 's'\n\
+         [[pings]]\nschedule = 'a*'\nurl = 'https://hc-ping.com/{{schedule}}'\n"
+    );
+    let config = read(&text).unwrap();
+    assert_eq!(config.alerts.secrets(), ["s"; 3]);
+    assert_eq!(read(&config.to_string()).unwrap().alerts, config.alerts);
+    for (text, expected) in [
+        (
+            mail.replace("a@example.com", "a"),
+            "no address such as \"ops@example.com\"",
+        ),
+        (mail.replace("['b@example.com']", "[]"), "1 to 50 receivers"),
+        (
+            mail.replace("to = ['b@example.com']", ""),
+            "1 to 50 receivers",
+        ),
+        (
+            mail.replace("from = 'A <a@example.com>'", ""),
+            "needs `from`",
+        ),
+        (
+            mail.replace("smtps:", "https:"),
+            "no address of a mail server",
+        ),
+        (
+            format!("{mail}user = 'u'"),
+            "`password_secret` with exactly one",
+        ),
+        (
+            format!("{mail}user = 'u'\nuser_secret = 's'\npassword_secret = 's'\n{secrets}"),
+            "`password_secret` with exactly one",
+        ),
+        (
+            format!("{mail}user = 'u'\npassword_secret = 't'\n{secrets}"),
+            "no table [secrets.t]",
+        ),
+        (format!("{mail}headers = {{ a = 'b' }}"), "headers"),
+        (format!("{mail}secret = 's'\n{secrets}"), "secret"),
+        (format!("{OPS}to = ['b@example.com']"), "to"),
+        (ping.to_owned(), "exactly one of `url` and `url_secret`"),
+        (
+            "[[pings]]\nurl = 'https://a.example/'".to_owned(),
+            "needs `schedule`",
+        ),
+        (
+            format!("{ping}url = 'http://10.0.0.1/'"),
+            "`private = true`",
+        ),
+        (
+            "[[pings]]\nschedule = '*'\nurl = 'https://a.example/'".to_owned(),
+            "write `{schedule}`",
+        ),
+    ] {
+        let error = read(&text).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
 }
 
 const OPS: &str = "[channels.ops]\nurl = 'https://hooks.example.com/a'\n";

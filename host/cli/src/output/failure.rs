@@ -135,6 +135,13 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Problem {
+        let problem = Problem::new(failure.code, failure.message);
+        problem.hint(failure.hint.unwrap_or_default())
+    }
+}
+
 impl From<Problem> for Failure {
     fn from(problem: Problem) -> Failure {
         let exit = match problem.code {

@@ -73,7 +73,7 @@ impl Rounds {
     pub fn begin(pause: Duration, as_json: bool) -> Rounds {
         let is_drawn = io::stdout().is_terminal() && !as_json;
         if is_drawn {
-            // If the terminal is closed, showing the first round says so.
+            // If the terminal is closed, showing the first round returns the error.
             let _ = write_stdout(OPEN);
         }
         Rounds {

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::{code, table};
 use crate::commands::{
     audit, bench, calendar, config, db, doctor, explain, new, package, schedule, selftest, task,
-    top,
 };
 use crate::output;
 use campanile_engine::alert_admin::{AlertDetail, TestReport};
@@ -17,13 +18,16 @@ use campanile_engine::audit::{Health, ScheduleStatistics, Statistics};
 use campanile_engine::forecast::report::PlanReport;
 use campanile_engine::host_admin::HostReport;
 use campanile_engine::package_removal::RemovedPackage;
-use campanile_engine::records::backfill::{BackfillRecord, SurveyReport};
+use campanile_engine::records::backfill::{BackfillRecord, CancelledBackfill, SurveyReport};
 use campanile_engine::records::launch::{CancelReport, LaunchDetail, TriggerReport};
 use campanile_engine::records::package::{DecisionReport, PackageDetail, PackageRecord};
+use campanile_engine::records::package_diff::DiffReport;
 use campanile_engine::records::run::{RunDetail, TaskLogs};
 use campanile_engine::records::schedule::{
     ChangeReport, NewSchedule, RenameReport, ScheduleDetail, ScheduleRecord, SkipReport,
 };
+use campanile_engine::records::schedules_file::FileReport;
+use campanile_engine::records::top::TopReport;
 use campanile_engine::token_admin::{CreatedToken, TokenReport};
 use campanile_engine::use_statistics::{DayStatistics, PackageStatistics};
 use campanile_engine::why::Answer;
@@ -39,6 +43,15 @@ use campanile_store::runs::RunRow;
 #[derive(Default)]
 pub(super) struct Shapes {
     generator: SchemaGenerator,
+    views: Vec<View>,
+}
+
+/// What a command shows and the API answers.
+struct View {
+    command: &'static str,
+    schema: Schema,
+    /// Read JSON as the command reads an answer, and write it again.
+    round_trip: fn(Value) -> serde_json::Result<Value>,
 }
 
 /// A command, and the schema of its JSON.
@@ -49,97 +62,112 @@ impl Shapes {
         (command, self.generator.subschema_for::<T>())
     }
 
+    /// Return the shape of what the API answers too.
+    fn view<T: JsonSchema + Serialize + DeserializeOwned>(
+        &mut self,
+        command: &'static str,
+    ) -> Shape {
+        let shape = self.one::<T>(command);
+        self.views.push(View {
+            command,
+            schema: shape.1.clone(),
+            round_trip: |json| serde_json::to_value(serde_json::from_value::<T>(json)?),
+        });
+        shape
+    }
+
     pub(super) fn commands(&mut self) -> Vec<Shape> {
         vec![
             self.one::<new::NewReport>("new"),
             self.one::<task::TaskReport>("task run"),
             self.one::<task::check::CheckReport>("task check"),
-            self.one::<NewSchedule>("schedule add"),
-            self.one::<ScheduleRecord>("schedule edit"),
-            self.one::<RenameReport<'_>>("schedule rename"),
-            self.one::<SkipReport<'_>>("schedule skip"),
-            self.one::<Vec<ScheduleRecord>>("schedule list"),
-            self.one::<ScheduleDetail>("schedule show"),
+            self.view::<NewSchedule>("schedule add"),
+            self.view::<ScheduleRecord>("schedule edit"),
+            self.view::<RenameReport<'_>>("schedule rename"),
+            self.view::<SkipReport<'_>>("schedule skip"),
+            self.view::<Vec<ScheduleRecord>>("schedule list"),
+            self.view::<ScheduleDetail>("schedule show"),
             self.one::<Vec<Timestamp>>("schedule next"),
             self.one::<Vec<calendar::Day>>("schedule next --calendar"),
-            self.one::<ChangeReport<'_>>("schedule pause"),
-            self.one::<ChangeReport<'_>>("schedule resume"),
-            self.one::<ChangeReport<'_>>("schedule remove"),
-            self.one::<TriggerReport>("schedule trigger"),
+            self.view::<ChangeReport<'_>>("schedule pause"),
+            self.view::<ChangeReport<'_>>("schedule resume"),
+            self.view::<ChangeReport<'_>>("schedule remove"),
+            self.view::<TriggerReport>("schedule trigger"),
             self.one::<schedule::trigger::WaitReport>("schedule trigger --wait"),
-            self.one::<BackfillRecord>("schedule backfill"),
-            self.one::<SurveyReport<'_>>("schedule backfill --dry-run"),
-            self.one::<Answer>("schedule why"),
-            self.one::<schedule::check::FileReport<'_>>("schedule check"),
-            self.one::<schedule::check::FileReport<'_>>("schedule reconcile"),
+            self.view::<BackfillRecord>("schedule backfill"),
+            self.view::<SurveyReport>("schedule backfill --dry-run"),
+            self.view::<Answer>("schedule why"),
+            self.one::<FileReport>("schedule check"),
+            self.one::<FileReport>("schedule reconcile"),
             self.one::<schedule::import::ImportReport>("schedule import crontab"),
-            self.one::<Vec<BackfillRecord>>("backfill list"),
-            self.one::<BackfillRecord>("backfill show"),
-            self.one::<BackfillRecord>("backfill cancel"),
+            self.view::<Vec<BackfillRecord>>("backfill list"),
+            self.view::<BackfillRecord>("backfill show"),
+            self.view::<CancelledBackfill>("backfill cancel"),
             self.one::<Vec<Timestamp>>("cron next"),
             self.one::<explain::Explanation>("cron explain"),
             self.one::<Vec<calendar::Day>>("cron calendar"),
-            self.one::<PlanReport>("plan"),
-            self.one::<Vec<LaunchRow>>("launch list"),
-            self.one::<LaunchDetail>("launch show"),
-            self.one::<Vec<RunRow>>("run list"),
-            self.one::<RunDetail>("run show"),
-            self.one::<Vec<TaskLogs>>("run logs"),
-            self.one::<CancelReport>("run cancel"),
-            self.one::<TriggerReport>("run retry"),
+            self.view::<PlanReport>("plan"),
+            self.view::<Vec<LaunchRow>>("launch list"),
+            self.view::<LaunchDetail>("launch show"),
+            self.view::<Vec<RunRow>>("run list"),
+            self.view::<RunDetail>("run show"),
+            self.view::<Vec<TaskLogs>>("run logs"),
+            self.view::<CancelReport>("run cancel"),
+            self.view::<TriggerReport>("run retry"),
             self.one::<schedule::trigger::WaitReport>("run retry --wait"),
-            self.one::<Vec<MessageRow>>("outbox list"),
-            self.one::<MessageContent>("outbox show"),
-            self.one::<MessageRow>("outbox retry"),
-            self.one::<MessageRow>("outbox discard"),
-            self.one::<Vec<Alert>>("alert list"),
-            self.one::<AlertDetail>("alert show"),
-            self.one::<AlertDetail>("alert resolve"),
-            self.one::<Vec<AlertMessageRow>>("alert deliveries"),
-            self.one::<TestReport>("alert test"),
-            self.one::<Silence>("alert silence"),
-            self.one::<Silence>("alert unsilence"),
-            self.one::<Vec<Silence>>("alert silences"),
-            self.one::<Vec<PackageRecord>>("package list"),
-            self.one::<PackageDetail>("package show"),
-            self.one::<package::compare::DiffReport>("package diff"),
-            self.one::<DecisionReport>("package approve"),
-            self.one::<DecisionReport>("package reject"),
-            self.one::<DecisionReport>("package rollback"),
-            self.one::<RemovedPackage>("package remove"),
+            self.view::<Vec<MessageRow>>("outbox list"),
+            self.view::<MessageContent>("outbox show"),
+            self.view::<MessageRow>("outbox retry"),
+            self.view::<MessageRow>("outbox discard"),
+            self.view::<Vec<Alert>>("alert list"),
+            self.view::<AlertDetail>("alert show"),
+            self.view::<AlertDetail>("alert resolve"),
+            self.view::<Vec<AlertMessageRow>>("alert deliveries"),
+            self.view::<TestReport>("alert test"),
+            self.view::<Silence>("alert silence"),
+            self.view::<Silence>("alert unsilence"),
+            self.view::<Vec<Silence>>("alert silences"),
+            self.view::<Vec<PackageRecord>>("package list"),
+            self.view::<PackageDetail>("package show"),
+            self.view::<DiffReport>("package diff"),
+            self.view::<DecisionReport>("package approve"),
+            self.view::<DecisionReport>("package reject"),
+            self.view::<DecisionReport>("package rollback"),
+            self.view::<RemovedPackage>("package remove"),
             self.one::<package::signing::KeyReport>("package keygen"),
             self.one::<package::signing::SignatureReport>("package sign"),
             self.one::<package::signing::SignatureReport>("package verify"),
-            self.one::<Vec<HostReport>>("host list"),
-            self.one::<HostReport>("host drain"),
-            self.one::<Vec<Event>>("event list"),
-            self.one::<CreatedToken>("token create"),
-            self.one::<Vec<TokenReport>>("token list"),
-            self.one::<TokenReport>("token revoke"),
-            self.one::<Statistics>("stats"),
-            self.one::<ScheduleStatistics>("stats --schedule"),
-            self.one::<Vec<ScheduleStatistics>>("stats --by schedule"),
-            self.one::<Vec<PackageStatistics>>("stats --by package"),
-            self.one::<Vec<DayStatistics>>("stats --by day"),
-            self.one::<top::TopReport>("top"),
-            self.one::<Health>("health"),
+            self.view::<Vec<HostReport>>("host list"),
+            self.view::<HostReport>("host drain"),
+            self.view::<Vec<Event>>("event list"),
+            self.view::<CreatedToken>("token create"),
+            self.view::<Vec<TokenReport>>("token list"),
+            self.view::<TokenReport>("token revoke"),
+            self.view::<Statistics>("stats"),
+            self.view::<ScheduleStatistics>("stats --schedule"),
+            self.view::<Vec<ScheduleStatistics>>("stats --by schedule"),
+            self.view::<Vec<PackageStatistics>>("stats --by package"),
+            self.view::<Vec<DayStatistics>>("stats --by day"),
+            self.view::<TopReport>("top"),
+            self.view::<Health>("health"),
             self.one::<db::DbStatus>("db migrate"),
             self.one::<db::status::DbReport>("db status"),
             self.one::<db::backup::BackupReport>("db backup"),
             self.one::<db::restore::RestoreReport>("db restore"),
             self.one::<db::compact::CompactReport>("db compact"),
-            self.one::<audit::AuditReport>("audit verify"),
+            self.one::<campanile_engine::verify::AuditReport>("audit verify"),
             self.one::<audit::ExportReport>("audit export"),
             self.one::<doctor::DoctorReport>("doctor"),
             self.one::<db::grants::GrantsReport>("db grants"),
             self.one::<config::ConfigReport>("config default"),
             self.one::<config::ConfigReport>("config check"),
-            self.one::<bench::LaunchesReport>("bench launches"),
+            self.one::<bench::launches::LaunchesReport>("bench launches"),
             self.one::<bench::BurstReport>("bench burst"),
             self.one::<bench::load::LoadReport>("bench load"),
             self.one::<bench::growth::GrowthReport>("bench growth"),
             self.one::<bench::api::ApiReport>("bench api"),
             self.one::<bench::outage::OutageReport>("bench outage"),
+            self.one::<bench::seals::SealsReport>("bench seals"),
             self.one::<selftest::SelftestReport>("selftest"),
             self.one::<output::Failure>("any command that fails"),
         ]
@@ -304,9 +332,8 @@ fn sample(key: &str, schema: &Value, definitions: &Map<String, Value>) -> Value 
 
 fn sample_text(key: &str) -> &'static str {
     match key {
-        "id" | "launch_id" | "run_id" | "schedule_id" | "overlaps" | "retry_of" | "launch" => {
-            "01934f6e-6b00-7000-8000-000000000000"
-        }
+        "id" | "launch_id" | "run_id" | "schedule_id" | "overlaps" | "retry_of" | "launch"
+        | "incarnation" => "01934f6e-6b00-7000-8000-000000000000",
         "schedule" | "name" | "subject" => "nightly",
         "package" => "report",
         "task" => "report",
@@ -326,7 +353,23 @@ fn sample_text(key: &str) -> &'static str {
         "secret" => "cmp_3q2-7wAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA",
         "date" => "2026-11-21",
         "form" => "typed_component",
+        "kind" => "env",
         "database" => "sqlite:campanile.db",
         _ => "text",
+    }
+}
+
+#[test]
+fn what_the_api_answers_is_read_and_written_without_loss() {
+    let mut shapes = Shapes::default();
+    shapes.commands();
+    let definitions = shapes.generator.definitions();
+    assert!(shapes.views.len() > 50);
+    for view in &shapes.views {
+        let schema = view.schema.as_value();
+        let example = sample("", schema, definitions);
+        let read = (view.round_trip)(example.clone());
+        let read = read.unwrap_or_else(|error| panic!("{}: {error}: {example:#}", view.command));
+        assert_eq!(read, example, "{}", view.command);
     }
 }

@@ -43,7 +43,7 @@ const AFTER_MAX: Duration = Duration::from_millis(700);
 const SHORT_MAX: Duration = Duration::from_millis(900);
 /// The least time by which a long fault is longer than the lease.
 const LONGER_THAN_LEASE: Duration = Duration::from_secs(1);
-/// One of so many random faults is a long one.
+/// On average, one in this number of random faults is a long one.
 const LONG_ONE_IN: u64 = 6;
 
 /// Pure: return the faults of `rounds` rounds.

@@ -1,176 +1,129 @@
 //! Deliver messages about alerts.
 //!
-//! A host claims a message for longer than a delivery takes. If it dies, another host delivers the message again when the
-//! claim has ended, with the same `webhook-id` and the same content. The messages of one channel and rule are delivered in
-//! their order.
+//! A message that is delivered again has the same `webhook-id` and the same content. The messages of one channel and rule are
+//! delivered in their order.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
+use tokio::sync::Notify;
 
-use crate::alerts::message::content;
-use crate::alerts::rule::{Channel, Target, Url};
+use crate::alerts::message::{Content, SUBJECT, content};
+use crate::alerts::rule::{Channel, MailSettings, MailUser, Target, Value};
 use crate::crash;
-use crate::ctx::{Ctx, SharedCtx};
+use crate::ctx::Ctx;
+use crate::delivery::{Claimed, Delivery, Ended, GIVEN_UP_MAX, MessageTable, UnderWay};
 use crate::error::Result;
-use crate::outbox::{Ended, record_during_claim};
 use crate::secrets::Vault;
-use crate::service::{Next, Service};
 use campanile_model::clock::{Monotonic, Timestamp};
+use campanile_model::ids::HostId;
 use campanile_model::status::{AlertMessageKind, MessageStatus};
 use campanile_model::text::printable;
-use campanile_sandbox::{Delivered, DeliveryCall, OutboxMessage, StopSignal, deliver, grants_to};
-use campanile_store::alert_messages::{
-    self, AlertDeliveryEnd, ClaimedAlertMessage, DueAlertMessage,
+use campanile_sandbox::{
+    Delivered, DeliveryCall, Grants, Mail, MailLogin, OutboxMessage, Secrets, StopSignal, deliver,
+    deliver_mail, grants_to, grants_to_mail_server,
 };
-use campanile_store::events::{self, EventKind, NewEvent};
+use campanile_store::Tx;
+use campanile_store::alert_messages::{self, ClaimedAlertMessage, DeadAlertMessage};
+use campanile_store::events::{EventKind, NewEvent};
+use campanile_store::outbox::{DeliveryEnd, DueMessage};
 
 /// Deliveries of a host at once, over all channels.
 const DELIVERIES_MAX: usize = 16;
-/// The longest that one delivery takes, from the claim to the answer.
-const DELIVERY_WAIT_MAX: Duration = Duration::from_secs(10);
 /// The longest pause between two deliveries of a message, because later messages of its rule wait for it.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// How long a claim lasts.
-const CLAIM: Duration = DELIVERY_WAIT_MAX.saturating_mul(2);
-/// How often a host looks for messages.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// The messages that are given up in one transaction.
-const GIVEN_UP_MAX: i64 = 256;
 /// The name under which the permits of these requests are counted.
 const SENDER: &str = "alerts";
 
-/// A message that this host has claimed.
-struct Claimed {
-    message: ClaimedAlertMessage,
-    channel: Channel,
-    /// Until when this host may deliver it.
-    until: Monotonic,
-}
-
 /// The service that delivers messages about alerts.
-pub(crate) struct AlertDelivery {
-    vault: Arc<Vault>,
-    deliveries: JoinSet<()>,
-}
+pub(crate) type AlertDelivery = Delivery<AlertMessages>;
 
-impl Service for AlertDelivery {
+/// The table of messages about alerts.
+pub(crate) struct AlertMessages;
+
+impl MessageTable for AlertMessages {
     const STEP: &'static str = "delivering messages about alerts";
+    const DELIVERY_WAIT_MAX: Duration = Duration::from_secs(10);
+    const INTERVAL: Duration = Duration::from_secs(1);
+    const POINTS: [&'static str; 5] = crash::ALERT_MESSAGE_POINTS;
+    type Message = ClaimedAlertMessage;
+    type With = Channel;
 
-    async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
-        // With a wrong clock, messages would be given up that are new.
-        if !ctx.clock.is_known() {
-            return Ok(Next::After(INTERVAL));
-        }
-        give_up(ctx, now).await?;
-        if !ctx.deliveries.may_begin() {
-            return Ok(Next::After(INTERVAL));
-        }
-        for claimed in self.claim(ctx, now).await? {
-            let (ctx, vault) = (Arc::clone(ctx), Arc::clone(&self.vault));
-            self.deliveries.spawn(async move {
-                deliver_and_record(&ctx, &vault, claimed).await;
-            });
-        }
-        Ok(Next::After(INTERVAL))
+    fn wake(ctx: &Ctx) -> &Notify {
+        &ctx.wake.alerts
     }
 
-    /// Wait for the end of a delivery, after which the next message of its rule is due, or for a new message.
-    async fn woken(&mut self, ctx: &Ctx) {
-        tokio::select! {
-            // After a panic the message is delivered when its claim has ended.
-            _ = self.deliveries.join_next(), if !self.deliveries.is_empty() => {}
-            () = ctx.wake.alerts.notified() => {}
-        }
-    }
-}
-
-/// Deliver the messages that are due once, and wait for these deliveries. Return how many there were.
-pub(crate) async fn deliver_due(ctx: &SharedCtx, now: Timestamp) -> Result<usize> {
-    let mut service = AlertDelivery::new(ctx);
-    service.tick(ctx, now).await?;
-    let deliveries = service.deliveries.len();
-    while service.deliveries.join_next().await.is_some() {}
-    Ok(deliveries)
-}
-
-impl AlertDelivery {
-    pub(crate) fn new(ctx: &Ctx) -> AlertDelivery {
-        AlertDelivery {
-            vault: Arc::new(Vault::new(ctx.settings.secrets.clone())),
-            deliveries: JoinSet::new(),
-        }
+    async fn has_late(tx: &mut Tx, now: Timestamp) -> Result<bool> {
+        Ok(alert_messages::has_late(tx, now).await?)
     }
 
-    /// Claim messages of the channels that this host has, as many as there is room for deliveries.
-    async fn claim(&self, ctx: &Ctx, now: Timestamp) -> Result<Vec<Claimed>> {
-        let due = self.due(ctx, now).await?;
-        if due.is_empty() {
-            return Ok(Vec::new());
-        }
-        let until = ctx.clock.monotonic().plus(DELIVERY_WAIT_MAX);
-        let mut tx = ctx.db.write().await?;
-        let mut claimed = Vec::with_capacity(due.len());
-        for (due, channel) in due {
-            let message = alert_messages::claim(&mut tx, due, ctx.host, now.plus(CLAIM)).await?;
-            claimed.extend(message.map(|message| Claimed {
-                message,
-                channel: channel.clone(),
-                until,
-            }));
-        }
-        crash::point("before_alert_claim_commit");
-        tx.commit().await?;
-        crash::point("after_alert_claim_commit");
-        Ok(claimed)
+    async fn give_up(tx: &mut Tx, now: Timestamp) -> Result<Vec<NewEvent>> {
+        let dead = alert_messages::give_up(tx, now, GIVEN_UP_MAX).await?;
+        Ok(dead.iter().map(dead_event).collect())
     }
 
-    /// Return messages that are due, sorted by id, so that two transactions cannot deadlock.
-    async fn due<'c>(
-        &self,
-        ctx: &'c Ctx,
+    /// Return messages of the channels that this host has.
+    async fn due(
+        ctx: &Ctx,
+        under_way: &UnderWay,
         now: Timestamp,
-    ) -> Result<Vec<(DueAlertMessage, &'c Channel)>> {
+    ) -> Result<Vec<(DueMessage, Channel)>> {
         let mut found = Vec::new();
         let mut tx = ctx.db.read().await?;
         for (name, channel) in &ctx.settings.alerts.channels {
-            let room = DELIVERIES_MAX.saturating_sub(self.deliveries.len() + found.len());
+            let room = DELIVERIES_MAX.saturating_sub(under_way.len() + found.len());
             if room == 0 {
                 break;
             }
             let due = alert_messages::due(&mut tx, name, now, room as i64).await?;
-            found.extend(due.into_iter().map(|due| (due, channel)));
+            found.extend(due.into_iter().map(|due| (due, channel.clone())));
         }
-        found.sort_unstable_by_key(|(due, _)| due.id);
         Ok(found)
+    }
+
+    async fn claim(
+        tx: &mut Tx,
+        due: DueMessage,
+        host: HostId,
+        until: Timestamp,
+    ) -> Result<Option<ClaimedAlertMessage>> {
+        Ok(alert_messages::claim(tx, due, host, until).await?)
+    }
+
+    fn sender(message: &ClaimedAlertMessage) -> &str {
+        &message.channel
+    }
+
+    async fn deliver(
+        ctx: &Ctx,
+        vault: &Vault,
+        claimed: &Claimed<AlertMessages>,
+    ) -> Result<Option<Ended>> {
+        deliver_once(ctx, vault, claimed).await
+    }
+
+    async fn end(tx: &mut Tx, end: &DeliveryEnd<'_>) -> Result<bool> {
+        Ok(alert_messages::end(tx, end).await?)
+    }
+
+    fn dead_event(message: &ClaimedAlertMessage, error: Option<String>) -> NewEvent {
+        dead_event(&DeadAlertMessage {
+            id: message.id,
+            channel: message.channel.clone(),
+            rule: message.rule.clone(),
+            attempts: message.attempts,
+            error,
+        })
     }
 }
 
-/// Deliver a claimed message once, and record how that ended.
-async fn deliver_and_record(ctx: &Ctx, vault: &Vault, claimed: Claimed) {
-    let id = claimed.message.id;
-    let ended = match deliver_once(ctx, vault, &claimed).await {
-        Ok(Some(ended)) => ended,
-        Ok(None) => {
-            tracing::warn!(message = %id, "this delivery was dropped: the host was too slow, or could not renew its lease; the message is delivered when its claim has ended");
-            return;
-        }
-        Err(error) => {
-            return ctx
-                .trouble
-                .report("reading the alerts of a message", &error);
-        }
-    };
-    crash::point("after_alert_delivery");
-    let now = ctx.clock.now();
-    let record = || record_end(ctx, &claimed.message, &ended, now);
-    record_during_claim(ctx, id, now.plus(CLAIM), record).await;
-}
-
 /// Deliver a claimed message once; none when its time was over before.
-async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed) -> Result<Option<Ended>> {
-    let (message, channel) = (&claimed.message, &claimed.channel);
+async fn deliver_once(
+    ctx: &Ctx,
+    vault: &Vault,
+    claimed: &Claimed<AlertMessages>,
+) -> Result<Option<Ended>> {
+    let (message, channel) = (&claimed.message, &claimed.with);
     let mut tx = ctx.db.read().await?;
     let alerts = alert_messages::alerts_of(&mut tx, message.id).await?;
     drop(tx);
@@ -185,22 +138,28 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed) -> Result<Opt
         }));
     }
     let content = content(channel.template, message, &alerts);
-    let own = channel.headers.iter();
-    let own = own.map(|(name, value)| (name.clone(), value.clone()));
-    let request = OutboxMessage {
-        id: message.id,
-        method: "POST".to_owned(),
-        url: String::new(),
-        headers: content.headers.into_iter().chain(own).collect(),
-        body: content.body.into_bytes(),
-    };
-    let signing = &channel.signing_secrets;
     let tracked = ctx.deliveries.track(message.id, message.attempts);
     let time = SendTime {
         until: claimed.until,
         stop: &tracked.stop,
     };
-    let Some(delivered) = send(ctx, vault, &channel.target, request, signing, time).await else {
+    let sent = match &channel.mail {
+        Some(mail) => send_mail(ctx, vault, (&channel.target, mail), message, content, time).await,
+        None => {
+            let own = channel.headers.iter();
+            let own = own.map(|(name, value)| (name.clone(), value.clone()));
+            let request = OutboxMessage {
+                id: message.id,
+                method: "POST".to_owned(),
+                url: String::new(),
+                headers: content.headers.into_iter().chain(own).collect(),
+                body: content.body.into_bytes(),
+            };
+            let signing = &channel.signing_secrets;
+            send(ctx, vault, &channel.target, request, signing, time).await
+        }
+    };
+    let Some(delivered) = sent else {
         return Ok(None);
     };
     let limits = (message.attempts, message.give_up_at);
@@ -231,12 +190,9 @@ pub(crate) async fn send(
     signing: &[String],
     time: SendTime<'_>,
 ) -> Option<Delivered> {
-    request.url = match &target.url {
-        Url::Plain(url) => url.clone(),
-        Url::Secret(name) => match vault.values([name.as_str()]).await {
-            Ok(secrets) => secrets.values().map(|secret| secret.reveal()).collect(),
-            Err(error) => return Some(Delivered::Failed(error.to_string())),
-        },
+    request.url = match reveal(vault, &target.url).await {
+        Ok(url) => url,
+        Err(why) => return Some(Delivered::Failed(why)),
     };
     let mut grants = match grants_to(&request.url, target.private) {
         Ok(grants) => grants,
@@ -253,29 +209,120 @@ pub(crate) async fn send(
         Ok(secrets) => secrets,
         Err(error) => return Some(Delivered::Failed(error.to_string())),
     };
+    let also_signing = signing.iter().skip(1).cloned().collect();
+    let call = call(ctx, grants, (secrets, also_signing), &time)?;
+    stopped(target, &time, deliver(&request, call)).await
+}
+
+/// Send the content of a message by the mail server `target`, as [`send`] does.
+async fn send_mail(
+    ctx: &Ctx,
+    vault: &Vault,
+    (target, settings): (&Target, &MailSettings),
+    message: &ClaimedAlertMessage,
+    content: Content,
+    time: SendTime<'_>,
+) -> Option<Delivered> {
+    let (server, login) = match revealed_login(vault, &target.url, settings.login.as_ref()).await {
+        Ok(revealed) => revealed,
+        Err(why) => return Some(Delivered::Failed(why)),
+    };
+    let grants = match grants_to_mail_server(&server, target.private) {
+        Ok(grants) => grants,
+        Err(what) => return Some(Delivered::Failed(format!("the address {what}"))),
+    };
+    let mut headers = content.headers.into_iter();
+    let subject = headers.find(|(name, _)| name == SUBJECT);
+    let password = login.as_ref().map(|login| login.password.clone());
+    let secrets = password.map(|password| ("password".to_owned(), password));
+    let secrets = Secrets::from_iter(secrets);
+    let mail = Mail {
+        id: message.id,
+        server,
+        from: settings.from.clone(),
+        to: settings.to.clone(),
+        subject: subject.map(|(_, value)| value).unwrap_or_default(),
+        text: content.body,
+        at: message.created_at,
+        login,
+    };
+    let call = call(ctx, grants, (secrets, Vec::new()), &time)?;
+    stopped(target, &time, deliver_mail(&mail, call)).await
+}
+
+/// Return the address of a mail server, and what a host proves to it.
+async fn revealed_login(
+    vault: &Vault,
+    url: &Value,
+    login: Option<&MailUser>,
+) -> Result<(String, Option<MailLogin>), String> {
+    let server = reveal(vault, url).await?;
+    let Some(login) = login else {
+        return Ok((server, None));
+    };
+    let name = login.password_secret.as_str();
+    let mut secrets = vault
+        .values([name])
+        .await
+        .map_err(|error| error.to_string())?;
+    let password = secrets.remove(name);
+    let login = MailLogin {
+        user: reveal(vault, &login.user).await?,
+        password: password.ok_or_else(|| format!("the secret `{name}` is not there"))?,
+    };
+    Ok((server, Some(login)))
+}
+
+/// Return a text, which may be that of a secret. The error is a sentence without an end.
+pub(crate) async fn reveal(vault: &Vault, value: &Value) -> Result<String, String> {
+    match value {
+        Value::Plain(text) => Ok(text.clone()),
+        Value::Secret(name) => match vault.values([name.as_str()]).await {
+            Ok(secrets) => Ok(secrets.values().map(|secret| secret.reveal()).collect()),
+            Err(error) => Err(error.to_string()),
+        },
+    }
+}
+
+/// Return what a delivery needs beside its message; none when its time is over.
+fn call(
+    ctx: &Ctx,
+    grants: Grants,
+    (secrets, also_signing): (Secrets, Vec<String>),
+    time: &SendTime<'_>,
+) -> Option<DeliveryCall> {
     // A host that was suspended meanwhile sends nothing. Another one may deliver the message now.
     let wait_max = time.until.since(ctx.clock.monotonic());
     if wait_max.is_zero() || time.stop.is_dropped() {
         return None;
     }
-    let call = DeliveryCall {
+    Some(DeliveryCall {
         package: SENDER.to_owned(),
         grants: Arc::new(grants),
         secrets,
-        also_signing: signing.iter().skip(1).cloned().collect(),
+        also_signing,
         now: ctx.clock.now(),
         wait_max,
         stop: time.stop.clone(),
-    };
+        traceparent: None,
+    })
+}
+
+/// Wait for a delivery to `target` until it is stopped; then return none.
+async fn stopped(
+    target: &Target,
+    time: &SendTime<'_>,
+    delivery: impl Future<Output = Delivered>,
+) -> Option<Delivered> {
     tokio::select! {
         biased;
         () = time.stop.dropped() => None,
-        delivered = deliver(&request, call) => match delivered {
+        delivered = delivery => match delivered {
             // The connection refused to send more.
             Delivered::Failed(_) if time.stop.is_dropped() => None,
             Delivered::Failed(why) => Some(Delivered::Failed(of_configuration(&why))),
             // A receiver may repeat its address, which is a secret then.
-            Delivered::Answered { status, retry_after, .. } if target.url.is_secret() => {
+            Delivered::Answered { status, retry_after, .. } if target.url.secret().is_some() => {
                 Some(Delivered::Answered {
                     status,
                     text: String::new(),
@@ -297,62 +344,17 @@ fn of_configuration(why: &str) -> String {
     }
 }
 
-/// Record the end of a delivery. Return false when the message was claimed again meanwhile.
-async fn record_end(
-    ctx: &Ctx,
-    message: &ClaimedAlertMessage,
-    ended: &Ended,
-    now: Timestamp,
-) -> Result<bool> {
-    let mut tx = ctx.db.write().await?;
-    let end = AlertDeliveryEnd {
-        id: message.id,
-        attempts: message.attempts,
-        status: ended.status,
-        next_attempt_at: ended.next_attempt_at,
-        finished_at: (ended.status != MessageStatus::Pending).then_some(now),
-        answer: ended.answer,
-        error: ended.error.as_deref(),
-    };
-    let is_mine = alert_messages::end(&mut tx, &end).await?;
-    if is_mine && ended.status == MessageStatus::Dead {
-        let last = ended.error.as_deref().unwrap_or_default();
-        let dead = dead_event(&message.channel, &message.rule, message.attempts, last);
-        events::record_all(&mut tx, now, &[dead]).await?;
-    }
-    crash::point("before_alert_end_commit");
-    tx.commit().await?;
-    crash::point("after_alert_end_commit");
-    Ok(is_mine)
-}
-
-/// Give up the messages whose last delivery is over, such as those of a channel that no host has any more.
-async fn give_up(ctx: &Ctx, now: Timestamp) -> Result {
-    let mut tx = ctx.db.read().await?;
-    if !alert_messages::has_late(&mut tx, now).await? {
-        return Ok(());
-    }
-    drop(tx);
-    let mut tx = ctx.db.write().await?;
-    let dead = alert_messages::give_up(&mut tx, now, GIVEN_UP_MAX).await?;
-    let dead = dead.iter().map(|dead| {
-        let last = dead.error.as_deref().unwrap_or("no host has the channel");
-        dead_event(&dead.channel, &dead.rule, dead.attempts, last)
-    });
-    let dead: Vec<NewEvent> = dead.collect();
-    events::record_all(&mut tx, now, &dead).await?;
-    tx.commit().await?;
-    Ok(())
-}
-
-fn dead_event(channel: &str, rule: &str, attempts: i64, last: &str) -> NewEvent {
+fn dead_event(dead: &DeadAlertMessage) -> NewEvent {
+    let (channel, rule) = (&dead.channel, &dead.rule);
+    let last = dead.error.as_deref().unwrap_or("no host has the channel");
     let detail = format!(
-        "a message of the rule `{rule}` to the channel `{channel}` was given up after {attempts} deliveries: {last}"
+        "a message of the rule `{rule}` to the channel `{channel}` was given up after {} deliveries: {last}",
+        dead.attempts
     );
     tracing::error!(channel, "{}", printable(&detail));
     NewEvent {
         kind: EventKind::AlertMessageDead,
-        subject: channel.to_owned(),
+        subject: channel.clone(),
         detail,
     }
 }

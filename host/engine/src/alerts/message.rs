@@ -12,7 +12,10 @@ use campanile_store::alerts::Alert;
 /// The alerts that a text lists.
 const LISTED_MAX: usize = 20;
 
-/// The body and the headers of a request.
+/// The header of an e-mail that has its title.
+pub(crate) const SUBJECT: &str = "subject";
+
+/// The body and the headers of a request, or of an e-mail.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Content {
     pub(crate) body: String,
@@ -62,6 +65,10 @@ pub(crate) fn content(
             json(&serde_json::json!({ "text": escaped(&text) }))
         }
         ChannelTemplate::Ntfy => ntfy(message, alerts),
+        ChannelTemplate::Email => Content {
+            body: text(alerts),
+            headers: vec![(SUBJECT.to_owned(), title(message, alerts))],
+        },
     }
 }
 
@@ -253,6 +260,10 @@ mod tests {
         };
         assert_eq!(header("priority"), "urgent");
         assert_eq!(header("title"), "Campanile: nightly: 1 alert firing");
+        let email = content(ChannelTemplate::Email, &firing, &[alert()]);
+        assert_eq!(email.body, ntfy.body);
+        let subject = ("subject".to_owned(), header("title"));
+        assert_eq!(email.headers, [subject]);
         let many = vec![alert(); 30];
         let text = content(ChannelTemplate::Ntfy, &firing, &many).body;
         assert!(text.ends_with("and 10 more"), "{text}");

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use campanile_model::status::{AlertKind, Severity};
+use campanile_model::text::nearest;
 use campanile_model::words;
 
 /// The most launches in a row that a rule `failed` counts. A rule looks at this many of the newest slots at most.
@@ -22,6 +23,7 @@ pub struct AlertSettings {
     /// The channels by their names.
     pub channels: BTreeMap<String, Channel>,
     pub heartbeat: Option<Heartbeat>,
+    pub pings: Vec<Ping>,
 }
 
 /// One rule.
@@ -34,7 +36,7 @@ pub struct Rule {
     /// Only schedules of a package whose name matches.
     pub package: Option<Pattern>,
     pub severity: Severity,
-    /// The names of the channels that are told.
+    /// The names of the channels that get the messages.
     pub channels: Vec<String>,
     /// How long the condition must hold before the alert fires.
     pub pending_for: Duration,
@@ -194,6 +196,8 @@ words! {
         Slack => "slack",
         /// A message of ntfy.
         Ntfy => "ntfy",
+        /// An e-mail.
+        Email => "email",
     }
 }
 
@@ -208,26 +212,48 @@ pub struct Channel {
     pub headers: BTreeMap<String, String>,
     /// How long messages wait for others of their rule.
     pub group_wait: Duration,
+    /// The addresses and the login of a channel that gets e-mails; none for one that gets requests.
+    pub mail: Option<MailSettings>,
+}
+
+/// The sender and the recipients of the e-mails of a channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MailSettings {
+    pub from: String,
+    pub to: Vec<String>,
+    pub login: Option<MailUser>,
+}
+
+/// How a host proves to a mail server who it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MailUser {
+    pub user: Value,
+    /// The name of the secret that holds the password.
+    pub password_secret: String,
 }
 
 /// An address outside of this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    pub url: Url,
+    pub url: Value,
     /// Whether the address may be a private one.
     pub private: bool,
 }
 
-/// An address, or the name of the secret that holds it.
+/// A text of the configuration, or the name of the secret that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Url {
+pub enum Value {
     Plain(String),
     Secret(String),
 }
 
-impl Url {
-    pub(crate) fn is_secret(&self) -> bool {
-        matches!(self, Url::Secret(_))
+impl Value {
+    /// Return the name of the secret, if it is one.
+    pub fn secret(&self) -> Option<&str> {
+        match self {
+            Value::Plain(_) => None,
+            Value::Secret(name) => Some(name),
+        }
     }
 }
 
@@ -238,19 +264,63 @@ pub struct Heartbeat {
     pub interval: Duration,
 }
 
-impl AlertSettings {
-    /// Return the names of all secrets that the channels and the heartbeat need.
+/// What the address of a [`Ping`] has in place of the name of a schedule.
+pub const SCHEDULE_PLACEHOLDER: &str = "{schedule}";
+
+/// The address that is told when a run of a schedule starts and how it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ping {
+    /// The schedules. With more than one, the address has [`SCHEDULE_PLACEHOLDER`].
+    pub schedule: Pattern,
+    pub target: Target,
+}
+
+impl Channel {
+    /// Return the names of the secrets that the channel needs, some perhaps twice.
     pub fn secrets(&self) -> Vec<&str> {
-        let channels = self.channels.values();
-        let signing = channels.clone().flat_map(|it| &it.signing_secrets);
-        let targets = channels.map(|channel| &channel.target);
+        let mut names: Vec<&str> = self.signing_secrets.iter().map(String::as_str).collect();
+        names.extend(self.target.url.secret());
+        names.extend(self.headers.values().flat_map(|value| secrets_in(value)));
+        let login = self.mail.as_ref().and_then(|mail| mail.login.as_ref());
+        if let Some(MailUser {
+            user,
+            password_secret,
+        }) = login
+        {
+            names.extend(user.secret());
+            names.push(password_secret);
+        }
+        names
+    }
+}
+
+/// Return the names in the placeholders `{secret:NAME}` of the value of a header.
+pub fn secrets_in(value: &str) -> impl Iterator<Item = &str> {
+    let rests = value.split("{secret:").skip(1);
+    rests.map(|rest| rest.split_once('}').map_or(rest, |(name, _)| name))
+}
+
+impl AlertSettings {
+    /// Return the names of the rules, with that of the rule that applies when there is no other for `expect_within`.
+    pub fn rule_names(&self) -> Vec<&str> {
+        let names = self.rules.iter().map(|rule| rule.name.as_str());
+        names.chain([AlertKind::ExpectWithin.as_str()]).collect()
+    }
+
+    /// Say that there is no channel `name`, and which one is alike.
+    pub fn no_channel(&self, name: &str) -> String {
+        let near = nearest(name, self.channels.keys().map(String::as_str));
+        let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        format!("the configuration has no table [channels.{name}]{near}")
+    }
+
+    /// Return the names of all secrets that the channels, the heartbeat and the pings need, some perhaps twice.
+    pub fn secrets(&self) -> Vec<&str> {
         let heartbeat = self.heartbeat.iter().map(|heartbeat| &heartbeat.target);
-        let targets = targets.chain(heartbeat);
-        let of_targets = targets.filter_map(|target| match &target.url {
-            Url::Secret(name) => Some(name),
-            Url::Plain(_) => None,
-        });
-        signing.chain(of_targets).map(String::as_str).collect()
+        let targets = heartbeat.chain(self.pings.iter().map(|ping| &ping.target));
+        let of_targets = targets.filter_map(|target| target.url.secret());
+        let of_channels = self.channels.values().flat_map(Channel::secrets);
+        of_channels.chain(of_targets).collect()
     }
 }
 

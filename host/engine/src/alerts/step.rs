@@ -4,7 +4,7 @@
 //! ok ─▶ pending ─▶ firing ─▶ resolved
 //!  ▲       │          │ ▲
 //!  └───────┘          ▼ │
-//!               clear for a while: a condition that comes back is counted, and not told again
+//!               clear for a while: a condition that comes back is counted, without a message
 //! ```
 
 use crate::alerts::rule::Rule;
@@ -111,7 +111,7 @@ fn fire_if_due(rule: &Rule, mut alert: Alert, is_silenced: bool, now: Timestamp)
     tell(rule, alert, is_silenced, now)
 }
 
-/// Note that the channels are told, unless they were, or a silence applies.
+/// Note that the channels get a message, unless they got one before, or a silence applies.
 fn tell(rule: &Rule, mut alert: Alert, is_silenced: bool, now: Timestamp) -> Alert {
     if alert.told_at.is_none() && !is_silenced && !rule.channels.is_empty() {
         alert.told_at = Some(now);

@@ -33,7 +33,7 @@ const PAGE: i64 = 200;
 /// The schedules of one page, and the pages of one step.
 const SCHEDULES_PAGE: i64 = 1_000;
 const SCHEDULES_PAGES_MAX: usize = 5;
-/// The schedules whose launches one step reads for the sake of their rows.
+/// The most schedules whose launches one step reads because of what their rows say.
 const SCHEDULES_READ_MAX: usize = 500;
 /// The schedules that are read in one transaction.
 const SCHEDULES_PER_READ: usize = 64;
@@ -43,19 +43,20 @@ const SLOTS_MAX: i64 = 100;
 const UNFINISHED_MAX: i64 = 20;
 /// Failures whose slots are older are found by the schedule's row alone.
 const FAILED_WITHIN: Duration = Duration::from_secs(3_600);
-/// A host that died longer ago is not missed any more.
+/// A host that died longer ago than this raises no alert.
 const DIED_WITHIN: Duration = Duration::from_secs(7 * 24 * 3_600);
-/// The size of the record is measured so often.
+/// How often the size of the record is measured.
 const SIZE_INTERVAL: Duration = Duration::from_secs(60);
-/// The recovered launches that a rate is made of: the least and the greatest number.
+/// The least and the greatest number of recovered launches from which a rate is computed.
 const RECOVERIES_MIN: i64 = 5;
 const RECOVERIES_MAX: i64 = 10_000;
-/// The usual duration is that of so many successes among so many slots, and of so many at least.
+/// The usual duration is the median of this many successes at most, among the newest slots of the second number. With fewer
+/// successes than the third number, there is none.
 const USUAL_OF: i64 = 20;
 const USUAL_AMONG: i64 = 100;
 const USUAL_MIN: usize = 5;
 /// The name under which the record is a subject.
-const RECORD: &str = "record";
+pub(crate) const RECORD: &str = "record";
 
 /// What a host saw about one subject of a rule.
 pub(crate) struct Observation<'r> {

@@ -1,8 +1,9 @@
 //! Pure: compare two versions of a package.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::schedule_admin::{Difference, differences};
 use campanile_model::ids::ArtifactDigest;
@@ -20,7 +21,7 @@ pub struct Side<'a> {
 }
 
 /// What changes from one version to another.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Diff {
     pub from: ArtifactDigest,
     pub to: ArtifactDigest,
@@ -35,7 +36,7 @@ pub struct Diff {
 }
 
 /// Named things, of which some are added, some are removed and some are changed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Changes {
     pub added: Vec<String>,
     pub removed: Vec<String>,
@@ -43,19 +44,19 @@ pub struct Changes {
 }
 
 /// One changed thing.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Changed {
     pub name: String,
     pub differences: Vec<Difference>,
 }
 
 /// A capability that one version or both request.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RequestChange {
     #[serde(flatten)]
     pub request: Request,
     /// `added`, `removed` or `kept`.
-    pub change: &'static str,
+    pub change: Cow<'static, str>,
 }
 
 impl Changes {
@@ -92,7 +93,11 @@ type Line = (&'static str, Option<String>);
 fn lines<const N: usize>(before: [Line; N], after: [Line; N]) -> Vec<Difference> {
     let pairs = before.into_iter().zip(after);
     pairs
-        .map(|((key, before), (_, after))| Difference { key, before, after })
+        .map(|((key, before), (_, after))| Difference {
+            key: Cow::Borrowed(key),
+            before,
+            after,
+        })
         .filter(|line| line.before != line.after)
         .collect()
 }
@@ -167,7 +172,7 @@ fn requests(from: &Manifest, to: &Manifest, grants: &RecordedGrants) -> Vec<Requ
     let all = requested.chain(gone.map(|request| (request, "removed")));
     all.map(|(request, change)| RequestChange {
         request: request.clone(),
-        change,
+        change: Cow::Borrowed(change),
     })
     .collect()
 }

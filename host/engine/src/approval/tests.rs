@@ -257,7 +257,7 @@ fn a_diff_lists_added_removed_and_changed_items() {
         .iter()
         .map(|entry| {
             let request = &entry.request;
-            (request.what.as_str(), entry.change, request.is_granted)
+            (request.what.as_str(), &*entry.change, request.is_granted)
         })
         .collect();
     assert_eq!(

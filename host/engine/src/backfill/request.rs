@@ -30,7 +30,7 @@ pub struct BackfillRequest<'a> {
     pub to: Timestamp,
     /// The least time from one launch to the next, in whole milliseconds.
     pub spread: Duration,
-    /// Whether slots are launched too that would be skipped; see [`BackfillPreview::slots_skipped`].
+    /// Whether slots are launched too that would be skipped; see [`SlotSurvey::slots_skipped`].
     pub forced: bool,
     /// Its keys override the schedule's.
     pub context: Option<&'a Map<String, Value>>,
@@ -38,10 +38,15 @@ pub struct BackfillRequest<'a> {
 }
 
 /// What a backfill would do.
-#[derive(Debug, Clone, PartialEq, serde::Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct BackfillPreview {
-    #[serde(skip)]
     pub schedule: Schedule,
+    pub survey: SlotSurvey,
+}
+
+/// The slots of the span of a backfill.
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+pub struct SlotSurvey {
     pub slots: u64,
     pub first: Timestamp,
     pub last: Timestamp,
@@ -99,11 +104,13 @@ pub async fn preview(
     };
     Ok(BackfillPreview {
         schedule,
-        slots: counted.slots,
-        first,
-        last,
-        slots_skipped: counted.skipped,
-        slots_removed: counted.removed,
+        survey: SlotSurvey {
+            slots: counted.slots,
+            first,
+            last,
+            slots_skipped: counted.skipped,
+            slots_removed: counted.removed,
+        },
     })
 }
 
@@ -207,9 +214,9 @@ pub async fn begin(
         spread_ms: spread_ms(asked),
         forced: asked.forced,
         context: asked.context.map(|own| json!(own).to_string()),
-        cursor_at: preview.first.minus(MICROSECOND),
+        cursor_at: preview.survey.first.minus(MICROSECOND),
         next_fire: now,
-        slots: i64::try_from(preview.slots).unwrap_or(i64::MAX),
+        slots: i64::try_from(preview.survey.slots).unwrap_or(i64::MAX),
         launched: 0,
         slots_skipped: 0,
         created_at: now,
@@ -221,9 +228,9 @@ pub async fn begin(
         "{} by {}: {} from {} to {}",
         asked.id,
         asked.by,
-        counted(preview.slots, "slot"),
-        preview.first,
-        preview.last
+        counted(preview.survey.slots, "slot"),
+        preview.survey.first,
+        preview.survey.last
     );
     changes::record(tx, now, EventKind::BackfillStarted, name, &detail).await?;
     Ok(backfill)

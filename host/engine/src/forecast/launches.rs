@@ -1,5 +1,6 @@
 //! The launches of a simulation that are not over, and the rows of its result.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
 use super::Row;
@@ -54,7 +55,7 @@ impl LaunchTable {
             decision: launch.decision,
             fire_time: launch.fire_time,
             status,
-            reason: launch.reason,
+            reason: launch.reason.map(Cow::Borrowed),
             overlaps: launch.overlaps,
             started_at: None,
             finished_at: (status == LaunchStatus::Skipped).then_some(launch.decided_at),
@@ -121,7 +122,7 @@ impl LaunchTable {
         self.set_status(id, status);
         if let Some(row) = self.row(id) {
             row.finished_at = Some(now);
-            row.reason = reason;
+            row.reason = reason.map(Cow::Borrowed);
             if status == LaunchStatus::Skipped && row.decision == Decision::Launched {
                 // It was open, and no host had claimed it.
                 row.decision = Decision::Skipped;

@@ -1,9 +1,10 @@
 //! A forecast as a record.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::snapshot::OmittedSchedule;
 use super::{Changes, ForecastRequest, Outage, Row, SystemSnapshot, Totals, compare};
@@ -12,7 +13,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::labels::Labels;
 
 /// A forecast of launches.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlanReport {
     /// The differences from the present schedules. Null without `--diff`.
     pub changes: Option<Vec<ScheduleChanges>>,
@@ -25,11 +26,10 @@ pub struct PlanReport {
     pub capacity: usize,
     pub launches: u64,
     /// The number of slots that are not launched, by reason.
-    pub skipped: BTreeMap<&'static str, u64>,
+    pub skipped: BTreeMap<Cow<'static, str>, u64>,
     pub peak: Peak,
     pub lag_ms_max: u64,
     /// The slot of the launch that waits longest.
-    #[serde(skip)]
     pub lag_of: Option<Timestamp>,
     /// The number of launches that an outage interrupts and that run again after it.
     pub recovered: u64,
@@ -45,21 +45,21 @@ pub struct PlanReport {
 }
 
 /// The most runs at one time, and when.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Peak {
     pub running: usize,
     pub at: Option<Timestamp>,
 }
 
 /// The number of launches that start in one minute.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Starts {
     pub at: Timestamp,
     pub count: u64,
 }
 
 /// The forecast of one schedule.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ScheduleForecast {
     pub schedule: String,
     #[serde(flatten)]
@@ -74,7 +74,7 @@ pub struct ScheduleForecast {
 }
 
 /// A decision of the forecast.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlannedLaunch {
     pub schedule: String,
     #[serde(flatten)]
@@ -84,7 +84,7 @@ pub struct PlannedLaunch {
 }
 
 /// How the launches of a schedule differ from those of the present schedules.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ScheduleChanges {
     pub schedule: String,
     /// Slots that are launched only with the file.
@@ -93,24 +93,24 @@ pub struct ScheduleChanges {
     pub removed: Vec<Timestamp>,
     pub moved: Vec<MovedLaunch>,
     /// The first slot that differs.
-    #[serde(skip)]
     pub first: Option<Timestamp>,
-    #[serde(skip)]
+    /// The launches of all these slots, with the times of their starts.
     pub launches: Vec<ChangedLaunch>,
 }
 
 /// A slot whose launch starts at another time.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MovedLaunch {
     pub scheduled_time: Timestamp,
     pub before: Option<Timestamp>,
     pub after: Option<Timestamp>,
 }
 
-/// A launch that is added, removed or moved: a row for people.
-#[derive(Serialize, schemars::JsonSchema)]
+/// A launch that is added, removed or moved.
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ChangedLaunch {
-    pub change: &'static str,
+    /// `added`, `removed` or `moved`.
+    pub change: Cow<'static, str>,
     pub scheduled_time: Timestamp,
     pub schedule: String,
     pub start_before: Option<Timestamp>,
@@ -191,7 +191,7 @@ impl From<Changes<'_>> for ScheduleChanges {
     fn from(changes: Changes<'_>) -> ScheduleChanges {
         let times = |rows: &[&Row]| rows.iter().map(|row| row.scheduled_time).collect();
         let launch = |change, row: &Row, start_before, start_after| ChangedLaunch {
-            change,
+            change: Cow::Borrowed(change),
             scheduled_time: row.scheduled_time,
             schedule: changes.schedule.to_owned(),
             start_before,

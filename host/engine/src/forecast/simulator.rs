@@ -474,7 +474,7 @@ impl Simulator<'_> {
             kind: launch.kind,
             claimable_since: simulated.opened_at,
             recoveries: launch.recoveries,
-            // As if each recovery had replaced a run.
+            // Each simulated recovery replaces a run.
             lost_runs: launch.recoveries,
             enabled: schedule.enabled,
             deleted_at: None,

@@ -20,16 +20,20 @@ use campanile_store::schedules::{DueSchedule, Schedule, ScheduleState};
 use campanile_store::stats::{self, ActiveRun};
 use campanile_store::{DbError, Tx, hosts, overlap, packages, schedules};
 
-/// A duration estimate uses so many successful launches, among so many of the newest.
-const SAMPLES_MAX: i64 = 50;
-const CANDIDATES_MAX: i64 = 500;
+/// The most successful launches that a duration estimate uses, and the number of newest launches among which it looks for
+/// them.
+pub(super) const SAMPLES: (i64, i64) = (50, 500);
+/// The same for the beginning of a forecast.
+pub(super) const FIRST_SAMPLES: (i64, i64) = (11, 50);
 /// So many schedules, the first by name, are in a forecast although they may have no slot in its span.
 const LISTED_MAX: i64 = 1_000;
 
 pub type DurationEstimates = HashMap<ScheduleId, DurationEstimate>;
 
 /// A schedule without a forecast, and why.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 pub struct OmittedSchedule {
     #[serde(rename = "schedule")]
     pub name: String,
@@ -58,16 +62,31 @@ pub async fn needed(
     Ok(needed)
 }
 
-/// Estimate how long the launches of schedules take. This is the slowest part of a snapshot: call it once for several
-/// snapshots.
+/// Return the schedules that the beginning of a forecast needs, by name: those with a slot before `until`, at most `limit`
+/// of them, those with an unfinished launch, and the first `listed` by name.
+pub async fn needed_first(
+    tx: &mut Tx,
+    until: Timestamp,
+    limit: i64,
+    listed: i64,
+) -> Result<Vec<Schedule>, DbError> {
+    let ids = schedules::with_next_slot_or_launch(tx, until, limit, listed).await?;
+    let mut needed = schedules::with_ids(tx, &ids).await?;
+    needed.sort_unstable_by(|a, b| a.definition.name.cmp(&b.definition.name));
+    Ok(needed)
+}
+
+/// Estimate how long the launches of schedules take: by up to `samples` that succeeded, among the newest `candidates` of each.
+/// This is the slowest part of a snapshot: call it once for several snapshots.
 pub async fn estimate_durations(
     tx: &mut Tx,
     schedules: &[Schedule],
+    (samples, candidates): (i64, i64),
 ) -> Result<DurationEstimates, DbError> {
     let mut estimates = DurationEstimates::new();
     for schedule in schedules {
         let id = schedule.state.id;
-        let successes = stats::successes(tx, id, SAMPLES_MAX, CANDIDATES_MAX).await?;
+        let successes = stats::successes(tx, id, samples, candidates).await?;
         let durations = successes.iter().map(|(start, end)| end.since(*start));
         let estimate = DurationEstimate::from_durations(durations.collect());
         estimates.insert(id, estimate);

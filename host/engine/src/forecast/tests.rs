@@ -127,7 +127,7 @@ fn shown(snapshot: &SystemSnapshot, row: &Row) -> String {
     if row.status.as_str() != row.decision.as_str() {
         text += &format!(" {}", row.status);
     }
-    if let Some(reason) = row.reason {
+    if let Some(reason) = &row.reason {
         text += &format!(" {reason}");
     }
     text

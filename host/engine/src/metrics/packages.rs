@@ -34,7 +34,6 @@ pub(super) struct PackageMetrics {
     of_each: Mutex<HashMap<String, CountersOfPackage>>,
 }
 
-/// The counters of one package.
 struct CountersOfPackage {
     calls: Counter,
     cpu_seconds: Counter<f64, AtomicU64>,
@@ -45,37 +44,21 @@ struct CountersOfPackage {
 
 impl PackageMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register(
-            "package_calls",
-            "Calls of the tasks of a package that ended on this host",
-            self.calls.clone(),
-        );
-        registry.register(
-            "package_cpu_seconds",
-            "Processor time of these calls",
-            self.cpu_seconds.clone(),
-        );
-        registry.register(
-            "package_memory_peak_bytes",
-            "The greatest memory that one of these calls used",
-            self.memory_peak_bytes.clone(),
-        );
-        registry.register(
-            "package_record_bytes",
-            "What these calls gave to the record: outputs, logs, messages, and what they printed",
-            self.record_bytes.clone(),
-        );
-        registry.register(
-            "package_http_requests",
-            "HTTP requests of these calls, and their messages for the outbox",
-            self.http_requests.clone(),
-        );
+        register! { registry;
+            "package_calls", "Calls of the tasks of a package that ended on this host" => self.calls.clone();
+            "package_cpu_seconds", "Processor time of these calls" => self.cpu_seconds.clone();
+            "package_memory_peak_bytes", "The greatest memory that one of these calls used" => self.memory_peak_bytes.clone();
+            "package_record_bytes", "What these calls gave to the record: outputs, logs, messages, and what they printed"
+                => self.record_bytes.clone();
+            "package_http_requests", "HTTP requests of these calls, and their messages for the outbox"
+                => self.http_requests.clone();
+        }
     }
 
     /// Count a call that ended.
     pub(super) fn count(&self, package: &str, usage: &Usage, record_bytes: u64) {
         let mut of_each = lock(&self.of_each);
-        // The empty name has a place besides.
+        // The empty name does not count among them.
         let package = match of_each.contains_key(package) || of_each.len() < PACKAGES_MAX {
             true => package,
             false => "",

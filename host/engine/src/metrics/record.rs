@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
 
-use super::Gauges;
 use crate::audit::{self, OVERDUE, Rates};
 use crate::cursor_watch::CURSOR_AHEAD;
 use campanile_model::clock::Timestamp;
@@ -89,27 +89,22 @@ impl RecordMetrics {
 
     /// Return the values in Prometheus' text format.
     pub fn text(&self) -> String {
-        let mut gauges = Gauges::new();
-        self.add_counts(&mut gauges);
-        self.add_rates(&mut gauges);
-        self.add_heartbeats(&mut gauges);
+        let mut registry = super::registry();
+        self.add_counts(&mut registry);
+        self.add_rates(&mut registry);
+        self.add_heartbeats(&mut registry);
         if !self.times.is_empty() {
-            self.add_schedules(&mut gauges);
+            self.add_schedules(&mut registry);
         }
-        gauges.text()
+        super::encoded(&registry)
     }
 
-    fn add_counts(&self, gauges: &mut Gauges) {
+    fn add_counts(&self, registry: &mut Registry) {
         let schedules: Family<StateLabel, Gauge> = Family::default();
         let ScheduleCount { total, active } = self.schedules;
         for (state, count) in [("active", active), ("inactive", total - active)] {
             schedules.get_or_create(&StateLabel { state }).set(count);
         }
-        gauges.register(
-            "schedules",
-            "Schedules: active ones have a next slot, inactive ones are paused or have no more slots",
-            schedules,
-        );
         let unfinished: Family<StatusLabel, Gauge> = Family::default();
         for (status, count) in [
             ("running", self.unfinished.running),
@@ -118,89 +113,38 @@ impl RecordMetrics {
         ] {
             unfinished.get_or_create(&StatusLabel { status }).set(count);
         }
-        gauges.register(
-            "unfinished_launches",
-            "Launches that have not ended: running or waiting for a retry, open for a host, queued behind another launch",
-            unfinished,
-        );
-        for (name, help, count) in [
-            (
-                "overdue_slots",
-                "Schedules whose next slot no host has decided for more than a minute; more than 10 are unhealthy",
-                self.signs.overdue_schedules,
-            ),
-            (
-                "stalled_launches",
-                "Launches and runs that have stood still for more than a minute; more than 5 are unhealthy",
-                self.signs.stalled,
-            ),
-            (
-                "cursors_ahead",
-                "Schedules that have decided slots ahead of the clock",
-                self.signs.cursors_ahead,
-            ),
-            (
-                "live_hosts",
-                "Hosts whose lease has not ended",
-                self.signs.live_hosts,
-            ),
-            (
-                "dead_messages",
-                "Messages of the outbox that were given up",
-                self.dead_messages,
-            ),
-        ] {
-            gauges.add(name, help, count as f64);
+        let value = |count: i64| ConstGauge::new(count as f64);
+        register! { registry;
+            "schedules", "Schedules: active ones have a next slot, inactive ones are paused or have no more slots" => schedules;
+            "unfinished_launches", "Launches that have not ended: running or waiting for a retry, open for a host, queued behind another launch"
+                => unfinished;
+            "overdue_slots", "Schedules whose next slot no host has decided for more than a minute; more than 10 are unhealthy"
+                => value(self.signs.overdue_schedules);
+            "stalled_launches", "Launches and runs that have stood still for more than a minute; more than 5 are unhealthy"
+                => value(self.signs.stalled);
+            "cursors_ahead", "Schedules that have decided slots ahead of the clock" => value(self.signs.cursors_ahead);
+            "live_hosts", "Hosts whose lease has not ended" => value(self.signs.live_hosts);
+            "dead_messages", "Messages of the outbox that were given up" => value(self.dead_messages);
         }
     }
 
     /// Add what the launches of the last minute come to. A share of nothing is left out.
-    fn add_rates(&self, gauges: &mut Gauges) {
+    fn add_rates(&self, registry: &mut Registry) {
         let (counts, rates) = (&self.counts, &self.rates);
-        for (name, help, value) in [
-            (
-                "executions_per_minute",
-                "Launches of the last minute that succeeded or failed",
-                Some(rates.executions_per_minute),
-            ),
-            (
-                "average_time_seconds",
-                "The mean time from start to end of the executions of the last minute",
-                rates.average_time_ms.map(|ms| ms / 1e3),
-            ),
-            (
-                "success_ratio",
-                "The share of the ended launches of the last minute that succeeded",
-                rates.success_rate,
-            ),
-            (
-                "failed_ratio",
-                "The share of the ended launches of the last minute that failed",
-                rates.failed_rate,
-            ),
-            (
-                "recovery_success_ratio",
-                "The share of the recovered launches of the last minute that succeeded",
-                rates.recovery_success_rate,
-            ),
-            (
-                "recent_recoveries",
-                "Recoveries of launches of the last minute",
-                Some(counts.recovery_attempts as f64),
-            ),
-            (
-                "recent_lost",
-                "How often launches of the last minute lost their host",
-                Some(rates.lost as f64),
-            ),
-        ] {
-            if let Some(value) = value {
-                gauges.add(name, help, value);
-            }
+        register! { registry, if known;
+            "executions_per_minute", "Launches of the last minute that succeeded or failed" => Some(rates.executions_per_minute);
+            "average_time_seconds", "The mean time from start to end of the executions of the last minute"
+                => rates.average_time_ms.map(|ms| ms / 1e3);
+            "success_ratio", "The share of the ended launches of the last minute that succeeded" => rates.success_rate;
+            "failed_ratio", "The share of the ended launches of the last minute that failed" => rates.failed_rate;
+            "recovery_success_ratio", "The share of the recovered launches of the last minute that succeeded"
+                => rates.recovery_success_rate;
+            "recent_recoveries", "Recoveries of launches of the last minute" => Some(counts.recovery_attempts as f64);
+            "recent_lost", "How often launches of the last minute lost their host" => Some(rates.lost as f64);
         }
     }
 
-    fn add_heartbeats(&self, gauges: &mut Gauges) {
+    fn add_heartbeats(&self, registry: &mut Registry) {
         let heartbeats: Family<HostLabel, FloatGauge> = Family::default();
         for (host, at) in &self.heartbeats {
             let host = host.clone();
@@ -208,14 +152,13 @@ impl RecordMetrics {
                 .get_or_create(&HostLabel { host })
                 .set(seconds(*at));
         }
-        gauges.register(
-            "host_last_heartbeat_timestamp_seconds",
-            "The last heartbeat of a host that has not ended, in seconds since 1970",
-            heartbeats,
-        );
+        register! { registry;
+            "host_last_heartbeat_timestamp_seconds", "The last heartbeat of a host that has not ended, in seconds since 1970"
+                => heartbeats;
+        }
     }
 
-    fn add_schedules(&self, gauges: &mut Gauges) {
+    fn add_schedules(&self, registry: &mut Registry) {
         let successes: Family<ScheduleLabel, FloatGauge> = Family::default();
         let slots: Family<ScheduleLabel, FloatGauge> = Family::default();
         let paused: Family<ScheduleLabel, Gauge> = Family::default();
@@ -230,22 +173,15 @@ impl RecordMetrics {
             }
             paused.get_or_create(&label).set(i64::from(!times.enabled));
         }
-        gauges.register(
-            "schedule_last_success_timestamp_seconds",
-            "The newest slot of a schedule that succeeded, in seconds since 1970",
-            successes,
-        );
-        gauges.register(
-            "schedule_next_slot_timestamp_seconds",
-            "The next slot of a schedule, in seconds since 1970",
-            slots,
-        );
-        gauges.register("schedule_paused", "1 while a schedule is paused", paused);
-        gauges.add(
-            "schedules_left_out",
-            "1 when there are more schedules than the metrics of single schedules may have",
-            f64::from(u8::from(self.has_more_schedules)),
-        );
+        let left_out = f64::from(u8::from(self.has_more_schedules));
+        register! { registry;
+            "schedule_last_success_timestamp_seconds", "The newest slot of a schedule that succeeded, in seconds since 1970"
+                => successes;
+            "schedule_next_slot_timestamp_seconds", "The next slot of a schedule, in seconds since 1970" => slots;
+            "schedule_paused", "1 while a schedule is paused" => paused;
+            "schedules_left_out", "1 when there are more schedules than the metrics of single schedules may have"
+                => ConstGauge::new(left_out);
+        }
     }
 }
 

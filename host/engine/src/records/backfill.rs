@@ -1,8 +1,8 @@
 //! A backfill as a record.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::backfill::{self, BackfillPreview};
+use crate::backfill::{self, SlotSurvey};
 use crate::schedule_admin::ScheduleError;
 use campanile_model::ids::BackfillId;
 use campanile_store::backfills::{self, Backfill, LaunchTotals};
@@ -12,7 +12,7 @@ use campanile_store::{DbError, Tx};
 pub const SLOTS_UNCONFIRMED_MAX: u64 = 100_000;
 
 /// A backfill, with the number of its launches in each status.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BackfillRecord {
     #[serde(flatten)]
     pub row: Backfill,
@@ -20,12 +20,21 @@ pub struct BackfillRecord {
     pub ends: LaunchTotals,
 }
 
-/// The result of `schedule backfill --dry-run`.
-#[derive(Serialize, schemars::JsonSchema)]
-pub struct SurveyReport<'a> {
-    pub schedule: &'a str,
+/// The result of `backfill cancel`.
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+pub struct CancelledBackfill {
     #[serde(flatten)]
-    pub survey: &'a BackfillPreview,
+    pub record: BackfillRecord,
+    /// The launches that had not started, and are skipped.
+    pub launches_skipped: u64,
+}
+
+/// The result of `schedule backfill --dry-run`.
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+pub struct SurveyReport {
+    pub schedule: String,
+    #[serde(flatten)]
+    pub survey: SlotSurvey,
 }
 
 impl BackfillRecord {

@@ -82,7 +82,7 @@ pub async fn run(tx: &mut Tx, id: &ShortId) -> Result<RunRow> {
     Err(removed.unwrap_or(missing))
 }
 
-/// Return the run after which a list goes on, by its id or by that of its launch.
+/// Return the run after which a list continues, by its id or by the id of its launch.
 pub async fn list_position(tx: &mut Tx, id: &ShortId) -> Result<RunId> {
     let launch = launch(tx, id).await?;
     Ok(RunId::of(launch, id.number.unwrap_or(1)))

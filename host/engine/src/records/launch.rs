@@ -1,6 +1,6 @@
 //! A launch as a record, and the results of the commands on one launch.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::ids;
 use crate::launch_admin::Cancelled;
@@ -8,15 +8,17 @@ use crate::problem::Problem;
 use crate::schedule_admin::{self, ScheduleError, Triggered};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ShortId};
+use campanile_model::status::FailureKind;
 use campanile_model::trace_context::TraceContext;
 use campanile_schedule::policy::OverlapDecision;
 use campanile_store::history::{self, DecidedLaunch};
-use campanile_store::launch_list::{self, Filter, LOOKED_AT_MAX, Page};
+use campanile_store::launch_list::{self, Filter, Page};
+use campanile_store::launches::LaunchRow;
 use campanile_store::runs::RunRow;
 use campanile_store::{Decision, LaunchStatus, Tx, launches, removed_launches};
 
 /// One launch with its runs.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LaunchDetail {
     #[serde(flatten)]
     pub decided: DecidedLaunch,
@@ -27,7 +29,7 @@ pub struct LaunchDetail {
 }
 
 /// The result of `schedule trigger` and `run retry`.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TriggerReport {
     pub schedule: String,
     pub launch: LaunchId,
@@ -38,13 +40,38 @@ pub struct TriggerReport {
 }
 
 /// The result of `run cancel`.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CancelReport {
     pub launch: LaunchId,
     /// `running` until the host that runs it has ended it.
     pub status: LaunchStatus,
     /// By when a running launch has to end.
     pub deadline: Option<Timestamp>,
+}
+
+/// Return what to do about a launch that did not succeed; none for any other launch.
+pub fn next_step(launch: &LaunchRow) -> Option<&'static str> {
+    let step = match (launch.status, launch.failure) {
+        (LaunchStatus::Unknown, _) => {
+            "find out whether its work was done; it may run at most once, so retry it only if it was not"
+        }
+        (LaunchStatus::Abandoned, _) => "mend what its reason names, then retry it",
+        (LaunchStatus::Failed, Some(FailureKind::TimedOut)) => {
+            "find in its logs what took so long, or give its task more time, then retry it"
+        }
+        (LaunchStatus::Failed, Some(FailureKind::MemoryExceeded)) => {
+            "let its task use less memory, or raise the limit in its sidecar, then retry it"
+        }
+        (LaunchStatus::Failed, Some(FailureKind::Denied)) => {
+            "grant in its sidecar what was denied, if the task may have it, then retry it"
+        }
+        (LaunchStatus::Failed, Some(FailureKind::QuotaExceeded)) => {
+            "wait for the next day, or raise the quota of its package, then retry it"
+        }
+        (LaunchStatus::Failed, _) => "read its logs, mend the cause, then retry it",
+        _ => return None,
+    };
+    Some(step)
 }
 
 impl LaunchDetail {
@@ -94,18 +121,20 @@ impl CancelReport {
     }
 }
 
-/// Return the newest launches that pass `filter`, of those after the launch `after`.
+/// Return the newest launches that pass `filter`, of those after the launch `after`. At most about `looked_at_max` launches
+/// are looked at.
 pub async fn list(
     tx: &mut Tx,
     filter: &Filter<'_>,
     after: Option<&ShortId>,
     limit: i64,
+    looked_at_max: i64,
 ) -> Result<Page, Problem> {
     let after = match after {
         Some(after) => Some(ids::launch(tx, after).await?),
         None => None,
     };
-    let page = launch_list::filtered(tx, filter, after, limit, LOOKED_AT_MAX).await?;
+    let page = launch_list::filtered(tx, filter, after, limit, looked_at_max).await?;
     if let (Some(name), true) = (filter.schedule, page.rows.is_empty()) {
         refuse_unknown_schedule(tx, name).await?;
     }

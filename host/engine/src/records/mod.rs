@@ -6,5 +6,8 @@ pub mod backfill;
 pub mod ids;
 pub mod launch;
 pub mod package;
+pub mod package_diff;
 pub mod run;
 pub mod schedule;
+pub mod schedules_file;
+pub mod top;

@@ -1,6 +1,8 @@
 //! Packages and their versions as records.
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::approval::{self, PackageError, VersionChange};
@@ -14,7 +16,7 @@ use campanile_store::{Tx, schedules};
 const SCHEDULES_MAX: i64 = 1_000;
 
 /// A package.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PackageRecord {
     #[serde(flatten)]
     pub row: PackageRow,
@@ -22,7 +24,7 @@ pub struct PackageRecord {
 }
 
 /// A package with its manifest, schedules, grants and versions.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PackageDetail {
     #[serde(flatten)]
     pub package: PackageRecord,
@@ -37,12 +39,12 @@ pub struct PackageDetail {
 }
 
 /// A version of a package.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct VersionRecord {
     #[serde(flatten)]
     pub version: Version,
     /// `active`, `pending_approval`, `rejected`, `replaced`, `former` or `rolled_back`.
-    pub state: &'static str,
+    pub state: Cow<'static, str>,
     /// The name in the manifest.
     pub name: Option<String>,
     /// The version in the manifest.
@@ -53,11 +55,11 @@ pub struct VersionRecord {
 }
 
 /// The result of a decision about a version.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DecisionReport {
     pub package: String,
     /// `approved`, `rejected` or `rolled_back`.
-    pub done: &'static str,
+    pub done: Cow<'static, str>,
     #[serde(flatten)]
     pub decided: VersionChange,
     pub warnings: Vec<String>,
@@ -100,7 +102,7 @@ impl VersionRecord {
     fn new(row: &PackageRow, version: Version) -> VersionRecord {
         let manifest = Manifest::from_stored(&row.name, &version.manifest);
         VersionRecord {
-            state: state(row, &version),
+            state: Cow::Borrowed(state(row, &version)),
             name: manifest.name,
             manifest_version: manifest.version,
             signed_by: version.signature.as_deref().and_then(signature::signer),
@@ -117,7 +119,7 @@ impl DecisionReport {
         });
         DecisionReport {
             package,
-            done,
+            done: Cow::Borrowed(done),
             warnings: warnings.collect(),
             decided,
         }
@@ -132,7 +134,6 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow, PackageError> {
     }
 }
 
-/// Return the state of one version of a package.
 fn state(row: &PackageRow, version: &Version) -> &'static str {
     let is = |digest: &Option<ArtifactDigest>| digest.as_ref() == Some(&version.digest);
     if is(&row.digest) {

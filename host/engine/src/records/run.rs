@@ -1,9 +1,12 @@
 //! A run as a record, with the recorded calls of its tasks.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use campanile_model::clock::Timestamp;
+use campanile_model::text::duration_text;
 use campanile_model::trace_context::TraceContext;
 use campanile_sandbox::{LogLine, Share};
 use campanile_store::launches;
@@ -12,7 +15,7 @@ use campanile_store::task_runs::{self, TaskRun};
 use campanile_store::{DbError, Tx};
 
 /// One run with its calls.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RunDetail {
     #[serde(flatten)]
     pub run: RunRow,
@@ -23,7 +26,7 @@ pub struct RunDetail {
 }
 
 /// One call of a task.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TaskCall {
     #[serde(flatten)]
     pub row: TaskRun,
@@ -31,7 +34,7 @@ pub struct TaskCall {
 }
 
 /// What one call of a task logged and printed.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TaskLogs {
     pub task: String,
     pub attempt: i64,
@@ -80,6 +83,23 @@ impl From<TaskRun> for TaskLogs {
             stderr: row.stderr,
         }
     }
+}
+
+/// Return a sentence that retention has removed the calls of a run that ended at `finished_at`, if it ended long enough ago.
+/// `age` is `retention.logs`.
+pub fn removed_calls_note(
+    finished_at: Option<Timestamp>,
+    age: Option<Duration>,
+    now: Timestamp,
+) -> Option<String> {
+    let age = age?;
+    let is_removed = finished_at?.plus(age) <= now;
+    is_removed.then(|| {
+        let age = duration_text(age);
+        format!(
+            "the calls of this run are not on record: retention removes outputs and logs {age} after the end of a launch (`retention.logs`)"
+        )
+    })
 }
 
 /// Parse the stored usage of a call: `{"memory":[used, limit], …}`.

@@ -1,13 +1,14 @@
 //! A schedule as a record, and what is computed from its row.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::definition;
-use crate::schedule_admin::{self, ScheduleError};
+use crate::schedule_admin::{self, Difference, ScheduleDefinition, ScheduleError, differences};
 use campanile_model::clock::Timestamp;
 use campanile_schedule::policy::{Defaults, Policies, Policy};
 use campanile_schedule::rule::{HashKey, Rule, Warning};
@@ -24,37 +25,31 @@ const MINUTE: Duration = Duration::from_secs(60);
 const LAUNCHES_SHOWN: i64 = 10;
 
 /// A schedule.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ScheduleRecord {
     #[serde(flatten)]
     pub row: Schedule,
     /// The rule with hashed values resolved. Null when this version cannot read the rule.
     resolved: Option<String>,
     /// `enabled`, `paused` or `ended`.
-    pub state: &'static str,
+    pub state: Cow<'static, str>,
     /// The future slots that `schedule skip` skips.
     skips: BTreeSet<Timestamp>,
     launches_made: i64,
-    /// The rule as written, and its hashed values.
-    #[serde(skip)]
-    pub rule_text: String,
 }
 
 /// A schedule that was just added.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NewSchedule {
     #[serde(flatten)]
     pub schedule: ScheduleRecord,
     /// How the rule is read where that may surprise.
     pub notes: Vec<String>,
     pub warnings: Vec<Warning>,
-    /// When a rule without slots launches.
-    #[serde(skip)]
-    pub without_slots: Option<String>,
 }
 
 /// A schedule with its explanation and its newest launches.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ScheduleDetail {
     #[serde(flatten)]
     pub schedule: NewSchedule,
@@ -65,31 +60,49 @@ pub struct ScheduleDetail {
     pub launches: Vec<LaunchRow>,
 }
 
+/// The slots that a [`Redefinition`] shows.
+pub const SLOTS_PREVIEWED: usize = 5;
+
+/// The effect that a new definition of a schedule would have.
+pub struct Redefinition {
+    /// How it differs from the present definition.
+    pub differences: Vec<Difference>,
+    /// The rule in plain English.
+    pub explanation: String,
+    pub notes: Vec<String>,
+    pub warnings: Vec<Warning>,
+    /// When a rule without slots launches.
+    pub without_slots: Option<String>,
+    /// The next slots, each with the time on the clock of its zone.
+    pub slots: Vec<(Timestamp, String)>,
+    pub is_paused: bool,
+}
+
 /// The result of `schedule rename`.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RenameReport<'a> {
-    pub schedule: &'a str,
-    pub was: &'a str,
+    pub schedule: Cow<'a, str>,
+    pub was: Cow<'a, str>,
     pub revision: i64,
     /// `renamed`.
-    pub done: &'static str,
+    pub done: Cow<'static, str>,
 }
 
 /// The result of `schedule skip`.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SkipReport<'a> {
-    pub schedule: &'a str,
+    pub schedule: Cow<'a, str>,
     pub scheduled_time: Timestamp,
     /// `skipped` or `restored`.
-    pub done: &'static str,
+    pub done: Cow<'static, str>,
 }
 
 /// The result of a command that changes a schedule.
-#[derive(Serialize, schemars::JsonSchema)]
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ChangeReport<'a> {
-    pub schedule: &'a str,
+    pub schedule: Cow<'a, str>,
     /// `paused`, `resumed`, `reset` or `removed`.
-    pub done: &'static str,
+    pub done: Cow<'static, str>,
 }
 
 impl NewSchedule {
@@ -99,8 +112,15 @@ impl NewSchedule {
             schedule: ScheduleRecord::new(row),
             notes: rule.map_or_else(Vec::new, |rule| rule.notes().to_vec()),
             warnings: rule.map_or_else(Vec::new, |rule| rule.warnings(now)),
-            without_slots: rule.and_then(without_slots),
         }
+    }
+
+    /// Return when a rule without slots launches, as a sentence; none for a rule that has slots.
+    pub fn without_slots(&self) -> Option<String> {
+        rule(&self.schedule.row)
+            .ok()
+            .as_ref()
+            .and_then(without_slots)
     }
 
     /// Read the schedule that was just added.
@@ -144,6 +164,30 @@ impl ScheduleDetail {
     }
 }
 
+impl Redefinition {
+    /// Check a definition that a schedule is to have, and return what it would do. Nothing is changed.
+    pub async fn read(
+        tx: &mut Tx,
+        row: &Schedule,
+        wanted: &ScheduleDefinition,
+        now: Timestamp,
+    ) -> Result<Redefinition, ScheduleError> {
+        let rule = schedule_admin::check_edit(tx, row, wanted, now).await?;
+        let current = definition::read(&row.definition);
+        let current = current.map_err(|why| ScheduleError::unreadable(&row.definition, why))?;
+        let slots = slots(row, &rule, &wanted.policies, None, now).take(SLOTS_PREVIEWED);
+        Ok(Redefinition {
+            differences: differences(&current, wanted),
+            explanation: rule.explanation(),
+            notes: rule.notes().to_vec(),
+            warnings: rule.warnings(now),
+            without_slots: without_slots(&rule),
+            slots: slots.map(|slot| (slot, rule.local_text(slot))).collect(),
+            is_paused: !row.state.enabled,
+        })
+    }
+}
+
 impl ScheduleRecord {
     /// Return the name of the schedule.
     pub fn name(&self) -> &str {
@@ -152,19 +196,31 @@ impl ScheduleRecord {
 
     /// Make the record of a schedule.
     pub fn new(row: Schedule) -> ScheduleRecord {
-        let rule = rule(&row).ok();
-        let text = &row.definition.rule;
-        let written = format!("{} {}", text.kind, text.expression);
         ScheduleRecord {
-            resolved: rule.as_ref().map(Rule::resolved_form),
-            rule_text: match rule.filter(is_hashed) {
-                Some(rule) => format!("{written} = {}", rule.resolved_form()),
-                None => written,
-            },
-            state: state(&row),
+            resolved: rule(&row).ok().as_ref().map(Rule::resolved_form),
+            state: Cow::Borrowed(state(&row)),
             skips: skips(&row),
             launches_made: row.state.history.launches,
             row,
+        }
+    }
+
+    /// Return the row, with what the record has of its history.
+    pub fn into_row(self) -> Schedule {
+        let skips = serde_json::to_string(&self.skips).ok();
+        let mut row = self.row;
+        row.state.history.launches = self.launches_made;
+        row.state.history.skips = skips;
+        row
+    }
+
+    /// Return the rule as it is written, with its hashed values.
+    pub fn rule_text(&self) -> String {
+        let text = &self.row.definition.rule;
+        let written = format!("{} {}", text.kind, text.expression);
+        match rule(&self.row).ok().filter(is_hashed) {
+            Some(rule) => format!("{written} = {}", rule.resolved_form()),
+            None => written,
         }
     }
 
@@ -229,7 +285,7 @@ pub fn slots<'a>(
 }
 
 /// Return `paused`, `ended` or `enabled`.
-fn state(row: &Schedule) -> &'static str {
+pub fn state(row: &Schedule) -> &'static str {
     match row.state.enabled {
         false => "paused",
         true if row.state.next_slot.is_some() || waits_for_event(row) => "enabled",

@@ -30,7 +30,7 @@ const INTERVAL_OVER_SIZE: Duration = Duration::from_secs(10);
 const INTERVAL_PER_READ: u32 = 10;
 /// An id before that of any launch.
 pub(super) const FIRST: LaunchId = LaunchId::FIRST;
-/// Health reports a schedule as failing by so many launches; see `audit.rs`.
+/// The newest launches by which health reports a schedule as failing; see `audit.rs`.
 const OUTCOMES_MIN: u32 = 3;
 /// The schedules whose newest launches are remembered during a pass.
 const SCHEDULES_MAX: usize = 100_000;

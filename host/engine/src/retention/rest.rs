@@ -10,14 +10,16 @@ use crate::error::Result;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_store::{
-    alert_messages, alerts, api_answers, outbox, removed_launches, retention, seals, task_use,
+    DbError, Tx, alert_messages, alerts, api_answers, outbox, removed_launches, retention, seals,
+    task_use,
 };
 
 /// The events, counts, hosts and artifacts of one transaction.
 const BATCH: i64 = 256;
 /// How long the answer to a request with an idempotency key is kept.
 const ANSWERS_KEPT: Duration = Duration::from_secs(24 * 3_600);
-/// A host decides no launch whose slot is later than the host's end by more: the difference of two clocks.
+/// The greatest difference between the clocks of two hosts: no launch that a host decided has a slot later than the host's
+/// end by more than this.
 const CLOCK_MARGIN: Duration = Duration::from_secs(3_600);
 
 /// Remove old rows besides launches. Return whether there are more old events or counts. A host that does not do the chores any
@@ -25,59 +27,47 @@ const CLOCK_MARGIN: Duration = Duration::from_secs(3_600);
 pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp) -> Result<bool> {
     let limits = &ctx.settings.retention;
     if let Some(age) = limits.events {
-        let Some(mut tx) = chores::write_long(ctx).await? else {
-            return Ok(false);
-        };
-        let events = retention::remove_events(&mut tx, now.minus(age), BATCH).await?;
-        tx.commit().await?;
+        let before = now.minus(age);
+        let remove = async |tx: &mut Tx| retention::remove_events(tx, before, BATCH).await;
+        let events = batch(chores::write_long(ctx).await?, remove).await?;
         removed.events += events;
-        if events >= BATCH.unsigned_abs() {
+        if is_full(events) {
             return Ok(true);
         }
     }
-    let Some(mut tx) = chores::write(ctx).await? else {
-        return Ok(false);
-    };
-    let answers = api_answers::remove_old(&mut tx, now.minus(ANSWERS_KEPT), BATCH).await?;
-    tx.commit().await?;
-    if answers >= BATCH.unsigned_abs() {
+    let before = now.minus(ANSWERS_KEPT);
+    let remove = async |tx: &mut Tx| api_answers::remove_old(tx, before, BATCH).await;
+    if is_full(batch(chores::write(ctx).await?, remove).await?) {
         return Ok(true);
     }
     if let Some(age) = limits.counts {
         let counts = remove_counts(ctx, now.minus(age)).await?;
         removed.counts += counts;
-        let sums = remove_sums(ctx, now.minus(age)).await?;
-        if counts as i64 >= BATCH || sums >= BATCH.unsigned_abs() {
+        let day = now.minus(age).day();
+        let remove = async |tx: &mut Tx| task_use::remove_sums(tx, day, BATCH).await;
+        let sums = batch(chores::write(ctx).await?, remove).await?;
+        if is_full(counts as u64) || is_full(sums) {
             return Ok(true);
         }
     }
-    // Most of the launches that these leaves cover are gone.
     if let Some(age) = limits.succeeded {
-        let Some(mut tx) = chores::write(ctx).await? else {
-            return Ok(false);
-        };
-        let leaves = seals::remove_leaves(&mut tx, now.minus(age), BATCH).await?;
-        tx.commit().await?;
-        if leaves >= BATCH.unsigned_abs() {
+        let before = now.minus(age);
+        // Most of the launches that these leaves cover are gone.
+        let remove = async |tx: &mut Tx| seals::remove_leaves(tx, before, BATCH).await;
+        if is_full(batch(chores::write(ctx).await?, remove).await?) {
             return Ok(true);
         }
-    }
-    // Those that were not delivered stay.
-    if let Some(age) = limits.succeeded {
-        let Some(mut tx) = chores::write_long(ctx).await? else {
-            return Ok(false);
-        };
-        let messages = outbox::remove_old(&mut tx, now.minus(age), BATCH).await?;
-        tx.commit().await?;
+        // Messages that were not delivered stay.
+        let remove = async |tx: &mut Tx| outbox::remove_old(tx, before, BATCH).await;
+        let messages = batch(chores::write_long(ctx).await?, remove).await?;
         removed.messages += messages;
-        if messages >= BATCH.unsigned_abs() {
+        if is_full(messages) {
             return Ok(true);
         }
-    }
-    if let Some(age) = limits.succeeded
-        && remove_alerts(ctx, now.minus(age)).await?
-    {
-        return Ok(true);
+        let remove = async |tx: &mut Tx| remove_alerts(tx, before).await;
+        if is_full(batch(chores::write_long(ctx).await?, remove).await?) {
+            return Ok(true);
+        }
     }
     if let Some(age) = limits.artifacts {
         removed.artifacts += remove_artifacts(ctx, now.minus(age), now).await?;
@@ -86,28 +76,40 @@ pub(super) async fn remove_rest(ctx: &Ctx, removed: &mut Removed, now: Timestamp
         return Ok(false);
     };
     let before = now.minus(age);
-    let Some(mut tx) = chores::write_long(ctx).await? else {
-        return Ok(false);
+    let remove = async |tx: &mut Tx| {
+        retention::remove_package_days(tx, before.day()).await?;
+        retention::remove_backfills(tx, before).await
     };
-    retention::remove_package_days(&mut tx, before.day()).await?;
-    removed.backfills += retention::remove_backfills(&mut tx, before).await?;
-    tx.commit().await?;
+    removed.backfills += batch(chores::write_long(ctx).await?, remove).await?;
     removed.hosts += remove_hosts(ctx, before).await?;
     Ok(false)
 }
 
-/// Remove a batch of the resolved alerts, ended messages and silences from before `before`. Return whether there may be
-/// more.
-async fn remove_alerts(ctx: &Ctx, before: Timestamp) -> Result<bool> {
-    let Some(mut tx) = chores::write_long(ctx).await? else {
-        return Ok(false);
+/// Remove a batch in a transaction of a chore. Return how many rows; 0 without the transaction.
+async fn batch(
+    tx: Option<Tx>,
+    remove: impl AsyncFnOnce(&mut Tx) -> Result<u64, DbError>,
+) -> Result<u64> {
+    let Some(mut tx) = tx else {
+        return Ok(0);
     };
-    alert_messages::remove_old_alerts(&mut tx, before, BATCH).await?;
-    let messages = alert_messages::remove_old(&mut tx, before, BATCH).await?;
-    let alerts = alerts::remove_old(&mut tx, before, BATCH).await?;
-    let silences = alerts::remove_old_silences(&mut tx, before, BATCH).await?;
+    let rows = remove(&mut tx).await?;
     tx.commit().await?;
-    Ok(messages.max(alerts).max(silences) >= BATCH.unsigned_abs())
+    Ok(rows)
+}
+
+/// Whether there may be more rows after a batch of `rows`.
+fn is_full(rows: u64) -> bool {
+    rows >= BATCH.unsigned_abs()
+}
+
+/// Remove a batch of the resolved alerts, ended messages and silences from before `before`. Return the largest number of them.
+async fn remove_alerts(tx: &mut Tx, before: Timestamp) -> Result<u64, DbError> {
+    alert_messages::remove_old_alerts(tx, before, BATCH).await?;
+    let messages = alert_messages::remove_old(tx, before, BATCH).await?;
+    let alerts = alerts::remove_old(tx, before, BATCH).await?;
+    let silences = alerts::remove_old_silences(tx, before, BATCH).await?;
+    Ok(messages.max(alerts).max(silences))
 }
 
 /// Remove a batch of the counts of launches that were decided before `before`, for whole days. Return how many.
@@ -121,16 +123,6 @@ async fn remove_counts(ctx: &Ctx, before: Timestamp) -> Result<usize> {
     let counts = removed_launches::remove_counts(&mut tx, before.day(), BATCH).await?;
     tx.commit().await?;
     Ok(counts)
-}
-
-/// Remove a batch of the sums of calls of launches that were decided before `before`, for whole days. Return how many.
-async fn remove_sums(ctx: &Ctx, before: Timestamp) -> Result<u64> {
-    let Some(mut tx) = chores::write(ctx).await? else {
-        return Ok(0);
-    };
-    let sums = task_use::remove_sums(&mut tx, before.day(), BATCH).await?;
-    tx.commit().await?;
-    Ok(sums)
 }
 
 /// Remove the bytes of artifacts that nothing has needed since `since`. Each transaction removes one: it may be large.

@@ -1,8 +1,9 @@
 //! Pure: compare two definitions of a schedule, and a set of definitions with the schedules there are.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::pause::PAUSED_BY_DEFINITION;
@@ -14,10 +15,10 @@ use campanile_store::Origin;
 use campanile_store::schedules::Schedule;
 
 /// One line in which two definitions differ.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Difference {
     /// A key of the schedules file.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// `None` where the definition does not have the key.
     pub before: Option<String>,
     pub after: Option<String>,
@@ -123,7 +124,7 @@ pub fn differences(before: &ScheduleDefinition, after: &ScheduleDefinition) -> V
     let only_after = after.iter().filter(is_new);
     let keys = of_before.chain(only_after).map(|(key, _)| *key);
     keys.map(|key| Difference {
-        key,
+        key: Cow::Borrowed(key),
         before: value(&before, key),
         after: value(&after, key),
     })
@@ -151,7 +152,6 @@ fn changed<T: Default + PartialEq + ToString>(value: &T) -> Option<String> {
     (*value != T::default()).then(|| value.to_string())
 }
 
-/// Return the lines of a definition.
 fn lines(definition: &ScheduleDefinition) -> Vec<Line> {
     let RuleText {
         kind,
@@ -210,7 +210,6 @@ mod tests {
         }
     }
 
-    /// Return a schedule with the definition `wanted`.
     fn schedule(wanted: &ScheduleDefinition, origin: Origin) -> Schedule {
         let id = ScheduleId::random();
         let at = Timestamp::from_micros(0);
@@ -273,7 +272,7 @@ mod tests {
         assert_eq!(
             changed.differences,
             [Difference {
-                key: "jitter",
+                key: "jitter".into(),
                 before: None,
                 after: Some("1m".to_owned()),
             }]

@@ -6,7 +6,10 @@ use serde_json::json;
 
 use super::diff::{difference_lines, differences};
 use super::error::origin_is;
-use super::{Result, ScheduleDefinition, ScheduleError, lock, parse, revise, store_revision};
+use super::{
+    KnownPackages, Result, ScheduleDefinition, ScheduleError, check, has_same_timing, lock, parse,
+    refuse_nothing_ahead, revise, store_revision,
+};
 use crate::definition;
 use crate::plan::decidable;
 use campanile_model::clock::Timestamp;
@@ -51,6 +54,21 @@ pub async fn edit(
     }
     revise(tx, &schedule, &wanted, Origin::Operator, now).await?;
     Ok(schedule.state.revision + 1)
+}
+
+/// Check a definition that an operator's schedule is to have, without changing anything. Return its rule.
+pub async fn check_edit(
+    tx: &mut Tx,
+    schedule: &Schedule,
+    wanted: &ScheduleDefinition,
+    now: Timestamp,
+) -> Result<Rule> {
+    refuse_other_origin(schedule)?;
+    let rule = check(tx, &mut KnownPackages::default(), wanted, schedule.state.id).await?;
+    if !has_same_timing(&schedule.definition, wanted) {
+        refuse_nothing_ahead(wanted, &rule, now)?;
+    }
+    Ok(rule)
 }
 
 /// Rename an operator's schedule; return its new revision. It keeps its id, and so its hashed slots and its launches.
@@ -114,9 +132,15 @@ pub async fn skip(tx: &mut Tx, name: &str, skip: Skip<'_>, now: Timestamp) -> Re
 /// Lock and return the operator's schedule of that name.
 pub(super) async fn own(tx: &mut Tx, name: &str) -> Result<Schedule> {
     let schedule = lock(tx, name).await?;
+    refuse_other_origin(&schedule)?;
+    Ok(schedule)
+}
+
+/// Refuse a schedule that is not the operator's; the error says where it is changed.
+fn refuse_other_origin(schedule: &Schedule) -> Result {
     let Revision { name, package, .. } = &schedule.definition;
     let place = match schedule.state.origin {
-        Origin::Operator => return Ok(schedule),
+        Origin::Operator => return Ok(()),
         Origin::File => "the schedules file".to_owned(),
         Origin::Sidecar => format!("{package}.toml"),
         Origin::Package => format!("`schedules` in {package}.toml, which replaces the proposal"),

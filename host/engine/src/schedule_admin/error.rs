@@ -144,7 +144,7 @@ impl ScheduleError {
         ScheduleError::Unreadable { name, why }
     }
 
-    /// Whether somebody else changed the same at the same moment, so that looking again helps.
+    /// Whether another change of the same schedule came first, so that a second attempt may succeed.
     pub(crate) fn is_collision(&self) -> bool {
         matches!(
             self,

@@ -14,7 +14,9 @@ use campanile_store::schedules::{self, Schedule};
 use campanile_store::{DbError, Origin, Tx};
 
 /// A schedule that Campanile would refuse, and why.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 #[schemars(rename = "RefusedSchedule")]
 pub struct Refusal {
     pub schedule: String,

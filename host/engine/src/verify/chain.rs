@@ -11,7 +11,7 @@ use campanile_model::ids::{ChainHash, LaunchId};
 use campanile_model::status::LaunchStatus;
 use campanile_store::events::Event;
 use campanile_store::seals::{self, FinishedLaunch, Seal};
-use campanile_store::{Db, DbError, removed_launches};
+use campanile_store::{Db, DbError, Tx, removed_launches};
 use uuid::Uuid;
 
 /// The seals of one page.
@@ -118,8 +118,7 @@ impl Walk<'_> {
         if is_asked {
             let mut tx = db.read().await?;
             decided = seals::decided(&mut tx, begin, seal.until_at, i64::MAX).await?;
-            drop(tx);
-            self.check_rows(db, &decided).await?;
+            self.check_rows(&mut tx, &decided).await?;
         }
         // Retention may have removed the leaves.
         let Some(leaves) = seal.leaves.as_deref().and_then(Leaf::read_all) else {
@@ -256,7 +255,8 @@ impl Walk<'_> {
         }
         loop {
             let end = self.span.to.plus(Duration::from_micros(1));
-            let page = seals::decided(&mut db.read().await?, since, end, LAUNCHES_PAGE).await?;
+            let mut tx = db.read().await?;
+            let page = seals::decided(&mut tx, since, end, LAUNCHES_PAGE).await?;
             let Some(last) = page.last().map(|last| last.decided_at) else {
                 return Ok(());
             };
@@ -268,13 +268,13 @@ impl Walk<'_> {
                     true => rows.retain(|launch| launch.decided_at < last),
                     false => {
                         let end = last.plus(Duration::from_micros(1));
-                        rows = seals::decided(&mut db.read().await?, last, end, i64::MAX).await?;
+                        rows = seals::decided(&mut tx, last, end, i64::MAX).await?;
                     }
                 }
             }
             let next = rows.last().map(|launch| launch.decided_at);
             self.report.launches_unsealed += rows.len() as u64;
-            self.check_rows(db, &rows).await?;
+            self.check_rows(&mut tx, &rows).await?;
             if !is_full {
                 return Ok(());
             }
@@ -282,8 +282,13 @@ impl Walk<'_> {
         }
     }
 
-    /// Check what must hold for each launch by itself.
-    async fn check_rows(&mut self, db: &Db, launches: &[FinishedLaunch]) -> Result<(), DbError> {
+    /// Check what must hold for each launch by itself. `tx` is the transaction that read them: another one could see the
+    /// lost run of a recovery that happened since.
+    async fn check_rows(
+        &mut self,
+        tx: &mut Tx,
+        launches: &[FinishedLaunch],
+    ) -> Result<(), DbError> {
         let span = self.span;
         let asked = launches.iter();
         let asked: Vec<&FinishedLaunch> = asked
@@ -292,7 +297,7 @@ impl Walk<'_> {
         self.report.launches += asked.len() as u64;
         let recovered = asked.iter().filter(|launch| launch.started_at.is_some());
         let recovered: Vec<LaunchId> = recovered.map(|launch| launch.id).collect();
-        let lost = seals::lost_runs(&mut db.read().await?, &recovered).await?;
+        let lost = seals::lost_runs(tx, &recovered).await?;
         let lost: HashMap<LaunchId, i64> = lost.into_iter().collect();
         for launch in asked {
             let lost = lost.get(&launch.id).copied().unwrap_or(0);

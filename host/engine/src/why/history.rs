@@ -60,7 +60,7 @@ impl ParsedRevision {
 }
 
 impl ScheduleHistory {
-    /// Read the history of the schedule `name`: of several, the one that existed at `about`.
+    /// Read the history of the schedule `name`. Of several schedules, choose the one that existed at `about`.
     pub async fn read(
         tx: &mut Tx,
         name: &str,

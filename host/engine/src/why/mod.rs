@@ -16,12 +16,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{Datelike as _, NaiveDateTime};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::schedule_admin::{Result, ScheduleError};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_model::text;
+use campanile_model::time_text::{InvalidTimeText, TimeText};
 use campanile_model::words;
 use campanile_schedule::rule::{DstAction, Rule, SlotCheck, clock_text};
 use campanile_store::history::DecidedLaunch;
@@ -96,7 +97,7 @@ words! {
 }
 
 /// One link of the explanation.
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Finding {
     pub kind: FindingKind,
     pub at: Option<Timestamp>,
@@ -124,7 +125,7 @@ impl Finding {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Answer {
     /// The newest name of the schedule.
     pub schedule: String,
@@ -135,62 +136,42 @@ pub struct Answer {
     pub findings: Vec<Finding>,
 }
 
-/// The moment in question.
+/// The moment in question, as a person typed it. A time without an offset is one on the clock of the schedule's zone.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum When {
-    Instant(Timestamp),
-    /// A time on the clock of the schedule's zone.
-    Local(NaiveDateTime),
-}
+pub struct When(TimeText);
 
 /// A text that is not a moment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is {what}")]
-pub struct InvalidWhen {
-    text: String,
-    what: &'static str,
+pub enum InvalidWhen {
+    /// It is no time at all.
+    #[error(transparent)]
+    NoTime(#[from] InvalidTimeText),
+    /// No rule has a slot then.
+    #[error("`{0}` is outside the years 1970 to 2099")]
+    OutsideOfRules(String),
 }
 
 impl InvalidWhen {
     /// Return what to write instead.
     pub fn hint(&self) -> &'static str {
-        "write an RFC 3339 time such as 2026-11-21T08:00:00Z, or what the clock of the schedule's zone shows, such as \
-         \"2026-03-08 02:30\""
+        TimeText::HINT
     }
 }
 
-/// Read RFC 3339 with any offset, or a date and a time without one.
+/// Read a moment, as [`TimeText`] does.
 impl FromStr for When {
     type Err = InvalidWhen;
 
     fn from_str(text: &str) -> Result<When, InvalidWhen> {
-        const LOCAL_FORMATS: [&str; 4] = [
-            "%Y-%m-%d %H:%M",
-            "%Y-%m-%dT%H:%M",
-            "%Y-%m-%d %H:%M:%S%.f",
-            "%Y-%m-%dT%H:%M:%S%.f",
-        ];
-        let local = |format: &&str| NaiveDateTime::parse_from_str(text, format).ok();
-        let invalid = |what| InvalidWhen {
-            text: text.to_owned(),
-            what,
+        let when = text.parse::<TimeText>()?;
+        let year = match when {
+            TimeText::Instant(instant) => Some(instant.to_chrono().year()),
+            TimeText::Local(local) => local.date().map(|date| date.year()),
+            TimeText::BeforeNow(_) | TimeText::AfterNow(_) => None,
         };
-        let instant = text.parse().map(When::Instant).ok();
-        let when = instant.or_else(|| LOCAL_FORMATS.iter().find_map(local).map(When::Local));
-        let when = when.ok_or_else(|| invalid("not a time"))?;
-        match (1970..2100).contains(&when.roughly().to_chrono().year()) {
-            true => Ok(when),
-            false => Err(invalid("outside the years 1970 to 2099")),
-        }
-    }
-}
-
-impl When {
-    /// Return the instant; for a local time one that is less than a day away.
-    fn roughly(self) -> Timestamp {
-        match self {
-            When::Instant(instant) => instant,
-            When::Local(local) => Timestamp::from(local.and_utc()),
+        match year.is_none_or(|year| (1970..2100).contains(&year)) {
+            true => Ok(When(when)),
+            false => Err(InvalidWhen::OutsideOfRules(text.to_owned())),
         }
     }
 }
@@ -201,13 +182,22 @@ impl When {
 /// # Errors
 /// When there never was a schedule of that name. When `when` is a local time and this version cannot read the rule.
 pub async fn why(tx: &mut Tx, name: &str, when: Option<When>, now: Timestamp) -> Result<Answer> {
-    let history = ScheduleHistory::read(tx, name, when.map(When::roughly), now).await?;
-    let explained = match when {
-        None => newest(tx, &history).await?,
-        Some(When::Instant(instant)) => at(tx, &history, instant).await?,
-        Some(When::Local(local)) => at_local(tx, &history, local).await?,
+    // Less than two days away from a time on the clock of another zone.
+    let about = when.map(|when| when.0.in_utc(now));
+    let history = ScheduleHistory::read(tx, name, about, now).await?;
+    let revision = history.revision_at(about.unwrap_or(now));
+    let explained = match (when, about) {
+        (Some(When(TimeText::Local(local))), _) => {
+            let readable = ReadableRevision::new(&history, revision);
+            let unreadable =
+                |why: &str| ScheduleError::unreadable(&revision.definition, why.to_owned());
+            let readable = readable.map_err(unreadable)?;
+            let today = readable.rule.local(now).date();
+            at_local(tx, &history, &readable, local.on(today)).await?
+        }
+        (_, Some(instant)) => at(tx, &history, instant).await?,
+        (_, None) => newest(tx, &history).await?,
     };
-    let revision = history.revision_at(when.map_or(now, When::roughly));
     let mut findings = Vec::from_iter(moment::renamed(&history, name));
     findings.extend(explained);
     if let Ok((rule, _)) = &revision.parsed {
@@ -259,12 +249,9 @@ async fn at(tx: &mut Tx, history: &ScheduleHistory, instant: Timestamp) -> Resul
 async fn at_local(
     tx: &mut Tx,
     history: &ScheduleHistory,
+    readable: &ReadableRevision<'_>,
     local: NaiveDateTime,
 ) -> Result<Vec<Finding>> {
-    let revision = history.revision_at(When::Local(local).roughly());
-    let readable = ReadableRevision::new(history, revision);
-    let unreadable = |why: &str| ScheduleError::unreadable(&revision.definition, why.to_owned());
-    let readable = readable.map_err(unreadable)?;
     let rule = readable.rule;
     match rule.instants_of(local)[..] {
         [instant] => at(tx, history, instant).await,

@@ -9,9 +9,9 @@ use super::{Anchor, Monotonic, Timestamp};
 
 /// The wall clock stepped when it parts from the monotonic clock by so much between two looks. Less is followed.
 pub const STEP_MIN: Duration = Duration::from_millis(500);
-/// Without a database's clock, a stepped wall clock is believed when it has not stepped again for so long.
+/// Without a database's clock, a stepped wall clock is believed after this time without another step.
 pub const CONFIRM: Duration = Duration::from_secs(5);
-/// A reading that took longer says nothing: the process was stopped while it read the clocks.
+/// A reading that took longer is not used: the process was stopped while it read the clocks.
 const READING_MAX_US: i64 = 100_000;
 /// So much time between two looks means that the process or the machine was suspended.
 const SUSPENDED_US: i64 = 5_000_000;
@@ -39,9 +39,9 @@ pub enum Look {
     Steady,
     /// Both clocks went on together, and the process did not run for seconds.
     Resumed,
-    /// The wall clock stepped, by so many microseconds. The time is unknown.
+    /// The wall clock stepped by this number of microseconds. The time is unknown.
     Stepped(i64),
-    /// The wall clock is believed again. `now` moved by so many microseconds.
+    /// The wall clock is believed again. `now` moved by this number of microseconds.
     Confirmed(i64),
 }
 
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(error_ms(&state), 0);
         assert!(state.is_known(reading(500, -100_000)));
         assert_eq!(state.look(reading(500, -100_000)), Look::Steady);
-        // NTP mends the wall clock.
+        // NTP corrects the wall clock.
         assert_eq!(state.look(reading(1_000, 0)), Look::Stepped(100_000_000));
         assert_eq!(state.follow(database(1_001)), 0);
     }
@@ -275,7 +275,7 @@ mod tests {
         assert!(state.is_known(torn));
         assert_eq!(state.look(torn), Look::Steady);
         assert_eq!(error_ms(&state), 0);
-        // A reading is as exact as it was quick.
+        // The error of a reading is at most the time that it took.
         let slow = Reading {
             took_us: 90_000,
             ..reading(91_000, 550)

@@ -205,7 +205,7 @@ impl<L: Loader> PluginsFolder<L> {
             return Err("its files were not scanned yet".to_owned());
         };
         let present = match (&self.unusable, &known.sidecar) {
-            // Nothing says that there is no sidecar.
+            // It is unknown whether there is a sidecar.
             (Some(why), None) => Err(format!("the plugins folder {why}")),
             (_, sidecar) => usable(sidecar.as_ref()),
         };

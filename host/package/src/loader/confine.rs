@@ -25,7 +25,7 @@ use super::exchange::ChildSettings;
 /// The largest file that the process may write: compiled code, in the cache.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 const OPEN_FILES_MAX: u64 = 64;
-/// How much the process steps back behind the host and its tasks.
+/// The niceness of the process: the host and its tasks get the processor first.
 const NICENESS: i32 = 10;
 
 /// Calls of the kernel that reach beyond the process.

@@ -159,7 +159,7 @@ impl LoadProcesses {
             .spawn()
     }
 
-    /// Say why a process ended without a verdict: because of the file, as far as one can tell, or with trouble of the
+    /// Say why a process ended without a result: because of the file, if the evidence allows it, or with trouble of the
     /// machine.
     fn explain(&self, status: ExitStatus, talk: &str) -> Result<Verdict, String> {
         const SIGXCPU: i32 = 24;

@@ -37,7 +37,7 @@ impl Verdicts {
 
     /// Return the verdict about the file with this digest. Blocks.
     pub(super) fn find(&self, digest: &ArtifactDigest) -> Option<Verdict> {
-        // A verdict that cannot be read is found anew.
+        // The file of a verdict that cannot be read is loaded again.
         serde_json::from_slice(&fs::read(self.path(digest)).ok()?).ok()
     }
 

@@ -16,7 +16,6 @@ use campanile_model::text::nearest;
 
 type Read<T> = Result<T, Error>;
 
-/// Read the description of `package`.
 pub(super) fn manifest(package: &str, description: &Value) -> Read<Manifest> {
     let document = Document::from_json(description)?;
     let mut top = document.section();

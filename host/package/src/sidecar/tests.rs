@@ -20,7 +20,6 @@ fn env(name: &str) -> Option<OsString> {
     }
 }
 
-/// Return the rules of a host with `own_paths`.
 fn rules(own_paths: Vec<OwnPath>) -> HostRules {
     HostRules {
         limits: Limits::default(),

@@ -30,7 +30,7 @@ pub(crate) fn set_random(wasi: &mut WasiCtxBuilder, time: Time) {
     }
 }
 
-/// Put the limit before the functions that give random bytes.
+/// Check the limit before each function that returns random bytes.
 pub(crate) fn limit_random<T: WasiView>(
     linker: &mut Linker<T>,
     of: fn(&mut T) -> &Shared,

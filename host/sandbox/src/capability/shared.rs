@@ -121,7 +121,6 @@ impl Shared {
         self.exceeded.get().map(String::as_str)
     }
 
-    /// Return the limit of `resource`.
     pub(crate) fn limit(&self, resource: Resource) -> u64 {
         self.call.limits.get(resource).unwrap_or(u64::MAX)
     }

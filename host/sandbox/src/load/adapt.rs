@@ -67,6 +67,12 @@ pub(crate) fn component_of(module: &[u8], outline: &Outline) -> Result<Vec<u8>, 
     })
 }
 
+/// Whether a program for preview 1 has a function that takes a path.
+pub(crate) fn opens_paths(outline: &Outline) -> bool {
+    let mut imports = outline.imports.iter();
+    imports.any(|name| name.starts_with("wasi_snapshot_preview1 path_"))
+}
+
 /// Refuse a module that imports additions of another runtime to preview 1.
 fn check_functions(functions: &[&str], adapter: &[u8]) -> Result<(), Refusal> {
     let known = Outline::of(adapter)?.exports;
@@ -83,10 +89,14 @@ fn check_functions(functions: &[&str], adapter: &[u8]) -> Result<(), Refusal> {
 fn encode(module: &[u8], outline: &Outline, adapter: Option<&[u8]>) -> anyhow::Result<Vec<u8>> {
     let mut module = Cow::Borrowed(module);
     if is_plain_program(outline) {
-        if outline.labels.language.as_deref() == Some(GO) {
+        let language = outline.labels.language.as_deref();
+        if language == Some(GO) {
             module = Cow::Owned(with_reserved_pages(&module)?);
-        } else if matches!(outline.clang, Some(..=CLANG_TAKES_ALL)) {
-            // A program that cannot be moved may still have an allocator that needs no move.
+        } else if matches!(outline.clang, Some(..=CLANG_TAKES_ALL))
+            || (outline.clang.is_none() && language.is_none())
+        {
+            // A program that does not name its toolchain may have any allocator: AssemblyScript's takes all memory too. One
+            // that cannot be moved may still have an allocator that needs no move.
             let moved = with_reserved_pages(&module).ok();
             module = moved.map_or(module, Cow::Owned);
         }
@@ -102,7 +112,7 @@ fn encode(module: &[u8], outline: &Outline, adapter: Option<&[u8]>) -> anyhow::R
     encoder.encode()
 }
 
-/// Whether the module is a program for preview 1 alone, whose allocator may know nothing of the adapter.
+/// Whether the module is a program for preview 1 alone, whose allocator may overwrite the adapter's memory.
 fn is_plain_program(outline: &Outline) -> bool {
     let has = |name: &str| outline.exports.iter().any(|export| export == name);
     let mut imports = outline.imports.iter();

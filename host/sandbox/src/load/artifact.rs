@@ -23,6 +23,7 @@ pub struct Artifact {
     pub digest: ArtifactDigest,
     pub form: Form,
     pub(crate) labels: Labels,
+    pub(crate) opens_paths: bool,
     /// The linked code.
     pub(crate) instance: InstancePre<HostState>,
     pub(crate) entry: Entry,
@@ -72,9 +73,15 @@ fn compile<'e>(
 fn link(
     engine: &LinkedEngine,
     component: &Component,
-    Recognised { form, labels, .. }: Recognised<'_>,
+    recognised: Recognised<'_>,
     digest: ArtifactDigest,
 ) -> Result<Artifact, Refusal> {
+    let Recognised {
+        form,
+        labels,
+        opens_paths,
+        ..
+    } = recognised;
     let missing = missing_imports(engine, component);
     if !missing.is_empty() {
         return refuse(format!(
@@ -98,12 +105,13 @@ fn link(
     let entry = entry.map_err(refuse)?;
     let describe = describe::GuestIndices::new(&instance).ok();
     check_types(engine, component).map_err(refuse)?;
-    // Done now, so that the first call is as fast as the next and the load reports an error.
+    // Linked here, so that the first call is as fast as later ones, and an error is one of the load.
     component.initialize_copy_on_write_image().map_err(refuse)?;
     Ok(Artifact {
         digest,
         form,
         labels,
+        opens_paths,
         instance,
         entry,
         describe,

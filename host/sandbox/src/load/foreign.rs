@@ -100,7 +100,7 @@ pub(crate) fn exports_task(outline: &Outline) -> Result<bool, Refusal> {
         };
     }
     if let Some(version) = exported(outline, COMMAND_INTERFACE) {
-        // A draft of 0.2 is a version for itself, which only that draft matches.
+        // A draft of 0.2 is a version of its own, which only that draft matches.
         let is_newer = version.starts_with("0.3.");
         return match version.starts_with("0.2.") && !version.contains('-') {
             true => Ok(false),

@@ -43,6 +43,8 @@ pub(crate) struct Recognised<'f> {
     pub(crate) form: Form,
     pub(crate) component: Cow<'f, [u8]>,
     pub(crate) labels: Labels,
+    /// Whether it may open files by their paths.
+    pub(crate) opens_paths: bool,
 }
 
 /// Recognise `bytes`. A core module that can become a component is turned into one.
@@ -66,6 +68,7 @@ pub(crate) fn recognise(bytes: &[u8]) -> Result<Recognised<'_>, Refusal> {
         (form, Cow::Owned(component))
     };
     Ok(Recognised {
+        opens_paths: form != Form::Preview1Command || adapt::opens_paths(&outline),
         form,
         component,
         labels: outline.labels,

@@ -1,7 +1,8 @@
 //! Reserve the first pages of a program's memory for the adapter.
 //!
-//! The allocators of Go, and of C libraries for WASI before that of clang 16, use all memory above the program's data, also
-//! the pages by which the adapter has grown the memory. They would overwrite the adapter's state. So [`with_reserved_pages`] moves the program up by [`RESERVED_PAGES`]:
+//! The allocators of Go, of AssemblyScript, and of C libraries for WASI before that of clang 16, use all memory above the
+//! program's data, also the pages by which the adapter has grown the memory. They would overwrite the adapter's state. So
+//! [`with_reserved_pages`] moves the program up by [`RESERVED_PAGES`]:
 //!
 //! * each load, store and data segment has its address raised by [`SHIFT`];
 //! * `memory.size` and `memory.grow` return sizes without the reserved pages;
@@ -21,11 +22,16 @@ const PAGE: i32 = 1 << 16;
 /// A page for these functions, so that no page of the adapter begins at 0; one for its state, and one for its stack.
 const RESERVED_PAGES: u64 = 3;
 const SHIFT: i32 = 3 * PAGE;
+/// The most pages of a moved memory. Without the last page of 4 GiB, an access at [`OFFSET_MOST`] traps.
+const PAGES_MOST: u64 = (1 << 16) - 1;
+/// The greatest offset of an access that WebAssembly can write.
+const OFFSET_MOST: u64 = u32::MAX as u64;
 
-/// In the first page: how many bytes the adapter got, and the numbers that a WASI function returns.
+/// In the first page: how many bytes the adapter got, the numbers that a WASI function returns, and a buffer without bytes.
 const TAKEN: i32 = 16;
 const COUNT: i32 = 32;
 const BYTES: i32 = 36;
+const NO_BYTES: i32 = 40;
 
 /// The types that are added: the helpers' parameters and results.
 const ADDED_TYPES: [(usize, usize); 4] = [(3, 0), (0, 1), (1, 1), (4, 1)];
@@ -164,13 +170,23 @@ impl Shift {
                 move_pointers(code, params, 8, by);
             }
         };
-        move_buffers(&mut code, SHIFT);
-        for param in 0..params {
-            match pointers.contains(&param) {
-                true => raise(&mut code, param),
-                false => drop(code.local_get(param)),
+        let push = |code: &mut InstructionSink<'_>, params: std::ops::Range<u32>| {
+            for param in params {
+                match pointers.contains(&param) {
+                    true => raise(code, param),
+                    false => drop(code.local_get(param)),
+                }
             }
+        };
+        if BUFFERS.contains(&name) {
+            // Without a buffer, the adapter does not look at the descriptor. One without bytes means the same.
+            code.local_get(2).i32_eqz().if_(BlockType::Empty);
+            code.local_get(0).i32_const(NO_BYTES).i32_const(1);
+            push(&mut code, 3..params);
+            code.call(index).return_().end();
         }
+        move_buffers(&mut code, SHIFT);
+        push(&mut code, 0..params);
         code.call(index);
         move_buffers(&mut code, -SHIFT);
         let sizes = LISTS.iter().find(|(list, _)| *list == name);
@@ -318,9 +334,9 @@ impl Reencode for Shift {
         let memory = utils::memory_type(self, memory);
         Ok(MemoryType {
             minimum: memory.minimum.saturating_add(RESERVED_PAGES),
-            maximum: memory
-                .maximum
-                .map(|most| most.saturating_add(RESERVED_PAGES).min(1 << 16)),
+            maximum: Some(memory.maximum.map_or(PAGES_MOST, |most| {
+                most.saturating_add(RESERVED_PAGES).min(PAGES_MOST)
+            })),
             ..memory
         })
     }
@@ -388,8 +404,10 @@ impl Reencode for Shift {
             return unsupported("several memories");
         }
         let arg = utils::mem_arg(self, arg)?;
+        // Compilers leave accesses above all memory in code that never runs. They trap at the last address too.
+        let moved = arg.offset.saturating_add(RESERVED_PAGES << 16);
         Ok(MemArg {
-            offset: arg.offset.saturating_add(RESERVED_PAGES << 16),
+            offset: moved.min(OFFSET_MOST),
             ..arg
         })
     }

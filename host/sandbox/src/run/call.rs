@@ -55,6 +55,7 @@ async fn call_entry(
     let directories = directories::open(&shared).await?;
     let files = &mut store.data_mut().files;
     files.directories = directories;
+    files.has_root = artifact.opens_paths;
     if artifact.form.is_command() {
         files.working_directory = shared.call.program.cwd.clone();
     }

@@ -88,7 +88,7 @@ impl Text<'_> {
     /// Return the cause that the line `at` gives or begins, if all later lines belong to it.
     fn known(&self, at: usize) -> Option<Cause> {
         let (line, after) = (self.lines[at], &self.lines[at + 1..]);
-        // The end is at most so many lines after `at`.
+        // The end is at most `lines` lines after `at`.
         let is_within = |lines: usize| self.end <= at + lines;
         let follows = |other: Option<usize>| other.is_some_and(|other| other > at);
         if let Some((_, place)) = line.split_once(" panicked at ") {

@@ -196,55 +196,6 @@ async fn a_program_without_exit_or_imports_runs() {
     assert_eq!(report.output, None);
 }
 
-/// A program that takes all memory above its data, as Go and old libraries of C do, also what someone else has added
-/// meanwhile.
-const TAKES_ALL_MEMORY: &str = r#"(module
-    (@producers (language "Go" "go1.27.3"))
-    (import "wasi_snapshot_preview1" "fd_write"
-        (func $fd_write (param i32 i32 i32 i32) (result i32)))
-    (import "wasi_snapshot_preview1" "args_sizes_get"
-        (func $args_sizes_get (param i32 i32) (result i32)))
-    (import "wasi_snapshot_preview1" "args_get" (func $args_get (param i32 i32) (result i32)))
-    (memory (export "memory") 1)
-    (data (i32.const 100) "one\n")
-    (func $expect (param i32 i32)
-        (if (i32.ne (local.get 0) (local.get 1)) (then unreachable)))
-    (func $print
-        (i32.store (i32.const 0) (i32.const 100))
-        (i32.store (i32.const 4) (i32.const 4))
-        (call $expect (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)) (i32.const 0))
-        (call $expect (i32.load (i32.const 0)) (i32.const 100))
-        (call $expect (i32.load (i32.const 8)) (i32.const 4)))
-    (func (export "_start")
-        (call $expect (memory.size) (i32.const 1))
-        (call $print)
-        (call $expect (memory.grow (i32.const 4)) (i32.const 1))
-        (call $expect (memory.size) (i32.const 5))
-        (memory.fill (i32.const 65536) (i32.const 255) (i32.const 262144))
-        (memory.copy (i32.const 65536) (i32.const 100) (i32.const 4))
-        (call $expect (i32.load (i32.const 65536)) (i32.load (i32.const 100)))
-        (call $print)
-        (call $expect (call $args_sizes_get (i32.const 16) (i32.const 20)) (i32.const 0))
-        (call $expect (i32.load (i32.const 16)) (i32.const 1))
-        (call $expect (call $args_get (i32.const 24) (i32.const 200)) (i32.const 0))
-        (call $expect (i32.load (i32.const 24)) (i32.const 200))
-        (call $expect (memory.grow (i32.const 65536)) (i32.const -1))))"#;
-
-#[tokio::test]
-async fn a_program_that_takes_all_memory_does_not_overwrite_that_of_the_adapter() {
-    let sandbox = sandbox();
-    let by_go = r#"(language "Go" "go1.27.3")"#;
-    for producer in [by_go, r#"(processed-by "clang" "13.0.0 (llvm)")"#] {
-        let program = TAKES_ALL_MEMORY.replace(by_go, producer);
-        let program = wat::parse_str(program).unwrap();
-        let program = Arc::new(sandbox.load(&program).unwrap());
-        assert_eq!(program.form, Form::Preview1Command);
-        let report = sandbox.run(&program, call()).await;
-        assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
-        assert_eq!(report.stdout, "one\none\n");
-    }
-}
-
 #[tokio::test]
 async fn a_panic_of_a_program_is_reported_like_one_of_a_task() {
     check_each(

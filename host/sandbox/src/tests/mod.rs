@@ -10,6 +10,7 @@ mod limits;
 mod malformed;
 mod outcomes;
 mod packages;
+mod preview_1;
 mod quota;
 mod quota_script;
 mod sockets;

@@ -53,7 +53,6 @@ pub enum Op<'n> {
     BeginZeroes(u32, u32),
     /// Wait for a stream, and check it.
     Wait(u32),
-    /// Drop a stream.
     DropStream(u32),
 }
 

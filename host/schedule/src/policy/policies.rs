@@ -1,7 +1,8 @@
 //! The policies of a schedule, in one table.
 //!
 //! Reading, checking, storing, printing, comparing, the flags of the command line and the
-//! reference all derive from the table. A new policy is one entry here, and the code that decides by it.
+//! reference all derive from the table. A new policy is one entry here, and the code that decides by it. CONTRIBUTING.md lists
+//! what else names the policies.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -46,6 +46,7 @@ mod period;
 mod quartz_days;
 mod search;
 mod slot_check;
+mod typed_time;
 mod warnings;
 mod zone;
 mod zone_names;
@@ -85,6 +86,7 @@ use part::Part;
 use period::Period;
 use search::last_before;
 pub use slot_check::{FieldMismatch, SlotCheck};
+pub use typed_time::instant_in_zone;
 pub use warnings::{WARNED_AHEAD, Warning, WarningKind};
 use zone::{DAY, LOCAL_FIRST, Zone};
 

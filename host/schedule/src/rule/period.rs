@@ -60,7 +60,8 @@ impl Period {
         let mut rest = part;
         while !rest.text.is_empty() {
             let (digits, after_digits) = split_while(rest, |byte| byte.is_ascii_digit());
-            let (unit, tail) = split_while(after_digits, |byte| byte.is_ascii_alphabetic());
+            let word = after_digits.trimmed();
+            let (unit, tail) = split_while(word, |byte| byte.is_ascii_alphabetic());
             let (unit, at) = (unit.text, unit.position);
             for (part, name) in [(digits.text, "number"), (unit, "unit")] {
                 if part.is_empty() {
@@ -68,7 +69,7 @@ impl Period {
                     return Err(RuleError::new(message, HINT));
                 }
             }
-            let named = |known: &&(&str, &str, Period)| known.0 == unit;
+            let named = |known: &&(&str, &str, Period)| is_unit(unit, known.0, known.1);
             let Some((_, _, one)) = LETTERS.iter().find(named) else {
                 let message = format!("{} at position {at} is not a unit of time", quoted(unit));
                 return Err(RuleError::new(message, HINT));
@@ -92,7 +93,7 @@ impl Period {
                 ));
             }
             sum = Some(Period::of(before + one.amount * count, one.unit));
-            rest = tail;
+            rest = tail.trimmed();
         }
         match sum {
             Some(Period { amount: 0, .. }) => Err(RuleError::new(
@@ -157,6 +158,18 @@ impl fmt::Display for Period {
         self.parts()
             .try_for_each(|(letters, _, count)| write!(f, "{count}{letters}"))
     }
+}
+
+/// Whether `word` stands for the unit with these letters and this name: `m`, `min`, `mins`, `minute` or `minutes`.
+fn is_unit(word: &str, letters: &str, name: &str) -> bool {
+    let singular = word.strip_suffix('s').unwrap_or(word);
+    let abbreviation = match letters {
+        "h" => "hr",
+        "m" => "min",
+        "s" => "sec",
+        _ => name,
+    };
+    word == letters || singular == name || singular == abbreviation
 }
 
 /// Split `part` before the first byte that is not `wanted`, a test for ASCII.

@@ -36,7 +36,9 @@ words! {
 }
 
 /// A part of a rule that is allowed, and perhaps not meant.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
+)]
 pub struct Warning {
     pub kind: WarningKind,
     /// What will happen, in one sentence.

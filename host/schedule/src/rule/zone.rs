@@ -159,7 +159,7 @@ impl fmt::Debug for Zone {
 /// Return the known names that are nearest to `name`, or whose city is.
 fn nearest_names(name: &str) -> Vec<&'static str> {
     const NAMES_MAX: usize = 3;
-    // A longer text is near to no name, and slow to compare.
+    // A longer text resembles no name, and is slow to compare.
     const BYTES_MAX: usize = 64;
     if name.is_empty() || name.len() > BYTES_MAX {
         return vec!["UTC", "Europe/Paris", "America/New_York"];

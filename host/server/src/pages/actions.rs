@@ -1,17 +1,20 @@
 //! What the forms of the pages do. Each action is an operation of the API, with the same role and the same function.
 
+use axum::body::Bytes;
 use axum::http::HeaderValue;
-use axum::http::header::CONTENT_TYPE;
-use serde_json::{Map, Value, json};
+use axum::http::header::{CONTENT_TYPE, IF_MATCH};
+use serde_json::{Value, json};
 
-use super::Section;
+use super::bodies::{COUNT, bulk, decision, filter, many, object, text, time};
 use super::form::Form;
 use super::links::path;
+use super::{Section, bodies};
 use crate::auth;
 use crate::call::{Call, Result};
 use crate::idempotency;
 use crate::problem::ApiProblem;
-use crate::routes::{Route, routes};
+use crate::routes::{self, Route, routes};
+use crate::upload;
 
 /// The field of a form with the name of its action.
 pub(super) const ACTION: &str = "do";
@@ -19,6 +22,10 @@ pub(super) const ACTION: &str = "do";
 pub(super) const CONFIRM: &str = "confirm";
 /// The field with the key that makes a form that is sent twice happen once.
 pub(super) const KEY: &str = "key";
+/// The field with the revision of the schedule that a form changes.
+pub(super) const REVISION: &str = "revision";
+/// The name of the action that shows the effect of a form and changes nothing.
+pub(super) const PREVIEW: &str = "preview";
 
 /// An action of a form.
 pub(super) struct Action {
@@ -28,9 +35,31 @@ pub(super) struct Action {
     route: &'static str,
     /// What the page says afterwards.
     pub done: &'static str,
-    body: fn(&Form) -> Value,
-    /// Return what the operator is to confirm; none when the action touches one thing.
-    question: fn(&Form) -> Option<&'static str>,
+    body: FormBody,
+    question: Question,
+}
+
+/// Return the body of a request from a form.
+type FormBody = fn(&Form) -> Result<Value>;
+
+/// The question that an operator confirms before an action is done.
+#[derive(Clone, Copy)]
+enum Question {
+    /// Nothing: the action touches one thing.
+    Nothing,
+    /// What the function returns, if it returns a sentence.
+    Says(fn(&Form) -> Option<&'static str>),
+    /// What an operation of the API says about the same form.
+    Counts(Count),
+}
+
+/// An operation of the API that says beforehand what an action would do.
+#[derive(Clone, Copy)]
+struct Count {
+    route: &'static str,
+    body: FormBody,
+    /// Return the question, from the answer of the operation.
+    says: fn(&Value) -> String,
 }
 
 const fn action(
@@ -38,7 +67,7 @@ const fn action(
     section: Section,
     route: &'static str,
     done: &'static str,
-    body: fn(&Form) -> Value,
+    body: FormBody,
 ) -> Action {
     Action {
         name,
@@ -46,12 +75,22 @@ const fn action(
         route,
         done,
         body,
-        question: |_| None,
+        question: Question::Nothing,
     }
 }
 
 const fn asked(action: Action, question: fn(&Form) -> Option<&'static str>) -> Action {
-    Action { question, ..action }
+    Action {
+        question: Question::Says(question),
+        ..action
+    }
+}
+
+const fn counted_first(action: Action, count: Count) -> Action {
+    Action {
+        question: Question::Counts(count),
+        ..action
+    }
 }
 
 const OF_ALL_SCHEDULES: &str =
@@ -70,14 +109,14 @@ static ACTIONS: &[Action] = &[
         Section::Schedules,
         "resume_schedule",
         "The schedule is resumed.",
-        |form| json!({"catch_up": form.given("catch_up").is_some()}),
+        |form| Ok(json!({"catch_up": form.given("catch_up").is_some()})),
     ),
     action(
         "trigger",
         Section::Schedules,
         "trigger_schedule",
         "The launch was requested.",
-        |_| json!({}),
+        |_| Ok(json!({})),
     ),
     action(
         "skip",
@@ -99,6 +138,68 @@ static ACTIONS: &[Action] = &[
         },
     ),
     action(
+        "edit",
+        Section::Schedules,
+        "replace_schedule",
+        "The schedule has this definition now.",
+        bodies::definition,
+    ),
+    counted_first(
+        action(
+            "backfill",
+            Section::Schedules,
+            "begin_backfill",
+            "The backfill has begun.",
+            bodies::backfill,
+        ),
+        Count {
+            route: "preview_backfill",
+            body: bodies::backfill,
+            says: bodies::backfill_question,
+        },
+    ),
+    action(
+        "cancel_backfill",
+        Section::Schedules,
+        "cancel_backfill",
+        "The backfill is cancelled.",
+        |_| Ok(json!({})),
+    ),
+    counted_first(
+        action(
+            "pause_many",
+            Section::Schedules,
+            "pause_schedules",
+            "The schedules are paused.",
+            |form| bulk(form, true),
+        ),
+        Count {
+            route: "count_schedules",
+            body: |form| filter(form, "pause"),
+            says: |answer| {
+                many(
+                    answer,
+                    "Pause",
+                    "No slot of them is decided until they are resumed.",
+                )
+            },
+        },
+    ),
+    counted_first(
+        action(
+            "resume_many",
+            Section::Schedules,
+            "resume_schedules",
+            "The schedules are resumed.",
+            |form| bulk(form, false),
+        ),
+        Count {
+            route: "count_schedules",
+            body: |form| filter(form, "resume"),
+            says: |answer| many(answer, "Resume", "Their slots are decided from now on."),
+        },
+    ),
+    action(
         "cancel",
         Section::Launches,
         "cancel_launch",
@@ -110,7 +211,7 @@ static ACTIONS: &[Action] = &[
         Section::Launches,
         "retry_launch",
         "The launch was requested again.",
-        |_| json!({}),
+        |_| Ok(json!({})),
     ),
     asked(
         action(
@@ -121,6 +222,13 @@ static ACTIONS: &[Action] = &[
             decision,
         ),
         |_| Some(OF_ALL_SCHEDULES),
+    ),
+    action(
+        "upload",
+        Section::Packages,
+        "upload_package",
+        "The file is in the plugins folder. The host loads it within seconds.",
+        |_| Ok(Value::Null),
     ),
     action(
         "reject",
@@ -145,7 +253,7 @@ static ACTIONS: &[Action] = &[
             Section::Hosts,
             "drain_host",
             "The host claims nothing more.",
-            |_| json!({}),
+            |_| Ok(json!({})),
         ),
         |_| Some("The host claims no launch of any schedule. Launches wait for the other hosts."),
     ),
@@ -154,14 +262,14 @@ static ACTIONS: &[Action] = &[
         Section::Hosts,
         "drain_host",
         "The host claims launches again.",
-        |_| json!({"undo": true}),
+        |_| Ok(json!({"undo": true})),
     ),
     action(
         "resolve",
         Section::Alerts,
         "resolve_alert",
         "The alert is resolved.",
-        |_| json!({}),
+        |_| Ok(json!({})),
     ),
     asked(
         action(
@@ -189,45 +297,9 @@ static ACTIONS: &[Action] = &[
         Section::Alerts,
         "end_silence",
         "The silence has ended.",
-        |_| json!({}),
+        |_| Ok(json!({})),
     ),
 ];
-
-/// Return the fields of a JSON object that have a value.
-fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Value {
-    let fields = fields.into_iter();
-    let given = fields.filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    Value::Object(given.collect::<Map<String, Value>>())
-}
-
-fn text(form: &Form, name: &str) -> Option<Value> {
-    form.given(name).map(Value::from)
-}
-
-/// Return a time in UTC, as RFC 3339 writes it.
-fn time(form: &Form, name: &str) -> Option<Value> {
-    form.given(name).map(|text| Value::from(utc(text)))
-}
-
-fn decision(form: &Form) -> Value {
-    object([
-        ("digest", text(form, "digest")),
-        ("note", text(form, "note")),
-    ])
-}
-
-/// Complete a time as a field for a date and a time sends it, such as `2026-11-21T08:00`.
-fn utc(text: &str) -> String {
-    let text = text.replacen(' ', "T", 1);
-    let is_plain = text
-        .bytes()
-        .all(|byte| byte.is_ascii_digit() || b"-T:".contains(&byte));
-    match (is_plain, text.len()) {
-        (true, 16) => format!("{text}:00Z"),
-        (true, 19) => format!("{text}Z"),
-        _ => text,
-    }
-}
 
 /// Return the action of that name.
 pub(super) fn named(name: &str) -> Option<&'static Action> {
@@ -236,8 +308,10 @@ pub(super) fn named(name: &str) -> Option<&'static Action> {
 
 /// What to do with a form.
 pub(super) enum Step {
-    /// Ask the operator first.
-    Ask(&'static Action, &'static str),
+    /// Ask the operator first. The last part is a field that the confirmation has in addition.
+    Ask(&'static Action, String, Option<(&'static str, String)>),
+    /// Show the page, with what was typed.
+    Show,
     /// Go to another page.
     Go(String),
 }
@@ -245,14 +319,41 @@ pub(super) enum Step {
 impl Action {
     /// Return the route of the API that does the same.
     pub(super) fn route(&self) -> Result<&'static Route> {
-        let found = routes().iter().find(|route| route.id == self.route);
-        found.ok_or_else(|| ApiProblem::not_found("the API does not have this operation"))
+        operation(self.route)
     }
+
+    /// Return what the operator is to confirm, and a field that the confirmation has in addition; none for nothing.
+    async fn question(&self, call: &Call, form: &Form) -> Result<Option<Asked>> {
+        match self.question {
+            Question::Nothing => Ok(None),
+            Question::Says(says) => Ok(says(form).map(|text| (text.to_owned(), None))),
+            Question::Counts(count) => {
+                let route = operation(count.route)?;
+                let asked = request(call.clone(), route, form, count.body)?;
+                let answer = (route.handler)(asked).await?.value();
+                let field = answer[COUNT].as_u64().map(|all| (COUNT, all.to_string()));
+                Ok(Some(((count.says)(&answer), field)))
+            }
+        }
+    }
+}
+
+/// A question, and a field that its confirmation has in addition.
+type Asked = (String, Option<(&'static str, String)>);
+
+/// Return the operation of the API with this name.
+fn operation(id: &str) -> Result<&'static Route> {
+    let found = routes().iter().find(|route| route.id == id);
+    found.ok_or_else(|| ApiProblem::not_found("the API does not have this operation"))
 }
 
 /// Do what a form of a page asks for. `call` is the visit of that page.
 pub(super) async fn perform(call: Call, section: Section, form: &Form) -> Result<Step> {
-    let found = named(form.get(ACTION)).filter(|action| action.section == section);
+    let name = form.get(ACTION);
+    if name == PREVIEW {
+        return Ok(Step::Show);
+    }
+    let found = named(name).filter(|action| action.section == section);
     let Some(action) = found else {
         let problem = ApiProblem::invalid("this page does not have the action that the form names");
         return Err(problem.hint("open the page again, and send one of its forms"));
@@ -261,29 +362,71 @@ pub(super) async fn perform(call: Call, section: Section, form: &Form) -> Result
     if let Some(role) = route.role {
         call.require(role, "the action")?;
     }
-    if let Some(question) = (action.question)(form)
-        && form.given(CONFIRM).is_none()
+    if form.given(CONFIRM).is_none()
+        && let Some((question, field)) = action.question(&call, form).await?
     {
-        return Ok(Step::Ask(action, question));
+        return Ok(Step::Ask(action, question, field));
     }
     let uri = call.uri.clone();
-    let mut call = call;
-    let json = HeaderValue::from_static("application/json");
-    call.headers.insert(CONTENT_TYPE, json);
-    if let Some(key) = form
-        .given(KEY)
-        .and_then(|key| HeaderValue::from_str(key).ok())
-    {
+    let answer = (route.handler)(request(call, route, form, action.body)?).await?;
+    let answer = answer.value();
+    // The page on which a thing is edited leads back to the thing.
+    let page = uri.strip_suffix("/edit").unwrap_or(&uri);
+    let done = action.name;
+    Ok(Step::Go(match answer["launch"].as_str() {
+        Some(launch) => format!("{}?done={done}", path(&["launches", launch])),
+        None if done == "backfill" => format!("/backfills?done={done}"),
+        None => format!("{page}?done={done}"),
+    }))
+}
+
+/// Return the request that a form makes to a route of the API.
+fn request(mut call: Call, route: &Route, form: &Form, body: FormBody) -> Result<Call> {
+    let header = |name: &str| {
+        let value = form.given(name)?;
+        HeaderValue::from_str(value).ok()
+    };
+    if let Some(key) = header(KEY) {
         call.headers.insert(idempotency::HEADER, key);
     }
+    if let Some(revision) = form.given(REVISION)
+        && let Ok(revision) = HeaderValue::from_str(&format!("\"{revision}\""))
+    {
+        call.headers.insert(IF_MATCH, revision);
+    }
     call.method = route.method.as_str();
-    call.body = (action.body)(form).to_string().into();
     call.path.extend(form.fields().iter().cloned());
-    let answer = (route.handler)(call).await?.value();
-    Ok(Step::Go(match answer["launch"].as_str() {
-        Some(launch) => format!("{}?done={}", path(&["launches", launch]), action.name),
-        None => format!("{uri}?done={}", action.name),
-    }))
+    let kind = match route.form {
+        routes::Form::Upload => {
+            let (name, file) = file(form)?;
+            call.path.push(("name".to_owned(), name));
+            call.body = file;
+            upload::MEDIA_TYPE
+        }
+        _ => {
+            call.body = body(form)?.to_string().into();
+            "application/json"
+        }
+    };
+    let kind = HeaderValue::from_static(kind);
+    call.headers.insert(CONTENT_TYPE, kind);
+    Ok(call)
+}
+
+/// Return the package and the content of the file that a form has. The package is named like the file.
+fn file(form: &Form) -> Result<(String, Bytes)> {
+    let Some((file, bytes)) = &form.file else {
+        let problem = ApiProblem::invalid("the form has no file");
+        return Err(problem.hint("choose the WebAssembly file of a package"));
+    };
+    let name = file.rsplit(['/', '\\']).next().unwrap_or_default();
+    let Some(name) = name.strip_suffix(".wasm") else {
+        let problem = ApiProblem::invalid(format!(
+            "the name of the file `{file}` does not end in `.wasm`"
+        ));
+        return Err(problem.hint("choose the WebAssembly file of a package"));
+    };
+    Ok((name.to_owned(), bytes.clone()))
 }
 
 /// Say who may do an action, when the visitor may not.
@@ -303,22 +446,13 @@ mod tests {
         for action in ACTIONS {
             let route = action.route().unwrap();
             assert!(route.role.is_some(), "{}", action.name);
+            if let Question::Counts(count) = action.question {
+                let (needed, role) = (operation(count.route).unwrap().role, route.role.unwrap());
+                assert!(role.includes(needed.unwrap()), "{}", action.name);
+            }
             assert!(action.done.ends_with('.'), "{}", action.name);
             let same = ACTIONS.iter().filter(|other| other.name == action.name);
             assert_eq!(same.count(), 1, "{}", action.name);
-        }
-    }
-
-    #[test]
-    fn a_time_of_a_form_is_in_utc() {
-        for (given, expected) in [
-            ("2026-11-21T08:00", "2026-11-21T08:00:00Z"),
-            ("2026-11-21 08:00:30", "2026-11-21T08:00:30Z"),
-            ("2026-11-21T08:00:00+01:00", "2026-11-21T08:00:00+01:00"),
-            ("2026-11-21T08:00:00Z", "2026-11-21T08:00:00Z"),
-            ("soon", "soon"),
-        ] {
-            assert_eq!(utc(given), expected);
         }
     }
 }

@@ -6,8 +6,9 @@
   const pause = document.getElementById("pause");
   if (!main || !live || !pause) return;
 
-  // The least time between two reads of the page, and the most.
+  // The least time between two reads of the page, the same after a failure, and the most.
   const LEAST_MS = 2000;
+  const LEAST_AFTER_FAILURE_MS = 400;
   const MOST_MS = 15000;
   // `sessionStorage` may be forbidden.
   const stored = {
@@ -18,7 +19,10 @@
   let source = null;
   let timer = 0;
   let last = Date.now();
+  let due = Infinity;
   let reading = false;
+  // Whether something happened while the page was read.
+  let missed = false;
 
   const say = (text) => { if (live.textContent !== text) live.textContent = text; };
 
@@ -33,6 +37,7 @@
     const isInside = active && active !== main && main.contains(active);
     if (isInside && Date.now() - touched < REST_MS) return true;
     if (String(getSelection()) !== "") return true;
+    if (main.querySelector("form[data-preview]")) return true;
     for (const field of main.querySelectorAll("input, textarea")) {
       if (field.type === "checkbox" ? field.checked !== field.defaultChecked : field.value !== field.defaultValue) return true;
     }
@@ -40,7 +45,9 @@
   };
 
   const read = async () => {
-    if (paused || reading || document.hidden) return;
+    due = Infinity;
+    if (reading) { missed = true; return; }
+    if (paused || document.hidden) return;
     if (isBusy()) { say("Updates wait while you use the page."); schedule(LEAST_MS); return; }
     reading = true;
     try {
@@ -68,12 +75,34 @@
     } finally {
       reading = false;
       last = Date.now();
-      schedule(MOST_MS);
+      schedule(missed ? LEAST_AFTER_FAILURE_MS : MOST_MS);
+      missed = false;
     }
   };
 
-  const schedule = (ms) => { clearTimeout(timer); if (!paused) timer = setTimeout(read, ms); };
-  const soon = () => schedule(Math.max(0, last + LEAST_MS - Date.now()));
+  const schedule = (ms) => {
+    clearTimeout(timer);
+    due = Date.now() + ms;
+    if (!paused) timer = setTimeout(read, ms);
+  };
+  // Read the page `ms` after the last time, unless it is to be read sooner.
+  const within = (ms) => {
+    const now = Date.now();
+    const at = Math.max(now, last + ms);
+    if (at < due) schedule(at - now);
+  };
+  const soon = () => within(LEAST_MS);
+
+  // Say on every page that a launch has failed, with its cause and the next step.
+  const news = document.getElementById("news");
+  news.querySelector("button").addEventListener("click", () => { news.hidden = true; });
+  const failed = ({ data }) => {
+    const { launch, text, next } = JSON.parse(data);
+    news.querySelector("p").textContent = text + (next ? ". Next: " + next + "." : "");
+    news.querySelector("a").href = "/launches/" + encodeURIComponent(launch);
+    news.hidden = false;
+    within(LEAST_AFTER_FAILURE_MS);
+  };
   const close = () => { clearTimeout(timer); if (source) source.close(); source = null; };
 
   const apply = () => {
@@ -83,7 +112,10 @@
     say("Live.");
     if (!source) {
       source = new EventSource("/updates");
+      // What happened before the stream began is in no event.
+      source.addEventListener("open", soon);
       source.addEventListener("event", soon);
+      source.addEventListener("failure", failed);
     }
     schedule(MOST_MS);
   };
@@ -94,6 +126,30 @@
   document.addEventListener("visibilitychange", () => { if (!document.hidden && !paused) soon(); });
   addEventListener("pagehide", close);
   addEventListener("pageshow", (event) => { if (event.persisted) apply(); });
+
+  // Show what a form would do while it is filled in.
+  const PREVIEW_AFTER_MS = 500;
+  let previews = 0;
+  const preview = async (form) => {
+    const number = ++previews;
+    const fields = new URLSearchParams(new FormData(form));
+    fields.append("do", "preview");
+    try {
+      const answer = await fetch(form.action, { method: "POST", headers: { Accept: "text/html" }, body: fields });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = page.getElementById(form.dataset.preview) ?? page.getElementById("main");
+      const problem = page.querySelector("main .problem");
+      const shown = document.getElementById(form.dataset.preview);
+      if (number === previews && shown) shown.replaceChildren(...(problem ? [problem] : fresh.childNodes));
+    } catch { /* the button shows why */ }
+  };
+  let wait = 0;
+  main.addEventListener("input", (event) => {
+    const form = event.target.closest("form[data-preview]");
+    if (!form) return;
+    clearTimeout(wait);
+    wait = setTimeout(preview, PREVIEW_AFTER_MS, form);
+  });
 
   // Keys: `/` searches, `g` and a letter go to a page, `u` pauses the updates.
   let isAfterG = false;

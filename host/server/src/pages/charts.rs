@@ -74,6 +74,19 @@ pub(super) fn bar(
     }
 }
 
+/// Show how long something has lasted, as a bar that ends at a mark when it has lasted as long as usual.
+pub(super) fn against(lasted: Duration, usual: Duration, class: &str) -> Markup {
+    let whole = lasted.max(usual).as_micros().max(1);
+    let part = |of: Duration| (of.as_micros() * WIDTH as u128 / whole) as i64;
+    html! {
+        svg.bar viewBox={ "0 0 " (WIDTH) " 10" } preserveAspectRatio="none" aria-hidden="true" focusable="false" {
+            rect.track x="0" y="4" width=(WIDTH) height="2" {}
+            rect class={ "s-" (class) } x="0" y="1" width=(part(lasted).max(4)) height="8" {}
+            rect.usual x=(part(usual).min(WIDTH - 6)) y="0" width="6" height="10" {}
+        }
+    }
+}
+
 /// Show the times of `slots` in a span, as ticks on a line.
 pub(super) fn strip(slots: &[(Timestamp, &str)], from: Timestamp, to: Timestamp) -> Markup {
     let length = span(to.since(from));
@@ -193,6 +206,17 @@ mod tests {
         let shown = sparkline(&[LaunchStatus::Succeeded, LaunchStatus::Failed]).into_string();
         assert!(shown.contains("1 failed, 1 succeeded"), "{shown}");
         assert!(sparkline(&[]).into_string().contains("no launches"));
+        let (short, long) = (Duration::from_secs(5), Duration::from_secs(20));
+        let shown = against(short, long, "running").into_string();
+        assert!(
+            shown.contains("width=\"250\"") && shown.contains("x=\"994\""),
+            "{shown}"
+        );
+        let shown = against(long, short, "running").into_string();
+        assert!(
+            shown.contains("width=\"1000\" height=\"8\"") && shown.contains("x=\"250\""),
+            "{shown}"
+        );
         let shown = bar(at(0), at(10), at(0), at(20), "failed").into_string();
         assert!(shown.contains("width=\"500\""), "{shown}");
     }

@@ -1,21 +1,28 @@
-//! What a form sends, and whether the form was on a page of this server.
+//! What a form sends.
 
 use axum::body::Bytes;
-use axum::http::header::{CONTENT_TYPE, HOST, ORIGIN};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
+use maud::{Markup, html};
 use url::form_urlencoded;
 
+use super::multipart::{self, Parts};
 use crate::problem::ApiProblem;
 use campanile_engine::problem::ErrorCode;
+use campanile_model::text::printable;
 
 /// The most fields of a form.
 const FIELDS_MAX: usize = 64;
-/// The header in which a browser says where a request comes from.
-const FETCH_SITE: &str = "sec-fetch-site";
+/// The field with further fields, encoded as a form.
+const MORE: &str = "more";
 
 /// The fields of a form.
 #[derive(Debug, Default)]
-pub(super) struct Form(Vec<(String, String)>);
+pub(super) struct Form {
+    fields: Vec<(String, String)>,
+    /// The name of a file on the machine of the browser, and its content.
+    pub file: Option<(String, Bytes)>,
+}
 
 impl Form {
     /// Read what a form sends.
@@ -23,7 +30,12 @@ impl Form {
         let kind = headers
             .get(CONTENT_TYPE)
             .and_then(|kind| kind.to_str().ok());
-        let kind = kind.unwrap_or_default().split(';').next();
+        let kind = kind.unwrap_or_default();
+        if let Some(boundary) = multipart::boundary(kind) {
+            let Parts { fields, file } = multipart::parse(boundary, body)?;
+            return Ok(Form { fields, file });
+        }
+        let kind = kind.split(';').next();
         if kind.map(str::trim) != Some("application/x-www-form-urlencoded") {
             return Err(ApiProblem::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -31,6 +43,11 @@ impl Form {
                 "a page accepts what its forms send; programs use the API under `/api/v1`",
             ));
         }
+        Form::parse(body)
+    }
+
+    /// Read fields as a form encodes them.
+    pub(super) fn parse(body: &[u8]) -> Result<Form, ApiProblem> {
         let mut fields = Vec::new();
         for (name, value) in form_urlencoded::parse(body) {
             // Browsers send the ends of lines as CR LF.
@@ -42,12 +59,23 @@ impl Form {
             }
             fields.push((name.into_owned(), value));
         }
-        Ok(Form(fields))
+        let Some(place) = fields.iter().position(|(name, _)| name == MORE) else {
+            return Ok(Form::of(fields));
+        };
+        let (_, more) = fields.remove(place);
+        let more = form_urlencoded::parse(more.as_bytes()).take(FIELDS_MAX);
+        fields.extend(more.map(|(name, value)| (name.into_owned(), value.replace('\0', ""))));
+        Ok(Form::of(fields))
+    }
+
+    /// Make a form with these fields.
+    pub(super) fn of(fields: Vec<(String, String)>) -> Form {
+        Form { fields, file: None }
     }
 
     /// Return a field; empty when the form does not have it.
     pub(super) fn get(&self, name: &str) -> &str {
-        let found = self.0.iter().find(|(field, _)| field == name);
+        let found = self.fields.iter().find(|(field, _)| field == name);
         found.map_or("", |(_, value)| value.as_str())
     }
 
@@ -56,61 +84,51 @@ impl Form {
         Some(self.get(name).trim()).filter(|value| !value.is_empty())
     }
 
-    pub(super) fn fields(&self) -> &[(String, String)] {
-        &self.0
-    }
-}
-
-/// Refuse a form of another site. Clients that are no browsers send neither header.
-pub(super) fn check_origin(headers: &HeaderMap) -> Result<(), ApiProblem> {
-    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let host = text(HOST.as_str()).unwrap_or_default();
-    let is_own = match (text(FETCH_SITE), text(ORIGIN.as_str())) {
-        (Some(site), _) => site == "same-origin",
-        (None, Some(origin)) => origin
-            .split_once("://")
-            .is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host)),
-        (None, None) => true,
-    };
-    match is_own {
-        true => Ok(()),
-        false => {
-            let problem = ApiProblem::forbidden("the form was sent by a page of another site");
-            Err(problem.hint("open the page here, and send its form"))
+    /// Show fields that the operator does not see. Those with hostile characters are encoded.
+    pub(super) fn hidden<'f>(fields: impl Iterator<Item = &'f (String, String)>) -> Markup {
+        let is_plain = |(_, value): &&(String, String)| printable(value) == *value;
+        let (plain, hostile): (Vec<_>, Vec<_>) = fields.partition(is_plain);
+        let hostile = Form::of(hostile.into_iter().cloned().collect()).encoded();
+        html! {
+            @for (name, value) in plain { input type="hidden" name=(name) value=(value); }
+            @if !hostile.is_empty() { input type="hidden" name=(MORE) value=(hostile); }
         }
+    }
+
+    /// Whether nothing was sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.fields.is_empty()
+    }
+
+    /// Return the fields as a form encodes them.
+    pub(super) fn encoded(&self) -> String {
+        let mut text = form_urlencoded::Serializer::new(String::new());
+        text.extend_pairs(&self.fields);
+        text.finish()
+    }
+
+    pub(super) fn fields(&self) -> &[(String, String)] {
+        &self.fields
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        let pairs = pairs.iter();
-        pairs
-            .map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()))
-            .collect()
-    }
+    use crate::request::tests::headers;
 
     #[test]
-    fn a_form_of_another_site_is_refused() {
-        for (site, origin, is_own) in [
-            (None, None, true),
-            (Some("same-origin"), None, true),
-            (Some("none"), None, false),
-            (Some("same-site"), None, false),
-            (Some("cross-site"), Some("http://a:1"), false),
-            (None, Some("http://a:1"), true),
-            (None, Some("https://a:1"), true),
-            (None, Some("http://a:2"), false),
-            (None, Some("http://a"), false),
-            (None, Some("null"), false),
-        ] {
-            let mut sent = vec![("host", "a:1")];
-            sent.extend(site.map(|site| ("sec-fetch-site", site)));
-            sent.extend(origin.map(|origin| ("origin", origin)));
-            assert_eq!(check_origin(&headers(&sent)).is_ok(), is_own, "{sent:?}");
-        }
+    fn a_hidden_field_comes_back_as_it_was() {
+        let fields = [("note", "a \u{202e}<b>\u{1b}"), ("plain", "x y")];
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let shown = Form::hidden(fields.iter()).into_string();
+        assert!(!shown.contains(['\u{202e}', '\u{1b}']), "{shown}");
+        let (_, more) = shown.split_once("name=\"more\" value=\"").unwrap();
+        let more = more.split('"').next().unwrap().replace("&amp;", "&");
+        let sent = Form::of(vec![("more".to_owned(), more)]).encoded();
+        let form = Form::parse(sent.as_bytes()).unwrap();
+        assert_eq!(form.get("note"), fields[0].1);
+        assert!(shown.contains("name=\"plain\" value=\"x y\""), "{shown}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::words::{both, line, moment, shell, span, tail, time};
 use super::{View, Visit, charts, links};
 use crate::call::Result;
 use campanile_engine::records::ids;
-use campanile_engine::records::launch::LaunchDetail;
+use campanile_engine::records::launch::{LaunchDetail, next_step};
 use campanile_engine::records::run::{RunDetail, TaskCall, TaskLogs};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ShortId;
@@ -67,6 +67,7 @@ fn main(visit: &Visit, detail: &LaunchDetail, run: Option<RunDetail>) -> Markup 
             div.problem {
                 p { strong { @if let Some(failure) = launch.failure { (failure.as_str()) } @else { "Why" } } }
                 pre tabindex="0" { @if left_out > 0 { "…" } (message) }
+                @if let Some(next) = next_step(launch) { p { "Next: " (next) "." } }
             }
         }
         (steps(detail, now))

@@ -11,6 +11,7 @@ use crate::read;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use campanile_store::LaunchStatus;
+use campanile_store::launch_list::LOOKED_AT_FOR_BROWSER_MAX;
 use campanile_store::launches::LaunchRow;
 
 /// The filters of the command with the same names.
@@ -19,7 +20,7 @@ const FILTERS: [&str; 8] = [
 ];
 
 pub(super) async fn show(visit: &Visit) -> Result<View> {
-    let (rows, next) = read::listed_launches(&visit.call).await?;
+    let (rows, next) = read::listed_launches(&visit.call, LOOKED_AT_FOR_BROWSER_MAX).await?;
     let query = &visit.call.query;
     let given = FILTERS
         .iter()

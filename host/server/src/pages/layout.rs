@@ -9,7 +9,7 @@ use axum::http::{HeaderValue, Response, StatusCode, Uri};
 use maud::{DOCTYPE, Markup, html};
 use url::form_urlencoded;
 
-use super::actions::{ACTION, Action, CONFIRM};
+use super::actions::{self, ACTION, Action, CONFIRM, KEY, REVISION};
 use super::form::Form;
 use super::words::{line, time};
 use super::{Section, View, Visit};
@@ -133,6 +133,12 @@ fn framed(
                         }
                     }
                 }
+                @if principal.is_some() {
+                    aside #news aria-label="News" hidden {
+                        p role="alert" {}
+                        p { a { "Open the launch" } " " button type="button" { "Close" } }
+                    }
+                }
                 main #main tabindex="-1" {
                     h1 { (line(title)) }
                     (main)
@@ -224,24 +230,57 @@ fn correction(wrong: &Uri) -> Markup {
     }
 }
 
-/// Ask the operator to confirm an action that touches more than one thing.
-pub(super) fn question(uri: &str, action: &Action, question: &str, form: &Form) -> Markup {
-    let fields = form.fields().iter();
-    let fields = fields.filter(|(name, _)| name != ACTION && name != CONFIRM);
-    let fields = Vec::from_iter(fields);
-    let shown = fields
-        .iter()
-        .filter(|(name, value)| name != super::actions::KEY && !value.is_empty());
+/// Ask the operator to confirm an action that touches more than one thing. `field` is added to what the form has.
+pub(super) fn question(
+    uri: &str,
+    action: &Action,
+    question: &str,
+    field: Option<(&str, String)>,
+    form: &Form,
+) -> Markup {
+    let hidden = form.fields().iter();
+    let hidden = hidden.filter(|(name, _)| name != ACTION && name != CONFIRM);
+    let hidden = Vec::from_iter(hidden);
     html! {
-        p { strong { (question) } }
-        dl {
-            @for (name, value) in shown { dt { (line(name)) } dd { (line(value)) } }
-        }
+        p { strong { (line(question)) } }
+        (fields(&hidden))
         form.action method="post" action=(uri) {
-            @for (name, value) in &fields { input type="hidden" name=(name) value=(value); }
+            (Form::hidden(hidden.iter().copied()))
+            @if let Some((name, value)) = field { input type="hidden" name=(name) value=(value); }
             input type="hidden" name=(CONFIRM) value="yes";
             button name=(ACTION) value=(action.name) { "Yes, do it" }
             " " a href=(uri) { "No, go back" }
+        }
+    }
+}
+
+/// Show the fields of a form and their values.
+fn fields(fields: &[&(String, String)]) -> Markup {
+    let shown = fields
+        .iter()
+        .filter(|(name, value)| name != KEY && name != REVISION && !value.is_empty());
+    html! {
+        dl.facts {
+            @for (name, value) in shown {
+                dt { (line(name)) }
+                dd { @for text in value.lines() { (line(text)) br; } }
+            }
+        }
+    }
+}
+
+/// Offer to send a form that came without a session.
+pub(super) fn kept_form(uri: &str, form: &Form) -> Markup {
+    let all = Vec::from_iter(form.fields());
+    let shown = Vec::from_iter(form.fields().iter().filter(|(name, _)| name != ACTION));
+    let action = actions::named(form.get(ACTION));
+    html! {
+        p { "You are signed in. The form that you sent before was kept, and nothing of it was done yet." }
+        (fields(&shown))
+        form.action method="post" action=(uri) {
+            (Form::hidden(all.iter().copied()))
+            button { "Send it now" @if let Some(action) = action { ": " (action.name.replace('_', " ")) } }
+            " " a href=(uri) { "Leave it, and open the page" }
         }
     }
 }

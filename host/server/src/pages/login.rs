@@ -1,32 +1,67 @@
 //! The page on which a browser shows a token and gets a session.
 
 use axum::body::Body;
-use axum::http::header::SET_COOKIE;
+use axum::http::header::{CONTENT_LENGTH, SET_COOKIE};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use maud::{Markup, html};
 use url::form_urlencoded;
 
 use super::actions::ACTION;
-use super::form::{Form, check_origin};
+use super::form::Form;
 use super::session::{self, Session};
 use super::{layout, links};
 use crate::app::State;
-use crate::auth::{self, Peer, WRONG_TOKEN};
+use crate::auth::{self, WRONG_TOKEN};
 use crate::call::Result;
+use crate::peer::Peer;
 use crate::problem::ApiProblem;
-use crate::request::{BODY_BYTES_MAX, check_host, read_body};
+use crate::request::{BODY_BYTES_MAX, check_host, check_origin, discard, read_body};
+use crate::upload;
 use campanile_engine::problem::{ErrorCode, Problem};
+use campanile_model::access::Channel;
 
 /// The parameter with the page to open afterwards.
 const NEXT: &str = "next";
 
-/// Send a visitor without a session to the login. After a form, its page is opened again.
-pub(super) fn send_there(uri: &Uri, is_form: bool) -> Response<Body> {
-    let wanted = match is_form {
-        true => uri.path(),
-        false => uri.path_and_query().map_or("/", |wanted| wanted.as_str()),
-    };
+/// The field with a form that came without a session.
+const KEPT: &str = "kept";
+/// The most bytes of a form that is kept.
+const KEPT_BYTES_MAX: usize = 48 << 10;
+
+/// Send a visitor without a session to the login.
+pub(super) fn send_there(uri: &Uri) -> Response<Body> {
+    let wanted = uri.path_and_query().map_or("/", |wanted| wanted.as_str());
     layout::redirect(&format!("/login{}", links::query(&[(NEXT, wanted)])))
+}
+
+/// Answer a form that came without a session: its session may have ended while it was filled in. The login keeps it.
+pub(super) async fn keep(parts: &Parts, body: Body) -> Response<Body> {
+    let length = parts.headers.get(CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    let form = match length.is_some_and(|length| length <= KEPT_BYTES_MAX) {
+        true => {
+            let read = read_body(&parts.headers, body, KEPT_BYTES_MAX).await;
+            read.and_then(|body| Form::read(&parts.headers, &body)).ok()
+        }
+        false => {
+            discard(body, upload::BYTES_MAX).await;
+            None
+        }
+    };
+    let (kept, problem) = match &form {
+        Some(form) if form.file.is_none() => (
+            form.encoded(),
+            "your session has ended; sign in, and then send the form that you have filled in: it is kept",
+        ),
+        _ => (
+            String::new(),
+            "your session has ended, and what you sent was not kept: it has a file, or is too long; sign in, and send it again",
+        ),
+    };
+    let problem = Problem::new(ErrorCode::Refused, problem);
+    let next = own_path(parts.uri.path());
+    shown(StatusCode::UNAUTHORIZED, next, &kept, Some(&problem))
 }
 
 /// Pure: return the path of this server to open; the first page for anything else.
@@ -50,11 +85,12 @@ pub(super) async fn answer(state: &State, request: Request<Body>) -> Response<Bo
     let given = given
         .map(|(_, value)| value.into_owned())
         .unwrap_or_default();
-    if let Some(Peer::Unix { .. }) = parts.extensions.get::<Peer>() {
+    let peer = parts.extensions.get::<Peer>();
+    if let Some(Peer::Unix { .. }) = peer {
         return layout::redirect(own_path(&given));
     }
     if parts.method != Method::POST {
-        return shown(StatusCode::OK, own_path(&given), None);
+        return shown(StatusCode::OK, own_path(&given), "", None);
     }
     let read = async {
         check_host(&parts.headers)?;
@@ -74,10 +110,27 @@ pub(super) async fn answer(state: &State, request: Request<Body>) -> Response<Bo
         }
         return with_cookie(state, layout::redirect("/login"), None);
     }
-    let next = own_path(form.get(NEXT));
-    match begin(state, form.get("token").trim()).await {
-        Ok(id) => with_cookie(state, layout::redirect(next), Some(&id)),
-        Err(error) => shown(error.status, next, Some(&error.problem)),
+    let (next, kept) = (own_path(form.get(NEXT)), form.get(KEPT));
+    let answer = match begin(state, form.get("token").trim()).await {
+        Ok(id) if kept.is_empty() => (layout::redirect(next), id),
+        Ok(id) => (kept_form(next, kept), id),
+        Err(error) => {
+            let client = (None, peer, Channel::Page);
+            state.refusals.note(&error, client, "/login");
+            return shown(error.status, next, kept, Some(&error.problem));
+        }
+    };
+    with_cookie(state, answer.0, Some(&answer.1))
+}
+
+/// Offer to send the form that was kept.
+fn kept_form(next: &str, kept: &str) -> Response<Body> {
+    match Form::parse(kept.as_bytes()) {
+        Ok(form) => {
+            let main = layout::kept_form(next, &form);
+            layout::page(StatusCode::OK, None, None, "Signed in", main)
+        }
+        Err(problem) => layout::problem_page(None, &problem, None),
     }
 }
 
@@ -104,15 +157,16 @@ fn with_cookie(state: &State, mut response: Response<Body>, id: Option<&str>) ->
     response
 }
 
-fn shown(status: StatusCode, next: &str, problem: Option<&Problem>) -> Response<Body> {
-    layout::page(status, None, None, "Sign in", main(next, problem))
+fn shown(status: StatusCode, next: &str, kept: &str, problem: Option<&Problem>) -> Response<Body> {
+    layout::page(status, None, None, "Sign in", main(next, kept, problem))
 }
 
-fn main(next: &str, problem: Option<&Problem>) -> Markup {
+fn main(next: &str, kept: &str, problem: Option<&Problem>) -> Markup {
     html! {
         @if let Some(problem) = problem { (layout::problem_part(problem)) }
         form.action method="post" action="/login" {
             input type="hidden" name=(NEXT) value=(next);
+            @if !kept.is_empty() { input type="hidden" name=(KEPT) value=(kept); }
             label {
                 "Token "
                 input type="password" name="token" required autocomplete="current-password" maxlength="200" autofocus;
@@ -123,7 +177,7 @@ fn main(next: &str, problem: Option<&Problem>) -> Markup {
             "The host names the file of its local token when it starts. An administrator creates a token for each person with "
             code { "campanile token create NAME --role operator" } "."
         }
-        @if next != "/" {
+        @if next != "/" && kept.is_empty() {
             p {
                 "A link from another site opens this page, also for a browser with a session. "
                 a href=(next) { "Open the page with my session" } "."

@@ -10,16 +10,23 @@
 
 mod actions;
 mod alerts;
+mod backfills;
+mod bodies;
+mod calendar;
 mod charts;
+mod edit;
 mod events;
 mod form;
+mod heat_map;
 mod hosts;
 mod launch;
 mod launches;
 mod layout;
 mod links;
 mod login;
+mod multipart;
 mod now;
+mod package_diff;
 mod packages;
 mod parts;
 mod plan;
@@ -33,7 +40,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::RawPathParams;
-use axum::http::header::ACCEPT;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use axum::routing::{MethodFilter, get, on};
 use futures_util::future::BoxFuture;
@@ -42,15 +49,19 @@ use tokio::time::timeout;
 use url::form_urlencoded;
 
 use self::actions::{Action, Step};
-use self::form::{Form, check_origin};
+use self::form::Form;
 use crate::app::State;
-use crate::auth::{self, Peer};
+use crate::auth;
 use crate::call::{Call, Result};
+use crate::peer::{Peer, actor};
 use crate::problem::ApiProblem;
 use crate::query::{Parameter, Query};
-use crate::request::{BODY_BYTES_MAX, REQUEST_TIME, check_host, no_such_path, read_body, too_slow};
+use crate::request::{
+    BODY_BYTES_MAX, REQUEST_TIME, check_host, check_origin, no_such_path, read_body, too_slow,
+};
 use crate::routes;
 use crate::stream;
+use crate::upload;
 use campanile_engine::problem::Problem;
 use campanile_engine::token_admin::Principal;
 use campanile_model::access::{Channel, Role};
@@ -121,6 +132,9 @@ macro_rules! pages {
 }
 
 const NONE: &[Parameter] = &[];
+/// How much of the rate limit of its principal a visit of a page takes, and one of the plan.
+const PAGE_COST: u32 = 8;
+const PLAN_COST: u32 = 50;
 /// The methods of a page.
 const METHODS: MethodFilter = MethodFilter::GET.or(MethodFilter::POST);
 
@@ -128,12 +142,16 @@ pages! {
     "/" Now NONE => now::show;
     "/schedules" Schedules schedules::QUERY => schedules::show;
     "/schedules/{name}" Schedules schedule::QUERY => schedule::show;
+    "/schedules/{name}/edit" Schedules NONE => edit::show;
+    "/schedules/{name}/calendar" Schedules routes::CALENDAR => calendar::show;
+    "/backfills" Schedules routes::PAGE => backfills::show;
     "/launches" Launches routes::LAUNCHES => launches::show;
     "/launches/{id}" Launches NONE => launch::of_launch;
     "/runs/{id}" Launches NONE => launch::of_run;
     "/plan" Plan routes::PLAN, repeated "outage" => plan::show;
     "/packages" Packages packages::QUERY => packages::list;
     "/packages/{name}" Packages NONE => packages::show;
+    "/packages/{name}/diff" Packages routes::DIFF => package_diff::show;
     "/hosts" Hosts routes::ALL => hosts::show;
     "/events" Events routes::PAGE => events::show;
     "/alerts" Alerts routes::ALERTS => alerts::show;
@@ -192,6 +210,17 @@ pub(crate) fn no_such_page() -> Response<Body> {
     layout::problem_page(None, &problem.hint("start at the first page"), None)
 }
 
+/// The page with the form for uploads.
+const UPLOADS: &str = "/packages";
+
+/// Whether a form has a file.
+fn has_file(headers: &HeaderMap) -> bool {
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| multipart::boundary(kind).is_some())
+}
+
 /// Who visits a page.
 struct Visitor {
     principal: Principal,
@@ -207,8 +236,12 @@ async fn visitor(
     let Some(peer) = peer else {
         return Err(ApiProblem::unauthorized("the request has no connection"));
     };
-    if let Peer::Unix { .. } = peer {
-        let principal = auth::principal(state, headers, peer).await?;
+    let of_proxy = state.proxies.principal(headers, peer)?;
+    let of_connection = match (of_proxy, peer) {
+        (None, Peer::Unix { .. }) => Some(auth::principal(state, headers, peer).await?),
+        (of_proxy, _) => of_proxy,
+    };
+    if let Some(principal) = of_connection {
         let has_session = false;
         return Ok(Some(Visitor {
             principal,
@@ -279,14 +312,25 @@ async fn answer(
     };
     let visitor = match entered.await {
         Ok(Some(visitor)) => visitor,
-        Ok(None) => return login::send_there(&parts.uri, is_post),
-        Err(problem) => return layout::problem_page(None, &problem, None),
+        Ok(None) if is_post => return login::keep(&parts, body).await,
+        Ok(None) => return login::send_there(&parts.uri),
+        Err(problem) => {
+            state
+                .refusals
+                .note(&problem, (None, peer, Channel::Page), page.path);
+            return layout::problem_page(None, &problem, None);
+        }
     };
     let Visitor {
         principal,
         has_session,
     } = visitor;
+    let refused = |problem: &ApiProblem| {
+        let client = (Some(&principal), peer, Channel::Page);
+        state.refusals.note(problem, client, page.path);
+    };
     let failed = |problem: &ApiProblem| {
+        refused(problem);
         let wrong = Some(&parts.uri).filter(|_| !is_post);
         layout::problem_page(Some((&principal, has_session)), problem, wrong)
     };
@@ -294,33 +338,45 @@ async fn answer(
         return failed(&ApiProblem::unauthorized("the request has no connection"));
     };
     let db = state.app.engine.db();
-    let db = db.acting_as(auth::actor(&principal, peer, Channel::Page));
+    let db = db.acting_as(actor(&principal, peer, Channel::Page));
+    let cost = match page.section {
+        Section::Plan => PLAN_COST,
+        _ => PAGE_COST,
+    };
     let read = async {
         auth::require(&principal, Role::Viewer, "the page")?;
+        state.charge(&principal, cost)?;
         let (query, done) = parameters(&parts.uri, page)?;
         if path.iter().any(|(_, value)| value.contains('\0')) {
             return Err(ApiProblem::invalid("the path has a zero character"));
         }
+        let (mut bytes_max, mut upload_turn) = (BODY_BYTES_MAX, None);
+        if is_post && page.path == UPLOADS && has_file(&parts.headers) {
+            auth::require(&principal, Role::Approver, "an upload")?;
+            upload_turn = Some(upload::turn(&state)?);
+            bytes_max = upload::BYTES_MAX + BODY_BYTES_MAX;
+        }
         let typed = match is_post {
             true => Form::read(
                 &parts.headers,
-                &read_body(&parts.headers, body, BODY_BYTES_MAX).await?,
+                &read_body(&parts.headers, body, bytes_max).await?,
             )?,
             false => Form::default(),
         };
-        Ok((query, done, typed))
+        Ok((query, done, typed, upload_turn))
     };
-    let (query, done, typed) = match read.await {
+    let (query, done, typed, _upload_turn) = match read.await {
         Ok(read) => read,
         Err(problem) => return failed(&problem),
     };
-    let _turn = match state.turn(&principal.name).await {
+    let _turn = match state.turn(&principal, cost).await {
         Ok(turn) => turn,
         Err(problem) => return failed(&problem),
     };
     let call = |query: Query| Call {
         state: Arc::clone(&state),
         principal: Some(principal.clone()),
+        peer: Some(peer.clone()),
         db: db.clone(),
         method: "GET",
         uri: parts.uri.path().to_owned(),
@@ -334,9 +390,10 @@ async fn answer(
         let performed = actions::perform(call(Query::default()), page.section, &typed).await;
         match performed {
             Ok(Step::Go(to)) => return layout::redirect(&to),
-            Ok(Step::Ask(action, question)) => {
+            Ok(Step::Show) => {}
+            Ok(Step::Ask(action, question, field)) => {
                 let call = call(query);
-                let main = layout::question(&call.uri, action, question, &typed);
+                let main = layout::question(&call.uri, action, &question, field, &typed);
                 return layout::page(
                     StatusCode::OK,
                     Some(page.section),
@@ -345,7 +402,10 @@ async fn answer(
                     main,
                 );
             }
-            Err(error) => problem = Some(error),
+            Err(error) => {
+                refused(&error);
+                problem = Some(error);
+            }
         }
     }
     let status = problem
@@ -364,7 +424,7 @@ async fn answer(
     }
 }
 
-/// Stream events to a page.
+/// Stream events and failures to a page.
 async fn updates(state: Arc<State>, request: Request<Body>) -> Response<Body> {
     let (parts, _) = request.into_parts();
     let peer = parts.extensions.get::<Peer>();
@@ -374,6 +434,7 @@ async fn updates(state: Arc<State>, request: Request<Body>) -> Response<Body> {
         let visitor = visitor.ok_or_else(|| ApiProblem::unauthorized("the session has ended"))?;
         let call = Call {
             principal: Some(visitor.principal),
+            peer: peer.cloned(),
             db: state.app.engine.db().clone(),
             method: "GET",
             uri: parts.uri.path().to_owned(),
@@ -383,7 +444,11 @@ async fn updates(state: Arc<State>, request: Request<Body>) -> Response<Body> {
             body: Default::default(),
             state: Arc::clone(&state),
         };
-        stream::events(call).await?.response(&state)
+        stream::updates(call).await?.response(&state)
     };
-    opened.await.unwrap_or_else(ApiProblem::response)
+    opened.await.unwrap_or_else(|problem| {
+        let client = (None, peer, Channel::Page);
+        state.refusals.note(&problem, client, "/updates");
+        problem.response()
+    })
 }

@@ -1,5 +1,6 @@
 //! The first page: how the installation is, what runs, what failed, what comes next; and the way to the first launch.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use maud::{Markup, html};
@@ -10,12 +11,14 @@ use super::{View, Visit, charts, links};
 use crate::call::Result;
 use crate::probes;
 use campanile_engine::audit::Health;
+use campanile_engine::records::launch::next_step;
 use campanile_model::clock::Timestamp;
-use campanile_store::launch_list::{self, Filter, LOOKED_AT_MAX, Page};
-use campanile_store::launches::LaunchRow;
+use campanile_model::ids::ScheduleId;
+use campanile_store::launch_list::{self, Filter, LOOKED_AT_FOR_BROWSER_MAX, Page};
+use campanile_store::launches::{self, LaunchRow};
 use campanile_store::packages::PackageRow;
-use campanile_store::stats::{self, Counts, NextSlot, OldRun, Unfinished};
-use campanile_store::{LaunchStatus, alerts, alerts::Alert, packages};
+use campanile_store::stats::{self, NextSlot, OldRun, RecentCounts, Unfinished};
+use campanile_store::{DbError, LaunchStatus, Tx, alerts, alerts::Alert, packages};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -23,6 +26,8 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 const ROWS_MAX: i64 = 20;
 /// The most slots of the strip.
 const SLOTS_MAX: i64 = 200;
+/// The most launches of the last hour that are counted.
+const COUNTED_MAX: i64 = 4_000;
 /// The most packages that a new installation lists.
 const PACKAGES_MAX: usize = 50;
 const FAILURES: [LaunchStatus; 3] = [
@@ -36,8 +41,10 @@ struct Now {
     at: Timestamp,
     health: Health,
     unfinished: Unfinished,
-    last_hour: Counts,
+    last_hour: RecentCounts,
     runs: Vec<OldRun>,
+    /// How long the launches of their schedules usually take.
+    usual: HashMap<ScheduleId, Duration>,
     failures: Vec<LaunchRow>,
     next: Vec<NextSlot>,
     alerts: Vec<Alert>,
@@ -56,18 +63,19 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
         ..Filter::default()
     };
     let Page { rows: failures, .. } =
-        launch_list::filtered(&mut tx, &failed, None, ROWS_MAX, LOOKED_AT_MAX).await?;
-    let newest = launch_list::filtered(&mut tx, &Filter::default(), None, 1, LOOKED_AT_MAX).await?;
-    let first_packages = match newest.rows.is_empty() {
+        launch_list::filtered(&mut tx, &failed, None, ROWS_MAX, LOOKED_AT_FOR_BROWSER_MAX).await?;
+    let first_packages = match launches::list(&mut tx, None, 1).await?.is_empty() {
         true => Some(packages::list(&mut tx, None).await?),
         false => None,
     };
+    let running = stats::oldest_runs(&mut tx, ROWS_MAX).await?;
     let now = Now {
         at,
+        usual: usual(&mut tx, &running).await?,
         health,
         unfinished: stats::unfinished_by_status(&mut tx).await?,
-        last_hour: stats::counts(&mut tx, at.minus(HOUR)).await?,
-        runs: stats::oldest_runs(&mut tx, ROWS_MAX).await?,
+        last_hour: stats::counts_of_newest(&mut tx, at.minus(HOUR), COUNTED_MAX).await?,
+        runs: running,
         failures,
         next: stats::next_slots(&mut tx, SLOTS_MAX).await?,
         alerts: alerts::list_unresolved(&mut tx, None, ROWS_MAX).await?,
@@ -85,6 +93,27 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
             (next(&now))
         },
     )
+}
+
+/// Return how long the launches of the schedules of `runs` usually take: the median of the newest that succeeded.
+async fn usual(tx: &mut Tx, runs: &[OldRun]) -> Result<HashMap<ScheduleId, Duration>, DbError> {
+    /// The newest successes that count, among so many of the newest slots.
+    const COUNTED: i64 = 11;
+    const SEARCHED: i64 = 50;
+    let mut all = HashMap::new();
+    for run in runs {
+        if all.contains_key(&run.schedule_id) {
+            continue;
+        }
+        let ended = stats::successes(tx, run.schedule_id, COUNTED, SEARCHED).await?;
+        let took = ended.iter().map(|(started, ended)| ended.since(*started));
+        let mut took = Vec::from_iter(took);
+        took.sort_unstable();
+        if let Some(middle) = took.get(took.len() / 2) {
+            all.insert(run.schedule_id, *middle);
+        }
+    }
+    Ok(all)
 }
 
 fn health_part(now: &Now) -> Markup {
@@ -155,7 +184,7 @@ fn numbers(now: &Now) -> Markup {
         open,
         queued,
     } = now.unfinished;
-    let hour = &now.last_hour;
+    let hour = &now.last_hour.counts;
     let of = |status: &str| launches_where(&[("status", status), ("since", "1h")]);
     html! {
         section aria-labelledby="numbers" {
@@ -179,6 +208,12 @@ fn numbers(now: &Now) -> Markup {
                 dd { (number(now.health.signs.overdue_schedules, "schedule", "/schedules?state=enabled")) }
                 dt { "Live hosts" }
                 dd { (number(now.health.signs.live_hosts, "host", "/hosts")) }
+            }
+            @if let Some(from) = now.last_hour.counted_from {
+                p.far {
+                    "The numbers of the last hour are those of its newest " (counted(COUNTED_MAX as u64, "decision")) ", since " (moment(from, now.at))
+                    ". " code { "campanile stats --since 1h" } " counts all."
+                }
             }
             (command("campanile top"))
         }
@@ -204,12 +239,6 @@ fn alert_part(now: &Now) -> Markup {
 }
 
 fn runs(now: &Now) -> Markup {
-    let first = now
-        .runs
-        .iter()
-        .map(|run| run.started_at)
-        .min()
-        .unwrap_or(now.at);
     html! {
         section aria-labelledby="runs" {
             h2 #runs { "What runs" }
@@ -226,7 +255,7 @@ fn runs(now: &Now) -> Markup {
                                     td { (links::schedule(&run.schedule)) }
                                     td { (badge(run.status.as_str())) }
                                     td { (line(run.host.as_deref().unwrap_or("none"))) }
-                                    td { (span(now.at.since(run.started_at))) (charts::bar(run.started_at, now.at, first, now.at, run.status.as_str())) }
+                                    td { (lasted(now, run)) }
                                     td { (moment(run.started_at, now.at)) }
                                 }
                             }
@@ -241,6 +270,22 @@ fn runs(now: &Now) -> Markup {
     }
 }
 
+/// Show how long a run has lasted, against the usual duration.
+fn lasted(now: &Now, run: &OldRun) -> Markup {
+    let lasted = now.at.since(run.started_at);
+    html! {
+        (span(lasted))
+        @match now.usual.get(&run.schedule_id) {
+            Some(usual) => {
+                @if lasted > *usual { ", " strong { "longer than usual" } ": " } @else { " of usually " }
+                (span(*usual))
+                (charts::against(lasted, *usual, run.status.as_str()))
+            }
+            None => span.far { ", none has succeeded before" },
+        }
+    }
+}
+
 fn failures_part(now: &Now) -> Markup {
     let all = launches_where(&[("status", "failed,abandoned,unknown"), ("since", "24h")]);
     html! {
@@ -251,7 +296,7 @@ fn failures_part(now: &Now) -> Markup {
             } @else {
                 div.wide tabindex="0" {
                     table {
-                        thead { tr { th scope="col" { "Launch" } th scope="col" { "Schedule" } th scope="col" { "Status" } th scope="col" { "Slot" } th scope="col" { "Why" } } }
+                        thead { tr { th scope="col" { "Launch" } th scope="col" { "Schedule" } th scope="col" { "Status" } th scope="col" { "Slot" } th scope="col" { "Why, and what to do next" } } }
                         tbody {
                             @for row in &now.failures {
                                 tr {
@@ -259,7 +304,10 @@ fn failures_part(now: &Now) -> Markup {
                                     td { (links::schedule(&row.schedule)) }
                                     td { (badge(row.status.as_str())) }
                                     td { (super::words::both(row.scheduled_time, row.scheduled_local.as_str(), now.at)) }
-                                    td { (why(row)) }
+                                    td {
+                                        (why(row))
+                                        @if let Some(next) = next_step(row) { br; span.far { "Next: " (next) "." } }
+                                    }
                                 }
                             }
                         }

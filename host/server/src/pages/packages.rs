@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::parts::{ActionForm, badge, command, empty, field, filter, next_page};
+use super::actions::{ACTION, KEY, refusal};
+use super::parts::{ActionForm, badge, command, empty, field, filter, idempotency_key, next_page};
 use super::words::{counted, line, moment, shell, short};
 use super::{View, Visit, links};
 use crate::call::Result;
@@ -10,6 +11,7 @@ use crate::query::Parameter;
 use crate::routes::{AFTER, text};
 use campanile_engine::records::package::{self, PackageDetail, VersionRecord};
 use campanile_model::clock::Timestamp;
+use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::size_rounded;
 use campanile_store::packages::{self, PackageRow};
 
@@ -62,9 +64,31 @@ pub(super) async fn list(visit: &Visit) -> Result<View> {
                 (table(&rows, now))
             }
             (next_page(visit, next.flatten().as_deref()))
+            @if call.state.app.uploads.is_some() { (upload_form(visit)) }
             (command("campanile package list"))
         },
     )
+}
+
+/// Show the form that puts a file into the plugins folder of this host.
+fn upload_form(visit: &Visit) -> Markup {
+    let same = "cp backup.wasm plugins/";
+    html! {
+        section aria-labelledby="upload" {
+            h2 #upload { "Upload" }
+            @if let Some(refusal) = refusal(&visit.call, "upload") {
+                p { (line(&refusal)) "." }
+            } @else {
+                form.action method="post" action=(visit.call.uri) enctype="multipart/form-data" {
+                    input type="hidden" name=(KEY) value=(idempotency_key());
+                    p { "Put a file into the plugins folder of this host. The package is called like the file. A file of this name is replaced: it is a new version, and the approval of versions applies." }
+                    label { "WebAssembly file " input type="file" name="file" accept=".wasm,application/wasm" required; }
+                    button name=(ACTION) value="upload" { "Upload" }
+                }
+            }
+            p.command { "On the machine of the host: " code { (same) } }
+        }
+    }
 }
 
 fn table(rows: &[PackageRow], now: Timestamp) -> Markup {
@@ -131,7 +155,7 @@ fn schedules(detail: &PackageDetail) -> Markup {
         section aria-labelledby="schedules" {
             h2 #schedules { (counted(names.len() as u64, "schedule")) " launch it" }
             @if names.is_empty() {
-                (empty("No schedule launches it.", html! { "Add one: " code { "campanile schedule add NAME --package " (shell(&detail.package.row.name)) " --cron '0 2 * * *'" } "." }))
+                (empty("No schedule launches it.", html! { "Add one: " code { "campanile schedule add NAME --package " (line(&shell(&detail.package.row.name))) " --cron '0 2 * * *'" } "." }))
             } @else {
                 ul.inline { @for name in names.iter().take(PARTS_MAX) { li { (links::schedule(name)) } } }
                 @if names.len() > PARTS_MAX { p { "The first " (PARTS_MAX) " by name. " a href={ "/schedules" (links::query(&[("q", detail.package.row.name.as_str())])) } { "Search for all" } } }
@@ -187,7 +211,7 @@ fn version_part(
     let version = &record.version;
     html! {
         article.version {
-            h3 { code { (version.digest.short()) } " " (badge(record.state)) }
+            h3 { code { (version.digest.short()) } " " (badge(&record.state)) }
             p {
                 @if let Some(name) = &record.name { (line(name)) " " }
                 @if let Some(number) = &record.manifest_version { (line(number)) ", " }
@@ -202,14 +226,23 @@ fn version_part(
                     @if let Some(note) = &version.note { ": " (line(note)) }
                 }
             }
+            @if let Some(active) = detail.package.row.digest.as_ref().filter(|active| **active != version.digest) {
+                p { a href=(compare(&detail.package.row.name, active, &version.digest)) { "Compare with the active version" } }
+            }
             (decisions(visit, detail, record))
         }
     }
 }
 
+/// Link to what changes from the active version to another.
+fn compare(name: &str, active: &ArtifactDigest, other: &ArtifactDigest) -> String {
+    let query = links::query(&[("from", active.short()), ("to", other.short())]);
+    format!("{}/diff{query}", links::path(&["packages", name]))
+}
+
 /// Show the forms of the decisions that the state of a version allows.
 fn decisions(visit: &Visit, detail: &PackageDetail, record: &VersionRecord) -> Markup {
-    let actions: &[(&str, &str, &str, &str)] = match record.state {
+    let actions: &[(&str, &str, &str, &str)] = match &*record.state {
         "pending_approval" => &[
             ("approve", "Approve", "approve", "digest"),
             ("reject", "Reject", "reject", "digest"),

@@ -3,6 +3,7 @@
 use maud::{Markup, html};
 
 use super::actions::{ACTION, KEY, refusal};
+use super::form::Form;
 use super::words::line;
 use super::{Visit, links};
 
@@ -19,6 +20,11 @@ pub(super) fn command(text: &str) -> Markup {
 /// Say that there is nothing to show, and what to do next.
 pub(super) fn empty(what: &str, next: Markup) -> Markup {
     html! { div.empty { p { strong { (what) } } p { (next) } } }
+}
+
+/// Return a key that makes a form that is sent twice happen once.
+pub(super) fn idempotency_key() -> String {
+    format!("{:032x}", rand::random::<u128>())
 }
 
 /// A form that does something.
@@ -45,13 +51,14 @@ impl ActionForm<'_> {
                 }
             };
         }
-        let key = format!("{:032x}", rand::random::<u128>());
+        let hidden = self.hidden.iter();
+        let hidden: Vec<(String, String)> = hidden
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
         html! {
             form.action method="post" action=(visit.call.uri) {
-                input type="hidden" name=(KEY) value=(key);
-                @for (name, value) in self.hidden {
-                    input type="hidden" name=(name) value=(value);
-                }
+                input type="hidden" name=(KEY) value=(idempotency_key());
+                (Form::hidden(hidden.iter()))
                 (self.fields)
                 button name=(ACTION) value=(self.action) { (self.label) }
                 (command(&self.command))
@@ -65,14 +72,22 @@ pub(super) fn field(visit: &Visit, name: &str, label: &str, example: &str) -> Ma
     html! {
         label {
             (label) " "
-            input name=(name) value=(visit.typed.get(name)) placeholder=(example) maxlength="500" autocomplete="off";
+            input name=(name) value=(line(visit.typed.get(name))) placeholder=(example) maxlength="500" autocomplete="off";
         }
     }
 }
 
+/// Return a value of the query, or of the form that was not done; empty for none.
+pub(super) fn given<'v>(visit: &'v Visit, name: &str) -> &'v str {
+    let query = visit.call.query.text(name);
+    query
+        .or_else(|| visit.typed.given(name))
+        .unwrap_or_default()
+}
+
 /// Show a field of a filter.
 pub(super) fn filter(visit: &Visit, name: &str, label: &str, example: &str) -> Markup {
-    let value = visit.call.query.text(name).unwrap_or_default();
+    let value = given(visit, name);
     html! {
         label {
             (label) " "
@@ -83,7 +98,7 @@ pub(super) fn filter(visit: &Visit, name: &str, label: &str, example: &str) -> M
 
 /// Show a choice of a filter among words; the first means all.
 pub(super) fn choice(visit: &Visit, name: &str, label: &str, words: &[&str]) -> Markup {
-    let value = visit.call.query.text(name).unwrap_or_default();
+    let value = given(visit, name);
     html! {
         label {
             (label) " "

@@ -7,9 +7,11 @@ use super::words::{counted, line, moment, shell, span, time};
 use super::{View, Visit, charts, links};
 use crate::call::Result;
 use crate::read;
+use campanile_engine::forecast::FIRST_SCHEDULES_MAX;
 use campanile_engine::forecast::report::PlanReport;
 use std::time::Duration;
 
+const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// The most columns of the chart.
 const COLUMNS_MAX: u64 = 96;
 /// The most schedules and decisions that are shown.
@@ -18,8 +20,16 @@ const ROWS_SHOWN: usize = 50;
 
 pub(super) async fn show(visit: &Visit) -> Result<View> {
     let query = &visit.call.query;
-    let report = read::forecast(&visit.call).await?;
+    let is_asked = ["from", "to", "schedule", "outage"]
+        .iter()
+        .any(|name| query.all(name).next().is_some());
+    let (report, more_at) = match is_asked {
+        true => (read::forecast(&visit.call, None).await?, None),
+        false => read::beginning_of_forecast(&visit.call).await?,
+    };
     let now = visit.call.now();
+    let day_end = now.plus(DAY).to_string();
+    let whole = format!("/plan{}", links::query(&[("to", day_end.as_str())]));
     let schedule = query.text("schedule").unwrap_or_default();
     let mut same = "campanile plan".to_owned();
     for name in ["from", "to", "schedule", "outage"] {
@@ -53,6 +63,12 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
                 ", at most " (counted(report.peak.running as u64, "run")) " at once"
                 @if let Some(at) = report.peak.at { " at " (time(at)) }
                 ", of " (report.capacity) " that the hosts can run. The longest wait is " (span(Duration::from_millis(report.lag_ms_max))) "."
+            }
+            @if let Some(at) = more_at {
+                p.warning {
+                    "This is the beginning, of the first " (FIRST_SCHEDULES_MAX) " schedules with a slot: more have slots from " (time(at)) " on. "
+                    a href=(whole) { "Forecast the whole day" } " takes longer."
+                }
             }
             @if let Some(cut) = report.cut_at { p.warning { "The forecast has too many decisions: it stops at " (time(cut)) ". Choose an earlier end." } }
             @if !report.skipped.is_empty() {
@@ -120,7 +136,7 @@ fn decisions(report: &PlanReport) -> Markup {
                                 tr {
                                     td { (time(planned.row.scheduled_time)) }
                                     td { (links::schedule(&planned.schedule)) }
-                                    td { (planned.row.decision.as_str()) @if let Some(reason) = planned.row.reason { " " code { (reason) } } }
+                                    td { (planned.row.decision.as_str()) @if let Some(reason) = &planned.row.reason { " " code { (reason) } } }
                                     td { @if let Some(start) = planned.row.started_at { (time(start)) } @else { "not in this time" } }
                                 }
                             }

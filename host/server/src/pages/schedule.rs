@@ -58,7 +58,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
         format!("Schedule {}", record.name()),
         html! {
             p {
-                (badge(record.state)) " "
+                (badge(&record.state)) " "
                 @if record.row.state.paused_at.is_some() { "paused " (line(&record.pause_text())) ". " }
                 "Of the package " (links::package(&record.row.definition.package))
                 @if let Some(task) = &record.row.definition.task { ", the task " code { (line(task)) } " and those it depends on" }
@@ -110,7 +110,7 @@ fn meaning(detail: &ScheduleDetail) -> Markup {
                 Some(explanation) => p { (line(explanation)) },
                 None => p { "This version of Campanile cannot read the rule." },
             }
-            p { "As written: " code { (line(&new.schedule.rule_text)) } " in the zone " (line(&new.schedule.row.definition.rule.timezone)) "." }
+            p { "As written: " code { (line(&new.schedule.rule_text())) } " in the zone " (line(&new.schedule.row.definition.rule.timezone)) "." }
             @for note in &new.notes { p { "Note: " (line(note)) } }
             @for warning in &new.warnings { p.warning { "Warning: " (line(&warning.message)) " " (line(&warning.hint)) } }
         }
@@ -139,7 +139,7 @@ fn next(visit: &Visit, detail: &ScheduleDetail, slots: &[Slot], now: Timestamp) 
             h2 #slots { "Next slots" }
             @if slots.is_empty() {
                 (empty("It has no next slot.", html! {
-                    @match &detail.schedule.without_slots {
+                    @match &detail.schedule.without_slots() {
                         Some(text) => { (line(text)) "." },
                         None => "It has ended, or its last slot is over. Trigger it below, or change its rule.",
                     }
@@ -210,7 +210,10 @@ fn newest(detail: &ScheduleDetail, now: Timestamp) -> Markup {
             @if detail.launches.is_empty() {
                 (empty("It has no launch on record.", html! { "Wait for its next slot, or trigger it below." }))
             } @else {
-                p { (charts::sparkline(&outcomes)) " " a href=(all) { "All its launches" } }
+                p {
+                    (charts::sparkline(&outcomes)) " " a href=(all) { "All its launches" }
+                    " " a href={ (links::path(&["schedules", name])) "/calendar" } { "Calendar of the year" }
+                }
                 (launches::table(&detail.launches, now))
             }
         }
@@ -252,12 +255,29 @@ fn forms(visit: &Visit, detail: &ScheduleDetail) -> Markup {
         },
         command: format!("campanile schedule resume {name} --catch-up"),
     };
+    let backfill = ActionForm {
+        action: "backfill",
+        label: "Count the slots",
+        hidden: &[("schedule", record.name())],
+        fields: html! {
+            p { "Launch the slots of a past time. You see first how many these are. " a href="/backfills" { "All backfills" } }
+            (field(visit, "from", "From (UTC)", "2026-11-01T00:00"))
+            (field(visit, "to", "To (UTC)", "2026-11-02T00:00"))
+            (field(visit, "spread", "Least time between two launches", "10s, or empty"))
+            label {
+                input type="checkbox" name="force" value="yes" checked[visit.typed.given("force").is_some()];
+                " Also the slots that succeeded, are unfinished, or were skipped by a person"
+            }
+        },
+        command: format!("campanile schedule backfill {name} --from TIME --to TIME"),
+    };
     html! {
         section aria-labelledby="change" {
             h2 #change { "Change" }
             div.forms {
                 (trigger.show(visit))
                 @if is_paused { (resume.show(visit)) } @else { (pause.show(visit)) }
+                (backfill.show(visit))
             }
         }
     }
@@ -287,7 +307,8 @@ fn definition_part(detail: &ScheduleDetail) -> Markup {
                 @if left_out > 0 { p.far { "The first " (left_out) " bytes are left out." } }
                 pre tabindex="0" { (context) }
             }
-            p { "A person with the role editor changes these: " code { "campanile schedule edit" } "." }
+            p { a href={ (links::path(&["schedules", &definition.name])) "/edit" } { "Edit the rule, the policies and the context" } }
+            (command(&format!("campanile schedule edit {}", shell(&definition.name))))
         }
     }
 }

@@ -1,17 +1,16 @@
 //! The list of schedules, with a search and a filter.
 
-use maud::html;
+use maud::{Markup, html};
 
-use super::parts::{badge, choice, command, empty, filter, next_page};
+use super::parts::{ActionForm, badge, choice, command, empty, field, filter, next_page};
 use super::words::{both, line, shell, short, time};
-use super::{View, Visit, charts, links};
+use super::{View, Visit, charts, links, parts};
+use crate::bulk::{self, STATES, Search, check_state};
 use crate::call::Result;
-use crate::problem::ApiProblem;
 use crate::query::Parameter;
 use crate::routes::{AFTER, text};
 use campanile_engine::records::schedule::{self, ScheduleRecord};
-use campanile_store::schedules::Schedule;
-use campanile_store::{LaunchStatus, Tx, launches, schedules};
+use campanile_store::{LaunchStatus, launches};
 
 pub(super) const QUERY: &[Parameter] = &[
     AFTER,
@@ -21,14 +20,8 @@ pub(super) const QUERY: &[Parameter] = &[
     ),
     text("state", "Only those in this state."),
 ];
-/// The states of a schedule.
-const STATES: [&str; 3] = ["enabled", "paused", "ended"];
 /// The schedules of a page.
 const SHOWN_MAX: usize = 25;
-/// The schedules that one statement reads.
-const WINDOW: i64 = 500;
-/// The most statements for one page.
-const WINDOWS_MAX: usize = 20;
 /// The most characters of a note in the list.
 const NOTE_MAX: usize = 250;
 /// The outcomes that are shown of each schedule.
@@ -43,67 +36,19 @@ struct Listed {
     local: Option<String>,
 }
 
-/// A page of the list.
-struct Found {
-    rows: Vec<Schedule>,
-    /// The name after which the next page begins.
-    next: Option<String>,
-}
-
-/// Whether a schedule has the text that was searched for, in any case of letters.
-fn has(record: &ScheduleRecord, wanted: &str) -> bool {
-    let Schedule { state, definition } = &record.row;
-    let note = state.pause_note.as_deref().unwrap_or_default();
-    let texts = [
-        definition.name.as_str(),
-        definition.package.as_str(),
-        definition.rule.expression.as_str(),
-        note,
-    ];
-    texts
-        .iter()
-        .any(|text| text.to_lowercase().contains(wanted))
-}
-
-/// Read the schedules of a page, a window at a time.
-async fn find(tx: &mut Tx, after: &str, wanted: &str, state: &str) -> Result<Found> {
-    let wanted = wanted.to_lowercase();
-    let (mut after, mut rows) = (after.to_owned(), Vec::new());
-    for _ in 0..WINDOWS_MAX {
-        let window = schedules::list(tx, Some(&after), WINDOW).await?;
-        let is_last = (window.len() as i64) < WINDOW;
-        for row in window {
-            after.clone_from(&row.definition.name);
-            let record = ScheduleRecord::new(row);
-            if (state.is_empty() || record.state == state) && has(&record, &wanted) {
-                rows.push(record.row);
-            }
-            if rows.len() > SHOWN_MAX {
-                rows.truncate(SHOWN_MAX);
-                let next = rows.last().map(|last| last.definition.name.clone());
-                return Ok(Found { rows, next });
-            }
-        }
-        if is_last {
-            return Ok(Found { rows, next: None });
-        }
-    }
-    Ok(Found {
-        rows,
-        next: Some(after),
-    })
-}
-
 pub(super) async fn show(visit: &Visit) -> Result<View> {
     let call = &visit.call;
-    let given = |name| call.query.text(name).unwrap_or_default();
+    // A form that was not done has the search too.
+    let given = |name| parts::given(visit, name);
     let (wanted, state) = (given("q").trim(), given("state"));
-    if !state.is_empty() && !STATES.contains(&state) {
-        let problem = ApiProblem::invalid(format!("there is no state `{state}` of a schedule"));
-        return Err(problem.hint(format!("choose one of {}", STATES.join(", "))));
-    }
+    check_state(state)?;
     let mut tx = call.read().await?;
-    let found = find(&mut tx, given("after"), wanted, state).await?;
+    let search = Search {
+        text: wanted,
+        state,
+        change: None,
+    };
+    let found = bulk::find(&mut tx, search, given("after"), SHOWN_MAX).await?;
     let mut listed = Vec::with_capacity(found.rows.len());
     for row in found.rows {
         let newest = launches::of_schedule(&mut tx, row.state.id, OUTCOMES).await?;
@@ -148,10 +93,10 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
                                 tr {
                                     td { (links::schedule(record.name())) br; span.far { "of " (links::package(&row.definition.package)) } }
                                     td {
-                                        (badge(record.state))
+                                        (badge(&record.state))
                                         @if row.state.paused_at.is_some() { br; span.far { (short(&record.pause_text(), NOTE_MAX)) } }
                                     }
-                                    td { code { (short(&record.rule_text, NOTE_MAX)) } br; span.far { (line(&row.definition.rule.timezone)) } }
+                                    td { code { (short(&record.rule_text(), NOTE_MAX)) } br; span.far { (line(&row.definition.rule.timezone)) } }
                                     td { (charts::sparkline(outcomes)) }
                                     td {
                                         @match (row.state.next_slot, local) {
@@ -167,10 +112,53 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
                 }
             }
             (next_page(visit, found.next.as_deref()))
+            @if !listed.is_empty() { (forms(visit, wanted, state)) }
             (command(&match given("after") {
                 "" => "campanile schedule list".to_owned(),
                 after => format!("campanile schedule list --after {}", shell(after)),
             }))
         },
     )
+}
+
+/// Show the forms that change all schedules of the search, on all pages of the list.
+fn forms(visit: &Visit, wanted: &str, state: &str) -> Markup {
+    let hidden = [("q", wanted), ("state", state)];
+    let of = match (wanted, state) {
+        ("", "") => "all schedules".to_owned(),
+        _ => "all schedules of this search".to_owned(),
+    };
+    let pause = ActionForm {
+        action: "pause_many",
+        label: "Pause them",
+        hidden: &hidden,
+        fields: html! {
+            p { "Pause " (of) ", on all pages of the list, that are not paused. You see first how many these are." }
+            (field(visit, "note", "Why", "for the record"))
+            (field(visit, "until", "Until (UTC)", "2026-12-24T08:00 or empty"))
+        },
+        command: "campanile schedule pause NAME --note NOTE --until TIME".to_owned(),
+    };
+    let resume = ActionForm {
+        action: "resume_many",
+        label: "Resume them",
+        hidden: &hidden,
+        fields: html! {
+            p { "Resume " (of) ", on all pages of the list, that are paused. You see first how many these are." }
+            label {
+                input type="checkbox" name="catch_up" value="yes" checked[visit.typed.given("catch_up").is_some()];
+                " Apply their catch-up policies to the slots of the pause"
+            }
+        },
+        command: "campanile schedule resume NAME --catch-up".to_owned(),
+    };
+    html! {
+        details open[!visit.typed.is_empty()] {
+            summary { "Pause or resume many" }
+            div.forms {
+                @if state != "paused" { (pause.show(visit)) }
+                @if state != "enabled" && state != "ended" { (resume.show(visit)) }
+            }
+        }
+    }
 }

@@ -253,6 +253,9 @@ async fn start_server(
             .map_err(|why: String| Failure::failed(why))?,
         tls: TlsFiles::default(),
         token_file: token_file.clone(),
+        // One client sends what many would.
+        rate_limit: u32::MAX,
+        ..Server::default()
     };
     let bound = campanile_server::bind(&server, None).await;
     let bound = bound.map_err(Failure::failed)?;
@@ -268,6 +271,7 @@ async fn start_server(
         engine: Arc::clone(&host.engine),
         settings: serve::settings(config),
         stopping,
+        uploads: None,
         machine_notes: Arc::new(Vec::new),
     };
     Ok((access, tokio::spawn(campanile_server::serve(bound, app))))

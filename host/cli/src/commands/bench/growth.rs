@@ -222,7 +222,7 @@ async fn speed(config: &Config, db: Db) -> Result<f64> {
 }
 
 /// Remove the schedules of a backlog. Their launches stay.
-async fn remove_backlog(db: &Db) -> Result {
+pub(super) async fn remove_backlog(db: &Db) -> Result {
     let now = Clock::system().now();
     let removing = schedule_admin::change(db, async |tx| {
         for schedule in schedules::all(tx).await? {

@@ -3,91 +3,29 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use rmcp::model::{ContentBlock, JsonObject};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
-use super::bounds;
-use super::tools::{self, Tool, limit, log_bytes};
+use super::JsonObject;
 use crate::Common;
-use crate::commands::launch::Moment;
 use crate::commands::{plan, run, serve, stats};
-use crate::output::{Failure, Result, failed, refused};
-use crate::times::time;
+use crate::output::{Failure, Result, refused};
+use crate::times::{moment, time};
 use campanile_engine::records::ids;
-use campanile_engine::records::launch::{self, CancelReport, LaunchDetail, TriggerReport};
+use campanile_engine::records::launch::{self, LaunchDetail, TriggerReport};
 use campanile_engine::records::run::{RunDetail, TaskLogs};
 use campanile_engine::records::schedule::{ChangeReport, ScheduleDetail, ScheduleRecord};
 use campanile_engine::schedule_admin::{self, Trigger};
 use campanile_engine::why::{self, When};
 use campanile_model::ids::{EventId, ShortId};
-use campanile_model::text::{duration_within, printable, printable_json};
+use campanile_model::text::duration_within;
+use campanile_server::mcp::tools::{self, limit, log_bytes};
+use campanile_server::mcp::{self, Answer, Tool};
 use campanile_store::launch_list::{Filter, LOOKED_AT_MAX};
 use campanile_store::schedules::{self, Pause};
 use campanile_store::{Tx, events, task_runs};
 
-/// The greatest size of an answer.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// The longest grace of a launch that is cancelled.
 const GRACE_MAX: Duration = Duration::from_hours(24 * 366);
-
-/// The answer to a call.
-pub(super) struct Answer {
-    /// What the command prints with `--json`.
-    json: String,
-    /// What the command says beside it.
-    note: Option<String>,
-}
-
-impl Answer {
-    /// Answer with a record, or with a list of them.
-    ///
-    /// # Errors
-    ///
-    /// When the JSON is longer than [`ANSWER_BYTES_MAX`].
-    fn new(record: &impl Serialize) -> Result<Answer> {
-        let json = serde_json::to_string(record);
-        let json =
-            json.map_err(|error| failed!("the answer cannot be written as JSON: {error}"))?;
-        let json = printable_json(&json).into_owned();
-        if json.len() > ANSWER_BYTES_MAX {
-            let message = format!(
-                "the answer has {} bytes, more than {ANSWER_BYTES_MAX}",
-                json.len()
-            );
-            let hint = "ask for less: a lower `limit`, a filter, a shorter time span, or `run_logs` for the logs alone";
-            return Err(Failure::refused(message).hint(hint));
-        }
-        Ok(Answer { json, note: None })
-    }
-
-    /// Answer with a page of a list. The note of a full page says how to get the next one.
-    fn page<R: Serialize, K: Display>(
-        records: &[R],
-        limit: i64,
-        key: impl Fn(&R) -> K,
-    ) -> Result<Answer> {
-        let is_full = records.len() as i64 >= limit;
-        let last = records.last().filter(|_| is_full).map(key);
-        let note = last.map(|key| format!("there may be more: call again with `after` \"{key}\""));
-        Ok(Answer::new(&records)?.note(note))
-    }
-
-    fn note(self, note: Option<String>) -> Answer {
-        Answer {
-            note: note.or(self.note),
-            ..self
-        }
-    }
-
-    /// Return the answer as the blocks of a result: the JSON, and perhaps the note.
-    pub(super) fn blocks(self) -> Vec<ContentBlock> {
-        let note = self.note.map(|note| printable(&note).into_owned());
-        let texts = [self.json].into_iter().chain(note);
-        texts.map(ContentBlock::text).collect()
-    }
-}
 
 /// Run a tool. `by` names the client.
 pub(super) async fn answer(
@@ -96,7 +34,7 @@ pub(super) async fn answer(
     arguments: JsonObject,
     by: &str,
 ) -> Result<Answer> {
-    bounds::check(&arguments).map_err(Failure::refused)?;
+    mcp::check(&arguments).map_err(Failure::refused)?;
     match tool {
         Tool::Why => why(common, read(tool, arguments)?).await,
         Tool::ListSchedules => list_schedules(common, read(tool, arguments)?).await,
@@ -109,7 +47,7 @@ pub(super) async fn answer(
         Tool::ListEvents => list_events(common, read(tool, arguments)?).await,
         Tool::Health => {
             let tools::Nothing {} = read(tool, arguments)?;
-            Answer::new(&stats::read_health(common).await?)
+            Ok(Answer::new(&stats::read_health(common).await?)?)
         }
         Tool::TriggerSchedule => trigger(common, read(tool, arguments)?).await,
         Tool::PauseSchedule => pause(common, read(tool, arguments)?, by).await,
@@ -120,8 +58,7 @@ pub(super) async fn answer(
 
 /// Read the arguments of a call.
 fn read<T: DeserializeOwned>(tool: Tool, arguments: JsonObject) -> Result<T> {
-    serde_json::from_value(Value::Object(arguments))
-        .map_err(|error| refused!("the arguments of `{tool}`: {error}"))
+    Ok(tool.read_arguments(arguments)?)
 }
 
 /// Parse an argument that may be missing. The error names it.
@@ -144,7 +81,9 @@ async fn why(common: &Common, arguments: tools::Why) -> Result<Answer> {
     let when = arguments.at.as_deref().map(str::parse::<When>).transpose();
     let when = when.map_err(|error| refused!("`at`: {error}").hint(error.hint()))?;
     let (mut tx, now) = common.read_with_time().await?;
-    Answer::new(&why::why(&mut tx, &arguments.schedule, when, now).await?)
+    Ok(Answer::new(
+        &why::why(&mut tx, &arguments.schedule, when, now).await?,
+    )?)
 }
 
 async fn list_schedules(common: &Common, arguments: tools::ListSchedules) -> Result<Answer> {
@@ -152,21 +91,21 @@ async fn list_schedules(common: &Common, arguments: tools::ListSchedules) -> Res
     let mut tx = common.read().await?;
     let rows = schedules::list(&mut tx, arguments.after.as_deref(), limit).await?;
     let records = Vec::from_iter(rows.into_iter().map(ScheduleRecord::new));
-    Answer::page(&records, limit, |record| record.name().to_owned())
+    Ok(Answer::page(&records, limit, |record| {
+        record.name().to_owned()
+    })?)
 }
 
 async fn show_schedule(common: &Common, arguments: tools::OneSchedule) -> Result<Answer> {
     let late = serve::settings(&common.config()?).late;
     let (mut tx, now) = common.read_with_time().await?;
-    Answer::new(&ScheduleDetail::read(&mut tx, &arguments.schedule, &late, now).await?)
+    Ok(Answer::new(
+        &ScheduleDetail::read(&mut tx, &arguments.schedule, &late, now).await?,
+    )?)
 }
 
 async fn list_launches(common: &Common, arguments: tools::ListLaunches) -> Result<Answer> {
     let limit = limit(arguments.limit).map_err(Failure::refused)?;
-    let moment = |text: &str| {
-        let moment = text.parse::<Moment>();
-        moment.map_err(|error| format!("`{text}` {error}"))
-    };
     let since = parsed("since", arguments.since.as_deref(), moment)?;
     let until = parsed("until", arguments.until.as_deref(), moment)?;
     let after = parsed("after", arguments.after.as_deref(), str::parse::<ShortId>)?;
@@ -180,19 +119,17 @@ async fn list_launches(common: &Common, arguments: tools::ListLaunches) -> Resul
         since: since.map(|since| since.at(now)),
         until: until.map(|until| until.at(now)),
     };
-    let page = launch::list(&mut tx, &filter, after.as_ref(), limit).await?;
-    let looked_at = page.continues_after.map(|last| {
-        let found = page.rows.len();
-        format!(
-            "found {found} among {LOOKED_AT_MAX} launches: call again with `after` \"{last}\" for older ones"
-        )
-    });
-    Ok(Answer::page(&page.rows, limit, |row| row.id)?.note(looked_at))
+    let page = launch::list(&mut tx, &filter, after.as_ref(), limit, LOOKED_AT_MAX).await?;
+    let searched = page.continues_after;
+    let searched = searched.map(|last| mcp::searched_note(page.rows.len(), &last));
+    Ok(Answer::page(&page.rows, limit, |row| row.id)?.note(searched))
 }
 
 async fn show_launch(common: &Common, arguments: tools::OneLaunch) -> Result<Answer> {
     let id = id(&arguments.id)?;
-    Answer::new(&LaunchDetail::read(&mut common.read().await?, &id).await?)
+    Ok(Answer::new(
+        &LaunchDetail::read(&mut common.read().await?, &id).await?,
+    )?)
 }
 
 async fn show_run(common: &Common, arguments: tools::OneLaunch) -> Result<Answer> {
@@ -209,30 +146,16 @@ async fn show_run(common: &Common, arguments: tools::OneLaunch) -> Result<Answer
 
 async fn run_logs(common: &Common, arguments: tools::RunLogs) -> Result<Answer> {
     let id = id(&arguments.id)?;
-    let bytes_max = log_bytes(arguments.bytes_max).map_err(Failure::refused)?;
+    log_bytes(arguments.bytes_max).map_err(Failure::refused)?;
     let mut tx = common.read().await?;
     let run = ids::run(&mut tx, &id).await?;
     let calls = task_runs::of_run(&mut tx, run.id).await?;
-    if calls.is_empty() {
-        let note = run::removed_calls_note(common, &run)?;
-        let note = note.or_else(|| Some("no call of this run has ended yet".to_owned()));
-        return Ok(Answer::new(&Vec::<TaskLogs>::new())?.note(note));
-    }
-    let mut logs = Vec::from_iter(calls.into_iter().map(TaskLogs::from));
-    if let Some(task) = &arguments.task {
-        logs.retain(|call| call.task == *task);
-        if logs.is_empty() {
-            return Err(
-                refused!("the run {} has no call of a task `{task}`", run.id)
-                    .hint("`show_run` shows its calls"),
-            );
-        }
-    }
-    let cut = bounds::keep_newest(&mut logs, bytes_max);
-    let note = (cut > 0).then(|| {
-        format!("{cut} bytes of older text are left out: a greater `bytes_max` shows more of it")
-    });
-    Ok(Answer::new(&logs)?.note(note))
+    let removed = match calls.is_empty() {
+        true => run::removed_calls_note(common, &run)?,
+        false => None,
+    };
+    let logs = calls.into_iter().map(TaskLogs::from).collect();
+    Ok(Answer::logs(logs, &arguments, removed)?)
 }
 
 async fn plan(common: &Common, arguments: tools::Plan) -> Result<Answer> {
@@ -247,14 +170,16 @@ async fn plan(common: &Common, arguments: tools::Plan) -> Result<Answer> {
         diff: None,
         rows: true,
     };
-    Answer::new(&asked.forecast(common, tools::DECISIONS_MAX).await?)
+    Ok(Answer::new(
+        &asked.forecast(common, tools::DECISIONS_MAX).await?,
+    )?)
 }
 
 async fn list_events(common: &Common, arguments: tools::ListEvents) -> Result<Answer> {
     let limit = limit(arguments.limit).map_err(Failure::refused)?;
     let after = parsed("after", arguments.after.as_deref(), str::parse::<EventId>)?;
     let rows = events::list(&mut common.read().await?, after, limit).await?;
-    Answer::page(&rows, limit, |row| row.id)
+    Ok(Answer::page(&rows, limit, |row| row.id)?)
 }
 
 async fn trigger(common: &Common, arguments: tools::OneSchedule) -> Result<Answer> {
@@ -267,9 +192,7 @@ async fn trigger(common: &Common, arguments: tools::OneSchedule) -> Result<Answe
     };
     let (triggered, now) = common.change(trigger).await?;
     let report = TriggerReport::new(name.clone(), now, triggered);
-    let note = report.overlaps.map(|other| {
-        format!("the overlap policy skipped it, because the launch {other} is unfinished")
-    });
+    let note = mcp::trigger_note(&report);
     Ok(Answer::new(&report)?.note(note))
 }
 
@@ -282,26 +205,27 @@ async fn pause(common: &Common, arguments: tools::PauseSchedule, by: &str) -> Re
     };
     let pause = async |tx: &mut Tx, now| schedule_admin::pause(tx, name, pause, now).await;
     common.change(pause).await?;
-    Answer::new(&ChangeReport {
-        schedule: name,
-        done: "paused",
-    })
+    Ok(Answer::new(&ChangeReport {
+        schedule: name.into(),
+        done: "paused".into(),
+    })?)
 }
 
 async fn resume(common: &Common, arguments: tools::ResumeSchedule, by: &str) -> Result<Answer> {
     let (name, catch_up) = (arguments.schedule.as_str(), arguments.catch_up);
     let resume = async |tx: &mut Tx, now| schedule_admin::resume(tx, name, by, catch_up, now).await;
     common.change(resume).await?;
-    Answer::new(&ChangeReport {
-        schedule: name,
-        done: "resumed",
-    })
+    Ok(Answer::new(&ChangeReport {
+        schedule: name.into(),
+        done: "resumed".into(),
+    })?)
 }
 
 async fn cancel(common: &Common, arguments: tools::CancelLaunch, by: &str) -> Result<Answer> {
     let id = id(&arguments.id)?;
     let span = |text: &str| duration_within(text, Duration::ZERO, GRACE_MAX);
     let grace = parsed("grace", arguments.grace.as_deref(), span)?;
-    let (launch, cancelled) = run::request_cancel(common, &id, grace, by).await?;
-    Answer::new(&CancelReport::new(launch, cancelled))
+    Ok(Answer::new(
+        &run::request_cancel(common, &id, grace, by).await?,
+    )?)
 }

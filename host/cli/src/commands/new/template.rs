@@ -101,7 +101,6 @@ pub(crate) fn files(lang: Language, name: &str) -> Vec<File> {
     example(lang).files(name)
 }
 
-/// Return the example in a language.
 fn example(lang: Language) -> Example {
     match lang {
         Language::Rust => {

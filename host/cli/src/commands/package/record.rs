@@ -7,7 +7,7 @@ use campanile_engine::records::package::{PackageDetail, PackageRecord, VersionRe
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::{counted, size_rounded};
 use campanile_package::grant_record;
-use campanile_store::packages::{PackageRow, PackageState};
+use campanile_store::packages::PackageState;
 
 impl Record for PackageRecord {
     const LIST: &'static str =
@@ -78,9 +78,8 @@ impl Record for VersionRecord {
     }
 }
 
-pub(crate) fn list(common: &Common, rows: Vec<PackageRow>) -> Result {
-    let records: Vec<PackageRecord> = rows.into_iter().map(PackageRecord::from).collect();
-    common.print_list(&records)?;
+pub(crate) fn list(common: &Common, records: &[PackageRecord]) -> Result {
+    common.print_list(records)?;
     if common.json {
         return Ok(());
     }

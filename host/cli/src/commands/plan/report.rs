@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{ROWS_MAX, chart};
+use super::chart;
 use crate::output::{self, Record, Result, optional};
 use campanile_engine::forecast::report::{
     ChangedLaunch, PlanReport, PlannedLaunch, ScheduleChanges, ScheduleForecast,
@@ -20,7 +20,7 @@ use campanile_store::Decision;
 #[derive(Serialize, schemars::JsonSchema)]
 pub(crate) struct SkippedSlots {
     skipped: String,
-    reason: &'static str,
+    reason: String,
     slots: u64,
     first: Timestamp,
 }
@@ -125,16 +125,17 @@ impl Record for PrintedPlan {
 impl PrintedPlan {
     /// Print the skipped slots by schedule and reason.
     fn print_skips(&self) -> Result {
-        let mut skips: BTreeMap<(&str, &'static str), SkippedSlots> = BTreeMap::new();
+        let mut skips: BTreeMap<(&str, &str), SkippedSlots> = BTreeMap::new();
         for PlannedLaunch { schedule, row, .. } in &self.report.rows {
-            let Some(reason) = row.reason.filter(|_| row.status.as_str() == "skipped") else {
+            let reason = row.reason.as_deref();
+            let Some(reason) = reason.filter(|_| row.status.as_str() == "skipped") else {
                 continue;
             };
             let skip = skips
                 .entry((schedule, reason))
                 .or_insert_with(|| SkippedSlots {
                     skipped: schedule.clone(),
-                    reason,
+                    reason: reason.to_owned(),
                     slots: 0,
                     first: row.scheduled_time,
                 });
@@ -204,7 +205,7 @@ impl PrintedPlan {
         }
         if let Some(cut_at) = self.report.cut_at {
             output::print_message!(
-                "the forecast stops at {cut_at}, after {ROWS_MAX} decisions; give an earlier --to"
+                "the forecast stops at {cut_at}, because it has too many decisions; give an earlier --to"
             );
         }
     }

@@ -6,14 +6,18 @@ use clap::Args;
 
 use super::{By, read_context};
 use crate::Common;
-use crate::commands::backfill::{follow, next_commands};
+use crate::client::Client;
+use crate::commands::backfill::{follow, next_commands, record};
 use crate::output::{self, ErrorCode, Result, refused};
 use crate::times::time;
-use campanile_engine::backfill::{self, BackfillPreview, BackfillRequest};
+use campanile_engine::backfill::{self, BackfillRequest, SlotSurvey};
 use campanile_engine::records::backfill::{BackfillRecord, SLOTS_UNCONFIRMED_MAX, SurveyReport};
-use campanile_model::clock::Timestamp;
+use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
 use campanile_model::text;
+use campanile_server::bodies;
+use campanile_store::backfills::Backfill;
+use serde_json::{Map, Value};
 
 /// The least and the greatest `--spread`. It is stored in milliseconds.
 const SPREAD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_hours(24 * 366));
@@ -61,6 +65,9 @@ fn spread(text: &str) -> Result<Duration, String> {
 impl Request {
     pub async fn run(self, common: &Common) -> Result {
         let own = read_context(self.context.as_deref())?;
+        if let Some(client) = common.client()? {
+            return self.run_by_api(common, client, own).await;
+        }
         let (mut tx, now) = common.read_with_time().await?;
         let asked = BackfillRequest {
             id: self.id.unwrap_or_else(|| BackfillId::new(now)),
@@ -75,44 +82,115 @@ impl Request {
         if !self.dry_run
             && let Some(before) = backfill::find_earlier(&mut tx, name, &asked).await?
         {
-            let (id, status) = (before.id, before.status);
-            output::print_message!("backfill {id} was requested before, and is {status}");
-            return self.follow(common, id, now).await;
+            return self.follow_earlier(common, &before, now).await;
         }
-        let survey = backfill::preview(&mut tx, name, &asked, now).await?;
+        let preview = backfill::preview(&mut tx, name, &asked, now).await?;
         drop(tx);
-        let needs_yes = survey.slots > SLOTS_UNCONFIRMED_MAX && !self.yes;
+        let report = SurveyReport {
+            schedule: name.to_owned(),
+            survey: preview.survey.clone(),
+        };
         if self.dry_run {
-            let (schedule, survey) = (name, &survey);
-            let report = SurveyReport { schedule, survey };
-            common.print_report(&report, &summary(survey))?;
-            if needs_yes && !common.json {
-                output::print_message!("more than {SLOTS_UNCONFIRMED_MAX} need `--yes`");
-            }
-            return Ok(());
+            return self.print_survey(common, &report);
         }
-        if needs_yes {
-            return Err(refused!(
-                "`{name}` has {} slots from {} to {}, more than {SLOTS_UNCONFIRMED_MAX}",
-                survey.slots,
-                survey.first,
-                survey.last
-            )
-            .code(ErrorCode::Refused)
-            .hint("choose a shorter span, or confirm with `--yes`"));
-        }
+        self.check_confirmed(&report)?;
         let backfill = common
             .change(
                 async |tx, now| match backfill::find_earlier(tx, name, &asked).await? {
                     Some(before) => Ok(before),
-                    None => backfill::begin(tx, &survey, &asked, now).await,
+                    None => backfill::begin(tx, &preview, &asked, now).await,
                 },
             )
             .await?;
-        if !common.json {
-            output::print_line!("backfill {}: {}", backfill.id, summary(&survey))?;
+        self.follow_new(common, backfill.id, &report, now).await
+    }
+
+    async fn run_by_api(
+        self,
+        common: &Common,
+        client: &Client,
+        context: Option<Map<String, Value>>,
+    ) -> Result {
+        let now = Clock::system().now();
+        let body = bodies::Backfill {
+            schedule: self.name.clone(),
+            from: self.from,
+            to: self.to,
+            id: self.id,
+            spread: self.spread.map(text::duration_text),
+            force: self.force,
+            context,
+            // It is asked for below.
+            yes: true,
+        };
+        let begin = async || {
+            let call = client.post(&["backfills"], &body)?;
+            call.send::<BackfillRecord>().await
+        };
+        if let (Some(id), false) = (self.id, self.dry_run) {
+            match client.get(&["backfills", &id.to_string()]).send().await {
+                Ok(BackfillRecord { .. }) => {
+                    return self.follow_earlier(common, &begin().await?.row, now).await;
+                }
+                Err(failure) if failure.code == ErrorCode::NotFound => {}
+                Err(failure) => return Err(failure),
+            }
         }
-        self.follow(common, backfill.id, now).await
+        let preview = client.post(&["backfills", "preview"], &body)?;
+        let report: SurveyReport = preview.send().await?;
+        if self.dry_run {
+            return self.print_survey(common, &report);
+        }
+        self.check_confirmed(&report)?;
+        let id = begin().await?.row.id;
+        self.follow_new(common, id, &report, now).await
+    }
+
+    fn needs_confirmation(&self, report: &SurveyReport) -> bool {
+        report.survey.slots > SLOTS_UNCONFIRMED_MAX && !self.yes
+    }
+
+    fn print_survey(&self, common: &Common, report: &SurveyReport) -> Result {
+        common.print_report(report, &summary(&report.survey))?;
+        if self.needs_confirmation(report) && !common.json {
+            output::print_message!("more than {SLOTS_UNCONFIRMED_MAX} need `--yes`");
+        }
+        Ok(())
+    }
+
+    /// Refuse a backfill of many slots that is not confirmed.
+    fn check_confirmed(&self, report: &SurveyReport) -> Result {
+        if !self.needs_confirmation(report) {
+            return Ok(());
+        }
+        let (name, survey) = (&report.schedule, &report.survey);
+        Err(refused!(
+            "`{name}` has {} slots from {} to {}, more than {SLOTS_UNCONFIRMED_MAX}",
+            survey.slots,
+            survey.first,
+            survey.last
+        )
+        .code(ErrorCode::Refused)
+        .hint("choose a shorter span, or confirm with `--yes`"))
+    }
+
+    async fn follow_earlier(&self, common: &Common, before: &Backfill, now: Timestamp) -> Result {
+        let (id, status) = (before.id, before.status);
+        output::print_message!("backfill {id} was requested before, and is {status}");
+        self.follow(common, id, now).await
+    }
+
+    async fn follow_new(
+        &self,
+        common: &Common,
+        id: BackfillId,
+        report: &SurveyReport,
+        now: Timestamp,
+    ) -> Result {
+        if !common.json {
+            output::print_line!("backfill {id}: {}", summary(&report.survey))?;
+        }
+        self.follow(common, id, now).await
     }
 
     async fn follow(&self, common: &Common, id: BackfillId, now: Timestamp) -> Result {
@@ -125,7 +203,7 @@ impl Request {
             return follow(common, id).await;
         }
         if common.json {
-            return common.print(&BackfillRecord::read(&mut common.read().await?, id).await?);
+            return common.print(&record(common, id).await?);
         }
         output::print_message(&next_commands(id));
         Ok(())
@@ -133,7 +211,7 @@ impl Request {
 }
 
 /// Return a line such as `3 slots from … to …; 1 is left alone: it succeeded, is unfinished, or was skipped by a person`.
-fn summary(survey: &BackfillPreview) -> String {
+fn summary(survey: &SlotSurvey) -> String {
     let slots = match survey.slots {
         1 => "1 slot".to_owned(),
         n => format!("{n} slots"),

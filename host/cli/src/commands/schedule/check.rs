@@ -3,16 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::Common;
 use crate::output::{self, Failure, Record, Result, refused};
-use campanile_engine::schedule_admin::{
-    Diff, Difference, Refusal, ScheduleDefinition, difference_lines,
-};
+use campanile_engine::records::schedules_file::FileReport;
+use campanile_engine::schedule_admin::{Refusal, ScheduleDefinition, difference_lines};
 use campanile_engine::schedules_file::rehearse;
 use campanile_package::quota::{Groups, check_group};
 use campanile_package::{files, schedule_reader};
+use campanile_server::bodies::{Definition, NamedFile};
 
 #[derive(Args)]
 pub(crate) struct Check {
@@ -20,61 +20,72 @@ pub(crate) struct Check {
     file: Option<PathBuf>,
 }
 
-/// The changes that a schedules file makes, or would make.
-#[derive(Serialize, schemars::JsonSchema)]
-pub(crate) struct FileReport<'a> {
-    /// Names of schedules.
-    added: Vec<&'a str>,
-    changed: Vec<ChangedSchedule<'a>>,
-    /// Names of schedules.
-    removed: Vec<&'a str>,
-    refused: Vec<Refusal>,
-    #[serde(skip)]
-    diff: &'a Diff,
+/// The changes of a schedules file, with the definitions that it has.
+pub(super) struct PrintedReport<'a> {
+    pub report: FileReport,
+    pub wanted: &'a [ScheduleDefinition],
 }
 
-#[derive(Serialize, schemars::JsonSchema)]
-struct ChangedSchedule<'a> {
-    schedule: &'a str,
-    differences: &'a [Difference],
-}
-
-impl<'a> FileReport<'a> {
-    pub(super) fn new(diff: &'a Diff, refused: Vec<Refusal>) -> FileReport<'a> {
-        let added = diff.added.iter().map(|wanted| wanted.name.as_str());
-        let changed = diff.changed.iter().map(|changed| ChangedSchedule {
-            schedule: &changed.wanted.name,
-            differences: &changed.differences,
-        });
-        let removed = diff.removed.iter();
-        let removed = removed.map(|schedule| schedule.definition.name.as_str());
-        FileReport {
-            added: added.collect(),
-            changed: changed.collect(),
-            removed: removed.collect(),
-            refused,
-            diff,
-        }
+impl Serialize for PrintedReport<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.report.serialize(serializer)
     }
 }
 
 impl Check {
     pub(crate) async fn run(self, common: &Common) -> Result {
-        let config = common.config()?;
-        let file = self.file.unwrap_or(config.files.schedules);
-        let wanted = read(&file, &config.groups)?;
-        // The transaction is not committed, so nothing changes.
-        let (mut tx, now) = common.write_with_time().await?;
-        let (diff, refused) = rehearse(&mut tx, &wanted, now).await?;
-        drop(tx);
-        let report = FileReport::new(&diff, refused);
-        common.print(&report)?;
-        output::check(report.refused.is_empty())
+        let (file, wanted) = read_for(common, self.file)?;
+        let report = match common.client()? {
+            Some(client) => {
+                let body = named_file(&file, &wanted);
+                client
+                    .post(&["schedules-file", "check"], &body)?
+                    .send()
+                    .await?
+            }
+            None => {
+                // The transaction is not committed, so nothing changes.
+                let (mut tx, now) = common.write_with_time().await?;
+                let (diff, refused) = rehearse(&mut tx, &wanted, now).await?;
+                FileReport::new(diff, refused)
+            }
+        };
+        let is_accepted = report.refused.is_empty();
+        let wanted = &wanted;
+        common.print(&PrintedReport { report, wanted })?;
+        output::check(is_accepted)
     }
 }
 
-/// Read the schedules that a file defines.
-pub(crate) fn read(file: &Path, groups: &Groups) -> Result<Vec<ScheduleDefinition>> {
+/// Read a schedules file, the configured one without `file`. Return its path and the schedules that it defines.
+pub(super) fn read_for(
+    common: &Common,
+    file: Option<PathBuf>,
+) -> Result<(PathBuf, Vec<ScheduleDefinition>)> {
+    let (file, groups) = match (file, common.client()?) {
+        // The host knows its groups.
+        (Some(file), Some(_)) => (file, None),
+        (file, client) => {
+            let config = common.config()?;
+            let groups = client.is_none().then_some(config.groups);
+            (file.unwrap_or(config.files.schedules), groups)
+        }
+    };
+    let wanted = read(&file, groups.as_ref())?;
+    Ok((file, wanted))
+}
+
+/// Return the body of a request about a schedules file.
+pub(super) fn named_file(file: &Path, wanted: &[ScheduleDefinition]) -> NamedFile {
+    let schedules = wanted.iter().cloned().map(Definition::of_new);
+    NamedFile {
+        file: file.display().to_string(),
+        schedules: schedules.collect(),
+    }
+}
+
+/// Read the schedules that a file defines. Without `groups`, a host checks that their groups are defined.
+pub(crate) fn read(file: &Path, groups: Option<&Groups>) -> Result<Vec<ScheduleDefinition>> {
     let path = file.display().to_string();
     let text = match files::read_text(file) {
         Ok(Some(text)) => text,
@@ -85,6 +96,9 @@ pub(crate) fn read(file: &Path, groups: &Groups) -> Result<Vec<ScheduleDefinitio
     };
     let read = schedule_reader::read_file(&path, &text);
     let wanted = read.map_err(Failure::refused)?;
+    let Some(groups) = groups else {
+        return Ok(wanted);
+    };
     for ScheduleDefinition { name, policies, .. } in &wanted {
         check_group(policies, groups)
             .map_err(|why| refused!("{path}: the schedule `{name}`: {why}"))?;
@@ -92,30 +106,33 @@ pub(crate) fn read(file: &Path, groups: &Groups) -> Result<Vec<ScheduleDefinitio
     Ok(wanted)
 }
 
-impl Record for FileReport<'_> {
+impl Record for PrintedReport<'_> {
     fn print(&self) -> Result {
-        for wanted in &self.diff.added {
+        let report = &self.report;
+        let defined = |name: &String| self.wanted.iter().find(|wanted| wanted.name == *name);
+        for wanted in report.added.iter().filter_map(defined) {
             let (name, package, rule) = (&wanted.name, &wanted.package, &wanted.rule);
             let (kind, expression, timezone) = (rule.kind, &rule.expression, &rule.timezone);
             output::print_line!("added {name}: {kind} {expression} {timezone}, of {package}")?;
         }
-        for changed in &self.changed {
+        for changed in &report.changed {
             output::print_line!("changed {}:", changed.schedule)?;
-            for line in difference_lines(changed.differences) {
+            for line in difference_lines(&changed.differences) {
                 output::print_line!("  {line}")?;
             }
         }
-        for name in &self.removed {
+        for name in &report.removed {
             output::print_line!("removed {name}")?;
         }
-        for Refusal { schedule, error } in &self.refused {
+        for Refusal { schedule, error } in &report.refused {
             output::print_line!("refused {schedule}: {error}")?;
         }
-        if !self.refused.is_empty() {
+        if !report.refused.is_empty() {
             output::print_message(
                 "while one schedule is refused, the others are added and changed, and none is removed",
             );
-        } else if self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty() {
+        } else if report.added.is_empty() && report.changed.is_empty() && report.removed.is_empty()
+        {
             output::print_message(
                 "the file changes nothing: the schedules are those that it defines",
             );

@@ -5,11 +5,19 @@ use clap::{ArgGroup, Args};
 use super::By;
 use super::definition::{DefinitionOptions, clear, clearable};
 use crate::Common;
-use crate::output::{Failure, Result, refused};
-use campanile_engine::records::schedule::{RenameReport, ScheduleRecord, SkipReport};
+use crate::client::Client;
+use crate::output::{ErrorCode, Failure, Result, refused};
+use crate::times::time;
+use campanile_engine::definition;
+use campanile_engine::records::schedule::{
+    RenameReport, ScheduleDetail, ScheduleRecord, SkipReport,
+};
 use campanile_engine::schedule_admin::{self, ScheduleDefinition, Skip as Order};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::nearest;
+use campanile_package::spec::TIMEZONE_DEFAULT;
+use campanile_server::bodies;
+use campanile_store::Tx;
 
 #[derive(Args)]
 #[command(group = ArgGroup::new("rule").args(["cron", "every", "at", "after_completion"]))]
@@ -39,6 +47,7 @@ pub(crate) struct Skip {
     /// The schedule's name
     name: String,
     /// A future slot, as `schedule next` shows it, such as 2027-01-31T08:00:00Z
+    #[arg(value_name = "SLOT", value_parser = time)]
     slot: Timestamp,
     /// Restore the slot
     #[arg(long)]
@@ -62,7 +71,11 @@ fn read_clearable(text: &str) -> Result<&'static str, String> {
 
 pub(crate) async fn edit(common: &Common, edit: Edit) -> Result {
     let (name, cleared) = (&edit.name, &edit.clear);
-    let changes = edit.definition.parse()?;
+    let zone = match edit.definition.lacks_zone() {
+        true => zone_of(common, name).await?,
+        false => TIMEZONE_DEFAULT.to_owned(),
+    };
+    let changes = edit.definition.parse(&zone)?;
     changes.check_group(common)?;
     if let Some(key) = cleared.iter().find(|key| changes.sets(key)) {
         let flag = match *key {
@@ -81,29 +94,73 @@ pub(crate) async fn edit(common: &Common, edit: Edit) -> Result {
         cleared.iter().for_each(|key| clear(key, wanted));
         changes.apply_to(wanted);
     };
-    let (revision, row) = common
-        .change(async |tx, now| {
-            let revision = schedule_admin::edit(tx, name, edit.revision, change, now).await?;
-            Ok((revision, schedule_admin::find(tx, name).await?))
-        })
-        .await?;
-    let schedule = ScheduleRecord::new(row);
-    let (rule, next) = (&schedule.rule_text, schedule.next_text());
+    let schedule = match common.client()? {
+        Some(client) => edit_by_api(client, name, edit.revision, change).await?,
+        None => {
+            let edit = async |tx: &mut Tx, now| {
+                schedule_admin::edit(tx, name, edit.revision, change, now).await?;
+                schedule_admin::find(tx, name).await
+            };
+            ScheduleRecord::new(common.change(edit).await?)
+        }
+    };
+    let revision = schedule.row.state.revision;
+    let (rule, next) = (schedule.rule_text(), schedule.next_text());
     let text = format!("{name} is at revision {revision}: {rule}, {next}");
     common.print_report(&schedule, &text)
 }
 
-pub(crate) async fn rename(common: &Common, Rename { old, new }: &Rename) -> Result {
-    let revision = common
-        .change(async |tx, now| schedule_admin::rename(tx, old, new, now).await)
-        .await?;
-    let report = RenameReport {
-        schedule: new,
-        was: old,
-        revision,
-        done: "renamed",
+/// Return the time zone of a schedule.
+async fn zone_of(common: &Common, name: &str) -> Result<String> {
+    let row = match common.client()? {
+        Some(client) => {
+            let detail: ScheduleDetail = client.get(&["schedules", name]).send().await?;
+            detail.schedule.schedule.row
+        }
+        None => schedule_admin::find(&mut common.read().await?, name).await?,
     };
-    let text = format!("renamed {old} to {new}, at revision {revision}");
+    Ok(row.definition.rule.timezone)
+}
+
+/// Replace the definition of the schedule by the changed one.
+async fn edit_by_api(
+    client: &Client,
+    name: &str,
+    revision: Option<i64>,
+    change: impl Fn(&mut ScheduleDefinition),
+) -> Result<ScheduleRecord> {
+    let path = ["schedules", name];
+    let detail: ScheduleDetail = client.get(&path).send().await?;
+    let row = detail.schedule.schedule.row;
+    let present = row.state.revision;
+    let mut wanted = definition::read(&row.definition)
+        .map_err(|why| Failure::refused(why).code(ErrorCode::Refused))?;
+    change(&mut wanted);
+    let call = client.put(&path, &bodies::Definition::from(wanted))?;
+    call.if_match(Some(revision.unwrap_or(present)))
+        .send()
+        .await
+}
+
+pub(crate) async fn rename(common: &Common, Rename { old, new }: &Rename) -> Result {
+    let report = match common.client()? {
+        Some(client) => {
+            let body = bodies::Rename { name: new.clone() };
+            client
+                .post(&["schedules", old, "rename"], &body)?
+                .send()
+                .await?
+        }
+        None => RenameReport {
+            revision: common
+                .change(async |tx, now| schedule_admin::rename(tx, old, new, now).await)
+                .await?,
+            schedule: new.into(),
+            was: old.into(),
+            done: "renamed".into(),
+        },
+    };
+    let text = format!("renamed {old} to {new}, at revision {}", report.revision);
     common.print_report(&report, &text)
 }
 
@@ -114,13 +171,27 @@ pub(crate) async fn skip(common: &Common, skip: &Skip) -> Result {
         by: &skip.by.by,
         undo: skip.undo,
     };
-    common
-        .change(async |tx, now| schedule_admin::skip(tx, name, order, now).await)
-        .await?;
-    let report = SkipReport {
-        schedule: name,
-        scheduled_time: slot,
-        done: if skip.undo { "restored" } else { "skipped" },
+    let report = match common.client()? {
+        Some(client) => {
+            let body = bodies::Skip {
+                scheduled_time: slot,
+                undo: skip.undo,
+            };
+            client
+                .post(&["schedules", name, "skip"], &body)?
+                .send()
+                .await?
+        }
+        None => {
+            common
+                .change(async |tx, now| schedule_admin::skip(tx, name, order, now).await)
+                .await?;
+            SkipReport {
+                schedule: name.into(),
+                scheduled_time: slot,
+                done: if skip.undo { "restored" } else { "skipped" }.into(),
+            }
+        }
     };
     let text = format!("{} the slot {slot} of {name}", report.done);
     common.print_report(&report, &text)

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::By;
-use super::check::{self, FileReport};
+use super::check::{self, PrintedReport};
 use crate::Common;
 use crate::output::Result;
+use campanile_engine::records::schedules_file::FileReport;
 use campanile_engine::schedules_file;
+use campanile_store::Tx;
 
 #[derive(Args)]
 pub(crate) struct Reconcile {
@@ -20,13 +22,22 @@ pub(crate) struct Reconcile {
 
 impl Reconcile {
     pub(crate) async fn run(self, common: &Common) -> Result {
-        let config = common.config()?;
-        let file = self.file.unwrap_or(config.files.schedules);
-        let wanted = check::read(&file, &config.groups)?;
-        let (shown, by) = (file.display().to_string(), self.by.by);
-        let diff = common
-            .change(async |tx, now| schedules_file::apply_for(tx, &shown, &wanted, &by, now).await)
-            .await?;
-        common.print(&FileReport::new(&diff, Vec::new()))
+        let (file, wanted) = check::read_for(common, self.file)?;
+        let report = match common.client()? {
+            Some(client) => {
+                let body = check::named_file(&file, &wanted);
+                let path = ["schedules-file", "reconcile"];
+                client.post(&path, &body)?.send().await?
+            }
+            None => {
+                let (shown, by) = (file.display().to_string(), self.by.by);
+                let apply = async |tx: &mut Tx, now| {
+                    schedules_file::apply_for(tx, &shown, &wanted, &by, now).await
+                };
+                FileReport::new(common.change(apply).await?, Vec::new())
+            }
+        };
+        let wanted = &wanted;
+        common.print(&PrintedReport { report, wanted })
     }
 }

@@ -9,10 +9,10 @@ use campanile_store::schedules::Revision;
 impl Record for NewSchedule {
     fn print(&self) -> Result {
         let schedule = &self.schedule;
-        let (name, rule) = (&schedule.row.definition.name, &schedule.rule_text);
+        let (name, rule) = (&schedule.row.definition.name, schedule.rule_text());
         output::print_line!("added {name}: {rule}, {}", schedule.next_text())?;
-        if let Some(when) = &self.without_slots {
-            output::print_message(when);
+        if let Some(when) = self.without_slots() {
+            output::print_message(&when);
         }
         for note in &self.notes {
             output::print_message!("note: {note}");
@@ -30,7 +30,7 @@ impl Record for ScheduleRecord {
     fn text(&self, key: &str) -> Option<String> {
         let rule = &self.row.definition.rule;
         match key {
-            "rule" => Some(self.rule_text.clone()),
+            "rule" => Some(self.rule_text()),
             // Choices about the rule are shown only when they differ from the default.
             "day_match" if rule.day_match == DayMatch::default() => Some(String::new()),
             "dst_gap" if rule.dst_gap == DstGap::default() => Some(String::new()),

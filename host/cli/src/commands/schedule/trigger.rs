@@ -9,11 +9,12 @@ use crate::commands::follow;
 use crate::environment;
 use crate::output::{self, Result};
 use campanile_engine::records::launch::TriggerReport;
-use campanile_engine::records::run::TaskCall;
+use campanile_engine::records::run::{RunDetail, TaskCall};
 use campanile_engine::schedule_admin::{self, Trigger};
 use campanile_model::ids::LaunchId;
 use campanile_model::trace_context::TraceContext;
 use campanile_schedule::policy::Overlap;
+use campanile_server::bodies;
 use campanile_store::launches::LaunchRow;
 use campanile_store::task_runs;
 use campanile_store::{Decision, LaunchStatus, Tx};
@@ -58,8 +59,20 @@ pub(crate) struct WaitReport {
 impl TriggerOptions {
     pub(crate) async fn run(&self, common: &Common) -> Result {
         let own = read_context(self.context.as_deref())?;
-        let (context, overlap) = (own.as_ref(), self.overlap);
         let caller_traceparent = self.traceparent.or_else(of_environment);
+        let hint =
+            |_| "`--overlap allow` launches it anyway, `--overlap buffer_all` queues it".to_owned();
+        if let Some(client) = common.client()? {
+            let body = bodies::Trigger {
+                context: own,
+                args: (!self.args.is_empty()).then(|| self.args.clone()),
+                overlap: self.overlap,
+            };
+            let call = client.post(&["schedules", &self.name, "trigger"], &body)?;
+            let report = call.traceparent(caller_traceparent).send().await?;
+            return print(&report, common, "triggered", hint, &self.wait).await;
+        }
+        let (context, overlap) = (own.as_ref(), self.overlap);
         let args = (!self.args.is_empty()).then_some(self.args.as_slice());
         let trigger = async |tx: &mut Tx, now| {
             let trigger = Trigger {
@@ -75,8 +88,6 @@ impl TriggerOptions {
         };
         let (triggered, now) = common.change(trigger).await?;
         let report = TriggerReport::new(self.name.clone(), now, triggered);
-        let hint =
-            |_| "`--overlap allow` launches it anyway, `--overlap buffer_all` queues it".to_owned();
         print(&report, common, "triggered", hint, &self.wait).await
     }
 }
@@ -120,21 +131,35 @@ pub(crate) async fn print(
 
 /// Wait for the end of a launch. Print the logs of its calls when they end, and then its output.
 async fn wait_for_end(common: &Common, id: LaunchId) -> Result {
-    let launch = follow::launch(common, id).await?;
-    let mut tx = common.read().await?;
-    let calls = match launch.run_id.0 {
-        Some(run) => task_runs::of_run(&mut tx, run).await?,
-        None => Vec::new(),
+    let (launch, tasks) = match common.client()? {
+        Some(client) => {
+            let launch = follow::launch_by_api(client, id, common.json).await?;
+            let tasks = match launch.run_id.0 {
+                Some(run) => {
+                    let call = client.get(&["runs", &run.to_string()]);
+                    call.send::<RunDetail>().await?.tasks
+                }
+                None => Vec::new(),
+            };
+            (launch, tasks)
+        }
+        None => {
+            let launch = follow::launch(common, id).await?;
+            let calls = match launch.run_id.0 {
+                Some(run) => task_runs::of_run(&mut common.read().await?, run).await?,
+                None => Vec::new(),
+            };
+            (launch, calls.into_iter().map(TaskCall::from).collect())
+        }
     };
     let has_succeeded = launch.status == LaunchStatus::Succeeded;
     if common.json {
-        let tasks = calls.into_iter().map(TaskCall::from).collect();
         output::print_json(&WaitReport { launch, tasks })?;
         return output::check(has_succeeded);
     }
-    for call in &calls {
-        if let Some(output) = &call.output {
-            output::print_line!("{}: {output}", call.task)?;
+    for TaskCall { row, .. } in &tasks {
+        if let Some(output) = &row.output {
+            output::print_line!("{}: {output}", row.task)?;
         }
     }
     output::print_message(&ending(&launch));

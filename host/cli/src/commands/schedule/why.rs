@@ -11,7 +11,7 @@ use campanile_model::text::printable;
 pub(crate) struct Why {
     /// The schedule's name, an earlier name, or the name of a removed schedule
     name: String,
-    /// A slot or any other time: 2026-11-21T08:00:00Z, or a local time in the schedule's zone, "2026-03-08 02:30"
+    /// A slot or any other time: 2026-11-21T08:00:00Z, now-2h, or in the schedule's zone "2026-03-08 02:30" or "yesterday 14:00"
     /// [default: the last decision, and the next slot]
     #[arg(long, value_name = "TIME")]
     at: Option<String>,
@@ -19,11 +19,21 @@ pub(crate) struct Why {
 
 impl Why {
     pub(crate) async fn run(&self, common: &Common) -> Result {
-        let when = self.at.as_deref().map(str::parse::<When>).transpose();
-        let when = when.map_err(|error| refused!("--at: {error}").hint(error.hint()))?;
+        let when = self.at.as_deref().map(moment).transpose()?;
+        if let Some(client) = common.client()? {
+            let call = client.get(&["schedules", &self.name, "why"]);
+            let call = call.query("at", self.at.as_ref());
+            return common.print(&call.send::<Answer>().await?);
+        }
         let (mut tx, now) = common.read_with_time().await?;
         common.print(&why::why(&mut tx, &self.name, when, now).await?)
     }
+}
+
+/// Read the moment in question.
+fn moment(text: &str) -> Result<When> {
+    let when = text.parse::<When>();
+    when.map_err(|error| refused!("--at: {error}").hint(error.hint()))
 }
 
 impl Record for Answer {

@@ -16,7 +16,7 @@ pub(super) async fn print(db: &Db, plugins: &Path, mut serving: watch::Receiver<
     if serving.wait_for(|serves| *serves).await.is_err() {
         return;
     }
-    // The log reports a database that is away.
+    // The log reports a database that does not answer.
     if let Ok(next) = next(db).await {
         output::print_message!("{}", text(&next, plugins));
     }

@@ -21,7 +21,7 @@ pub(super) async fn draw(db: &Db, clock: &Clock, engine: &Engine, stopping: watc
         let text = match *stopping.borrow() {
             true => stopping_text(engine.running()),
             false => {
-                // The log reports a database that is away.
+                // The log reports a database that does not answer.
                 let next = next(db).await.unwrap_or_default();
                 serving_text(next.as_ref(), clock.now(), engine.running(), engine.ended())
             }

@@ -8,6 +8,7 @@ use clap::Args;
 use crate::commands::serve;
 use crate::config::Config;
 use crate::output::{Result, refused};
+use campanile_model::text::size_text;
 use campanile_package::Package;
 use campanile_package::files;
 use campanile_package::grants::call::CallGrants;
@@ -71,7 +72,11 @@ impl CallInput {
         }
         if let Some(path) = &self.stdin {
             let bytes = read_stdin(path);
-            let bytes = bytes.map_err(|why| refused!("--stdin {}: {why}", path.display()))?;
+            let bytes = bytes.map_err(|why| {
+                let most = size_text(STDIN_BYTES_MAX);
+                refused!("--stdin {}: {why}", path.display())
+                    .hint(format!("name a regular file of at most {most}"))
+            })?;
             program.stdin = Stdin::Bytes(bytes.into());
         }
         stage.program = Arc::new(program);

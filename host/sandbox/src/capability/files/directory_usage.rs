@@ -19,7 +19,7 @@ use crate::capability::files::measure::{Amount, Unmeasured, identity, measure};
 const WALKS_MAX: usize = 8;
 static WALKS: Semaphore = Semaphore::const_new(WALKS_MAX);
 
-/// The pause between two walks of a directory is so many times as long as the last walk took, within these bounds. A
+/// The pause between two walks of a directory is this many times as long as the last walk took, within these bounds. A
 /// task at its quota that tries again and again costs at most a twentieth of a thread in a small directory.
 const PAUSE_WALKS: u32 = 20;
 const PAUSE_LEAST: Duration = Duration::from_millis(10);

@@ -38,7 +38,7 @@ impl preopens::Host for FilesView<'_> {
         let named = |open: &OpenDirectory| (open.tracked.path.clone(), open.clone());
         let mut opened: Vec<(String, OpenDirectory)> = opened.map(named).collect();
         // To a library, `.` and `/` are the same directory. A granted root is therefore the only one.
-        if !opened.iter().any(|(guest, _)| guest == "/") {
+        if self.files.has_root && !opened.iter().any(|(guest, _)| guest == "/") {
             let working = self.files.working_directory.as_ref();
             let working = working.and_then(|cwd| opened.iter().find(|(guest, _)| guest == cwd));
             let root = match working {

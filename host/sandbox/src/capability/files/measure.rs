@@ -19,7 +19,7 @@ pub(super) const READABLE: OFlags = OFlags::DIRECTORY
 /// The most directories inside each other. A walk keeps one file descriptor open for each.
 const DEPTH_MAX: usize = 64;
 
-/// After so many entries, a walk looks whether its result is still wanted.
+/// The number of entries after which a walk checks whether its result is still wanted.
 const CHECK_ENTRIES: u64 = 256;
 
 /// An amount of the two things that a quota limits.
@@ -114,7 +114,8 @@ pub(super) fn measure(
         match open_directory(folder, name) {
             Ok(_) if on_the_way.len() == DEPTH_MAX => return Err(Unmeasured::TooDeep),
             Ok(below) => on_the_way.push(below),
-            // What this process may not read, a task of it cannot change. The others have just been replaced.
+            // A task cannot change a directory that this process may not read. The other errors are of directories that were just
+            // replaced.
             Err(Errno::ACCESS | Errno::PERM | Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(error) => return Err(unreadable(error)),
         }

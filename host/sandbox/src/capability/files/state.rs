@@ -28,6 +28,9 @@ pub(crate) struct Files {
     /// The granted directory in which relative paths begin, by its path in the task. The libraries of programs look for them
     /// in the directory that is named `.`.
     pub(crate) working_directory: Option<String>,
+    /// Whether the guest sees a `/` that is not granted. A program without functions for paths does not: the descriptor
+    /// would be one that the program has not opened.
+    pub(crate) has_root: bool,
     pub(crate) denied: DeniedPaths,
     /// Listings of directories under way.
     pub(super) listings: u64,
@@ -41,6 +44,7 @@ impl Files {
             shared,
             directories: Vec::new(),
             working_directory: None,
+            has_root: true,
             denied: DeniedPaths::default(),
             listings: 0,
             descriptors: HashMap::new(),

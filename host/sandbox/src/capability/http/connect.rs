@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto};
 use wasmtime_wasi_http::{Error, Result};
@@ -38,6 +39,27 @@ pub(crate) async fn connect(
     reach: Reach,
     shared: &Shared,
 ) -> Result<Connection> {
+    let stream = connect_unencrypted(destination, reach, shared).await?;
+    if destination.scheme == "http" {
+        return Ok(Connection {
+            stream: Box::new(stream),
+            is_http2: false,
+        });
+    }
+    let tls = encrypt(stream, destination, &[HTTP2, b"http/1.1"]).await?;
+    let is_http2 = tls.get_ref().1.alpn_protocol() == Some(HTTP2);
+    Ok(Connection {
+        stream: Box::new(tls),
+        is_http2,
+    })
+}
+
+/// Connect to `destination`, at an address within `reach`, without TLS.
+pub(crate) async fn connect_unencrypted(
+    destination: &Destination,
+    reach: Reach,
+    shared: &Shared,
+) -> Result<LeasedStream<TcpStream>> {
     let addresses = resolve(destination, shared).await?;
     let allowed = permitted(&addresses, destination, reach, shared)?;
     let stop = shared.call.stop.clone();
@@ -47,24 +69,22 @@ pub(crate) async fn connect(
     let stream = TcpStream::connect(&allowed[..])
         .await
         .map_err(|error| connect_error(&error))?;
-    let stream = LeasedStream { stream, stop };
-    if destination.scheme == "http" {
-        return Ok(Connection {
-            stream: Box::new(stream),
-            is_http2: false,
-        });
-    }
+    Ok(LeasedStream { stream, stop })
+}
+
+/// Encrypt a stream to `destination`. `protocols` are those that the server may choose from.
+pub(crate) async fn encrypt<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    destination: &Destination,
+    protocols: &[&[u8]],
+) -> Result<TlsStream<S>> {
     let name = ServerName::try_from(destination.host.clone());
     let name = name.map_err(|_| Error::HttpRequestUriInvalid)?;
-    let tls = TlsConnector::from(tls_config()?)
-        .connect(name, stream)
-        .await
-        .map_err(|error| tls_error(&error))?;
-    let is_http2 = tls.get_ref().1.alpn_protocol() == Some(HTTP2);
-    Ok(Connection {
-        stream: Box::new(tls),
-        is_http2,
-    })
+    let protocols = protocols.iter().map(|name| name.to_vec());
+    let connector = TlsConnector::from(tls_config()?);
+    let connecting = connector.with_alpn(protocols.collect());
+    let connected = connecting.connect(name, stream).await;
+    connected.map_err(|error| tls_error(&error))
 }
 
 async fn resolve(destination: &Destination, shared: &Shared) -> Result<Vec<SocketAddr>> {
@@ -143,11 +163,9 @@ fn make_tls_config() -> Result<ClientConfig, rustls::Error> {
         tracing::warn!(%error, "some certificates that this machine trusts cannot be read");
     }
     roots.add_parsable_certificates(found.certs);
-    let mut config =
-        ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-    config.alpn_protocols = vec![HTTP2.to_vec(), b"http/1.1".to_vec()];
+    let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
     Ok(config)
 }

@@ -30,7 +30,7 @@ pub fn method_fault(method: &str) -> Option<String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Destination {
     pub(crate) method: String,
-    /// `https` or `http`.
+    /// `https` or `http`; of a mail server `smtps`, or `smtp` for STARTTLS.
     pub(crate) scheme: &'static str,
     /// Lower case, without the brackets of an IPv6 address and without a final dot.
     pub(crate) host: String,
@@ -147,8 +147,13 @@ impl std::fmt::Display for Destination {
     }
 }
 
-fn default_port(scheme: &str) -> u16 {
-    if scheme == "https" { 443 } else { 80 }
+pub(crate) fn default_port(scheme: &str) -> u16 {
+    match scheme {
+        "https" => 443,
+        "smtps" => 465,
+        "smtp" => 587,
+        _ => 80,
+    }
 }
 
 #[cfg(test)]
@@ -288,7 +293,7 @@ mod tests {
             "GET https://db.example.com:8443 leads to 10.0.0.5, which is not a public address (private); to allow it, add \
              `grants.http = [{ scheme = \"https\", host = \"db.example.com\", port = 8443, private = true }]` at the top of the package's sidecar file"
         );
-        // An address and `localhost` mean what they say.
+        // For an address and for `localhost` the grant needs no `private`.
         assert_eq!(
             refusal("http://localhost/", "127.0.0.1"),
             "GET http://localhost leads to 127.0.0.1, which is not a public address (loopback); to allow it, add \

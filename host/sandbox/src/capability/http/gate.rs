@@ -85,7 +85,7 @@ impl WasiHttpHooks for HttpGate {
                 }
                 Some(script) => answer(Arc::clone(script), request, of_call).await,
             };
-            // The effect ends when the answer is there.
+            // The effect ends when the answer has arrived.
             match effect.end() {
                 Ok(()) => answer,
                 Err(Crash) => crashed(shared).await,

@@ -1,4 +1,4 @@
-//! What a guest's handle of an open bucket stands for.
+//! The bucket behind a guest's handle.
 
 use crate::grants::BucketGrant;
 

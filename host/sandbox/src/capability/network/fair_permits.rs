@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// A package may hold one of so many of the permits that other packages leave. Packages that never give theirs back
-/// therefore leave some for the next: of 32 permits, they hold 8, 6, 5, 4 and so on.
+/// A package may hold one in this number of the permits that other packages leave. Packages that never give theirs back
+/// therefore leave some for the next package: of 32 permits, they hold 8, 6, 5, 4 and so on.
 const PART: usize = 4;
 
 /// A limited number of permits, given to the packages in turn.
@@ -81,7 +81,6 @@ impl FairPermits {
 }
 
 impl State {
-    /// Whether `package` may hold one more permit.
     fn may_hold_more(&self, package: &str, permits_max: usize) -> bool {
         let all: usize = self.held.values().sum();
         let held = self.held.get(package).copied().unwrap_or(0);
@@ -112,7 +111,7 @@ impl State {
             };
             match first.map(|first| first.send(permit)) {
                 Some(Ok(())) => *self.held.entry(package).or_default() += 1,
-                // Nobody waits for it any more. Dropping it would give it back.
+                // The waiting call was dropped. Dropping the permit would give it back.
                 Some(Err(mut unwanted)) => unwanted.of = None,
                 None => {}
             }
@@ -204,7 +203,7 @@ mod tests {
         drop(held);
         let permit = poll(&mut stays).unwrap();
         drop(permit);
-        // It has its permit, and nobody has looked yet.
+        // It has its permit, and was not polled since.
         assert_eq!(permits.held("a"), 1);
         drop(given_and_gone);
         assert_eq!(permits.held("a"), 0);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use campanile_model::clock::Timestamp;
+use campanile_model::trace_context::TraceContext;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
@@ -26,6 +27,7 @@ use crate::grants::{Grants, Secrets};
 use crate::limits::Limits;
 use crate::run::redaction::Redaction;
 use crate::stop_signal::StopSignal;
+use crate::world::RunFacts;
 
 /// The most of an answer's body that is kept, to show it.
 const ANSWER_BYTES_MAX: usize = 512;
@@ -52,6 +54,8 @@ pub struct DeliveryCall {
     pub wait_max: Duration,
     /// Stops the delivery: from then on, nothing is sent.
     pub stop: StopSignal,
+    /// The span that the receiver gets as that of its caller, unless the message names one.
+    pub traceparent: Option<TraceContext>,
 }
 
 /// How a delivery ended.
@@ -93,25 +97,41 @@ pub async fn deliver(message: &OutboxMessage, call: DeliveryCall) -> Delivered {
         Err(why) => return Delivered::Failed(why),
     };
     let redaction = Redaction::of(&call.secrets);
+    let wait_max = call.wait_max;
+    let shared = shared(call);
+    let exchange = exchange(request, Arc::clone(&shared), &redaction);
+    in_time(wait_max, exchange).await
+}
+
+/// Return what the capabilities of a delivery share.
+pub(super) fn shared(call: DeliveryCall) -> Arc<Shared> {
     let limits = Limits {
         http_wait: call.wait_max,
         http_response_bytes_max: u64::MAX,
         ..Limits::default()
     };
-    let shared = Shared::new(
-        Call {
-            package: call.package,
-            grants: call.grants,
-            stop: call.stop,
-            ..Call::ungranted(limits, call.now)
+    let ungranted = Call::ungranted(limits, call.now);
+    let sending = Call {
+        package: call.package,
+        grants: call.grants,
+        stop: call.stop,
+        facts: RunFacts {
+            traceparent: call.traceparent,
+            ..ungranted.facts
         },
-        call.now,
-    );
-    let shared = Arc::new(shared);
-    let exchange = exchange(request, Arc::clone(&shared), &redaction);
-    let answered = timeout(call.wait_max, exchange).await;
-    answered.unwrap_or_else(|_| {
-        let seconds = call.wait_max.as_secs_f64().round();
+        ..ungranted
+    };
+    Arc::new(Shared::new(sending, call.now))
+}
+
+/// Wait for a delivery for up to `wait_max`.
+pub(super) async fn in_time(
+    wait_max: Duration,
+    delivery: impl Future<Output = Delivered>,
+) -> Delivered {
+    let delivered = timeout(wait_max, delivery).await;
+    delivered.unwrap_or_else(|_| {
+        let seconds = wait_max.as_secs_f64().round();
         Delivered::Failed(format!("the receiver did not answer within {seconds} s"))
     })
 }
@@ -127,7 +147,7 @@ async fn exchange(
     let (response, driver) = match Pin::from(sent).await {
         Ok(exchanged) => exchanged,
         Err(error) => {
-            // A refusal of an address says what it leads to.
+            // The refusal of an address names the address that the name leads to.
             let denied = shared.denied().map(str::to_owned);
             return Delivered::Failed(denied.unwrap_or_else(|| format!("no answer: {error}")));
         }

@@ -2,8 +2,8 @@
 
 use hyper::{Request, Uri};
 
-use crate::capability::http::destination::Destination;
-use crate::capability::network::reach::{has_private_addresses, private_address};
+use crate::capability::http::destination::{Destination, default_port};
+use crate::capability::network::reach::{has_private_addresses, plain_host, private_address};
 use crate::grants::{Grants, HttpGrant};
 
 /// Return the grants for requests to `url` alone. Without `is_private`, a name may lead to public addresses only.
@@ -19,6 +19,44 @@ pub fn grants_to(url: &str, is_private: bool) -> Result<Grants, String> {
     let mut request = Request::new(());
     *request.uri_mut() = uri;
     let destination = Destination::of(&request).ok_or_else(wrong)?;
+    grants_for(destination, is_private)
+}
+
+/// Return the grants for e-mails by the server `url` alone, as [`grants_to`] does.
+///
+/// # Errors
+/// A clause, as that of [`grants_to`].
+pub fn grants_to_mail_server(url: &str, is_private: bool) -> Result<Grants, String> {
+    let server = mail_server(url).ok_or_else(|| {
+        "is no address of a mail server such as \"smtps://smtp.example.com\", or \"smtp://smtp.example.com:587\" for STARTTLS"
+            .to_owned()
+    })?;
+    grants_for(server, is_private)
+}
+
+/// Read the address of a mail server.
+pub(crate) fn mail_server(url: &str) -> Option<Destination> {
+    let uri: Uri = url.parse().ok()?;
+    let scheme = match uri.scheme_str()? {
+        "smtps" => "smtps",
+        "smtp" => "smtp",
+        _ => return None,
+    };
+    let authority = uri.authority()?;
+    let host = plain_host(authority.host());
+    let has_rest = !matches!(uri.path(), "" | "/") || uri.query().is_some();
+    if host.is_empty() || has_rest || authority.as_str().contains('@') {
+        return None;
+    }
+    Some(Destination {
+        method: "SEND".to_owned(),
+        scheme,
+        host,
+        port: authority.port_u16().unwrap_or(default_port(scheme)),
+    })
+}
+
+fn grants_for(destination: Destination, is_private: bool) -> Result<Grants, String> {
     if let Some(kind) = private_address(&destination.host).filter(|_| !is_private) {
         return Err(format!(
             "leads to {}, which is not a public address ({kind}); write `private = true` beside it to allow that",
@@ -60,5 +98,28 @@ mod tests {
         ] {
             assert_eq!(grants_to(url, is_private).is_ok(), expected, "{url}");
         }
+    }
+
+    #[test]
+    fn a_mail_server_has_an_address_of_its_own_form() {
+        for (url, expected) in [
+            ("smtps://smtp.example.com", Some(("smtps", 465))),
+            ("smtp://smtp.example.com/", Some(("smtp", 587))),
+            ("smtp://smtp.example.com:25", Some(("smtp", 25))),
+            ("smtp://127.0.0.1", None),
+            ("https://smtp.example.com", None),
+            ("smtp://user:password@smtp.example.com", None),
+            ("smtp://smtp.example.com/path", None),
+            ("smtp.example.com", None),
+        ] {
+            let granted = grants_to_mail_server(url, false).ok();
+            let found = granted.map(|grants| {
+                let grant = grants.http.into_iter().next().unwrap();
+                (grant.scheme, grant.port.unwrap())
+            });
+            let expected = expected.map(|(scheme, port)| (scheme.to_owned(), port));
+            assert_eq!(found, expected, "{url}");
+        }
+        assert!(grants_to_mail_server("smtp://127.0.0.1", true).is_ok());
     }
 }

@@ -116,7 +116,6 @@ impl Expression {
     }
 }
 
-/// Return whether `date` is the Quartz day `item`.
 fn is_quartz_day(item: &str, date: NaiveDate) -> bool {
     let in_month = |day: NaiveDate| day.month() == date.month();
     let later = |days| date + Days::new(days);

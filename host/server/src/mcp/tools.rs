@@ -4,9 +4,12 @@ use rmcp::model::{self, JsonObject, ToolAnnotations};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::bounds::{TEXT_CHARS_MAX, VALUES_MAX};
+use crate::routes::{Route, routes};
+use campanile_engine::problem::{ErrorCode, Problem};
 use campanile_model::access::Role;
 use campanile_model::ids::LaunchKind;
 use campanile_model::words;
@@ -37,25 +40,27 @@ const LIMIT: i64 = 50;
 /// The most entries of a list.
 const LIMIT_MAX: i64 = 500;
 /// The most decisions of a forecast.
-pub(super) const DECISIONS_MAX: usize = 1_000;
+pub const DECISIONS_MAX: usize = 1_000;
 /// The bytes of logs without `bytes_max`.
 const LOG_BYTES: usize = 20_000;
 /// The most bytes of logs.
 const LOG_BYTES_MAX: usize = 200_000;
 
+/// The arguments of `why`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Why {
+pub struct Why {
     /// The schedule's name, an earlier name, or the name of a removed schedule.
     pub schedule: String,
-    /// A slot or any other time: `2026-11-21T08:00:00Z`, or a local time in the schedule's zone such as `2026-03-08 02:30`.
+    /// A slot or any other time: `2026-11-21T08:00:00Z`, `now-2h`, or in the schedule's zone `2026-03-08 02:30` or `yesterday 14:00`.
     /// Without it, the last decision and the next slot are explained.
     pub at: Option<String>,
 }
 
+/// The arguments of `list_schedules`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ListSchedules {
+pub struct ListSchedules {
     /// List those after this name.
     pub after: Option<String>,
     /// The most entries to list; 50 without it.
@@ -63,16 +68,18 @@ pub(super) struct ListSchedules {
     pub limit: Option<i64>,
 }
 
+/// The arguments of a tool about one schedule.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct OneSchedule {
+pub struct OneSchedule {
     /// The schedule's name.
     pub schedule: String,
 }
 
+/// The arguments of `list_launches`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ListLaunches {
+pub struct ListLaunches {
     /// List only those of this schedule.
     pub schedule: Option<String>,
     /// List only those with one of these statuses.
@@ -84,7 +91,7 @@ pub(super) struct ListLaunches {
     pub reason: Option<String>,
     /// List only those of this package.
     pub package: Option<String>,
-    /// List only slots from this time on: `2026-11-21T08:00:00Z`, `yesterday 14:00`, or a span before now such as `2h`.
+    /// List only slots from this time on: `2026-11-21T08:00:00Z`, `yesterday 14:00`, `now-2h`, or a span before now such as `2h`.
     pub since: Option<String>,
     /// List only slots before this time, which is written as `since`.
     pub until: Option<String>,
@@ -95,16 +102,18 @@ pub(super) struct ListLaunches {
     pub limit: Option<i64>,
 }
 
+/// The arguments of a tool about one launch or run.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct OneLaunch {
+pub struct OneLaunch {
     /// The id of the launch or of one of its runs. The first digits are enough when no other id begins with them.
     pub id: String,
 }
 
+/// The arguments of `run_logs`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RunLogs {
+pub struct RunLogs {
     /// The id of the run, or of its launch, which means its newest run. The first digits are enough when no other id
     /// begins with them.
     pub id: String,
@@ -115,9 +124,10 @@ pub(super) struct RunLogs {
     pub bytes_max: Option<usize>,
 }
 
+/// The arguments of `plan`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Plan {
+pub struct Plan {
     /// Show only this schedule; the others are simulated too.
     pub schedule: Option<String>,
     /// The start of the forecast: `2026-11-21T08:00:00Z` or `now+2h`. Now without it.
@@ -129,9 +139,10 @@ pub(super) struct Plan {
     pub outages: Vec<String>,
 }
 
+/// The arguments of `list_events`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ListEvents {
+pub struct ListEvents {
     /// List those after the event with this id.
     pub after: Option<String>,
     /// The most entries to list; 50 without it.
@@ -139,13 +150,15 @@ pub(super) struct ListEvents {
     pub limit: Option<i64>,
 }
 
+/// No arguments.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Nothing {}
+pub struct Nothing {}
 
+/// The arguments of `pause_schedule`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PauseSchedule {
+pub struct PauseSchedule {
     /// The schedule's name.
     pub schedule: String,
     /// Why, for the record.
@@ -154,9 +167,10 @@ pub(super) struct PauseSchedule {
     pub until: Option<String>,
 }
 
+/// The arguments of `resume_schedule`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ResumeSchedule {
+pub struct ResumeSchedule {
     /// The schedule's name.
     pub schedule: String,
     /// Apply the schedule's catch-up policy to the slots of the pause. Without it they are skipped.
@@ -164,9 +178,10 @@ pub(super) struct ResumeSchedule {
     pub catch_up: bool,
 }
 
+/// The arguments of `cancel_launch`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CancelLaunch {
+pub struct CancelLaunch {
     /// The id of the launch or of one of its runs. The first digits are enough when no other id begins with them.
     pub id: String,
     /// How long its tasks have to end by themselves, such as `30s`. Without it, `cancel_grace` of its schedule.
@@ -174,7 +189,11 @@ pub(super) struct CancelLaunch {
 }
 
 /// Return the size limit of a list.
-pub(super) fn limit(given: Option<i64>) -> Result<i64, String> {
+///
+/// # Errors
+///
+/// When the given one is out of bounds.
+pub fn limit(given: Option<i64>) -> Result<i64, String> {
     let limit = given.unwrap_or(LIMIT);
     match (1..=LIMIT_MAX).contains(&limit) {
         true => Ok(limit),
@@ -185,7 +204,11 @@ pub(super) fn limit(given: Option<i64>) -> Result<i64, String> {
 }
 
 /// Return about how many bytes of logs to return.
-pub(super) fn log_bytes(given: Option<usize>) -> Result<usize, String> {
+///
+/// # Errors
+///
+/// When the given number is out of bounds.
+pub fn log_bytes(given: Option<usize>) -> Result<usize, String> {
     let bytes = given.unwrap_or(LOG_BYTES);
     match (1..=LOG_BYTES_MAX).contains(&bytes) {
         true => Ok(bytes),
@@ -196,28 +219,53 @@ pub(super) fn log_bytes(given: Option<usize>) -> Result<usize, String> {
 }
 
 impl Tool {
-    /// Return the least role that may call the tool.
-    pub(super) fn role(self) -> Role {
+    /// Return the id of the route that does the same.
+    fn route_id(self) -> &'static str {
         match self {
-            Tool::TriggerSchedule
-            | Tool::PauseSchedule
-            | Tool::ResumeSchedule
-            | Tool::CancelLaunch => Role::Operator,
-            Tool::Why
-            | Tool::ListSchedules
-            | Tool::ShowSchedule
-            | Tool::ListLaunches
-            | Tool::ShowLaunch
-            | Tool::ShowRun
-            | Tool::RunLogs
-            | Tool::Plan
-            | Tool::ListEvents
-            | Tool::Health => Role::Viewer,
+            Tool::Why => "why",
+            Tool::ListSchedules => "list_schedules",
+            Tool::ShowSchedule => "get_schedule",
+            Tool::ListLaunches => "list_launches",
+            Tool::ShowLaunch => "get_launch",
+            Tool::ShowRun => "get_run",
+            Tool::RunLogs => "get_logs",
+            Tool::Plan => "get_plan",
+            Tool::ListEvents => "list_events",
+            Tool::Health => "get_health",
+            Tool::TriggerSchedule => "trigger_schedule",
+            Tool::PauseSchedule => "pause_schedule",
+            Tool::ResumeSchedule => "resume_schedule",
+            Tool::CancelLaunch => "cancel_launch",
         }
     }
 
+    /// Return the route that does the same; a test checks that each tool has one.
+    pub(super) fn route(self) -> Option<&'static Route> {
+        let id = self.route_id();
+        routes().iter().find(|route| route.id == id)
+    }
+
+    /// Return the least role that may call the tool: that of its route.
+    pub fn role(self) -> Role {
+        let role = self.route().and_then(|route| route.role);
+        role.unwrap_or(Role::Admin)
+    }
+
+    /// Read the arguments of a call.
+    ///
+    /// # Errors
+    ///
+    /// When an argument is unknown, missing, or of another type. The message names it.
+    pub fn read_arguments<T: DeserializeOwned>(self, arguments: JsonObject) -> Result<T, Problem> {
+        let read = serde_json::from_value(Value::Object(arguments));
+        read.map_err(|error| {
+            let message = format!("the arguments of `{self}`: {error}");
+            Problem::new(ErrorCode::InvalidArgument, message)
+        })
+    }
+
     /// Whether the tool changes something.
-    pub(super) fn is_change(self) -> bool {
+    pub fn is_change(self) -> bool {
         self.role() != Role::Viewer
     }
 
@@ -322,7 +370,9 @@ fn schema<T: JsonSchema>() -> JsonObject {
         Value::Object(schema) => schema,
         _ => JsonObject::new(),
     };
+    // They name a type of this program.
     schema.remove("title");
+    schema.remove("description");
     // Without arguments there are none, but clients expect the key.
     let properties = schema.entry("properties").or_insert_with(|| json!({}));
     for (_, property) in properties.as_object_mut().into_iter().flatten() {
@@ -373,6 +423,18 @@ mod tests {
                 .any(|bound| text.contains(bound));
                 assert!(is_bounded, "{tool}: {name}: {text}");
             }
+        }
+    }
+
+    #[test]
+    fn every_tool_has_the_role_of_its_route() {
+        for tool in Tool::ALL {
+            let route = tool
+                .route()
+                .unwrap_or_else(|| panic!("{tool} has no route"));
+            assert_eq!(Some(tool.role()), route.role, "{tool}");
+            let is_change = route.method != crate::routes::Method::Get;
+            assert_eq!(tool.is_change(), is_change, "{tool}");
         }
     }
 

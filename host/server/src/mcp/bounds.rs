@@ -12,8 +12,12 @@ pub(super) const VALUES_MAX: usize = 20;
 /// What a line of a log takes beside its texts: its time, its level and the keys.
 const LINE_BYTES: usize = 100;
 
-/// Check the sizes of arguments. The error names the argument.
-pub(super) fn check(arguments: &Map<String, Value>) -> Result<(), String> {
+/// Check the sizes of arguments.
+///
+/// # Errors
+///
+/// When a text or a list is too long, or has a zero character. The error names the argument.
+pub fn check(arguments: &Map<String, Value>) -> Result<(), String> {
     for (name, value) in arguments {
         let values = match value {
             Value::Array(values) if values.len() > VALUES_MAX => {
@@ -68,7 +72,6 @@ fn keep_end(text: &mut String, left: &mut usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use campanile_sandbox::LogLine;
     use serde_json::json;
 
     use super::*;
@@ -99,23 +102,12 @@ mod tests {
         }
     }
 
-    fn line(message: &str) -> LogLine {
-        LogLine {
-            at: "2026-11-21T08:00:00Z".parse().unwrap(),
-            level: "info".to_owned(),
-            context: String::new(),
-            message: message.to_owned(),
-        }
-    }
-
     fn call(task: &str, logs: &[&str], stderr: &str, stdout: &str) -> TaskLogs {
-        TaskLogs {
-            task: task.to_owned(),
-            attempt: 1,
-            logs: logs.iter().map(|message| line(message)).collect(),
-            stdout: stdout.to_owned(),
-            stderr: stderr.to_owned(),
-        }
+        let line = |message: &&str| json!({"at": "2026-11-21T08:00:00Z", "level": "info", "context": "", "message": message});
+        let logs = Vec::from_iter(logs.iter().map(line));
+        let call =
+            json!({"task": task, "attempt": 1, "logs": logs, "stdout": stdout, "stderr": stderr});
+        serde_json::from_value(call).unwrap()
     }
 
     /// Return the texts that are left, and how many bytes were cut.

@@ -1,0 +1,414 @@
+//! `--server`: the client with which commands ask the API of a host in place of a database.
+//!
+//! An answer is read into the type that the command gets from a database, and printed in the same way.
+
+mod address;
+mod events;
+mod given;
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, IF_MATCH, LINK};
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+use url::form_urlencoded;
+
+use crate::output::{ErrorCode, Failure, Result, failed, refused};
+pub(crate) use address::Address;
+use campanile_engine::problem::Problem;
+use campanile_model::trace_context::TRACEPARENT;
+pub(crate) use events::Events;
+pub(crate) use given::{Given, given};
+
+/// How long to wait for a connection.
+const CONNECT_WAIT: Duration = Duration::from_secs(10);
+/// How long to wait for an answer; the server ends a request sooner.
+const ANSWER_WAIT: Duration = Duration::from_secs(60);
+/// The most bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// The header with the id of the last event that a client has.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// The most entries of a page of the API.
+const PAGE_MAX: i64 = 500;
+
+/// Refuse a command that the API has no routes for. `command` is the subject of the sentence, and `instead` says what to do.
+pub(crate) fn needs_database(command: &str, instead: &str) -> Failure {
+    refused!("{command} needs the database, and does not work with --server").hint(instead)
+}
+
+/// Refuse a command that reads no record.
+pub(crate) fn works_here(command: &str) -> Failure {
+    refused!("`campanile {command}` works on this machine, and not with --server")
+        .hint("leave --server out")
+}
+
+/// A host whose API a command asks.
+#[derive(Clone)]
+pub(crate) struct Client {
+    address: Address,
+    /// None on a Unix socket, where the user of this process is known.
+    token: Option<String>,
+}
+
+/// A request to a route.
+#[derive(Clone)]
+pub(crate) struct Call<'c> {
+    client: &'c Client,
+    method: Method,
+    path: String,
+    query: Vec<(&'static str, String)>,
+    headers: Vec<(HeaderName, String)>,
+    body: Option<Vec<u8>>,
+}
+
+/// What the API answers when a request is not done.
+#[derive(Deserialize)]
+struct ProblemDetails {
+    detail: String,
+    code: ErrorCode,
+    hint: Option<String>,
+    lines: Vec<String>,
+}
+
+impl Client {
+    pub(crate) fn new(address: Address, token: Option<String>) -> Client {
+        Client { address, token }
+    }
+
+    /// Prepare a request with the method GET. `path` has the segments of the route after `/api/v1`.
+    pub(crate) fn get(&self, path: &[&str]) -> Call<'_> {
+        self.call(Method::GET, path)
+    }
+
+    /// Prepare a request with the method POST and this body.
+    pub(crate) fn post(&self, path: &[&str], body: &impl Serialize) -> Result<Call<'_>> {
+        self.call(Method::POST, path).body(body)
+    }
+
+    /// Prepare a message of the Model Context Protocol.
+    pub(crate) fn mcp(&self, message: &impl Serialize) -> Result<Call<'_>> {
+        let mut call = self.call(Method::POST, &[]);
+        call.path = format!("{}/mcp", self.address.path());
+        let answers = "application/json, text/event-stream".to_owned();
+        call.header(ACCEPT, answers).body(message)
+    }
+
+    /// Prepare a request with the method PUT and this body.
+    pub(crate) fn put(&self, path: &[&str], body: &impl Serialize) -> Result<Call<'_>> {
+        self.call(Method::PUT, path).body(body)
+    }
+
+    /// Prepare a request with the method DELETE.
+    pub(crate) fn delete(&self, path: &[&str]) -> Call<'_> {
+        self.call(Method::DELETE, path)
+    }
+
+    fn call(&self, method: Method, path: &[&str]) -> Call<'_> {
+        let segments = path.iter().map(|segment| format!("/{}", encoded(segment)));
+        Call {
+            client: self,
+            method,
+            path: format!(
+                "{}/api/v1{}",
+                self.address.path(),
+                segments.collect::<String>()
+            ),
+            query: Vec::new(),
+            headers: Vec::new(),
+            body: None,
+        }
+    }
+
+    fn unreachable(&self, why: impl Display) -> Failure {
+        let problem = Problem::new(
+            ErrorCode::Unavailable,
+            format!("the server {} cannot be reached: {why}", self.address),
+        );
+        problem
+            .hint("check that the host runs, that its API is on, and that the address is right")
+            .into()
+    }
+}
+
+/// Return a segment of a path, with escapes for what a path cannot have.
+fn encoded(segment: &str) -> String {
+    let escaped = segment.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+            char::from(byte).to_string()
+        }
+        _ => format!("%{byte:02X}"),
+    });
+    escaped.collect()
+}
+
+impl Call<'_> {
+    /// Add a parameter, if it has a value.
+    pub(crate) fn query(mut self, name: &'static str, value: Option<impl ToString>) -> Self {
+        self.query
+            .extend(value.map(|value| (name, value.to_string())));
+        self
+    }
+
+    /// Add a parameter that is true, if it is.
+    pub(crate) fn flag(self, name: &'static str, value: bool) -> Self {
+        self.query(name, value.then_some(true))
+    }
+
+    /// Change a schedule only at this revision; without one at any.
+    pub(crate) fn if_match(self, revision: Option<i64>) -> Self {
+        let etag = revision.map_or_else(|| "*".to_owned(), |revision| format!("\"{revision}\""));
+        self.header(IF_MATCH, etag)
+    }
+
+    /// Name the span of the caller.
+    pub(crate) fn traceparent(self, span: Option<impl ToString>) -> Self {
+        match span {
+            Some(span) => self.header(HeaderName::from_static(TRACEPARENT), span.to_string()),
+            None => self,
+        }
+    }
+
+    /// Ask for the events after this one, of an earlier connection.
+    pub(crate) fn last_event(self, id: Option<&str>) -> Self {
+        match id {
+            Some(id) => self.header(LAST_EVENT_ID, id.to_owned()),
+            None => self,
+        }
+    }
+
+    fn header(mut self, name: HeaderName, value: String) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    fn body(mut self, body: &impl Serialize) -> Result<Self> {
+        let json = serde_json::to_vec(body)
+            .map_err(|error| failed!("the request cannot be written as JSON: {error}"))?;
+        self.body = Some(json);
+        Ok(self.header(CONTENT_TYPE, "application/json".to_owned()))
+    }
+
+    /// Send the request, and read its answer.
+    ///
+    /// # Errors
+    ///
+    /// The error of the answer, as the command reports it with a database too; or that the server cannot be reached.
+    pub(crate) async fn send<T: DeserializeOwned>(self) -> Result<T> {
+        Ok(self.answered().await?.0)
+    }
+
+    /// Read up to `limit` entries of a list, by as many requests as are needed. Also return the key for `--after`, if the
+    /// server answered with fewer entries than the request asked for and has more.
+    pub(crate) async fn page<T: DeserializeOwned>(
+        self,
+        limit: i64,
+    ) -> Result<(Vec<T>, Option<String>)> {
+        let (mut call, mut all) = (self, Vec::new());
+        loop {
+            let wanted = (limit - all.len() as i64).min(PAGE_MAX);
+            let page = call.clone().query("limit", Some(wanted));
+            let (rows, next): (Vec<T>, _) = page.answered().await?;
+            let is_full = rows.len() as i64 >= wanted;
+            all.extend(rows);
+            match next {
+                next if !is_full => return Ok((all, next)),
+                Some(next) if (all.len() as i64) < limit => {
+                    call.query.retain(|(name, _)| *name != "after");
+                    call = call.query("after", Some(next));
+                }
+                _ => return Ok((all, None)),
+            }
+        }
+    }
+
+    /// Send the request, and listen to the events of its answer.
+    pub(crate) async fn listen(self) -> Result<Events> {
+        let client = self.client;
+        let call = self.header(ACCEPT, "text/event-stream".to_owned());
+        let response = timeout(ANSWER_WAIT, call.response()).await;
+        let response = response.map_err(|_| client.unreachable("it did not answer in time"))??;
+        Ok(Events::new(response.into_body()))
+    }
+
+    /// Send the request. Return the answer, and the key of the next page if there is one.
+    async fn answered<T: DeserializeOwned>(self) -> Result<(T, Option<String>)> {
+        let client = self.client;
+        let answered = async {
+            let response = self.response().await?;
+            let next = next_key(&response);
+            Ok::<_, Failure>((body(client, response).await?, next))
+        };
+        let answered = timeout(ANSWER_WAIT, answered).await;
+        let (bytes, next) =
+            answered.map_err(|_| client.unreachable("it did not answer in time"))??;
+        let answer = serde_json::from_slice(&bytes).map_err(|error| {
+            failed!("the answer of {} cannot be read: {error}", client.address)
+                .hint("use the version of the host: `campanile host list` shows it")
+        })?;
+        Ok((answer, next))
+    }
+
+    /// Send the request, and return the answer if its status is a success.
+    async fn response(self) -> Result<Response<Incoming>> {
+        let client = self.client;
+        let mut uri = self.path;
+        if !self.query.is_empty() {
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            uri += &format!("?{}", query.extend_pairs(self.query).finish());
+        }
+        let mut request = Request::builder()
+            .method(self.method)
+            .uri(uri)
+            .header(HOST, client.address.authority());
+        if let Some(token) = &client.token {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        for (name, value) in self.headers {
+            request = request.header(name, value);
+        }
+        let body = Full::new(Bytes::from(self.body.unwrap_or_default()));
+        let request = request.body(body).map_err(Failure::refused)?;
+        let stream = timeout(CONNECT_WAIT, client.address.connect()).await;
+        let stream = stream.map_err(|_| client.unreachable("it did not answer in time"))?;
+        let stream = stream.map_err(|error| client.unreachable(error))?;
+        let lost = |error: hyper::Error| client.unreachable(error);
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
+        // It ends with the answer, or with the process.
+        tokio::spawn(connection);
+        let response = sender.send_request(request).await.map_err(lost)?;
+        match response.status().is_success() {
+            true => Ok(response),
+            false => Err(refusal(client, response).await),
+        }
+    }
+}
+
+/// Return the key with which the next page begins.
+fn next_key(response: &Response<Incoming>) -> Option<String> {
+    let link = response.headers().get(LINK)?.to_str().ok()?;
+    let (_, query) = link.strip_suffix(">; rel=\"next\"")?.split_once('?')?;
+    let mut pairs = form_urlencoded::parse(query.as_bytes());
+    let (_, key) = pairs.find(|(name, _)| name == "after")?;
+    Some(key.into_owned())
+}
+
+async fn body(client: &Client, response: Response<Incoming>) -> Result<Bytes> {
+    let read = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+        .collect()
+        .await;
+    Ok(read.map_err(|error| client.unreachable(error))?.to_bytes())
+}
+
+/// Return what the API said, as the command says it with a database.
+async fn refusal(client: &Client, response: Response<Incoming>) -> Failure {
+    let status = response.status();
+    let bytes = match body(client, response).await {
+        Ok(bytes) => bytes,
+        Err(failure) => return failure,
+    };
+    let Ok(problem) = serde_json::from_slice::<ProblemDetails>(&bytes) else {
+        return failed!(
+            "{} answered {status}, and is no API of Campanile",
+            client.address
+        )
+        .hint("check the address, and what answers there");
+    };
+    let ProblemDetails {
+        detail,
+        code,
+        hint,
+        lines,
+    } = problem;
+    let lines = lines.iter().map(|line| format!("\n  {line}"));
+    let lines: String = lines.collect();
+    let colon = if lines.is_empty() { "" } else { ":" };
+    let hint = match status {
+        StatusCode::UNAUTHORIZED => Some(
+            "give a token with --token or CAMPANILE_TOKEN; `campanile token create` makes one, and a host names the file of its own when it starts"
+                .to_owned(),
+        ),
+        _ => hint,
+    };
+    let problem = Problem::new(code, format!("{detail}{colon}{lines}"));
+    problem.hint(hint.unwrap_or_default()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Answer one request for each entry of `answers`, a body and the key of the next page. Return the requested paths.
+    fn serve(listener: &TcpListener, answers: &[(String, Option<&str>)]) -> Vec<String> {
+        let mut paths = Vec::new();
+        for (body, next) in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let first = lines.next().unwrap().unwrap();
+            lines.find(|line| line.as_ref().unwrap().is_empty());
+            paths.push(first.split(' ').nth(1).unwrap().to_owned());
+            let link = next.map(|key| format!("link: </api/v1/a?after={key}>; rel=\"next\"\r\n"));
+            let link = link.unwrap_or_default();
+            let length = body.len();
+            write!(
+                stream,
+                "HTTP/1.1 200 OK\r\n{link}content-length: {length}\r\n\r\n{body}"
+            )
+            .unwrap();
+        }
+        paths
+    }
+
+    #[tokio::test]
+    async fn a_long_list_is_read_page_by_page() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let client = Client::new(address.parse().unwrap(), None);
+        let rows = |from: i64, to: i64| serde_json::to_string(&Vec::from_iter(from..to)).unwrap();
+        let answers = [
+            (rows(0, 500), Some("499")),
+            (rows(500, 1_000), Some("999")),
+            (rows(1_000, 1_200), Some("1199")),
+        ];
+        let served = tokio::task::spawn_blocking(move || serve(&listener, &answers));
+        let call = client.get(&["a"]).query("status", Some("failed"));
+        let (read, next) = call.page::<i64>(1_200).await.unwrap();
+        assert_eq!(read, Vec::from_iter(0..1_200));
+        // The list is as long as was asked for, so the caller need not know that there is more.
+        assert_eq!(next, None);
+        let paths = [
+            "/api/v1/a?status=failed&limit=500",
+            "/api/v1/a?status=failed&after=499&limit=500",
+            "/api/v1/a?status=failed&after=999&limit=200",
+        ];
+        assert_eq!(served.await.unwrap(), paths);
+    }
+
+    #[tokio::test]
+    async fn a_page_that_the_server_ended_early_ends_the_list_with_its_key() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let client = Client::new(address.parse().unwrap(), None);
+        let answers = [("[1, 2]".to_owned(), Some("2"))];
+        let served = tokio::task::spawn_blocking(move || serve(&listener, &answers));
+        let (read, next) = client.get(&["a"]).page::<i64>(10).await.unwrap();
+        assert_eq!((read, next.as_deref()), (vec![1, 2], Some("2")));
+        assert_eq!(served.await.unwrap(), ["/api/v1/a?limit=10"]);
+    }
+
+    #[test]
+    fn a_name_is_one_segment_of_a_path() {
+        assert_eq!(encoded("a-b_c.d~9"), "a-b_c.d~9");
+        assert_eq!(encoded("../x?y=é%#"), "..%2Fx%3Fy%3D%C3%A9%25%23");
+    }
+}

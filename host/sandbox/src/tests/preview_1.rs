@@ -1,0 +1,112 @@
+//! What a program for WASI preview 1 finds: its own memory, and the descriptors that it has opened.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::guests::*;
+use crate::*;
+
+/// A program that takes all memory above its data, as Go and old libraries of C do, also what someone else has added
+/// meanwhile.
+const TAKES_ALL_MEMORY: &str = r#"(module
+    (@producers (language "Go" "go1.27.3"))
+    (import "wasi_snapshot_preview1" "fd_write"
+        (func $fd_write (param i32 i32 i32 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "args_sizes_get"
+        (func $args_sizes_get (param i32 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "args_get" (func $args_get (param i32 i32) (result i32)))
+    (memory (export "memory") 1)
+    (data (i32.const 100) "one\n")
+    (func $expect (param i32 i32)
+        (if (i32.ne (local.get 0) (local.get 1)) (then unreachable)))
+    (func $print
+        (i32.store (i32.const 0) (i32.const 100))
+        (i32.store (i32.const 4) (i32.const 4))
+        (call $expect (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)) (i32.const 0))
+        (call $expect (i32.load (i32.const 0)) (i32.const 100))
+        (call $expect (i32.load (i32.const 8)) (i32.const 4)))
+    (func (export "_start")
+        (call $expect (memory.size) (i32.const 1))
+        (call $print)
+        (call $expect (memory.grow (i32.const 4)) (i32.const 1))
+        (call $expect (memory.size) (i32.const 5))
+        (memory.fill (i32.const 65536) (i32.const 255) (i32.const 262144))
+        (memory.copy (i32.const 65536) (i32.const 100) (i32.const 4))
+        (call $expect (i32.load (i32.const 65536)) (i32.load (i32.const 100)))
+        (call $print)
+        (call $expect (call $args_sizes_get (i32.const 16) (i32.const 20)) (i32.const 0))
+        (call $expect (i32.load (i32.const 16)) (i32.const 1))
+        (call $expect (call $args_get (i32.const 24) (i32.const 200)) (i32.const 0))
+        (call $expect (i32.load (i32.const 24)) (i32.const 200))
+        ;; A descriptor counts without a buffer too: 8 is BADF.
+        (call $expect (call $fd_write (i32.const 1) (i32.const 0) (i32.const 0) (i32.const 8)) (i32.const 0))
+        (call $expect (i32.load (i32.const 8)) (i32.const 0))
+        (call $expect (call $fd_write (i32.const 99) (i32.const 0) (i32.const 0) (i32.const 8)) (i32.const 8))
+        (call $expect (memory.grow (i32.const 65536)) (i32.const -1))))"#;
+
+#[tokio::test]
+async fn a_program_that_takes_all_memory_does_not_overwrite_that_of_the_adapter() {
+    let sandbox = sandbox();
+    let by_go = r#"(language "Go" "go1.27.3")"#;
+    let by_clang = r#"(processed-by "clang" "13.0.0 (llvm)")"#;
+    let by_a_compiler_without_a_name = "";
+    for producer in [by_go, by_clang, by_a_compiler_without_a_name] {
+        let program = TAKES_ALL_MEMORY.replace(by_go, producer);
+        let program = wat::parse_str(program).unwrap();
+        let program = Arc::new(sandbox.load(&program).unwrap());
+        assert_eq!(program.form, Form::Preview1Command);
+        let report = sandbox.run(&program, call()).await;
+        assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+        assert_eq!(report.stdout, "one\none\n");
+    }
+}
+
+#[tokio::test]
+async fn an_access_above_all_memory_traps_in_a_moved_program() {
+    let sandbox = sandbox();
+    // Compilers leave such an access in code that never runs.
+    for (is_reached, succeeds) in [(0, true), (1, false)] {
+        let program = format!(
+            r#"(module
+                (import "wasi_snapshot_preview1" "proc_exit" (func (param i32)))
+                (memory (export "memory") 1)
+                (func (export "_start")
+                    (if (i32.const {is_reached})
+                        (then (drop (i32.load offset=4294967292 (i32.const 0)))))))"#
+        );
+        let program = Arc::new(sandbox.load(&wat::parse_str(program).unwrap()).unwrap());
+        let report = sandbox.run(&program, call()).await;
+        assert_eq!(
+            report.outcome == Outcome::Succeeded,
+            succeeds,
+            "{report:#?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_program_without_functions_for_paths_has_no_descriptor_of_a_root() {
+    let sandbox = sandbox();
+    let unlink = r#""path_unlink_file" (func (param i32 i32 i32) (result i32))"#;
+    let advise = r#""fd_advise" (func (param i32 i64 i64 i32) (result i32))"#;
+    // 8 is BADF.
+    for (import, exit_code) in [(unlink, None), (advise, Some(8))] {
+        let program = format!(
+            r#"(module
+                (import "wasi_snapshot_preview1" {import})
+                (import "wasi_snapshot_preview1" "fd_fdstat_get" (func $fdstat (param i32 i32) (result i32)))
+                (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+                (memory (export "memory") 1)
+                (func (export "_start") (call $exit (call $fdstat (i32.const 3) (i32.const 0)))))"#
+        );
+        let program = Arc::new(sandbox.load(&wat::parse_str(program).unwrap()).unwrap());
+        let report = sandbox.run(&program, call()).await;
+        let details = report
+            .failure
+            .as_ref()
+            .and_then(|failed| failed.details.clone());
+        let expected = exit_code.map(|code: u8| json!({ "exit_code": code }));
+        assert_eq!(details, expected, "{report:#?}");
+    }
+}

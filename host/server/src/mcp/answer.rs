@@ -1,0 +1,147 @@
+//! The answer to a call: JSON, and perhaps a note.
+
+use std::fmt::Display;
+
+use rmcp::model::ContentBlock;
+use serde::Serialize;
+
+use super::bounds::keep_newest;
+use super::tools::{RunLogs, log_bytes};
+use campanile_engine::problem::{ErrorCode, Problem};
+use campanile_engine::records::launch::TriggerReport;
+use campanile_engine::records::run::TaskLogs;
+use campanile_model::text::{printable, printable_json};
+use campanile_store::launch_list::LOOKED_AT_MAX;
+
+/// The greatest size of an answer.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// The answer to a call.
+pub struct Answer {
+    /// What the command of the same meaning prints with `--json`.
+    json: String,
+    /// What the command says beside it.
+    note: Option<String>,
+}
+
+impl Answer {
+    /// Answer with a record, or with a list of them.
+    ///
+    /// # Errors
+    ///
+    /// When the JSON has more than 1 MiB.
+    pub fn new(record: &impl Serialize) -> Result<Answer, Problem> {
+        let json = serde_json::to_string(record);
+        let json = json.map_err(|error| {
+            let message = format!("the answer cannot be written as JSON: {error}");
+            Problem::new(ErrorCode::Failed, message)
+        })?;
+        Answer::of_json(&json)
+    }
+
+    /// Answer with this JSON.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Answer::new`].
+    pub(crate) fn of_json(json: &str) -> Result<Answer, Problem> {
+        let json = printable_json(json).into_owned();
+        if json.len() > ANSWER_BYTES_MAX {
+            let message = format!(
+                "the answer has {} bytes, more than {ANSWER_BYTES_MAX}",
+                json.len()
+            );
+            let hint = "ask for less: a lower `limit`, a filter, a shorter time span, or `run_logs` for the logs alone";
+            return Err(Problem::new(ErrorCode::InvalidArgument, message).hint(hint));
+        }
+        Ok(Answer { json, note: None })
+    }
+
+    /// Answer as a host has answered, with the JSON and the note of its answer.
+    pub fn of_host(json: String, note: Option<String>) -> Answer {
+        Answer { json, note }
+    }
+
+    /// Answer with a page of a list. The note of a full page says how to get the next one.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Answer::new`].
+    pub fn page<R: Serialize, K: Display>(
+        records: &[R],
+        limit: i64,
+        key: impl Fn(&R) -> K,
+    ) -> Result<Answer, Problem> {
+        let is_full = records.len() as i64 >= limit;
+        let last = records.last().filter(|_| is_full).map(key);
+        Ok(Answer::new(&records)?.note(last.map(|key| next_page_note(&key))))
+    }
+
+    /// Answer with the logs of a run: those of one task if `arguments` names it, and the newest texts when there are many.
+    /// `removed` says that retention has removed them.
+    ///
+    /// # Errors
+    ///
+    /// When the task has no call, or the size is out of bounds; otherwise as those of [`Answer::new`].
+    pub fn logs(
+        mut logs: Vec<TaskLogs>,
+        arguments: &RunLogs,
+        removed: Option<String>,
+    ) -> Result<Answer, Problem> {
+        let refused = |message: String| Problem::new(ErrorCode::InvalidArgument, message);
+        let bytes_max = log_bytes(arguments.bytes_max).map_err(refused)?;
+        if logs.is_empty() {
+            let note = removed.or_else(|| Some("no call of this run has ended yet".to_owned()));
+            return Ok(Answer::new(&logs)?.note(note));
+        }
+        if let Some(task) = &arguments.task {
+            logs.retain(|call| call.task == *task);
+            if logs.is_empty() {
+                let message = format!("the run {} has no call of a task `{task}`", arguments.id);
+                return Err(refused(message).hint("`show_run` shows its calls"));
+            }
+        }
+        let cut = keep_newest(&mut logs, bytes_max);
+        let note = (cut > 0).then(|| {
+            format!(
+                "{cut} bytes of older text are left out: a greater `bytes_max` shows more of it"
+            )
+        });
+        Ok(Answer::new(&logs)?.note(note))
+    }
+
+    /// Add a note, if there is one.
+    #[must_use]
+    pub fn note(self, note: Option<String>) -> Answer {
+        Answer {
+            note: note.or(self.note),
+            ..self
+        }
+    }
+
+    /// Return the answer as the blocks of a result: the JSON, and perhaps the note.
+    pub(super) fn blocks(self) -> Vec<ContentBlock> {
+        let note = self.note.map(|note| printable(&note).into_owned());
+        let texts = [self.json].into_iter().chain(note);
+        texts.map(ContentBlock::text).collect()
+    }
+}
+
+/// Return the note of a page after which there may be more.
+pub(super) fn next_page_note(key: &impl Display) -> String {
+    format!("there may be more: call again with `after` \"{key}\"")
+}
+
+/// Return the note of a page whose search for launches ended before it was full.
+pub fn searched_note(found: usize, last: &impl Display) -> String {
+    format!(
+        "found {found} among {LOOKED_AT_MAX} launches: call again with `after` \"{last}\" for older ones"
+    )
+}
+
+/// Return the note of a launch that the overlap policy skipped.
+pub fn trigger_note(report: &TriggerReport) -> Option<String> {
+    report.overlaps.map(|other| {
+        format!("the overlap policy skipped it, because the launch {other} is unfinished")
+    })
+}

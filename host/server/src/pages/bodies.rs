@@ -1,0 +1,293 @@
+//! The bodies that forms send to routes of the API.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::form::Form;
+use crate::bodies::Definition;
+use crate::call::Result;
+use crate::problem::ApiProblem;
+use campanile_model::text::counted;
+use campanile_schedule::policy::{Policies, Policy};
+
+/// The field with the number of things that an operator confirms.
+pub(super) const COUNT: &str = "count";
+
+/// Return the fields of a JSON object that have a value.
+pub(super) fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Result<Value> {
+    let fields = fields.into_iter();
+    let given = fields.filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    Ok(Value::Object(given.collect::<Map<String, Value>>()))
+}
+
+fn is_set(form: &Form, name: &str) -> Option<Value> {
+    form.given(name).map(|_| json!(true))
+}
+
+pub(super) fn text(form: &Form, name: &str) -> Option<Value> {
+    form.given(name).map(Value::from)
+}
+
+/// Return a time in UTC, as RFC 3339 writes it.
+pub(super) fn time(form: &Form, name: &str) -> Option<Value> {
+    form.given(name).map(|text| Value::from(utc(text)))
+}
+
+pub(super) fn decision(form: &Form) -> Result<Value> {
+    object([
+        ("digest", text(form, "digest")),
+        ("note", text(form, "note")),
+    ])
+}
+
+/// Return which schedules a change of many is for.
+pub(super) fn filter(form: &Form, change: &str) -> Result<Value> {
+    object([
+        ("q", text(form, "q")),
+        ("state", text(form, "state")),
+        ("change", Some(json!(change))),
+    ])
+}
+
+/// Return a change of many schedules. It is refused when it is no longer about as many as the operator confirmed.
+pub(super) fn bulk(form: &Form, is_pause: bool) -> Result<Value> {
+    let count = form
+        .given(COUNT)
+        .and_then(|count| count.parse::<u64>().ok());
+    object([
+        ("q", text(form, "q")),
+        ("state", text(form, "state")),
+        ("count", count.map(Value::from)),
+        ("note", text(form, "note").filter(|_| is_pause)),
+        ("until", time(form, "until").filter(|_| is_pause)),
+        ("catch_up", is_set(form, "catch_up").filter(|_| !is_pause)),
+    ])
+}
+
+pub(super) fn many(answer: &Value, change: &str, effect: &str) -> String {
+    let names = answer["names"].as_array().into_iter().flatten();
+    let names = Vec::from_iter(names.filter_map(Value::as_str)).join(", ");
+    let count = answer[COUNT].as_u64().unwrap_or_default();
+    let more = answer["is_complete"].as_bool() == Some(false);
+    let more = if more { " and others" } else { "" };
+    format!(
+        "{change} {}: {names}{more}. {effect}",
+        counted(count, "schedule")
+    )
+}
+
+/// Complete a time as a field for a date and a time sends it, such as `2026-11-21T08:00`.
+fn utc(text: &str) -> String {
+    let text = text.replacen(' ', "T", 1);
+    let is_plain = text
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || b"-T:".contains(&byte));
+    match (is_plain, text.len()) {
+        (true, 16) => format!("{text}:00Z"),
+        (true, 19) => format!("{text}Z"),
+        _ => text,
+    }
+}
+
+/// Return the definition of a schedule that a form has.
+///
+/// Its policies are lines such as `overlap = skip`, its excluded times are lines, and its context and arguments are JSON.
+pub(super) fn definition(form: &Form) -> Result<Value> {
+    let lines = |name: &str| {
+        let lines = form.get(name).lines().map(str::trim);
+        Vec::from_iter(lines.filter(|line| !line.is_empty()).map(str::to_owned))
+    };
+    let mut policies = Policies::default();
+    let mut set = BTreeSet::new();
+    for line in lines("policies") {
+        let wrong = |what: String| ApiProblem::invalid(format!("`policies`: {what}"));
+        let Some((name, value)) = line.split_once('=') else {
+            let problem = wrong(format!("the line `{line}` has no `=`"));
+            return Err(problem.hint("write one policy a line, such as `overlap = skip`"));
+        };
+        let policy = name.trim().parse::<Policy>();
+        let policy = policy.map_err(|error| wrong(error.to_string()))?;
+        if !set.insert(policy.as_str()) {
+            return Err(wrong(format!("`{policy}` is set twice")));
+        }
+        let fault = policies.set(policy, value.trim());
+        fault.map_err(|fault| wrong(format!("`{policy}` {fault}")))?;
+    }
+    let json = |name: &str, example: &str| match form.given(name) {
+        None => Ok(None),
+        Some(text) => serde_json::from_str::<Value>(text)
+            .map(Some)
+            .map_err(|error| {
+                let problem = ApiProblem::invalid(format!("`{name}` is no JSON: {error}"));
+                problem.hint(format!("write it as in {example}, or leave it empty"))
+            }),
+    };
+    object([
+        ("name", text(form, "name")),
+        ("package", Some(Value::from(form.get("package").trim()))),
+        ("task", text(form, "task")),
+        ("kind", text(form, "kind")),
+        (
+            "expression",
+            Some(Value::from(form.get("expression").trim())),
+        ),
+        ("anchor", time(form, "anchor")),
+        ("timezone", text(form, "timezone")),
+        ("day_match", text(form, "day_match")),
+        ("dst_gap", text(form, "dst_gap")),
+        ("dst_fold", text(form, "dst_fold")),
+        ("exclude", Some(json!(lines("exclude")))),
+        ("policies", Some(json!(policies))),
+        ("args", json("args", r#"["--all"]"#)?),
+        ("context", json("context", r#"{"region": "eu"}"#)?),
+    ])
+}
+
+/// Return the fields of a form with the definition `of`, as [`definition`] reads them.
+pub(super) fn fields(of: &Definition) -> Vec<(String, String)> {
+    let policies = of.policies.entries();
+    let policies = policies.map(|(policy, text)| format!("{policy} = {text}"));
+    let policies = Vec::from_iter(policies).join("\n");
+    let json = |value: Value| format!("{value:#}");
+    let context = (!of.context.is_empty()).then(|| json(Value::Object(of.context.clone())));
+    let args = of.args.as_ref().map(|args| json!(args).to_string());
+    let anchor = of.anchor.map(|anchor| anchor.to_string());
+    let fields = [
+        ("name", of.name.clone()),
+        ("package", of.package.clone()),
+        ("task", of.task.clone().unwrap_or_default()),
+        ("kind", of.kind.to_string()),
+        ("expression", of.expression.clone()),
+        ("anchor", anchor.unwrap_or_default()),
+        ("timezone", of.timezone.clone()),
+        ("day_match", of.day_match.to_string()),
+        ("dst_gap", of.dst_gap.to_string()),
+        ("dst_fold", of.dst_fold.to_string()),
+        ("exclude", of.exclude.join("\n")),
+        ("policies", policies),
+        ("args", args.unwrap_or_default()),
+        ("context", context.unwrap_or_default()),
+    ];
+    Vec::from_iter(fields.map(|(name, value)| (name.to_owned(), value)))
+}
+
+/// Return the backfill that a form asks for. Only a form that was confirmed begins one of very many slots.
+pub(super) fn backfill(form: &Form) -> Result<Value> {
+    object([
+        ("schedule", Some(Value::from(form.get("schedule")))),
+        ("from", Some(needed(form, "from")?)),
+        ("to", Some(needed(form, "to")?)),
+        ("spread", text(form, "spread")),
+        ("force", is_set(form, "force")),
+        ("yes", Some(json!(true))),
+    ])
+}
+
+/// Return a time that a form must have.
+fn needed(form: &Form, name: &str) -> Result<Value> {
+    time(form, name).ok_or_else(|| {
+        let problem = ApiProblem::invalid(format!("`{name}` is empty"));
+        problem.hint("write a time in UTC such as 2026-11-01T00:00")
+    })
+}
+
+/// Return the question before a backfill, from its preview.
+pub(super) fn backfill_question(preview: &Value) -> String {
+    let number = |key: &str| preview[key].as_u64().unwrap_or_default();
+    let (slots, skipped, removed) = (
+        number("slots"),
+        number("slots_skipped"),
+        number("slots_removed"),
+    );
+    let text = |key: &str| preview[key].as_str().unwrap_or_default().to_owned();
+    let launched = slots.saturating_sub(skipped);
+    let left_out = match skipped {
+        0 => String::new(),
+        _ => format!(
+            " {} not launched again, because they have succeeded, are unfinished, or were skipped by a person.",
+            counted_are(skipped)
+        ),
+    };
+    let removed = match removed {
+        0 => String::new(),
+        _ => format!(
+            " Of {} of them it is not known whether they succeeded: retention has removed their launches.",
+            counted(removed, "slot")
+        ),
+    };
+    format!(
+        "Launch {} of {}, from {} to {}.{left_out}{removed}",
+        counted(launched, "slot"),
+        text("schedule"),
+        text("first"),
+        text("last")
+    )
+}
+
+fn counted_are(count: u64) -> String {
+    let verb = if count == 1 { "is" } else { "are" };
+    format!("{} {verb}", counted(count, "slot"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_of_a_form_is_in_utc() {
+        for (given, expected) in [
+            ("2026-11-21T08:00", "2026-11-21T08:00:00Z"),
+            ("2026-11-21 08:00:30", "2026-11-21T08:00:30Z"),
+            ("2026-11-21T08:00:00+01:00", "2026-11-21T08:00:00+01:00"),
+            ("2026-11-21T08:00:00Z", "2026-11-21T08:00:00Z"),
+            ("soon", "soon"),
+        ] {
+            assert_eq!(utc(given), expected);
+        }
+    }
+
+    #[test]
+    fn the_form_of_a_definition_says_the_same() {
+        let definition = json!({
+            "name": "a", "package": "p", "task": "t", "kind": "cron", "expression": "0 2 * * *",
+            "anchor": null, "timezone": "Europe/Paris", "day_match": "and", "dst_gap": "skip", "dst_fold": "both",
+            "exclude": ["12-25", "01-01"], "policies": {"jitter": "1m", "priority": 7}, "args": ["-v", "a b"],
+            "context": {"a": {"b": [1, "x=y"]}}, "disabled": false,
+        });
+        let read: Definition = serde_json::from_value(definition.clone()).unwrap();
+        let form = Form::of(fields(&read));
+        let mut again = self::definition(&form).unwrap();
+        again["anchor"] = Value::Null;
+        again["disabled"] = json!(false);
+        let again: Definition = serde_json::from_value(again).unwrap();
+        assert_eq!(
+            serde_json::to_value(&again).unwrap(),
+            serde_json::to_value(&read).unwrap()
+        );
+    }
+
+    #[test]
+    fn a_wrong_definition_says_where_it_is_wrong() {
+        for (name, value, part) in [
+            (
+                "policies",
+                "overlap",
+                "`policies`: the line `overlap` has no `=`",
+            ),
+            ("policies", "overlap = never", "`overlap`"),
+            ("policies", "overlop = skip", "overlop"),
+            (
+                "policies",
+                "jitter = 1m\njitter = 2m",
+                "`jitter` is set twice",
+            ),
+            ("context", "{", "`context` is no JSON"),
+            ("args", "-v", "`args` is no JSON"),
+        ] {
+            let form = Form::of(vec![(name.to_owned(), value.to_owned())]);
+            let error = definition(&form).unwrap_err().problem;
+            assert!(error.message.contains(part), "{error}");
+        }
+    }
+}

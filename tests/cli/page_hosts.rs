@@ -1,0 +1,169 @@
+//! Pages of two hosts of one database, and of a record whose old launches were removed.
+
+use std::io::{BufReader, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::LaunchId;
+use campanile_store::{Db, retention};
+use campanile_tests::{Backend, HostProcess, Place, on_both_empty, run_empty_case};
+use serde_json::json;
+
+use crate::api::{Answer, Api, next_event, raw};
+use crate::browser::{Browser, assert_is_page, encoded, token};
+use crate::site::{WAIT_MAX, text};
+
+on_both_empty!(the_page_of_a_launch_that_retention_removed_says_so);
+
+/// How soon after its end a failure is on the pages.
+const SEEN_WITHIN: Duration = Duration::from_secs(1);
+/// The failures of which the median is that soon: the machine of the test may be busy for a moment.
+const FAILURES: usize = 5;
+
+/// A session on the second host, which has no plugins folder.
+struct Session {
+    address: SocketAddr,
+    cookie: String,
+}
+
+impl Session {
+    /// Sign in to the host.
+    fn of(host: &HostProcess, secret: &str) -> Session {
+        let line = host.wait_for_line("the API answers at http://");
+        let (_, rest) = line.split_once("http://").expect("an address");
+        let (address, _) = rest.split_once("/api/v1").expect("a path");
+        let mut session = Session {
+            address: address.parse().expect("an address"),
+            cookie: String::new(),
+        };
+        let entered = session.send("POST", "/login", &[("token", secret)]);
+        let cookie = entered.header("set-cookie").expect("a session");
+        let cookie = cookie.split(';').next().expect("a value");
+        session.cookie = format!("Cookie: {cookie}\r\n");
+        session
+    }
+
+    fn send(&self, method: &str, path: &str, fields: &[(&str, &str)]) -> Answer {
+        let Session { address, cookie } = self;
+        let body = encoded(fields);
+        let kind = "Content-Type: application/x-www-form-urlencoded\r\n";
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nAccept: text/html\r\nConnection: close\r\n{cookie}{kind}Content-Length: {length}\r\n\r\n{body}"
+        );
+        raw(*address, &request)
+    }
+}
+
+/// Open the stream of updates of a page.
+fn updates(address: SocketAddr, cookie: &str) -> BufReader<TcpStream> {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(WAIT_MAX)).expect("a time-out");
+    let request = format!(
+        "GET /updates HTTP/1.1\r\nHost: {address}\r\nAccept: text/event-stream\r\n{cookie}\r\n"
+    );
+    stream.write_all(request.as_bytes()).expect("a request");
+    BufReader::new(stream)
+}
+
+/// Only hosts of one Postgres database serve together.
+#[test]
+fn a_failure_is_on_the_pages_of_both_hosts_within_a_second() {
+    run_empty_case(Backend::Postgres, |place| async move {
+        let api = Api::start(place, "");
+        let other = ["--name", "other", "--listen", "127.0.0.1:0"];
+        let other = api.site.serve_with(&other);
+        let secret = token(&api, "operator");
+        let first = Browser::of(&api, &secret);
+        let second = Session::of(&other, &secret);
+        let mut streams = [
+            updates(api.address, &first.cookie),
+            updates(second.address, &second.cookie),
+        ];
+        let mut all = Vec::new();
+        for number in 0..FAILURES {
+            let name = format!("fails-{number}");
+            api.add(&name, "fail_permanent");
+            let launched = api.post(&format!("/api/v1/schedules/{name}/trigger"), json!({}));
+            let launch = text(&launched["launch"]);
+            for stream in &mut streams {
+                let (_, _, news) = next_event(stream, |kind, data| {
+                    kind == "failure" && data["launch"] == launched["launch"]
+                });
+                let begin = format!("A launch of {name} failed: ");
+                assert!(text(&news["text"]).starts_with(&begin), "{news}");
+                assert_eq!(
+                    news["next"], "read its logs, mend the cause, then retry it",
+                    "{news}"
+                );
+            }
+            // A page that was read now has it too, with the cause and the next step.
+            let seen = Clock::system().now();
+            for body in [first.page("/"), second.send("GET", "/", &[]).body] {
+                let (_, failures) = body
+                    .split_once("What failed in the last 24 h")
+                    .expect("a part");
+                let row = failures.split("</tr>").find(|row| row.contains(&launch));
+                let row = row.unwrap_or_else(|| panic!("no {launch}: {body}"));
+                for part in [
+                    "s-failed",
+                    &name,
+                    "Next: read its logs, mend the cause, then retry it.",
+                ] {
+                    assert!(row.contains(part), "no `{part}`: {row}");
+                }
+            }
+            let ended = text(&api.end_of(&launch)["finished_at"]);
+            let ended: Timestamp = ended.parse().expect("an instant");
+            all.push(seen.since(ended));
+        }
+        all.sort_unstable();
+        assert!(all[FAILURES / 2] <= SEEN_WITHIN, "{all:?}");
+    });
+}
+
+async fn the_page_of_a_launch_that_retention_removed_says_so(place: Place) {
+    let api = Api::start(place, "");
+    api.add("old", "ok");
+    let launched = api.post("/api/v1/schedules/old/trigger", json!({}));
+    let ended = api.end_of(&text(&launched["launch"]));
+    let (launch, run) = (text(&ended["id"]), text(&ended["run_id"]));
+    let slot = text(&ended["scheduled_time"]);
+
+    let db = Db::open(&api.site.place().url).await.unwrap();
+    let mut tx = db.write().await.unwrap();
+    assert!(retention::lock(&mut tx).await.unwrap());
+    let id: LaunchId = launch.parse().unwrap();
+    let now = Clock::system().now();
+    assert_eq!(retention::remove(&mut tx, &[id], now).await.unwrap(), 1);
+    tx.commit().await.unwrap();
+    db.close().await;
+
+    let browser = Browser::of(&api, &token(&api, "viewer"));
+    for path in [format!("/launches/{launch}"), format!("/runs/{run}")] {
+        let answer = browser.get(&path);
+        assert_eq!(answer.status, 404, "{path}: {answer:?}");
+        assert_is_page(&answer);
+        for part in [
+            "is not on record: retention has removed 1 launch of ",
+            "campanile stats",
+            "href=\"/\"",
+        ] {
+            assert!(
+                answer.body.contains(part),
+                "{path}: no `{part}`: {answer:?}"
+            );
+        }
+    }
+    // The page of the schedule says the same about the moment, and the list goes on without it.
+    let at = slot.replace(':', "%3A");
+    let why = browser.page(&format!("/schedules/old?at={at}"));
+    assert!(
+        why.contains("1 launch of its slots was removed by retention"),
+        "{why}"
+    );
+    let list = browser.page("/launches?schedule=old");
+    assert!(list.contains("No launch matches."), "{list}");
+    assert!(!list.contains(&launch), "{list}");
+}

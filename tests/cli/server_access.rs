@@ -1,0 +1,242 @@
+//! Who the API lets in and how often: identities by a proxy, the record of refused requests, and the limit of requests.
+
+use campanile_tests::{Place, on_both_empty};
+use serde_json::{Value, json};
+
+use crate::api::{Answer, Api, raw};
+use crate::site::{eventually, list, text};
+
+on_both_empty!(
+    a_user_of_a_proxy_has_a_role_and_is_on_record,
+    a_proxy_that_is_not_listed_is_nobody,
+    refused_requests_are_events_and_few,
+    too_many_requests_get_429_and_others_none,
+);
+
+/// Send a request without a token, with these headers.
+fn send(api: &Api, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", api.address);
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    raw(api.address, &format!("{head}Connection: close\r\n\r\n"))
+}
+
+/// Return the events of refused requests, once there are as many.
+#[track_caller]
+fn refusals(api: &Api, count: usize) -> Vec<Value> {
+    eventually(|| {
+        let events = list(api.site.json(["event", "list", "--limit", "200"])).into_iter();
+        let refused = events.filter(|event| event["kind"] == "request_refused");
+        let refused: Vec<Value> = refused.collect();
+        match refused.len() >= count {
+            true => Ok(refused),
+            false => Err(format!("{refused:#?}")),
+        }
+    })
+}
+
+async fn a_user_of_a_proxy_has_a_role_and_is_on_record(place: Place) {
+    let api = Api::start(
+        place,
+        "[server]\ntrusted_proxies = ['10.9.8.7', '127.0.0.0/8']\nproxy_roles = { 'ada@example.com' = 'operator', bob = 'viewer' }\n",
+    );
+    api.add("one", "ok");
+    let (ada, bob) = (
+        ("X-Forwarded-User", "ada@example.com"),
+        ("X-Forwarded-User", "bob"),
+    );
+    assert_eq!(send(&api, "GET", "/api/v1/schedules", &[bob]).status, 200);
+    let pause = "/api/v1/schedules/one/pause";
+    send(&api, "POST", pause, &[bob]).assert_problem(403, "the user bob has the role viewer");
+    assert_eq!(send(&api, "POST", pause, &[ada]).status, 200);
+    let events = list(api.site.json(["event", "list"])).into_iter();
+    let paused = { events }.find(|event| event["kind"] == "schedule_paused");
+    let paused = paused.expect("an event");
+    assert_eq!(
+        [&paused["principal"], &paused["channel"], &paused["address"]],
+        [
+            &json!("ada@example.com"),
+            &json!("proxy"),
+            &json!("127.0.0.1")
+        ]
+    );
+    // A page needs no login.
+    let page = send(&api, "GET", "/schedules", &[ada, ("Accept", "text/html")]);
+    assert_eq!(page.status, 200, "{page:?}");
+    assert!(page.body.contains("ada@example.com"), "{page:?}");
+
+    let token = format!("Bearer {}", api.token);
+    for (headers, status, part) in [
+        (
+            vec![ada, ("Authorization", &*token)],
+            401,
+            "a token and the header",
+        ),
+        (vec![ada, ada], 401, "once"),
+        (vec![bob, ada], 401, "once"),
+        (vec![("x-forwarded-user", "bob"), ada], 401, "once"),
+        (
+            vec![("X-Forwarded-User", "local token")],
+            401,
+            "names no user",
+        ),
+        (vec![("X-Forwarded-User", "")], 401, "names no user"),
+        (
+            vec![("X-Forwarded-User", "eve")],
+            403,
+            "the user eve has no role",
+        ),
+        (
+            vec![("X-Forwarded-User", "bob, ada@example.com")],
+            401,
+            "names no user",
+        ),
+        (vec![], 401, "no token"),
+    ] {
+        send(&api, "GET", "/api/v1/schedules", &headers).assert_problem(status, part);
+    }
+    for other in [
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Origin", "https://evil.example"),
+    ] {
+        send(&api, "POST", "/api/v1/schedules/one/resume", &[ada, other])
+            .assert_problem(403, "a page of another site");
+    }
+    // A token of the same name is another principal.
+    let created = api.post("/api/v1/tokens", json!({"name": "bob", "role": "operator"}));
+    let bearer = format!("Bearer {}", text(&created["secret"]));
+    let resume = "/api/v1/schedules/one/resume";
+    assert_eq!(
+        send(&api, "POST", resume, &[("Authorization", &*bearer)]).status,
+        200
+    );
+    send(&api, "POST", resume, &[bob]).assert_problem(403, "the user bob");
+    let refused = refusals(&api, 2);
+    let of_bob = refused
+        .iter()
+        .find(|event| event["principal"] == "bob")
+        .expect("an event");
+    assert_eq!(
+        (&of_bob["channel"], &of_bob["address"]),
+        (&json!("proxy"), &json!("127.0.0.1"))
+    );
+    assert!(
+        refused
+            .iter()
+            .any(|event| event["principal"] == "unknown client"),
+        "{refused:#?}"
+    );
+}
+
+async fn a_proxy_that_is_not_listed_is_nobody(place: Place) {
+    let api = Api::start(
+        place,
+        "[server]\ntrusted_proxies = ['10.9.8.7']\nuser_header = 'Remote-User'\nrole_header = 'Remote-Role'\n",
+    );
+    let (user, role) = (("Remote-User", "ada"), ("Remote-Role", "admin"));
+    let token = format!("Bearer {}", api.token);
+    for headers in [
+        vec![user, role],
+        vec![role],
+        vec![user, role, ("Authorization", &*token)],
+    ] {
+        send(&api, "GET", "/api/v1/schedules", &headers)
+            .assert_problem(403, "`server.trusted_proxies` does not list");
+    }
+    let page = send(&api, "GET", "/", &[user, role, ("Accept", "text/html")]);
+    assert_eq!(page.status, 403, "{page:?}");
+    // Headers of other proxies mean nothing.
+    send(
+        &api,
+        "GET",
+        "/api/v1/schedules",
+        &[("X-Forwarded-User", "ada")],
+    )
+    .assert_problem(401, "no token");
+    assert_eq!(api.get("/api/v1/schedules"), json!([]));
+}
+
+async fn refused_requests_are_events_and_few(place: Place) {
+    let mut api = Api::start(place, "");
+    let viewer =
+        text(&api.post("/api/v1/tokens", json!({"name": "v", "role": "viewer"}))["secret"]);
+    let local = std::mem::replace(&mut api.token, viewer);
+    for _ in 0..30 {
+        api.send("GET", "/api/v1/tokens", &[], None)
+            .assert_problem(403, "needs the role admin");
+        send(
+            &api,
+            "GET",
+            "/api/v1/schedules/my-secret-path",
+            &[("Authorization", "Bearer cmp_wrong")],
+        )
+        .assert_problem(401, "token");
+    }
+    let refused = refusals(&api, 2);
+    let of = |principal: &str| {
+        let mut found = refused
+            .iter()
+            .filter(|event| event["principal"] == principal);
+        let event = found.next().expect("an event");
+        assert!(found.next().is_none(), "{refused:#?}");
+        event
+    };
+    let of_viewer = of("v");
+    assert_eq!(of_viewer["subject"], "GET /api/v1/tokens");
+    assert!(
+        text(&of_viewer["detail"]).contains("needs the role admin"),
+        "{of_viewer}"
+    );
+    let unknown = of("unknown client");
+    assert_eq!(unknown["subject"], "GET /api/v1/schedules/{name}");
+    assert_eq!(
+        (&unknown["channel"], &unknown["address"]),
+        (&json!("api"), &json!("127.0.0.1"))
+    );
+    let all = api.site.ok(["event", "list", "--json", "--limit", "200"]);
+    assert!(
+        !all.contains("cmp_wrong") && !all.contains("my-secret-path"),
+        "{all}"
+    );
+    // A request that is wrong in another way is none.
+    api.token = local;
+    api.send("GET", "/api/v1/schedules/none", &[], None)
+        .assert_problem(404, "no schedule");
+    let login = send(&api, "GET", "/updates", &[]);
+    assert_eq!(login.status, 401, "{login:?}");
+    let refused = refusals(&api, 3);
+    assert!(
+        refused.iter().any(|event| event["channel"] == "page"),
+        "{refused:#?}"
+    );
+}
+
+async fn too_many_requests_get_429_and_others_none(place: Place) {
+    let mut api = Api::start(place, "[server]\nrate_limit = 10\n");
+    let secret = |api: &Api, name: &str| {
+        let token = json!({"name": name, "role": "viewer"});
+        text(&api.post("/api/v1/tokens", token)["secret"])
+    };
+    let (one, other) = (secret(&api, "one"), secret(&api, "other"));
+    api.token = one;
+    // It costs more than there ever is at once, so it waits for all.
+    assert_eq!(api.send("GET", "/api/v1/plan", &[], None).status, 200);
+    let refused = api.send("GET", "/api/v1/schedules", &[], None);
+    refused.assert_problem(429, "one has sent more requests than `server.rate_limit`");
+    let wait: u64 = refused
+        .header("retry-after")
+        .expect("a time")
+        .parse()
+        .expect("a number");
+    assert!((1..=5).contains(&wait), "{refused:?}");
+    // A probe needs no token and has no limit.
+    assert_eq!(api.send("GET", "/healthz", &[], None).status, 200);
+    let one = std::mem::replace(&mut api.token, other);
+    assert_eq!(api.get("/api/v1/schedules"), json!([]));
+    api.token = one;
+    eventually(|| match api.send("GET", "/api/v1/schedules", &[], None) {
+        answer if answer.status == 200 => Ok(()),
+        answer => Err(format!("{answer:?}")),
+    });
+}
