@@ -552,11 +552,13 @@ CREATE TABLE token (
     hash BYTEA NOT NULL,
     name TEXT NOT NULL,
     role TEXT NOT NULL,
+    namespace TEXT,
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE,
     last_used_at TIMESTAMP WITH TIME ZONE,
     revoked_at TIMESTAMP WITH TIME ZONE,
     CHECK ((expires_at > created_at)),
+    CHECK ((namespace <> ''::text)),
     CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'editor'::text, 'approver'::text, 'admin'::text]))),
     PRIMARY KEY (hash)
 );

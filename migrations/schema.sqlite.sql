@@ -495,6 +495,7 @@ CREATE TABLE token (
     hash BLOB NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
     role TEXT NOT NULL CHECK (role IN ('viewer', 'operator', 'editor', 'approver', 'admin')),
+    namespace TEXT CHECK (namespace <> ''),
     created_at INTEGER NOT NULL,
     expires_at INTEGER,
     last_used_at INTEGER,

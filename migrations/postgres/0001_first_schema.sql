@@ -533,6 +533,8 @@ CREATE TABLE token (
     hash BYTEA NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
     role TEXT NOT NULL CHECK (role IN ('viewer', 'operator', 'editor', 'approver', 'admin')),
+    -- The only namespace that it sees; none for the whole installation.
+    namespace TEXT CHECK (namespace <> ''),
     created_at TIMESTAMPTZ NOT NULL,
     -- From when it is refused; none when it does not expire.
     expires_at TIMESTAMPTZ,

@@ -49,6 +49,7 @@ mod schedules_file;
 mod selftest;
 mod server;
 mod server_access;
+mod server_namespaces;
 mod server_refusals;
 mod server_roles;
 mod sidecars;

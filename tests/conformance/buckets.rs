@@ -1,9 +1,11 @@
 //! Buckets of keys and values: exact byte counts, fenced writes, and changes that apply fully or not at all.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use campanile_engine::buckets::{BucketPermits, RunBuckets};
 use campanile_model::ids::RunId;
+use campanile_package::quota::{NamespaceQuota, Namespaces};
 use campanile_sandbox::{BucketError, Buckets, MemoryBuckets, entry_bytes};
 use campanile_store::{buckets as db_buckets, runs};
 use campanile_tests::{Backend, TestDb, on_both};
@@ -14,6 +16,7 @@ on_both!(
     written_values_are_read_and_listed,
     a_bucket_counts_its_bytes_exactly,
     a_write_over_the_limit_changes_nothing,
+    the_buckets_of_a_namespace_share_its_quota,
     only_numbers_can_be_incremented,
     concurrent_increments_are_all_counted,
     a_run_that_lost_its_claim_cannot_write,
@@ -50,6 +53,7 @@ async fn buckets_of_run(test: &TestDb) -> RunBuckets {
         run: run.run_id,
         fence: run.fence,
         permits: BucketPermits::default(),
+        namespaces: Default::default(),
     }
 }
 
@@ -125,6 +129,43 @@ async fn a_write_over_the_limit_changes_nothing(test: TestDb) {
     assert_eq!(buckets.write("n", &[set("a", "7")], 10).await, Ok(most));
     assert!(buckets.write("n", &[delete("a")], 10).await.is_ok());
     assert!(buckets.increment("n", "b", 100, 10).await.is_err());
+}
+
+async fn the_buckets_of_a_namespace_share_its_quota(test: TestDb) {
+    let one = entry_bytes("a", b"1");
+    let quota = NamespaceQuota {
+        bucket_bytes: Some(2 * one),
+        ..NamespaceQuota::default()
+    };
+    let team = "team".parse().unwrap();
+    let buckets = RunBuckets {
+        namespaces: Arc::new(Namespaces::from([(team, quota)])),
+        ..buckets_of_run(&test).await
+    };
+    let write =
+        async |bucket: &'static str, change| buckets.write(bucket, &[change], BYTES_MAX).await;
+    assert_eq!(write("@team/a/default", set("a", "1")).await, Ok(one));
+    assert_eq!(write("@team/b/default", set("a", "1")).await, Ok(one));
+    let refused = write("@team/shared", set("a", "1")).await.unwrap_err();
+    let bytes_max = 2 * one;
+    let bytes = 3 * one;
+    assert_eq!(
+        refused,
+        BucketError::NamespaceFull {
+            namespace: "team".to_owned(),
+            bytes,
+            bytes_max,
+        }
+    );
+    let found = buckets.get("@team/shared", &keys(&["a"])).await.unwrap();
+    assert_eq!(found, [None]);
+    // Other names do not count, and what does not grow is allowed.
+    for bucket in ["p/default", "@team2/a/default"] {
+        assert_eq!(write(bucket, set("a", "1")).await, Ok(one), "{bucket}");
+    }
+    assert_eq!(write("@team/a/default", set("a", "2")).await, Ok(one));
+    assert_eq!(write("@team/a/default", delete("a")).await, Ok(0));
+    assert_eq!(write("@team/shared", set("a", "1")).await, Ok(one));
 }
 
 async fn only_numbers_can_be_incremented(test: TestDb) {
@@ -211,6 +252,7 @@ async fn a_run_that_lost_its_claim_cannot_write(test: TestDb) {
         run,
         fence,
         permits: BucketPermits::default(),
+        namespaces: Default::default(),
     };
     for stale in [
         with_claim(buckets.run, buckets.fence - 1),

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use campanile_engine::buckets::{BucketPermits, RunBuckets};
 use campanile_engine::call_commit::{CallCommit, SucceededCall, commit};
 use campanile_model::ids::RunId;
+use campanile_package::quota::Namespaces;
 use campanile_sandbox::{BucketSession, Buckets, MemoryBuckets, Sessions, Uncommitted};
 use campanile_schedule::policy::Policies;
 use campanile_store::task_runs::{self, TaskRun};
@@ -136,6 +137,7 @@ async fn committed(
         call,
         uncommitted,
         give_up_at: at(60),
+        namespaces: &Namespaces::new(),
     };
     commit(db, succeeded).await.unwrap()
 }
@@ -190,6 +192,7 @@ async fn a_session_that_has_read_an_old_value_is_refused(test: TestDb) {
         run: run.0,
         fence: run.1,
         permits: BucketPermits::default(),
+        namespaces: Default::default(),
     };
     let set = |value: &str| [("balance".to_owned(), Some(value.as_bytes().to_vec()))];
     buckets.write("n", &set("10"), BYTES_MAX).await.unwrap();

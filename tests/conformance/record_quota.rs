@@ -1,10 +1,12 @@
 //! The record quota of a package: the most bytes that its tasks add in a day.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_engine::Settings;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::Quota;
+use campanile_package::quota::{NamespaceQuota, Namespaces};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::events::{self, EventKind};
 use campanile_store::schedules::{self, Revision};
@@ -17,6 +19,7 @@ use crate::serving::{self, GUESTS, settings};
 
 on_both!(
     a_package_that_prints_too_much_fails_until_midnight,
+    the_packages_of_a_namespace_fail_together,
     proposed_schedules_pause_when_their_launches_use_up_the_quota,
 );
 
@@ -34,7 +37,11 @@ fn with_quota(bytes: u64) -> Settings {
 
 /// Insert a schedule that is due each minute from 23:51 on, and whose task gives `bytes` bytes.
 async fn add_schedule(test: &TestDb, id: u128, origin: Origin, bytes: u64) {
-    let definition = Revision {
+    insert(test, &definition(id, bytes), origin).await;
+}
+
+fn definition(id: u128, bytes: u64) -> Revision {
+    Revision {
         schedule_id: schedule_id(id),
         revision: 1,
         name: format!("flood-{id}"),
@@ -46,13 +53,57 @@ async fn add_schedule(test: &TestDb, id: u128, origin: Origin, bytes: u64) {
         context: format!(r#"{{"bytes": {bytes}}}"#),
         since: clock_time("23:50:00"),
         rule: RuleText::new(RuleKind::Cron, "* * * * *", "UTC"),
-    };
+    }
+}
+
+async fn insert(test: &TestDb, definition: &Revision, origin: Origin) {
     let first = Some(clock_time("23:51:00"));
     let mut tx = test.write().await;
-    insert_schedule(&mut tx, &definition, origin, first)
+    insert_schedule(&mut tx, definition, origin, first)
         .await
         .unwrap();
     tx.commit().await.unwrap();
+}
+
+/// The package may add more than its namespace.
+async fn the_packages_of_a_namespace_fail_together(test: TestDb) {
+    let of_team = NamespaceQuota {
+        record_bytes_per_day: Some(QUOTA),
+        ..NamespaceQuota::default()
+    };
+    let team = "team".parse().unwrap();
+    let settings = Settings {
+        namespaces: Arc::new(Namespaces::from([(team, of_team)])),
+        ..with_quota(1 << 30)
+    };
+    let clock = Clock::simulated(clock_time("23:50:00"));
+    let guest = ("@team/guests", GUESTS.1);
+    let (engine, _lock) = serving::start(&test, &clock, settings, guest).await;
+    for id in [1, 2] {
+        let definition = Revision {
+            name: format!("@team/flood-{id}"),
+            package: guest.0.to_owned(),
+            ..definition(id, 40_000)
+        };
+        insert(&test, &definition, Origin::Operator).await;
+    }
+    let mut failed = Vec::new();
+    for minute in ["23:51:00", "23:52:00"] {
+        let now = clock_time(minute);
+        clock.advance_to(now);
+        assert_eq!(engine.tick(now).await.unwrap().finished, 2, "{minute}");
+        let newest = launches::list(&mut test.read().await, None, 2).await;
+        let newest = newest.unwrap().into_iter();
+        failed.extend(newest.filter_map(|launch| launch.message));
+    }
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    for message in failed {
+        let told = "raise `record_per_day` in `[namespaces.team]`";
+        assert!(message.contains(told), "{message}");
+    }
+    let day = clock_time("23:51:00").day();
+    let exceeded = package_record::exceeded(&mut test.read().await, day).await;
+    assert_eq!(exceeded.unwrap(), ["@team/"]);
 }
 
 /// Each launch of a proposed schedule counts 1 KiB, so the third exceeds 3 KiB together with the outputs.

@@ -60,8 +60,9 @@ pub async fn start_named(
     let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
     let loader = Arc::new(PackageLoader::in_this_process(sandbox));
     let plugins = test.place.folder.path().join(folder);
-    std::fs::create_dir_all(&plugins).unwrap();
-    std::fs::write(plugins.join(format!("{name}.wasm")), bytes).unwrap();
+    let file = plugins.join(format!("{name}.wasm"));
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(file, bytes).unwrap();
     let rules = HostRules {
         limits: Limits::default(),
         memory_bytes_most: memory_bytes_max,
@@ -93,6 +94,7 @@ pub fn settings(runs_max: usize) -> Settings {
         runs_max,
         quota: Default::default(),
         groups: Default::default(),
+        namespaces: Default::default(),
         labels: Default::default(),
         placement: Default::default(),
         lease: Duration::from_secs(30),

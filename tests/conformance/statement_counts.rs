@@ -251,6 +251,7 @@ async fn so_do_the_changes_of_a_bucket(test: TestDb) {
         run: work[0].run_id(),
         fence: work[0].fence(),
         permits: BucketPermits::default(),
+        namespaces: Default::default(),
     };
     let mut counts = Vec::new();
     for keys in [1, MANY] {

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use campanile_engine::schedule_admin::ScheduleError;
-use campanile_engine::token_admin::{self, Authenticator, Principal, TokenState};
+use campanile_engine::token_admin::{self, Authenticator, Principal, TokenState, WantedToken};
 use campanile_model::access::{Actor, Channel, Role};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::TokenHash;
+use campanile_model::namespace::Namespace;
 use campanile_store::events::{self, Event, EventKind};
 use campanile_store::{probe, tokens};
 use campanile_tests::{TestDb, on_both};
@@ -19,16 +20,26 @@ on_both!(
     the_last_use_is_recorded_once_a_minute,
     a_name_is_free_again_when_its_token_is_revoked,
     bad_tokens_are_refused,
+    a_token_of_a_namespace_names_it_and_has_no_role_over_tokens,
     an_event_has_the_actor_of_its_transaction,
 );
 
 /// Create a token at `at(0)`, and return its secret.
 async fn create(test: &TestDb, name: &str, role: Role, expires_in: Option<u64>) -> String {
     let mut tx = test.write().await;
-    let life = expires_in.map(Duration::from_secs);
-    let created = token_admin::create(&mut tx, name, role, life, at(0)).await;
+    let created = token_admin::create(&mut tx, wanted(name, role, expires_in), at(0)).await;
     tx.commit().await.unwrap();
     created.unwrap().secret
+}
+
+/// A token of the whole installation, which expires after so many seconds.
+fn wanted(name: &str, role: Role, expires_in: Option<u64>) -> WantedToken<'_> {
+    WantedToken {
+        name,
+        role,
+        namespace: None,
+        expires_in: expires_in.map(Duration::from_secs),
+    }
 }
 
 async fn last_use(test: &TestDb, name: &str) -> Option<Timestamp> {
@@ -45,6 +56,7 @@ async fn a_token_is_accepted_until_it_expires_or_is_revoked(test: TestDb) {
         Some(Principal {
             name: name.to_owned(),
             role,
+            namespace: None,
             token: Some(TokenHash::of(secret.as_bytes())),
             is_proxied: false,
         })
@@ -140,12 +152,34 @@ async fn a_name_is_free_again_when_its_token_is_revoked(test: TestDb) {
     assert_eq!(count, 1);
 }
 
+async fn a_token_of_a_namespace_names_it_and_has_no_role_over_tokens(test: TestDb) {
+    let team: Namespace = "team".parse().unwrap();
+    let of_team = |role| WantedToken {
+        namespace: Some(&team),
+        ..wanted("team-ci", role, None)
+    };
+    let mut tx = test.write().await;
+    let refused = token_admin::create(&mut tx, of_team(Role::Admin), at(0)).await;
+    let refused = refused.map(|_| ()).unwrap_err();
+    assert!(
+        matches!(&refused, ScheduleError::Invalid(why) if why.contains("at most approver")),
+        "{refused}"
+    );
+    let created = token_admin::create(&mut tx, of_team(Role::Approver), at(0)).await;
+    let created = created.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(created.token.row.namespace.as_ref(), Some(&team));
+    let check = Authenticator::new(test.db.clone());
+    let found = check.authenticate(&created.secret, at(1)).await.unwrap();
+    assert_eq!(found.unwrap().namespace.as_ref(), Some(&team));
+}
+
 async fn bad_tokens_are_refused(test: TestDb) {
     create(&test, "ci", Role::Viewer, None).await;
     let try_create = async |name: &str, seconds: Option<u64>| {
         let mut tx = test.write().await;
-        let life = seconds.map(Duration::from_secs);
-        let created = token_admin::create(&mut tx, name, Role::Viewer, life, at(1)).await;
+        let wanted = wanted(name, Role::Viewer, seconds);
+        let created = token_admin::create(&mut tx, wanted, at(1)).await;
         created.map(|_| ()).unwrap_err()
     };
     let taken = try_create("ci", None).await;

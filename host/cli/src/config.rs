@@ -19,7 +19,7 @@ use campanile_model::text::{self, size_text};
 use campanile_package::Quota;
 use campanile_package::files;
 use campanile_package::limits::{self, LimitChanges};
-use campanile_package::quota::{COUNT_MOST, Groups};
+use campanile_package::quota::{COUNT_MOST, Groups, NamespaceQuota, Namespaces};
 use campanile_package::toml_reader::{self, Document, Section};
 use campanile_sandbox::{CodeCache, LIMITS, Limits, SandboxSettings};
 use campanile_schedule::policy::{Defaults, GroupName};
@@ -61,6 +61,15 @@ const DEFAULT_GROUPS: &str = "
 # max = 2
 ";
 
+const DEFAULT_NAMESPACES: &str = "
+# What the packages of a namespace may use together. Its packages are in the folder @team of the plugins folder.
+# [namespaces.team]
+# runs_max = 16
+# launches_per_minute = 600
+# record_per_day = \"1GiB\"
+# buckets = \"100MiB\"
+";
+
 const DEFAULT_SECRETS: &str = "
 # Secrets by name. Sidecars grant them. No value is logged, and values are removed from what tasks print.
 # [secrets.api_token]
@@ -96,6 +105,8 @@ pub struct Config {
     pub quota: Quota,
     /// The concurrency groups.
     pub groups: Groups,
+    /// What the packages of each namespace may use together.
+    pub namespaces: Namespaces,
     pub sandbox: Sandbox,
     pub policy: Policy,
     /// The source of each secret, by its name.
@@ -153,7 +164,7 @@ impl Config {
     pub fn default_text() -> String {
         let tables = Config::default().tables_text(true);
         format!(
-            "{DEFAULT_HEAD}\n{tables}{DEFAULT_GROUPS}{DEFAULT_SECRETS}{}",
+            "{DEFAULT_HEAD}\n{tables}{DEFAULT_GROUPS}{DEFAULT_NAMESPACES}{DEFAULT_SECRETS}{}",
             alerts::DEFAULT_TEXT
         )
     }
@@ -205,6 +216,13 @@ impl Config {
         }
         let group = "groups.NAME.max | number | | 1 to 1000000 | The most runs of this concurrency group at the same time, on all hosts together.";
         keys.push(KeyHelp::read(group));
+        let namespaces = [
+            "namespaces.NAME.runs_max | number | | 1 to 1000000 | The most runs at once of the packages of this namespace, on one host.",
+            "namespaces.NAME.launches_per_minute | number | | 1 to 1000000 | The most launches of its packages in a minute, on one host. Later ones wait.",
+            "namespaces.NAME.record_per_day | size | | \"64KiB\" to \"1PiB\" | The most bytes that its tasks add to the record in a day, on all hosts.",
+            "namespaces.NAME.buckets | size | | \"64KiB\" to \"1PiB\" | The most bytes in all its buckets.",
+        ];
+        keys.extend(namespaces.map(KeyHelp::read));
         // Each of these tables has exactly one of its keys.
         let secrets = [
             "secrets.NAME.env | text | | | The secret is the value of this variable when the host starts.",
@@ -352,6 +370,7 @@ impl Config {
             packages: Packages::of(&mut top, home)?,
             quota: Quota::of(&mut top, home)?,
             groups: read_groups(&mut top)?,
+            namespaces: read_namespaces(&mut top)?,
             sandbox,
             policy: Policy::of(&mut top, home)?,
             secrets,
@@ -440,6 +459,23 @@ impl fmt::Display for Config {
         for (name, max) in &self.groups {
             writeln!(f, "\n[groups.{name}]\nmax = {max}")?;
         }
+        for (name, quota) in &self.namespaces {
+            writeln!(f, "\n[namespaces.{name}]")?;
+            for (key, count) in [
+                ("runs_max", quota.runs_max),
+                ("launches_per_minute", quota.launches_per_minute),
+            ] {
+                count.map_or(Ok(()), |count| writeln!(f, "{key} = {count}"))?;
+            }
+            for (key, bytes) in [
+                ("record_per_day", quota.record_bytes_per_day),
+                ("buckets", quota.bucket_bytes),
+            ] {
+                bytes.map_or(Ok(()), |bytes| {
+                    writeln!(f, "{key} = \"{}\"", size_text(bytes))
+                })?;
+            }
+        }
         for (name, source) in &self.secrets {
             let (name, source) = (toml_reader::toml_key(name), secrets::toml(source));
             writeln!(f, "\n[secrets.{name}]\n{source}")?;
@@ -461,6 +497,18 @@ fn read_groups(top: &mut Section<'_>) -> Result<Groups, toml_reader::Error> {
         groups.insert(name, max.ok_or(missing)?);
     }
     Ok(groups)
+}
+
+/// Read the tables `[namespaces.NAME]`.
+fn read_namespaces(top: &mut Section<'_>) -> Result<Namespaces, toml_reader::Error> {
+    let mut namespaces = Namespaces::new();
+    for (name, section) in top.named_tables("namespaces")? {
+        let namespace = name.parse();
+        let namespace =
+            namespace.map_err(|what| section.error_of_table(format_args!("its name {what}")))?;
+        namespaces.insert(namespace, NamespaceQuota::read(section)?);
+    }
+    Ok(namespaces)
 }
 
 /// Return the path and the text of the named file, else of the usual file if it exists.

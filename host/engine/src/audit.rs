@@ -16,6 +16,7 @@ use crate::settings::Settings;
 use crate::use_growth::{self, GrowthPass};
 use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
+use campanile_model::namespace::split;
 use campanile_model::text::{counted, duration_text, printable_line};
 use campanile_schedule::policy::Policies;
 use campanile_store::events::EventKind;
@@ -360,8 +361,12 @@ pub async fn health(
         ));
     }
     for name in package_record::exceeded(tx, now.day()).await? {
+        let whose = match split(&name) {
+            (Some(namespace), "") => format!("the namespace {namespace}"),
+            _ => format!("the package `{name}`"),
+        };
         health.issues.push(format!(
-            "the package `{name}` has used up its record quota of today, so its launches fail until midnight UTC"
+            "{whose} has used up its record quota of today, so its launches fail until midnight UTC"
         ));
     }
     let lags = stats::newest_lags(tx, now.minus(LAG_SPAN), LAGS_OF_HEALTH_MAX).await?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use campanile_model::ids::RunId;
+use campanile_package::quota::{Namespaces, quota_of};
 use campanile_sandbox::{
     BucketError, BucketResult, BucketSession, Buckets, Change, Sessions, add, async_trait,
     check_growth, entry_bytes,
@@ -33,6 +34,7 @@ pub struct RunBuckets {
     /// The fence of the run's claim.
     pub fence: i64,
     pub permits: BucketPermits,
+    pub namespaces: Arc<Namespaces>,
 }
 
 /// Why an operation failed.
@@ -81,6 +83,14 @@ impl RunBuckets {
         bytes_max: u64,
     ) -> Result<u64, BucketFault> {
         let bytes = apply_within(&mut tx, namespace, before, changes, bytes_max).await?;
+        check_namespace(
+            &mut tx,
+            &self.namespaces,
+            namespace,
+            unsigned(before.bytes),
+            bytes,
+        )
+        .await?;
         // This lock is the last statement, because the lease keeper's renewal waits while it is held.
         if !runs::lock_if_current(&mut tx, self.run, self.fence).await? {
             return Err(BucketError::ClaimLost.into());
@@ -111,11 +121,13 @@ impl LockedBuckets<'_> {
     }
 
     /// Make the changes of the sessions. After an error the transaction must not be committed.
-    pub async fn apply(self, tx: &mut Tx) -> Result<(), BucketFault> {
+    pub async fn apply(self, tx: &mut Tx, namespaces: &Namespaces) -> Result<(), BucketFault> {
         for (namespace, session, row) in self.0 {
             let sums = check(tx, namespace, session).await?;
             let changes = session.changes(&sums);
-            apply_within(tx, namespace, row, &changes, session.bytes_max).await?;
+            let before = unsigned(row.bytes);
+            let bytes = apply_within(tx, namespace, row, &changes, session.bytes_max).await?;
+            check_namespace(tx, namespaces, namespace, before, bytes).await?;
         }
         Ok(())
     }
@@ -154,6 +166,35 @@ async fn apply_within(
     check_growth(unsigned(before.bytes), bytes, bytes_max)?;
     buckets::resize(tx, namespace, after.bytes, after.last_position).await?;
     Ok(bytes)
+}
+
+/// Refuse growth of a bucket, which is `bytes` large now, beyond the quota of its namespace.
+///
+/// Buckets that grow at the same moment may together exceed the quota by what each grows.
+async fn check_namespace(
+    tx: &mut Tx,
+    namespaces: &Namespaces,
+    bucket: &str,
+    before: u64,
+    bytes: u64,
+) -> Result<(), BucketFault> {
+    let Some((namespace, quota)) = quota_of(namespaces, bucket) else {
+        return Ok(());
+    };
+    let Some(bytes_max) = quota.bucket_bytes.filter(|_| bytes > before) else {
+        return Ok(());
+    };
+    let pattern = format!("{}%", namespace.prefix());
+    let bytes = unsigned(buckets::bytes_like(tx, &pattern).await?);
+    match bytes > bytes_max {
+        true => Err(BucketError::NamespaceFull {
+            namespace: namespace.to_string(),
+            bytes,
+            bytes_max,
+        }
+        .into()),
+        false => Ok(()),
+    }
 }
 
 /// Apply changes in their order, later ones over earlier ones; return the size of the bucket and its last position.

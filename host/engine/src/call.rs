@@ -126,6 +126,7 @@ impl Caller {
                 run: work.run_id(),
                 fence: work.fence(),
                 permits: self.bucket_permits.clone(),
+                namespaces: Arc::clone(&self.ctx.settings.namespaces),
             })),
             package: version.package.name.clone(),
             task: step.id.clone(),

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::outbox;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
+use campanile_package::quota::Namespaces;
 use campanile_sandbox::Uncommitted;
 use campanile_store::task_runs::{self, TaskRun};
 use campanile_store::{Db, Tx, runs};
@@ -38,6 +39,8 @@ pub struct SucceededCall<'c> {
     pub uncommitted: &'c Uncommitted,
     /// Until when its messages are delivered.
     pub give_up_at: Timestamp,
+    /// What the packages of each namespace may use together.
+    pub namespaces: &'c Namespaces,
 }
 
 /// Record that a call has succeeded, and let what it held back take effect.
@@ -50,6 +53,7 @@ pub async fn commit(db: &Db, succeeded: SucceededCall<'_>) -> Result<CallCommit>
         fence,
         call,
         uncommitted,
+        namespaces,
         ..
     } = succeeded;
     let mut tx = db.write().await?;
@@ -57,7 +61,7 @@ pub async fn commit(db: &Db, succeeded: SucceededCall<'_>) -> Result<CallCommit>
     if task_runs::is_recorded(&mut tx, run.launch(), &call.task, call.attempt).await? {
         return Ok(CallCommit::Done);
     }
-    match buckets.apply(&mut tx).await {
+    match buckets.apply(&mut tx, namespaces).await {
         Ok(()) => {}
         Err(BucketFault::Refused(refusal)) => return Ok(CallCommit::Refused(refusal.to_string())),
         Err(BucketFault::Db(error)) => return Err(error.into()),

@@ -12,6 +12,7 @@ use crate::lock::lock;
 use crate::shares::{Refused, Shares, Waiting};
 use campanile_model::clock::Timestamp;
 use campanile_package::Quota;
+use campanile_package::quota::Namespaces;
 
 /// How often a host without concurrency groups looks for launches of some, which another host defines.
 const UNDEFINED_GROUPS_INTERVAL: Duration = Duration::from_secs(1);
@@ -49,10 +50,10 @@ impl Drop for Permit {
 
 impl Capacity {
     /// Begin with `total` permits, all free since `now`.
-    pub(crate) fn new(total: usize, now: Timestamp) -> Capacity {
+    pub(crate) fn new(total: usize, namespaces: Arc<Namespaces>, now: Timestamp) -> Capacity {
         Capacity {
             permits: Arc::new(Semaphore::new(total)),
-            shares: Arc::default(),
+            shares: Arc::new(Mutex::new(Shares::new(namespaces))),
             is_short: AtomicBool::new(false),
             released: Notify::new(),
             groups_due_at: AtomicI64::new(0),
@@ -167,7 +168,7 @@ mod tests {
 
     #[test]
     fn free_time_begins_again_when_a_full_host_releases_a_permit() {
-        let capacity = Capacity::new(2, at(0));
+        let capacity = Capacity::new(2, Arc::default(), at(0));
         assert!(!capacity.is_free_for(SPAN, at(9)));
         assert!(capacity.is_free_for(SPAN, at(10)));
 
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn permits_that_are_about_to_be_taken_are_not_free() {
-        let capacity = Capacity::new(1, at(0));
+        let capacity = Capacity::new(1, Arc::default(), at(0));
         capacity.note_full(at(50));
         assert!(!capacity.is_free_for(SPAN, at(59)));
         assert!(capacity.is_free_for(SPAN, at(60)));

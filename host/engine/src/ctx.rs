@@ -93,9 +93,10 @@ impl Ctx {
     ) -> Ctx {
         let now = clock.now();
         let metrics = Metrics::default();
+        let record_use = RecordUse::new(Arc::clone(&settings.namespaces));
         Ctx {
             host: HostId::new(now),
-            capacity: Capacity::new(settings.runs_max, now),
+            capacity: Capacity::new(settings.runs_max, Arc::clone(&settings.namespaces), now),
             claim_gate: ClaimGate::default(),
             peers: Peers::default(),
             batch_sizes: BatchSizes::new(&db),
@@ -110,7 +111,7 @@ impl Ctx {
             specs: Specs::default(),
             begun: BegunRuns::default(),
             unrecorded: UnrecordedEnds::default(),
-            record_use: RecordUse::default(),
+            record_use,
             heartbeats: HeartbeatHistory::default(),
             reported: ReportedVersions::default(),
             uncounted: Mutex::default(),

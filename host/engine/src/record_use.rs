@@ -3,13 +3,16 @@
 //! A host counts in memory, and adds to the day's count in the database now and then. So hosts that write at the same time
 //! may together exceed a quota by what each has counted since: at most a 64th of the quota each.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::lock::lock;
 use campanile_model::clock::Timestamp;
+use campanile_model::namespace::split;
 use campanile_model::text::size_text;
+use campanile_package::quota::{Namespaces, quota_of};
 use campanile_store::package_record::DayUse;
 use campanile_store::task_runs::TaskRun;
 
@@ -19,8 +22,13 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(10);
 const SYNC_PART: u64 = 64;
 
 /// The day's use of each package whose tasks ran on this host.
+///
+/// What the packages of a namespace with a quota use together counts under the beginning of their names, such as `@team/`.
 #[derive(Default)]
-pub(crate) struct RecordUse(Mutex<HashMap<String, Used>>);
+pub(crate) struct RecordUse {
+    of_each: Mutex<HashMap<String, Used>>,
+    namespaces: Arc<Namespaces>,
+}
 
 #[derive(Debug, Clone, Default)]
 struct Used {
@@ -45,22 +53,46 @@ enum Exceeded {
 }
 
 impl RecordUse {
+    /// Begin without any use. Packages of `namespaces` also share the quota of theirs.
+    pub fn new(namespaces: Arc<Namespaces>) -> RecordUse {
+        RecordUse {
+            namespaces,
+            ..RecordUse::default()
+        }
+    }
+
     /// Count what a call adds to the record.
     ///
     /// # Errors
-    /// A sentence when that exceeds `quota`, in bytes a day. Then nothing is counted.
+    /// A sentence when that exceeds `quota`, in bytes a day, or that of the namespace. Then nothing is counted.
     pub fn add(&self, package: &str, quota: u64, bytes: u64, now: Timestamp) -> Result<(), String> {
-        let mut of_each = lock(&self.0);
-        let used = of_package(&mut of_each, package, quota, now);
-        let sum = used.recorded.saturating_add(used.pending);
-        if sum.saturating_add(bytes) > quota {
-            if used.exceeded == Exceeded::No {
-                used.exceeded = Exceeded::Unreported;
+        let mut of_each = lock(&self.of_each);
+        let counted = self.counted(package, quota);
+        for (name, quota) in &counted {
+            let used = of_package(&mut of_each, name, *quota, now);
+            let sum = used.recorded.saturating_add(used.pending);
+            if sum.saturating_add(bytes) > *quota {
+                if used.exceeded == Exceeded::No {
+                    used.exceeded = Exceeded::Unreported;
+                }
+                return Err(refusal(name, used, *quota));
             }
-            return Err(refusal(package, used, quota));
         }
-        used.pending += bytes;
+        for (name, quota) in &counted {
+            of_package(&mut of_each, name, *quota, now).pending += bytes;
+        }
         Ok(())
+    }
+
+    /// Return under which names the use of a package counts, each with its quota.
+    fn counted<'p>(&self, package: &'p str, quota: u64) -> Vec<(Cow<'p, str>, u64)> {
+        let mut counted = vec![(Cow::Borrowed(package), quota)];
+        if let Some((namespace, shared)) = quota_of(&self.namespaces, package)
+            && let Some(quota) = shared.record_bytes_per_day
+        {
+            counted.push((Cow::Owned(namespace.prefix()), quota));
+        }
+        counted
     }
 
     /// Refuse to begin a run of a package that has used up its quota of today.
@@ -68,17 +100,19 @@ impl RecordUse {
     /// # Errors
     /// The sentence of [`RecordUse::add`].
     pub fn check(&self, package: &str, quota: u64, now: Timestamp) -> Result<(), String> {
-        let mut of_each = lock(&self.0);
-        let used = of_package(&mut of_each, package, quota, now);
-        match used.exceeded {
-            Exceeded::No => Ok(()),
-            Exceeded::Unreported | Exceeded::Reported => Err(refusal(package, used, quota)),
+        let mut of_each = lock(&self.of_each);
+        for (name, quota) in self.counted(package, quota) {
+            let used = of_package(&mut of_each, &name, quota, now);
+            if used.exceeded != Exceeded::No {
+                return Err(refusal(&name, used, quota));
+            }
         }
+        Ok(())
     }
 
     /// Return the counts to write now. They are pending until [`RecordUse::written`].
     pub fn due(&self, now: Timestamp) -> Vec<DayUse> {
-        let of_each = lock(&self.0);
+        let of_each = lock(&self.of_each);
         let due = of_each.iter().filter(|(_, used)| {
             let is_old = |at| now.since(at) >= SYNC_INTERVAL;
             let is_large = used.pending >= used.quota / SYNC_PART;
@@ -99,7 +133,7 @@ impl RecordUse {
 
     /// Note that `written` is in the database, and the sums there.
     pub fn written(&self, written: &[DayUse], sums: &HashMap<String, i64>, now: Timestamp) {
-        let mut of_each = lock(&self.0);
+        let mut of_each = lock(&self.of_each);
         for written in written {
             let Some(used) = of_each.get_mut(&written.package) else {
                 continue;
@@ -140,10 +174,17 @@ fn of_package<'a>(
     used
 }
 
-fn refusal(package: &str, used: &Used, quota: u64) -> String {
+fn refusal(name: &str, used: &Used, quota: u64) -> String {
     let sum = used.recorded.saturating_add(used.pending);
+    let (whose, place) = match split(name) {
+        (Some(namespace), "") => (
+            format!("the namespace {namespace}"),
+            format!("`[namespaces.{namespace}]` of the configuration"),
+        ),
+        _ => (format!("`{name}`"), format!("the `[quota]` of {name}.toml")),
+    };
     format!(
-        "the tasks of `{package}` have added {} to the record today, and {} a day is their quota: print less, or raise `record_per_day` in the `[quota]` of {package}.toml",
+        "the tasks of {whose} have added {} to the record today, and {} a day is their quota: print less, or raise `record_per_day` in {place}",
         size_text(sum),
         size_text(quota),
     )
@@ -169,6 +210,7 @@ pub(crate) fn strip(call: &mut TaskRun) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use campanile_package::quota::NamespaceQuota;
 
     const QUOTA: u64 = 64 << 10;
 
@@ -188,6 +230,29 @@ mod tests {
         // A greater quota applies at once.
         assert_eq!(used.check("a", QUOTA * 2, at(4)), Ok(()));
         assert_eq!(used.check("a", QUOTA, at(24 * 3600)), Ok(()));
+    }
+
+    #[test]
+    fn the_packages_of_a_namespace_share_its_quota() {
+        let quota = NamespaceQuota {
+            record_bytes_per_day: Some(QUOTA),
+            ..NamespaceQuota::default()
+        };
+        let team = "team".parse().unwrap();
+        let used = RecordUse::new(Arc::new(Namespaces::from([(team, quota)])));
+        assert_eq!(used.add("@team/a", 2 * QUOTA, QUOTA - 1, at(0)), Ok(()));
+        let refused = used.add("@team/b", QUOTA, 2, at(1)).unwrap_err();
+        assert!(refused.contains("`[namespaces.team]`"), "{refused}");
+        // Nothing of it counts, also not for the package.
+        assert_eq!(used.check("@team/a", 2 * QUOTA, at(2)), Err(refused));
+        assert_eq!(used.add("a", QUOTA, QUOTA, at(3)), Ok(()));
+        let due = used.due(at(3));
+        let due = Vec::from_iter(due.iter().map(|used| (&*used.package, used.bytes)));
+        let bytes = QUOTA as i64;
+        assert_eq!(
+            due,
+            [("@team/", bytes - 1), ("@team/a", bytes - 1), ("a", bytes)]
+        );
     }
 
     #[test]

@@ -271,6 +271,7 @@ impl Executor {
             call,
             uncommitted,
             give_up_at: call.finished_at.plus(self.ctx.settings.give_up_after),
+            namespaces: &self.ctx.settings.namespaces,
         };
         let commit = || call_commit::commit(&self.ctx.db, succeeded);
         let done = retry_while_tracked(&self.ctx, stop, commit).await;

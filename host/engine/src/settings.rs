@@ -1,6 +1,7 @@
 //! How an engine works, from the configuration.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::alerts::rule::AlertSettings;
@@ -10,7 +11,7 @@ use crate::traces::endpoint::TracesEndpoint;
 use campanile_model::labels::Labels;
 use campanile_package::Policy;
 use campanile_package::Quota;
-use campanile_package::quota::Groups;
+use campanile_package::quota::{Groups, Namespaces};
 use campanile_schedule::policy::{Defaults, Policies};
 
 /// How one host works.
@@ -22,6 +23,8 @@ pub struct Settings {
     pub quota: Quota,
     /// The concurrency groups: the most runs of each at the same time, on all hosts.
     pub groups: Groups,
+    /// What the packages of each namespace may use together.
+    pub namespaces: Arc<Namespaces>,
     pub labels: Labels,
     /// Which of several hosts executes a launch.
     pub placement: Placement,

@@ -5,11 +5,14 @@
 //! host whose capacity does not suffice gives each next permit to the package that holds the fewest. Between packages that
 //! hold as many, it goes to the one that was served longest ago.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
+use campanile_model::namespace::Namespace;
 use campanile_package::Quota;
+use campanile_package::quota::{Namespaces, quota_of};
 
 /// How many times the free permits a package may hold.
 const FREE_FACTOR: usize = 7;
@@ -19,9 +22,9 @@ const KEPT_PART: usize = 64;
 /// Why a package gets no permit now.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Refused {
-    /// It holds as many as it may, or the host has none.
+    /// It or its namespace holds as many as it may, or the host has none.
     Share,
-    /// It has begun as many launches in this second as it may; the next is allowed after this time.
+    /// It has begun as many launches as its rate allows; the next is allowed after this time.
     Rate(Duration),
 }
 
@@ -29,6 +32,9 @@ pub(crate) enum Refused {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shares {
     of: HashMap<String, Share>,
+    /// What the packages of each namespace with a quota hold together.
+    of_namespace: BTreeMap<Namespace, NamespaceShare>,
+    namespaces: Arc<Namespaces>,
     /// The permits that all packages hold.
     held: usize,
     /// How many permits were given so far.
@@ -47,7 +53,42 @@ struct Share {
     last_given: u64,
 }
 
-/// A token bucket: what a package has used of its launches a second. At most one second's worth is saved.
+/// What the packages of one namespace hold together, and what they have used lately.
+#[derive(Debug, Clone, Default)]
+struct NamespaceShare {
+    held: usize,
+    launches: Bucket,
+}
+
+/// How many launches a span allows.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    launches: u32,
+    span: Duration,
+}
+
+impl Rate {
+    fn per_second(launches: u32) -> Rate {
+        let span = Duration::from_secs(1);
+        Rate { launches, span }
+    }
+
+    fn per_minute(launches: u32) -> Rate {
+        let span = Duration::from_secs(60);
+        Rate { launches, span }
+    }
+
+    fn most(self) -> f64 {
+        f64::from(self.launches.max(1))
+    }
+
+    /// Return how many launches a second gives back.
+    fn refill(self) -> f64 {
+        self.most() / self.span.as_secs_f64()
+    }
+}
+
+/// A token bucket: what a package or a namespace has used of its launches. At most one span's worth is saved.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bucket {
     /// Launches beyond what has been refilled since.
@@ -56,21 +97,21 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn used_at(&self, rate: u32, now: Timestamp) -> f64 {
+    fn used_at(&self, rate: Rate, now: Timestamp) -> f64 {
         let since = self.at.map_or(Duration::ZERO, |at| now.since(at));
-        (self.used - since.as_secs_f64() * f64::from(rate)).max(0.0)
+        (self.used - since.as_secs_f64() * rate.refill()).max(0.0)
     }
 
     /// Return how long to wait until a launch is allowed: zero when one is allowed now.
-    fn wait(&self, rate: u32, now: Timestamp) -> Duration {
-        let excess = self.used_at(rate, now) + 1.0 - f64::from(rate.max(1));
+    fn wait(&self, rate: Rate, now: Timestamp) -> Duration {
+        let excess = self.used_at(rate, now) + 1.0 - rate.most();
         match excess > 1e-9 {
-            true => Duration::from_secs_f64(excess / f64::from(rate.max(1))),
+            true => Duration::from_secs_f64(excess / rate.refill()),
             false => Duration::ZERO,
         }
     }
 
-    fn use_one(&mut self, rate: u32, now: Timestamp) {
+    fn use_one(&mut self, rate: Rate, now: Timestamp) {
         self.used = self.used_at(rate, now) + 1.0;
         self.at = Some(now);
     }
@@ -86,6 +127,14 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Shares {
+    /// Begin without permits that are held.
+    pub fn new(namespaces: Arc<Namespaces>) -> Shares {
+        Shares {
+            namespaces,
+            ..Shares::default()
+        }
+    }
+
     /// Return how many of `free` permits a package may take that holds as many as any other.
     pub fn free_for_one(&self, free: usize) -> usize {
         let most = self.of.values().map(|share| share.held).max();
@@ -135,16 +184,39 @@ impl Shares {
         }
         let own_wait = quota
             .launches_per_second
-            .map(|rate| share.launches.wait(rate, now));
+            .map(|rate| share.launches.wait(Rate::per_second(rate), now));
         let proposed_wait = proposed.then(|| {
-            let rate = quota.proposed_launches_per_second;
+            let rate = Rate::per_second(quota.proposed_launches_per_second);
             share.proposed_launches.wait(rate, now)
         });
-        let wait = own_wait.max(proposed_wait).unwrap_or_default();
+        let of_namespace = self.may_take_in_namespace(package, now)?;
+        let wait = own_wait.max(proposed_wait).max(of_namespace);
+        let wait = wait.unwrap_or_default();
         match wait > Duration::ZERO {
             true => Err(Refused::Rate(wait)),
             false => Ok(()),
         }
+    }
+
+    /// Return how long the namespace of a package has to wait for its next launch; none when it has no such quota.
+    fn may_take_in_namespace(
+        &self,
+        package: &str,
+        now: Timestamp,
+    ) -> Result<Option<Duration>, Refused> {
+        let Some((namespace, quota)) = quota_of(&self.namespaces, package) else {
+            return Ok(None);
+        };
+        let unknown = NamespaceShare::default();
+        let share = self.of_namespace.get(namespace).unwrap_or(&unknown);
+        if quota
+            .runs_max
+            .is_some_and(|most| share.held >= most as usize)
+        {
+            return Err(Refused::Share);
+        }
+        let wait = |rate| share.launches.wait(Rate::per_minute(rate), now);
+        Ok(quota.launches_per_minute.map(wait))
     }
 
     /// Count a permit that a package was given.
@@ -159,12 +231,19 @@ impl Shares {
         share.held += 1;
         share.last_given = given;
         if let Some(rate) = quota.launches_per_second {
-            share.launches.use_one(rate, now);
+            share.launches.use_one(Rate::per_second(rate), now);
         }
         if proposed {
             share.proposed += 1;
-            let rate = quota.proposed_launches_per_second;
+            let rate = Rate::per_second(quota.proposed_launches_per_second);
             share.proposed_launches.use_one(rate, now);
+        }
+        if let Some((namespace, quota)) = quota_of(&self.namespaces, package) {
+            let share = self.of_namespace.entry(namespace.clone()).or_default();
+            share.held += 1;
+            if let Some(rate) = quota.launches_per_minute {
+                share.launches.use_one(Rate::per_minute(rate), now);
+            }
         }
     }
 
@@ -174,6 +253,11 @@ impl Shares {
             self.held = self.held.saturating_sub(1);
             share.held = share.held.saturating_sub(1);
             share.proposed = share.proposed.saturating_sub(usize::from(proposed));
+            if let Some((namespace, _)) = quota_of(&self.namespaces, package)
+                && let Some(share) = self.of_namespace.get_mut(namespace)
+            {
+                share.held = share.held.saturating_sub(1);
+            }
         }
     }
 
@@ -213,6 +297,7 @@ impl Shares {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use campanile_package::quota::NamespaceQuota;
 
     fn at(millis: u64) -> Timestamp {
         Timestamp::EPOCH.plus(Duration::from_millis(millis))
@@ -285,6 +370,41 @@ mod tests {
         assert_eq!(shares.divide(4, &both, at(0)), [0, 4]);
         // Two stay free.
         assert_eq!(shares.divide(30, &both, at(0)), [9, 19]);
+    }
+
+    #[test]
+    fn the_packages_of_a_namespace_share_its_quota() {
+        let quota = NamespaceQuota {
+            runs_max: Some(3),
+            launches_per_minute: Some(4),
+            ..NamespaceQuota::default()
+        };
+        let team = "team".parse().unwrap();
+        let mut shares = Shares::new(Arc::new(Namespaces::from([(team, quota)])));
+        let own = Quota::default();
+        let take = |shares: &mut Shares, package, now| shares.take(100, package, &own, false, now);
+        for package in ["@team/a", "@team/b", "@team/a"] {
+            assert_eq!(take(&mut shares, package, at(0)), Ok(()), "{package}");
+        }
+        assert_eq!(take(&mut shares, "@team/b", at(0)), Err(Refused::Share));
+        for other in ["a", "@team2/a"] {
+            assert_eq!(take(&mut shares, other, at(0)), Ok(()), "{other}");
+        }
+        shares.give_back("@team/b", false);
+        assert_eq!(take(&mut shares, "@team/b", at(0)), Ok(()));
+        shares.give_back("@team/a", false);
+        // The fifth launch of this minute waits for a quarter of it.
+        let wait = Duration::from_secs(15);
+        assert_eq!(
+            take(&mut shares, "@team/a", at(0)),
+            Err(Refused::Rate(wait))
+        );
+        assert_eq!(take(&mut shares, "@team/a", at(15_000)), Ok(()));
+        // What a division gives counts too.
+        shares.give_back("@team/a", false);
+        let both = [waiting("@team/a"), waiting("@team/b")];
+        let given = shares.divide(10, &both, at(45_000));
+        assert_eq!(given.iter().sum::<usize>(), 1, "{given:?}");
     }
 
     #[test]

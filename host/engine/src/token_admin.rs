@@ -18,6 +18,7 @@ use crate::schedule_admin::{Result, ScheduleError};
 use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::TokenHash;
+use campanile_model::namespace::Namespace;
 use campanile_model::text::duration_text;
 use campanile_model::words;
 use campanile_store::api_answers;
@@ -83,12 +84,25 @@ pub struct CreatedToken {
     pub secret: String,
 }
 
+/// A token to create.
+#[derive(Debug, Clone, Copy)]
+pub struct WantedToken<'a> {
+    pub name: &'a str,
+    pub role: Role,
+    /// The only namespace that it sees; none for the whole installation.
+    pub namespace: Option<&'a Namespace>,
+    /// How long it is accepted; for ever without it.
+    pub expires_in: Option<Duration>,
+}
+
 /// Who makes a request, as a token proves it, or as a proxy says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     /// The name of the token, or of the user.
     pub name: String,
     pub role: Role,
+    /// The only namespace that the principal sees; none for the whole installation.
+    pub namespace: Option<Namespace>,
     /// The token; none for who needs none.
     pub token: Option<TokenHash>,
     /// Whether it is a user of whom a proxy says so. A token may have the same name.
@@ -128,18 +142,20 @@ pub fn is_secret(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Create a token of that name, which expires after `expires_in`, if it does at all.
+/// Create a token.
 ///
 /// # Errors
-/// When the name is not allowed or taken, when the time is too short or too long, or when there are too many tokens.
-pub async fn create(
-    tx: &mut Tx,
-    name: &str,
-    role: Role,
-    expires_in: Option<Duration>,
-    now: Timestamp,
-) -> Result<CreatedToken> {
-    if let Some(fault) = name_fault(name).or_else(|| expiry_fault(expires_in)) {
+/// When the name is not allowed or taken, when the time is too short or too long, when the role is not one for a namespace, or
+/// when there are too many tokens.
+pub async fn create(tx: &mut Tx, wanted: WantedToken<'_>, now: Timestamp) -> Result<CreatedToken> {
+    let WantedToken {
+        name,
+        role,
+        namespace,
+        expires_in,
+    } = wanted;
+    let fault = name_fault(name).or_else(|| expiry_fault(expires_in));
+    if let Some(fault) = fault.or_else(|| role_fault(role, namespace)) {
         return Err(ScheduleError::Invalid(fault));
     }
     let secret = new_secret();
@@ -147,6 +163,7 @@ pub async fn create(
         hash: TokenHash::of(secret.as_bytes()),
         name,
         role,
+        namespace,
         expires_at: expires_in.map(|span| now.plus(span)),
     };
     if !tokens::insert(tx, &token, now).await? {
@@ -160,6 +177,9 @@ pub async fn create(
         )));
     }
     let mut detail = format!("with the role {role}");
+    if let Some(namespace) = namespace {
+        let _ = write!(detail, " in the namespace {namespace}");
+    }
     if let Some(end) = token.expires_at {
         let _ = write!(detail, ", until {end}");
     }
@@ -231,6 +251,15 @@ fn expiry_fault(expires_in: Option<Duration>) -> Option<String> {
         "a token cannot expire after {}: give a time from {} to 3650days, or none for a token that does not expire",
         duration_text(span),
         duration_text(EXPIRES_MIN)
+    ))
+}
+
+/// Pure: return why a token of a namespace cannot have the role, if it cannot.
+fn role_fault(role: Role, namespace: Option<&Namespace>) -> Option<String> {
+    let namespace = namespace.filter(|_| role.includes(Role::Admin))?;
+    Some(format!(
+        "a token of the namespace {namespace} cannot have the role {role}, because tokens are of the whole installation: give it at most {}",
+        Role::Approver
     ))
 }
 
@@ -318,6 +347,7 @@ impl Authenticator {
         let principal = Principal {
             name: row.name,
             role: row.role,
+            namespace: row.namespace,
             token: Some(hash.clone()),
             is_proxied: false,
         };
@@ -381,6 +411,7 @@ mod tests {
             principal: Principal {
                 name: "ci".to_owned(),
                 role: Role::Viewer,
+                namespace: None,
                 token: None,
                 is_proxied: false,
             },

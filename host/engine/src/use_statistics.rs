@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use campanile_model::clock::Timestamp;
-use campanile_store::task_use::{self, UseSums};
+use campanile_model::namespace::Namespace;
+use campanile_store::task_use::{self, PackageDay, UseSums};
 use campanile_store::{DbError, Tx};
 
 /// What the tasks of one package used in launches that were decided in a span of time up to now.
@@ -36,17 +37,18 @@ impl DayStatistics {
 }
 
 /// Return up to `limit` packages after `after`, by name, with what their tasks used in launches that were decided in the
-/// span `span` before `now`. A package without calls is left out.
+/// span `span` before `now`; with `namespace` only packages of it. A package without calls is left out.
 pub async fn package_statistics(
     tx: &mut Tx,
     now: Timestamp,
     span: Duration,
+    namespace: Option<&Namespace>,
     after: Option<&str>,
     limit: i64,
 ) -> Result<Vec<PackageStatistics>, DbError> {
     let since = now.minus(span);
     let mut sums: BTreeMap<String, UseSums> = BTreeMap::new();
-    for found in task_use::by_package_and_day(tx, since).await? {
+    for found in used_in(tx, since, namespace).await? {
         sums.entry(found.package).or_default().add(&found.used);
     }
     let rows = sums.into_iter().map(|(package, used)| PackageStatistics {
@@ -62,16 +64,30 @@ pub async fn day_statistics(
     tx: &mut Tx,
     now: Timestamp,
     span: Duration,
+    namespace: Option<&Namespace>,
     after: Option<&str>,
     limit: i64,
 ) -> Result<Vec<DayStatistics>, DbError> {
-    let found = task_use::by_package_and_day(tx, now.minus(span)).await?;
+    let found = used_in(tx, now.minus(span), namespace).await?;
     let rows = found.into_iter().map(|found| DayStatistics {
         day: Timestamp::of_day(found.day).date_text(),
         package: found.package,
         used: found.used,
     });
     Ok(page(rows, after, limit, DayStatistics::key))
+}
+
+/// Return what the packages of `namespace` used since `since`, or all packages.
+async fn used_in(
+    tx: &mut Tx,
+    since: Timestamp,
+    namespace: Option<&Namespace>,
+) -> Result<Vec<PackageDay>, DbError> {
+    let mut found = task_use::by_package_and_day(tx, since).await?;
+    if let Some(namespace) = namespace {
+        found.retain(|used| namespace.contains(&used.package));
+    }
+    Ok(found)
 }
 
 /// Return up to `limit` rows whose keys are after `after`.

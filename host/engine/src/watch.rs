@@ -3,6 +3,8 @@
 //! A watch gives hints, and a scan finds what changed. Events of the file system are gathered until they pause. A hint
 //! also comes at regular times, because network file systems, containers and overflowing queues lose events.
 
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use campanile_model::words;
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 
 /// A burst of events is over after this time without an event.
@@ -42,15 +45,15 @@ pub struct Watch {
     mode: Mode,
     rescan: Duration,
     hints: Arc<Notify>,
-    /// The operating system's watch, and its directory, which it follows when that is renamed.
+    /// The operating system's watch, and its directories, which it follows when they are renamed.
     watcher: Option<(Option<Identity>, RecommendedWatcher)>,
     burst: Option<Burst>,
     rescan_at: Instant,
     look_at: Instant,
 }
 
-/// The device and the number of a directory.
-type Identity = (u64, u64);
+/// The device and the number of the folder, and of the folders of its namespaces.
+type Identity = Vec<(u64, u64)>;
 
 struct Burst {
     first: Instant,
@@ -127,9 +130,18 @@ impl Watch {
         if self.mode == Mode::Poll {
             return true;
         }
-        let identity = identity(tokio::fs::metadata(&self.folder).await);
-        if identity != self.watcher.as_ref().and_then(|(watched, _)| *watched) {
-            // Another directory has this name now, or none has it.
+        let folder = self.folder.clone();
+        let identity = spawn_blocking(move || identity(&folder))
+            .await
+            .ok()
+            .flatten();
+        if identity.as_ref()
+            != self
+                .watcher
+                .as_ref()
+                .and_then(|(watched, _)| watched.as_ref())
+        {
+            // Another directory has this name now, or none has it, or there is another namespace.
             self.watcher = None;
             if identity.is_some() {
                 self.arm();
@@ -148,9 +160,12 @@ impl Watch {
                 hints.notify_one();
             }
         };
-        let identity = identity(std::fs::metadata(&self.folder));
+        let identity = identity(&self.folder);
         let armed = notify::recommended_watcher(handler).and_then(|mut watcher| {
             watcher.watch(&self.folder, RecursiveMode::NonRecursive)?;
+            for namespace in namespaces(&self.folder) {
+                watcher.watch(&namespace, RecursiveMode::NonRecursive)?;
+            }
             Ok(watcher)
         });
         // A folder that has just been removed is watched again when it is back.
@@ -164,8 +179,28 @@ impl Watch {
     }
 }
 
-fn identity(found: std::io::Result<std::fs::Metadata>) -> Option<Identity> {
-    found.ok().map(|found| (found.dev(), found.ino()))
+/// Return what tells the folder, and the folders of its namespaces, from others at their paths; none when there is no folder.
+/// Blocks.
+fn identity(folder: &Path) -> Option<Identity> {
+    let of = |path: &Path| {
+        let found = fs::metadata(path).ok()?;
+        Some((found.dev(), found.ino()))
+    };
+    let mut all = vec![of(folder)?];
+    all.extend(namespaces(folder).iter().filter_map(|path| of(path)));
+    Some(all)
+}
+
+/// Return the folders of the namespaces in a plugins folder, sorted. Blocks.
+fn namespaces(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| {
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        is_folder && entry.file_name().as_bytes().starts_with(b"@")
+    });
+    let mut folders: Vec<PathBuf> = folders.map(|entry| entry.path()).collect();
+    folders.sort_unstable();
+    folders
 }
 
 /// Whether an event may mean that a file has other content. A host's own reading opens and closes files, and must not
@@ -180,7 +215,6 @@ fn matters(kind: EventKind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
     use tokio::time::timeout;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -254,6 +288,20 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         assert!(wakes_within(&mut watch, PATIENCE_MS).await);
         fs::write(folder.join("a.wasm"), "x").unwrap();
+        assert!(wakes_within(&mut watch, PATIENCE_MS).await);
+    }
+
+    #[tokio::test]
+    async fn the_folder_of_a_namespace_is_watched_once_it_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        let mut watch = Watch::start(root.path(), Mode::Auto, HOUR);
+        let team = root.path().join("@team");
+        fs::create_dir(&team).unwrap();
+        // The new folder wakes, and so does the new watch.
+        while wakes_within(&mut watch, 2500).await {}
+        fs::write(team.join("a.wasm"), "x").unwrap();
+        assert!(wakes_within(&mut watch, PATIENCE_MS).await);
+        fs::remove_dir_all(&team).unwrap();
         assert!(wakes_within(&mut watch, PATIENCE_MS).await);
     }
 

@@ -7,6 +7,7 @@
 //! | SHA-256         | BLOB of 32 bytes                | BYTEA         |
 //! | words           | TEXT                            | TEXT          |
 //! | labels          | TEXT, separated by commas       | TEXT          |
+//! | namespaces      | TEXT, without `@` and `/`       | TEXT          |
 //! | trace contexts  | TEXT, a `traceparent`           | TEXT          |
 
 use chrono::{DateTime, Utc};
@@ -19,6 +20,7 @@ use crate::access::{Channel, Role};
 use crate::clock::Timestamp;
 use crate::ids::{ArtifactDigest, ChainHash, InputHash, LaunchId, LaunchKind, RunId, TokenHash};
 use crate::labels::Labels;
+use crate::namespace::Namespace;
 use crate::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use crate::status::{
     AlertKind, AlertMessageKind, AlertStatus, BackfillStatus, Decision, EndReason, EventKind,
@@ -103,6 +105,10 @@ column!(str, &'static str, |word| word.as_str(), |text| text.parse()?;
 
 column!(str, String, |labels| labels.to_string(), |text| Labels::stored(text);
     Labels,
+);
+
+column!(str, String, |namespace| namespace.to_string(), |text| text.parse()?;
+    Namespace,
 );
 
 column!(str, String, |context| context.to_string(), |text| text.parse()?;

@@ -7,7 +7,7 @@
 //! * [`mod@words`]: enums whose values are words in the database, in JSON and on the command line.
 //! * [`status`]: the words of the record, such as the status of a launch.
 //! * [`rule_text`]: a rule of time as its author wrote it.
-//! * [`time_text`]: times as people type them.
+//! * [`namespace`]: the namespaces of packages, schedules and tokens.
 //! * [`text`]: durations, sizes and text from guests, read and printed.
 //! * [`time_text`]: times as people type them.
 //! * [`trace_context`]: the trace of a launch, and the spans of its parts.
@@ -26,6 +26,7 @@ pub mod clock;
 mod columns;
 pub mod ids;
 pub mod labels;
+pub mod namespace;
 pub mod rule_text;
 pub mod status;
 pub mod text;

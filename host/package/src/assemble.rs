@@ -8,6 +8,7 @@ use super::grant_record::GrantRecord;
 use super::host_rules::HostRules;
 use super::loader::{Attempt, Loader, load};
 use super::manifest::Manifest;
+use super::names::name_of;
 use super::package::{Compiled, Package};
 use super::program::check_form;
 use super::quota::check_group;
@@ -168,12 +169,6 @@ impl<A> Package<A> {
 /// Return the sidecar that was read, or an empty one when there is no file.
 pub(super) fn usable(sidecar: Option<&SidecarFile>) -> Result<Arc<Sidecar>, String> {
     sidecar.map_or_else(|| Ok(Arc::default()), |read| read.result.clone())
-}
-
-/// Return the name of the package in the file at `path`.
-pub fn name_of(path: &Path) -> String {
-    path.file_stem()
-        .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
 }
 
 /// Refuse a file that is too large: a package is read whole.

@@ -55,7 +55,8 @@ impl Stamp {
 /// What was found at a path: a file, or a sentence that says why what is there cannot be used.
 pub type FileState = Result<Stamp, String>;
 
-/// The `.wasm` files of a folder, their signatures, and its `.toml` files, by file name.
+/// The `.wasm` files of a folder, their signatures, and its `.toml` files, by file name. Those of a namespace have the name of
+/// its folder and a slash before theirs.
 ///
 /// In a name that is not UTF-8, U+FFFD stands for the wrong bytes. No package's name may have that character.
 pub(super) type Listing = BTreeMap<String, FileState>;
@@ -94,9 +95,11 @@ pub(super) const ENDS: [&str; 3] = [".wasm", ".toml", ".wasm.minisig"];
 
 /// Whether a file of this name in a plugins folder is a package, a sidecar or a signature.
 ///
-/// Hidden files are none, and names that tools copy to, such as `x.wasm.tmp`, `x.wasm.part` and `x.wasm~`.
+/// Hidden files are none, and names that tools copy to, such as `x.wasm.tmp`, `x.wasm.part` and `x.wasm~`. The name of a file
+/// of a namespace has that of its folder before it.
 pub(super) fn is_package_file(name: &str) -> bool {
-    !name.starts_with('.') && ENDS.iter().any(|end| name.ends_with(end))
+    let file = name.rsplit('/').next().unwrap_or_default();
+    !file.starts_with('.') && ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// Return the content of the file at `path`, if it has `stamp` both before and after reading; `None` when it changed.

@@ -35,7 +35,7 @@ pub mod spec;
 pub mod toml_reader;
 mod upload;
 
-pub use assemble::{FILE_BYTES_MAX, OpenError, RecordedSidecar, name_of, open};
+pub use assemble::{FILE_BYTES_MAX, OpenError, RecordedSidecar, open};
 pub use folder::{PluginsFolder, SETTLE, Scan};
 pub use grant_record::GrantRecord;
 pub use host_rules::{ForeignWriters, HostRules, OwnPath, OwnPathKind};
@@ -45,7 +45,7 @@ pub use loader::{
 #[cfg(target_os = "linux")]
 pub use loader::{Confinement, confinement};
 pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};
-pub use names::package_name_fault;
+pub use names::{name_of, package_name_fault};
 pub use open_folder::foreign_files;
 pub use package::{Change, Package, Packages};
 pub use policy::{Approval, Policy};

@@ -10,7 +10,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Dir, Stat};
+use rustix::fs::{Dir, Mode, OFlags, Stat, fstat, openat};
+use rustix::io::Errno;
 
 use crate::files::{self, Listing};
 use crate::host_rules::{ForeignWriters, OwnPath, OwnPathKind};
@@ -98,23 +99,60 @@ impl OpenFolder {
         &self.directory
     }
 
-    /// List the files of the folder, not of folders below it, following links. Also return a sentence for each file that
-    /// is used although other users can write it.
+    /// List the files of the folder and of the folders of its namespaces, following links to files. Also return a sentence
+    /// for each file that is used although other users can write it, and for each folder that is not read.
     pub(super) fn list(&self) -> io::Result<(Listing, BTreeSet<String>)> {
-        let mut listing = Listing::new();
-        let mut warnings = BTreeSet::new();
-        for entry in Dir::read_from(&self.directory)? {
+        let mut found = (Listing::new(), BTreeSet::new());
+        for name in self.list_in(&self.directory, "", &mut found)? {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            match openat(&self.directory, &name, flags, Mode::empty()) {
+                Ok(folder) => {
+                    self.list_in(&File::from(folder), &format!("{name}/"), &mut found)?;
+                }
+                Err(Errno::NOENT) => {}
+                Err(Errno::LOOP | Errno::NOTDIR) => {
+                    let name = printable_line(&name);
+                    let what = "is not used: the folder of a namespace must be a folder, not a link or a file";
+                    found
+                        .1
+                        .insert(format!("{name} in the plugins folder {what}"));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Add the files of `directory` to what was found, with `prefix` before their names. Return what else may be the folder of
+    /// a namespace.
+    fn list_in(
+        &self,
+        directory: &File,
+        prefix: &str,
+        (listing, warnings): &mut (Listing, BTreeSet<String>),
+    ) -> io::Result<Vec<String>> {
+        let mut namespaces = Vec::new();
+        let of_folder = match prefix {
+            // It was looked at when the host started.
+            "" => None,
+            _ => writer_of_folder(&fstat(directory)?),
+        };
+        for entry in Dir::read_from(directory)? {
             let entry = entry?;
-            let file = Path::new(OsStr::from_bytes(entry.file_name().to_bytes()));
-            let name = file.to_string_lossy().into_owned();
+            let own_name = OsStr::from_bytes(entry.file_name().to_bytes());
+            let name = format!("{prefix}{}", own_name.to_string_lossy());
             if !files::is_package_file(&name) {
+                if prefix.is_empty() && name.starts_with('@') {
+                    namespaces.push(name);
+                }
                 continue;
             }
-            let Some(found) = files::inspect_in(&self.directory, file) else {
+            let file = Path::new(prefix).join(own_name);
+            let Some(found) = files::inspect_in(&self.directory, &file) else {
                 continue;
             };
             let state = found.and_then(|found| {
-                let foreign = self.writer_of(file, &found);
+                let foreign = self.writer_of(&file, &found).or_else(|| of_folder.clone());
                 let stamp = files::Stamp::of(&found);
                 match (foreign, self.foreign_writers) {
                     (Some(why), ForeignWriters::Refuse) => Err(why),
@@ -127,7 +165,7 @@ impl OpenFolder {
             });
             listing.insert(name, state);
         }
-        Ok((listing, warnings))
+        Ok(namespaces)
     }
 
     /// Return a sentence without an end when other users can write `file`, which was found there, or replace the target
@@ -138,14 +176,19 @@ impl OpenFolder {
             let trace = PathTrace::of(&self.real_path.join(file));
             foreign = trace.foreign_writer();
         }
-        let why = foreign?;
-        Some(format!("other users of this machine can change it: {why}"))
+        foreign.map(|why| format!("other users of this machine can change it: {why}"))
     }
 
     fn is_same(&self, other: &OpenFolder) -> io::Result<bool> {
         let (a, b) = (self.directory.metadata()?, other.directory.metadata()?);
         Ok((a.dev(), a.ino()) == (b.dev(), b.ino()))
     }
+}
+
+/// Return a sentence without an end when other users can write the folder of a namespace, and so replace its files.
+fn writer_of_folder(found: &Stat) -> Option<String> {
+    let foreign = foreign_writer(found.st_uid, found.st_gid, found.st_mode);
+    foreign.map(|why| format!("other users of this machine can change its folder: {why}"))
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
-//! What packages share: the `[quota]` table, which bounds what one of them may use on one host, and concurrency groups.
+//! What packages share: the `[quota]` table, which bounds what one of them may use on one host, the quotas of namespaces, and
+//! concurrency groups.
 //!
 //! A sidecar changes the quota that the host's configuration sets.
 
 use std::collections::BTreeMap;
 
 use crate::toml_reader::{Error, Section};
+use campanile_model::namespace::Namespace;
 use campanile_schedule::policy::Policies;
 
 /// The greatest number that a key of `[quota]` takes.
@@ -61,6 +63,51 @@ impl Default for Quota {
             record_bytes_per_day: 1 << 30,
         }
     }
+}
+
+/// What the packages of one namespace may use together; none for no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceQuota {
+    /// The most runs at once, on one host.
+    pub runs_max: Option<u32>,
+    /// The most launches in a minute, on one host.
+    pub launches_per_minute: Option<u32>,
+    /// The most bytes that its tasks add to the record in a day, on all hosts.
+    pub record_bytes_per_day: Option<u64>,
+    /// The most bytes in all its buckets.
+    pub bucket_bytes: Option<u64>,
+}
+
+/// The namespaces of a host's configuration, each with its quota.
+pub type Namespaces = BTreeMap<Namespace, NamespaceQuota>;
+
+impl NamespaceQuota {
+    /// Read a table `[namespaces.NAME]`.
+    ///
+    /// # Errors
+    /// When a key is unknown or its value is out of bounds.
+    pub fn read(mut section: Section<'_>) -> Result<NamespaceQuota, Error> {
+        let mut size = |key| section.size(key, RECORD_BYTES_LEAST, RECORD_BYTES_MOST);
+        let (record_bytes_per_day, bucket_bytes) = (size("record_per_day")?, size("buckets")?);
+        let mut count = |key| section.number(key, 1, COUNT_MOST.into());
+        let quota = NamespaceQuota {
+            runs_max: count("runs_max")?,
+            launches_per_minute: count("launches_per_minute")?,
+            record_bytes_per_day,
+            bucket_bytes,
+        };
+        section.finish()?;
+        Ok(quota)
+    }
+}
+
+/// Return the namespace of a package or of a bucket, with its quota; none without a quota.
+pub fn quota_of<'n>(
+    namespaces: &'n Namespaces,
+    name: &str,
+) -> Option<(&'n Namespace, &'n NamespaceQuota)> {
+    let mut all = namespaces.iter();
+    all.find(|(namespace, _)| namespace.contains(name))
 }
 
 /// The keys of `[quota]` that a sidecar sets.

@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::context;
-use super::names::schedule_name_fault;
+use super::names::{namespace_of_schedule_fault, schedule_name_fault};
 use super::program;
 use super::spec::{ScheduleDefinition, TIMEZONE_DEFAULT, name_all, only_rule};
 use crate::toml_reader::{Document, Error, Section};
+use campanile_model::namespace::{Namespace, in_namespace_of};
 use campanile_schedule::policy::{NUMBER_MAX, Policies, Policy, ValueKind};
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
 
@@ -29,7 +30,9 @@ pub fn read_file(shown: &str, text: &str) -> Result<Vec<ScheduleDefinition>, Err
     top.finish()?;
     let mut names = BTreeSet::new();
     let schedules = sections.into_iter().map(|mut section| {
-        let name = read_name(&mut section, &mut names)?.ok_or_else(|| {
+        let package = section.text("package")?;
+        let name = read_name(&mut section, &mut names, package.as_deref())?;
+        let name = name.ok_or_else(|| {
             section.error_of_table(
                 "needs `name`, which identifies the schedule in every later version of this file",
             )
@@ -50,7 +53,7 @@ pub(super) fn read_sidecar(
 ) -> Result<Vec<ScheduleDefinition>, Error> {
     let mut names = BTreeSet::new();
     let schedules = sections.into_iter().map(|mut section| {
-        let name = read_name(&mut section, &mut names)?;
+        let name = read_name(&mut section, &mut names, Some(package))?;
         read_checked(section, name.unwrap_or_default(), package)
     });
     let mut schedules: Vec<ScheduleDefinition> = schedules.collect::<Result<_, _>>()?;
@@ -58,16 +61,25 @@ pub(super) fn read_sidecar(
     Ok(schedules)
 }
 
-/// Read the name of a schedule, if it has one; `names` holds those of the file so far.
+/// Read the name of a schedule of `package`, if it has one; `names` holds those of the file so far. A name without a namespace
+/// gets that of the package.
 pub(super) fn read_name(
     section: &mut Section<'_>,
     names: &mut BTreeSet<String>,
+    package: Option<&str>,
 ) -> Result<Option<String>, Error> {
     let Some(name) = section.text("name")? else {
         return Ok(None);
     };
     if let Some(fault) = schedule_name_fault(&name) {
         return Err(section.error("name", fault));
+    }
+    let name = match (Namespace::of(&name), package) {
+        (None, Some(package)) => in_namespace_of(package, &name),
+        _ => name,
+    };
+    if let Some(fault) = package.and_then(|package| namespace_of_schedule_fault(&name, package)) {
+        return Err(section.error("name", format_args!("is refused: {fault}")));
     }
     if !names.insert(name.clone()) {
         let what = format_args!("is \"{name}\", the name of another schedule: choose another name");

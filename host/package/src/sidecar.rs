@@ -12,6 +12,7 @@ use super::grants::GrantReader;
 use super::host_rules::HostRules;
 use super::limits::{LimitChanges, MAX_ATTEMPTS_MOST};
 use super::manifest::Manifest;
+use super::names::name_of;
 use super::program;
 use super::quota::QuotaChanges;
 use super::schedule_reader::{self, read_context};
@@ -60,7 +61,7 @@ impl Sidecar {
         let folder = path.parent().unwrap_or(Path::new(""));
         let grants = GrantReader {
             folder,
-            package: &path.file_stem().unwrap_or_default().to_string_lossy(),
+            package: &name_of(path),
             rules,
             grants: Grants::default(),
         };

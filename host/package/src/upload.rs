@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, renameat, statat, unlinkat};
+use rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
 
 use super::assemble::{FILE_BYTES_MAX, SidecarFile, assemble, usable};
 use super::files::{self, off_thread};
@@ -180,7 +181,19 @@ impl CheckedUpload {
         let (folder, name) = (Arc::clone(&self.folder), format!("{}.wasm", self.package));
         let renamed = off_thread(move || {
             let directory = folder.directory();
-            renameat(directory, hidden, directory, name)?;
+            let namespace = Path::new(&name).parent().unwrap_or(Path::new(""));
+            if !namespace.as_os_str().is_empty() {
+                let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
+                match mkdirat(directory, namespace, mode) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                renameat(directory, hidden, directory, &name)?;
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                File::from(openat(directory, namespace, flags, Mode::empty())?).sync_all()?;
+            } else {
+                renameat(directory, hidden, directory, &name)?;
+            }
             directory.sync_all()
         });
         let renamed = renamed.await.map_err(UploadError::Failed)?;

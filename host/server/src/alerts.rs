@@ -95,7 +95,7 @@ pub(crate) async fn messages(call: Call) -> Result {
     let (query, limit) = (&call.query, call.query.limit()?);
     let after = query.parsed::<MessageId>("after")?;
     let status = query.read_with("status", MessageStatus::read)?;
-    let package = query.text("package");
+    let package = call.text_in_namespace("package")?;
     let rows = outbox::list(&mut call.read().await?, after, status, package, limit).await?;
     Reply::page(&call, &rows, last(&rows, limit, |row| row.id.to_string()))
 }

@@ -64,6 +64,7 @@ fn administrator(name: String) -> Principal {
     Principal {
         name,
         role: Role::Admin,
+        namespace: None,
         token: None,
         is_proxied: false,
     }

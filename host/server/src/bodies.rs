@@ -8,6 +8,7 @@ use campanile_engine::verify::Checkpoint;
 use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
+use campanile_model::namespace::Namespace;
 use campanile_model::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use campanile_package::ScheduleDefinition;
 use campanile_schedule::policy::{Overlap, Policies};
@@ -192,6 +193,8 @@ pub struct NewToken {
     /// The name under which its changes are recorded.
     pub name: String,
     pub role: Role,
+    /// The only namespace that it sees; it sees the whole installation without it.
+    pub namespace: Option<Namespace>,
     /// How long it is accepted, such as `90d`; it does not expire without it.
     pub expires: Option<String>,
 }

@@ -44,6 +44,7 @@ pub(crate) fn check_definition(call: &Call, wanted: &ScheduleDefinition) -> Resu
 
 pub(crate) async fn add_schedule(call: Call) -> Result {
     let wanted = ScheduleDefinition::from(call.json::<bodies::Definition>()?);
+    call.refuse_other(&wanted.name)?;
     check_definition(&call, &wanted)?;
     change!(call, StatusCode::CREATED, |tx, now| {
         schedule_admin::add(tx, &wanted, Origin::Operator, now).await?;
@@ -382,6 +383,7 @@ fn asked<'a>(
 
 pub(crate) async fn preview_backfill(call: Call) -> Result {
     let body = call.json::<bodies::Backfill>()?;
+    call.refuse_other(&body.schedule)?;
     let now = call.now();
     let id = body.id.unwrap_or_else(|| BackfillId::new(now));
     let asked = asked(&call, &body, id)?;
@@ -394,6 +396,7 @@ pub(crate) async fn preview_backfill(call: Call) -> Result {
 
 pub(crate) async fn begin_backfill(call: Call) -> Result {
     let body = call.json::<bodies::Backfill>()?;
+    call.refuse_other(&body.schedule)?;
     let now = call.now();
     let id = body.id.unwrap_or_else(|| BackfillId::new(now));
     let (name, asked) = (body.schedule.as_str(), asked(&call, &body, id)?);

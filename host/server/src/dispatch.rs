@@ -1,10 +1,13 @@
 //! From a request that is checked to the handler of its route.
 
 use crate::call::{Call, Handler, Reply, Result};
+use crate::scope::{self, Scope};
+use campanile_model::namespace::Namespace;
 
 /// What a route says about its handler.
 pub(crate) struct Target {
     pub handler: Handler,
+    pub scope: Scope,
     pub cost: u32,
     /// Whether an answer is given to the same request of others too, for a moment.
     pub is_shared: bool,
@@ -25,12 +28,17 @@ pub(crate) async fn dispatch(call: Call, target: Target, uri: String) -> Result 
             }
             _ => None,
         };
+        scope::check(&call, target.scope).await?;
         (target.handler)(call).await
     };
     if !target.is_shared {
         return handled.await;
     }
-    let place = state.answers.place(uri).await;
+    let namespace = principal
+        .as_ref()
+        .and_then(|principal| principal.namespace.as_ref());
+    let namespace = namespace.map_or_else(String::new, Namespace::prefix);
+    let place = state.answers.place(namespace + &uri).await;
     if let Some(answer) = place.answer() {
         return Ok(Reply::kept(answer));
     }

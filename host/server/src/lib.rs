@@ -45,6 +45,7 @@ mod request;
 mod router;
 mod routes;
 mod schedules_file;
+pub mod scope;
 mod stream;
 mod timed_io;
 mod tls;

@@ -182,6 +182,7 @@ impl Proxies {
         Ok(Some(Principal {
             name: user.to_owned(),
             role,
+            namespace: None,
             token: None,
             is_proxied: true,
         }))

@@ -19,10 +19,12 @@ use campanile_engine::why::{self, When};
 use campanile_engine::{audit, definition, host_admin};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, EventId, LaunchKind, ShortId};
+use campanile_model::namespace::Namespace;
 use campanile_model::text;
 use campanile_store::launch_list::{Filter, LOOKED_AT_MAX, Page};
 use campanile_store::launches::LaunchRow;
-use campanile_store::{LaunchStatus, events, packages, runs, schedules, task_runs};
+use campanile_store::schedules::Schedule;
+use campanile_store::{LaunchStatus, Tx, events, packages, runs, schedules, task_runs};
 
 use crate::bodies;
 use crate::call::{Call, Reply, Result};
@@ -36,6 +38,10 @@ const AHEAD_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 const DECISIONS_MAX: usize = 10_000;
 /// The most next slots of one request.
 const SLOTS_MAX: usize = 1_000;
+/// The events of which one statement looks for those of a namespace.
+const EVENTS_WINDOW: i64 = 500;
+/// The most events that are looked at for one page of those of a namespace. The next page continues after the last one.
+const EVENTS_LOOKED_AT_MAX: i64 = 10_000;
 /// How far statistics may look back.
 const SINCE_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
@@ -47,13 +53,27 @@ pub(crate) fn last<R>(rows: &[R], limit: i64, key: impl Fn(&R) -> String) -> Opt
 
 pub(crate) async fn schedules(call: Call) -> Result {
     let limit = call.query.limit()?;
-    let rows = schedules::list(&mut call.read().await?, call.query.text("after"), limit).await?;
+    let rows = schedules_of(&call, &mut call.read().await?, limit).await?;
     let records = Vec::from_iter(rows.into_iter().map(ScheduleRecord::new));
     Reply::page(
         &call,
         &records,
         last(&records, limit, |record| record.name().to_owned()),
     )
+}
+
+/// Return up to `limit` schedules that the principal sees, by name, from where the query says.
+async fn schedules_of(call: &Call, tx: &mut Tx, limit: i64) -> Result<Vec<Schedule>> {
+    let after = call.query.text("after");
+    Ok(match call.namespace() {
+        Some(namespace) => schedules::list_like(tx, &like(namespace), after, limit).await?,
+        None => schedules::list(tx, after, limit).await?,
+    })
+}
+
+/// Return the pattern of the names of a namespace. No namespace has a character with a meaning in patterns.
+fn like(namespace: &Namespace) -> String {
+    format!("{}%", namespace.prefix())
 }
 
 pub(crate) async fn schedule(call: Call) -> Result {
@@ -113,6 +133,7 @@ pub(crate) async fn listed_launches(
         kind: query.read_with("kind", LaunchKind::read)?,
         reason: query.text("reason"),
         package: query.text("package"),
+        namespace: call.namespace(),
         since: query.moment("since", now)?,
         until: query.moment("until", now)?,
     };
@@ -140,7 +161,7 @@ pub(crate) async fn runs(call: Call) -> Result {
         Some(after) => Some(ids::list_position(&mut tx, &after).await?),
         None => None,
     };
-    let rows = match query.text("schedule") {
+    let rows = match call.text_in_namespace("schedule")? {
         Some(name) => {
             let rows = runs::list_of(&mut tx, name, after, limit).await?;
             if rows.is_empty() {
@@ -172,7 +193,9 @@ pub(crate) async fn logs(call: Call) -> Result {
 pub(crate) async fn backfills(call: Call) -> Result {
     let limit = call.query.limit()?;
     let after = call.query.parsed::<BackfillId>("after")?;
-    let records = BackfillRecord::list(&mut call.read().await?, after, limit).await?;
+    let like = call.namespace().map(like);
+    let records =
+        BackfillRecord::list(&mut call.read().await?, like.as_deref(), after, limit).await?;
     Reply::page(
         &call,
         &records,
@@ -186,7 +209,10 @@ pub(crate) async fn backfill(call: Call) -> Result {
 }
 
 pub(crate) async fn packages(call: Call) -> Result {
-    let rows = packages::list(&mut call.read().await?, None).await?;
+    let mut rows = packages::list(&mut call.read().await?, None).await?;
+    if let Some(namespace) = call.namespace() {
+        rows.retain(|row| namespace.contains(&row.name));
+    }
     Reply::json(&Vec::from_iter(rows.into_iter().map(PackageRecord::from)))
 }
 
@@ -218,8 +244,28 @@ pub(crate) async fn hosts(call: Call) -> Result {
 pub(crate) async fn events(call: Call) -> Result {
     let limit = call.query.limit()?;
     let after = call.query.parsed::<EventId>("after")?;
-    let rows = events::list(&mut call.read().await?, after, limit).await?;
-    Reply::page(&call, &rows, last(&rows, limit, |row| row.id.to_string()))
+    let Some(namespace) = call.namespace() else {
+        let rows = events::list(&mut call.read().await?, after, limit).await?;
+        return Reply::page(&call, &rows, last(&rows, limit, |row| row.id.to_string()));
+    };
+    let mut tx = call.read().await?;
+    let (mut rows, mut before, mut looked_at) = (Vec::new(), after, 0);
+    let next = loop {
+        let window = events::list(&mut tx, before, EVENTS_WINDOW).await?;
+        let is_last = (window.len() as i64) < EVENTS_WINDOW;
+        looked_at += EVENTS_WINDOW;
+        before = window.last().map(|event| event.id);
+        let own = window.into_iter();
+        rows.extend(own.filter(|event| namespace.contains(&event.subject)));
+        if rows.len() as i64 >= limit {
+            rows.truncate(usize::try_from(limit).unwrap_or_default());
+            break rows.last().map(|event| event.id);
+        }
+        if is_last || looked_at >= EVENTS_LOOKED_AT_MAX {
+            break before.filter(|_| !is_last);
+        }
+    };
+    Reply::page(&call, &rows, next.map(|id| id.to_string()))
 }
 
 /// Return how far statistics look back.
@@ -236,7 +282,7 @@ pub(crate) async fn stats(call: Call) -> Result {
 pub(crate) async fn schedule_stats(call: Call) -> Result {
     let (since, limit) = (since(&call)?, call.query.limit()?);
     let mut tx = call.read().await?;
-    let page = schedules::list(&mut tx, call.query.text("after"), limit).await?;
+    let page = schedules_of(&call, &mut tx, limit).await?;
     let rows = audit::schedule_statistics(&mut tx, &page, call.now(), since).await?;
     Reply::page(&call, &rows, last(&rows, limit, |row| row.schedule.clone()))
 }
@@ -244,14 +290,16 @@ pub(crate) async fn schedule_stats(call: Call) -> Result {
 pub(crate) async fn package_stats(call: Call) -> Result {
     let (since, limit) = (since(&call)?, call.query.limit()?);
     let (mut tx, after) = (call.read().await?, call.query.text("after"));
-    let rows = package_statistics(&mut tx, call.now(), since, after, limit).await?;
+    let (now, namespace) = (call.now(), call.namespace());
+    let rows = package_statistics(&mut tx, now, since, namespace, after, limit).await?;
     Reply::page(&call, &rows, last(&rows, limit, |row| row.package.clone()))
 }
 
 pub(crate) async fn day_stats(call: Call) -> Result {
     let (since, limit) = (since(&call)?, call.query.limit()?);
     let (mut tx, after) = (call.read().await?, call.query.text("after"));
-    let rows = day_statistics(&mut tx, call.now(), since, after, limit).await?;
+    let (now, namespace) = (call.now(), call.namespace());
+    let rows = day_statistics(&mut tx, now, since, namespace, after, limit).await?;
     Reply::page(&call, &rows, last(&rows, limit, DayStatistics::key))
 }
 

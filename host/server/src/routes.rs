@@ -10,6 +10,7 @@ use crate::dispatch::Target;
 use crate::probes::{self, Probe};
 use crate::query::Parameter;
 use crate::rate::COSTLY;
+use crate::scope::Scope;
 use crate::upload::{self, UploadReport};
 use crate::{alerts, bodies, control, read, record_audit, schedules_file, stream, tokens};
 use campanile_engine::alert_admin::{AlertDetail, TestReport};
@@ -107,6 +108,7 @@ impl Route {
     pub(crate) fn target(&self) -> Target {
         Target {
             handler: self.handler,
+            scope: self.scope,
             cost: self.cost,
             is_shared: self.is_shared(),
             // A host does one verification at a time, and each call of a tool waits for a turn.
@@ -126,6 +128,8 @@ pub struct Route {
     pub path: &'static str,
     /// The least role that may send it; no token is needed without one.
     pub role: Option<Role>,
+    /// What of the record it reads or changes.
+    pub scope: Scope,
     /// How much of the rate limit of its principal a request takes.
     pub cost: u32,
     pub summary: &'static str,
@@ -285,13 +289,14 @@ pub(crate) fn any(_: &mut SchemaGenerator) -> Schema {
 
 /// Declare the routes.
 macro_rules! routes {
-    ($($id:ident: $method:ident $path:literal, $role:expr, $cost:literal, $summary:literal,
+    ($($id:ident: $method:ident $path:literal, $role:expr, $scope:ident, $cost:literal, $summary:literal,
         $query:expr $(, repeated $repeated:literal)? $(, body $body:ty)?, $([$form:ident])? $status:literal $answer:expr, $handler:path;)*) => {
         static ROUTES: &[Route] = &[$(Route {
             id: stringify!($id),
             method: Method::$method,
             path: $path,
             role: $role,
+            scope: Scope::$scope,
             cost: $cost,
             summary: $summary,
             query: $query,
@@ -319,94 +324,94 @@ const ADMIN: Option<Role> = Some(Role::Admin);
 const NONE: &[Parameter] = &[];
 
 routes! {
-    live: Get "/healthz", None, 1, "Say that the process answers", NONE, 200 schema::<Probe>, probes::live;
-    ready: Get "/readyz", None, 1, "Say that the host decides and reaches its database", NONE, 200 schema::<Probe>, probes::ready;
-    openapi: Get "/openapi.json", READ, 1, "Return this document", NONE, 200 any, probes::openapi;
-    get_metrics: Get "/metrics", READ, 10, "Return metrics in Prometheus' text format", METRICS, [Metrics] 200 any, probes::metrics;
-    get_health: Get "/api/v1/health", READ, 10, "Judge the health of the installation", NONE, 200 schema::<Health>, probes::health;
+    live: Get "/healthz", None, Nothing, 1, "Say that the process answers", NONE, 200 schema::<Probe>, probes::live;
+    ready: Get "/readyz", None, Nothing, 1, "Say that the host decides and reaches its database", NONE, 200 schema::<Probe>, probes::ready;
+    openapi: Get "/openapi.json", READ, Nothing, 1, "Return this document", NONE, 200 any, probes::openapi;
+    get_metrics: Get "/metrics", READ, Installation, 10, "Return metrics in Prometheus' text format", METRICS, [Metrics] 200 any, probes::metrics;
+    get_health: Get "/api/v1/health", READ, Installation, 10, "Judge the health of the installation", NONE, 200 schema::<Health>, probes::health;
 
-    get_top: Get "/api/v1/top", READ, 5, "Show what the hosts do now", NONE, 200 schema::<TopReport>, read::top;
+    get_top: Get "/api/v1/top", READ, Installation, 5, "Show what the hosts do now", NONE, 200 schema::<TopReport>, read::top;
 
-    list_schedules: Get "/api/v1/schedules", READ, 2, "List schedules by name", PAGE, 200 schema::<Vec<ScheduleRecord>>, read::schedules;
-    add_schedule: Post "/api/v1/schedules", EDIT, 5, "Add a schedule", NONE, body bodies::Definition, 201 schema::<NewSchedule>, control::add_schedule;
-    get_schedule: Get "/api/v1/schedules/{name}", READ, 2, "Show one schedule with its newest launches", NONE, 200 schema::<ScheduleDetail>, read::schedule;
-    replace_schedule: Put "/api/v1/schedules/{name}", EDIT, 5, "Replace the definition of a schedule", NONE, body bodies::Definition, 200 schema::<ScheduleRecord>, control::replace_schedule;
-    edit_schedule: Patch "/api/v1/schedules/{name}", EDIT, 5, "Change parts of a definition by a merge patch; null clears one", NONE, body Map<String, Value>, 200 schema::<ScheduleRecord>, control::edit_schedule;
-    remove_schedule: Delete "/api/v1/schedules/{name}", EDIT, 5, "Remove a schedule; its launches stay on record", NONE, 200 schema::<ChangeReport<'_>>, control::remove_schedule;
-    next_slots: Get "/api/v1/schedules/{name}/next", READ, 2, "List the next slots of a schedule", NEXT, 200 schema::<Vec<Timestamp>>, read::next;
-    why: Get "/api/v1/schedules/{name}/why", READ, 5, "Explain why a slot was launched or not, and how it ended", WHY, 200 schema::<Answer>, read::why;
-    get_calendar: Get "/api/v1/schedules/{name}/calendar", READ, 5, "Show a year of a schedule by day: how its launches ended, how late they began, and how long they took", CALENDAR, 200 schema::<Calendar>, read::calendar;
-    get_schedule_stats: Get "/api/v1/schedules/{name}/stats", READ, 10, "Show statistics of one schedule", &[SINCE_SPAN], 200 schema::<ScheduleStatistics>, read::stats_of_schedule;
-    rename_schedule: Post "/api/v1/schedules/{name}/rename", EDIT, 5, "Rename a schedule", NONE, body bodies::Rename, 200 schema::<RenameReport<'_>>, control::rename_schedule;
-    trigger_schedule: Post "/api/v1/schedules/{name}/trigger", OPERATE, 5, "Launch a schedule now, in addition to its slots", NONE, body bodies::Trigger, 200 schema::<TriggerReport>, control::trigger;
-    pause_schedule: Post "/api/v1/schedules/{name}/pause", OPERATE, 5, "Pause a schedule", NONE, body bodies::Pause, 200 schema::<ChangeReport<'_>>, control::pause;
-    resume_schedule: Post "/api/v1/schedules/{name}/resume", OPERATE, 5, "Resume a paused schedule from now on", NONE, body bodies::Resume, 200 schema::<ChangeReport<'_>>, control::resume;
-    skip_slot: Post "/api/v1/schedules/{name}/skip", OPERATE, 5, "Skip one future slot of a schedule, or restore it", NONE, body bodies::Skip, 200 schema::<SkipReport<'_>>, control::skip;
-    reset_cursor: Post "/api/v1/schedules/{name}/reset-cursor", EDIT, 5, "Reset a cursor that a wrong clock has moved ahead", NONE, body bodies::ResetCursor, 200 schema::<ChangeReport<'_>>, control::reset_cursor;
+    list_schedules: Get "/api/v1/schedules", READ, Chosen, 2, "List schedules by name", PAGE, 200 schema::<Vec<ScheduleRecord>>, read::schedules;
+    add_schedule: Post "/api/v1/schedules", EDIT, Chosen, 5, "Add a schedule", NONE, body bodies::Definition, 201 schema::<NewSchedule>, control::add_schedule;
+    get_schedule: Get "/api/v1/schedules/{name}", READ, Named, 2, "Show one schedule with its newest launches", NONE, 200 schema::<ScheduleDetail>, read::schedule;
+    replace_schedule: Put "/api/v1/schedules/{name}", EDIT, Named, 5, "Replace the definition of a schedule", NONE, body bodies::Definition, 200 schema::<ScheduleRecord>, control::replace_schedule;
+    edit_schedule: Patch "/api/v1/schedules/{name}", EDIT, Named, 5, "Change parts of a definition by a merge patch; null clears one", NONE, body Map<String, Value>, 200 schema::<ScheduleRecord>, control::edit_schedule;
+    remove_schedule: Delete "/api/v1/schedules/{name}", EDIT, Named, 5, "Remove a schedule; its launches stay on record", NONE, 200 schema::<ChangeReport<'_>>, control::remove_schedule;
+    next_slots: Get "/api/v1/schedules/{name}/next", READ, Named, 2, "List the next slots of a schedule", NEXT, 200 schema::<Vec<Timestamp>>, read::next;
+    why: Get "/api/v1/schedules/{name}/why", READ, Named, 5, "Explain why a slot was launched or not, and how it ended", WHY, 200 schema::<Answer>, read::why;
+    get_calendar: Get "/api/v1/schedules/{name}/calendar", READ, Named, 5, "Show a year of a schedule by day: how its launches ended, how late they began, and how long they took", CALENDAR, 200 schema::<Calendar>, read::calendar;
+    get_schedule_stats: Get "/api/v1/schedules/{name}/stats", READ, Named, 10, "Show statistics of one schedule", &[SINCE_SPAN], 200 schema::<ScheduleStatistics>, read::stats_of_schedule;
+    rename_schedule: Post "/api/v1/schedules/{name}/rename", EDIT, Named, 5, "Rename a schedule", NONE, body bodies::Rename, 200 schema::<RenameReport<'_>>, control::rename_schedule;
+    trigger_schedule: Post "/api/v1/schedules/{name}/trigger", OPERATE, Named, 5, "Launch a schedule now, in addition to its slots", NONE, body bodies::Trigger, 200 schema::<TriggerReport>, control::trigger;
+    pause_schedule: Post "/api/v1/schedules/{name}/pause", OPERATE, Named, 5, "Pause a schedule", NONE, body bodies::Pause, 200 schema::<ChangeReport<'_>>, control::pause;
+    resume_schedule: Post "/api/v1/schedules/{name}/resume", OPERATE, Named, 5, "Resume a paused schedule from now on", NONE, body bodies::Resume, 200 schema::<ChangeReport<'_>>, control::resume;
+    skip_slot: Post "/api/v1/schedules/{name}/skip", OPERATE, Named, 5, "Skip one future slot of a schedule, or restore it", NONE, body bodies::Skip, 200 schema::<SkipReport<'_>>, control::skip;
+    reset_cursor: Post "/api/v1/schedules/{name}/reset-cursor", EDIT, Named, 5, "Reset a cursor that a wrong clock has moved ahead", NONE, body bodies::ResetCursor, 200 schema::<ChangeReport<'_>>, control::reset_cursor;
 
-    count_schedules: Post "/api/v1/bulk/count", OPERATE, 5, "Count the schedules of a filter that a change of many would touch", NONE, body bodies::BulkQuery, 200 schema::<BulkCount>, bulk::count;
-    pause_schedules: Post "/api/v1/bulk/pause", OPERATE, 20, "Pause the schedules of a filter, all or none", NONE, body bodies::BulkPause, 200 schema::<BulkReport>, bulk::pause;
-    resume_schedules: Post "/api/v1/bulk/resume", OPERATE, 20, "Resume the paused schedules of a filter, all or none", NONE, body bodies::BulkResume, 200 schema::<BulkReport>, bulk::resume;
+    count_schedules: Post "/api/v1/bulk/count", OPERATE, Installation, 5, "Count the schedules of a filter that a change of many would touch", NONE, body bodies::BulkQuery, 200 schema::<BulkCount>, bulk::count;
+    pause_schedules: Post "/api/v1/bulk/pause", OPERATE, Installation, 20, "Pause the schedules of a filter, all or none", NONE, body bodies::BulkPause, 200 schema::<BulkReport>, bulk::pause;
+    resume_schedules: Post "/api/v1/bulk/resume", OPERATE, Installation, 20, "Resume the paused schedules of a filter, all or none", NONE, body bodies::BulkResume, 200 schema::<BulkReport>, bulk::resume;
 
-    check_schedules_file: Post "/api/v1/schedules-file/check", EDIT, 20, "Show what a schedules file would change, without changing it", NONE, body bodies::NamedFile, 200 schema::<FileReport>, schedules_file::check;
-    reconcile_schedules_file: Post "/api/v1/schedules-file/reconcile", EDIT, 20, "Make the schedules of files those that a schedules file defines", NONE, body bodies::NamedFile, 200 schema::<FileReport>, schedules_file::reconcile;
+    check_schedules_file: Post "/api/v1/schedules-file/check", EDIT, Installation, 20, "Show what a schedules file would change, without changing it", NONE, body bodies::NamedFile, 200 schema::<FileReport>, schedules_file::check;
+    reconcile_schedules_file: Post "/api/v1/schedules-file/reconcile", EDIT, Installation, 20, "Make the schedules of files those that a schedules file defines", NONE, body bodies::NamedFile, 200 schema::<FileReport>, schedules_file::reconcile;
 
-    list_launches: Get "/api/v1/launches", READ, 3, "List the newest launches, newest first", LAUNCHES, 200 schema::<Vec<LaunchRow>>, read::launches;
-    get_launch: Get "/api/v1/launches/{id}", READ, 2, "Show one launch with its runs", NONE, 200 schema::<LaunchDetail>, read::launch;
-    retry_launch: Post "/api/v1/launches/{id}/retry", OPERATE, 5, "Launch the slot of a launch that has ended again", NONE, body bodies::Nothing, 200 schema::<TriggerReport>, control::retry;
-    cancel_launch: Post "/api/v1/launches/{id}/cancel", OPERATE, 5, "End a launch on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
+    list_launches: Get "/api/v1/launches", READ, Chosen, 3, "List the newest launches, newest first", LAUNCHES, 200 schema::<Vec<LaunchRow>>, read::launches;
+    get_launch: Get "/api/v1/launches/{id}", READ, Launch, 2, "Show one launch with its runs", NONE, 200 schema::<LaunchDetail>, read::launch;
+    retry_launch: Post "/api/v1/launches/{id}/retry", OPERATE, Launch, 5, "Launch the slot of a launch that has ended again", NONE, body bodies::Nothing, 200 schema::<TriggerReport>, control::retry;
+    cancel_launch: Post "/api/v1/launches/{id}/cancel", OPERATE, Launch, 5, "End a launch on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
 
-    list_runs: Get "/api/v1/runs", READ, 3, "List the newest runs, newest first", RUNS, 200 schema::<Vec<RunRow>>, read::runs;
-    get_run: Get "/api/v1/runs/{id}", READ, 2, "Show one run with every call of its tasks", NONE, 200 schema::<RunDetail>, read::run;
-    get_logs: Get "/api/v1/runs/{id}/logs", READ, 2, "Show what the tasks of one run logged and printed", FOLLOW, [JsonOrStream] 200 schema::<Vec<TaskLogs>>, stream::logs;
-    cancel_run: Post "/api/v1/runs/{id}/cancel", OPERATE, 5, "End the launch of a run on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
+    list_runs: Get "/api/v1/runs", READ, Chosen, 3, "List the newest runs, newest first", RUNS, 200 schema::<Vec<RunRow>>, read::runs;
+    get_run: Get "/api/v1/runs/{id}", READ, Launch, 2, "Show one run with every call of its tasks", NONE, 200 schema::<RunDetail>, read::run;
+    get_logs: Get "/api/v1/runs/{id}/logs", READ, Launch, 2, "Show what the tasks of one run logged and printed", FOLLOW, [JsonOrStream] 200 schema::<Vec<TaskLogs>>, stream::logs;
+    cancel_run: Post "/api/v1/runs/{id}/cancel", OPERATE, Launch, 5, "End the launch of a run on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
 
-    list_backfills: Get "/api/v1/backfills", READ, 2, "List the newest backfills, newest first", PAGE, 200 schema::<Vec<BackfillRecord>>, read::backfills;
-    begin_backfill: Post "/api/v1/backfills", EDIT, 20, "Launch the slots of a past time span", NONE, body bodies::Backfill, 201 schema::<BackfillRecord>, control::begin_backfill;
-    preview_backfill: Post "/api/v1/backfills/preview", EDIT, 20, "Count the slots that a backfill would launch", NONE, body bodies::Backfill, 200 schema::<SurveyReport>, control::preview_backfill;
-    get_backfill: Get "/api/v1/backfills/{id}", READ, 2, "Show one backfill", NONE, 200 schema::<BackfillRecord>, read::backfill;
-    cancel_backfill: Post "/api/v1/backfills/{id}/cancel", EDIT, 5, "Cancel a backfill: launches that have not started are skipped", NONE, body bodies::Nothing, 200 schema::<CancelledBackfill>, control::cancel_backfill;
+    list_backfills: Get "/api/v1/backfills", READ, Chosen, 2, "List the newest backfills, newest first", PAGE, 200 schema::<Vec<BackfillRecord>>, read::backfills;
+    begin_backfill: Post "/api/v1/backfills", EDIT, Chosen, 20, "Launch the slots of a past time span", NONE, body bodies::Backfill, 201 schema::<BackfillRecord>, control::begin_backfill;
+    preview_backfill: Post "/api/v1/backfills/preview", EDIT, Chosen, 20, "Count the slots that a backfill would launch", NONE, body bodies::Backfill, 200 schema::<SurveyReport>, control::preview_backfill;
+    get_backfill: Get "/api/v1/backfills/{id}", READ, Backfill, 2, "Show one backfill", NONE, 200 schema::<BackfillRecord>, read::backfill;
+    cancel_backfill: Post "/api/v1/backfills/{id}/cancel", EDIT, Backfill, 5, "Cancel a backfill: launches that have not started are skipped", NONE, body bodies::Nothing, 200 schema::<CancelledBackfill>, control::cancel_backfill;
 
-    list_packages: Get "/api/v1/packages", READ, 2, "List all packages that a host has ever seen", NONE, 200 schema::<Vec<PackageRecord>>, read::packages;
-    get_package: Get "/api/v1/packages/{name}", READ, 2, "Show one package with its versions", NONE, 200 schema::<PackageDetail>, read::package;
-    diff_package: Get "/api/v1/packages/{name}/diff", READ, 5, "Show what changes from one version to another", DIFF, 200 schema::<DiffReport>, read::package_diff;
-    approve_version: Post "/api/v1/packages/{name}/approve", APPROVE, 5, "Activate the pending version, or one that was rejected", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::approve;
-    reject_version: Post "/api/v1/packages/{name}/reject", APPROVE, 5, "Reject the pending version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::reject;
-    roll_back_package: Post "/api/v1/packages/{name}/rollback", APPROVE, 5, "Activate a former version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::roll_back;
-    upload_package: Post "/api/v1/packages/{name}/upload", APPROVE, 50, "Put the file of a package into the plugins folder of this host", NONE, [Upload] 201 schema::<UploadReport>, upload::upload;
-    remove_package: Post "/api/v1/packages/{name}/remove", APPROVE, 5, "Remove a package whose file is gone", NONE, body bodies::RemovePackage, 200 schema::<RemovedPackage>, control::remove_package;
+    list_packages: Get "/api/v1/packages", READ, Chosen, 2, "List all packages that a host has ever seen", NONE, 200 schema::<Vec<PackageRecord>>, read::packages;
+    get_package: Get "/api/v1/packages/{name}", READ, Named, 2, "Show one package with its versions", NONE, 200 schema::<PackageDetail>, read::package;
+    diff_package: Get "/api/v1/packages/{name}/diff", READ, Named, 5, "Show what changes from one version to another", DIFF, 200 schema::<DiffReport>, read::package_diff;
+    approve_version: Post "/api/v1/packages/{name}/approve", APPROVE, Named, 5, "Activate the pending version, or one that was rejected", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::approve;
+    reject_version: Post "/api/v1/packages/{name}/reject", APPROVE, Named, 5, "Reject the pending version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::reject;
+    roll_back_package: Post "/api/v1/packages/{name}/rollback", APPROVE, Named, 5, "Activate a former version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::roll_back;
+    upload_package: Post "/api/v1/packages/{name}/upload", APPROVE, Named, 50, "Put the file of a package into the plugins folder of this host", NONE, [Upload] 201 schema::<UploadReport>, upload::upload;
+    remove_package: Post "/api/v1/packages/{name}/remove", APPROVE, Named, 5, "Remove a package whose file is gone", NONE, body bodies::RemovePackage, 200 schema::<RemovedPackage>, control::remove_package;
 
-    list_hosts: Get "/api/v1/hosts", READ, 2, "List the live hosts and the drained ones by name", ALL, 200 schema::<Vec<HostReport>>, read::hosts;
-    drain_host: Post "/api/v1/hosts/{name}/drain", OPERATE, 5, "Let a host claim nothing more, or claim launches again", NONE, body bodies::Drain, 200 schema::<HostReport>, control::drain;
+    list_hosts: Get "/api/v1/hosts", READ, Installation, 2, "List the live hosts and the drained ones by name", ALL, 200 schema::<Vec<HostReport>>, read::hosts;
+    drain_host: Post "/api/v1/hosts/{name}/drain", OPERATE, Installation, 5, "Let a host claim nothing more, or claim launches again", NONE, body bodies::Drain, 200 schema::<HostReport>, control::drain;
 
-    list_messages: Get "/api/v1/outbox", READ, 2, "List the messages that tasks have sent, those of the newest launches first", MESSAGES, 200 schema::<Vec<MessageRow>>, alerts::messages;
-    get_message: Get "/api/v1/outbox/{id}", READ, 1, "Show one message with its content", NONE, 200 schema::<MessageContent>, alerts::message;
-    retry_message: Post "/api/v1/outbox/{id}/retry", OPERATE, 5, "Deliver a message again", NONE, body bodies::Nothing, 200 schema::<MessageRow>, alerts::retry_message;
-    discard_message: Post "/api/v1/outbox/{id}/discard", OPERATE, 5, "Never deliver a message again", NONE, body bodies::Nothing, 200 schema::<MessageRow>, alerts::discard_message;
+    list_messages: Get "/api/v1/outbox", READ, Chosen, 2, "List the messages that tasks have sent, those of the newest launches first", MESSAGES, 200 schema::<Vec<MessageRow>>, alerts::messages;
+    get_message: Get "/api/v1/outbox/{id}", READ, Message, 1, "Show one message with its content", NONE, 200 schema::<MessageContent>, alerts::message;
+    retry_message: Post "/api/v1/outbox/{id}/retry", OPERATE, Message, 5, "Deliver a message again", NONE, body bodies::Nothing, 200 schema::<MessageRow>, alerts::retry_message;
+    discard_message: Post "/api/v1/outbox/{id}/discard", OPERATE, Message, 5, "Never deliver a message again", NONE, body bodies::Nothing, 200 schema::<MessageRow>, alerts::discard_message;
 
-    list_alerts: Get "/api/v1/alerts", READ, 2, "List the alerts that are not resolved, newest first", ALERTS, 200 schema::<Vec<Alert>>, alerts::alerts;
-    get_alert: Get "/api/v1/alerts/{id}", READ, 1, "Show one alert with the messages about it", NONE, 200 schema::<AlertDetail>, alerts::alert;
-    resolve_alert: Post "/api/v1/alerts/{id}/resolve", OPERATE, 5, "Resolve an alert whose rule no host has any more", NONE, body bodies::Nothing, 200 schema::<AlertDetail>, alerts::resolve;
-    list_alert_messages: Get "/api/v1/alert-messages", READ, 2, "List the messages to channels with their deliveries, newest first", DELIVERIES, 200 schema::<Vec<AlertMessageRow>>, alerts::deliveries;
-    test_channel: Post "/api/v1/channels/{name}/test", OPERATE, 5, "Send a message to a channel that says that the channel works", NONE, body bodies::Nothing, 200 schema::<TestReport>, alerts::test_channel;
-    list_silences: Get "/api/v1/silences", READ, 1, "List the silences that apply", NONE, 200 schema::<Vec<Silence>>, alerts::silences;
-    add_silence: Post "/api/v1/silences", OPERATE, 5, "Send no message about the alerts that match, until the time is over", NONE, body bodies::NewSilence, 201 schema::<Silence>, alerts::silence;
-    end_silence: Post "/api/v1/silences/{id}/end", OPERATE, 5, "End a silence", NONE, body bodies::Nothing, 200 schema::<Silence>, alerts::unsilence;
+    list_alerts: Get "/api/v1/alerts", READ, Installation, 2, "List the alerts that are not resolved, newest first", ALERTS, 200 schema::<Vec<Alert>>, alerts::alerts;
+    get_alert: Get "/api/v1/alerts/{id}", READ, Installation, 1, "Show one alert with the messages about it", NONE, 200 schema::<AlertDetail>, alerts::alert;
+    resolve_alert: Post "/api/v1/alerts/{id}/resolve", OPERATE, Installation, 5, "Resolve an alert whose rule no host has any more", NONE, body bodies::Nothing, 200 schema::<AlertDetail>, alerts::resolve;
+    list_alert_messages: Get "/api/v1/alert-messages", READ, Installation, 2, "List the messages to channels with their deliveries, newest first", DELIVERIES, 200 schema::<Vec<AlertMessageRow>>, alerts::deliveries;
+    test_channel: Post "/api/v1/channels/{name}/test", OPERATE, Installation, 5, "Send a message to a channel that says that the channel works", NONE, body bodies::Nothing, 200 schema::<TestReport>, alerts::test_channel;
+    list_silences: Get "/api/v1/silences", READ, Installation, 1, "List the silences that apply", NONE, 200 schema::<Vec<Silence>>, alerts::silences;
+    add_silence: Post "/api/v1/silences", OPERATE, Installation, 5, "Send no message about the alerts that match, until the time is over", NONE, body bodies::NewSilence, 201 schema::<Silence>, alerts::silence;
+    end_silence: Post "/api/v1/silences/{id}/end", OPERATE, Installation, 5, "End a silence", NONE, body bodies::Nothing, 200 schema::<Silence>, alerts::unsilence;
 
-    list_tokens: Get "/api/v1/tokens", ADMIN, 2, "List the tokens by name, with their last use", TOKENS, 200 schema::<Vec<TokenReport>>, tokens::list;
-    create_token: Post "/api/v1/tokens", ADMIN, 5, "Create a token, and return its secret, which is shown only once", NONE, body bodies::NewToken, 201 schema::<CreatedToken>, tokens::create;
-    revoke_token: Post "/api/v1/tokens/{name}/revoke", ADMIN, 5, "Refuse a token from now on", NONE, body bodies::Nothing, 200 schema::<TokenReport>, tokens::revoke;
+    list_tokens: Get "/api/v1/tokens", ADMIN, Installation, 2, "List the tokens by name, with their last use", TOKENS, 200 schema::<Vec<TokenReport>>, tokens::list;
+    create_token: Post "/api/v1/tokens", ADMIN, Installation, 5, "Create a token, and return its secret, which is shown only once", NONE, body bodies::NewToken, 201 schema::<CreatedToken>, tokens::create;
+    revoke_token: Post "/api/v1/tokens/{name}/revoke", ADMIN, Installation, 5, "Refuse a token from now on", NONE, body bodies::Nothing, 200 schema::<TokenReport>, tokens::revoke;
 
-    list_events: Get "/api/v1/events", READ, 2, "List the newest events, newest first", PAGE, 200 schema::<Vec<Event>>, read::events;
-    stream_events: Get "/api/v1/events/stream", READ, 5, "Stream each event when it is recorded", NONE, [Stream] 200 schema::<Event>, stream::events;
-    verify_record: Post "/api/v1/audit/verify", ADMIN, 100, "Compare the record with its rules and with its chain of hashes, one request at a time", NONE, body bodies::Verify, 200 schema::<AuditReport>, record_audit::verify;
-    get_checkpoint: Get "/api/v1/audit/checkpoint", READ, 2, "Return the newest hash of the chain over the record; null while nothing is sealed", NONE, 200 schema::<Option<Checkpoint>>, record_audit::checkpoint;
-    get_stats: Get "/api/v1/stats", READ, 20, "Show statistics of all launches in a time span", &[SINCE_SPAN], 200 schema::<Statistics>, read::stats;
-    list_schedule_stats: Get "/api/v1/stats/schedules", READ, 20, "Show statistics of each schedule by itself", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<ScheduleStatistics>>, read::schedule_stats;
-    list_package_stats: Get "/api/v1/stats/packages", READ, 20, "Show what the tasks of each package used in a time span", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<PackageStatistics>>, read::package_stats;
-    list_day_stats: Get "/api/v1/stats/days", READ, 20, "Show what the tasks of each package used on each day", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<DayStatistics>>, read::day_stats;
-    get_plan: Get "/api/v1/plan", READ, 50, "Forecast the launches", PLAN, repeated "outage", 200 schema::<PlanReport>, read::plan;
-    diff_plan: Post "/api/v1/plan/diff", EDIT, 50, "Forecast the launches after a schedules file, and show what it changes", PLAN, repeated "outage", body bodies::SchedulesFile, 200 schema::<PlanReport>, read::plan_diff;
+    list_events: Get "/api/v1/events", READ, Chosen, 2, "List the newest events, newest first", PAGE, 200 schema::<Vec<Event>>, read::events;
+    stream_events: Get "/api/v1/events/stream", READ, Chosen, 5, "Stream each event when it is recorded", NONE, [Stream] 200 schema::<Event>, stream::events;
+    verify_record: Post "/api/v1/audit/verify", ADMIN, Installation, 100, "Compare the record with its rules and with its chain of hashes, one request at a time", NONE, body bodies::Verify, 200 schema::<AuditReport>, record_audit::verify;
+    get_checkpoint: Get "/api/v1/audit/checkpoint", READ, Installation, 2, "Return the newest hash of the chain over the record; null while nothing is sealed", NONE, 200 schema::<Option<Checkpoint>>, record_audit::checkpoint;
+    get_stats: Get "/api/v1/stats", READ, Installation, 20, "Show statistics of all launches in a time span", &[SINCE_SPAN], 200 schema::<Statistics>, read::stats;
+    list_schedule_stats: Get "/api/v1/stats/schedules", READ, Chosen, 20, "Show statistics of each schedule by itself", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<ScheduleStatistics>>, read::schedule_stats;
+    list_package_stats: Get "/api/v1/stats/packages", READ, Chosen, 20, "Show what the tasks of each package used in a time span", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<PackageStatistics>>, read::package_stats;
+    list_day_stats: Get "/api/v1/stats/days", READ, Chosen, 20, "Show what the tasks of each package used on each day", &[SINCE_SPAN, AFTER, LIMIT], 200 schema::<Vec<DayStatistics>>, read::day_stats;
+    get_plan: Get "/api/v1/plan", READ, Installation, 50, "Forecast the launches", PLAN, repeated "outage", 200 schema::<PlanReport>, read::plan;
+    diff_plan: Post "/api/v1/plan/diff", EDIT, Installation, 50, "Forecast the launches after a schedules file, and show what it changes", PLAN, repeated "outage", body bodies::SchedulesFile, 200 schema::<PlanReport>, read::plan_diff;
 }
 
 /// Return the routes of the table.

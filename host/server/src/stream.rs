@@ -21,6 +21,8 @@ use campanile_engine::records::ids;
 use campanile_engine::records::run::TaskLogs;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{EventId, RunId, ShortId};
+use campanile_model::namespace::Namespace;
+use campanile_store::events::Event;
 use campanile_store::{events, runs, task_runs};
 
 /// The header with the id of the last event that a client has.
@@ -118,14 +120,17 @@ async fn listen(call: Call, has_failures: bool) -> Result {
     let (sink, body) = Sink::open(&call.state)?;
     let mut stopping = call.state.app.stopping.clone();
     let (state, principal) = (Arc::clone(&call.state), call.principal);
+    let namespace = principal.as_ref();
+    let namespace = namespace.and_then(|principal| principal.namespace.clone());
     tokio::spawn(async move {
+        let is_hidden = |event: &Event| is_other(namespace.as_ref(), event);
         let sending = async {
             // The head of the answer goes out with the first bytes.
             if !sink.beat().await {
                 return;
             }
             let sent = match last {
-                Some(last) => send_missed(&state, last, &sink).await,
+                Some(last) => send_missed(&state, last, namespace.as_ref(), &sink).await,
                 None => Some(HashSet::new()),
             };
             let Some(sent) = sent else { return };
@@ -140,7 +145,11 @@ async fn listen(call: Call, has_failures: bool) -> Result {
                 };
                 let is_sent = match one {
                     None => return,
-                    Some(News::Event(event)) if event.id < from || sent.contains(&event.id) => true,
+                    Some(News::Event(event))
+                        if event.id < from || sent.contains(&event.id) || is_hidden(&event) =>
+                    {
+                        true
+                    }
                     Some(News::Event(event)) => {
                         sink.send("event", &event.id.to_string(), &*event).await
                     }
@@ -162,9 +171,19 @@ async fn listen(call: Call, has_failures: bool) -> Result {
     Ok(Reply::events(body))
 }
 
+/// Whether an event is about another namespace than the one to which a client is limited.
+fn is_other(namespace: Option<&Namespace>, event: &Event) -> bool {
+    namespace.is_some_and(|namespace| !namespace.contains(&event.subject))
+}
+
 /// Send the events since `last` and of the ten seconds before, a page at a time. Return which of them may come again as
 /// news; none when the client is gone or the database is away.
-async fn send_missed(state: &State, last: EventId, sink: &Sink) -> Option<HashSet<EventId>> {
+async fn send_missed(
+    state: &State,
+    last: EventId,
+    namespace: Option<&Namespace>,
+    sink: &Sink,
+) -> Option<HashSet<EventId>> {
     let now = state.app.engine.clock().now();
     let may_come_again = EventId::first_at(now.minus(EVENTS_OVERLAP));
     let mut after = EventId::first_at(last.time().minus(EVENTS_OVERLAP));
@@ -176,6 +195,9 @@ async fn send_missed(state: &State, last: EventId, sink: &Sink) -> Option<HashSe
             events::list_after(&mut tx, after, MISSED_PAGE).await.ok()?
         };
         for event in &page {
+            if is_other(namespace, event) {
+                continue;
+            }
             if !sink.send("event", &event.id.to_string(), event).await {
                 return None;
             }

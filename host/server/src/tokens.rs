@@ -7,7 +7,7 @@ use crate::call::{Call, Reply, Result};
 use crate::change::change;
 use crate::idempotency;
 use crate::problem::ApiProblem;
-use campanile_engine::token_admin;
+use campanile_engine::token_admin::{self, WantedToken};
 use campanile_model::text;
 
 pub(crate) async fn list(call: Call) -> Result {
@@ -19,6 +19,7 @@ pub(crate) async fn create(call: Call) -> Result {
     let bodies::NewToken {
         name,
         role,
+        namespace,
         expires,
     } = call.json()?;
     if idempotency::keyed(&call)?.is_some() {
@@ -29,11 +30,14 @@ pub(crate) async fn create(call: Call) -> Result {
     }
     let expires = expires.as_deref().map(text::duration).transpose();
     let expires = expires.map_err(|error| ApiProblem::invalid(format!("`expires`: {error}")))?;
+    let wanted = WantedToken {
+        name: &name,
+        role,
+        namespace: namespace.as_ref(),
+        expires_in: expires,
+    };
     change!(call, StatusCode::CREATED, |tx, now| {
-        (
-            token_admin::create(tx, &name, role, expires, now).await?,
-            None,
-        )
+        (token_admin::create(tx, wanted, now).await?, None)
     })
 }
 

@@ -140,10 +140,10 @@ statements! {
     /// Return the backfill of that id.
     pub async fn find(id: BackfillId) -> Option<Backfill> = row select!("WHERE b.id = $1");
 
-    /// Return the newest `limit` backfills before `before`, newest first.
-    pub async fn list(before: Option<BackfillId>, limit: i64) -> Vec<Backfill> = rows
-        select!("WHERE b.id < $1 ORDER BY b.id DESC LIMIT $2")
-        => [before.unwrap_or(BackfillId::LAST), limit];
+    /// Return the newest `limit` backfills before `before` of schedules whose names match `pattern`, or of all, newest first.
+    pub async fn list(pattern: Option<&str>, before: Option<BackfillId>, limit: i64) -> Vec<Backfill> = rows
+        select!("WHERE (CAST($1 AS TEXT) IS NULL OR s.name LIKE $1) AND b.id < $2 ORDER BY b.id DESC LIMIT $3")
+        => [pattern, before.unwrap_or(BackfillId::LAST), limit];
 
     /// Return the running backfills, oldest first.
     pub async fn running() -> Vec<Backfill> = rows

@@ -46,6 +46,10 @@ statements! {
     pub async fn resize(namespace: &str, bytes: i64, last_position: i64) -> () = run
         "UPDATE bucket SET bytes = $2, last_position = $3 WHERE namespace = $1";
 
+    /// Return the bytes of all buckets whose names match `pattern`.
+    pub async fn bytes_like(pattern: &str) -> i64 = one_value
+        "SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM bucket WHERE namespace LIKE $1";
+
     /// Return those of `keys` that exist, each with its value.
     pub async fn values(namespace: &str, keys: &[&str]) -> Vec<(Vec<u8>, Vec<u8>)> = rows_batch
         Batch::new("SELECT e.key, e.value FROM bucket_entry e

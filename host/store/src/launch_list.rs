@@ -12,6 +12,7 @@ use super::sql::statements;
 use super::{Result, Tx, schedules};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, LaunchKind, ScheduleId};
+use campanile_model::namespace::Namespace;
 use campanile_model::status::LaunchStatus;
 
 /// What a [`Filter`] looks at.
@@ -37,6 +38,8 @@ pub struct Filter<'a> {
     /// The reason, or for a launch without one the kind of its failure.
     pub reason: Option<&'a str>,
     pub package: Option<&'a str>,
+    /// Only those of packages of this namespace.
+    pub namespace: Option<&'a Namespace>,
     /// Slots at this time or later.
     pub since: Option<Timestamp>,
     /// Slots before this time.
@@ -79,6 +82,9 @@ impl Filter<'_> {
             && self.kind.is_none_or(|kind| kind == launch.kind)
             && has(self.reason, launch.reason.as_deref())
             && has(self.package, Some(&launch.package))
+            && self
+                .namespace
+                .is_none_or(|namespace| namespace.contains(&launch.package))
             && self
                 .since
                 .is_none_or(|since| launch.scheduled_time >= since)

@@ -3,7 +3,7 @@
 use super::sql::{Batch, statements};
 use campanile_model::clock::Timestamp;
 
-/// What a host adds to the use of one package on one day.
+/// What a host adds to the use of one package on one day, or of the packages of a namespace, such as `@team/`, together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DayUse {
     pub package: String,

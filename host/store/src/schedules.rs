@@ -304,6 +304,11 @@ statements! {
         select_schedules!("WHERE s.deleted_at IS NULL AND s.name > $1 ORDER BY s.name LIMIT $2")
         => [after.unwrap_or_default(), limit];
 
+    /// Return up to `limit` schedules whose names match `pattern`, after the name `after`, by name.
+    pub async fn list_like(pattern: &str, after: Option<&str>, limit: i64) -> Vec<Schedule> = rows
+        select_schedules!("WHERE s.deleted_at IS NULL AND s.name LIKE $1 AND s.name > $2 ORDER BY s.name LIMIT $3")
+        => [pattern, after.unwrap_or_default(), limit];
+
     /// Return what a search looks at, of up to `limit` schedules after the name `after`, by name.
     pub async fn texts(after: &str, limit: i64) -> Vec<ScheduleTexts> = rows
         concat!("SELECT s.name, s.package, r.expression, s.pause_note, s.enabled, s.next_slot", current_revision!(),

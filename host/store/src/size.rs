@@ -106,8 +106,9 @@ statements! {
     };
 
     /// Return what the tasks of packages have added to the record, of the `limit` packages that added the most.
+    // The sum of a namespace has a name that ends in a slash.
     pub async fn packages(limit: i64) -> Vec<PackageSize> = rows
-        "SELECT package, CAST(sum(bytes) AS BIGINT) AS bytes FROM package_record GROUP BY package ORDER BY 2 DESC, package LIMIT $1";
+        "SELECT package, CAST(sum(bytes) AS BIGINT) AS bytes FROM package_record WHERE package NOT LIKE '%/' GROUP BY package ORDER BY 2 DESC, package LIMIT $1";
 
     /// Return the slot of the oldest launch.
     pub async fn oldest_launch() -> Option<Timestamp> = value "SELECT scheduled_time FROM launch ORDER BY id LIMIT 1";

@@ -7,6 +7,7 @@ use super::sql::statements;
 use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::TokenHash;
+use campanile_model::namespace::Namespace;
 
 /// A token to add.
 #[derive(Debug, Clone)]
@@ -14,6 +15,8 @@ pub struct NewToken<'a> {
     pub hash: TokenHash,
     pub name: &'a str,
     pub role: Role,
+    /// The only namespace that it sees; none for the whole installation.
+    pub namespace: Option<&'a Namespace>,
     /// From when it is refused.
     pub expires_at: Option<Timestamp>,
 }
@@ -26,6 +29,8 @@ pub struct TokenRow {
     pub hash: TokenHash,
     pub name: String,
     pub role: Role,
+    /// The only namespace that it sees. Null for the whole installation.
+    pub namespace: Option<Namespace>,
     pub created_at: Timestamp,
     /// From when it is refused. Null when it does not expire.
     pub expires_at: Option<Timestamp>,
@@ -43,16 +48,16 @@ fn no_hash() -> TokenHash {
 /// The columns of a [`TokenRow`].
 macro_rules! token_columns {
     () => {
-        "hash, name, role, created_at, expires_at, last_used_at, revoked_at"
+        "hash, name, role, namespace, created_at, expires_at, last_used_at, revoked_at"
     };
 }
 
 statements! {
     /// Add a token. False when another token has the name.
     pub async fn insert(token: &NewToken<'_>, now: Timestamp) -> bool = changed
-        "INSERT INTO token (hash, name, role, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)
+        "INSERT INTO token (hash, name, role, namespace, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)
         ON CONFLICT (name) WHERE revoked_at IS NULL DO NOTHING"
-        => [&token.hash, token.name, token.role, now, token.expires_at];
+        => [&token.hash, token.name, token.role, token.namespace, now, token.expires_at];
 
     /// Count the tokens that are not revoked.
     pub async fn count() -> i64 = one_value "SELECT count(*) FROM token WHERE revoked_at IS NULL";

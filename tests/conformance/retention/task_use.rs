@@ -208,7 +208,7 @@ async fn use_is_listed_by_package_and_by_day(test: TestDb) {
     let now = at(DAY_S + 100);
     let mut tx = test.read().await;
     let tx = &mut tx;
-    let packages = package_statistics(tx, now, 2 * DAY, None, 10)
+    let packages = package_statistics(tx, now, 2 * DAY, None, None, 10)
         .await
         .unwrap();
     let figures = packages
@@ -216,14 +216,16 @@ async fn use_is_listed_by_package_and_by_day(test: TestDb) {
         .map(|row| (&*row.package, row.used.calls, row.used.http_requests));
     let expected = [(PACKAGE, 3, 6), ("other", 1, 2)];
     assert_eq!(figures.collect::<Vec<_>>(), expected);
-    let rest = package_statistics(tx, now, 2 * DAY, Some(PACKAGE), 10).await;
+    let rest = package_statistics(tx, now, 2 * DAY, None, Some(PACKAGE), 10).await;
     assert_eq!(rest.unwrap(), packages[1..]);
-    let first = package_statistics(tx, now, 2 * DAY, None, 1).await;
+    let first = package_statistics(tx, now, 2 * DAY, None, None, 1).await;
     assert_eq!(first.unwrap(), packages[..1]);
-    let newest = package_statistics(tx, now, Duration::from_secs(100), None, 10);
+    let newest = package_statistics(tx, now, Duration::from_secs(100), None, None, 10);
     assert_eq!(newest.await.unwrap().len(), 2);
 
-    let days = day_statistics(tx, now, 2 * DAY, None, 10).await.unwrap();
+    let days = day_statistics(tx, now, 2 * DAY, None, None, 10)
+        .await
+        .unwrap();
     let figures = days
         .iter()
         .map(|row| (&*row.day, &*row.package, row.used.calls));
@@ -234,7 +236,7 @@ async fn use_is_listed_by_package_and_by_day(test: TestDb) {
     ];
     assert_eq!(figures.collect::<Vec<_>>(), expected);
     let after = days[1].key();
-    let rest = day_statistics(tx, now, 2 * DAY, Some(&after), 10).await;
+    let rest = day_statistics(tx, now, 2 * DAY, None, Some(&after), 10).await;
     assert_eq!(rest.unwrap(), days[2..]);
 }
 

@@ -83,6 +83,7 @@ pub fn settings() -> Settings {
         runs_max: 6,
         quota: Default::default(),
         groups: Default::default(),
+        namespaces: Default::default(),
         labels: Default::default(),
         placement: Default::default(),
         lease: Duration::from_secs(30),

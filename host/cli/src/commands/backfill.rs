@@ -66,7 +66,7 @@ impl BackfillCommand {
                     }
                     None => {
                         let mut tx = common.read().await?;
-                        BackfillRecord::list(&mut tx, after, limit.limit).await?
+                        BackfillRecord::list(&mut tx, None, after, limit.limit).await?
                     }
                 };
                 common.print_page(&records, limit.limit, |record: &BackfillRecord| {

@@ -160,6 +160,7 @@ impl LaunchListOptions {
             kind: self.kind,
             reason: self.reason.as_deref(),
             package: self.package.as_deref(),
+            namespace: None,
             since: self.since.map(|since| since.at(now)),
             until: self.until.map(|until| until.at(now)),
         };

@@ -238,6 +238,7 @@ pub(crate) fn settings(config: &Config) -> Settings {
         runs_max: config.host.runs_max as usize,
         quota: config.quota,
         groups: config.groups.clone(),
+        namespaces: Arc::new(config.namespaces.clone()),
         labels: config.host.labels.clone(),
         placement: config.host.placement,
         lease: config.recovery.lease,

@@ -141,12 +141,12 @@ impl Stats {
             }
             Some(Grouping::Package) => {
                 let after = self.after.as_deref();
-                let rows = package_statistics(&mut tx, now, span, after, self.limit).await?;
+                let rows = package_statistics(&mut tx, now, span, None, after, self.limit).await?;
                 common.print_page(&rows, self.limit, |row| row.package.clone())
             }
             Some(Grouping::Day) => {
                 let after = self.after.as_deref();
-                let rows = day_statistics(&mut tx, now, span, after, self.limit).await?;
+                let rows = day_statistics(&mut tx, now, span, None, after, self.limit).await?;
                 common.print_page(&rows, self.limit, DayStatistics::key)
             }
         }

@@ -6,8 +6,9 @@ use clap::Subcommand;
 
 use crate::output::{self, Record, Result};
 use crate::{Common, Limit, watch};
-use campanile_engine::token_admin::{self, CreatedToken, TokenReport};
+use campanile_engine::token_admin::{self, CreatedToken, TokenReport, WantedToken};
 use campanile_model::access::Role;
+use campanile_model::namespace::Namespace;
 use campanile_model::text;
 use campanile_server::bodies;
 use campanile_store::Tx;
@@ -21,6 +22,9 @@ pub(crate) enum Token {
         /// What it may do: viewer, operator, editor, approver or admin; each may do what those before it may
         #[arg(long, value_name = "ROLE", value_parser = Role::read)]
         role: Role,
+        /// The only namespace that it sees; without it the token sees the whole installation
+        #[arg(long, value_name = "NAME", value_parser = str::parse::<Namespace>)]
+        namespace: Option<Namespace>,
         /// Refuse the token after this time, such as 90d; without it the token does not expire
         #[arg(long, value_name = "SPAN", value_parser = text::duration)]
         expires: Option<Duration>,
@@ -42,17 +46,21 @@ pub(crate) enum Token {
 }
 
 impl Record for TokenReport {
-    const LIST: &'static str = "name role state created_at expires_at last_used_at revoked_at";
+    const LIST: &'static str =
+        "name role namespace state created_at expires_at last_used_at revoked_at";
 }
 
 impl Record for CreatedToken {
     fn print(&self) -> Result {
         let (row, secret) = (&self.token.row, &self.secret);
+        let namespace = row.namespace.as_ref();
+        let namespace = namespace.map(|namespace| format!(" in the namespace {namespace}"));
         let end = row.expires_at.map(|end| format!(" until {end}"));
         output::print_message!(
-            "created the token {} with the role {}{}; its secret is shown only now",
+            "created the token {} with the role {}{}{}; its secret is shown only now",
             row.name,
             row.role,
+            namespace.unwrap_or_default(),
             end.unwrap_or_default()
         );
         output::print_line(secret)
@@ -65,6 +73,7 @@ impl Token {
             Token::Create {
                 name,
                 role,
+                namespace,
                 expires,
             } => {
                 if let Some(client) = common.client()? {
@@ -72,14 +81,19 @@ impl Token {
                     let body = bodies::NewToken {
                         name,
                         role,
+                        namespace,
                         expires,
                     };
                     let call = client.post(&["tokens"], &body)?;
                     return common.print(&call.send::<CreatedToken>().await?);
                 }
-                let create = async |tx: &mut Tx, now| {
-                    token_admin::create(tx, &name, role, expires, now).await
+                let wanted = WantedToken {
+                    name: &name,
+                    role,
+                    namespace: namespace.as_ref(),
+                    expires_in: expires,
                 };
+                let create = async |tx: &mut Tx, now| token_admin::create(tx, wanted, now).await;
                 common.print(&common.change(create).await?)
             }
             Token::List { all, limit } => {

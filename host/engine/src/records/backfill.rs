@@ -44,14 +44,15 @@ impl BackfillRecord {
         Ok(BackfillRecord::count(tx, row).await?)
     }
 
-    /// Return the newest `limit` backfills before `after`, newest first.
+    /// Return the newest `limit` backfills before `after`, newest first; with `pattern` those of schedules whose names match it.
     pub async fn list(
         tx: &mut Tx,
+        pattern: Option<&str>,
         after: Option<BackfillId>,
         limit: i64,
     ) -> Result<Vec<BackfillRecord>, DbError> {
         let mut records = Vec::new();
-        for row in backfills::list(tx, after, limit).await? {
+        for row in backfills::list(tx, pattern, after, limit).await? {
             records.push(BackfillRecord::count(tx, row).await?);
         }
         Ok(records)

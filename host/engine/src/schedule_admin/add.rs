@@ -132,6 +132,9 @@ pub(super) async fn check(
     if names::schedule_name_fault(&wanted.name).is_some() {
         return Err(ScheduleError::Name(wanted.name.clone()));
     }
+    if let Some(fault) = names::namespace_of_schedule_fault(&wanted.name, &wanted.package) {
+        return Err(ScheduleError::Invalid(fault));
+    }
     context::check(&wanted.context)?;
     let rule = Rule::parse(&wanted.rule, HashKey::of(id))?;
     wanted.policies.check(&rule)?;

@@ -77,6 +77,10 @@ pub async fn rename(tx: &mut Tx, old: &str, new: &str, now: Timestamp) -> Result
     if names::schedule_name_fault(new).is_some() {
         return Err(ScheduleError::Name(new.to_owned()));
     }
+    let package = &schedule.definition.package;
+    if let Some(fault) = names::namespace_of_schedule_fault(new, package) {
+        return Err(ScheduleError::Invalid(fault));
+    }
     if let Some(other) = schedules::find(tx, new).await? {
         return Err(ScheduleError::exists(new, other.state.origin));
     }

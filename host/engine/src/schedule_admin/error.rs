@@ -2,6 +2,7 @@
 
 use crate::error::EngineError;
 use campanile_model::clock::Timestamp;
+use campanile_model::namespace::Namespace;
 use campanile_package::Manifest;
 use campanile_package::context::ReservedKey;
 use campanile_schedule::policy::PolicyError;
@@ -15,7 +16,9 @@ pub type Result<T = (), E = ScheduleError> = std::result::Result<T, E>;
 /// Why a schedule cannot be changed as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {
-    #[error("`{0}` cannot name a schedule: use 1 to 128 letters, digits, `.`, `_` or `-`")]
+    #[error(
+        "`{0}` cannot name a schedule: use 1 to 128 letters, digits, `.`, `_` or `-`, and before them `@NAMESPACE/` in a namespace"
+    )]
     Name(String),
     #[error(
         "a schedule named `{name}` exists already, and is {}; choose another name, or remove that one first",
@@ -94,8 +97,11 @@ pub enum ScheduleError {
     Db(#[from] DbError),
 }
 
-/// Return the end of a message about an unknown `name`: it suggests the nearest one of `known`, if any is alike enough.
+/// Return the end of a message about an unknown `name`: it suggests the nearest one of `known`, if any is alike enough. A name of
+/// another namespace is not suggested, because the message may be for somebody who must not see it.
 pub(crate) fn did_you_mean<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known = known.into_iter();
+    let known = known.filter(|known| Namespace::of(known) == Namespace::of(name));
     let nearest = campanile_model::text::nearest(name, known).filter(|near| *near != name);
     nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
 }

@@ -7,7 +7,7 @@ use super::PluginsFolder;
 use crate::assemble::{self, RecordedSidecar, SidecarFile, assemble, usable};
 use crate::files::{self, FileState, Stamp, off_thread};
 use crate::loader::{Attempt, Loader, load};
-use crate::names::package_name_fault;
+use crate::names::{name_of, package_name_fault};
 use crate::package::{Compiled, Package};
 use crate::sidecar::Sidecar;
 use crate::signature;
@@ -297,7 +297,7 @@ impl<L: Loader> PluginsFolder<L> {
         if now != *digest {
             return Err(Unresolved::Unstable);
         }
-        let (policy, name) = (policy.clone(), assemble::name_of(path));
+        let (policy, name) = (policy.clone(), name_of(path));
         let (present, path) = (state.is_some(), signature::signature_path(path));
         let result = off_thread(move || {
             let text = present.then(|| {

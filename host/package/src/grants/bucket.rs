@@ -2,8 +2,9 @@
 
 use super::part::{Part, is_writable};
 use super::{GrantKind, GrantReader};
-use crate::names::package_name_fault;
+use crate::names::is_plain_name;
 use crate::toml_reader::{Error, Section};
+use campanile_model::namespace::in_namespace_of;
 use campanile_sandbox::{AccessMode, BucketGrant};
 
 /// The most bytes in the name of a bucket.
@@ -57,13 +58,15 @@ fn read(section: &mut Section<'_>, reader: &mut GrantReader<'_>) -> Result<(), E
         return Err(section.error("bucket", what));
     }
     let writable = is_writable(section)?;
-    let shared = section.parsed("namespace", |shared| match package_name_fault(shared) {
-        None => Ok(shared.to_owned()),
-        Some(_) => Err(format!(
+    // Packages of another namespace cannot share it.
+    let shared = section.parsed("namespace", |shared| match is_plain_name(shared) {
+        true => Ok(in_namespace_of(reader.package, shared)),
+        false => Err(format!(
             "is {shared:?}: a namespace that packages share is 1 to 64 letters, digits, `_` or `-`"
         )),
     })?;
-    // A shared namespace cannot have this name, because of the slash.
+    // No shared namespace has the name of a package before a slash: those of a team begin with `@`, and no package is called
+    // like a team.
     let namespace = shared.unwrap_or_else(|| format!("{}/{bucket}", reader.package));
     reader.grants.keyvalue.push(BucketGrant {
         bucket,

@@ -141,7 +141,7 @@ fn schedule(
     names: &mut BTreeSet<String>,
     manifest: &Manifest,
 ) -> Read<ScheduleDefinition> {
-    let name = schedule_reader::read_name(section, names)?;
+    let name = schedule_reader::read_name(section, names, Some(&manifest.package))?;
     let name = name.unwrap_or_default();
     let schedule = schedule_reader::read(section, name, &manifest.package)?;
     if let Some(id) = &schedule.task

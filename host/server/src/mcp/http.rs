@@ -23,6 +23,7 @@ use crate::problem::ApiProblem;
 use crate::query::Query;
 use crate::request::{BODY_BYTES_MAX, FETCH_SITE};
 use crate::routes::{Form, Method, Route, any, schema};
+use crate::scope::Scope;
 use campanile_engine::forecast::Outage;
 use campanile_engine::problem::{ErrorCode, Problem};
 use campanile_engine::records::launch::TriggerReport;
@@ -39,6 +40,8 @@ pub(crate) static ROUTE: Route = Route {
     method: Method::Post,
     path: "/mcp",
     role: Some(Role::Viewer),
+    // Each tool has the scope of its route.
+    scope: Scope::Chosen,
     cost: 1,
     summary: "Answer a message of the Model Context Protocol; a call of a tool costs what its route costs",
     query: &[],

@@ -17,7 +17,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let limit = call.query.limit()?;
     let after = call.query.parsed::<BackfillId>("after")?;
     // The totals of the record count all launches of each, and the page does not show them.
-    let rows = backfills::list(&mut call.read().await?, after, limit).await?;
+    let rows = backfills::list(&mut call.read().await?, None, after, limit).await?;
     let next = read::last(&rows, limit, |row| row.id.to_string());
     let now = call.now();
     View::new(

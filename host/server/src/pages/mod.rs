@@ -266,6 +266,17 @@ async fn visitor(
     }))
 }
 
+/// Refuse a principal that sees only a namespace. The pages show the whole installation.
+pub(super) fn refuse_namespace(principal: &Principal) -> Result<()> {
+    let Some(namespace) = &principal.namespace else {
+        return Ok(());
+    };
+    let problem = ApiProblem::forbidden(format!(
+        "the pages show the whole installation, and the token sees only the namespace {namespace}"
+    ));
+    Err(problem.hint("use the API or `campanile --server` with it"))
+}
+
 /// Return the parameters of a page, without blank ones, and what a form has just done.
 fn parameters(uri: &Uri, page: &Page) -> Result<(Query, Option<&'static Action>)> {
     let mut done = None;
@@ -345,6 +356,7 @@ async fn answer(
     };
     let read = async {
         auth::require(&principal, Role::Viewer, "the page")?;
+        refuse_namespace(&principal)?;
         state.charge(&principal, cost)?;
         let (query, done) = parameters(&parts.uri, page)?;
         if path.iter().any(|(_, value)| value.contains('\0')) {
@@ -432,6 +444,7 @@ async fn updates(state: Arc<State>, request: Request<Body>) -> Response<Body> {
         check_host(&parts.headers)?;
         let visitor = visitor(&state, &parts.headers, peer).await?;
         let visitor = visitor.ok_or_else(|| ApiProblem::unauthorized("the session has ended"))?;
+        refuse_namespace(&visitor.principal)?;
         let call = Call {
             principal: Some(visitor.principal),
             peer: peer.cloned(),

@@ -116,6 +116,7 @@ async fn list_launches(common: &Common, arguments: tools::ListLaunches) -> Resul
         kind: arguments.kind,
         reason: arguments.reason.as_deref(),
         package: arguments.package.as_deref(),
+        namespace: None,
         since: since.map(|since| since.at(now)),
         until: until.map(|until| until.at(now)),
     };

@@ -59,6 +59,15 @@ pub enum BucketError {
         Resource::Keyvalue.raise()
     )]
     Full { bytes: u64, bytes_max: u64 },
+    /// The buckets of the namespace would grow beyond its quota.
+    #[error(
+        "the buckets of the namespace {namespace} would have {bytes} bytes, and {bytes_max} is its quota; delete what is not needed, or raise `buckets` in `[namespaces.{namespace}]` of the configuration"
+    )]
+    NamespaceFull {
+        namespace: String,
+        bytes: u64,
+        bytes_max: u64,
+    },
     /// The value is not a decimal number, or the sum does not fit 64 bits.
     #[error("the value under {key:?} cannot be incremented by {delta}: {why}")]
     NoNumber {

@@ -1,0 +1,128 @@
+//! Which part of the record a route is about, and whether the token of a namespace may ask for it.
+//!
+//! A token of a namespace is refused everything that its route does not limit to one namespace, so a new route is refused to it
+//! until somebody has decided. What another namespace has is answered like what does not exist.
+
+use crate::call::{Call, Result};
+use crate::problem::ApiProblem;
+use campanile_engine::backfill;
+use campanile_engine::message_admin;
+use campanile_engine::records::ids;
+use campanile_model::ids::{BackfillId, MessageId, ShortId};
+use campanile_model::namespace::Namespace;
+use campanile_store::history;
+
+/// What of the record a route reads or changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The whole installation.
+    Installation,
+    /// Nothing of the record.
+    Nothing,
+    /// The schedule or the package that the path names.
+    Named,
+    /// The launch of the id in the path, which may be that of a run.
+    Launch,
+    /// The backfill of the id in the path.
+    Backfill,
+    /// The message of the outbox of the id in the path.
+    Message,
+    /// Rows that the handler chooses, or what the body names. The handler asks [`Call::namespace`].
+    Chosen,
+}
+
+impl Scope {
+    /// Whether a token of a namespace may ever send such a request.
+    pub fn is_of_namespaces(self) -> bool {
+        self != Scope::Installation
+    }
+}
+
+impl Call {
+    /// Return the namespace to which the principal is limited; none for the whole installation.
+    pub(crate) fn namespace(&self) -> Option<&Namespace> {
+        self.principal.as_ref()?.namespace.as_ref()
+    }
+
+    /// Refuse the name of a schedule or a package of another namespace than the principal's.
+    pub(crate) fn refuse_other(&self, name: &str) -> Result<()> {
+        match self.namespace() {
+            Some(namespace) if !namespace.contains(name) => Err(other(namespace, name)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Return the value of a parameter that the principal must give when it is limited to a namespace: without it, the whole
+    /// record would be searched.
+    pub(crate) fn text_in_namespace(&self, key: &str) -> Result<Option<&str>> {
+        let given = self.query.text(key);
+        match (given, self.namespace()) {
+            (None, Some(namespace)) => {
+                let prefix = namespace.prefix();
+                let problem = ApiProblem::forbidden(format!(
+                    "a token of the namespace {namespace} lists these of one {key}"
+                ));
+                Err(problem.hint(format!("add `{key}={prefix}NAME` to the query")))
+            }
+            _ => Ok(given),
+        }
+    }
+}
+
+fn other(namespace: &Namespace, name: &str) -> ApiProblem {
+    let prefix = namespace.prefix();
+    ApiProblem::forbidden(format!(
+        "`{name}` is not in the namespace {namespace}, and the token sees no other"
+    ))
+    .hint(format!("its names begin with `{prefix}`"))
+}
+
+/// Refuse a request about anything outside the namespace of its principal.
+pub(crate) async fn check(call: &Call, scope: Scope) -> Result<()> {
+    let Some(namespace) = call.namespace() else {
+        return Ok(());
+    };
+    for key in ["schedule", "package"] {
+        call.query
+            .text(key)
+            .map_or(Ok(()), |name| call.refuse_other(name))?;
+    }
+    let package = match scope {
+        Scope::Nothing | Scope::Chosen => return Ok(()),
+        Scope::Installation => {
+            let problem = ApiProblem::forbidden(format!(
+                "the request is about the whole installation, and the token sees only the namespace {namespace}"
+            ));
+            return Err(problem.hint("send it with a token without a namespace"));
+        }
+        Scope::Named => return call.refuse_other(call.name("name")),
+        Scope::Launch => {
+            let id = call.id::<ShortId>("id")?;
+            let mut tx = call.read().await?;
+            // The error about an id that means several launches would list them.
+            match ids::launch(&mut tx, &id).await {
+                Ok(id) => (history::launch(&mut tx, id).await?).map(|found| found.launch.package),
+                Err(_) => None,
+            }
+        }
+        Scope::Backfill => {
+            let id = call.id::<BackfillId>("id")?;
+            let found = backfill::find(&mut call.read().await?, id).await;
+            found.ok().map(|found| found.schedule)
+        }
+        Scope::Message => {
+            let id = call.id::<MessageId>("id")?;
+            let found = message_admin::find(&mut call.read().await?, id).await;
+            found.ok().map(|found| found.row.package)
+        }
+    };
+    match package.is_some_and(|name| namespace.contains(&name)) {
+        true => Ok(()),
+        false => {
+            let id = call.name("id");
+            Err(ApiProblem::not_found(format!(
+                "there is no {id} in the namespace {namespace}"
+            )))
+        }
+    }
+}
