@@ -138,6 +138,43 @@ async fn each_route_refuses_what_another_namespace_has(place: Place) {
         let answer = api.send("GET", &format!("/api/v1/{filter}"), &[], None);
         answer.assert_problem(403, "is not in the namespace team");
     }
+    let read = [
+        "why",
+        "show_schedule",
+        "list_launches",
+        "show_launch",
+        "show_run",
+        "run_logs",
+        "plan",
+        "health",
+    ];
+    let change = [
+        "trigger_schedule",
+        "pause_schedule",
+        "resume_schedule",
+        "cancel_launch",
+    ];
+    for tool in read.iter().chain(&change) {
+        let arguments = match *tool {
+            "plan" | "health" => json!({}),
+            "list_launches" => json!({"schedule": "@other/one"}),
+            tool if tool.ends_with("schedule") || tool == "why" => {
+                json!({"schedule": "@other/one"})
+            }
+            _ => json!({"id": launches[1]}),
+        };
+        let message = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call",
+            "params": {"name": tool, "arguments": arguments}});
+        let accept = ("Accept", "application/json, text/event-stream");
+        let answer = api.send("POST", "/mcp", &[accept], Some(&message));
+        let result = &answer.json()["result"];
+        assert_eq!(result["isError"], true, "{tool}: {answer:?}");
+        let told = ["namespace team", "the whole installation"];
+        assert!(
+            told.iter().any(|told| answer.body.contains(told)),
+            "{tool}: {answer:?}"
+        );
+    }
     // The error about a short id would name the launches of others.
     let short = &launches[1][..9];
     let answer = api.send("GET", &format!("/api/v1/launches/{short}"), &[], None);
