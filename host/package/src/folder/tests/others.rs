@@ -47,6 +47,58 @@ async fn a_sidecar_that_others_can_write_is_rejected_until_they_cannot() {
     assert!(!active.sidecar.grants.env.is_empty());
 }
 
+#[tokio::test]
+async fn a_namespace_is_a_folder_that_only_this_user_can_write() {
+    let mut scene = Scene::new();
+    let team = scene.at("@team");
+    fs::create_dir(&team).unwrap();
+    scene.write("@team/a.wasm", "good");
+    scene.write("@team/.hidden.wasm", "good");
+    fs::create_dir(team.join("@deeper")).unwrap();
+    scene.write("@team/@deeper/a.wasm", "good");
+    scene.write("a.wasm", "good too");
+    let changes = scene.scan().await;
+    let added = |name: &str, content: &str| format!("added {name}@{}", short(content));
+    assert_eq!(changes, [added("@team/a", "good"), added("a", "good too")]);
+
+    let chmod = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        fs::set_permissions(&team, mode).unwrap();
+    };
+    chmod(0o777);
+    scene.write("@team/b.wasm", "good");
+    let changes = scene.scan().await;
+    let told = "other users of this machine can change its folder";
+    assert!(!changes.is_empty(), "nothing was refused");
+    assert!(
+        changes.iter().all(|change| change.contains(told)),
+        "{changes:?}"
+    );
+    assert!(scene.active.get("@team/a").is_some() && scene.active.get("@team/b").is_none());
+    chmod(0o755);
+    let restored = format!("restored @team/a@{}", short("good"));
+    assert_eq!(scene.scan().await, [restored, added("@team/b", "good")]);
+}
+
+#[tokio::test]
+async fn a_link_is_no_namespace_and_its_name_has_a_form() {
+    let mut scene = Scene::new();
+    let elsewhere = scene.root.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("a.wasm"), "good").unwrap();
+    symlink(&elsewhere, scene.at("@link")).unwrap();
+    fs::write(scene.at("@file"), "").unwrap();
+    fs::create_dir(scene.at("@Team")).unwrap();
+    scene.write("@Team/a.wasm", "good");
+    let changes = scene.scan().await;
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    assert!(
+        changes[0].contains("cannot name a namespace"),
+        "{changes:?}"
+    );
+    assert!(scene.active.all().is_empty());
+}
+
 #[test]
 fn a_missing_folder_is_an_error_with_a_hint() {
     let root = tempfile::tempdir().unwrap();
