@@ -18,7 +18,7 @@ use campanile_store::schedules::Schedule;
 use campanile_store::{DbError, Tx};
 
 /// The most launches that are read.
-pub const LAUNCHES_MAX: i64 = 10_000;
+pub const LAUNCHES_MAX: i64 = 5_000;
 /// By how much the clock of a zone may differ from UTC.
 const OFFSET_MAX: Duration = Duration::from_secs(26 * 3_600);
 /// The years of a calendar: rules have no later slots.

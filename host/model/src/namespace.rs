@@ -23,10 +23,6 @@ impl Namespace {
         split(name).0
     }
 
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// Whether a package or a schedule is of this namespace.
     pub fn contains(&self, name: &str) -> bool {
         Namespace::of(name) == Some(&self.0)

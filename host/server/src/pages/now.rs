@@ -27,7 +27,7 @@ const ROWS_MAX: i64 = 20;
 /// The most slots of the strip.
 const SLOTS_MAX: i64 = 200;
 /// The most launches of the last hour that are counted.
-const COUNTED_MAX: i64 = 4_000;
+const COUNTED_MAX: i64 = 2_000;
 /// The most packages that a new installation lists.
 const PACKAGES_MAX: usize = 50;
 const FAILURES: [LaunchStatus; 3] = [
