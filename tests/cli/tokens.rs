@@ -31,7 +31,7 @@ async fn a_token_is_created_listed_and_revoked(place: Place) {
     ]);
     assert_eq!(
         keys(&created).join(" "),
-        "created_at expires_at last_used_at name revoked_at role secret state"
+        "created_at expires_at last_used_at name namespace revoked_at role secret state"
     );
     assert_eq!(
         (&created["role"], &created["state"]),
