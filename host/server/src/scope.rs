@@ -27,7 +27,7 @@ pub enum Scope {
     Backfill,
     /// The message of the outbox of the id in the path.
     Message,
-    /// Rows that the handler chooses, or what the body names. The handler asks [`Call::namespace`].
+    /// Rows that the handler chooses, or what the body names. The handler asks for the namespace of the call.
     Chosen,
 }
 
