@@ -43,7 +43,7 @@ pub struct CalendarDay {
     /// Such as `2026-11-22`.
     pub day: String,
     pub succeeded: i64,
-    /// Also those that are unknown or abandoned.
+    /// The launches that failed, are unknown or were abandoned.
     pub failed: i64,
     pub cancelled: i64,
     /// Slots that were skipped. Those of a range count on the day of the first one.

@@ -57,7 +57,7 @@ pub(crate) trait MessageTable: Sized + Send + Sync + 'static {
     /// Whether [`MessageTable::give_up`] has something to do.
     fn has_late(tx: &mut Tx, now: Timestamp) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Give up the messages whose last delivery is over, also those that no host can deliver. Return the events about them.
+    /// Give up the messages whose time for deliveries has ended, also messages that no host can deliver. Return an event about each.
     fn give_up(tx: &mut Tx, now: Timestamp) -> impl Future<Output = Result<Vec<NewEvent>>> + Send;
 
     /// Return messages that are due, as many as there is room for beside the deliveries under way.

@@ -75,7 +75,7 @@ mod tests {
         let mut feed = FailureFeed::default();
         assert_eq!(feed.unseen(newest(5, 8)), []);
         assert_eq!(feed.unseen(newest(5, 8)), []);
-        // A run may take long: its slot is older than those that failed before.
+        // A launch whose run took long has an older slot than the launches that failed before it.
         assert_eq!(feed.unseen(newest(3, 9)), [id(9), id(4), id(3)]);
         assert_eq!(feed.unseen(newest(100, 150)).len(), ROWS_MAX);
         assert_eq!(feed.unseen(newest(100, 150)), []);

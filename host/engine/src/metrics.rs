@@ -7,7 +7,7 @@
 //! Times are instants, never ages. No label has a launch, a run, a digest or a message; a schedule is a label only up to a
 //! number that the caller gives, and a package up to a fixed one.
 
-/// Register metrics, each with its name and what it says.
+/// Register metrics, each with its name and its help text.
 macro_rules! register {
     ($registry:expr; $($name:literal, $help:literal => $metric:expr;)*) => {
         $($registry.register($name, $help, $metric);)*

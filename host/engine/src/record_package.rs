@@ -140,7 +140,7 @@ async fn record_pending(
     Ok(Some(said))
 }
 
-/// Record again that this host has its packages. The next scan of the folder records those that the database does not have.
+/// Record again that this host has its packages. The next scan of the folder records the packages that the database does not have.
 pub(crate) async fn publish_all(ctx: &Ctx, tx: &mut Tx) -> Result {
     for package in ctx.packages.all().values() {
         let (name, digest) = (&package.name, &package.digest);

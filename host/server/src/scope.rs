@@ -1,16 +1,15 @@
 //! Which part of the record a route is about, and whether the token of a namespace may ask for it.
 //!
 //! A token of a namespace is refused everything that its route does not limit to one namespace, so a new route is refused to it
-//! until somebody has decided. What another namespace has is answered like what does not exist.
+//! until somebody has decided. A name of another namespace is refused, and an id of one is answered like an id that does not exist.
 
 use crate::call::{Call, Result};
 use crate::problem::ApiProblem;
-use campanile_engine::backfill;
-use campanile_engine::message_admin;
+use campanile_engine::problem::ErrorCode;
 use campanile_engine::records::ids;
 use campanile_model::ids::{BackfillId, MessageId, ShortId};
 use campanile_model::namespace::Namespace;
-use campanile_store::history;
+use campanile_store::{backfills, history, outbox};
 
 /// What of the record a route reads or changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +76,11 @@ fn other(namespace: &Namespace, name: &str) -> ApiProblem {
     .hint(format!("its names begin with `{prefix}`"))
 }
 
+/// Whether an id means no launch, or several.
+fn is_unclear(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::NotFound | ErrorCode::Ambiguous)
+}
+
 /// Refuse a request about anything outside the namespace of its principal.
 pub(crate) async fn check(call: &Call, scope: Scope) -> Result<()> {
     let Some(namespace) = call.namespace() else {
@@ -102,18 +106,19 @@ pub(crate) async fn check(call: &Call, scope: Scope) -> Result<()> {
             // The error about an id that means several launches would list them.
             match ids::launch(&mut tx, &id).await {
                 Ok(id) => (history::launch(&mut tx, id).await?).map(|found| found.launch.package),
-                Err(_) => None,
+                Err(problem) if is_unclear(problem.code) => None,
+                Err(problem) => return Err(problem.into()),
             }
         }
         Scope::Backfill => {
             let id = call.id::<BackfillId>("id")?;
-            let found = backfill::find(&mut call.read().await?, id).await;
-            found.ok().map(|found| found.schedule)
+            let found = backfills::find(&mut call.read().await?, id).await?;
+            found.map(|found| found.schedule)
         }
         Scope::Message => {
             let id = call.id::<MessageId>("id")?;
-            let found = message_admin::find(&mut call.read().await?, id).await;
-            found.ok().map(|found| found.row.package)
+            let found = outbox::find(&mut call.read().await?, id).await?;
+            found.map(|found| found.row.package)
         }
     };
     match package.is_some_and(|name| namespace.contains(&name)) {

@@ -1,4 +1,4 @@
-//! The pings of runs: a monitor outside is told when a run of a schedule starts and how it ends, as Healthchecks does.
+//! The pings of runs: a host sends a request to a monitor, such as Healthchecks, when a run of a schedule starts and when it ends.
 //!
 //! ```text
 //! run starts, end on record ─▶ queue (bounded) ─▶ names of schedules ─▶ requests, in order for each schedule

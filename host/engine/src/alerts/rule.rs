@@ -267,7 +267,7 @@ pub struct Heartbeat {
 /// What the address of a [`Ping`] has in place of the name of a schedule.
 pub const SCHEDULE_PLACEHOLDER: &str = "{schedule}";
 
-/// The address that is told when a run of a schedule starts and how it ends.
+/// The address of a monitor that gets a request when a run of a schedule starts, and one when the run ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ping {
     /// The schedules. With more than one, the address has [`SCHEDULE_PLACEHOLDER`].
