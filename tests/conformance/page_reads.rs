@@ -421,14 +421,13 @@ async fn measure(reads: &Reads<'_>, browser: &Browser) -> Vec<(String, bool, u64
     reads.test.rows(all_launches).await;
     all.push((WHOLE.to_owned(), false, reads.count().await - before));
     let mut feed = FailureFeed::default();
-    feed.read(&mut reads.test.read().await).await.unwrap();
+    let mut tx = reads.test.read().await;
+    feed.read(&mut tx, now()).await.unwrap();
+    drop(tx);
     let before = reads.count().await;
-    assert!(
-        feed.read(&mut reads.test.read().await)
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    let mut tx = reads.test.read().await;
+    assert!(feed.read(&mut tx, now()).await.unwrap().is_empty());
+    drop(tx);
     all.push(("/updates".to_owned(), false, reads.count().await - before));
     all
 }

@@ -3,7 +3,9 @@
 //! The end of a launch records no event. This reads the newest ids of an index instead, however large the record is.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
+use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_model::status::LaunchStatus;
 use campanile_store::launches::{self, LaunchRow};
@@ -13,6 +15,8 @@ use campanile_store::{DbError, Tx, launch_list};
 const LOOKED_AT: i64 = 500;
 /// The most launches that one call returns.
 const ROWS_MAX: usize = 20;
+/// How long ago a launch may have ended that the first call returns. A listener can come before that call.
+const FIRST_SPAN: Duration = Duration::from_secs(10);
 
 /// The failed launches of the last call.
 #[derive(Default)]
@@ -22,30 +26,31 @@ pub struct FailureFeed {
 
 impl FailureFeed {
     /// Return launches that failed, are unknown or abandoned since the last call, at most the newest 20. The first call
-    /// returns none.
-    pub async fn read(&mut self, tx: &mut Tx) -> Result<Vec<LaunchRow>, DbError> {
+    /// returns those that ended in the ten seconds before `now`.
+    pub async fn read(&mut self, tx: &mut Tx, now: Timestamp) -> Result<Vec<LaunchRow>, DbError> {
         let newest = launch_list::newest_failures(tx, LOOKED_AT).await?;
+        let since = self.seen.is_none().then(|| now.minus(FIRST_SPAN));
         let new = self.unseen(newest);
         if new.is_empty() {
             return Ok(Vec::new());
         }
         let mut rows = launches::with_ids(tx, &new).await?;
         rows.retain(|row| row.status != LaunchStatus::Cancelled);
+        if let Some(since) = since {
+            rows.retain(|row| row.finished_at >= Some(since));
+        }
         rows.sort_unstable_by_key(|row| row.finished_at);
         Ok(rows)
     }
 
-    /// Forget the last call: the next one returns none.
+    /// Forget the last call: the next one is a first call.
     pub fn reset(&mut self) {
         self.seen = None;
     }
 
     /// Return the first of `newest` that the last call did not have.
     fn unseen(&mut self, newest: Vec<LaunchId>) -> Vec<LaunchId> {
-        let Some(seen) = &self.seen else {
-            self.seen = Some(newest.into_iter().collect());
-            return Vec::new();
-        };
+        let seen = self.seen.take().unwrap_or_default();
         let oldest = seen.iter().min().copied();
         // Retention removes launches, and then older ones move up.
         let is_full = seen.len() as i64 >= LOOKED_AT;
@@ -61,11 +66,10 @@ impl FailureFeed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use campanile_model::clock::Timestamp;
     use campanile_model::ids::{LaunchKind, ScheduleId};
 
     #[test]
-    fn each_failure_comes_once_and_those_before_never() {
+    fn each_failure_comes_once() {
         let schedule = ScheduleId::random();
         let id = |second: i64| {
             let at = Timestamp::from_micros(second * 1_000_000);
@@ -73,14 +77,14 @@ mod tests {
         };
         let newest = |from: i64, to: i64| Vec::from_iter((from..=to).rev().map(id));
         let mut feed = FailureFeed::default();
-        assert_eq!(feed.unseen(newest(5, 8)), []);
+        assert_eq!(feed.unseen(newest(5, 8)), newest(5, 8));
         assert_eq!(feed.unseen(newest(5, 8)), []);
         // A launch whose run took long has an older slot than the launches that failed before it.
         assert_eq!(feed.unseen(newest(3, 9)), [id(9), id(4), id(3)]);
         assert_eq!(feed.unseen(newest(100, 150)).len(), ROWS_MAX);
         assert_eq!(feed.unseen(newest(100, 150)), []);
         feed.reset();
-        assert_eq!(feed.unseen(newest(100, 151)), []);
+        assert_eq!(feed.unseen(newest(100, 151)).len(), ROWS_MAX);
         // What moves up because newer ones were removed is not new.
         assert_eq!(feed.unseen(newest(201, 700)).len(), ROWS_MAX);
         assert_eq!(feed.unseen(newest(200, 699)), []);

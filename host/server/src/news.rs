@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use campanile_engine::records::launch::next_step;
+use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_model::text::printable_line;
 use campanile_store::LaunchStatus;
@@ -26,6 +27,9 @@ pub(crate) enum News {
 #[derive(Serialize)]
 pub(crate) struct FailureNews {
     launch: LaunchId,
+    /// When it ended.
+    #[serde(skip)]
+    pub ended: Option<Timestamp>,
     /// What failed and why. Its hostile characters are written out.
     text: String,
     /// What to do next.
@@ -47,6 +51,7 @@ impl FailureNews {
         let why = printable_line(&Vec::from_iter(why).join(": "));
         FailureNews {
             launch: row.id,
+            ended: row.finished_at,
             text: format!("A launch of {schedule} {ended}: {why}"),
             next: next_step(row),
         }

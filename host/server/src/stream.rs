@@ -113,9 +113,10 @@ async fn listen(call: Call, has_failures: bool) -> Result {
     let last = last_event_id(&call).map(str::parse::<EventId>).transpose();
     let last = last.map_err(|error| ApiProblem::invalid(format!("`Last-Event-ID`: {error}")))?;
     let mut news = call.state.news.subscribe();
+    let opened = call.now();
     let from = match last {
         Some(_) => EventId::FIRST,
-        None => EventId::first_at(call.now()),
+        None => EventId::first_at(opened),
     };
     let (sink, body) = Sink::open(&call.state)?;
     let mut stopping = call.state.app.stopping.clone();
@@ -153,7 +154,12 @@ async fn listen(call: Call, has_failures: bool) -> Result {
                     Some(News::Event(event)) => {
                         sink.send("event", &event.id.to_string(), &*event).await
                     }
-                    Some(News::Failure(_)) if !has_failures => true,
+                    // A page that is read after the stream has opened shows the earlier ones.
+                    Some(News::Failure(failure))
+                        if !has_failures || failure.ended < Some(opened) =>
+                    {
+                        true
+                    }
                     Some(News::Failure(failure)) => sink.send_as("failure", &*failure).await,
                 };
                 if !is_sent {
@@ -240,8 +246,9 @@ async fn read_news(
     let _turn = state.turn_of(FEED, false).await?;
     let engine = &state.app.engine;
     let mut tx = engine.db().read().await?;
-    let events = events.read(&mut tx, engine.clock().now()).await?;
-    let failed = failures.read(&mut tx).await?;
+    let now = engine.clock().now();
+    let events = events.read(&mut tx, now).await?;
+    let failed = failures.read(&mut tx, now).await?;
     let events = events.into_iter().map(|event| News::Event(Arc::new(event)));
     let failed = failed.iter();
     let failed = failed.map(|row| News::Failure(Arc::new(FailureNews::new(row))));
