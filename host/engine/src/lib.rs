@@ -132,6 +132,7 @@ mod versions;
 mod work;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::future;
 use tokio::sync::watch::Receiver;
@@ -248,6 +249,11 @@ impl Engine {
     /// Return how many launches this host executes now.
     pub fn running(&self) -> usize {
         self.ctx.capacity.taken()
+    }
+
+    /// Whether launches wait although they are due, as far as this host has seen.
+    pub fn is_short(&self) -> bool {
+        self.ctx.capacity.is_short.load(Ordering::Relaxed)
     }
 
     /// Return how many launches this host has ended since its start.

@@ -22,6 +22,8 @@ use campanile_package::UploadFolder;
 
 /// The requests that read or change the database at once. A host has few connections, and its own work comes first.
 const CALLS_MAX: usize = 3;
+/// How many of these places a cheap request takes while launches wait although they are due: so it is the only cheap one.
+const PLACES_WHILE_SHORT: u32 = 2;
 /// The costly requests among them, so that cheap ones need not wait for them.
 const COSTLY_CALLS_MAX: usize = 1;
 /// The requests of one principal that may wait behind those of others. Its further ones wait behind its own, so that none
@@ -171,7 +173,8 @@ impl State {
     /// Wait until a request of the principal with this key may use the database.
     ///
     /// First it waits for those of the same principal, then for others, so that the requests of one principal keep no other
-    /// one waiting. A costly one waits for other costly ones before it waits for cheap ones.
+    /// one waiting. A costly one waits for other costly ones before it waits for cheap ones. While launches wait although
+    /// they are due, cheap ones are answered one at a time.
     pub(crate) async fn turn_of(
         &self,
         principal: &str,
@@ -196,10 +199,15 @@ impl State {
                 }
                 false => None,
             };
+            let own = all.acquire_owned().await?;
+            let places = match self.app.engine.is_short() && !is_costly {
+                true => PLACES_WHILE_SHORT,
+                false => 1,
+            };
             Ok::<_, AcquireError>(Turn {
                 _costly: costly,
-                _own: all.acquire_owned().await?,
-                _shared: self.turns.acquire().await?,
+                _own: own,
+                _shared: self.turns.acquire_many(places).await?,
             })
         };
         match timeout(TURN_WAIT, turn).await {
