@@ -14,6 +14,7 @@ on_both_empty!(
     a_token_of_a_namespace_does_all_that_its_role_may_there,
     the_names_of_a_namespace_stay_in_it,
     a_namespace_appears_while_a_host_serves,
+    a_failure_of_the_database_does_not_look_like_an_absent_id,
 );
 
 const TEAMS: [&str; 2] = ["team", "other"];
@@ -349,4 +350,26 @@ async fn a_namespace_appears_while_a_host_serves(place: Place) {
         Some(row) if row["state"] == "missing" => Ok(()),
         row => Err(format!("{row:?}")),
     });
+}
+
+async fn a_failure_of_the_database_does_not_look_like_an_absent_id(place: Place) {
+    let mut api = start(place, "");
+    let launch = add(&api, "@team/one", "@team/guests");
+    api.token = token(&api, "viewer");
+    let id = "01900000-0000-7000-8000-000000000000";
+    for (table, path, status) in [
+        ("launch", format!("/api/v1/launches/{launch}"), 200),
+        ("backfill", format!("/api/v1/backfills/{id}"), 404),
+        ("outbox_message", format!("/api/v1/outbox/{id}"), 404),
+    ] {
+        let ask = || api.send("GET", &path, &[], None).status;
+        assert_eq!(ask(), status, "{path}");
+        // Without its table, a lookup fails as it does without the database.
+        let rename = |from: &str, to: &str| format!("ALTER TABLE {from} RENAME TO {to}");
+        api.site.execute(&rename(table, "elsewhere")).await;
+        let failed = ask();
+        api.site.execute(&rename("elsewhere", table)).await;
+        assert!(failed >= 500, "{path}: {failed}");
+        assert_eq!(ask(), status, "{path}");
+    }
 }
