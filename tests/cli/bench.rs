@@ -10,6 +10,7 @@ on_both_empty!(
     bench_burst_reports_every_slot_as_succeeded,
     bench_load_reports_start_drop_and_lag_times,
     bench_outage_catches_up_every_missed_slot,
+    bench_growth_fills_a_database_once_and_measures_it_again,
 );
 
 async fn bench_launches_reports_rates_and_ratios(place: Place) {
@@ -27,6 +28,23 @@ async fn bench_launches_reports_rates_and_ratios(place: Place) {
     }
     assert_percentiles(&report, "lag_ms");
     assert_no_files_left(&site);
+}
+
+async fn bench_growth_fills_a_database_once_and_measures_it_again(place: Place) {
+    let site = Site::new(place);
+    let growth = ["bench", "growth", "--launches", "1000"];
+    let report = site.json(growth);
+    assert_eq!(report["launches"], 1_000);
+    assert!(report["filled_per_s"].is_number(), "{report:#}");
+    // The launches of the first measurement are still on the record.
+    let report = site.json(growth);
+    assert_eq!(report["launches"], 1_000);
+    assert!(report["filled_per_s"].is_null(), "{report:#}");
+    for key in ["bytes_per_launch", "launches_per_s_full", "ratio"] {
+        let figure = report[key].as_f64().unwrap_or_default();
+        assert!(figure > 0.0, "{key}: {report:#}");
+    }
+    assert_percentiles(&report, "why_ms");
 }
 
 #[test]

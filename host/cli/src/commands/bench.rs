@@ -366,10 +366,12 @@ impl BenchHost {
         }
     }
 
-    /// Return the launches of a backlog of `n` at `now`.
+    /// Return the launches of a backlog of `n` at `now`, without those of a backlog before it.
     async fn backlog(&self, n: u32, now: Timestamp) -> Result<Vec<LaunchRow>> {
         let slots = n.div_ceil(SCHEDULES.min(n));
-        self.launches(now.minus(HOUR * slots), now).await
+        let mut rows = self.launches(now.minus(HOUR * slots), now).await?;
+        rows.retain(|row| row.decided_at >= now);
+        Ok(rows)
     }
 
     /// Stop, and delete the database.
