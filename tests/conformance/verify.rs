@@ -10,8 +10,9 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::ScheduleDefinition;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};
+use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::schedules::Pause;
-use campanile_store::{HostLock, Origin, Tx};
+use campanile_store::{HostLock, Origin, Tx, seals};
 use campanile_tests::{TestDb, on_both};
 use serde_json::Map;
 
@@ -23,6 +24,7 @@ on_both!(
     a_change_of_the_record_is_found,
     a_chain_that_was_made_again_does_not_agree_with_a_checkpoint,
     a_launch_without_an_end_is_sealed_later,
+    many_events_are_sealed_in_parts,
     what_is_recorded_after_the_clock_was_set_back_is_sealed_too,
     removed_launches_are_no_faults,
     recoveries_meanwhile_are_no_faults,
@@ -449,4 +451,43 @@ async fn recoveries_meanwhile_are_no_faults(test: TestDb) {
         .value("SELECT CAST(count(*) AS TEXT) FROM lost_run")
         .await;
     assert_eq!(lost, RECOVERIES.to_string());
+}
+
+async fn many_events_are_sealed_in_parts(test: TestDb) {
+    let scene = Scene::start(test, "10:30:00").await;
+    for (time, count) in [
+        ("10:31:00", 3_000),
+        ("10:31:01", 3_000),
+        ("10:31:02", 5_000),
+    ] {
+        let one = || NewEvent {
+            kind: EventKind::SchedulePaused,
+            subject: "report".to_owned(),
+            detail: String::new(),
+        };
+        let events: Vec<NewEvent> = std::iter::repeat_with(one).take(count).collect();
+        let at = clock_time(time);
+        scene
+            .change(async |tx| events::record_all(tx, at, &events).await.unwrap())
+            .await;
+    }
+    scene.clock.advance_to(clock_time("10:35:00"));
+    let now = scene.clock.now();
+    scene.engine.renew(now).await.unwrap();
+    scene.engine.hold_chores(now).await.unwrap();
+    scene.engine.seal(now).await.unwrap();
+
+    let mut tx = scene.test.read().await;
+    let seals = seals::page(&mut tx, 0, 10).await.unwrap();
+    drop(tx);
+    // The first has those of the start of the host too. Events of one moment are in one seal.
+    let counts: Vec<i64> = seals.iter().map(|seal| seal.events).collect();
+    let [first, second, third] = counts[..] else {
+        panic!("{counts:?}");
+    };
+    assert!((3_000..3_100).contains(&first), "{counts:?}");
+    assert_eq!((second, third), (3_000, 5_000));
+    let found = scene.verify(ALL).await;
+    assert_eq!(found.faults, []);
+    assert_eq!(found.events, u64::try_from(first + second + third).unwrap());
 }

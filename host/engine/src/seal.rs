@@ -34,6 +34,8 @@ const INTERVAL: Duration = Duration::from_secs(10);
 const DELAY: Duration = Duration::from_secs(60);
 /// The launches of one seal, unless more were decided at the same moment.
 const LAUNCHES_MAX: usize = 2_048;
+/// The events of one seal, unless more were recorded at the same moment. A file with a million schedules records as many.
+const EVENTS_MAX: usize = 4_096;
 /// A clock that shows so much before the end of the last seal was set back. The rows of the last seal are older than that.
 const SET_BACK: Duration = Duration::from_secs(20);
 /// Seals look back so far for rows that were decided since the clock was set back. Rows that are sealed already are left out.
@@ -44,6 +46,8 @@ const UNFINISHED_MAX: usize = 65_536;
 const PAUSE: u32 = 19;
 /// A row of slots that had no package is extended for an hour, and settled after this time.
 const EXTENDED_FOR: Duration = Duration::from_secs(2 * 3_600);
+/// The least time between two rows of different moments.
+const MOMENT: Duration = Duration::from_micros(1);
 /// The bytes of one leaf: an id, and half a SHA-256.
 const LEAF_BYTES: usize = 32;
 
@@ -180,26 +184,48 @@ pub(crate) fn late_from(last: &Seal, now: Timestamp) -> Option<Timestamp> {
     }
 }
 
-/// Return up to about [`LAUNCHES_MAX`] launches that were decided from `since` to before `until`, the end of the span that
-/// they fill, and whether that is before `until`.
+/// Pure: keep of rows in the order of their times at most `max`, and none of the moment of the next row. Return that moment; none
+/// when there are no more than `max`.
+fn cut<T>(rows: &mut Vec<T>, max: usize, at: impl Fn(&T) -> Timestamp) -> Option<Timestamp> {
+    let next = at(rows.get(max)?);
+    rows.retain(|row| at(row) < next);
+    Some(next)
+}
+
+/// Return up to about [`LAUNCHES_MAX`] launches that were decided from `since` to before `until`, and the end of the span that
+/// they fill.
 async fn decided(
     tx: &mut Tx,
     since: Timestamp,
-    mut until: Timestamp,
-) -> Result<(Vec<FinishedLaunch>, Timestamp, bool)> {
+    until: Timestamp,
+) -> Result<(Vec<FinishedLaunch>, Timestamp)> {
     let mut decided = seals::decided(tx, since, until, LAUNCHES_MAX as i64 + 1).await?;
-    let has_more = decided.len() > LAUNCHES_MAX;
-    if has_more && let (Some(first), Some(next)) = (decided.first(), decided.last()) {
-        until = next.decided_at;
-        match first.decided_at == until {
-            false => decided.retain(|launch| launch.decided_at < until),
-            true => {
-                until = until.plus(Duration::from_micros(1));
-                decided = seals::decided(tx, since, until, i64::MAX).await?;
-            }
-        }
+    let Some(mut end) = cut(&mut decided, LAUNCHES_MAX, |launch| launch.decided_at) else {
+        return Ok((decided, until));
+    };
+    if decided.is_empty() {
+        end = end.plus(MOMENT);
+        decided = seals::decided(tx, since, end, i64::MAX).await?;
     }
-    Ok((decided, until, has_more))
+    Ok((decided, end))
+}
+
+/// Return up to about [`EVENTS_MAX`] events that were recorded from `since` to before `until`, and the end of the span that they
+/// fill.
+async fn recorded(
+    tx: &mut Tx,
+    since: Timestamp,
+    until: Timestamp,
+) -> Result<(Vec<Event>, Timestamp)> {
+    let mut events = seals::events(tx, since, until, EVENTS_MAX as i64 + 1).await?;
+    let Some(mut end) = cut(&mut events, EVENTS_MAX, |event| event.at) else {
+        return Ok((events, until));
+    };
+    if events.is_empty() {
+        end = end.plus(MOMENT);
+        events = seals::events(tx, since, end, i64::MAX).await?;
+    }
+    Ok((events, end))
 }
 
 /// Return the seal after the last one, and whether there is more to seal than it covers.
@@ -214,8 +240,10 @@ async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<(Seal, bool)>> 
     if until <= since && late_from.is_none_or(|_| until < end_before) {
         return Ok(None);
     }
-    let (mut decided, until, has_more) = decided(tx, since, until).await?;
-    let mut events = seals::events(tx, since, until).await?;
+    let (mut decided, end) = decided(tx, since, until).await?;
+    let (mut events, end) = recorded(tx, since, end).await?;
+    decided.retain(|launch| launch.decided_at < end);
+    let (has_more, until) = (end < until, end);
     let waiting = last.as_ref().map(|last| read_ids(&last.unfinished));
     let waiting = waiting.unwrap_or_default();
     if late_from.is_some() {

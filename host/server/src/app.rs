@@ -200,10 +200,7 @@ impl State {
                 false => None,
             };
             let own = all.acquire_owned().await?;
-            let places = match self.app.engine.is_short() && !is_costly {
-                true => PLACES_WHILE_SHORT,
-                false => 1,
-            };
+            let places = places(self.app.engine.is_short(), is_costly);
             Ok::<_, AcquireError>(Turn {
                 _costly: costly,
                 _own: own,
@@ -216,5 +213,33 @@ impl State {
                 "this host has too many requests; send it again later",
             )),
         }
+    }
+}
+
+/// Return how many of the [`CALLS_MAX`] places a request takes. Launches wait although they are due when `is_short`.
+fn places(is_short: bool, is_costly: bool) -> u32 {
+    match is_short && !is_costly {
+        true => PLACES_WHILE_SHORT,
+        false => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cheap_requests_are_answered_one_at_a_time_while_launches_wait() {
+        let turns = Semaphore::new(CALLS_MAX);
+        let begin = |is_short, is_costly| turns.try_acquire_many(places(is_short, is_costly)).ok();
+        let cheap = begin(true, false);
+        assert!(cheap.is_some());
+        assert!(begin(true, false).is_none(), "a second cheap one waits");
+        let costly = begin(true, true);
+        assert!(costly.is_some(), "a costly one may run beside");
+        drop((cheap, costly));
+        let all = [(); CALLS_MAX].map(|()| begin(false, false));
+        assert!(all.iter().all(Option::is_some));
+        assert!(begin(false, false).is_none());
     }
 }

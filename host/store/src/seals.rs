@@ -86,9 +86,9 @@ statements! {
         Batch::new(concat!("SELECT ", finished_launch_columns!(), " FROM launch WHERE id IN (SELECT v.column1 FROM (VALUES ($1)) AS v)")),
         ids, |id| [*id];
 
-    /// Return the events from `since` to before `until`.
-    pub async fn events(since: Timestamp, until: Timestamp) -> Vec<Event> = rows
-        concat!("SELECT ", event_columns!(), " FROM event WHERE at >= $1 AND at < $2 ORDER BY at");
+    /// Return up to `limit` events from `since` to before `until`, in the order of their times.
+    pub async fn events(since: Timestamp, until: Timestamp, limit: i64) -> Vec<Event> = rows
+        concat!("SELECT ", event_columns!(), " FROM event WHERE at >= $1 AND at < $2 ORDER BY at LIMIT $3");
 
     /// Return the time of the oldest event.
     pub async fn oldest_event() -> Option<Timestamp> = one_value "SELECT min(at) FROM event";

@@ -46,8 +46,8 @@ statements! {
     pub async fn end_pass(checked_at: Timestamp) -> u64 = execute "DELETE FROM schedule_growth WHERE checked_at <> $1";
 
     /// Return up to `limit` schedules whose use grows, by name.
-    // `CROSS JOIN` keeps SQLite from reading all schedules first.
+    // `CROSS JOIN` keeps SQLite from reading all schedules first, and `|| ''` keeps Postgres from reading them by name.
     pub async fn list(limit: i64) -> Vec<GrowingSchedule> = rows
         "SELECT s.name AS schedule, s.package, g.cpu_us_before, g.cpu_us, g.memory_peak_bytes_before, g.memory_peak_bytes
-        FROM schedule_growth g CROSS JOIN schedule s WHERE s.id = g.schedule_id AND s.deleted_at IS NULL ORDER BY s.name LIMIT $1";
+        FROM schedule_growth g CROSS JOIN schedule s WHERE s.id = g.schedule_id AND s.deleted_at IS NULL ORDER BY s.name || '' LIMIT $1";
 }

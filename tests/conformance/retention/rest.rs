@@ -241,7 +241,8 @@ async fn a_record_that_is_too_large_loses_its_oldest_launches(test: TestDb) {
     drop(host);
     let host = start(empty + (full - empty) / 2).await;
     let removed = host.remove_old(at(DAY_S)).await.launches;
-    assert!((1_000..=4_500).contains(&removed), "{removed}");
+    // The size on Postgres is an estimate, which changes when a table is vacuumed meanwhile.
+    assert!((500..=4_500).contains(&removed), "{removed}");
     let left = remaining(&test, 1).await;
     assert_eq!(left.len(), 5_000 - removed);
     assert_eq!(left.last(), Some(&(5_000, 's')));
