@@ -104,6 +104,8 @@ pub(crate) struct Claimed<T: MessageTable> {
     pub(crate) with: T::With,
     /// Until when this host may deliver it.
     pub(crate) until: Monotonic,
+    /// The number of the lease of this host under which it was claimed.
+    pub(crate) lease: u64,
 }
 
 /// The service that delivers the messages of a table.
@@ -123,10 +125,10 @@ impl<T: MessageTable> Service for Delivery<T> {
             return Ok(Next::After(T::INTERVAL));
         }
         give_up::<T>(ctx, now).await?;
-        if !ctx.deliveries.may_begin() {
+        let Some(lease) = ctx.deliveries.lease() else {
             return Ok(Next::After(T::INTERVAL));
-        }
-        for claimed in self.claim(ctx, now).await? {
+        };
+        for claimed in self.claim(ctx, lease, now).await? {
             let (ctx, vault) = (Arc::clone(ctx), Arc::clone(&self.vault));
             let sender = T::sender(&claimed.message).to_owned();
             let delivery = self.deliveries.spawn(async move {
@@ -172,7 +174,7 @@ impl<T: MessageTable> Delivery<T> {
         Ok(deliveries)
     }
 
-    async fn claim(&self, ctx: &Ctx, now: Timestamp) -> Result<Vec<Claimed<T>>> {
+    async fn claim(&self, ctx: &Ctx, lease: u64, now: Timestamp) -> Result<Vec<Claimed<T>>> {
         let mut found = T::due(ctx, &self.under_way, now).await?;
         if found.is_empty() {
             return Ok(Vec::new());
@@ -190,6 +192,7 @@ impl<T: MessageTable> Delivery<T> {
                 message,
                 with,
                 until,
+                lease,
             }));
         }
         let [before_commit, after_commit, ..] = T::POINTS;

@@ -21,6 +21,8 @@ pub(crate) struct DeliveryTable {
 struct State {
     /// When the lease of this host ends for itself; none before it is on record.
     until: Option<Monotonic>,
+    /// Counts the leases that were over before they were renewed. What was claimed under an earlier one is not delivered.
+    lease: u64,
     /// By message, and the number of its delivery.
     stops: HashMap<(MessageId, i64), StopSignal>,
 }
@@ -52,20 +54,29 @@ impl DeliveryTable {
         lock(&self.state)
     }
 
-    /// Whether this host may begin a delivery.
-    pub(crate) fn may_begin(&self) -> bool {
-        let until = self.state().until;
-        until.is_some_and(|until| self.clock.monotonic() < until)
+    /// Return the number of the lease under which this host may claim messages and deliver them; none while it may not.
+    pub(crate) fn lease(&self) -> Option<u64> {
+        let state = self.state();
+        let is_held = state
+            .until
+            .is_some_and(|until| self.clock.monotonic() < until);
+        is_held.then_some(state.lease)
     }
 
-    /// Track a delivery of a message.
-    pub(crate) fn track(&self, message: MessageId, attempt: i64) -> TrackedDelivery<'_> {
+    /// Track a delivery of a message that was claimed under `lease`. It is dropped when that lease is over already, also when
+    /// this host has a new one: another host may have begun the delivery again meanwhile.
+    pub(crate) fn track(
+        &self,
+        message: MessageId,
+        attempt: i64,
+        lease: u64,
+    ) -> TrackedDelivery<'_> {
         let stop = StopSignal::default();
         let key = (message, attempt);
         let mut state = self.state();
         match state.until {
-            Some(until) => stop.set_lease(&self.clock, until),
-            None => stop.drop_now(),
+            Some(until) if lease == state.lease => stop.set_lease(&self.clock, until),
+            _ => stop.drop_now(),
         }
         state.stops.insert(key, stop.clone());
         drop(state);
@@ -78,7 +89,11 @@ impl DeliveryTable {
 
     /// Note that the lease of this host ends at `until`. A delivery whose lease was over before stays dropped.
     pub(crate) fn renew(&self, until: Monotonic) {
+        let now = self.clock.monotonic();
         let mut state = self.state();
+        if state.until.is_some_and(|held| held <= now) {
+            state.lease += 1;
+        }
         for stop in state.stops.values() {
             // `is_dropped` drops a delivery whose lease is over.
             if !stop.is_dropped() {
@@ -97,7 +112,9 @@ impl DeliveryTable {
 
     /// Drop all deliveries: another host may have begun them again.
     pub(crate) fn drop_all(&self) {
-        for stop in self.state().stops.values() {
+        let mut state = self.state();
+        state.lease += 1;
+        for stop in state.stops.values() {
             stop.drop_now();
         }
     }
@@ -119,24 +136,30 @@ mod tests {
         let clock = Clock::simulated(at(0));
         let monotonic = |seconds| Clock::simulated(at(seconds)).monotonic();
         let table = DeliveryTable::new(clock.clone());
-        assert!(!table.may_begin());
-        assert!(table.track(MessageId::FIRST, 1).stop.is_dropped());
+        assert_eq!(table.lease(), None);
+        assert!(table.track(MessageId::FIRST, 1, 0).stop.is_dropped());
         table.renew(monotonic(10));
-        assert!(table.may_begin());
-        let first = table.track(MessageId::FIRST, 2);
+        let lease = table.lease().unwrap();
+        let first = table.track(MessageId::FIRST, 2, lease);
         clock.advance_to(at(9));
         table.renew(monotonic(20));
         clock.advance_to(at(19));
         assert!(!first.stop.is_dropped());
+        assert_eq!(table.lease(), Some(lease));
         clock.advance_to(at(20));
+        assert_eq!(table.lease(), None);
         // The host was suspended, and its heartbeat comes first.
         table.renew(monotonic(30));
-        assert!(first.stop.is_dropped() && table.may_begin());
-        let second = table.track(MessageId::FIRST, 3);
+        assert!(first.stop.is_dropped());
+        // What it had claimed before, without having begun, is not delivered either.
+        assert!(table.track(MessageId::FIRST, 3, lease).stop.is_dropped());
+        let lease = table.lease().unwrap();
+        let second = table.track(MessageId::FIRST, 4, lease);
         table.drop_expired();
         assert!(!second.stop.is_dropped());
         table.drop_all();
         assert!(second.stop.is_dropped());
+        assert!(table.track(MessageId::FIRST, 5, lease).stop.is_dropped());
         drop((first, second));
         assert!(table.state().stops.is_empty());
     }

@@ -168,6 +168,7 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed<Outbox>) -> Op
         message: claimed,
         with: grants,
         until,
+        lease,
         ..
     } = claimed;
     let message = OutboxMessage {
@@ -177,7 +178,7 @@ async fn deliver_once(ctx: &Ctx, vault: &Vault, claimed: &Claimed<Outbox>) -> Op
         headers: serde_json::from_str(&claimed.headers).unwrap_or_default(),
         body: claimed.body.clone(),
     };
-    let tracked = ctx.deliveries.track(claimed.id, claimed.attempts);
+    let tracked = ctx.deliveries.track(claimed.id, claimed.attempts, *lease);
     let names = delivery_secrets(&message, grants);
     let secrets = match vault.values(names.iter().map(String::as_str)).await {
         Ok(secrets) => secrets,

@@ -138,7 +138,8 @@ async fn deliver_once(
         }));
     }
     let content = content(channel.template, message, &alerts);
-    let tracked = ctx.deliveries.track(message.id, message.attempts);
+    let deliveries = &ctx.deliveries;
+    let tracked = deliveries.track(message.id, message.attempts, claimed.lease);
     let time = SendTime {
         until: claimed.until,
         stop: &tracked.stop,
