@@ -18,9 +18,8 @@ on_both_empty!(the_page_of_a_launch_that_retention_removed_says_so);
 
 /// How soon after its end a failure is on the pages.
 const SEEN_WITHIN: Duration = Duration::from_secs(1);
-/// How many failures must be seen that soon, of at most so many: the machine of the tests is busy.
-const SOON: usize = 5;
-const FAILURES: usize = 15;
+/// The failures of which the median is that soon: the machine of the test may be busy for a moment.
+const FAILURES: usize = 9;
 
 /// A session on the second host, which has no plugins folder.
 struct Session {
@@ -94,9 +93,9 @@ fn a_failure_is_on_the_pages_of_both_hosts_within_a_second() {
             let launched = api.post(&format!("/api/v1/schedules/{name}/trigger"), json!({}));
             let launch = text(&launched["launch"]);
             for stream in &mut streams {
-                let (_, _, news) = next_event(stream, |kind, data| {
-                    kind == "failure" && data["launch"] == launched["launch"]
-                });
+                // The failures before the stream was opened are on the page, not on the stream.
+                let (_, _, news) = next_event(stream, |kind, _| kind == "failure");
+                assert_eq!(news["launch"], launched["launch"], "{news}");
                 let begin = format!("A launch of {name} failed: ");
                 assert!(text(&news["text"]).starts_with(&begin), "{news}");
                 assert_eq!(
@@ -123,13 +122,9 @@ fn a_failure_is_on_the_pages_of_both_hosts_within_a_second() {
             let ended = text(&api.end_of(&launch)["finished_at"]);
             let ended: Timestamp = ended.parse().expect("an instant");
             all.push(seen.since(ended));
-            if all.iter().filter(|time| **time <= SEEN_WITHIN).count() == SOON {
-                return;
-            }
         }
-        panic!(
-            "fewer than {SOON} of {FAILURES} failures were seen within {SEEN_WITHIN:?}: {all:?}"
-        );
+        all.sort_unstable();
+        assert!(all[FAILURES / 2] <= SEEN_WITHIN, "{all:?}");
     });
 }
 

@@ -1,10 +1,14 @@
 //! Who the API lets in and how often: identities by a proxy, the record of refused requests, and the limit of requests.
 
-use campanile_tests::{Place, on_both_empty};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use campanile_store::{Db, probe};
+use campanile_tests::{Backend, Place, on_both_empty, run_empty_case};
 use serde_json::{Value, json};
 
 use crate::api::{Answer, Api, raw};
-use crate::site::{eventually, list, text};
+use crate::site::{WAIT_MAX, eventually, list, text};
 
 on_both_empty!(
     a_user_of_a_proxy_has_a_role_and_is_on_record,
@@ -238,5 +242,57 @@ async fn too_many_requests_get_429_and_others_none(place: Place) {
     eventually(|| match api.send("GET", "/api/v1/schedules", &[], None) {
         answer if answer.status == 200 => Ok(()),
         answer => Err(format!("{answer:?}")),
+    });
+}
+
+/// Begin a request, and return what gets its status.
+fn begin(api: &Api, path: &'static str) -> Receiver<u16> {
+    let (sender, receiver) = channel();
+    let (address, head) = (api.address, api.head("GET", path));
+    std::thread::spawn(move || {
+        // Nobody waits for it any more when the test has failed.
+        let _ = sender.send(raw(address, &format!("{head}\r\n")).status);
+    });
+    receiver
+}
+
+/// A lock on one table keeps one request from its end, as only Postgres can.
+#[test]
+fn cheap_requests_are_answered_one_at_a_time_while_launches_wait() {
+    const SOON: Duration = Duration::from_millis(700);
+    run_empty_case(Backend::Postgres, |place| async move {
+        let api = Api::start(place, "[host]\nruns_max = 1\n");
+        let db = Db::open(&api.site.place().url).await.expect("a database");
+        // Whether a request is answered while another one waits for the lock.
+        let is_answered_beside = async || {
+            let mut tx = db.write().await.expect("a transaction");
+            let lock = "LOCK TABLE alert_silence IN ACCESS EXCLUSIVE MODE";
+            probe::execute(&mut tx, lock).await.expect("a lock");
+            let waits = begin(&api, "/api/v1/silences");
+            std::thread::sleep(SOON);
+            let beside = begin(&api, "/api/v1/events?limit=1");
+            let answered = beside.recv_timeout(SOON);
+            assert!(waits.try_recv().is_err(), "it does not wait for the lock");
+            tx.commit().await.expect("a commit");
+            assert_eq!(waits.recv_timeout(WAIT_MAX), Ok(200));
+            match answered {
+                Ok(status) => assert_eq!(status, 200),
+                Err(_) => assert_eq!(beside.recv_timeout(WAIT_MAX), Ok(200)),
+            }
+            answered.is_ok()
+        };
+        let is_seen = async |wanted: bool| {
+            let until = Instant::now() + WAIT_MAX;
+            while is_answered_beside().await != wanted {
+                assert!(Instant::now() < until, "never {wanted}");
+            }
+        };
+        is_seen(true).await;
+        for name in ["runs", "waits"] {
+            api.add(name, "sleep");
+            let body = json!({"context": {"ms": 600_000}});
+            api.post(&format!("/api/v1/schedules/{name}/trigger"), body);
+        }
+        is_seen(false).await;
     });
 }

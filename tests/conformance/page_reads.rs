@@ -422,11 +422,11 @@ async fn measure(reads: &Reads<'_>, browser: &Browser) -> Vec<(String, bool, u64
     all.push((WHOLE.to_owned(), false, reads.count().await - before));
     let mut feed = FailureFeed::default();
     let mut tx = reads.test.read().await;
-    feed.read(&mut tx, now()).await.unwrap();
+    feed.read(&mut tx).await.unwrap();
     drop(tx);
     let before = reads.count().await;
     let mut tx = reads.test.read().await;
-    assert!(feed.read(&mut tx, now()).await.unwrap().is_empty());
+    assert!(feed.read(&mut tx).await.unwrap().is_empty());
     drop(tx);
     all.push(("/updates".to_owned(), false, reads.count().await - before));
     all

@@ -3,9 +3,7 @@
 //! The end of a launch records no event. This reads the newest ids of an index instead, however large the record is.
 
 use std::collections::HashSet;
-use std::time::Duration;
 
-use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_model::status::LaunchStatus;
 use campanile_store::launches::{self, LaunchRow};
@@ -15,8 +13,6 @@ use campanile_store::{DbError, Tx, launch_list};
 const LOOKED_AT: i64 = 500;
 /// The most launches that one call returns.
 const ROWS_MAX: usize = 20;
-/// How long ago a launch may have ended that the first call returns. A listener can come before that call.
-const FIRST_SPAN: Duration = Duration::from_secs(10);
 
 /// The failed launches of the last call.
 #[derive(Default)]
@@ -26,19 +22,15 @@ pub struct FailureFeed {
 
 impl FailureFeed {
     /// Return launches that failed, are unknown or abandoned since the last call, at most the newest 20. The first call
-    /// returns those that ended in the ten seconds before `now`.
-    pub async fn read(&mut self, tx: &mut Tx, now: Timestamp) -> Result<Vec<LaunchRow>, DbError> {
+    /// returns the newest 20 launches that failed, are unknown or abandoned, however long ago.
+    pub async fn read(&mut self, tx: &mut Tx) -> Result<Vec<LaunchRow>, DbError> {
         let newest = launch_list::newest_failures(tx, LOOKED_AT).await?;
-        let since = self.seen.is_none().then(|| now.minus(FIRST_SPAN));
         let new = self.unseen(newest);
         if new.is_empty() {
             return Ok(Vec::new());
         }
         let mut rows = launches::with_ids(tx, &new).await?;
         rows.retain(|row| row.status != LaunchStatus::Cancelled);
-        if let Some(since) = since {
-            rows.retain(|row| row.finished_at >= Some(since));
-        }
         rows.sort_unstable_by_key(|row| row.finished_at);
         Ok(rows)
     }
@@ -66,6 +58,7 @@ impl FailureFeed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use campanile_model::clock::Timestamp;
     use campanile_model::ids::{LaunchKind, ScheduleId};
 
     #[test]

@@ -184,48 +184,27 @@ pub(crate) fn late_from(last: &Seal, now: Timestamp) -> Option<Timestamp> {
     }
 }
 
-/// Pure: keep of rows in the order of their times at most `max`, and none of the moment of the next row. Return that moment; none
-/// when there are no more than `max`.
-fn cut<T>(rows: &mut Vec<T>, max: usize, at: impl Fn(&T) -> Timestamp) -> Option<Timestamp> {
-    let next = at(rows.get(max)?);
+/// Return the first rows from `since` to before `until`, and the end of the span that they fill. They are at most `max`, or all rows
+/// of the first moment.
+///
+/// `read` returns up to a number of rows of a span, in the order of their times. `at` returns the time of a row.
+async fn first_rows<T>(
+    tx: &mut Tx,
+    (since, until): (Timestamp, Timestamp),
+    max: usize,
+    read: impl AsyncFn(&mut Tx, Timestamp, Timestamp, i64) -> campanile_store::Result<Vec<T>>,
+    at: impl Fn(&T) -> Timestamp,
+) -> Result<(Vec<T>, Timestamp)> {
+    let mut rows = read(tx, since, until, max as i64 + 1).await?;
+    let Some(next) = rows.get(max).map(&at) else {
+        return Ok((rows, until));
+    };
     rows.retain(|row| at(row) < next);
-    Some(next)
-}
-
-/// Return up to about [`LAUNCHES_MAX`] launches that were decided from `since` to before `until`, and the end of the span that
-/// they fill.
-async fn decided(
-    tx: &mut Tx,
-    since: Timestamp,
-    until: Timestamp,
-) -> Result<(Vec<FinishedLaunch>, Timestamp)> {
-    let mut decided = seals::decided(tx, since, until, LAUNCHES_MAX as i64 + 1).await?;
-    let Some(mut end) = cut(&mut decided, LAUNCHES_MAX, |launch| launch.decided_at) else {
-        return Ok((decided, until));
-    };
-    if decided.is_empty() {
-        end = end.plus(MOMENT);
-        decided = seals::decided(tx, since, end, i64::MAX).await?;
+    if !rows.is_empty() {
+        return Ok((rows, next));
     }
-    Ok((decided, end))
-}
-
-/// Return up to about [`EVENTS_MAX`] events that were recorded from `since` to before `until`, and the end of the span that they
-/// fill.
-async fn recorded(
-    tx: &mut Tx,
-    since: Timestamp,
-    until: Timestamp,
-) -> Result<(Vec<Event>, Timestamp)> {
-    let mut events = seals::events(tx, since, until, EVENTS_MAX as i64 + 1).await?;
-    let Some(mut end) = cut(&mut events, EVENTS_MAX, |event| event.at) else {
-        return Ok((events, until));
-    };
-    if events.is_empty() {
-        end = end.plus(MOMENT);
-        events = seals::events(tx, since, end, i64::MAX).await?;
-    }
-    Ok((events, end))
+    let end = next.plus(MOMENT);
+    Ok((read(tx, since, end, i64::MAX).await?, end))
 }
 
 /// Return the seal after the last one, and whether there is more to seal than it covers.
@@ -240,8 +219,13 @@ async fn next_seal(tx: &mut Tx, now: Timestamp) -> Result<Option<(Seal, bool)>> 
     if until <= since && late_from.is_none_or(|_| until < end_before) {
         return Ok(None);
     }
-    let (mut decided, end) = decided(tx, since, until).await?;
-    let (mut events, end) = recorded(tx, since, end).await?;
+    let span = (since, until);
+    let decided_at = |launch: &FinishedLaunch| launch.decided_at;
+    let (mut decided, end) = first_rows(tx, span, LAUNCHES_MAX, seals::decided, decided_at).await?;
+    let span = (since, end);
+    let (mut events, end) =
+        first_rows(tx, span, EVENTS_MAX, seals::events, |event| event.at).await?;
+    // With many events, the span ends before some of the launches.
     decided.retain(|launch| launch.decided_at < end);
     let (has_more, until) = (end < until, end);
     let waiting = last.as_ref().map(|last| read_ids(&last.unfinished));

@@ -22,7 +22,8 @@ use campanile_package::UploadFolder;
 
 /// The requests that read or change the database at once. A host has few connections, and its own work comes first.
 const CALLS_MAX: usize = 3;
-/// How many of these places a cheap request takes while launches wait although they are due: so it is the only cheap one.
+/// How many of these places a cheap request takes while launches wait although they are due. Two cheap ones do not fit, a cheap and
+/// a costly one do.
 const PLACES_WHILE_SHORT: u32 = 2;
 /// The costly requests among them, so that cheap ones need not wait for them.
 const COSTLY_CALLS_MAX: usize = 1;

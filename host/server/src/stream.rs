@@ -154,7 +154,7 @@ async fn listen(call: Call, has_failures: bool) -> Result {
                     Some(News::Event(event)) => {
                         sink.send("event", &event.id.to_string(), &*event).await
                     }
-                    // A page that is read after the stream has opened shows the earlier ones.
+                    // The page itself shows the launches that failed before its stream was opened.
                     Some(News::Failure(failure))
                         if !has_failures || failure.ended < Some(opened) =>
                     {
@@ -246,9 +246,8 @@ async fn read_news(
     let _turn = state.turn_of(FEED, false).await?;
     let engine = &state.app.engine;
     let mut tx = engine.db().read().await?;
-    let now = engine.clock().now();
-    let events = events.read(&mut tx, now).await?;
-    let failed = failures.read(&mut tx, now).await?;
+    let events = events.read(&mut tx, engine.clock().now()).await?;
+    let failed = failures.read(&mut tx).await?;
     let events = events.into_iter().map(|event| News::Event(Arc::new(event)));
     let failed = failed.iter();
     let failed = failed.map(|row| News::Failure(Arc::new(FailureNews::new(row))));

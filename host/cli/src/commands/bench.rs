@@ -404,7 +404,8 @@ async fn add_backlog(db: &Db, n: u32, now: Timestamp) -> Result {
     add_schedules(db, one_more..schedules, &rule, since(each)).await
 }
 
-/// Add schedules of the no-op package in many transactions, as if at `since`.
+/// Add schedules of the no-op package in many transactions, as if at `since` and each a microsecond after the one before. The
+/// events of one moment are in one seal, and on a real record no million events are of one moment.
 async fn add_many_schedules(
     db: &Db,
     numbers: std::ops::Range<u32>,
@@ -414,7 +415,8 @@ async fn add_many_schedules(
     const AT_ONCE: u32 = 1_000;
     for from in numbers.clone().step_by(AT_ONCE as usize) {
         let until = numbers.end.min(from.saturating_add(AT_ONCE));
-        add_schedules(db, from..until, rule, since).await?;
+        let moment = since.plus(Duration::from_micros(u64::from(from / AT_ONCE)));
+        add_schedules(db, from..until, rule, moment).await?;
     }
     Ok(())
 }

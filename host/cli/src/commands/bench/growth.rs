@@ -86,8 +86,8 @@ impl Growth {
             scratch.discard().await?;
             rounds.push((empty, speed(config, db.clone(), n).await?));
         }
-        rounds
-            .sort_by(|(empty, full), (other, fuller)| (full / empty).total_cmp(&(fuller / other)));
+        let ratio = |(empty, full): &(f64, f64)| full / empty;
+        rounds.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
         let (launches_per_s_empty, launches_per_s_full) = rounds[ROUNDS / 2];
 
         let launches = count(&db).await?;
