@@ -81,6 +81,9 @@ fn a_failure_is_on_the_pages_of_both_hosts_within_a_second() {
         let secret = token(&api, "operator");
         let first = Browser::of(&api, &secret);
         let second = Session::of(&other, &secret);
+        api.add("before", "fail_permanent");
+        let before = api.post("/api/v1/schedules/before/trigger", json!({}));
+        api.end_of(&text(&before["launch"]));
         let mut all = Vec::new();
         for number in 0..FAILURES {
             let name = format!("fails-{number}");
