@@ -169,6 +169,7 @@ CREATE TABLE event (
     PRIMARY KEY (id)
 );
 CREATE INDEX event_at ON event USING btree (at);
+CREATE INDEX event_clock ON event USING btree (at) WHERE (kind = 'clock_stepped'::text);
 CREATE INDEX event_subject ON event USING btree (substr(subject, 1, 200), at);
 CREATE TABLE host (
     id UUID NOT NULL,

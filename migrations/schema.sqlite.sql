@@ -140,6 +140,7 @@ CREATE TABLE event (
     CHECK (address IS NULL OR channel <> 'host')
 ) STRICT;
 CREATE INDEX event_at ON event (at);
+CREATE INDEX event_clock ON event (at) WHERE kind = 'clock_stepped';
 CREATE INDEX event_subject ON event (substr(subject, 1, 200), at);
 CREATE TABLE host (
     id BLOB NOT NULL PRIMARY KEY,

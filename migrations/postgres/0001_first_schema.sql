@@ -524,6 +524,8 @@ CREATE TABLE event (
 );
 -- events::list
 CREATE INDEX event_at ON event (at);
+-- stats::clock_steps
+CREATE INDEX event_clock ON event (at) WHERE kind = 'clock_stepped';
 -- history::events. A subject may be longer than an entry of an index on Postgres.
 CREATE INDEX event_subject ON event (substr(subject, 1, 200), at);
 

@@ -95,13 +95,17 @@ fn bench_seals_waits_for_a_seal_and_reports_ratios() {
 
 async fn bench_burst_reports_every_slot_as_succeeded(place: Place) {
     let site = Site::new(place);
-    let report = site.json(["bench", "burst", "--schedules", "2", "--seconds", "1"]);
+    let size = ["--schedules", "2", "--seconds", "1"];
+    let beside = ["--idle", "3", "--warm-up", "1"];
+    let report = site.json([&["bench", "burst"], &size[..], &beside[..]].concat());
     let count = |key: &str| {
         report[key]
             .as_u64()
             .unwrap_or_else(|| panic!("{key}: {report:#}"))
     };
-    assert!(count("slots") >= 2, "{report:#}");
+    assert_eq!(count("idle_schedules"), 3, "{report:#}");
+    // An idle schedule has no slot.
+    assert!((2..=4).contains(&count("slots")), "{report:#}");
     assert_eq!(count("succeeded"), count("slots"), "{report:#}");
     assert_eq!((count("missed"), count("doubled")), (0, 0), "{report:#}");
     assert!(report["cpu_us_per_launch"].as_f64().is_some(), "{report:#}");

@@ -73,6 +73,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("count(next_slot) FROM schedule", "schedule_due"),
     ("m.schedule_id = s.id WHERE s.deleted_at", "schedule_name"),
     ("FROM event WHERE at < $1 ORDER BY at", "event_at"),
+    ("kind = 'clock_stepped'", "event_clock"),
     (
         "status = 'queued' AND fire_time <= $1",
         "launch_queued_fire",

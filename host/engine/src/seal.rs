@@ -35,7 +35,7 @@ const DELAY: Duration = Duration::from_secs(60);
 /// The launches of one seal, unless more were decided at the same moment.
 const LAUNCHES_MAX: usize = 2_048;
 /// The events of one seal, unless more were recorded at the same moment. A file with a million schedules records as many.
-const EVENTS_MAX: usize = 4_096;
+const EVENTS_MAX: usize = 1_024;
 /// A clock that shows so much before the end of the last seal was set back. The rows of the last seal are older than that.
 const SET_BACK: Duration = Duration::from_secs(20);
 /// Seals look back so far for rows that were decided since the clock was set back. Rows that are sealed already are left out.

@@ -24,8 +24,10 @@ static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 
 /// The most readers of a SQLite file at the same time.
 const SQLITE_READERS_MAX: u32 = 4;
-/// The page cache of a connection, in KiB. The indexes of a day's launches fit.
+/// The page cache of the connection that writes, in KiB. The indexes of a day's launches fit.
 const SQLITE_CACHE_KIB: u32 = 64 << 10;
+/// The page cache of each reader, in KiB. What it lacks, it reads from the cache of the operating system.
+const SQLITE_READER_CACHE_KIB: u32 = 16 << 10;
 /// The rows that a connection's thread reads ahead. A whole batch fits, so that the thread and its caller do not wake
 /// each other for every row.
 const SQLITE_ROWS_AHEAD: usize = 512;
@@ -392,7 +394,10 @@ async fn open_sqlite(path: &Path, create: bool) -> Result<Pools> {
     };
     let writer = pool(1, ACQUIRE_SECONDS * 12);
     let writer = writer.connect_with(options.clone()).await?;
-    let read_only = options.create_if_missing(false).pragma("query_only", "ON");
+    let read_only = options
+        .create_if_missing(false)
+        .pragma("cache_size", format!("-{SQLITE_READER_CACHE_KIB}"))
+        .pragma("query_only", "ON");
     let readers = pool(SQLITE_READERS_MAX, ACQUIRE_SECONDS).connect_lazy_with(read_only);
     Ok(Pools::Sqlite { writer, readers })
 }

@@ -87,6 +87,9 @@ pub(crate) struct Burst {
     /// The number of schedules beside them that are never due
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     idle: u32,
+    /// How long the host serves before the first slot, in seconds; it seals the events of the schedules meanwhile
+    #[arg(long, default_value_t = 0, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=3_600))]
+    warm_up: u64,
 }
 
 /// The result of `bench burst`.
@@ -145,6 +148,7 @@ impl Burst {
         // They are due in a year.
         let idle = every("8760h", now);
         add_many_schedules(host.engine.db(), schedules, &idle, now).await?;
+        tokio::time::sleep(Duration::from_secs(self.warm_up)).await;
         // All schedules must be added before the first slot.
         let from = host.engine.clock().now().plus(MARGIN);
         let until = from.plus(Duration::from_secs(self.seconds));
