@@ -1,5 +1,7 @@
 //! `campanile bench`: the figures of its reports, and that it leaves no files behind.
 
+use std::time::{Duration, Instant};
+
 use campanile_tests::{Backend, Place, on_both_empty, run_empty_case};
 use serde_json::Value;
 
@@ -96,16 +98,19 @@ fn bench_seals_waits_for_a_seal_and_reports_ratios() {
 async fn bench_burst_reports_every_slot_as_succeeded(place: Place) {
     let site = Site::new(place);
     let size = ["--schedules", "2", "--seconds", "1"];
-    let beside = ["--idle", "3", "--warm-up", "1"];
+    let beside = ["--idle", "3", "--warm-up", "3"];
+    let begun = Instant::now();
     let report = site.json([&["bench", "burst"], &size[..], &beside[..]].concat());
+    // The slots of one second have two seconds before and after them.
+    assert!(begun.elapsed() >= Duration::from_secs(3 + 2 + 1 + 2));
     let count = |key: &str| {
         report[key]
             .as_u64()
             .unwrap_or_else(|| panic!("{key}: {report:#}"))
     };
     assert_eq!(count("idle_schedules"), 3, "{report:#}");
-    // An idle schedule has no slot.
-    assert!((2..=4).contains(&count("slots")), "{report:#}");
+    assert!(count("slots") >= 2, "{report:#}");
+    // A launch of an idle schedule would be one more.
     assert_eq!(count("succeeded"), count("slots"), "{report:#}");
     assert_eq!((count("missed"), count("doubled")), (0, 0), "{report:#}");
     assert!(report["cpu_us_per_launch"].as_f64().is_some(), "{report:#}");

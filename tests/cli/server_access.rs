@@ -250,7 +250,7 @@ fn begin(api: &Api, path: &'static str) -> Receiver<u16> {
     let (sender, receiver) = channel();
     let (address, head) = (api.address, api.head("GET", path));
     std::thread::spawn(move || {
-        // Nobody waits for it any more when the test has failed.
+        // This fails when the test has failed, because the receiver was dropped with it.
         let _ = sender.send(raw(address, &format!("{head}\r\n")).status);
     });
     receiver
