@@ -4,13 +4,11 @@
 //! examples; `.ci/run` sets it to the folder where `examples/build` writes all of them, also those that contain a
 //! language engine.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use campanile_tests::receiver::receiver;
 use campanile_tests::{Backend, Place, run_empty_case};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -304,30 +302,6 @@ fn each_typed_example_is_denied_a_host_without_a_grant() {
     }
 }
 
-/// Start a server on this machine that answers one request with `status`. Return its port and the request.
-fn start_server(status: &'static str) -> (u16, JoinHandle<String>) {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    let answers = move || {
-        let (mut connection, _) = listener.accept().expect("a connection");
-        let mut request = Vec::new();
-        // The report is the only object in the request; a body without a length ends with an empty chunk.
-        while !request.ends_with(b"}") && !request.ends_with(b"0\r\n\r\n") {
-            let mut bytes = [0; 4096];
-            let count = connection.read(&mut bytes).expect("bytes");
-            assert_ne!(
-                count, 0,
-                "the connection closed before the end of the request"
-            );
-            request.extend(&bytes[..count]);
-        }
-        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-        let _ = connection.write_all(answer.as_bytes());
-        String::from_utf8(request).expect("text")
-    };
-    (port, std::thread::spawn(answers))
-}
-
 /// Run `example`, which posts its report to `port`, with a grant of `methods` there.
 fn run_notify(example: &Example, port: u16, methods: &str) -> Value {
     let folder = temp_folder();
@@ -351,32 +325,24 @@ fn run_notify(example: &Example, port: u16, methods: &str) -> Value {
 fn each_typed_example_posts_to_a_granted_host() {
     for example in examples().iter().filter(|example| example.typed) {
         let name = &example.name;
-        let (port, request) = start_server("204 No Content");
+        let (port, requests) = receiver(&["201 Created\r\n", "503 Service Unavailable\r\n"]);
         let report = run_notify(example, port, "[\"POST\"]");
         assert_eq!(report["outcome"], "succeeded", "{name}: {report:#}");
-        let request = request.join().expect("a request");
+        let request = requests.try_recv().expect("a request");
+        let head = request.head;
         assert!(
-            request.starts_with("POST /primes HTTP/1.1\r\n"),
-            "{name}: {request}"
-        );
-        let (head, body) = request.split_once("\r\n\r\n").expect("a head");
-        assert!(
-            head.to_lowercase().contains("\r\nidempotency-key: "),
+            head.starts_with("post /primes http/1.1\r\n"),
             "{name}: {head}"
         );
-        let body = body
-            .find('{')
-            .zip(body.rfind('}'))
-            .map(|(from, to)| &body[from..=to]);
-        let body: Value = serde_json::from_str(body.expect("an object")).expect("JSON");
+        assert!(head.contains("\r\nidempotency-key: "), "{name}: {head}");
+        let body: Value = serde_json::from_slice(&request.body).expect("JSON");
         for key in ["below", "primes", "slot"] {
             assert_eq!(body[key], report["output"][key], "{name}: {body}");
         }
         assert_eq!(body["primes"], 168, "{name}: {body}");
 
-        let (port, request) = start_server("503 Service Unavailable");
         let report = run_notify(example, port, "[\"POST\"]");
-        request.join().expect("a request");
+        requests.try_recv().expect("a second request");
         assert_eq!(report["outcome"], "failed", "{name}: {report:#}");
         assert_eq!(report["failure"]["retryable"], true, "{name}: {report:#}");
 

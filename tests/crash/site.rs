@@ -348,7 +348,7 @@ impl Record {
 pub fn is_unfinished(status: LaunchStatus) -> bool {
     matches!(
         status,
-        LaunchStatus::Open | LaunchStatus::Running | LaunchStatus::Waiting
+        LaunchStatus::Open | LaunchStatus::Queued | LaunchStatus::Running | LaunchStatus::Waiting
     )
 }
 

@@ -1,6 +1,6 @@
 //! A receiver of requests over HTTP, and of traces over OTLP/HTTP in the JSON form.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -44,15 +44,36 @@ fn receive(mut stream: TcpStream, answer: &str, sender: &Sender<Request>) -> std
         }
     }
     head.make_ascii_lowercase();
-    let mut lines = head.lines();
-    let length = lines.find_map(|line| line.strip_prefix("content-length: "));
-    let length = length.and_then(|length| length.parse().ok());
-    let mut body = vec![0; length.unwrap_or(0)];
-    reader.read_exact(&mut body)?;
+    let body = read_body(&mut reader, &head)?;
     // The test may have ended.
     let _ = sender.send(Request { head, body });
     let end = "content-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
     stream.write_all(format!("HTTP/1.1 {answer}{end}").as_bytes())
+}
+
+/// Read a body to its end: a client may fail if the connection closes while it still sends.
+fn read_body(reader: &mut impl BufRead, head: &str) -> std::io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    if head.contains("\r\ntransfer-encoding: chunked\r\n") {
+        loop {
+            let mut size = String::new();
+            reader.read_line(&mut size)?;
+            let size = u64::from_str_radix(size.trim_end(), 16).map_err(std::io::Error::other)?;
+            reader.by_ref().take(size).read_to_end(&mut body)?;
+            reader.read_line(&mut String::new())?;
+            if size == 0 {
+                return Ok(body);
+            }
+        }
+    }
+    let mut lines = head.lines();
+    let length = lines.find_map(|line| line.strip_prefix("content-length: "));
+    body.resize(
+        length.and_then(|length| length.parse().ok()).unwrap_or(0),
+        0,
+    );
+    reader.read_exact(&mut body)?;
+    Ok(body)
 }
 
 /// Return the spans of a request of OTLP.
