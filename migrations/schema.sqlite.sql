@@ -12,7 +12,7 @@ CREATE TABLE alert (
     version INTEGER NOT NULL CHECK (version >= 1),
     since_at INTEGER NOT NULL,
     fired_at INTEGER,
-    told_at INTEGER,
+    notified_at INTEGER,
     clear_at INTEGER,
     resolved_at INTEGER,
     flaps INTEGER NOT NULL CHECK (flaps >= 0),

@@ -633,7 +633,7 @@ CREATE TABLE alert (
     since_at TIMESTAMPTZ NOT NULL,
     fired_at TIMESTAMPTZ,
     -- When the messages about it were recorded; none while it is silenced.
-    told_at TIMESTAMPTZ,
+    notified_at TIMESTAMPTZ,
     -- While it fires: when a host first saw that the condition does not hold any more.
     clear_at TIMESTAMPTZ,
     resolved_at TIMESTAMPTZ,
@@ -690,7 +690,7 @@ CREATE TABLE alert_message_alert (
     alert_id UUID NOT NULL REFERENCES alert (id),
     PRIMARY KEY (message_id, alert_id)
 );
--- alert_messages::channels_told, alert_messages::of_alert
+-- alert_messages::notified_channels, alert_messages::of_alert
 CREATE INDEX alert_message_alert_alert ON alert_message_alert (alert_id);
 
 -- While a silence applies, alerts that it matches are not told.

@@ -633,7 +633,7 @@ CREATE TABLE alert (
     since_at INTEGER NOT NULL,
     fired_at INTEGER,
     -- When the messages about it were recorded; none while it is silenced.
-    told_at INTEGER,
+    notified_at INTEGER,
     -- While it fires: when a host first saw that the condition does not hold any more.
     clear_at INTEGER,
     resolved_at INTEGER,
@@ -690,7 +690,7 @@ CREATE TABLE alert_message_alert (
     alert_id BLOB NOT NULL REFERENCES alert (id),
     PRIMARY KEY (message_id, alert_id)
 ) STRICT;
--- alert_messages::channels_told, alert_messages::of_alert
+-- alert_messages::notified_channels, alert_messages::of_alert
 CREATE INDEX alert_message_alert_alert ON alert_message_alert (alert_id);
 
 -- While a silence applies, alerts that it matches are not told.

@@ -187,7 +187,7 @@ async fn a_silenced_alert_is_shown_and_not_told(place: Place) {
     assert_eq!(shown, [silence]);
     assert_eq!(shown[0]["note"], "repair");
     fs::write(site.plugin("bad.wasm"), "this is no package").expect("a file");
-    assert_eq!(wait_for_status(&site, "firing")["told_at"], Value::Null);
+    assert_eq!(wait_for_status(&site, "firing")["notified_at"], Value::Null);
     assert!(received.try_recv().is_err());
     site.ok(["alert", "unsilence", &id]);
     assert_eq!(next(&received)["type"], "alert.firing");

@@ -384,7 +384,7 @@ async fn a_silence_holds_messages_back_until_it_ends(test: TestDb) {
     let silence = alert_admin::silence(&mut tx, wanted, now).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(host.alerts("10:40:00").await, (1, 0));
-    assert_eq!(all_alerts(&test).await[0].told_at, None);
+    assert_eq!(all_alerts(&test).await[0].notified_at, None);
     assert_eq!(host.alerts("10:45:00").await, (1, 1));
     assert_eq!(receiver.told(), ["alert.firing 1"]);
     let mut tx = test.write().await;

@@ -398,10 +398,7 @@ impl FakeRun {
 }
 
 fn instant(text: &str) -> Timestamp {
-    match text.parse() {
-        Ok(instant) => instant,
-        Err(error) => panic!("{error}"),
-    }
+    text.parse().unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[cfg(test)]

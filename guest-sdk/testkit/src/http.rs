@@ -53,17 +53,11 @@ impl Reply {
     }
 }
 
-type Answer = Box<dyn Fn(&HttpRequest) -> Reply + Send + Sync>;
+type Answer = Arc<dyn Fn(&HttpRequest) -> Reply + Send + Sync>;
 
 /// The functions that reply to requests, each with its address.
 #[derive(Clone, Default)]
-pub(crate) struct Routes(Vec<(String, Arc<Answer>)>);
-
-impl Routes {
-    pub(crate) fn add(&mut self, address: String, answer: Answer) {
-        self.0.push((address, Arc::new(answer)));
-    }
-}
+pub(crate) struct Routes(pub(crate) Vec<(String, Answer)>);
 
 impl Replies for Routes {
     /// Reply with the function of the longest matching address, or refuse the connection.

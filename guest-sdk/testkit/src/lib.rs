@@ -234,7 +234,7 @@ impl TaskTest {
         match http::grant(&address) {
             Ok(grant) => {
                 self.stage.grants.http.push(grant);
-                self.routes.add(address, Box::new(answer));
+                self.routes.0.push((address, Arc::new(answer)));
             }
             Err(why) => self.fail(why),
         }

@@ -236,14 +236,12 @@ impl Config {
 
     /// Return the settings of the sandbox.
     pub fn sandbox_settings(&self) -> SandboxSettings {
+        let cache_dir = self.sandbox.cache_dir.clone();
         SandboxSettings {
             calls_max: self.host.runs_max,
             guest_threads: self.host.guest_threads as usize,
             // A host without a cache needs one for each load, which another process does.
-            code_cache: match &self.sandbox.cache_dir {
-                Some(dir) => CodeCache::Directory(dir.clone()),
-                None => CodeCache::Temporary,
-            },
+            code_cache: cache_dir.map_or(CodeCache::Temporary, CodeCache::Directory),
             memory_bytes_max: self.sandbox.memory_bytes_max,
             stack_bytes_max: usize::try_from(self.sandbox.stack_bytes_max).unwrap_or(usize::MAX),
         }
@@ -344,7 +342,7 @@ impl Config {
         let late = Defaults::of(&mut top, home)?;
         let mut section = top.table_or_empty(Server::NAME)?;
         let server = Server::read(&mut section, home)?;
-        let server_tls = ServerTls::read_in(&mut section, home)?;
+        let server_tls = ServerTls::of(&mut section, home)?;
         section.finish()?;
         let mut section = top.table_or_empty(Retention::NAME)?;
         let retention = Retention::read(&mut section, home)?;

@@ -20,6 +20,7 @@ mod reference;
 #[doc(hidden)]
 pub mod selftest;
 mod service_manager;
+mod signals;
 mod telemetry;
 mod times;
 mod user;
@@ -34,7 +35,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use serde::Serialize;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 use campanile_engine::schedule_admin::{self, ScheduleError};
 use campanile_model::access::{Actor, Channel};
@@ -142,7 +143,7 @@ enum Command {
     /// List, show, retry and discard the messages that tasks have sent
     #[command(subcommand)]
     Outbox(outbox::Outbox),
-    /// List and silence alerts, and try the channels that are told
+    /// List and silence alerts, and try the channels that are notified
     #[command(subcommand, alias = "alerts")]
     Alert(alert::Alert),
     /// List and show packages, and choose the active version
@@ -268,8 +269,7 @@ impl Cli {
 /// A handler and not an ignored signal: processes that this one starts do not inherit it.
 fn survive_size_limit() -> Result {
     let exceeded = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
-    let handled = signal(exceeded).map(drop);
-    handled.map_err(|error| failed!("signals cannot be received: {error}"))
+    signals::listen(exceeded).map(drop)
 }
 
 impl Command {
@@ -352,6 +352,14 @@ impl Command {
             // `main` runs it without threads.
             Command::LoadPackage { .. } => Ok(()),
         }
+    }
+}
+
+/// Return the folder of a file; that of a bare name is the working directory.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
     }
 }
 

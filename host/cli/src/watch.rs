@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::output::{ErrorCode, Failure, Result, Rounds, failed};
+use crate::output::{ErrorCode, Failure, Result, Rounds};
+use crate::signals::StopSignals;
 use crate::{Command, Common};
 
 /// The pause between two rounds, unless one is given.
@@ -80,7 +80,7 @@ pub(crate) fn interval(matches: &ArgMatches) -> Option<Duration> {
 ///
 /// An error ends it, unless the database cannot be reached in a later round: the next round tries again.
 pub(crate) async fn repeat(common: &Common, command: Command, pause: Duration) -> Result {
-    let mut stop = Stop::listen()?;
+    let mut stop = StopSignals::listen()?;
     let mut rounds = Rounds::begin(pause, common.json);
     let mut command = command;
     let mut is_first = true;
@@ -115,30 +115,6 @@ pub(crate) async fn repeat(common: &Common, command: Command, pause: Duration) -
 fn again() -> Result<Command> {
     let (cli, _) = crate::read_arguments().map_err(Failure::from)?;
     Ok(cli.command)
-}
-
-/// The signals that end the rounds.
-struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Stop {
-    fn listen() -> Result<Stop> {
-        let listen =
-            |kind| signal(kind).map_err(|error| failed!("signals cannot be received: {error}"));
-        Ok(Stop {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-        })
-    }
-
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 #[cfg(test)]

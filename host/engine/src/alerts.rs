@@ -133,12 +133,12 @@ fn subject(step: &Step) -> Option<(&str, &str)> {
 }
 
 /// The messages of one transaction: by channel, rule and kind the alerts.
-type Told = BTreeMap<(String, String, &'static str), (AlertMessageKind, Vec<AlertId>)>;
+type Messages = BTreeMap<(String, String, &'static str), (AlertMessageKind, Vec<AlertId>)>;
 
 /// Record changes with their messages in one transaction. Return how many of them no other host had made.
 async fn record(ctx: &Ctx, steps: &[(&Rule, Step)], now: Timestamp) -> Result<usize> {
     let mut tx = ctx.db.write().await?;
-    let mut told = Told::new();
+    let mut messages = Messages::new();
     let mut changes = Vec::new();
     let mut changed = 0;
     for (rule, step) in steps {
@@ -157,32 +157,37 @@ async fn record(ctx: &Ctx, steps: &[(&Rule, Step)], now: Timestamp) -> Result<us
         }
         changed += 1;
         changes.extend(event(alert, now));
-        if alert.told_at == Some(now) {
-            note(&mut told, &rule.channels, AlertMessageKind::Firing, alert);
+        if alert.notified_at == Some(now) {
+            note(
+                &mut messages,
+                &rule.channels,
+                AlertMessageKind::Firing,
+                alert,
+            );
         }
-        if alert.status == AlertStatus::Resolved && alert.told_at.is_some() {
+        if alert.status == AlertStatus::Resolved && alert.notified_at.is_some() {
             // Only channels with a message that the alert fires get one that it is resolved.
-            let channels = alert_messages::channels_told(&mut tx, alert.id).await?;
-            note(&mut told, &channels, AlertMessageKind::Resolved, alert);
+            let channels = alert_messages::notified_channels(&mut tx, alert.id).await?;
+            note(&mut messages, &channels, AlertMessageKind::Resolved, alert);
         }
     }
-    for ((channel, rule, _), (kind, alerts)) in &told {
+    for ((channel, rule, _), (kind, alerts)) in &messages {
         tell(ctx, &mut tx, (channel, rule, *kind), alerts, now).await?;
     }
     events::record_all(&mut tx, now, &changes).await?;
     crash::point("before_alert_commit");
     tx.commit().await?;
     crash::point("after_alert_commit");
-    if !told.is_empty() {
+    if !messages.is_empty() {
         ctx.wake.alerts.notify_one();
     }
     Ok(changed)
 }
 
-fn note(told: &mut Told, channels: &[String], kind: AlertMessageKind, alert: &Alert) {
+fn note(messages: &mut Messages, channels: &[String], kind: AlertMessageKind, alert: &Alert) {
     for channel in channels {
         let key = (channel.clone(), alert.rule.clone(), kind.as_str());
-        let (_, alerts) = told.entry(key).or_insert_with(|| (kind, Vec::new()));
+        let (_, alerts) = messages.entry(key).or_insert_with(|| (kind, Vec::new()));
         alerts.push(alert.id);
     }
 }

@@ -12,7 +12,7 @@
 
 pub mod diff;
 
-use crate::schedule_admin::nearest_package;
+use crate::schedule_admin::{check_note, nearest_package};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::Request;
@@ -94,11 +94,6 @@ pub fn approve_command(name: &str, digest: &ArtifactDigest) -> String {
 }
 
 /// Return the detail of an event: `what` was decided, by whom and why.
-fn check_note(note: Option<&str>) -> Result<(), PackageError> {
-    let checked = crate::schedule_admin::check_note(note);
-    checked.map_err(|error| PackageError::refused(error.to_string(), ""))
-}
-
 fn detail(what: &str, Attribution { by, note }: Attribution<'_>) -> String {
     let note = note.map_or_else(String::new, |note| format!(": {note}"));
     format!("{what}, by {by}{note}")
@@ -192,8 +187,7 @@ pub async fn approve(
     attribution: Attribution<'_>,
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
-    check_note(attribution.note)?;
-    let (row, before) = known(tx, name).await?;
+    let (row, before) = begin(tx, name, attribution).await?;
     let approved = match (pending_version(&row, digest), digest) {
         (Err(error), Some(wanted)) => {
             let prefix = prefix(wanted)?;
@@ -231,8 +225,7 @@ pub async fn reject(
     attribution: Attribution<'_>,
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
-    check_note(attribution.note)?;
-    let (row, before) = known(tx, name).await?;
+    let (row, before) = begin(tx, name, attribution).await?;
     let pending = pending_version(&row, digest)?;
     if row.pending_decision == Some(VersionDecision::Rejected) {
         let message = format!("the version {pending} of `{name}` is rejected already");
@@ -263,8 +256,7 @@ pub async fn roll_back(
     attribution: Attribution<'_>,
     now: Timestamp,
 ) -> Result<VersionChange, PackageError> {
-    check_note(attribution.note)?;
-    let (row, before) = known(tx, name).await?;
+    let (row, before) = begin(tx, name, attribution).await?;
     let before = before.ok_or_else(|| never_active(&row))?;
     let versions = package_versions::of_package(tx, name).await?;
     let former = match to {
@@ -303,11 +295,14 @@ pub async fn roll_back(
     decided(tx, row, digest, Some(before)).await
 }
 
-/// Lock and return the package, with its active version. Without one, it has a pending version.
-async fn known(
+/// Begin a decision: check its note, lock the package, and return it with its active version. Without one, it has a pending
+/// version.
+async fn begin(
     tx: &mut Tx,
     name: &str,
+    attribution: Attribution<'_>,
 ) -> Result<(PackageRow, Option<ArtifactDigest>), PackageError> {
+    check_note(attribution.note).map_err(|error| PackageError::refused(error.to_string(), ""))?;
     let Some(row) = packages::lock(tx, name).await? else {
         return Err(unknown(tx, name).await?);
     };
@@ -317,7 +312,8 @@ async fn known(
     }
 }
 
-fn never_active(row: &PackageRow) -> PackageError {
+/// Return the error that no version of a package was ever active.
+pub(crate) fn never_active(row: &PackageRow) -> PackageError {
     PackageError::NoActiveVersion {
         name: row.name.clone(),
         why: row.rejection.clone(),

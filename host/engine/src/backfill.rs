@@ -188,9 +188,8 @@ impl SkippedSlots {
         // A slot that a person skipped has no row before the schedule decides it.
         let mut skipped = SkippedSlots {
             slots: state.history.skipped_slots(),
-            ranges: Vec::new(),
-            removed_days: BTreeSet::new(),
             uncounted_before: removed_launches::uncounted_before(tx, state.id).await?,
+            ..SkippedSlots::default()
         };
         for (first, last) in backfills::slots_to_skip(tx, state.id, first, last).await? {
             match first == last {

@@ -82,15 +82,8 @@ impl RunBuckets {
         changes: &[Change],
         bytes_max: u64,
     ) -> Result<u64, BucketFault> {
-        let bytes = apply_within(&mut tx, namespace, before, changes, bytes_max).await?;
-        check_namespace(
-            &mut tx,
-            &self.namespaces,
-            namespace,
-            unsigned(before.bytes),
-            bytes,
-        )
-        .await?;
+        let bucket = (namespace, before, bytes_max);
+        let bytes = apply_within(&mut tx, &self.namespaces, bucket, changes).await?;
         // This lock is the last statement, because the lease keeper's renewal waits while it is held.
         if !runs::lock_if_current(&mut tx, self.run, self.fence).await? {
             return Err(BucketError::ClaimLost.into());
@@ -125,9 +118,8 @@ impl LockedBuckets<'_> {
         for (namespace, session, row) in self.0 {
             let sums = check(tx, namespace, session).await?;
             let changes = session.changes(&sums);
-            let before = unsigned(row.bytes);
-            let bytes = apply_within(tx, namespace, row, &changes, session.bytes_max).await?;
-            check_namespace(tx, namespaces, namespace, before, bytes).await?;
+            let bucket = (namespace, row, session.bytes_max);
+            apply_within(tx, namespaces, bucket, &changes).await?;
         }
         Ok(())
     }
@@ -153,18 +145,19 @@ async fn check(
     Ok(sums)
 }
 
-/// Apply changes to a locked bucket, and return the bytes that it has then. Refuse growth beyond its limit.
+/// Apply changes to a locked bucket, and return the bytes that it has then. Refuse growth beyond its limit, and beyond the quota
+/// of its namespace.
 async fn apply_within(
     tx: &mut Tx,
-    namespace: &str,
-    before: BucketRow,
+    namespaces: &Namespaces,
+    (namespace, before, bytes_max): (&str, BucketRow, u64),
     changes: &[Change],
-    bytes_max: u64,
 ) -> Result<u64, BucketFault> {
     let after = apply(tx, namespace, before, changes).await?;
-    let bytes = unsigned(after.bytes);
-    check_growth(unsigned(before.bytes), bytes, bytes_max)?;
+    let (bytes_before, bytes) = (unsigned(before.bytes), unsigned(after.bytes));
+    check_growth(bytes_before, bytes, bytes_max)?;
     buckets::resize(tx, namespace, after.bytes, after.last_position).await?;
+    check_namespace(tx, namespaces, namespace, bytes_before, bytes).await?;
     Ok(bytes)
 }
 

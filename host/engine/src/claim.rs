@@ -1,7 +1,7 @@
 //! The claim of launches that wait: open launches and due retries become runs with a lease of this host.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::choose::{Chosen, choose};
 use crate::crash;
@@ -132,10 +132,7 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Claimed> {
     let claimed: Vec<Claim> = work.iter().map(Work::claim).collect();
     claims::claim(&mut tx, ctx.host, &claimed, now, claiming.until).await?;
     crash::point("before_claim_commit");
-    let commit = Instant::now();
-    tx.commit().await?;
-    ctx.metrics
-        .observe_commit(CommitOf::Claim, commit.elapsed());
+    ctx.commit(tx, CommitOf::Claim).await?;
     crash::point("after_claim_commit");
     Ok(Claimed {
         runs: work,

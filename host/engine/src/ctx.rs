@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use tokio::sync::{Notify, watch};
 
@@ -16,7 +17,7 @@ use crate::delivery_table::DeliveryTable;
 use crate::heartbeat::HeartbeatHistory;
 use crate::launch_log::LaunchLog;
 use crate::lease_table::LeaseTable;
-use crate::metrics::Metrics;
+use crate::metrics::{CommitOf, Metrics};
 use crate::placement::Peers;
 use crate::record_use::RecordUse;
 use crate::reported::ReportedVersions;
@@ -28,7 +29,7 @@ use crate::unrecorded::UnrecordedEnds;
 use campanile_model::clock::{Clock, Monotonic};
 use campanile_model::ids::{HostId, ScheduleId};
 use campanile_package::Packages;
-use campanile_store::Db;
+use campanile_store::{Db, DbError, Tx};
 
 /// The context of every step: the database, the clock, the host's identity, and the state that more than one service
 /// reads.
@@ -81,6 +82,14 @@ impl Ctx {
     pub(crate) fn may_recover(&self) -> bool {
         let after = Monotonic::from_micros(self.recover_after_us.load(Ordering::Relaxed));
         self.clock.is_known() && self.clock.monotonic() >= after
+    }
+
+    /// Commit a transaction, and note how long that took.
+    pub(crate) async fn commit(&self, tx: Tx, of: CommitOf) -> Result<(), DbError> {
+        let begun = Instant::now();
+        tx.commit().await?;
+        self.metrics.observe_commit(of, begun.elapsed());
+        Ok(())
     }
 
     /// The context of a new incarnation of the host `name`.

@@ -289,10 +289,7 @@ async fn decide_batch(
     let decision_count = extended.len() + decisions.len();
     size.adapt(decision_count, begun.elapsed());
     crash::point("before_decide_commit");
-    let commit = Instant::now();
-    tx.commit().await?;
-    ctx.metrics
-        .observe_commit(CommitOf::Decide, commit.elapsed());
+    ctx.commit(tx, CommitOf::Decide).await?;
     crash::point("after_decide_commit");
     ctx.metrics
         .count_decisions(extended.iter().chain(&decisions));
@@ -302,8 +299,7 @@ async fn decide_batch(
     };
     ctx.launch_log
         .skipped(extended.iter().chain(&decisions), name_of);
-    let displaced = displaced.iter().map(|(id, others, _)| (*id, others));
-    ctx.launch_log.displaced(displaced, name_of);
+    ctx.launch_log.displaced(&displaced, name_of);
     record_quota::count_proposed(ctx, &due, &decisions, now);
     record_quota::write(ctx, now).await;
     let is_due = |step: &CursorMove| step.next_slot.is_some_and(|next| next <= now);

@@ -111,10 +111,7 @@ async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
     set_next_slots(ctx, &mut tx, &counting_from_end, ctx.clock.now()).await?;
     ctx.batch_sizes.ends.adapt(ends.len(), begun.elapsed());
     crash::point("before_finish_commit");
-    let commit = Instant::now();
-    tx.commit().await?;
-    ctx.metrics
-        .observe_commit(CommitOf::Finish, commit.elapsed());
+    ctx.commit(tx, CommitOf::Finish).await?;
     crash::point("after_finish_commit");
     record_quota::write(ctx, ctx.clock.now()).await;
     let has_failed = |end: &&Finish| matches!(end.end, RunEnd::Failed { .. });

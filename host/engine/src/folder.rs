@@ -298,12 +298,10 @@ async fn activate(
             }
             ctx.wake.scheduler.notify_one();
             ctx.wake.dispatcher.notify_one();
+            report_unapproved(ctx, new).await?;
         }
         (_, Change::Added(new)) => ctx.packages.apply(&Change::Removed(Arc::clone(new))),
         _ => {}
-    }
-    if let Ok(Recorded::Active(_)) = recorded {
-        report_unapproved(ctx, new).await?;
     }
     recorded
 }

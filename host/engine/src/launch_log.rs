@@ -163,15 +163,15 @@ impl LaunchLog {
     }
 
     /// Log the queued launches that are skipped because others displaced them. `name_of` returns the name of a schedule.
-    pub(crate) fn displaced<'s, 'd>(
+    pub(crate) fn displaced<'s>(
         &self,
-        displaced: impl Iterator<Item = (ScheduleId, &'d Displacements)>,
+        displaced: &[(ScheduleId, Displacements, Duration)],
         name_of: impl Fn(ScheduleId) -> Option<&'s str>,
     ) {
-        for (schedule, displacements) in displaced {
+        for (schedule, displacements, _) in displaced {
             for skipped in &displacements.skipped {
                 if self.admits() {
-                    let name = name_of(schedule).unwrap_or("?");
+                    let name = name_of(*schedule).unwrap_or("?");
                     let (launch, by) = (skipped.launch.short(), skipped.by.short());
                     tracing::warn!(
                         "`{name}`, launch {launch}: skipped: overlap: launch {by} took its place"

@@ -258,13 +258,11 @@ async fn recover_orphans(
         });
         match decision.action {
             RecoveryAction::RunAgain => done.reopened += 1,
-            _ => {
-                done.ended += 1;
-                ended.push(decision.launch_id);
-            }
+            _ => ended.push(decision.launch_id),
         }
         by_cause.entry(why).or_default().push(decision);
     }
+    done.ended = ended.len();
     events::record_all(tx, now, &news).await?;
     for (why, decisions) in by_cause {
         recovery::apply(tx, ctx.host, &decisions, why, now).await?;

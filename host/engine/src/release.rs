@@ -49,8 +49,7 @@ pub(crate) async fn release(ctx: &Ctx, now: Timestamp) -> Result<usize> {
     let displaced = displace(ctx, &mut tx, displaced.into_iter(), now).await?;
     overlap::open_queued(&mut tx, ctx.host, &opened, now).await?;
     tx.commit().await?;
-    let displaced = displaced.iter().map(|(id, others, _)| (*id, others));
-    ctx.launch_log.displaced(displaced, |id| {
+    ctx.launch_log.displaced(&displaced, |id| {
         let (_, spec) = states
             .iter()
             .zip(&specs)

@@ -443,17 +443,15 @@ fn recorded_calls(calls: Vec<LaunchCall>, lost: &[i64]) -> Vec<RecordedCall> {
 }
 
 fn recorded_call(call: LaunchCall, lost_runs_before: usize) -> RecordedCall {
+    let kind = call.failure.unwrap_or(FailureKind::Failed);
     let result = match call.retry_at {
         _ if call.succeeded => CallResult::Succeeded {
             output: stored_json(call.output.as_deref()),
             context: stored_json(call.context.as_deref()).unwrap_or_default(),
         },
-        Some(retry_at) => CallResult::Retry {
-            retry_at,
-            kind: call.failure.unwrap_or(FailureKind::Failed),
-        },
+        Some(retry_at) => CallResult::Retry { retry_at, kind },
         None => CallResult::Failed {
-            kind: call.failure.unwrap_or(FailureKind::Failed),
+            kind,
             message: call.message.unwrap_or_default(),
         },
     };

@@ -532,6 +532,11 @@ pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies)> {
         .map_err(|why| ScheduleError::unreadable(&schedule.definition, why))
 }
 
+/// Return the definition in a revision, if this version can read it.
+pub(crate) fn read(revision: &Revision) -> Result<ScheduleDefinition> {
+    definition::read(revision).map_err(|why| ScheduleError::unreadable(revision, why))
+}
+
 fn revision(
     wanted: &ScheduleDefinition,
     (id, revision): (ScheduleId, i64),

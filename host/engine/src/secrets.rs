@@ -97,12 +97,14 @@ impl Vault {
     }
 
     async fn value(&self, name: &str) -> Result<Secret, SecretError> {
+        let error = |source_text: String, why: String| SecretError {
+            name: name.to_owned(),
+            source_text,
+            why,
+        };
         let Some((source, last_answer)) = self.0.get(name) else {
-            return Err(SecretError {
-                name: name.to_owned(),
-                source_text: "configuration".to_owned(),
-                why: "it is not there any more; say where it comes from at `[secrets]` in the host's configuration".to_owned(),
-            });
+            let why = "it is not there any more; say where it comes from at `[secrets]` in the host's configuration";
+            return Err(error("configuration".to_owned(), why.to_owned()));
         };
         let value = match source {
             Source::Env { value, .. } => value.clone().ok_or_else(|| {
@@ -111,11 +113,7 @@ impl Vault {
             Source::File(path) => in_time(read_file(path)).await,
             Source::Command(words) => answer(words, last_answer).await,
         };
-        value.map_err(|why| SecretError {
-            name: name.to_owned(),
-            source_text: source.to_string(),
-            why,
-        })
+        value.map_err(|why| error(source.to_string(), why))
     }
 }
 

@@ -16,9 +16,9 @@ use crate::words;
 #[error("`{0}` is no id: give all of it, as the list with `--json` shows it")]
 pub struct InvalidId(String);
 
-/// Declare an id; `ordered` ids are made from the present instant.
-macro_rules! uuid_newtype {
-    ($(#[$doc:meta])* $name:ident) => {
+/// Declare ids.
+macro_rules! uuid_newtypes {
+    ($($(#[$doc:meta])* $name:ident,)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
         #[cfg_attr(feature = "sqlx", derive(sqlx::Type), sqlx(transparent))]
@@ -52,55 +52,43 @@ macro_rules! uuid_newtype {
             /// An id after that of any other.
             pub const LAST: $name = $name(Uuid::max());
         }
-    };
-    ($(#[$doc:meta])* $name:ident, ordered) => {
-        uuid_newtype! { $(#[$doc])* $name }
+    )*};
+}
 
+uuid_newtypes! {
+    /// A schedule. Renames and edits keep the id.
+    ScheduleId,
+    /// A launch. The id is the same on every host and after every crash; see [`LaunchId::of`].
+    LaunchId,
+    /// A run: one execution of a launch. The id is that of the launch with the number of the run in its last byte.
+    RunId,
+    /// A backfill: a request to launch past slots.
+    BackfillId,
+    /// One process of `campanile serve`. A restart has a new id.
+    HostId,
+    /// A message of the outbox, and its idempotency key; see [`MessageId::of`].
+    MessageId,
+    /// An event.
+    EventId,
+    /// An alert: one incident of a rule.
+    AlertId,
+    /// A silence of alerts.
+    SilenceId,
+}
+
+/// Let new ids be made from the present instant.
+macro_rules! ordered_ids {
+    ($($name:ident),*) => {$(
         impl $name {
             /// Return a new id. Ids sort by `now`.
             pub fn new(now: Timestamp) -> $name {
                 $name(uuid_at(now))
             }
         }
-    };
+    )*};
 }
 
-uuid_newtype! {
-    /// A schedule. Renames and edits keep the id.
-    ScheduleId
-}
-uuid_newtype! {
-    /// A launch. The id is the same on every host and after every crash; see [`LaunchId::of`].
-    LaunchId
-}
-uuid_newtype! {
-    /// A run: one execution of a launch. The id is that of the launch with the number of the run in its last byte.
-    RunId
-}
-uuid_newtype! {
-    /// A backfill: a request to launch past slots.
-    BackfillId, ordered
-}
-uuid_newtype! {
-    /// One process of `campanile serve`. A restart has a new id.
-    HostId, ordered
-}
-uuid_newtype! {
-    /// A message of the outbox, and its idempotency key; see [`MessageId::of`].
-    MessageId
-}
-uuid_newtype! {
-    /// An event.
-    EventId, ordered
-}
-uuid_newtype! {
-    /// An alert: one incident of a rule.
-    AlertId, ordered
-}
-uuid_newtype! {
-    /// A silence of alerts.
-    SilenceId, ordered
-}
+ordered_ids!(BackfillId, HostId, EventId, AlertId, SilenceId);
 
 impl ScheduleId {
     /// Return a new id.
@@ -119,9 +107,7 @@ impl MessageId {
         bytes[..5].copy_from_slice(&launch.0.as_bytes()[..5]);
         MessageId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
-}
 
-impl MessageId {
     /// Return a new id of a message about alerts. Ids sort by `now`.
     pub fn of_alerts(now: Timestamp) -> MessageId {
         MessageId(uuid_at(now))
@@ -207,10 +193,7 @@ impl LaunchId {
             LaunchKind::Startup => 2,
             LaunchKind::Backfill => 3,
         };
-        let name = LaunchId::name(schedule, slot, kind);
-        let millis = u64::try_from(slot.micros() / 1_000).unwrap_or(0);
-        let [_, _, time @ .., _] = millis.to_be_bytes();
-        LaunchId::from_parts(time, &name)
+        LaunchId::from_parts(time_bytes(slot), &LaunchId::name(schedule, slot, kind))
     }
 
     /// Return the id of the launch of `slot` by a backfill; a repeated request has the same id.
@@ -229,9 +212,7 @@ impl LaunchId {
     /// Its time is that of the request.
     pub fn of_retry(original: LaunchId, now: Timestamp) -> LaunchId {
         let name = [&original.0.as_bytes()[..], &now.micros().to_be_bytes()].concat();
-        let millis = u64::try_from(now.micros() / 1_000).unwrap_or(0);
-        let [_, _, time @ .., _] = millis.to_be_bytes();
-        LaunchId::from_parts(time, &name)
+        LaunchId::from_parts(time_bytes(now), &name)
     }
 
     /// Return the beginning of the id, for lists. [`ShortId`] reads it.
@@ -253,10 +234,8 @@ impl LaunchId {
     ///
     /// An id holds its time in units of 256 ms, so launches up to 255 ms before `time` count as later ones.
     pub fn first_at(time: Timestamp) -> LaunchId {
-        let millis = u64::try_from(time.micros() / 1_000).unwrap_or(0);
-        let [_, _, time @ .., _] = millis.to_be_bytes();
         let mut bytes = [0; 16];
-        bytes[..5].copy_from_slice(&time);
+        bytes[..5].copy_from_slice(&time_bytes(time));
         LaunchId(Uuid::from_bytes(bytes))
     }
 
@@ -267,13 +246,17 @@ impl LaunchId {
         LaunchId(uuid::Builder::from_custom_bytes(bytes).into_uuid())
     }
 
-    fn name(schedule: ScheduleId, slot: Timestamp, kind: u8) -> [u8; 25] {
-        let mut name = [0u8; 25];
-        name[..16].copy_from_slice(schedule.0.as_bytes());
-        name[16..24].copy_from_slice(&slot.micros().to_be_bytes());
-        name[24] = kind;
-        name
+    fn name(schedule: ScheduleId, slot: Timestamp, kind: u8) -> Vec<u8> {
+        let slot = slot.micros().to_be_bytes();
+        [&schedule.0.as_bytes()[..], &slot, &[kind]].concat()
     }
+}
+
+/// Return the milliseconds of `time` without the last 8 of their 48 bits: the beginning of a launch's id.
+fn time_bytes(time: Timestamp) -> [u8; 5] {
+    let millis = u64::try_from(time.micros() / 1_000).unwrap_or(0);
+    let [_, _, bytes @ .., _] = millis.to_be_bytes();
+    bytes
 }
 
 /// The characters of an id that lists show: 40 bits of time, and 20 bits of a hash.
@@ -393,8 +376,8 @@ pub fn sha256_half(bytes: &[u8]) -> [u8; 16] {
 }
 
 /// Declare a SHA-256. In Rust it is text in lower-case hexadecimal, in a database its 32 bytes.
-macro_rules! sha256_newtype {
-    ($(#[$doc:meta])* $name:ident) => {
+macro_rules! sha256_newtypes {
+    ($($(#[$doc:meta])* $name:ident,)*) => {$(
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
         #[serde(transparent)]
@@ -428,24 +411,18 @@ macro_rules! sha256_newtype {
                 f.write_str(self.short())
             }
         }
-    };
+    )*};
 }
 
-sha256_newtype! {
+sha256_newtypes! {
     /// The SHA-256 of a package's bytes, in lower-case hexadecimal.
-    ArtifactDigest
-}
-sha256_newtype! {
+    ArtifactDigest,
     /// The SHA-256 of what a run uses besides its code, in lower-case hexadecimal.
-    InputHash
-}
-sha256_newtype! {
+    InputHash,
     /// The end of a chain of SHA-256 over rows of the record that were removed, in lower-case hexadecimal.
-    ChainHash
-}
-sha256_newtype! {
+    ChainHash,
     /// The SHA-256 of the secret of a token, in lower-case hexadecimal.
-    TokenHash
+    TokenHash,
 }
 
 impl ChainHash {

@@ -36,8 +36,13 @@ pub fn name_of(path: &Path) -> String {
 
 /// Whether `name` can name a package, or a bucket that packages share. It has no namespace.
 pub(crate) fn is_plain_name(name: &str) -> bool {
+    name.len() <= 64 && is_plain(name)
+}
+
+/// Whether `text` has letters, digits, `_` and `-`, and nothing else. It is not empty.
+pub(crate) fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    (1..=64).contains(&name.len()) && name.bytes().all(plain)
+    !text.is_empty() && text.bytes().all(plain)
 }
 
 /// Return why the part of a name before its slash names no namespace, as a clause.

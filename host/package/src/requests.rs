@@ -101,11 +101,8 @@ fn present(kind: &GrantKind, grants: &RecordedGrants) -> Present {
 }
 
 /// Compare each of `requests` with `grants`.
-pub fn evaluate_requests<'r>(
-    requests: impl IntoIterator<Item = &'r Requested>,
-    grants: &RecordedGrants,
-) -> Vec<Request> {
-    let requests = requests.into_iter().map(|request| Request {
+pub fn evaluate_requests(requests: &[Requested], grants: &RecordedGrants) -> Vec<Request> {
+    let requests = requests.iter().map(|request| Request {
         kind: request.kind.name,
         what: request.kind.what(&request.parts),
         reason: request.reason.clone(),

@@ -159,10 +159,8 @@ fn read_rule(section: &mut Section<'_>) -> Result<Result<RuleText, &'static str>
     }
     let timezone = section.text("timezone")?;
     let timezone = timezone.as_deref().unwrap_or(TIMEZONE_DEFAULT);
-    let (anchor, day_match) = (
-        section.instant("anchor")?,
-        section.word("day_match", DayMatch::read)?,
-    );
+    let anchor = section.instant("anchor")?;
+    let day_match = section.word("day_match", DayMatch::read)?;
     let dst_gap = section.word("dst_gap", DstGap::read)?;
     let dst_fold = section.word("dst_fold", DstFold::read)?;
     let exclude = section.texts("exclude")?.unwrap_or_default();

@@ -13,6 +13,7 @@ use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
+use crate::names::is_plain;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::{duration_within, nearest, size_within};
 
@@ -395,17 +396,17 @@ impl<'d> Section<'d> {
         texts.collect::<Result<_, _>>().map(Some)
     }
 
-    fn expected_table(&self, path: &str) -> String {
-        match self.document.toml.is_some() {
-            true => format!("a table, such as [{path}]"),
+    fn object(&mut self, key: &'d str) -> Result<Option<&'d Map<String, Value>>, Error> {
+        let expected = match self.document.toml.is_some() {
+            true => format!("a table, such as [{}]", self.path_of(key)),
             false => "an object".to_owned(),
-        }
+        };
+        self.typed(key, &expected, Value::as_object)
     }
 
     /// Return a table within this one.
     pub fn table(&mut self, key: &'d str) -> Result<Option<Section<'d>>, Error> {
-        let expected = self.expected_table(&self.path_of(key));
-        let table = self.typed(key, &expected, Value::as_object)?;
+        let table = self.object(key)?;
         Ok(table.map(|table| self.inner(key, Some(table))))
     }
 
@@ -488,9 +489,7 @@ impl<'d> Section<'d> {
 
     /// Return a table whose keys and values are free; empty when the key is absent. Dates are texts.
     pub fn json(&mut self, key: &'d str) -> Result<Map<String, Value>, Error> {
-        let expected = self.expected_table(&self.path_of(key));
-        let table = self.typed(key, &expected, Value::as_object)?;
-        Ok(table.cloned().unwrap_or_default())
+        Ok(self.object(key)?.cloned().unwrap_or_default())
     }
 
     /// Return the keys of the file's table.
@@ -550,8 +549,7 @@ fn child_path(path: &str, key: &str) -> String {
 
 /// Return `name` as TOML writes a key.
 pub fn toml_key(name: &str) -> String {
-    let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-    match !name.is_empty() && name.bytes().all(is_bare) {
+    match is_plain(name) {
         true => name.to_owned(),
         false => toml::Value::from(name).to_string(),
     }

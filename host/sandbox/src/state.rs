@@ -118,9 +118,7 @@ impl HostState {
             table: &mut self.table,
         }
     }
-}
 
-impl HostState {
     pub(crate) fn outbox(&mut self) -> OutboxView<'_> {
         OutboxView {
             shared: &self.shared,

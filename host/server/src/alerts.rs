@@ -1,4 +1,4 @@
-//! The routes of alerts, and of the messages of tasks: what is told to somebody outside.
+//! The routes of alerts, and of the messages of tasks.
 
 use axum::http::StatusCode;
 

@@ -17,7 +17,7 @@ use campanile_model::access::Role;
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Under which name the turns of requests count that have not proved who makes them.
 const NOBODY: &str = "";
-/// What a client is told whose token is not accepted.
+/// The answer to a client whose token is not accepted.
 pub(crate) const WRONG_TOKEN: &str = "the token is wrong, has expired or was revoked";
 
 /// Return who makes a request.

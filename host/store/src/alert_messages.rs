@@ -116,7 +116,7 @@ statements! {
         "INSERT INTO alert_message_alert (message_id, alert_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 
     /// Return the channels with a delivered or pending message that an alert fires.
-    pub async fn channels_told(alert: AlertId) -> Vec<String> = values
+    pub async fn notified_channels(alert: AlertId) -> Vec<String> = values
         "SELECT DISTINCT m.channel FROM alert_message_alert i JOIN alert_message m ON m.id = i.message_id
         WHERE i.alert_id = $1 AND m.kind = 'firing' AND m.status IN ('pending', 'delivered') ORDER BY m.channel";
 

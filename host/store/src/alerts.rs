@@ -1,7 +1,7 @@
 //! Alerts and silences.
 //!
 //! A host changes an alert by compare-and-set on its `version`, in one transaction with the messages about the change. So
-//! each change is made once, and told once, however many hosts evaluate the rules.
+//! each change is made once, and sent once, however many hosts evaluate the rules.
 
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
@@ -33,7 +33,7 @@ pub struct Alert {
     pub since_at: Timestamp,
     pub fired_at: Option<Timestamp>,
     /// When the messages about it were recorded. Null while it is silenced, and for a rule without channels.
-    pub told_at: Option<Timestamp>,
+    pub notified_at: Option<Timestamp>,
     /// When a host first saw that the condition does not hold any more.
     pub clear_at: Option<Timestamp>,
     pub resolved_at: Option<Timestamp>,
@@ -41,7 +41,7 @@ pub struct Alert {
     pub flaps: i64,
 }
 
-/// A silence: alerts that it matches are not told until it ends.
+/// A silence: no message about alerts that it matches is sent until it ends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, FromRow, schemars::JsonSchema)]
 pub struct Silence {
     pub id: SilenceId,
@@ -59,7 +59,7 @@ macro_rules! alert_columns {
     ($condition:literal) => {
         concat!(
             "SELECT a.id, a.rule, a.kind, a.severity, a.status, a.subject, a.subject_id, a.detail, a.version, a.since_at, a.fired_at,
-            a.told_at, a.clear_at, a.resolved_at, a.flaps FROM alert a ",
+            a.notified_at, a.clear_at, a.resolved_at, a.flaps FROM alert a ",
             $condition
         )
     };
@@ -70,19 +70,19 @@ statements! {
     /// Record a new alert. False when its subject has an alert of the rule that is not resolved, or one that was resolved
     /// after `seen_at`, when the caller saw the condition.
     pub async fn insert(alert: &Alert, seen_at: Timestamp) -> bool = changed
-        "INSERT INTO alert (id, rule, kind, severity, status, subject, subject_id, detail, version, since_at, fired_at, told_at, flaps)
+        "INSERT INTO alert (id, rule, kind, severity, status, subject, subject_id, detail, version, since_at, fired_at, notified_at, flaps)
         SELECT $1, CAST($2 AS TEXT), $3, $4, $5, $6, CAST($7 AS TEXT), $8, $9, $10, $11, $12, $13
         WHERE NOT EXISTS (SELECT 1 FROM alert WHERE resolved_at > $14 AND rule = CAST($2 AS TEXT) AND subject_id = CAST($7 AS TEXT))
         ON CONFLICT DO NOTHING"
         => [alert.id, alert.rule.as_str(), alert.kind, alert.severity, alert.status, storable(&alert.subject),
-            storable(&alert.subject_id), storable(&alert.detail), alert.version, alert.since_at, alert.fired_at, alert.told_at,
+            storable(&alert.subject_id), storable(&alert.detail), alert.version, alert.since_at, alert.fired_at, alert.notified_at,
             alert.flaps, seen_at];
 
     /// Change an alert that had the version before this one. False when another host changed it first.
     pub async fn change(alert: &Alert) -> bool = changed
-        "UPDATE alert SET status = $3, detail = $4, version = $2, fired_at = $5, told_at = $6, clear_at = $7, resolved_at = $8, flaps = $9
+        "UPDATE alert SET status = $3, detail = $4, version = $2, fired_at = $5, notified_at = $6, clear_at = $7, resolved_at = $8, flaps = $9
         WHERE id = $1 AND version = $2 - 1 AND status <> 'resolved'"
-        => [alert.id, alert.version, alert.status, storable(&alert.detail), alert.fired_at, alert.told_at, alert.clear_at,
+        => [alert.id, alert.version, alert.status, storable(&alert.detail), alert.fired_at, alert.notified_at, alert.clear_at,
             alert.resolved_at, alert.flaps];
 
     /// Delete a pending alert whose condition is gone. False when another host changed it first.

@@ -83,7 +83,7 @@ statements! {
 /// `Busy` when another transaction holds the lock for 2 seconds.
 pub async fn lock(tx: &mut Tx, namespace: &str) -> Result<BucketRow> {
     if let Tx::Postgres(tx) = tx {
-        sqlx::query(WAIT_AT_MOST).execute(&mut **tx).await?;
+        sqlx::query(WAIT_AT_MOST).execute(&mut *tx.tx).await?;
     }
     one_row!(tx, LOCK, namespace)
 }

@@ -6,7 +6,7 @@
 use sqlx::FromRow;
 
 use super::runs::RunHashes;
-use super::sql::{Batch, Locking, execute_batch, locking, rows, statements};
+use super::sql::{Batch, Locking, locking, rows, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
@@ -181,12 +181,6 @@ macro_rules! due_classes {
 }
 
 statements! {
-    const CLAIM: Batch = Batch::new(
-        "UPDATE launch SET status = 'running', host_id = v.column2, attempts = v.column3, lease_until = v.column4, retry_at = NULL, not_before = NULL,
-            started_at = coalesce(launch.started_at, v.column5), grants_hash = v.column6, context_hash = v.column7
-        FROM (VALUES ($1, $2, $3, $4, $5, $6, $7)) AS v
-        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'waiting') AND launch.attempts = v.column3 - 1) IS TRUE",
-    );
     const RETRIES: Locking = due_retries!(" AND l.group_name IS NULL");
     const RETRIES_OF_PACKAGE: Locking = due_retries!(" AND l.group_name IS NULL AND l.package = $4");
     const RETRIES_OF_GROUP: Locking = due_retries!(" AND l.group_name = $4");
@@ -258,25 +252,14 @@ statements! {
     /// Count the runs of a group, on all hosts.
     pub async fn running_in_group(group: &str) -> i64 = one_value
         "SELECT count(*) FROM launch WHERE group_name = $1 AND status = 'running' AND group_name IS NOT NULL";
-}
 
-/// Claim launches that are open or whose retry is due, with a lease of `host` until `lease_until`.
-pub async fn claim(
-    tx: &mut Tx,
-    host: HostId,
-    claims: &[Claim],
-    now: Timestamp,
-    lease_until: Timestamp,
-) -> Result {
-    execute_batch!(tx, CLAIM, claims, |claim| [
-        claim.launch_id,
-        host,
-        claim.fence,
-        lease_until,
-        now,
-        &claim.hashes.grants,
-        &claim.hashes.context,
-    ])
+    /// Claim launches that are open or whose retry is due, with a lease of `host` until `lease_until`.
+    pub async fn claim(host: HostId, claims: &[Claim], now: Timestamp, lease_until: Timestamp) -> () = execute_batch
+        Batch::new("UPDATE launch SET status = 'running', host_id = v.column2, attempts = v.column3, lease_until = v.column4, retry_at = NULL, not_before = NULL,
+            started_at = coalesce(launch.started_at, v.column5), grants_hash = v.column6, context_hash = v.column7
+        FROM (VALUES ($1, $2, $3, $4, $5, $6, $7)) AS v
+        WHERE launch.id = v.column1 AND (launch.status IN ('open', 'waiting') AND launch.attempts = v.column3 - 1) IS TRUE"),
+        claims, |claim| [claim.launch_id, host, claim.fence, lease_until, now, &claim.hashes.grants, &claim.hashes.context];
 }
 
 /// Which due retries to return.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 
 use super::runs::{NEWEST, RunHashes, position};
-use super::sql::{Batch, statements, values_batch};
+use super::sql::{Batch, statements};
 use super::{Result, Tx, schedules};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{
@@ -206,15 +206,26 @@ macro_rules! launch_tables {
 pub(super) use {launch_columns, launch_tables};
 
 statements! {
+    /// Insert decisions, and return the launches that were inserted.
     // The first decision about a slot stays.
-    const INSERT: Batch = Batch::new(
-        "INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, utc_offset, last_scheduled_time, slot_count,
+    pub(super) async fn insert_new(launches: &[(&NewLaunch, Option<NewClaim>)]) -> Vec<LaunchId> = values_batch
+        Batch::new("INSERT INTO launch (id, schedule_id, schedule_revision, kind, scheduled_time, utc_offset, last_scheduled_time, slot_count,
         reason, overlaps_id, status, package, proposed, priority, group_name, digest, context, args, overlap, backfill_id,
         interval_start, fire_time, decided_by, decided_at, finished_at, host_id, attempts, lease_until, started_at, grants_hash, context_hash, retry_of, run_on)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24,
             $25, $26, $27, $28, $29, $30, $31, $32, $33)
-        ON CONFLICT DO NOTHING RETURNING id",
-    );
+        ON CONFLICT DO NOTHING RETURNING id"),
+        launches, |(launch, claim)| [
+            launch.id, launch.schedule_id, launch.schedule_revision, launch.kind, launch.scheduled_time, launch.utc_offset,
+            launch.range().map(|(last, _)| last), launch.range().map(|(_, count)| count), launch.reason, launch.overlaps,
+            launch.status(claim.is_some()), &launch.package, launch.proposed, launch.priority, &launch.group_name, &launch.digest,
+            &launch.context, &launch.args, launch.overlap, launch.backfill_id, launch.interval_start, launch.fire_time,
+            launch.decided_by, launch.decided_at, launch.finished_at(),
+            claim.as_ref().map(|claim| claim.host), claim.as_ref().map_or(0, |claim| claim.fence),
+            claim.as_ref().map(|claim| claim.lease_until), claim.as_ref().map(|claim| claim.at),
+            claim.as_ref().and_then(|claim| claim.hashes.grants.as_ref()),
+            claim.as_ref().and_then(|claim| claim.hashes.context.as_ref()), launch.retry_of, &launch.run_on,
+        ];
 
     /// Store the trace context of the caller of a launch. Only launches with one are written for it.
     pub async fn set_caller_traceparent(launch: LaunchId, caller: TraceContext) -> () = run
@@ -274,14 +285,19 @@ impl NewLaunch {
         (self.slot_count > 1).then_some((self.last_scheduled_time, self.slot_count))
     }
 
-    /// Return the status of the new row, and when it finished.
-    fn status(&self, is_claimed: bool) -> (LaunchStatus, Option<Timestamp>) {
+    /// Return the status of the new row.
+    fn status(&self, is_claimed: bool) -> LaunchStatus {
         match self.decision {
-            Decision::Launched if is_claimed => (LaunchStatus::Running, None),
-            Decision::Launched => (LaunchStatus::Open, None),
-            Decision::Queued => (LaunchStatus::Queued, None),
-            Decision::Skipped => (LaunchStatus::Skipped, Some(self.decided_at)),
+            Decision::Launched if is_claimed => LaunchStatus::Running,
+            Decision::Launched => LaunchStatus::Open,
+            Decision::Queued => LaunchStatus::Queued,
+            Decision::Skipped => LaunchStatus::Skipped,
         }
+    }
+
+    /// Return when the new row finished: a launch that is skipped is over at once.
+    fn finished_at(&self) -> Option<Timestamp> {
+        (self.decision == Decision::Skipped).then_some(self.decided_at)
     }
 }
 
@@ -299,46 +315,7 @@ pub async fn insert_claimed(
     tx: &mut Tx,
     launches: &[(&NewLaunch, Option<NewClaim>)],
 ) -> Result<HashSet<LaunchId>> {
-    let inserted: Vec<LaunchId> = values_batch!(tx, INSERT, launches, |(launch, claim)| [
-        launch.id,
-        launch.schedule_id,
-        launch.schedule_revision,
-        launch.kind,
-        launch.scheduled_time,
-        launch.utc_offset,
-        launch.range().map(|(last, _)| last),
-        launch.range().map(|(_, count)| count),
-        launch.reason,
-        launch.overlaps,
-        launch.status(claim.is_some()).0,
-        &launch.package,
-        launch.proposed,
-        launch.priority,
-        &launch.group_name,
-        &launch.digest,
-        &launch.context,
-        &launch.args,
-        launch.overlap,
-        launch.backfill_id,
-        launch.interval_start,
-        launch.fire_time,
-        launch.decided_by,
-        launch.decided_at,
-        launch.status(claim.is_some()).1,
-        claim.as_ref().map(|claim| claim.host),
-        claim.as_ref().map_or(0, |claim| claim.fence),
-        claim.as_ref().map(|claim| claim.lease_until),
-        claim.as_ref().map(|claim| claim.at),
-        claim
-            .as_ref()
-            .and_then(|claim| claim.hashes.grants.as_ref()),
-        claim
-            .as_ref()
-            .and_then(|claim| claim.hashes.context.as_ref()),
-        launch.retry_of,
-        &launch.run_on,
-    ])?;
-    Ok(inserted.into_iter().collect())
+    Ok(insert_new(tx, launches).await?.into_iter().collect())
 }
 
 /// Return the newest `limit` launches of a schedule, newest slot first.

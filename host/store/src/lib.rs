@@ -81,11 +81,10 @@ pub mod tokens;
 pub mod traces;
 pub mod use_growth;
 
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::{Sqlite, SqliteConnection, SqlitePool, Transaction};
+use sqlx::{Sqlite, SqlitePool, Transaction};
 
 pub use self::url::{DatabaseUrl, InvalidDatabaseUrl, PostgresUrl};
 pub use campanile_model::status::{
@@ -153,20 +152,6 @@ pub struct SqliteTx {
     actor: Arc<Actor>,
 }
 
-impl Deref for SqliteTx {
-    type Target = SqliteConnection;
-
-    fn deref(&self) -> &SqliteConnection {
-        &self.tx
-    }
-}
-
-impl DerefMut for SqliteTx {
-    fn deref_mut(&mut self) -> &mut SqliteConnection {
-        &mut self.tx
-    }
-}
-
 impl Db {
     /// Return the address of the database.
     pub fn url(&self) -> &DatabaseUrl {
@@ -231,7 +216,6 @@ impl Db {
             Pools::Sqlite { .. } => Ok(None),
             Pools::Postgres(server) => {
                 let asked = sqlx::query_scalar(SERVER_TIME).fetch_one(server.pool());
-                let asked = async { Ok(asked.await?) };
                 Ok(Some(answered(Some(USUAL_PATIENCE), asked).await?))
             }
         }
@@ -245,7 +229,7 @@ impl Db {
                 .await?),
             Pools::Postgres(server) => {
                 let asked = sqlx::query_scalar(SERVER_VERSION).fetch_one(server.pool());
-                answered(Some(USUAL_PATIENCE), async { Ok(asked.await?) }).await
+                answered(Some(USUAL_PATIENCE), asked).await
             }
         }
     }

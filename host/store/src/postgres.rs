@@ -8,7 +8,6 @@
 
 use std::future::Future;
 use std::net::IpAddr;
-use std::ops::{Deref, DerefMut};
 use std::str::FromStr as _;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -140,14 +139,14 @@ impl Kind {
 
 /// A transaction, who makes its changes, and how long to wait for each of its answers.
 pub struct PgTx {
-    tx: Transaction<'static, Postgres>,
+    pub(super) tx: Transaction<'static, Postgres>,
     pub(super) actor: Arc<Actor>,
     pub(super) patience: Duration,
 }
 
 impl PgTx {
     pub(super) async fn commit(self) -> Result {
-        answered(Some(self.patience), async { Ok(self.tx.commit().await?) }).await
+        answered(Some(self.patience), self.tx.commit()).await
     }
 
     /// Let the server wait until `bytes` are sent, although no statement runs meanwhile.
@@ -155,35 +154,22 @@ impl PgTx {
         let seconds = IDLE_IN_TRANSACTION_SECONDS + bytes as u64 / UPLOAD_BYTES_PER_SECOND;
         let sql = format!("SET LOCAL idle_in_transaction_session_timeout = '{seconds}s'");
         let set = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *self.tx);
-        answered(Some(USUAL_PATIENCE), async { Ok(set.await?) }).await?;
+        answered(Some(USUAL_PATIENCE), set).await?;
         Ok(())
     }
 }
 
-impl Deref for PgTx {
-    type Target = PgConnection;
-
-    fn deref(&self) -> &PgConnection {
-        &self.tx
-    }
-}
-
-impl DerefMut for PgTx {
-    fn deref_mut(&mut self) -> &mut PgConnection {
-        &mut self.tx
-    }
-}
-
 /// Give up on an answer that does not come within `patience`, where there is any bound.
-pub(super) async fn answered<T>(
+pub(super) async fn answered<T, E: Into<DbError>>(
     patience: Option<Duration>,
-    step: impl Future<Output = Result<T>>,
+    step: impl Future<Output = Result<T, E>>,
 ) -> Result<T> {
     let Some(limit) = patience else {
-        return step.await;
+        return step.await.map_err(Into::into);
     };
     let no_answer = |_| DbError::Unavailable(format!("no answer in {} s", limit.as_secs()));
-    timeout(limit, step).await.map_err(no_answer)?
+    let answer = timeout(limit, step).await.map_err(no_answer)?;
+    answer.map_err(Into::into)
 }
 
 /// The server that has the record: one, or the one of several that has the wanted role.
@@ -254,7 +240,7 @@ impl Server {
 
     async fn try_begin(&self, kind: Kind, actor: Arc<Actor>) -> Result<PgTx> {
         let begin = self.pool.begin_with(AssertSqlSafe(kind.begin()));
-        let tx = answered(Some(USUAL_PATIENCE), async { Ok(begin.await?) }).await?;
+        let tx = answered(Some(USUAL_PATIENCE), begin).await?;
         Ok(PgTx {
             tx,
             actor,
@@ -276,10 +262,7 @@ impl Server {
     pub(super) async fn connect(&self) -> Result<PgConnection> {
         let options = self.pool.connect_options();
         let mut connection = connect(&options, self.role, ACQUIRE_SECONDS).await?;
-        answered(Some(USUAL_PATIENCE), async {
-            Ok(set_bounds(&mut connection).await?)
-        })
-        .await?;
+        answered(Some(USUAL_PATIENCE), set_bounds(&mut connection)).await?;
         Ok(connection)
     }
 

@@ -107,7 +107,7 @@ pub async fn prepare(tx: &mut Tx, sql: String) -> Result {
 /// transactions: some for each row that it reads. Postgres counts rows by itself.
 pub async fn count_steps(tx: &mut Tx, steps: Arc<AtomicU64>) -> Result {
     if let Tx::Sqlite(tx) = tx {
-        let mut connection = tx.lock_handle().await?;
+        let mut connection = tx.tx.lock_handle().await?;
         connection.set_progress_handler(1, move || {
             steps.fetch_add(1, Ordering::SeqCst);
             true

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
-use super::sql::{Batch, rows_batch, statements};
+use super::sql::{Batch, statements};
 use super::task_runs::{self, TaskRun};
 use super::types::storable;
 use super::{Result, Tx};
@@ -154,22 +154,31 @@ macro_rules! select_runs {
 pub(super) use select_runs;
 
 statements! {
-    const FINISH: Batch = Batch::new(
-        // A launch that an operator asked to end has its reason and its message already. It keeps them also when its run ends
-        // to be retried: recovery ends it then.
-        "UPDATE launch SET status = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6,
+    /// End the runs whose fence is current, and return their launches with these fences.
+    // A launch that an operator asked to end has its reason and its message already. It keeps them also when its run ends
+    // to be retried: recovery ends it then.
+    pub(super) async fn end_current(finishes: &[Finish]) -> Vec<(LaunchId, i64)> = rows_batch
+        Batch::new("UPDATE launch SET status = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6,
             message = CASE WHEN v.column3 = 'cancelled' THEN coalesce(launch.message || '; ', '') || v.column7
                 WHEN v.column3 = 'waiting' AND launch.cancel_deadline IS NOT NULL THEN launch.message ELSE v.column7 END,
             reason = CASE WHEN v.column3 = 'cancelled' THEN coalesce(launch.reason, v.column8)
                 WHEN v.column3 = 'waiting' AND launch.cancel_deadline IS NOT NULL THEN launch.reason ELSE v.column8 END, lease_until = NULL
         FROM (VALUES ($1, $2, $3, $4, $5, $6, $7, $8)) AS v
-        WHERE launch.id = v.column1 AND (launch.attempts = v.column2 AND launch.status = 'running') IS TRUE RETURNING launch.id, launch.attempts",
-    );
-    const RENEW: Batch = Batch::new(
-        "UPDATE launch SET lease_until = v.column3 FROM (VALUES ($1, $2, $3)) AS v
+        WHERE launch.id = v.column1 AND (launch.attempts = v.column2 AND launch.status = 'running') IS TRUE RETURNING launch.id, launch.attempts"),
+        finishes, |finish| [
+            finish.run_id.launch(), finish.fence, finish.end.status(), finish.finished_at(), finish.end.retry_at(),
+            finish.end.failure().0, finish.end.failure().1, finish.end.reason(),
+        ];
+
+    /// Renew the leases of runs whose fence is current, and return their launches with these fences and the cancel
+    /// deadlines.
+    pub(super) async fn renew_current(
+        held: &[(RunId, i64)], lease_until: Timestamp,
+    ) -> Vec<(LaunchId, i64, Option<Timestamp>)> = rows_batch
+        Batch::new("UPDATE launch SET lease_until = v.column3 FROM (VALUES ($1, $2, $3)) AS v
         WHERE launch.id = v.column1 AND (launch.attempts = v.column2 AND launch.status = 'running') IS TRUE
-        RETURNING launch.id, launch.attempts, launch.cancel_deadline",
-    );
+        RETURNING launch.id, launch.attempts, launch.cancel_deadline"),
+        held, |(run, fence)| [run.launch(), *fence, lease_until];
 
     /// Lock a run until the transaction ends, if it is running under `fence`. No host claims it until then.
     pub async fn lock_if_current(run: RunId, fence: i64) -> bool = changed
@@ -257,12 +266,7 @@ pub async fn renew(
     held: &[(RunId, i64)],
     lease_until: Timestamp,
 ) -> Result<Vec<(RunId, Option<Timestamp>)>> {
-    let renewed: Vec<(LaunchId, i64, Option<Timestamp>)> =
-        rows_batch!(tx, RENEW, held, |(run, fence)| [
-            run.launch(),
-            *fence,
-            lease_until
-        ])?;
+    let renewed = renew_current(tx, held, lease_until).await?;
     // A host can also execute a lost run of the same launch. That run has another fence.
     let renewed = renewed
         .into_iter()
@@ -276,17 +280,8 @@ pub async fn renew(
 
 /// Finish runs; return those whose fence was current. The others were lost, and nothing of them is applied.
 pub async fn finish(tx: &mut Tx, finishes: &[Finish]) -> Result<Vec<RunId>> {
-    let won: Vec<(LaunchId, i64)> = rows_batch!(tx, FINISH, finishes, |finish| [
-        finish.run_id.launch(),
-        finish.fence,
-        finish.end.status(),
-        finish.finished_at(),
-        finish.end.retry_at(),
-        finish.end.failure().0,
-        finish.end.failure().1,
-        finish.end.reason(),
-    ])?;
-    let current: HashSet<(LaunchId, i64)> = won.into_iter().collect();
+    let ended = end_current(tx, finishes).await?;
+    let current: HashSet<(LaunchId, i64)> = ended.into_iter().collect();
     let finishes: Vec<&Finish> = finishes
         .iter()
         .filter(|finish| current.contains(&(finish.run_id.launch(), finish.fence)))

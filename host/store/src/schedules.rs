@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sqlx::FromRow;
 
-use super::sql::{Batch, changed, execute_batch, locking, statements};
+use super::sql::{Batch, changed, locking, statements};
 use super::types::{json_text, optional_stored_json, storable, stored_json};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
@@ -220,16 +220,22 @@ macro_rules! select_schedules {
 }
 
 statements! {
-    const INSERT: Batch = Batch::new(
-        "INSERT INTO schedule (id, name, package, origin, revision, enabled, cursor_at, next_slot, created_at, updated_at)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-    );
     const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8, origin = $9
         WHERE id = $1 AND revision = $2 AND enabled = $10 AND deleted_at IS NULL";
 
-    const REDEFINE: Batch = Batch::new(
-        "UPDATE schedule SET revision = v.column2, updated_at = v.column3 FROM (VALUES ($1, $2, $3)) AS v WHERE schedule.id = v.column1",
-    );
+    /// Insert the states of schedules. Their cursors are where their first revisions begin.
+    pub(super) async fn insert_states(schedules: &[NewSchedule]) -> () = execute_batch
+        Batch::new("INSERT INTO schedule (id, name, package, origin, revision, enabled, cursor_at, next_slot, created_at, updated_at)
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"),
+        schedules, |new| [
+            new.definition.schedule_id, &new.definition.name, &new.definition.package, new.origin, new.definition.revision, true,
+            new.definition.since, new.next_slot, new.definition.since, new.definition.since,
+        ];
+
+    /// Let schedules be of these revisions.
+    pub(super) async fn set_revisions(revisions: &[Revision]) -> () = execute_batch
+        Batch::new("UPDATE schedule SET revision = v.column2, updated_at = v.column3 FROM (VALUES ($1, $2, $3)) AS v WHERE schedule.id = v.column1"),
+        revisions, |row| [row.schedule_id, row.revision, row.since];
 
     /// Return the earliest next slot or end of a pause over all schedules.
     pub async fn next_due() -> Option<Timestamp> = one_value
@@ -504,29 +510,14 @@ statements! {
 ///
 /// `Conflict` when a schedule of one of the names exists.
 pub async fn insert_all(tx: &mut Tx, schedules: &[NewSchedule]) -> Result {
-    execute_batch!(tx, INSERT, schedules, |new| [
-        new.definition.schedule_id,
-        &new.definition.name,
-        &new.definition.package,
-        new.origin,
-        new.definition.revision,
-        true,
-        new.definition.since,
-        new.next_slot,
-        new.definition.since,
-        new.definition.since,
-    ])?;
+    insert_states(tx, schedules).await?;
     let revisions: Vec<&Revision> = schedules.iter().map(|new| &new.definition).collect();
     insert_revisions(tx, &revisions).await
 }
 
 /// Give locked schedules their next revisions. Their cursors stay.
 pub async fn redefine(tx: &mut Tx, revisions: &[Revision]) -> Result {
-    execute_batch!(tx, REDEFINE, revisions, |row| [
-        row.schedule_id,
-        row.revision,
-        row.since,
-    ])?;
+    set_revisions(tx, revisions).await?;
     insert_revisions(tx, &revisions.iter().collect::<Vec<_>>()).await
 }
 

@@ -194,7 +194,7 @@ async fn sample(tx: &mut Tx, table: &str, columns: &str) -> Result<(i64, f64)> {
     // The names come from the schema.
     let query = sqlx::query_as(AssertSqlSafe(sql));
     match tx {
-        Tx::Sqlite(tx) => Ok(query.fetch_one(&mut **tx).await?),
+        Tx::Sqlite(tx) => Ok(query.fetch_one(&mut *tx.tx).await?),
         Tx::Postgres(_) => Ok((0, 0.0)),
     }
 }

@@ -223,11 +223,11 @@ macro_rules! on {
     ($tx:expr, |$conn:ident| $body:expr) => {
         match $tx {
             $crate::Tx::Sqlite(tx) => {
-                let $conn = &mut **tx;
+                let $conn = &mut *tx.tx;
                 $body
             }
             $crate::Tx::Postgres(tx) => {
-                let $conn = &mut **tx;
+                let $conn = &mut *tx.tx;
                 $body
             }
         }
@@ -244,8 +244,7 @@ macro_rules! execute {
                 $(.bind($value))*
                 .execute(conn)
                 .await
-                .map(|done| done.rows_affected())
-                .map_err($crate::DbError::from))
+                .map(|done| done.rows_affected()))
         };
         $crate::postgres::answered(patience, executed).await
     }};
@@ -268,7 +267,6 @@ macro_rules! fetch {
         let patience = $tx.patience();
         let fetched = async {
             $crate::sql::on!($tx, |conn| sqlx::$query(sql)$(.bind($value))*.$fetch(conn).await)
-                .map_err($crate::DbError::from)
         };
         $crate::postgres::answered(patience, fetched).await
     }};
@@ -310,7 +308,7 @@ macro_rules! each_piece {
         match $tx {
             $crate::Tx::Sqlite(tx) => {
                 for piece in $items.chunks($crate::sql::SQLITE_ROWS_MAX) {
-                    let $conn = &mut **tx;
+                    let $conn = &mut *tx.tx;
                     let mut $bound = sqlx::$query($batch.with_rows(piece.len()));
                     for $item in piece {
                         $bound = $bound$(.bind($value))*;
@@ -321,7 +319,7 @@ macro_rules! each_piece {
             $crate::Tx::Postgres(tx) => {
                 for piece in $items.chunks($crate::sql::ROWS_MAX) {
                     let patience = Some(tx.patience);
-                    let $conn = &mut **tx;
+                    let $conn = &mut *tx.tx;
                     #[allow(
                         clippy::allow_attributes,
                         unused_variables,

@@ -3,9 +3,8 @@
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
-use super::sql::{Batch, execute_batch, statements};
+use super::sql::{Batch, statements};
 use super::types::{json_text, optional_stored_json, storable, stored_json};
-use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_model::status::FailureKind;
@@ -98,13 +97,18 @@ impl TaskRun {
 }
 
 statements! {
+    /// Insert calls, each with its run.
     // A commit whose answer was lost is repeated with the same calls.
-    const INSERT: Batch = Batch::new(
-        "INSERT INTO task_run (launch_id, run_number, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
+    pub(super) async fn insert(tasks: &[(RunId, &TaskRun)]) -> () = execute_batch
+        Batch::new("INSERT INTO task_run (launch_id, run_number, task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message,
             stdout, stderr, logs, wall_ms, cpu_ms, memory_peak_bytes, usage)
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
-        ON CONFLICT (launch_id, task, attempt) DO NOTHING",
-    );
+        ON CONFLICT (launch_id, task, attempt) DO NOTHING"),
+        tasks, |(run, task)| [
+            run.launch(), run.number(), &task.task, task.attempt, task.succeeded, task.started_at, task.finished_at, task.retry_at,
+            &task.output, &task.context, task.failure, task.message.as_deref().map(storable), storable(&task.stdout),
+            storable(&task.stderr), &task.logs, task.wall_ms, task.cpu_ms, task.memory_peak_bytes, &task.usage,
+        ];
 
     /// Return all calls of tasks for a launch, over all its runs, in the order in which they started.
     pub async fn of_launch(launch: LaunchId) -> Vec<LaunchCall> = rows
@@ -133,29 +137,4 @@ statements! {
             stderr, logs, wall_ms, cpu_ms, memory_peak_bytes, usage
         FROM task_run WHERE launch_id = $1 AND run_number = $2 ORDER BY started_at, task, attempt"
         => [run.launch(), run.number()];
-}
-
-/// Insert calls, each with its run.
-pub(super) async fn insert(tx: &mut Tx, tasks: &[(RunId, &TaskRun)]) -> Result {
-    execute_batch!(tx, INSERT, tasks, |(run, task)| [
-        run.launch(),
-        run.number(),
-        &task.task,
-        task.attempt,
-        task.succeeded,
-        task.started_at,
-        task.finished_at,
-        task.retry_at,
-        &task.output,
-        &task.context,
-        task.failure,
-        task.message.as_deref().map(storable),
-        storable(&task.stdout),
-        storable(&task.stderr),
-        &task.logs,
-        task.wall_ms,
-        task.cpu_ms,
-        task.memory_peak_bytes,
-        &task.usage,
-    ])
 }

@@ -263,10 +263,9 @@ fn list_error(text: &str) -> Option<String> {
 fn has_port(server: &str) -> bool {
     let after_user = server.rsplit_once('@').map_or(server, |(_, rest)| rest);
     let before_options = after_user.split('?').next().unwrap_or_default();
-    let (place, database) = match before_options.split_once('/') {
-        Some((place, database)) => (place, database),
-        None => (before_options, ""),
-    };
+    let (place, database) = before_options
+        .split_once('/')
+        .unwrap_or((before_options, ""));
     let has_number = |server: &str| {
         let after_address = match server.strip_prefix('[') {
             Some(address) => address.split_once(']').map_or("", |(_, rest)| rest),

@@ -98,7 +98,8 @@ impl PreparedStage<'_> {
             },
             stop: StopSignal::default(),
         };
-        let mut report = judged(subject.sandbox.run(&subject.artifact, call).await);
+        let mut report = subject.sandbox.run(&subject.artifact, call).await;
+        judge(&mut report);
         self.commit(&mut report);
         report
     }
@@ -144,18 +145,12 @@ impl PreparedStage<'_> {
     }
 }
 
-/// Return the report as a host judges it: a context with reserved keys is invalid output.
-fn judged(report: Report) -> Report {
-    let context = report.context.as_ref();
-    match context.map(|context| check_keys(|key| context.contains_key(key))) {
-        Some(Err(refusal)) => Report {
-            outcome: Outcome::InvalidOutput,
-            output: None,
-            context: None,
-            failure: Report::without_call(Outcome::InvalidOutput, refusal.to_string()).failure,
-            ..report
-        },
-        _ => report,
+/// Judge a report as a host does: a context with reserved keys is invalid output.
+fn judge(report: &mut Report) {
+    if let Some(context) = &report.context
+        && let Err(refusal) = check_keys(|key| context.contains_key(key))
+    {
+        report.fail(Outcome::InvalidOutput, refusal.to_string());
     }
 }
 

@@ -1,7 +1,6 @@
 //! The context of a step: the keys of the run, and those that the steps before it pass on.
 
 use std::collections::BTreeMap;
-use std::iter::once;
 use std::sync::Arc;
 
 use crate::context::{self, Facts};
@@ -34,8 +33,8 @@ pub struct Inheritance {
 /// The value of a key, and the steps that set it and that no later step overrides.
 struct Inherited<'c> {
     value: &'c JsonText,
-    setter: usize,
-    others: Vec<usize>,
+    /// The latest first.
+    setters: Vec<usize>,
 }
 
 impl Inheritance {
@@ -76,23 +75,18 @@ impl Inheritance {
         });
         for (setter, key, value) in entries {
             let Some(found) = inherited.get_mut(key) else {
-                let others = Vec::new();
-                let first = Inherited {
-                    value,
-                    setter,
-                    others,
-                };
-                inherited.insert(key, first);
+                let setters = vec![setter];
+                inherited.insert(key, Inherited { value, setters });
                 continue;
             };
-            let mut setters = once(&found.setter).chain(&found.others);
+            let mut setters = found.setters.iter();
             if setters.any(|later| self.graph.is_before(setter, *later)) {
                 continue;
             }
             if !value.is_same(found.value) {
-                return Err(self.conflict(key, setter, found.setter));
+                return Err(self.conflict(key, setter, found.setters[0]));
             }
-            found.others.push(setter);
+            found.setters.push(setter);
         }
         Ok(inherited)
     }

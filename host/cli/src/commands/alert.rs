@@ -85,7 +85,7 @@ pub(crate) enum Alert {
     Silences,
 }
 
-const ALERT_DETAIL: &str = "id rule kind severity status subject detail since_at fired_at told_at clear_at resolved_at flaps";
+const ALERT_DETAIL: &str = "id rule kind severity status subject detail since_at fired_at notified_at clear_at resolved_at flaps";
 
 impl Record for alerts::Alert {
     const LIST: &'static str = "id status severity rule subject fired_at detail";

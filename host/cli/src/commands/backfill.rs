@@ -5,11 +5,12 @@ mod progress;
 use std::time::{Duration, Instant};
 
 use clap::Subcommand;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 
 use super::follow::is_served;
 use super::schedule::By;
-use crate::output::{self, Failure, Record, Result, failed};
+use crate::output::{self, Failure, Record, Result};
+use crate::signals;
 use crate::{Common, Limit, watch};
 use campanile_engine::backfill;
 use campanile_engine::records::backfill::{BackfillRecord, CancelledBackfill};
@@ -169,8 +170,7 @@ pub(crate) fn next_commands(id: BackfillId) -> String {
 /// Follow a backfill until it ends, or until Ctrl-C, which does not stop the backfill.
 pub(crate) async fn follow(common: &Common, id: BackfillId) -> Result {
     // Ctrl-C must also end this command while the database does not answer.
-    let mut interrupt = signal(SignalKind::interrupt())
-        .map_err(|error| failed!("signals cannot be received: {error}"))?;
+    let mut interrupt = signals::listen(SignalKind::interrupt())?;
     let mut progress = Progress::new(common.json);
     let record = tokio::select! {
         record = until_finished(common, id, &mut progress) => Some(record?),

@@ -9,12 +9,12 @@ use std::time::Instant;
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Command;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::task::Call;
 use crate::Common;
 use crate::config::Config;
 use crate::output::{self, Failure, Result, failed, refused};
+use crate::signals::StopSignals;
 use sources::Sources;
 
 #[derive(Args)]
@@ -38,10 +38,7 @@ enum Project {
 impl Dev {
     /// Build and run the task now and at each change, until Ctrl-C or SIGTERM.
     pub async fn run(self, common: &Common) -> Result {
-        let listen =
-            |kind| signal(kind).map_err(|error| failed!("signals cannot be received: {error}"));
-        let mut interrupt = listen(SignalKind::interrupt())?;
-        let mut terminate = listen(SignalKind::terminate())?;
+        let mut stop = StopSignals::listen()?;
         let config = common.config()?;
         self.call.check()?;
         let project = Project::at(&self.path)?;
@@ -49,8 +46,7 @@ impl Dev {
         sources.also(self.call.sidecar());
         tokio::select! {
             ended = follow(&project, &mut sources, &self.call, common, &config) => ended,
-            _ = interrupt.recv() => Ok(()),
-            _ = terminate.recv() => Ok(()),
+            () = stop.wait() => Ok(()),
         }
     }
 }

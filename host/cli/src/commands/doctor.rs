@@ -6,15 +6,15 @@ use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
 
 use super::serve::{self, FOREIGN_HINT};
-use crate::Common;
 use crate::config::Config;
 use crate::output::{self, Failure, Record, Result};
+use crate::{Common, folder_of};
 use campanile_engine::audit::SKEW_REPORTED_US;
 use campanile_model::clock::Clock;
 use campanile_model::text::size_rounded;
 #[cfg(target_os = "linux")]
 use campanile_package::Confinement;
-use campanile_package::{Attempt, ForeignWriters, foreign_files, load};
+use campanile_package::{Attempt, ForeignWriters, load};
 use campanile_store::{Db, DbError, disk};
 
 /// A small package, to try the sandbox with.
@@ -175,10 +175,7 @@ async fn database(config: &Config) -> Vec<Check> {
 }
 
 fn missing_database(path: &Path) -> Check {
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let shown = path.display();
     match tempfile::tempfile_in(folder) {
         Ok(_) => Check::warning(
@@ -277,8 +274,7 @@ fn plugins(folder: &Path) -> Check {
 /// Check who else can change the files that a host relies on.
 fn permissions(config: &Config) -> Vec<Check> {
     const NAME: &str = "permissions";
-    let mut found = config.foreign_writers();
-    found.extend(foreign_files(&config.files.plugins));
+    let found = serve::machine_notes(config);
     if found.is_empty() {
         return vec![Check::ok(NAME, "no other user can change the host's files")];
     }

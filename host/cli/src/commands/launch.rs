@@ -12,7 +12,7 @@ use campanile_engine::records::launch::{self, LaunchDetail, refuse_unknown_sched
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchKind, ShortId};
 use campanile_model::time_text::Moment;
-use campanile_store::launch_list::{Filter, LOOKED_AT_MAX, Page};
+use campanile_store::launch_list::{Filter, LOOKED_AT_MAX};
 use campanile_store::launches::LaunchRow;
 use campanile_store::{LaunchStatus, Tx, removed_launches};
 
@@ -145,17 +145,13 @@ impl ListOptions {
 
 impl LaunchListOptions {
     async fn run(&self, common: &Common) -> Result {
-        let ListOptions {
-            schedule,
-            after,
-            limit,
-        } = &self.list;
+        let list = &self.list;
         if let Some(client) = common.client()? {
             return self.run_by_api(common, client).await;
         }
         let (mut tx, now) = common.read_with_time().await?;
         let filter = Filter {
-            schedule: schedule.as_deref(),
+            schedule: list.schedule.as_deref(),
             statuses: &self.status,
             kind: self.kind,
             reason: self.reason.as_deref(),
@@ -164,37 +160,31 @@ impl LaunchListOptions {
             since: self.since.map(|since| since.at(now)),
             until: self.until.map(|until| until.at(now)),
         };
-        let Page {
-            rows,
-            continues_after,
-        } = launch::list(&mut tx, &filter, after.as_ref(), limit.limit, LOOKED_AT_MAX).await?;
+        let (after, limit) = (list.after.as_ref(), list.limit.limit);
+        let page = launch::list(&mut tx, &filter, after, limit, LOOKED_AT_MAX).await?;
         let id = |row: &LaunchRow| row.id.to_string();
-        let is_end = continues_after.is_none();
-        self.list.print(common, &mut tx, &rows, is_end, id).await?;
-        say_continues(rows.len(), continues_after);
+        let is_end = page.continues_after.is_none();
+        list.print(common, &mut tx, &page.rows, is_end, id).await?;
+        say_continues(page.rows.len(), page.continues_after);
         Ok(())
     }
 
     async fn run_by_api(&self, common: &Common, client: &Client) -> Result {
-        let ListOptions {
-            schedule,
-            after,
-            limit,
-        } = &self.list;
+        let list = &self.list;
         let statuses = self.status.iter().map(|status| status.as_str());
         let statuses = Vec::from_iter(statuses).join(",");
         let call = client
             .get(&["launches"])
-            .query("schedule", schedule.as_ref())
-            .query("after", after.as_ref())
+            .query("schedule", list.schedule.as_ref())
+            .query("after", list.after.as_ref())
             .query("status", Some(statuses).filter(|text| !text.is_empty()))
             .query("kind", self.kind)
             .query("reason", self.reason.as_ref())
             .query("package", self.package.as_ref())
             .query("since", self.since)
             .query("until", self.until);
-        let (rows, continues_after) = call.page::<LaunchRow>(limit.limit).await?;
-        common.print_page(&rows, limit.limit, |row| row.id)?;
+        let (rows, continues_after) = call.page::<LaunchRow>(list.limit.limit).await?;
+        common.print_page(&rows, list.limit.limit, |row| row.id)?;
         say_continues(rows.len(), continues_after);
         Ok(())
     }

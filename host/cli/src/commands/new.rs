@@ -90,7 +90,7 @@ impl New {
         check_name(&self.name)?;
         let folder = self.into.unwrap_or_else(|| PathBuf::from(&self.name));
         check_folder(&folder)?;
-        let files = template::files(self.lang, &self.name);
+        let files = template::example(self.lang).files(&self.name);
         for (path, text) in &files {
             let path = folder.join(path);
             write(&path, text)

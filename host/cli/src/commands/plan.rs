@@ -65,13 +65,10 @@ impl Plan {
 
     /// Return the forecast. It stops after `rows_max` decisions.
     pub(crate) async fn forecast(&self, common: &Common, rows_max: usize) -> Result<PlanReport> {
-        let groups = match common.client()? {
-            Some(_) => None,
-            None => Some(common.config()?.groups),
+        let wanted = match &self.diff {
+            Some(file) => Some(check::read_for(common, Some(file.clone()))?.1),
+            None => None,
         };
-        let wanted = self.diff.as_deref();
-        let wanted = wanted.map(|file| check::read(file, groups.as_ref()));
-        let wanted = wanted.transpose()?;
         if let Some(client) = common.client()? {
             return self.forecast_by_api(client, wanted).await;
         }

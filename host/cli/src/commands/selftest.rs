@@ -8,14 +8,14 @@ use std::time::Instant;
 use clap::Args;
 use serde::Serialize;
 use tempfile::TempDir;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::serve::misconfigured;
-use crate::Common;
 use crate::config::Config;
 use crate::output::{self, ErrorCode, Failure, Record, Result, failed, refused};
 use crate::progress::Line;
 use crate::selftest::{self, Outcome, Place, SCHEDULES, Scratch, Settings, Totals};
+use crate::signals::StopSignals;
+use crate::{Common, folder_of};
 use campanile_engine::audit::Lag;
 use campanile_engine::crash;
 use campanile_engine::verify::Verification;
@@ -225,7 +225,8 @@ impl Selftest {
         let config = common.config()?;
         let hosts = self.hosts(&config.files.database)?;
         refuse_in_use(&config).await?;
-        let mut stop = stop_signal()?;
+        let stop = StopSignals::listen();
+        let mut stop = stop.map_err(|failure| misconfigured(failure.message))?;
         let clock = Clock::system();
         let begun = clock.now();
         let seed = self.seed.unwrap_or(begun.micros().unsigned_abs());
@@ -373,10 +374,7 @@ impl Bench {
 fn folder_beside(path: &Path, name: &str) -> Result<TempDir> {
     use std::os::unix::fs::PermissionsExt as _;
 
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
+    let parent = folder_of(path);
     let parent = &std::fs::canonicalize(parent).unwrap_or_else(|_| parent.to_owned());
     let only_owner = std::fs::Permissions::from_mode(0o700);
     let folder = tempfile::Builder::new()
@@ -461,29 +459,4 @@ async fn live_hosts(config: &Config) -> Result<Option<Vec<String>>> {
     }
     db.close().await;
     Ok(names)
-}
-
-/// Ctrl-C and SIGTERM.
-struct StopSignal {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-fn stop_signal() -> Result<StopSignal> {
-    let listen = |kind| {
-        signal(kind).map_err(|error| misconfigured(format!("signals cannot be received: {error}")))
-    };
-    Ok(StopSignal {
-        interrupt: listen(SignalKind::interrupt())?,
-        terminate: listen(SignalKind::terminate())?,
-    })
-}
-
-impl StopSignal {
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }

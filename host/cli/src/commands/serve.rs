@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::config::{Config, Flags};
-use crate::output::{ErrorCode, Failure, Result, failed};
+use crate::output::{ErrorCode, Failure, Result};
 use crate::progress;
 use crate::service_manager::ServiceManager;
+use crate::signals::StopSignals;
 use crate::telemetry::{self, LogFormat};
 use crate::{Common, LOAD_COMMAND};
 use campanile_engine::watch::Watch;
@@ -288,17 +288,11 @@ async fn open_database(config: &Config, clock: &Clock) -> Result<Db> {
 
 /// Return a channel that becomes true on Ctrl-C or SIGTERM. A second signal exits the process at once.
 fn stop_signal() -> Result<watch::Receiver<bool>> {
-    let listen =
-        |kind| signal(kind).map_err(|error| failed!("signals cannot be received: {error}"));
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let mut terminate = listen(SignalKind::terminate())?;
+    let mut signals = StopSignals::listen()?;
     let (stop, stopping) = watch::channel(false);
     tokio::spawn(async move {
         loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
+            signals.wait().await;
             if stop.send_replace(true) {
                 tracing::warn!(
                     "second stop signal: exiting without draining; the next host recovers the unfinished runs"

@@ -12,10 +12,10 @@ use serde_json::{Map, Value};
 use super::calls::{close_to_limit, log_lines};
 use super::schedule::read_context;
 use super::serve;
-use crate::Common;
 use crate::config::Config;
 use crate::output::{self, ErrorCode, Failure, Record, Result, failed, refused};
 use crate::times::time;
+use crate::{Common, folder_of};
 use campanile_engine::secrets::{SecretError, Vault};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ArtifactDigest;
@@ -339,10 +339,7 @@ fn say_compiling(file: &Path) {
 
 /// Whether the file at `path` is in `folder`, as a host sees it: a link counts where it is, not where it leads.
 fn is_in(path: &Path, folder: &Path) -> bool {
-    let parent = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
+    let parent = folder_of(path);
     let folders = parent.canonicalize().ok().zip(folder.canonicalize().ok());
     folders.is_some_and(|(parent, folder)| parent == folder)
 }

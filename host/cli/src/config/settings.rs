@@ -52,7 +52,7 @@ pub(super) struct Entry {
 
 /// A table of the configuration.
 pub(super) trait Table: Sized {
-    /// The name of the table; empty for the top of the file.
+    /// The name of the table, in the table that it is part of; empty for the top of the file.
     const NAME: &'static str;
 
     /// Read the keys that `section` sets. A relative path starts at `home`.
@@ -61,9 +61,9 @@ pub(super) trait Table: Sized {
     /// List the keys with their values.
     fn entries(&self) -> Vec<Entry>;
 
-    /// Read the table of `top`, empty when it is absent, and refuse its unknown keys.
-    fn of(top: &mut Section<'_>, home: &Path) -> Result<Self, Error> {
-        let mut section = top.table_or_empty(Self::NAME)?;
+    /// Read the table of `outer`, empty when it is absent, and refuse its unknown keys.
+    fn of(outer: &mut Section<'_>, home: &Path) -> Result<Self, Error> {
+        let mut section = outer.table_or_empty(Self::NAME)?;
         let table = Self::read(&mut section, home)?;
         section.finish()?;
         Ok(table)
@@ -195,7 +195,7 @@ table! {
 
 table! {
     /// `[server.tls]`: the certificate of the API.
-    "server.tls" struct ServerTls {
+    "tls" struct ServerTls {
         /// The certificate in PEM, followed by the certificates of its issuers.
         certificate "certificate": Option<PathBuf> = None, optional(path()), example "\"/etc/campanile/server.pem\"";
         /// The key of the certificate in PEM.
@@ -372,16 +372,6 @@ table! {
         /// The folder of the compiled code. Without it, a folder `campanile` in the user's cache folder. A folder that
         /// other users can write is not used.
         cache_dir "cache_dir": Option<PathBuf> = None, optional(path()), example "\"/var/cache/campanile\"";
-    }
-}
-
-impl ServerTls {
-    /// Read the table within `[server]`.
-    pub(super) fn read_in(server: &mut Section<'_>, home: &Path) -> Result<ServerTls, Error> {
-        let mut section = server.table_or_empty("tls")?;
-        let table = ServerTls::read(&mut section, home)?;
-        section.finish()?;
-        Ok(table)
     }
 }
 

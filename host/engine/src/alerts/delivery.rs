@@ -129,7 +129,7 @@ async fn deliver_once(
     drop(tx);
     let is_test = message.kind == AlertMessageKind::Test;
     if alerts.is_empty() && !is_test {
-        // The channel was not told that these alerts fire, as the message was given up.
+        // The channel got no message that these alerts fire, as the message was given up.
         return Ok(Some(Ended {
             status: MessageStatus::Discarded,
             next_attempt_at: None,

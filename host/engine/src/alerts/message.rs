@@ -206,7 +206,7 @@ mod tests {
             version: 3,
             since_at: at(0),
             fired_at: Some(at(0)),
-            told_at: Some(at(0)),
+            notified_at: Some(at(0)),
             clear_at: Some(at(50)),
             resolved_at: Some(at(60)),
             flaps: 0,

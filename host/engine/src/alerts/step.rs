@@ -74,8 +74,8 @@ pub(crate) fn step(
             }
         }
     }
-    match (&next.status, &next.clear_at, &next.told_at)
-        == (&current.status, &current.clear_at, &current.told_at)
+    match (&next.status, &next.clear_at, &next.notified_at)
+        == (&current.status, &current.clear_at, &current.notified_at)
     {
         true => Step::Nothing,
         false => Step::Change(next),
@@ -95,7 +95,7 @@ fn new(rule: &Rule, finding: &Finding, now: Timestamp) -> Alert {
         version: 1,
         since_at: now,
         fired_at: None,
-        told_at: None,
+        notified_at: None,
         clear_at: None,
         resolved_at: None,
         flaps: 0,
@@ -113,8 +113,8 @@ fn fire_if_due(rule: &Rule, mut alert: Alert, is_silenced: bool, now: Timestamp)
 
 /// Note that the channels get a message, unless they got one before, or a silence applies.
 fn tell(rule: &Rule, mut alert: Alert, is_silenced: bool, now: Timestamp) -> Alert {
-    if alert.told_at.is_none() && !is_silenced && !rule.channels.is_empty() {
-        alert.told_at = Some(now);
+    if alert.notified_at.is_none() && !is_silenced && !rule.channels.is_empty() {
+        alert.notified_at = Some(now);
     }
     alert
 }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     /// Follow an alert: each entry is a time, whether the condition holds, and whether a silence applies. Return after
-    /// each entry the status, whether it was told, and the flaps; `-` for no alert.
+    /// each entry the status, whether it was notified, and the flaps; `-` for no alert.
     fn follow(rule: &Rule, entries: &[(i64, bool, bool)]) -> Vec<String> {
         let mut current: Option<Alert> = None;
         let mut states = Vec::new();
@@ -177,8 +177,12 @@ mod tests {
                 }
             }
             states.push(current.as_ref().map_or("-".to_owned(), |alert| {
-                let told = if alert.told_at.is_some() { " told" } else { "" };
-                format!("{}{told} {}", alert.status, alert.flaps)
+                let notified = if alert.notified_at.is_some() {
+                    " notified"
+                } else {
+                    ""
+                };
+                format!("{}{notified} {}", alert.status, alert.flaps)
             }));
         }
         states
@@ -206,11 +210,11 @@ mod tests {
             [
                 "pending 0",
                 "pending 0",
-                "firing told 0",
-                "firing told 0",
-                "firing told 0",
-                "resolved told 0",
-                "resolved told 0",
+                "firing notified 0",
+                "firing notified 0",
+                "firing notified 0",
+                "resolved notified 0",
+                "resolved notified 0",
             ]
         );
     }
@@ -241,24 +245,24 @@ mod tests {
         assert_eq!(
             states,
             [
-                "firing told 0",
-                "firing told 0",
-                "firing told 1",
-                "firing told 1",
-                "firing told 2",
-                "firing told 2",
-                "resolved told 2",
+                "firing notified 0",
+                "firing notified 0",
+                "firing notified 1",
+                "firing notified 1",
+                "firing notified 2",
+                "firing notified 2",
+                "resolved notified 2",
             ]
         );
     }
 
     #[test]
-    fn a_silenced_alert_is_told_when_the_silence_ends_and_it_still_fires() {
+    fn a_silenced_alert_is_notified_when_the_silence_ends_and_it_still_fires() {
         let states = follow(
             &rule(0, 0),
             &[(0, HOLDS, true), (10, HOLDS, true), (20, HOLDS, false)],
         );
-        assert_eq!(states, ["firing 0", "firing 0", "firing told 0"]);
+        assert_eq!(states, ["firing 0", "firing 0", "firing notified 0"]);
         let states = follow(&rule(0, 0), &[(0, HOLDS, true), (10, CLEAR, false)]);
         assert_eq!(states, ["firing 0", "resolved 0"]);
     }

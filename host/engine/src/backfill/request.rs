@@ -88,13 +88,7 @@ pub async fn preview(
     let (before, until) = span(&policies, from, to, now);
     let (first_instant, state) = (before.plus(MICROSECOND), &schedule.state);
     let skipped = SkippedSlots::read(tx, state, asked.forced, first_instant, until).await?;
-    let counted = count_slots(rule.clone(), (before, until), skipped).await;
-    if counted.slots > SLOTS_MAX {
-        return Err(ScheduleError::Backfill(format!(
-            "`{name}` has more than {SLOTS_MAX} slots in this span; ask for a shorter one, and for the rest when that is done"
-        )));
-    }
-    let Some((first, last)) = counted.bounds else {
+    let Some(survey) = survey(rule.clone(), (before, until), skipped).await else {
         let next = match policies.next_slot(&rule, to.min(now), 0) {
             Some(next) => format!("the next one after that is {next}"),
             None => "there is none after that either".to_owned(),
@@ -102,49 +96,41 @@ pub async fn preview(
         let message = format!("`{name}` has no slot from {from} to {to}; {next}");
         return Err(ScheduleError::Backfill(message));
     };
-    Ok(BackfillPreview {
-        schedule,
-        survey: SlotSurvey {
-            slots: counted.slots,
-            first,
-            last,
-            slots_skipped: counted.skipped,
-            slots_removed: counted.removed,
-        },
-    })
+    if survey.slots > SLOTS_MAX {
+        return Err(ScheduleError::Backfill(format!(
+            "`{name}` has more than {SLOTS_MAX} slots in this span; ask for a shorter one, and for the rest when that is done"
+        )));
+    }
+    Ok(BackfillPreview { schedule, survey })
 }
 
-/// The slots of a span.
-#[derive(Default)]
-struct CountedSlots {
-    slots: u64,
-    /// The first one and the last one.
-    bounds: Option<(Timestamp, Timestamp)>,
-    skipped: u64,
-    removed: u64,
-}
-
-/// Count the slots after `before` and up to `until`, up to one more than [`SLOTS_MAX`].
+/// Count the slots after `before` and up to `until`, up to one more than [`SLOTS_MAX`]. Return none when there is no slot.
 ///
 /// A million takes most of a second, so it is done beside the threads of the host's services, and once at a time.
-async fn count_slots(
+async fn survey(
     rule: Rule,
     (before, until): (Timestamp, Timestamp),
     skipped: SkippedSlots,
-) -> CountedSlots {
+) -> Option<SlotSurvey> {
     static COUNTING: Semaphore = Semaphore::const_new(1);
     // The semaphore is never closed.
     let permit = COUNTING.acquire().await;
     let count = move || {
         // A request that is given up meanwhile leaves the thread busy.
         let _permit = permit;
-        let mut counted = CountedSlots::default();
+        let mut counted = None;
         for slot in rule.slots(before, until).take(SLOTS_MAX as usize + 1) {
-            let first = counted.bounds.map_or(slot, |(first, _)| first);
-            counted.bounds = Some((first, slot));
-            counted.slots += 1;
-            counted.skipped += u64::from(skipped.contains(slot));
-            counted.removed += u64::from(skipped.is_by_removal(slot));
+            let survey = counted.get_or_insert(SlotSurvey {
+                slots: 0,
+                first: slot,
+                last: slot,
+                slots_skipped: 0,
+                slots_removed: 0,
+            });
+            survey.slots += 1;
+            survey.last = slot;
+            survey.slots_skipped += u64::from(skipped.contains(slot));
+            survey.slots_removed += u64::from(skipped.is_by_removal(slot));
         }
         counted
     };

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::report::PlanReport;
 use super::snapshot::{self, OmittedSchedule};
 use super::{ForecastRequest, SystemSnapshot};
 use crate::Settings;
@@ -22,14 +21,14 @@ const MOMENT: Duration = Duration::from_micros(1);
 
 /// A forecast whose data is read.
 pub struct PreparedForecast {
-    request: ForecastRequest,
+    pub(super) request: ForecastRequest,
     /// The schedule to show; none for all.
-    name: Option<String>,
-    snapshot: SystemSnapshot,
+    pub(super) name: Option<String>,
+    pub(super) snapshot: SystemSnapshot,
     /// The present schedules, when the snapshot has those of a file.
-    present: Option<SystemSnapshot>,
-    omitted: Vec<OmittedSchedule>,
-    refused: Vec<Refusal>,
+    pub(super) present: Option<SystemSnapshot>,
+    pub(super) omitted: Vec<OmittedSchedule>,
+    pub(super) refused: Vec<Refusal>,
 }
 
 impl PreparedForecast {
@@ -120,18 +119,6 @@ impl PreparedForecast {
             refused: Vec::new(),
         };
         Ok((prepared, cut_at))
-    }
-
-    /// Compute the forecast.
-    pub fn report(self) -> PlanReport {
-        PlanReport::new(
-            self.name.as_deref(),
-            self.request,
-            &self.snapshot,
-            self.present.as_ref(),
-            self.omitted,
-            self.refused,
-        )
     }
 }
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::prepare::PreparedForecast;
 use super::snapshot::OmittedSchedule;
-use super::{Changes, ForecastRequest, Outage, Row, SystemSnapshot, Totals, compare};
+use super::{Changes, Outage, Row, Totals, compare};
 use crate::schedule_admin::Refusal;
 use campanile_model::clock::Timestamp;
 use campanile_model::labels::Labels;
@@ -117,21 +118,16 @@ pub struct ChangedLaunch {
     pub start_after: Option<Timestamp>,
 }
 
-impl PlanReport {
-    /// Forecast `snapshot`; with a `present` one, compare its forecast too. With a `name`, only that schedule is shown.
-    pub fn new(
-        name: Option<&str>,
-        question: ForecastRequest,
-        snapshot: &SystemSnapshot,
-        present: Option<&SystemSnapshot>,
-        mut omitted: Vec<OmittedSchedule>,
-        refused: Vec<Refusal>,
-    ) -> PlanReport {
+impl PreparedForecast {
+    /// Compute the forecast, and compare it with that of the present schedules, if there is one.
+    pub fn report(self) -> PlanReport {
+        let (name, snapshot, request) = (self.name.as_deref(), &self.snapshot, self.request);
         let is_requested = |schedule: &str| name.is_none_or(|name| name == schedule);
+        let mut omitted = self.omitted;
         omitted.retain(|omitted| is_requested(&omitted.name));
-        let forecast = snapshot.forecast(&question);
-        let changes = present.map(|present| {
-            let before = present.forecast(&question);
+        let forecast = snapshot.forecast(&request);
+        let changes = self.present.as_ref().map(|present| {
+            let before = present.forecast(&request);
             let changes = compare((present, &before), (snapshot, &forecast)).into_iter();
             let changes = changes.filter(|changes| is_requested(changes.schedule));
             changes.map(ScheduleChanges::from).collect()
@@ -164,10 +160,10 @@ impl PlanReport {
         });
         PlanReport {
             changes,
-            refused,
-            from: question.from,
-            to: question.to,
-            outages: question.outages,
+            refused: self.refused,
+            from: request.from,
+            to: request.to,
+            outages: request.outages,
             capacity: snapshot.capacity,
             launches: totals.launches,
             skipped: totals.skipped.clone(),

@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::ids;
 use crate::launch_admin::Cancelled;
+use crate::plan;
 use crate::problem::Problem;
 use crate::schedule_admin::{self, ScheduleError, Triggered};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ShortId};
 use campanile_model::status::FailureKind;
 use campanile_model::trace_context::TraceContext;
-use campanile_schedule::policy::OverlapDecision;
 use campanile_store::history::{self, DecidedLaunch};
 use campanile_store::launch_list::{self, Filter, Page};
 use campanile_store::launches::LaunchRow;
@@ -91,11 +91,7 @@ impl LaunchDetail {
 impl TriggerReport {
     /// Say what the overlap policy decided about a launch that was requested.
     pub fn new(schedule: String, scheduled_time: Timestamp, triggered: Triggered) -> Self {
-        let (decision, overlaps) = match triggered.decision {
-            OverlapDecision::Start => (Decision::Launched, None),
-            OverlapDecision::Queue => (Decision::Queued, None),
-            OverlapDecision::Skip(other) => (Decision::Skipped, Some(other)),
-        };
+        let (decision, _, overlaps) = plan::recorded(triggered.decision);
         TriggerReport {
             schedule,
             launch: triggered.launch,

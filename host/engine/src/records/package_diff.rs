@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::package::find;
 use crate::approval::diff::{Diff, RequestChange, Side, diff};
-use crate::approval::{PackageError, version};
+use crate::approval::{PackageError, never_active, version};
 use crate::schedule_admin::{Difference, difference_lines};
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::requests::Request;
@@ -118,10 +118,7 @@ fn sides<'v>(
     to: Option<&str>,
 ) -> Result<(&'v Version, &'v Version), PackageError> {
     let Some(active) = &row.digest else {
-        return Err(PackageError::NoActiveVersion {
-            name: row.name.clone(),
-            why: row.rejection.clone(),
-        });
+        return Err(never_active(row));
     };
     let nothing = || PackageError::NothingPending(row.name.clone());
     let pending = || row.pending_digest.as_ref().ok_or_else(nothing);

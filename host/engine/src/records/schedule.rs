@@ -173,8 +173,7 @@ impl Redefinition {
         now: Timestamp,
     ) -> Result<Redefinition, ScheduleError> {
         let rule = schedule_admin::check_edit(tx, row, wanted, now).await?;
-        let current = definition::read(&row.definition);
-        let current = current.map_err(|why| ScheduleError::unreadable(&row.definition, why))?;
+        let current = schedule_admin::read(&row.definition)?;
         let slots = slots(row, &rule, &wanted.policies, None, now).take(SLOTS_PREVIEWED);
         Ok(Redefinition {
             differences: differences(&current, wanted),

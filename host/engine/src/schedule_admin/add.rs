@@ -45,7 +45,7 @@ pub async fn add_all(
     let mut packages = KnownPackages::default();
     let defaults = schedule_defaults::recorded(tx).await?;
     let mut results = Vec::with_capacity(wanted.len());
-    let (mut added, mut told) = (Vec::new(), Vec::new());
+    let (mut added, mut news) = (Vec::new(), Vec::new());
     for wanted in wanted {
         let id = ScheduleId::random();
         let holder = taken.get(&wanted.name).copied();
@@ -57,7 +57,7 @@ pub async fn add_all(
                     origin,
                     next_slot,
                 });
-                told.push(event(wanted, origin));
+                news.push(event(wanted, origin));
                 Ok(id)
             }
             Err(error @ ScheduleError::Db(_)) => return Err(error),
@@ -67,7 +67,7 @@ pub async fn add_all(
     }
     if !added.is_empty() {
         schedules::insert_all(tx, &added).await?;
-        events::record_all(tx, now, &told).await?;
+        events::record_all(tx, now, &news).await?;
         let ids = results.iter().zip(wanted);
         let ids = ids.filter_map(|(id, wanted)| Some((*id.as_ref().ok()?, wanted)));
         pause_disabled(tx, &ids.collect::<Vec<_>>(), origin, now).await?;
@@ -122,6 +122,17 @@ impl KnownPackages {
     }
 }
 
+/// Refuse a name that no schedule of `package` can have.
+pub(super) fn check_name(name: &str, package: &str) -> Result {
+    if names::schedule_name_fault(name).is_some() {
+        return Err(ScheduleError::Name(name.to_owned()));
+    }
+    match names::namespace_of_schedule_fault(name, package) {
+        Some(fault) => Err(ScheduleError::Invalid(fault)),
+        None => Ok(()),
+    }
+}
+
 /// Check a definition of the schedule `id`, except whether its name is free. Return its rule.
 pub(super) async fn check(
     tx: &mut Tx,
@@ -129,12 +140,7 @@ pub(super) async fn check(
     wanted: &ScheduleDefinition,
     id: ScheduleId,
 ) -> Result<Rule> {
-    if names::schedule_name_fault(&wanted.name).is_some() {
-        return Err(ScheduleError::Name(wanted.name.clone()));
-    }
-    if let Some(fault) = names::namespace_of_schedule_fault(&wanted.name, &wanted.package) {
-        return Err(ScheduleError::Invalid(fault));
-    }
+    check_name(&wanted.name, &wanted.package)?;
     context::check(&wanted.context)?;
     let rule = Rule::parse(&wanted.rule, HashKey::of(id))?;
     wanted.policies.check(&rule)?;

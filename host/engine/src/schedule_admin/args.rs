@@ -2,8 +2,7 @@
 
 use serde_json::Map;
 
-use super::{Result, ScheduleError, Trigger};
-use crate::definition;
+use super::{Result, ScheduleError, Trigger, read};
 use crate::program_args::{no_program, parse};
 use campanile_package::context::RESERVED;
 use campanile_package::sidecar::context_of;
@@ -35,8 +34,7 @@ pub(super) async fn check_launch_args(
     package: &PackageRow,
     trigger: &Trigger<'_>,
 ) -> Result {
-    let unreadable = |why| ScheduleError::unreadable(&schedule.definition, why);
-    let definition = definition::read(&schedule.definition).map_err(unreadable)?;
+    let definition = read(&schedule.definition)?;
     let Some(args) = trigger.args.or(definition.args.as_deref()) else {
         return Ok(());
     };

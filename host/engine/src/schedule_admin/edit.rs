@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use super::add::check_name;
 use super::diff::{difference_lines, differences};
 use super::error::origin_is;
 use super::{
     KnownPackages, Result, ScheduleDefinition, ScheduleError, check, has_same_timing, lock, parse,
-    refuse_nothing_ahead, revise, store_revision,
+    read, refuse_nothing_ahead, revise, store_revision,
 };
-use crate::definition;
 use crate::plan::decidable;
 use campanile_model::clock::Timestamp;
-use campanile_package::names;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::Rule;
 use campanile_store::events::{self, EventKind};
@@ -74,13 +73,7 @@ pub async fn check_edit(
 /// Rename an operator's schedule; return its new revision. It keeps its id, and so its hashed slots and its launches.
 pub async fn rename(tx: &mut Tx, old: &str, new: &str, now: Timestamp) -> Result<i64> {
     let schedule = own(tx, old).await?;
-    if names::schedule_name_fault(new).is_some() {
-        return Err(ScheduleError::Name(new.to_owned()));
-    }
-    let package = &schedule.definition.package;
-    if let Some(fault) = names::namespace_of_schedule_fault(new, package) {
-        return Err(ScheduleError::Invalid(fault));
-    }
+    check_name(new, &schedule.definition.package)?;
     if let Some(other) = schedules::find(tx, new).await? {
         return Err(ScheduleError::exists(new, other.state.origin));
     }
@@ -152,10 +145,6 @@ fn refuse_other_origin(schedule: &Schedule) -> Result {
     let is = origin_is(schedule.state.origin);
     let message = format!("`{name}` is {is}; pause it, or change {place}");
     Err(ScheduleError::Refused(message))
-}
-
-fn read(revision: &Revision) -> Result<ScheduleDefinition> {
-    definition::read(revision).map_err(|why| ScheduleError::unreadable(revision, why))
 }
 
 /// Return the error that `revision` is not the current one, or never was one.

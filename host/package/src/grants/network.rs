@@ -3,6 +3,7 @@
 use super::name::check_secret;
 use super::part::{Part, private_text, read_port, read_private};
 use super::{GrantKind, GrantReader};
+use crate::names::is_plain;
 use crate::toml_reader::{Error, Section};
 use campanile_sandbox::{HttpGrant, Protocol, SocketGrant, method_fault};
 
@@ -128,15 +129,8 @@ fn read_host(section: &mut Section<'_>, example: &str) -> Result<String, Error> 
 /// Return the host of a grant in lower case; the error is a clause.
 pub(super) fn parse_host(host: &str) -> Result<String, String> {
     let host = host.to_ascii_lowercase();
-    let is_label = |label: &str| {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        !label.is_empty() && label.bytes().all(plain)
-    };
-    let is_name = host
-        .strip_prefix("*.")
-        .unwrap_or(&host)
-        .split('.')
-        .all(is_label);
+    let name = host.strip_prefix("*.").unwrap_or(&host);
+    let is_name = name.split('.').all(is_plain);
     if host == "*" || is_name || host.parse::<std::net::IpAddr>().is_ok() {
         return Ok(host);
     }

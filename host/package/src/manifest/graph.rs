@@ -1,7 +1,7 @@
 //! The dependencies of a package's tasks. No path is followed twice: a package is untrusted, and the number of paths
 //! grows exponentially.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Task;
 
@@ -49,14 +49,11 @@ impl<'t> TaskGraph<'t> {
 
     /// Return the tasks of one cycle, the first task again at the end; none when there is no cycle.
     pub(super) fn cycle(&self) -> Option<Vec<usize>> {
-        let mut is_ordered = vec![false; self.before.len()];
-        self.order()
-            .into_iter()
-            .for_each(|place| is_ordered[place] = true);
+        let ordered: BTreeSet<usize> = self.order().into_iter().collect();
         // Each task without a place in the order depends on another one, so that following them ends in a cycle.
-        let left = |place: &usize| !is_ordered[*place];
-        let mut path = vec![(0..is_ordered.len()).find(left)?];
-        let mut seen_at = vec![None; is_ordered.len()];
+        let left = |place: &usize| !ordered.contains(place);
+        let mut path = vec![(0..self.before.len()).find(left)?];
+        let mut seen_at = vec![None; self.before.len()];
         loop {
             let last = *path.last()?;
             if let Some(start) = seen_at[last].replace(path.len() - 1) {

@@ -76,12 +76,6 @@ fn link(
     recognised: Recognised<'_>,
     digest: ArtifactDigest,
 ) -> Result<Artifact, Refusal> {
-    let Recognised {
-        form,
-        labels,
-        opens_paths,
-        ..
-    } = recognised;
     let missing = missing_imports(engine, component);
     if !missing.is_empty() {
         return refuse(format!(
@@ -98,7 +92,7 @@ fn link(
         ))
     };
     let instance = engine.linker.instantiate_pre(component).map_err(refuse)?;
-    let entry = match form.is_command() {
+    let entry = match recognised.form.is_command() {
         true => command::GuestIndices::new(&instance).map(Entry::Command),
         false => task::GuestIndices::new(&instance).map(Entry::Task),
     };
@@ -109,9 +103,9 @@ fn link(
     component.initialize_copy_on_write_image().map_err(refuse)?;
     Ok(Artifact {
         digest,
-        form,
-        labels,
-        opens_paths,
+        form: recognised.form,
+        labels: recognised.labels,
+        opens_paths: recognised.opens_paths,
         instance,
         entry,
         describe,

@@ -11,6 +11,7 @@ use super::quartz_days::QuartzDay;
 use super::{Rule, Shape};
 use campanile_model::clock::Timestamp;
 use campanile_model::rule_text::{DstFold, DstGap};
+use campanile_model::text::counted;
 
 const TIMES_MAX: usize = 8;
 
@@ -241,10 +242,7 @@ pub(super) fn days_of_week(field: Field, naming: Naming) -> String {
 fn in_words(period: Period, after_every: bool) -> String {
     let parts: Vec<String> = period
         .parts()
-        .map(|(_, unit, count)| match count {
-            1 => format!("1 {unit}"),
-            count => format!("{count} {unit}s"),
-        })
+        .map(|(_, unit, count)| counted(count, unit))
         .collect();
     match &parts[..] {
         [one] if after_every => one.strip_prefix("1 ").unwrap_or(one).to_owned(),

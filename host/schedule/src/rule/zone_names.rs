@@ -1,5 +1,7 @@
 //! What people write for a time zone besides the names of IANA: abbreviations, and offsets from UTC.
 
+use campanile_model::text::counted;
+
 /// Abbreviations, each with the zones of the places that use it, the most frequent meaning first.
 ///
 /// An abbreviation names a clock of one season, and often several clocks, so that no rule can be read by it. A few are
@@ -134,9 +136,8 @@ pub(super) fn note(name: &str) -> Option<String> {
 
 /// Return a number of hours from UTC as people read it.
 fn distance(hours: i64) -> String {
-    let (count, side) = (hours.abs(), if hours < 0 { "behind" } else { "ahead of" });
-    let unit = if count == 1 { "hour" } else { "hours" };
-    format!("{count} {unit} {side} UTC")
+    let side = if hours < 0 { "behind" } else { "ahead of" };
+    format!("{} {side} UTC", counted(hours.abs(), "hour"))
 }
 
 /// Return what to write for an offset in minutes.

@@ -56,7 +56,7 @@ fn part(visit: &Visit, alert: &Alert, now: Timestamp) -> Markup {
         action: "resolve",
         label: "Resolve",
         hidden: &[("id", &id)],
-        fields: html! { p { "For an alert whose rule no host has any more. Nobody is told." } },
+        fields: html! { p { "For an alert whose rule no host has any more. No message is sent." } },
         command: format!("campanile alert resolve {id}"),
     };
     html! {
@@ -67,7 +67,7 @@ fn part(visit: &Visit, alert: &Alert, now: Timestamp) -> Markup {
                 dt { "Rule" } dd { code { (line(&alert.rule)) } ", " (alert.kind.as_str()) }
                 dt { "Seen" } dd { (moment(alert.since_at, now)) }
                 @if let Some(at) = alert.fired_at { dt { "Fired" } dd { (moment(at, now)) } }
-                dt { "Told" } dd { @if let Some(at) = alert.told_at { (moment(at, now)) } @else { "nobody" } }
+                dt { "Notified" } dd { @if let Some(at) = alert.notified_at { (moment(at, now)) } @else { "no channel" } }
                 @if let Some(at) = alert.resolved_at { dt { "Resolved" } dd { (moment(at, now)) } }
                 @if alert.flaps > 0 { dt { "Came back" } dd { (alert.flaps) " times" } }
             }
@@ -133,7 +133,7 @@ fn silence_form(visit: &Visit, rule: &str, subject: &str) -> Markup {
         label: "Silence",
         hidden: if is_of_alert { hidden.as_slice() } else { &[] },
         fields: html! {
-            p { "Nobody is told of the alerts that match, until the time is over." }
+            p { "No message about the alerts that match is sent until the time is over." }
             @if !is_of_alert {
                 (field(visit, "rule", "Rule", "a name; * stands for any characters"))
                 (field(visit, "subject", "Subject", "a schedule, host or package"))

@@ -133,7 +133,7 @@ impl Growth {
         scratch.load().await?;
         add_fillers(&db, hours, clock.now()).await?;
         let begun = Instant::now();
-        let (mut filled, mut told) = (0, Instant::now());
+        let (mut filled, mut printed_at) = (0, Instant::now());
         let line = Line::parts(u64::from(hours) * u64::from(SCHEDULES));
         loop {
             // Dropped before the next commit: SQLite cannot begin its log anew while an earlier state is read.
@@ -145,8 +145,8 @@ impl Growth {
             filled += done.map_err(Failure::failed)?;
             let launches = before + filled as u64;
             line.set(launches);
-            if told.elapsed() >= MESSAGE_INTERVAL && !line.is_drawn() {
-                told = Instant::now();
+            if printed_at.elapsed() >= MESSAGE_INTERVAL && !line.is_drawn() {
+                printed_at = Instant::now();
                 output::print_message!("{launches} launches");
             }
         }

@@ -3,18 +3,18 @@
 use super::Language;
 
 /// One file of a project: its path in the project's folder, with `/`, and its text.
-pub(crate) type File = (String, String);
+type File = (String, String);
 
 /// The files of one folder: path and text.
 type Files = &'static [(&'static str, &'static str)];
 
 /// An example of this repository.
-struct Example {
+pub(super) struct Example {
     /// The folder's name. The project's name replaces it in the files.
     name: &'static str,
     files: Files,
     /// The folders that the example has as links.
-    linked: &'static [(&'static str, Files)],
+    linked: &'static [&'static [(&'static str, Files)]],
 }
 
 /// Include files of a folder of `assets`, which has links to the files of this repository.
@@ -76,18 +76,6 @@ const PYTHON: &[(&str, Files)] = &[
     ("wit/deps/logging", LOGGING),
 ];
 
-/// The SDK in TypeScript, and the WIT packages that it imports.
-const TYPESCRIPT: &[(&str, Files)] = &[
-    ("campanile", TYPESCRIPT_SDK),
-    ("wit/deps/campanile-task", CAMPANILE),
-    ("wit/deps/clocks", CLOCKS),
-    ("wit/deps/config", CONFIG),
-    ("wit/deps/filesystem", FILESYSTEM),
-    ("wit/deps/io", IO),
-    ("wit/deps/keyvalue", KEYVALUE),
-    ("wit/deps/logging", LOGGING),
-];
-
 /// The WIT packages of Campanile's world.
 const WORLD: &[(&str, Files)] = &[
     ("wit", CAMPANILE),
@@ -96,31 +84,29 @@ const WORLD: &[(&str, Files)] = &[
     ("wit/deps/logging", LOGGING),
 ];
 
-/// Return the files of a project.
-pub(crate) fn files(lang: Language, name: &str) -> Vec<File> {
-    example(lang).files(name)
-}
-
-fn example(lang: Language) -> Example {
+/// Return the example in a language.
+pub(super) fn example(lang: Language) -> Example {
     match lang {
         Language::Rust => {
-            example!("rust-task", &[("sdk", SDK), ("sdk/wit", CAMPANILE), ("sdk/wit/deps/config", CONFIG),
-            ("sdk/wit/deps/keyvalue", KEYVALUE), ("sdk/wit/deps/logging", LOGGING)];
+            example!("rust-task", &[&[("sdk", SDK), ("sdk/wit", CAMPANILE), ("sdk/wit/deps/config", CONFIG),
+            ("sdk/wit/deps/keyvalue", KEYVALUE), ("sdk/wit/deps/logging", LOGGING)]];
             "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/lib.rs")
         }
         Language::RustMain => example!("rust-main-task", &[];
             "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/main.rs" "src/primes.rs"),
-        Language::RustWit => example!("rust-wit-task", WORLD;
+        Language::RustWit => example!("rust-wit-task", &[WORLD];
             "Cargo.lock" "Cargo.toml" = "manifest.toml" "README.md" "build" "src/lib.rs" "src/primes.rs" "src/task.rs"
             "src/webhook.rs"),
-        Language::Python => example!("python-task", PYTHON;
+        Language::Python => example!("python-task", &[PYTHON];
             "README.md" "app.py" "build" "primes.py" "requirements.txt" "test_primes.py" "wit/world.wit"),
-        Language::Javascript => example!("javascript-task", WITH_FILES;
+        Language::Javascript => example!("javascript-task", &[WITH_FILES];
             "README.md" "build" "package-lock.json" "package.json" "src/files.js" "src/primes.js"
             "src/primes.test.js" "src/task.js" "wit/world.wit"),
-        Language::Typescript => example!("typescript-task", TYPESCRIPT;
+        Language::Typescript => {
+            example!("typescript-task", &[&[("campanile", TYPESCRIPT_SDK)], WITH_FILES];
             "README.md" "build" "package-lock.json" "package.json" "src/app.ts" "src/primes.test.ts" "src/primes.ts"
-            "tsconfig.json" "wit/world.wit"),
+            "tsconfig.json" "wit/world.wit")
+        }
         Language::C => example!("c-task", &[];
             "README.md" "build" "requirements.txt" "src/json.c" "src/json.h" "src/main.c" "src/primes.c"
             "src/primes.h" "src/test.c"),
@@ -173,12 +159,17 @@ impl Example {
     pub fn files(&self, name: &str) -> Vec<File> {
         let own = self.files.iter();
         let own = own.map(|&(path, text)| (path.to_owned(), self.adapt(path, text, name)));
-        let linked = self.linked.iter().flat_map(|&(folder, files)| {
+        let linked = self.linked_folders().flat_map(|&(folder, files)| {
             let files = files.iter();
             files.map(move |&(path, text)| (format!("{folder}/{path}"), text.to_owned()))
         });
         let ignored = (".gitignore".to_owned(), IGNORED.to_owned());
         own.chain(linked).chain([ignored]).collect()
+    }
+
+    /// Return the linked folders, each with its files.
+    fn linked_folders(&self) -> impl Iterator<Item = &'static (&'static str, Files)> {
+        self.linked.iter().copied().flatten()
     }
 
     fn adapt(&self, path: &str, text: &str, name: &str) -> String {
@@ -187,7 +178,7 @@ impl Example {
             _ => text,
         };
         let mut text = text.to_owned();
-        if self.linked.iter().any(|(folder, _)| *folder == "sdk") {
+        if self.linked_folders().any(|(folder, _)| *folder == "sdk") {
             for (here, there) in OWN_SDK {
                 text = text.replace(here, there);
             }
@@ -287,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_project_in_rust_has_the_sdk_with_its_dependencies() {
-        let files = files(Language::Rust, "other");
+        let files = example(Language::Rust).files("other");
         let text = |path: &str| {
             let mut files = files.iter();
             &files.find(|(found, _)| found == path).expect(path).1
@@ -383,7 +374,7 @@ mod tests {
     #[test]
     fn the_name_is_valid_in_each_file() {
         let text = |language: Language, path: &str| {
-            let mut files = files(language, "My-Task").into_iter();
+            let mut files = example(language).files("My-Task").into_iter();
             files.find(|(found, _)| found == path).unwrap().1
         };
         assert!(text(Language::Rust, "Cargo.toml").contains("name = \"My-Task\"\n"));

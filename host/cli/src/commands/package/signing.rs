@@ -9,9 +9,9 @@ use clap::Args;
 use minisign::{KeyPair, SecretKey, SecretKeyBox};
 use serde::Serialize;
 
-use crate::Common;
 use crate::environment::KEY_PASSPHRASE;
 use crate::output::{self, ErrorCode, Failure, Record, Result, failed, refused};
+use crate::{Common, folder_of};
 use campanile_model::clock::Clock;
 use campanile_model::text::printable_line;
 use campanile_package::signature::{PublicKey, read_small, signature_path, verify};
@@ -303,14 +303,10 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result {
 
 /// Replace the file at `path` at once, so that no host reads a part of it.
 fn replace(path: &Path, bytes: &[u8]) -> Result {
-    let folder = match path.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
     let write = || -> std::io::Result<()> {
         let mut file = tempfile::Builder::new()
             .permissions(Permissions::from_mode(PUBLIC))
-            .tempfile_in(folder)?;
+            .tempfile_in(folder_of(path))?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
         file.persist(path)?;

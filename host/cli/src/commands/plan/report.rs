@@ -76,7 +76,6 @@ impl Record for ScheduleChanges {
             "added" => Some(self.added.len().to_string()),
             "removed" => Some(self.removed.len().to_string()),
             "moved" => Some(self.moved.len().to_string()),
-            "first" => Some(optional(&self.first)),
             _ => None,
         }
     }

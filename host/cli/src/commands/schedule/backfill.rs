@@ -212,10 +212,7 @@ impl Request {
 
 /// Return a line such as `3 slots from … to …; 1 is left alone: it succeeded, is unfinished, or was skipped by a person`.
 fn summary(survey: &SlotSurvey) -> String {
-    let slots = match survey.slots {
-        1 => "1 slot".to_owned(),
-        n => format!("{n} slots"),
-    };
+    let slots = text::counted(survey.slots, "slot");
     let mut text = format!("{slots} from {} to {}", survey.first, survey.last);
     let (is, it) = match survey.slots_skipped {
         0 => return text,

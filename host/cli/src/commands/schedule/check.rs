@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::Common;
 use crate::output::{self, Failure, Record, Result, refused};
@@ -21,15 +21,12 @@ pub(crate) struct Check {
 }
 
 /// The changes of a schedules file, with the definitions that it has.
+#[derive(Serialize)]
+#[serde(transparent)]
 pub(super) struct PrintedReport<'a> {
     pub report: FileReport,
+    #[serde(skip)]
     pub wanted: &'a [ScheduleDefinition],
-}
-
-impl Serialize for PrintedReport<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.report.serialize(serializer)
-    }
 }
 
 impl Check {
@@ -58,7 +55,7 @@ impl Check {
 }
 
 /// Read a schedules file, the configured one without `file`. Return its path and the schedules that it defines.
-pub(super) fn read_for(
+pub(crate) fn read_for(
     common: &Common,
     file: Option<PathBuf>,
 ) -> Result<(PathBuf, Vec<ScheduleDefinition>)> {
@@ -85,7 +82,7 @@ pub(super) fn named_file(file: &Path, wanted: &[ScheduleDefinition]) -> NamedFil
 }
 
 /// Read the schedules that a file defines. Without `groups`, a host checks that their groups are defined.
-pub(crate) fn read(file: &Path, groups: Option<&Groups>) -> Result<Vec<ScheduleDefinition>> {
+fn read(file: &Path, groups: Option<&Groups>) -> Result<Vec<ScheduleDefinition>> {
     let path = file.display().to_string();
     let text = match files::read_text(file) {
         Ok(Some(text)) => text,

@@ -207,11 +207,6 @@ impl Changes {
         self.options == DefinitionOptions::default()
     }
 
-    fn expression(&self) -> Option<(RuleKind, &str)> {
-        let cron = self.options.cron.as_deref();
-        self.options.rule.expression(cron, &self.times)
-    }
-
     /// Set the parts in `wanted`. The others stay.
     pub(crate) fn apply_to(&self, wanted: &mut ScheduleDefinition) {
         if let Some(package) = &self.options.package {
@@ -220,14 +215,15 @@ impl Changes {
         if self.options.task.is_some() {
             wanted.task.clone_from(&self.options.task);
         }
-        if let Some((kind, expression)) = self.expression() {
+        let (cron, rule) = (self.options.cron.as_deref(), &self.options.rule);
+        if let Some((kind, expression)) = rule.expression(cron, &self.times) {
             if kind != RuleKind::Every {
                 wanted.rule.anchor = None;
             }
             wanted.rule.kind = kind;
             expression.clone_into(&mut wanted.rule.expression);
         }
-        self.options.rule.apply_to(&self.times, &mut wanted.rule);
+        rule.apply_to(&self.times, &mut wanted.rule);
         for &policy in &self.given {
             wanted.policies.copy(policy, &self.policies);
         }

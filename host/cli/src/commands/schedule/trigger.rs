@@ -168,14 +168,9 @@ async fn wait_for_end(common: &Common, id: LaunchId) -> Result {
 
 /// Return how a launch ended, such as `failed: trapped: unreachable`.
 fn ending(launch: &LaunchRow) -> String {
-    let mut text = launch.status.to_string();
+    let status = launch.status.to_string();
     let reason = launch.reason.clone();
     let failure = launch.failure.map(|failure| failure.to_string());
-    for part in [reason.or(failure), launch.message.clone()]
-        .into_iter()
-        .flatten()
-    {
-        text += &format!(": {part}");
-    }
-    text
+    let parts = [Some(status), reason.or(failure), launch.message.clone()];
+    Vec::from_iter(parts.into_iter().flatten()).join(": ")
 }

@@ -116,15 +116,6 @@ impl MemoryBuckets {
         Ok(())
     }
 
-    fn change(&self, namespace: &str, changes: &[Change], bytes_max: u64) -> BucketResult<u64> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let bucket = kept.entry(namespace.to_owned()).or_default();
-        let bytes = bucket.bytes_after(changes);
-        check_growth(bucket.bytes, bytes, bytes_max)?;
-        bucket.apply(changes);
-        Ok(bytes)
-    }
-
     fn value(&self, namespace: &str, key: &str) -> Option<Vec<u8>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (_, value) = kept.get(namespace)?.entries.get(key)?;
@@ -168,7 +159,12 @@ impl Buckets for MemoryBuckets {
         changes: &[Change],
         bytes_max: u64,
     ) -> BucketResult<u64> {
-        self.change(namespace, changes, bytes_max)
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = kept.entry(namespace.to_owned()).or_default();
+        let bytes = bucket.bytes_after(changes);
+        check_growth(bucket.bytes, bytes, bytes_max)?;
+        bucket.apply(changes);
+        Ok(bytes)
     }
 
     async fn increment(
@@ -180,7 +176,7 @@ impl Buckets for MemoryBuckets {
     ) -> BucketResult<(u64, u64)> {
         let sum = add(key, self.value(namespace, key).as_deref(), delta)?;
         let change = (key.to_owned(), Some(sum.to_string().into_bytes()));
-        let bytes = self.change(namespace, &[change], bytes_max)?;
+        let bytes = self.write(namespace, &[change], bytes_max).await?;
         Ok((sum, bytes))
     }
 }
