@@ -33,7 +33,7 @@ def count(run: campanile.Run, params: Params) -> dict:
     if params.notify:
         # The id is the same for every run of this launch: the receiver can detect a repetition.
         campanile.http.post(params.notify, json=result, idempotency_key=run.execution_id)
-    # An exception that nobody expects is a bug: it ends the call, and its traceback is recorded.
+    # An unexpected exception is a bug: it ends the call, and its traceback is recorded.
     return result | {"is_recovery": run.is_recovery, "attempt": run.attempt}
 
 

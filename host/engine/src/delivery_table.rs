@@ -1,4 +1,4 @@
-//! The delivery table: the deliveries of messages that are under way, and until when this host may go on with them.
+//! The delivery table: the deliveries of messages that are under way, and until when this host may continue them.
 //!
 //! Another host may deliver the messages of a host that is marked as dead. So a delivery ends with the lease of its host, by
 //! the monotonic clock, as a run ends with its own lease. That is before other hosts may mark this one as dead.

@@ -1,7 +1,7 @@
 //! What an operator sees of hosts, and the command to drain one.
 //!
 //! Draining only changes the record. The host notices it when it reads the counter of changes. A drained host claims
-//! nothing: its runs end, and its other services go on.
+//! nothing: its runs end, and its other services continue.
 
 use std::collections::HashMap;
 

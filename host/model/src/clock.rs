@@ -241,7 +241,7 @@ impl SystemClock {
 impl Clock {
     /// Return a clock that begins with the machine's wall clock.
     ///
-    /// It goes on with the monotonic clock. It follows the wall clock where [`Clock::look`] is called, and the clock of a
+    /// It advances with the monotonic clock. It follows the wall clock where [`Clock::look`] is called, and the clock of a
     /// database after [`Clock::follow`].
     pub fn system() -> Clock {
         let state = TimeState::new(reading());

@@ -68,7 +68,7 @@ impl OpenFolder {
     ///
     /// # Errors
     /// A clause after the folder's path, when it leads nowhere, or elsewhere than when the host started, or to a new
-    /// folder that other users can write. Whoever changed a link on the way would otherwise choose the packages.
+    /// folder that other users can write. A user who changed a link on the way would otherwise choose the packages.
     pub(super) fn follow(&self) -> Result<Option<OpenFolder>, String> {
         let now = OpenFolder::open(&self.path, self.foreign_writers)?;
         if now.is_same(self).map_err(|error| error.to_string())? {

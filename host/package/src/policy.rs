@@ -18,7 +18,7 @@ words! {
     }
 }
 
-/// Which versions of packages a host runs. The default trusts whoever may write the plugins folder.
+/// Which versions of packages a host runs. The default trusts all users who may write the plugins folder.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Policy {
     pub approval: Approval,

@@ -23,14 +23,14 @@ struct Flags {
     dropped: bool,
 }
 
-/// Until when the call may go on, in microseconds of the clock's monotonic time.
+/// Until when the call may continue, in microseconds of the clock's monotonic time.
 struct Lease {
     clock: Clock,
     until_us: AtomicI64,
 }
 
 impl StopSignal {
-    /// Let the call go on until `until` at most. A later call of this function renews the lease.
+    /// Let the call continue until `until` at most. A later call of this function renews the lease.
     pub fn set_lease(&self, clock: &Clock, until: Monotonic) {
         let lease = self.lease.get_or_init(|| Lease {
             clock: clock.clone(),
@@ -107,7 +107,7 @@ mod tests {
         let second = |n| clock.monotonic().plus(Duration::from_secs(n));
         let (end, later) = (second(10), second(20));
         let stop = StopSignal::default();
-        assert!(!stop.is_dropped(), "a call without a lease goes on");
+        assert!(!stop.is_dropped(), "a call without a lease continues");
         stop.set_lease(&clock, end);
         let clone = stop.clone();
         clock.advance_to(Timestamp::from_micros(9_999_999));

@@ -15,8 +15,8 @@ use campanile_model::access::Role;
 
 /// How often the token of a stream is checked. Most checks need no database.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Under which name the turns of requests count that have not proved who makes them.
-const NOBODY: &str = "";
+/// The name under which requests without an accepted token take turns.
+const ANONYMOUS: &str = "";
 /// The answer to a client whose token is not accepted.
 pub(crate) const WRONG_TOKEN: &str = "the token is wrong, has expired or was revoked";
 
@@ -55,7 +55,7 @@ pub(crate) async fn of_secret(
         return Ok(Some(administrator("local token".to_owned())));
     }
     // Requests with wrong secrets read the database too, so they wait for their turn.
-    let _turn = state.turn_of(NOBODY, false).await?;
+    let _turn = state.turn_of(ANONYMOUS, false).await?;
     let now = state.app.engine.clock().now();
     Ok(state.authenticator.authenticate(secret, now).await?)
 }

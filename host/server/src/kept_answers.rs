@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// The age up to which an answer is also given to the same request of other clients.
 const KEPT: Duration = Duration::from_millis(500);
-/// With more requests than this, the answers of those that nobody waits for are dropped.
+/// With more requests than this, the answers that no client waits for are dropped.
 const REQUESTS_MAX: usize = 64;
 
 /// A successful answer.

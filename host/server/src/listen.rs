@@ -136,7 +136,7 @@ pub struct Bound {
 ///
 /// # Errors
 ///
-/// A sentence. The host can go on without its API.
+/// A sentence. The host can continue without its API.
 pub async fn bind(server: &Server, tls: Option<Tls>) -> Result<Option<Bound>, String> {
     let (listener, url, token) = match &server.listen {
         Listen::Off => return Ok(None),

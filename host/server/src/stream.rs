@@ -1,4 +1,4 @@
-//! Server-sent events: new events of the record, and the logs of a run while it goes on.
+//! Server-sent events: new events of the record, and the logs of a run while it runs.
 
 use std::collections::HashSet;
 use std::sync::Arc;

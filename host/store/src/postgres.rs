@@ -1,6 +1,6 @@
 //! Connections to a Postgres server: what proves that it is the right one, and how long each side waits for the other.
 //!
-//! Whoever answers at the address of the server is asked for the record, and gets the password. So a server on another
+//! The program that answers at the address of the server is asked for the record, and gets the password. So a server on another
 //! machine must show a certificate for its name, unless the operator writes `sslmode=` in the address.
 //!
 //! Locks end with their session. So each session tells the server how soon to end it when this host is lost: other hosts

@@ -18,7 +18,7 @@ pub(crate) enum Host {
         #[arg(long)]
         all: bool,
     },
-    /// Let a host claim nothing more: its runs end, its other services go on; a restart does not change that
+    /// Let a host claim nothing more: its runs end, its other services continue; a restart does not change that
     Drain {
         /// The host's name
         name: String,

@@ -263,7 +263,7 @@ impl Comparison<'_> {
     }
 
     /// Report a slot without a decision, unless the schedule may have ended before it, or retention may have removed it.
-    /// `next` is the next slot with a decision. Return whether to go on.
+    /// `next` is the next slot with a decision. Return whether to continue.
     async fn missing(&mut self, slot: Timestamp, next: Option<Timestamp>) -> Result<bool, DbError> {
         if self.definitions.may_have_ended(slot, next) {
             return Ok(true);

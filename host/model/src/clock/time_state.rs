@@ -35,9 +35,9 @@ impl Reading {
 /// What a look at the machine's clocks found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
-    /// Both clocks went on together.
+    /// Both clocks advanced together.
     Steady,
-    /// Both clocks went on together, and the process did not run for seconds.
+    /// Both clocks advanced together, and the process did not run for seconds.
     Resumed,
     /// The wall clock stepped by this number of microseconds. The time is unknown.
     Stepped(i64),

@@ -39,7 +39,7 @@ fn one(visit: &Visit, row: &Backfill, now: Timestamp) -> Markup {
         action: "cancel_backfill",
         label: "Cancel",
         hidden: &[("id", &id)],
-        fields: html! { p { "Its launches that have not begun are skipped; the others go on." } },
+        fields: html! { p { "Its launches that have not begun are skipped; the others continue." } },
         command: format!("campanile backfill cancel {id}"),
     };
     let slots = row.slots.unsigned_abs();

@@ -128,7 +128,7 @@ impl OutputStream for QuotaStream {
     async fn cancel(&mut self) {
         match mem::replace(&mut self.state, State::Ended(None)) {
             State::Ready(mut stream) => stream.cancel().await,
-            // A write that has begun goes on in its thread; the guest may not begin many of them.
+            // A write that has begun continues in its thread; the guest may not begin many of them.
             State::Writing(writing) => drop(writing.await),
             State::Ended(_) => {}
         }

@@ -1,6 +1,6 @@
 //! How far a grant of a host or of a pattern of hosts reaches.
 //!
-//! Whoever controls a name decides where it leads, and a guest may choose a name below a pattern. A grant of a name
+//! The owner of a name decides where it leads, and a guest may choose a name below a pattern. A grant of a name
 //! therefore reaches the public network only, unless the operator grants the private one too. A service that gives the
 //! credentials of a machine to every process on it is reached only by a grant of its address.
 
