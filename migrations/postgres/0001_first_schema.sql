@@ -309,7 +309,7 @@ CREATE TABLE launch (
 );
 -- launches::of_schedule, which reads newest first
 CREATE INDEX launch_schedule ON launch (schedule_id, scheduled_time);
--- overlap::unfinished, recovery::orphaned_runs, runs::held
+-- overlap::unfinished, recovery::orphaned_runs, alert_facts::runs_after
 CREATE INDEX launch_active ON launch (schedule_id) WHERE status IN ('running', 'waiting');
 -- claims::retries
 CREATE INDEX launch_retry ON launch (retry_at) WHERE status = 'waiting';
@@ -600,9 +600,9 @@ CREATE TABLE outbox_message (
     CHECK ((finished_at IS NULL) = (status = 'pending')),
     CHECK (host_id IS NULL OR status = 'pending')
 );
--- outbox::due, outbox::due_packages
+-- outbox::due
 CREATE INDEX outbox_message_due ON outbox_message (package, next_attempt_at) WHERE status = 'pending';
--- outbox::next_due
+-- outbox::due_packages
 CREATE INDEX outbox_message_next ON outbox_message (next_attempt_at) WHERE status = 'pending';
 -- outbox::give_up
 CREATE INDEX outbox_message_give_up ON outbox_message (give_up_at) WHERE status = 'pending';

@@ -6,7 +6,7 @@ use std::time::Duration;
 use campanile_engine::{Engine, RecoveryLimits, Settings};
 use campanile_model::clock::Clock;
 use campanile_package::{
-    ForeignWriters, HostRules, PackageLoader, Packages, PluginsFolder, Policy,
+    ForeignWriters, HostRules, PackageLoader, Packages, PluginsFolder, VersionPolicy,
 };
 use campanile_sandbox::{CodeCache, Limits, Sandbox, SandboxSettings};
 use campanile_schedule::policy::Defaults;
@@ -114,7 +114,7 @@ pub fn settings(runs_max: usize) -> Settings {
         give_up_after: Duration::from_secs(3_600),
         drain: Duration::from_secs(1),
         secrets: Default::default(),
-        policy: Policy::default(),
+        policy: VersionPolicy::default(),
         alerts: Default::default(),
         traces: None,
     }

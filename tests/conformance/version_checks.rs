@@ -9,7 +9,7 @@ use campanile_engine::schedule_admin::known_package;
 use campanile_model::clock::Clock;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::signature::PublicKey;
-use campanile_package::{Approval, PluginsFolder, Policy};
+use campanile_package::{Approval, PluginsFolder, VersionPolicy};
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_store::events::{self, Event, EventKind};
 use campanile_store::launches::{self, LaunchRow};
@@ -68,7 +68,7 @@ struct Host<'t> {
 }
 
 impl<'t> Host<'t> {
-    async fn start(test: &'t TestDb, policy: Policy) -> Host<'t> {
+    async fn start(test: &'t TestDb, policy: VersionPolicy) -> Host<'t> {
         let clock = Clock::simulated(clock_time("10:30:00"));
         Host::start_named(test, clock, policy, NOOP.1, FIRST).await
     }
@@ -77,7 +77,7 @@ impl<'t> Host<'t> {
     async fn start_named(
         test: &'t TestDb,
         clock: Clock,
-        policy: Policy,
+        policy: VersionPolicy,
         bytes: &'static [u8],
         (name, plugins): (&str, &'static str),
     ) -> Host<'t> {
@@ -190,7 +190,7 @@ fn assert_refused(launch: &LaunchRow, expected: &str) {
 }
 
 async fn a_launch_of_another_digest_than_the_pin_is_refused_with_one_event(test: TestDb) {
-    let mut host = Host::start(&test, Policy::default()).await;
+    let mut host = Host::start(&test, VersionPolicy::default()).await;
     host.add_schedule().await;
     host.decide("11:00:00").await;
     let pin = format!("sha256 = '{}'", digest(OTHER));
@@ -216,7 +216,7 @@ async fn a_launch_of_another_digest_than_the_pin_is_refused_with_one_event(test:
 }
 
 async fn an_active_version_that_the_sidecar_no_longer_pins_is_refused(test: TestDb) {
-    let mut host = Host::start(&test, Policy::default()).await;
+    let mut host = Host::start(&test, VersionPolicy::default()).await;
     host.add_schedule().await;
     assert_eq!(host.tick("11:00:00").await.status, LaunchStatus::Succeeded);
     // The file in the folder is the bad one, and the operator pins another.
@@ -232,7 +232,7 @@ async fn an_active_version_that_the_sidecar_no_longer_pins_is_refused(test: Test
 }
 
 async fn stored_bytes_with_another_digest_are_not_run(test: TestDb) {
-    let mut host = Host::start(&test, Policy::default()).await;
+    let mut host = Host::start(&test, VersionPolicy::default()).await;
     host.add_schedule().await;
     host.decide("11:00:00").await;
     host.put("noop.wasm", OTHER).await;
@@ -249,7 +249,7 @@ async fn stored_bytes_with_another_digest_are_not_run(test: TestDb) {
 
 /// The file in the folder is broken, so a start uses the bytes in the database.
 async fn stored_bytes_with_another_digest_are_not_restored(test: TestDb) {
-    let mut host = Host::start(&test, Policy::default()).await;
+    let mut host = Host::start(&test, VersionPolicy::default()).await;
     host.put("noop.wasm", OTHER).await;
     assert_eq!(host.roll_back().await, digest(NOOP.1));
     host.alter_stored_bytes().await;
@@ -264,7 +264,7 @@ async fn stored_bytes_with_another_digest_are_not_restored(test: TestDb) {
 }
 
 async fn a_launch_of_a_version_that_was_rolled_back_is_refused_until_it_is_approved(test: TestDb) {
-    let mut host = Host::start(&test, Policy::default()).await;
+    let mut host = Host::start(&test, VersionPolicy::default()).await;
     host.put("noop.wasm", OTHER).await;
     host.add_schedule().await;
     host.decide("11:00:00").await;
@@ -286,9 +286,9 @@ async fn a_launch_of_a_version_that_was_rolled_back_is_refused_until_it_is_appro
 }
 
 async fn every_version_waits_when_the_policy_is_always(test: TestDb) {
-    let policy = Policy {
+    let policy = VersionPolicy {
         approval: Approval::Always,
-        ..Policy::default()
+        ..VersionPolicy::default()
     };
     let mut host = Host::start(&test, policy).await;
     let row = host.package().await;
@@ -336,9 +336,9 @@ async fn every_version_waits_when_the_policy_is_always(test: TestDb) {
 }
 
 async fn a_first_version_that_is_gone_before_its_approval_leaves_no_pending_version(test: TestDb) {
-    let policy = Policy {
+    let policy = VersionPolicy {
         approval: Approval::Always,
-        ..Policy::default()
+        ..VersionPolicy::default()
     };
     let mut host = Host::start(&test, policy).await;
     let mut tx = test.read().await;
@@ -368,9 +368,9 @@ async fn a_first_version_that_is_gone_before_its_approval_leaves_no_pending_vers
 }
 
 async fn a_version_runs_only_when_a_sidecar_pins_it(test: TestDb) {
-    let policy = Policy {
+    let policy = VersionPolicy {
         approval: Approval::Pinned,
-        ..Policy::default()
+        ..VersionPolicy::default()
     };
     let mut host = Host::start(&test, policy).await;
     let row = host.package().await;
@@ -434,7 +434,7 @@ async fn stored_bytes_without_the_required_signature_are_not_run(test: TestDb) {
 
 /// A launch waits for the end of another one, which waits for its retry, when the sidecar pins another version.
 async fn a_queued_launch_and_a_retry_are_refused_by_a_new_pin(test: TestDb) {
-    let mut host = Host::start(&test, Policy::default()).await;
+    let mut host = Host::start(&test, VersionPolicy::default()).await;
     let policies = Policies {
         overlap: Overlap::BufferOne,
         ..Policies::default()
@@ -465,7 +465,7 @@ async fn a_queued_launch_and_a_retry_are_refused_by_a_new_pin(test: TestDb) {
 }
 
 async fn a_recovered_launch_is_refused_after_a_rollback(test: TestDb) {
-    let mut host = Host::start(&test, Policy::default()).await;
+    let mut host = Host::start(&test, VersionPolicy::default()).await;
     host.put("noop.wasm", OTHER).await;
     host.add_schedule().await;
     let work = claim_one(&host.engine, &host.clock, "11:00:00").await;
@@ -480,7 +480,7 @@ async fn a_recovered_launch_is_refused_after_a_rollback(test: TestDb) {
 }
 
 async fn stored_bytes_are_hashed_once_while_a_host_keeps_them_loaded(test: TestDb) {
-    let mut host = Host::start(&test, Policy::default()).await;
+    let mut host = Host::start(&test, VersionPolicy::default()).await;
     host.add_schedule().await;
     host.decide("11:00:00").await;
     host.put("noop.wasm", OTHER).await;
@@ -500,7 +500,7 @@ async fn stored_bytes_are_hashed_once_while_a_host_keeps_them_loaded(test: TestD
 }
 
 async fn altered_bytes_are_replaced_when_the_file_is_back(test: TestDb) {
-    let mut host = Host::start(&test, Policy::default()).await;
+    let mut host = Host::start(&test, VersionPolicy::default()).await;
     host.put("noop.wasm", OTHER).await;
     host.alter_stored_bytes().await;
     host.put("noop.wasm", NOOP.1).await;
@@ -512,13 +512,13 @@ async fn altered_bytes_are_replaced_when_the_file_is_back(test: TestDb) {
 async fn an_active_version_is_refused_until_its_approval_when_the_policy_becomes_always(
     test: TestDb,
 ) {
-    let host = Host::start(&test, Policy::default()).await;
+    let host = Host::start(&test, VersionPolicy::default()).await;
     host.add_schedule().await;
     assert_eq!(host.tick("11:00:00").await.status, LaunchStatus::Succeeded);
     drop(host);
-    let policy = Policy {
+    let policy = VersionPolicy {
         approval: Approval::Always,
-        ..Policy::default()
+        ..VersionPolicy::default()
     };
     let clock = Clock::simulated(clock_time("11:30:00"));
     let host = Host::start_named(&test, clock, policy, NOOP.1, FIRST).await;
@@ -541,13 +541,13 @@ async fn an_active_version_is_refused_until_its_approval_when_the_policy_becomes
 }
 
 async fn a_version_without_a_pin_is_not_claimed_when_the_policy_becomes_pinned(test: TestDb) {
-    let host = Host::start(&test, Policy::default()).await;
+    let host = Host::start(&test, VersionPolicy::default()).await;
     host.add_schedule().await;
     host.decide("11:00:00").await;
     drop(host);
-    let policy = Policy {
+    let policy = VersionPolicy {
         approval: Approval::Pinned,
-        ..Policy::default()
+        ..VersionPolicy::default()
     };
     let clock = Clock::simulated(clock_time("11:00:01"));
     let mut host = Host::start_named(&test, clock, policy, NOOP.1, FIRST).await;
@@ -560,9 +560,9 @@ async fn a_version_without_a_pin_is_not_claimed_when_the_policy_becomes_pinned(t
 
 /// The hosts serve one after the other, as SQLite demands.
 async fn a_host_that_requires_approvals_refuses_what_another_host_activated(test: TestDb) {
-    let always = Policy {
+    let always = VersionPolicy {
         approval: Approval::Always,
-        ..Policy::default()
+        ..VersionPolicy::default()
     };
     let strict = Host::start(&test, always.clone()).await;
     strict.approve().await;
@@ -597,18 +597,18 @@ async fn a_host_that_requires_signatures_refuses_what_another_host_activated(tes
 /// Let another host with the default policy activate `bytes`, and decide a launch of this task at 11:00.
 async fn lax_host_decides(test: &TestDb, bytes: &[u8], task: Option<&str>) {
     let clock = Clock::simulated(clock_time("10:40:00"));
-    let mut lax = Host::start_named(test, clock, Policy::default(), NOOP.1, SECOND).await;
+    let mut lax = Host::start_named(test, clock, VersionPolicy::default(), NOOP.1, SECOND).await;
     lax.put("noop.wasm", bytes).await;
     assert_eq!(lax.package().await.digest, Some(digest(bytes)));
     add(test, "noop", task, &Policies::default()).await;
     lax.decide("11:00:00").await;
 }
 
-fn signed_by(pair: &KeyPair) -> Policy {
-    Policy {
+fn signed_by(pair: &KeyPair) -> VersionPolicy {
+    VersionPolicy {
         trusted_keys: vec![PublicKey::read(&pair.pk.to_base64()).unwrap()],
         require_signature: true,
-        ..Policy::default()
+        ..VersionPolicy::default()
     }
 }
 

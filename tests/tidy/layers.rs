@@ -79,7 +79,10 @@ fn layers() -> Vec<(String, String, BTreeSet<String>, Vec<String>)> {
         let [name, folder] = [quoted(name).remove(0), quoted(folder).remove(0)];
         let may_name = match *may_name {
             "all of the above" => above.clone(),
-            some => quoted(some).into_iter().collect(),
+            some => quoted(some)
+                .iter()
+                .map(|name| format!("campanile-{name}"))
+                .collect(),
         };
         above.insert(name.clone());
         rows.push((name, folder, may_name, quoted(alone)));

@@ -215,6 +215,45 @@ fn both_databases_have_the_same_migrations() {
     }
 }
 
+/// Return the statements that a comment of a migration names, each with the file of the store that has it.
+fn named_statements(line: &str) -> Vec<(String, String)> {
+    let is_name = |part: char| part.is_ascii_lowercase() || part == '_' || part == ':';
+    let comment = line.strip_prefix("--").unwrap_or_default();
+    let names = comment.split(|part: char| !is_name(part));
+    let names = names.filter_map(|name| name.split_once("::"));
+    names
+        .map(|(module, name)| (format!("host/store/src/{module}.rs"), name.to_owned()))
+        .collect()
+}
+
+#[test]
+fn the_comments_of_the_indexes_name_statements() {
+    let sources = sources();
+    let has = |(file, name): &(String, String)| {
+        let source = sources.iter().find(|source| source.path == *file);
+        let function = format!("fn {name}(");
+        let constant = format!("const {}:", name.to_uppercase());
+        source.is_some_and(|source| {
+            source.text.contains(&function) || source.text.contains(&constant)
+        })
+    };
+    let mut named = 0;
+    let mut unknown = Vec::new();
+    for source in sources.iter().filter(|source| source.is("sql")) {
+        for (number, line) in source.lines() {
+            for statement in named_statements(line) {
+                named += 1;
+                if !has(&statement) {
+                    let (file, name) = statement;
+                    unknown.push(format!("{}:{number}: {name} in {file}", source.path));
+                }
+            }
+        }
+    }
+    assert!(named > 100, "{named} statements are named");
+    assert_none("statements that do not exist", unknown);
+}
+
 /// Return whether `line` begins an item that needs a doc comment.
 fn documented_item(line: &str) -> bool {
     let first = line

@@ -299,9 +299,9 @@ impl Config {
     }
 
     /// Return which versions of packages may run.
-    pub fn package_policy(&self) -> campanile_package::Policy {
+    pub fn package_policy(&self) -> campanile_package::VersionPolicy {
         let policy = self.policy.clone();
-        campanile_package::Policy {
+        campanile_package::VersionPolicy {
             approval: policy.approval,
             trusted_keys: policy.trusted_keys,
             require_signature: policy.require_signature,

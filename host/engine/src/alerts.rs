@@ -10,7 +10,7 @@
 
 pub(crate) mod conditions;
 pub(crate) mod delivery;
-pub(crate) mod heartbeat;
+pub(crate) mod host_ping;
 pub(crate) mod message;
 pub(crate) mod ping_queue;
 pub(crate) mod pings;

@@ -17,7 +17,7 @@ use crate::peers;
 use crate::placement::Turns;
 use crate::plan::{self, PACKAGE_MISSING, Plan};
 use crate::record_quota;
-use crate::schedule_admin::{self, Displaced};
+use crate::schedule_admin::{self, ScheduleDisplacements};
 use crate::service::{Next, RETRY_PAUSE, Service};
 use crate::spec::Spec;
 use crate::starter::{Claiming, Starter};
@@ -373,11 +373,12 @@ async fn unfinished_launches(
 pub(crate) async fn displace(
     ctx: &Ctx,
     tx: &mut Tx,
-    displaced: impl Iterator<Item = Displaced>,
+    displaced: impl Iterator<Item = ScheduleDisplacements>,
     now: Timestamp,
-) -> Result<Vec<Displaced>> {
-    let has_any = |(_, displacements, _): &Displaced| *displacements != Displacements::default();
-    let displaced: Vec<Displaced> = displaced.filter(has_any).collect();
+) -> Result<Vec<ScheduleDisplacements>> {
+    let has_any =
+        |(_, displacements, _): &ScheduleDisplacements| *displacements != Displacements::default();
+    let displaced: Vec<ScheduleDisplacements> = displaced.filter(has_any).collect();
     schedule_admin::apply_displacements(tx, &displaced, now).await?;
     let schedules = displaced.iter().map(|(schedule, ..)| *schedule).collect();
     set_next_slots(ctx, tx, &schedules, now).await?;

@@ -412,7 +412,7 @@ impl Engine {
 
     /// Ping the address of the configuration if this host works. Return whether it did.
     pub async fn ping(&self, now: Timestamp) -> Result<bool> {
-        alerts::heartbeat::HostPing::new(&self.ctx)
+        alerts::host_ping::HostPing::new(&self.ctx)
             .ping(&self.ctx, now)
             .await
     }

@@ -9,7 +9,7 @@ use crate::ctx::Ctx;
 use crate::decide::displace;
 use crate::error::Result;
 use crate::plan;
-use crate::schedule_admin::Displaced;
+use crate::schedule_admin::ScheduleDisplacements;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_schedule::policy;
@@ -34,7 +34,7 @@ pub(crate) async fn release(ctx: &Ctx, now: Timestamp) -> Result<usize> {
     let revisions = states.iter().map(|state| (state.id, state.revision));
     let specs = ctx.specs.get_all(&mut tx, revisions).await?;
     let mut opened: Vec<LaunchId> = Vec::new();
-    let mut displaced: Vec<Displaced> = Vec::new();
+    let mut displaced: Vec<ScheduleDisplacements> = Vec::new();
     for (state, spec) in states.iter().zip(&specs) {
         let unfinished = of_each.remove(&state.id).unwrap_or_default();
         if !spec.knows_policies {

@@ -52,10 +52,10 @@ pub(super) use pause::{OVERDUE, PAUSED, end_pauses, pause_text};
 pub use pause::{pause, resume};
 pub use reconcile::{Reconciled, Refusal};
 pub(super) use reconcile::{compare, reconcile};
+pub use restored::{RESTORED, SkippedMissed, skip_missed};
 
 /// The most names among which the nearest to an unknown one is looked for.
 const SIMILAR_MAX: i64 = 10_000;
-pub use restored::{RESTORED, SkippedMissed, skip_missed};
 
 /// A launch that a person or a program requests.
 #[derive(Debug, Clone, Copy, Default)]
@@ -330,14 +330,14 @@ pub(super) async fn set_next_slot(
 }
 
 /// The displaced launches of a schedule, and how long they may take to end.
-pub(super) type Displaced = (ScheduleId, Displacements, Duration);
+pub(super) type ScheduleDisplacements = (ScheduleId, Displacements, Duration);
 
 /// Skip, cancel and terminate displaced launches.
 ///
 /// Skipped launches do not count to `max_launches`. The hosts that execute the others are woken.
 pub(super) async fn apply_displacements(
     tx: &mut Tx,
-    displaced: &[Displaced],
+    displaced: &[ScheduleDisplacements],
     now: Timestamp,
 ) -> Result<(), DbError> {
     let (mut skipped, mut cancelled, mut terminated) = (Vec::new(), Vec::new(), Vec::new());

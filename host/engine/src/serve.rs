@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::alerts::Alerts;
 use crate::alerts::delivery::AlertDelivery;
-use crate::alerts::heartbeat::HostPing;
+use crate::alerts::host_ping::HostPing;
 use crate::alerts::pings::{self, Pings};
 use crate::audit::Auditor;
 use crate::changes::ChangeWatcher;

@@ -9,8 +9,8 @@ use crate::placement::Placement;
 use crate::secrets::Source;
 use crate::traces::endpoint::TracesEndpoint;
 use campanile_model::labels::Labels;
-use campanile_package::Policy;
 use campanile_package::Quota;
+use campanile_package::VersionPolicy;
 use campanile_package::quota::{Groups, Namespaces};
 use campanile_schedule::policy::{Defaults, Policies};
 
@@ -51,7 +51,7 @@ pub struct Settings {
     /// they stay.
     pub forget_after: Option<Duration>,
     /// Which versions of packages may run.
-    pub policy: Policy,
+    pub policy: VersionPolicy,
     /// The rules for alerts, and their channels.
     pub alerts: AlertSettings,
     /// The collector to which traces are sent; none for no traces.

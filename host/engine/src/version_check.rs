@@ -10,7 +10,7 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::service::record_event;
 use campanile_model::ids::ArtifactDigest;
-use campanile_package::{Approval, Package, Policy};
+use campanile_package::{Approval, Package, VersionPolicy};
 use campanile_store::events::EventKind;
 use campanile_store::package_versions::{self, VersionDecision};
 use campanile_store::packages;
@@ -31,7 +31,7 @@ pub(crate) fn refusal(
     decision: Option<VersionDecision>,
     digest: &ArtifactDigest,
     package: &Package,
-    policy: &Policy,
+    policy: &VersionPolicy,
 ) -> Option<String> {
     let name = &package.name;
     let why = match decision {
@@ -101,7 +101,7 @@ fn again(name: &str) -> String {
 }
 
 fn check(
-    policy: &Policy,
+    policy: &VersionPolicy,
     name: &str,
     digest: &ArtifactDigest,
     bytes: Vec<u8>,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::quota::Groups;
-use crate::policy::Policy;
+use crate::version_policy::VersionPolicy;
 use campanile_model::words;
 use campanile_sandbox::Limits;
 use campanile_sandbox::own_files::PathTrace;
@@ -29,7 +29,7 @@ pub struct HostRules {
     /// The concurrency groups that schedules may name.
     pub groups: Groups,
     /// Which versions of packages may run.
-    pub policy: Policy,
+    pub policy: VersionPolicy,
 }
 
 words! {

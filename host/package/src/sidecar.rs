@@ -17,8 +17,8 @@ use super::program;
 use super::quota::QuotaChanges;
 use super::schedule_reader::{self, read_context};
 use super::spec::ScheduleDefinition;
-use crate::policy::{Approval, Policy};
 use crate::toml_reader::{Document, Error, Section};
+use crate::version_policy::{Approval, VersionPolicy};
 use campanile_model::ids::ArtifactDigest;
 use campanile_sandbox::{Grants, ProgramInput};
 
@@ -97,7 +97,7 @@ impl Sidecar {
     pub fn check_pin(
         &self,
         name: &str,
-        policy: &Policy,
+        policy: &VersionPolicy,
         digest: &ArtifactDigest,
     ) -> Result<(), String> {
         match &self.pin {

@@ -21,7 +21,9 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::{self, printable_line, printable_lines};
 use campanile_package::limits;
-use campanile_package::{self, HostRules, Manifest, OpenError, Package, Policy, grant_record};
+use campanile_package::{
+    self, HostRules, Manifest, OpenError, Package, VersionPolicy, grant_record,
+};
 use campanile_sandbox::{
     Form, Grants, MEMORY_BYTES_LEAST, OutboxMessage, Outcome, Replies, Report, Secrets, Time,
 };
@@ -182,7 +184,7 @@ impl TaskArgs {
         config.host.runs_max = 1;
         let loader = serve::loader(&config, &Clock::system())?;
         let rules = HostRules {
-            policy: Policy::default(),
+            policy: VersionPolicy::default(),
             ..serve::rules(&config, loader.sandbox())
         };
         let opened = campanile_package::open(&*loader, file, sidecar.as_deref(), &rules);

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::*;
 use crate::loader::{Attempt, Loaded};
-use crate::{FILE_BYTES_MAX, ForeignWriters, Policy};
+use crate::{FILE_BYTES_MAX, ForeignWriters, VersionPolicy};
 use campanile_model::ids::ArtifactDigest;
 use campanile_sandbox::{Form, Limits};
 
@@ -72,10 +72,10 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        Scene::with_policy(Policy::default())
+        Scene::with_policy(VersionPolicy::default())
     }
 
-    fn with_policy(policy: Policy) -> Scene {
+    fn with_policy(policy: VersionPolicy) -> Scene {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("plugins")).unwrap();
         let fake = Arc::new(Fake::new());

@@ -4,7 +4,7 @@ use std::fs;
 use serde_json::json;
 
 use super::*;
-use crate::Policy;
+use crate::VersionPolicy;
 use crate::grants::GrantKind;
 use crate::host_rules::{ForeignWriters, OwnPath};
 use campanile_sandbox::{BucketGrant, DirectoryGrant, HttpGrant, Limits, Protocol, SocketGrant};
@@ -29,7 +29,7 @@ fn rules(own_paths: Vec<OwnPath>) -> HostRules {
         foreign_writers: ForeignWriters::default(),
         secrets: ["db".to_owned(), "api_token".to_owned()].into(),
         groups: [("db".to_owned(), 2)].into(),
-        policy: Policy::default(),
+        policy: VersionPolicy::default(),
     }
 }
 

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::loader::Loaded;
-use crate::{ForeignWriters, Policy};
+use crate::{ForeignWriters, VersionPolicy};
 use campanile_sandbox::{Form, Limits};
 
 /// A loader that accepts bytes that begin with `good`.
@@ -32,7 +32,7 @@ impl Loader for Fake {
 
 const NOW: Timestamp = Timestamp::EPOCH;
 
-fn uploads(folder: &TempDir, policy: Policy) -> UploadFolder<Fake> {
+fn uploads(folder: &TempDir, policy: VersionPolicy) -> UploadFolder<Fake> {
     let rules = HostRules {
         limits: Limits::default(),
         memory_bytes_most: 1 << 30,
@@ -58,7 +58,7 @@ fn names(folder: &TempDir) -> Vec<String> {
 #[tokio::test]
 async fn a_file_is_put_into_the_folder_when_it_is_published_and_not_before() {
     let folder = TempDir::new().unwrap();
-    let uploads = uploads(&folder, Policy::default());
+    let uploads = uploads(&folder, VersionPolicy::default());
     let mut checked = uploads.check("a", b"good".to_vec(), NOW).await.unwrap();
     assert!(!checked.replaces);
     assert_eq!(checked.size_bytes, 4);
@@ -78,7 +78,7 @@ async fn a_file_is_put_into_the_folder_when_it_is_published_and_not_before() {
 #[tokio::test]
 async fn a_file_that_cannot_be_published_is_an_error_each_time() {
     let folder = TempDir::new().unwrap();
-    let uploads = uploads(&folder, Policy::default());
+    let uploads = uploads(&folder, VersionPolicy::default());
     let mut checked = uploads.check("a", b"good".to_vec(), NOW).await.unwrap();
     fs::remove_file(folder.path().join(&names(&folder)[0])).unwrap();
     for _ in 0..2 {
@@ -97,7 +97,7 @@ async fn what_a_scan_would_refuse_is_refused_and_nothing_is_left() {
     symlink("target", at("link.wasm")).unwrap();
     fs::create_dir(at("directory.wasm")).unwrap();
     let before = names(&folder);
-    let uploads = self::uploads(&folder, Policy::default());
+    let uploads = self::uploads(&folder, VersionPolicy::default());
     for (name, bytes, part) in [
         ("../a", "good", "cannot name a package"),
         ("", "good", "cannot name a package"),
@@ -112,9 +112,9 @@ async fn what_a_scan_would_refuse_is_refused_and_nothing_is_left() {
         assert!(why.contains(part), "{name}: {why}");
         assert_eq!(names(&folder), before, "{name}");
     }
-    let policy = Policy {
+    let policy = VersionPolicy {
         require_signature: true,
-        ..Policy::default()
+        ..VersionPolicy::default()
     };
     let signed = self::uploads(&folder, policy);
     let refused = signed.check("a", b"good".to_vec(), NOW).await;
@@ -127,7 +127,7 @@ async fn what_a_host_left_that_ended_is_deleted_after_an_hour() {
     let folder = TempDir::new().unwrap();
     let left = folder.path().join(format!("{HIDDEN}left"));
     fs::write(&left, "good").unwrap();
-    let uploads = uploads(&folder, Policy::default());
+    let uploads = uploads(&folder, VersionPolicy::default());
     let written = fs::metadata(&left).unwrap().modified().unwrap();
     let written = written.duration_since(std::time::UNIX_EPOCH).unwrap();
     let after = |span: u64| NOW.plus(written + Duration::from_secs(span));

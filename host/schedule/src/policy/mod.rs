@@ -46,6 +46,8 @@
 //! | `terminate_other` | the active launch ends, and the new launch starts                              |
 //! | `allow`           | the new launch starts, up to `max_concurrent`; then it is skipped              |
 //!
+//! Under `cancel_other` and `terminate_other`, queued launches on time are skipped too.
+//!
 //! A caught-up or backfilled launch is deferred: it is queued under every policy. Skipping it would
 //! undo the decision of `catchup`, and cancelling a newer run for an older slot is never wanted. A queued
 //! deferred launch does not block a launch on time. A slot with jitter is admitted when it fires, and

@@ -13,8 +13,8 @@
 //!
 //! A launch that fires later than it is decided is early. It is admitted when its fire time has come.
 //!
-//! Both answers hold for the transaction that read the state. A launch that another host admits at
-//! the same moment is in the next state, or the compare-and-set of the cursor fails.
+//! Both answers hold for the transaction that read the state. Either it has locked the schedule's row, or it moves the
+//! schedule's cursor by compare-and-set, which fails when another host has decided meanwhile.
 
 use super::policies::{Keep, Policies};
 use campanile_model::ids::{LaunchId, LaunchKind};

@@ -110,7 +110,7 @@ fn a_missing_folder_is_an_error_with_a_hint() {
         foreign_writers: ForeignWriters::default(),
         secrets: BTreeSet::new(),
         groups: Default::default(),
-        policy: Policy::default(),
+        policy: VersionPolicy::default(),
     };
     let open = |name: &str| {
         PluginsFolder::open(

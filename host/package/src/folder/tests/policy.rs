@@ -63,9 +63,9 @@ async fn an_active_version_gets_the_pin_of_other_bytes_and_no_new_grant() {
 
 #[tokio::test]
 async fn a_pinned_host_refuses_a_file_that_no_sidecar_pins() {
-    let mut scene = Scene::with_policy(Policy {
+    let mut scene = Scene::with_policy(VersionPolicy {
         approval: Approval::Pinned,
-        ..Policy::default()
+        ..VersionPolicy::default()
     });
     scene.write("a.wasm", "good 1");
     let digest = ArtifactDigest::of(b"good 1");
@@ -78,10 +78,10 @@ async fn a_pinned_host_refuses_a_file_that_no_sidecar_pins() {
 
 #[tokio::test]
 async fn a_signature_is_checked_when_it_or_the_file_changes() {
-    let mut scene = Scene::with_policy(Policy {
+    let mut scene = Scene::with_policy(VersionPolicy {
         trusted_keys: vec![PublicKey::read(KEY).unwrap()],
         require_signature: true,
-        ..Policy::default()
+        ..VersionPolicy::default()
     });
     scene.write("a.wasm", "good 1");
     let changes = scene.scan().await;
@@ -117,9 +117,9 @@ async fn a_signature_is_checked_when_it_or_the_file_changes() {
 
 #[tokio::test]
 async fn a_signature_that_is_not_required_is_kept_when_it_is_valid() {
-    let mut scene = Scene::with_policy(Policy {
+    let mut scene = Scene::with_policy(VersionPolicy {
         trusted_keys: vec![PublicKey::read(KEY).unwrap()],
-        ..Policy::default()
+        ..VersionPolicy::default()
     });
     scene.write("a.wasm", "good 1");
     scene.write("a.wasm.minisig", "wrong");

@@ -47,9 +47,9 @@ fn a_pin_is_needed_only_when_the_policy_says_so() {
         ..Sidecar::default()
     };
     for approval in Approval::ALL {
-        let policy = Policy {
+        let policy = VersionPolicy {
             approval: *approval,
-            ..Policy::default()
+            ..VersionPolicy::default()
         };
         assert_eq!(pinning.check_pin("a", &policy, &digest), Ok(()));
         let why = pinning.check_pin("a", &policy, &other).unwrap_err();
@@ -61,21 +61,21 @@ fn a_pin_is_needed_only_when_the_policy_says_so() {
 
 #[test]
 fn a_signature_is_needed_only_when_the_policy_says_so() {
-    let trusting = Policy {
+    let trusting = VersionPolicy {
         trusted_keys: vec![
             PublicKey::read("RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3").unwrap(),
         ],
-        ..Policy::default()
+        ..VersionPolicy::default()
     };
-    let requiring = Policy {
+    let requiring = VersionPolicy {
         require_signature: true,
         ..trusting.clone()
     };
-    let check = |policy: &Policy, text: Option<&str>| {
+    let check = |policy: &VersionPolicy, text: Option<&str>| {
         policy.check_signature("a", b"", text.map(|text| Ok(text.to_owned())))
     };
     for text in [None, Some("wrong")] {
-        assert_eq!(check(&Policy::default(), text), Ok(None));
+        assert_eq!(check(&VersionPolicy::default(), text), Ok(None));
         assert_eq!(check(&trusting, text), Ok(None));
         assert!(check(&requiring, text).is_err());
     }

@@ -20,7 +20,7 @@ words! {
 
 /// Which versions of packages a host runs. The default trusts all users who may write the plugins folder.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Policy {
+pub struct VersionPolicy {
     pub approval: Approval,
     /// The keys whose signatures count.
     pub trusted_keys: Vec<PublicKey>,
@@ -28,7 +28,7 @@ pub struct Policy {
     pub require_signature: bool,
 }
 
-impl Policy {
+impl VersionPolicy {
     /// Return the signature of `bytes` if a trusted key made it; `None` when none is needed.
     ///
     /// A signature that does not count is a warning, unless one is required.
