@@ -148,6 +148,10 @@ const EXPECTED_OF_SQLITE: &[(&str, &str)] = &[
         "launch_active",
     ),
     (") AS near_slot", "launch_schedule"),
+    (
+        "WITH due AS MATERIALIZED (SELECT package",
+        "outbox_message_next",
+    ),
     ("ORDER BY scheduled_time LIMIT 500) AS n", "launch_schedule"),
 ];
 

@@ -32,7 +32,7 @@ pub struct Plan {
     pub advance: CursorMove,
 }
 
-/// Decide every slot after the cursor and up to `now`, at most `SLOTS_MAX` of them. `overlap` holds the
+/// Decide every slot after the cursor and up to `now`, at most `SLOTS_MAX` of them. `active` holds the
 /// launches of the schedule that are not over.
 ///
 /// The plan may have no launch although the schedule was due: its next slot was wrong, for example from before a change
@@ -40,7 +40,7 @@ pub struct Plan {
 pub fn plan(
     due: &DueSchedule,
     spec: SlotEvaluator<'_>,
-    mut overlap: OverlapState,
+    mut active: OverlapState,
     host: HostId,
     now: Timestamp,
 ) -> Plan {
@@ -65,7 +65,7 @@ pub fn plan(
     let is_missing = due.digest.is_none() || due.missing_since.is_some();
     let overlap_decisions = match is_missing {
         true => vec![None; decided.decisions.len()],
-        false => overlap_decisions(due.id, &decided, policies, &mut overlap, now),
+        false => overlap_decisions(due.id, &decided, policies, &mut active, now),
     };
     let mut caught_up = None;
     let mut interval_start = due.cursor_at;
@@ -124,7 +124,7 @@ pub fn plan(
     };
     Plan {
         launches,
-        displacements: overlap.displacements,
+        displacements: active.displacements,
         cancel_grace: policies.cancel_grace(),
         advance: CursorMove {
             launches: launched,
@@ -234,7 +234,7 @@ fn overlap_decisions(
     schedule: ScheduleId,
     decided: &SlotDecisions,
     policies: &Policies,
-    overlap: &mut OverlapState,
+    active: &mut OverlapState,
     now: Timestamp,
 ) -> Vec<Option<OverlapDecision>> {
     let mut found = vec![None; decided.decisions.len()];
@@ -248,7 +248,7 @@ fn overlap_decisions(
             {
                 let id = LaunchId::of(schedule, slots.first, kind);
                 let waits = fire_time > now || (more_come && class == LaunchClass::Deferred);
-                *found = Some(overlap.admit(policies, id, class, waits));
+                *found = Some(active.admit(policies, id, class, waits));
             }
         }
     }

@@ -154,6 +154,8 @@ fn every_policy_prints_as_it_is_read_and_stored() {
     let entries: Vec<(Policy, String)> = all.entries().collect();
     let written = WRITTEN.map(|(policy, text)| (policy, text.to_owned()));
     assert_eq!(entries, written);
+    // No policy is forgotten here.
+    assert_eq!(WRITTEN.map(|(policy, _)| policy), Policy::ALL);
     let stored = serde_json::to_value(&all).unwrap();
     let stored = stored.as_object().unwrap();
     assert_eq!(stored.len(), WRITTEN.len());
