@@ -693,7 +693,7 @@ CREATE TABLE alert_message_alert (
 -- alert_messages::notified_channels, alert_messages::of_alert
 CREATE INDEX alert_message_alert_alert ON alert_message_alert (alert_id);
 
--- While a silence applies, alerts that it matches are not told.
+-- While a silence applies, no message about alerts that it matches is sent.
 CREATE TABLE alert_silence (
     id BLOB NOT NULL PRIMARY KEY,
     -- Patterns for the name of the rule and for the subject; none for all.

@@ -15,9 +15,9 @@ use tempfile::TempDir;
 use crate::site::{Site, WAIT_MAX, eventually, keys, list, run, stop, text};
 
 on_both_empty!(
-    an_alert_is_told_shown_and_resolved,
+    an_alert_is_sent_shown_and_resolved,
     a_channel_is_tried,
-    a_silenced_alert_is_shown_and_not_told,
+    a_silenced_alert_is_shown_and_not_sent,
     the_policy_expect_within_is_shown_without_a_rule,
     a_mail_is_encrypted_and_its_server_is_trusted,
 );
@@ -106,18 +106,18 @@ fn health_notes(site: &Site) -> String {
     site.run(["health", "--json"]).json()["notes"].to_string()
 }
 
-async fn an_alert_is_told_shown_and_resolved(place: Place) {
+async fn an_alert_is_sent_shown_and_resolved(place: Place) {
     let (port, received) = receiver();
     let site = site(place, port);
     let mut host = site.serve();
     assert_eq!(list(site.json(["alert", "list"])), Vec::<Value>::new());
     assert!(!health_notes(&site).contains("alert"));
     fs::write(site.plugin("bad.wasm"), "this is no package").expect("a file");
-    let told = next(&received);
-    assert_eq!(told["type"], "alert.firing");
-    assert_eq!(told["data"]["rule"], "broken");
+    let sent = next(&received);
+    assert_eq!(sent["type"], "alert.firing");
+    assert_eq!(sent["data"]["rule"], "broken");
     let alert = wait_for_status(&site, "firing");
-    assert_eq!(alert["id"], told["data"]["alerts"][0]["id"]);
+    assert_eq!(alert["id"], sent["data"]["alerts"][0]["id"]);
     assert_eq!(
         (&alert["kind"], &alert["subject"], &alert["severity"]),
         (&json!("package_rejected"), &json!("bad"), &json!("warning"))
@@ -176,7 +176,7 @@ async fn a_channel_is_tried(place: Place) {
     stop(&mut host);
 }
 
-async fn a_silenced_alert_is_shown_and_not_told(place: Place) {
+async fn a_silenced_alert_is_shown_and_not_sent(place: Place) {
     let (port, received) = receiver();
     let site = site(place, port);
     let mut host = site.serve();

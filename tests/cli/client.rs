@@ -230,7 +230,7 @@ async fn a_command_that_reads_prints_the_same(place: Place) {
         "[[schedules]]\nname = \"new\"\npackage = \"guests\"\ntask = \"ok\"\nevery = \"5h\"\n",
     )
     .expect("a schedules file");
-    // Their times go on.
+    // Their times advance.
     for command in [
         "host list",
         "host list --all",
@@ -246,7 +246,7 @@ async fn a_command_that_reads_prints_the_same(place: Place) {
         let words = Vec::from_iter(command.split(' '));
         for json in [&[][..], &["--json"]] {
             let args = [&words[..], json].concat();
-            // Shares of the time, and charts of it, go on too.
+            // Shares of the time, and charts of it, advance too.
             let lines = |output: CommandOutput| {
                 let keep = |line: &&str| !line.contains("executions") && !line.contains('█');
                 let still = [output.stdout, output.stderr].map(|text| {

@@ -1,4 +1,4 @@
-//! Files that do harm while they are read or compiled: the host goes on, says what happened, and does not try again.
+//! Files that do harm while they are read or compiled: the host continues, says what happened, and does not try again.
 
 use campanile_tests::hostile::{many_functions, many_types, nested_components, nested_types};
 use campanile_tests::{Place, on_both_empty};

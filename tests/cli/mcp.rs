@@ -199,7 +199,7 @@ async fn a_read_tool_answers_with_the_json_of_its_command(place: Place) {
     assert_eq!(keys(&health), keys(&command));
     assert_eq!(health["healthy"], command["healthy"]);
 
-    // A full page says how to go on, and the next page begins there.
+    // A full page says how to continue, and the next page begins there.
     let first = client.call("list_launches", json!({"limit": 1}));
     assert_eq!(first_json(&first)[0]["id"], bad["id"]);
     let after = format!("`after` \"{}\"", text(&bad["id"]));

@@ -164,7 +164,7 @@ async fn the_page_of_a_launch_that_retention_removed_says_so(place: Place) {
             );
         }
     }
-    // The page of the schedule says the same about the moment, and the list goes on without it.
+    // The page of the schedule says the same about the moment, and the list continues without it.
     let at = slot.replace(':', "%3A");
     let why = browser.page(&format!("/schedules/old?at={at}"));
     assert!(

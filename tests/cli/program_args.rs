@@ -241,7 +241,7 @@ async fn arguments_for_a_package_that_became_a_component_fail_the_launch(place: 
         true => Err("the new version is not active".to_owned()),
         false => Ok(()),
     });
-    // A trigger is refused; a slot has nobody to ask, and its launch fails.
+    // A trigger is refused; no person waits for a slot, and its launch fails.
     let no_program = "arguments are for a program with a main function, and the package `command` is a typed_component";
     site.run(TRIGGER).assert_refused(&[no_program]);
     site.ok(["schedule", "resume", "soon"]);

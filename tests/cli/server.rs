@@ -167,7 +167,7 @@ async fn each_answer_is_the_json_of_the_command(place: Place) {
             "{path}"
         );
     }
-    // Times that go on are left out.
+    // Times that advance are left out.
     for (path, command, moving) in [
         (
             "hosts",

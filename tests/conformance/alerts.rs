@@ -28,7 +28,7 @@ on_both!(
     two_hosts_tell_an_alert_once_for_each_channel_and_resolve_it_once,
     a_message_is_repeated_with_the_same_content_until_it_is_received,
     alerts_of_a_rule_share_a_message,
-    the_recovery_is_told_only_where_the_failure_was_told,
+    the_recovery_is_sent_only_where_the_failure_was_sent,
     a_silence_holds_messages_back_until_it_ends,
     the_policy_expect_within_fires_without_a_rule,
     a_dead_host_is_missed_by_another,
@@ -104,9 +104,9 @@ impl Receiver {
     }
 
     /// Return the types of the messages so far, each with its number of alerts.
-    fn told(&self) -> Vec<String> {
+    fn received(&self) -> Vec<String> {
         let requests = self.requests.lock().unwrap();
-        let told = requests.iter().map(|(_, body)| {
+        let received = requests.iter().map(|(_, body)| {
             let body: serde_json::Value = serde_json::from_str(body).unwrap();
             let kind = body["type"].as_str().unwrap();
             format!(
@@ -114,7 +114,7 @@ impl Receiver {
                 body["data"]["alerts"].as_array().unwrap().len()
             )
         });
-        told.collect()
+        received.collect()
     }
 }
 
@@ -244,7 +244,7 @@ async fn two_hosts_tell_an_alert_once_for_each_channel_and_resolve_it_once(test:
     assert_eq!(second.alerts("11:00:05").await, (1, 2));
     assert_eq!(first.alerts("11:00:10").await, (0, 0));
     for receiver in [&one, &two] {
-        assert_eq!(receiver.told(), ["alert.firing 1", "alert.resolved 1"]);
+        assert_eq!(receiver.received(), ["alert.firing 1", "alert.resolved 1"]);
         let requests = receiver.requests.lock().unwrap();
         for (headers, body) in requests.iter() {
             let signed = format!(
@@ -294,7 +294,7 @@ async fn a_message_is_repeated_with_the_same_content_until_it_is_received(test: 
     assert_eq!(host.alerts("11:04:01").await, (0, 1));
     assert_eq!(failing("11:05:00").await, []);
     assert_eq!(
-        receiver.told(),
+        receiver.received(),
         [
             "alert.firing 1",
             "alert.firing 1",
@@ -324,10 +324,10 @@ async fn alerts_of_a_rule_share_a_message(test: TestDb) {
     }
     assert_eq!(host.alerts("10:50:00").await, (3, 0));
     assert_eq!(host.alerts("10:50:10").await, (0, 1));
-    assert_eq!(receiver.told(), ["alert.firing 3"]);
+    assert_eq!(receiver.received(), ["alert.firing 3"]);
 }
 
-async fn the_recovery_is_told_only_where_the_failure_was_told(test: TestDb) {
+async fn the_recovery_is_sent_only_where_the_failure_was_sent(test: TestDb) {
     let (one, gone) = (
         Receiver::start(&[]).await,
         Receiver::start(&["410 Gone"]).await,
@@ -340,8 +340,8 @@ async fn the_recovery_is_told_only_where_the_failure_was_told(test: TestDb) {
     assert_eq!(host.alerts("10:50:00").await, (1, 2));
     host.tick("11:00:00").await;
     assert_eq!(host.alerts("11:00:01").await, (1, 1));
-    assert_eq!(one.told(), ["alert.firing 1", "alert.resolved 1"]);
-    assert_eq!(gone.told(), ["alert.firing 1"]);
+    assert_eq!(one.received(), ["alert.firing 1", "alert.resolved 1"]);
+    assert_eq!(gone.received(), ["alert.firing 1"]);
 }
 
 async fn a_silence_holds_messages_back_until_it_ends(test: TestDb) {
@@ -386,7 +386,7 @@ async fn a_silence_holds_messages_back_until_it_ends(test: TestDb) {
     assert_eq!(host.alerts("10:40:00").await, (1, 0));
     assert_eq!(all_alerts(&test).await[0].notified_at, None);
     assert_eq!(host.alerts("10:45:00").await, (1, 1));
-    assert_eq!(receiver.told(), ["alert.firing 1"]);
+    assert_eq!(receiver.received(), ["alert.firing 1"]);
     let mut tx = test.write().await;
     let ended = alert_admin::unsilence(&mut tx, silence.id, "ada", clock_time("10:46:00")).await;
     assert!(ended.is_err(), "it has ended by itself");
@@ -433,7 +433,7 @@ async fn a_dead_host_is_missed_by_another(test: TestDb) {
     drop(other);
     let back = host(&test, "host-1", &clock, settings()).await;
     assert_eq!(back.alerts("10:32:00").await, (1, 1));
-    assert_eq!(receiver.told(), ["alert.firing 1", "alert.resolved 1"]);
+    assert_eq!(receiver.received(), ["alert.firing 1", "alert.resolved 1"]);
 }
 
 async fn a_private_address_needs_private(test: TestDb) {
@@ -450,7 +450,7 @@ async fn a_private_address_needs_private(test: TestDb) {
     let host = host(&test, "host-1", &clock, settings).await;
     add(&test, "noop", None, &Policies::default()).await;
     assert_eq!(host.alerts("10:50:00").await, (1, 1));
-    assert_eq!(receiver.told(), Vec::<String>::new());
+    assert_eq!(receiver.received(), Vec::<String>::new());
     let message = messages(&test).await.remove(0);
     assert_eq!(message.status, MessageStatus::Pending);
     let error = message.error.unwrap();
@@ -495,7 +495,7 @@ async fn an_operator_tries_a_channel_and_resolves_an_alert(test: TestDb) {
         .unwrap();
     tx.commit().await.unwrap();
     assert_eq!(host.alerts("10:31:00").await, (0, 1));
-    assert_eq!(receiver.told(), ["alert.test 0"]);
+    assert_eq!(receiver.received(), ["alert.test 0"]);
     assert_eq!(host.alerts("10:40:00").await, (1, 0));
     let id = all_alerts(&test).await[0].id;
     let mut tx = test.write().await;

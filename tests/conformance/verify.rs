@@ -277,7 +277,7 @@ async fn a_chain_that_was_made_again_does_not_agree_with_a_checkpoint(test: Test
     let checkpoint = checkpoint.expect("a seal");
     let found = scene.verify_against(ALL, Some(&checkpoint)).await;
     assert_eq!(found.faults, []);
-    // Whoever can write to the database can also make the chain again.
+    // A person who can write to the database can also make the chain again.
     let forge =
         "UPDATE launch SET message = 'all is well' WHERE status = 'failed'; DELETE FROM seal";
     scene.test.execute(forge).await;

@@ -508,7 +508,7 @@ async fn altered_bytes_are_replaced_when_the_file_is_back(test: TestDb) {
     assert!(stored.unwrap().as_deref() == Some(NOOP.1));
 }
 
-/// A version that nobody approved became active before.
+/// A version without an approval became active before.
 async fn an_active_version_is_refused_until_its_approval_when_the_policy_becomes_always(
     test: TestDb,
 ) {

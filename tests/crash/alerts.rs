@@ -41,12 +41,12 @@ const TABLE: PointTable<3> = PointTable {
 };
 
 #[test]
-fn an_alert_is_told_once_after_a_crash_at_every_point_on_sqlite() {
+fn an_alert_is_sent_once_after_a_crash_at_every_point_on_sqlite() {
     crash_at_every_point(Backend::Sqlite);
 }
 
 #[test]
-fn an_alert_is_told_once_after_a_crash_at_every_point_on_postgres() {
+fn an_alert_is_sent_once_after_a_crash_at_every_point_on_postgres() {
     crash_at_every_point(Backend::Postgres);
 }
 
@@ -56,7 +56,7 @@ fn crash_at_every_point(backend: Backend) {
 }
 
 /// Return the requests in their order: the id and the type of each message.
-fn told(receiver: &Receiver) -> Vec<(String, String)> {
+fn sent(receiver: &Receiver) -> Vec<(String, String)> {
     let kind = |Received { headers, body }: &Received| {
         let id = &headers["webhook-id"];
         let signed = format!("{id}.{}.{body}", headers["webhook-timestamp"]);
@@ -104,7 +104,7 @@ fn crash_at(point: &str, backend: Backend) -> [usize; 3] {
         host.terminate();
         assert!(host.wait_exit().success());
     }
-    let received = told(&receiver);
+    let received = sent(&receiver);
     let ids = |wanted: &str| {
         let mut ids: Vec<&str> = received
             .iter()
@@ -137,7 +137,7 @@ fn private(path: &PathBuf) {
 fn wait_for(receiver: &Receiver, wanted: &str, hosts: &[HostProcess]) {
     let until = Instant::now() + LIMIT;
     loop {
-        let seen = told(receiver);
+        let seen = sent(receiver);
         if seen.iter().any(|(_, kind)| kind == wanted) {
             return;
         }

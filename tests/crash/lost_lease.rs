@@ -229,7 +229,7 @@ fn suspend_and_resume(late: &mut BTreeMap<&'static str, u32>) {
         }
         assert!(lost.contains(run) || taken.contains(run), "{run}");
     }
-    // The runs of the other host go on.
+    // The runs of the other host continue.
     let goes_on = |run: &String| {
         let of = |effects: &Effects| {
             effects

@@ -1,4 +1,4 @@
-//! Tests of a host that is lost inside a transaction while it has locks. The others go on when the server ends its session.
+//! Tests of a host that is lost inside a transaction while it has locks. The others continue when the server ends its session.
 //!
 //! Each test prints how long that takes; `docs/src/guides/many-hosts.md` has the times.
 
@@ -12,7 +12,7 @@ use crate::consistency;
 use crate::proxy::Proxy;
 use crate::site::{Record, Site, now};
 
-/// The promise: other hosts go on after at most this time.
+/// The promise: other hosts continue after at most this time.
 const GO_ON_MAX: Duration = Duration::from_secs(15);
 /// A host that is lost with locks blocks what it has locked for longer than this. Otherwise the test shows nothing.
 const BLOCKED_MIN: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ fn lose_at(site: &Site, point: &str) -> HostProcess {
     host
 }
 
-/// Wait until the others go on, and check how long that took.
+/// Wait until the others continue, and check how long that took.
 fn go_on(
     site: &Site,
     (point, lost_at): (&str, Instant),
@@ -39,7 +39,7 @@ fn go_on(
     site.record_when(point, GO_ON_MAX * 2, others, wanted);
     let took = lost_at.elapsed();
     println!(
-        "lost {point}: the others went on after {:.1} s",
+        "lost {point}: the others continued after {:.1} s",
         took.as_secs_f64()
     );
     assert!(took <= GO_ON_MAX, "{point}: {took:?}");
@@ -150,7 +150,7 @@ fn a_host_lost_in_a_recovery_does_not_keep_others_from_recovering() {
     assert!(took >= BLOCKED_MIN, "it had no locks: {took:?}");
 }
 
-/// The lost host is alive and cut off. When the network is back, its commit is refused, and it goes on.
+/// The lost host is alive and cut off. When the network is back, its commit is refused, and it continues.
 #[test]
 fn a_host_cut_off_while_it_decides_does_not_stop_the_others() {
     let cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));

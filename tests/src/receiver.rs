@@ -10,6 +10,8 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 
 /// A request.
 pub struct Request {
+    /// The request line.
+    pub line: String,
     /// The request line and the headers, in lower case.
     pub head: String,
     pub body: Vec<u8>,
@@ -43,11 +45,17 @@ fn receive(mut stream: TcpStream, answer: &str, sender: &Sender<Request>) -> std
             return Ok(());
         }
     }
+    let line = head.lines().next().unwrap_or_default().to_owned();
     head.make_ascii_lowercase();
     let body = read_body(&mut reader, &head)?;
     // The test may have ended.
-    let _ = sender.send(Request { head, body });
-    let end = "content-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+    let _ = sender.send(Request { line, head, body });
+    let end = match answer.starts_with("204") {
+        true => "connection: close\r\n\r\n",
+        false => {
+            "content-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}"
+        }
+    };
     stream.write_all(format!("HTTP/1.1 {answer}{end}").as_bytes())
 }
 
@@ -82,7 +90,7 @@ fn read_body(reader: &mut impl BufRead, head: &str) -> std::io::Result<Vec<u8>> 
 ///
 /// When it is none.
 pub fn spans(request: &Request) -> Vec<Span> {
-    let Request { head, body } = request;
+    let Request { head, body, .. } = request;
     assert!(head.starts_with("post /v1/traces http/1.1\r\n"), "{head}");
     assert!(
         head.contains("\r\ncontent-type: application/json\r\n"),

@@ -172,7 +172,7 @@ async fn record(ctx: &Ctx, steps: &[(&Rule, Step)], now: Timestamp) -> Result<us
         }
     }
     for ((channel, rule, _), (kind, alerts)) in &messages {
-        tell(ctx, &mut tx, (channel, rule, *kind), alerts, now).await?;
+        record_message(ctx, &mut tx, (channel, rule, *kind), alerts, now).await?;
     }
     events::record_all(&mut tx, now, &changes).await?;
     crash::point("before_alert_commit");
@@ -209,7 +209,7 @@ fn event(alert: &Alert, now: Timestamp) -> Option<NewEvent> {
 }
 
 /// Record a message about alerts to a channel. The alerts join the newest message of the rule if no host has claimed it.
-async fn tell(
+async fn record_message(
     ctx: &Ctx,
     tx: &mut Tx,
     (channel, rule, kind): (&str, &str, AlertMessageKind),

@@ -532,7 +532,7 @@ pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies)> {
         .map_err(|why| ScheduleError::unreadable(&schedule.definition, why))
 }
 
-/// Return the definition in a revision, if this version can read it.
+/// Return the definition in a revision, or the error that this version cannot read it.
 pub(crate) fn read(revision: &Revision) -> Result<ScheduleDefinition> {
     definition::read(revision).map_err(|why| ScheduleError::unreadable(revision, why))
 }

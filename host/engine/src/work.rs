@@ -56,7 +56,7 @@ pub struct Work {
     /// The package whose grants and limits apply; none when it has just left this host's folder.
     pub package: Option<Arc<Package>>,
     pub(crate) user: Arc<UserContext>,
-    /// Held until the run ends, and until its end is recorded while many ends wait for that.
+    /// Held until the run ends. While too many ends are not recorded, it is held until its own end is recorded.
     pub(crate) permit: Permit,
     /// When this host began the run again: it had begun it before, and the database has lost that.
     pub(crate) repeated_at: Option<Timestamp>,

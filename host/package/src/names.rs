@@ -39,7 +39,7 @@ pub(crate) fn is_plain_name(name: &str) -> bool {
     name.len() <= 64 && is_plain(name)
 }
 
-/// Whether `text` has letters, digits, `_` and `-`, and nothing else. It is not empty.
+/// Whether `text` is not empty and has only ASCII letters, digits, `_` and `-`.
 pub(crate) fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     !text.is_empty() && text.bytes().all(plain)

@@ -15,7 +15,7 @@ use campanile_model::access::Role;
 
 /// How often the token of a stream is checked. Most checks need no database.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The name under which requests without an accepted token take turns.
+/// The name under which requests take turns until their token is accepted.
 const ANONYMOUS: &str = "";
 /// The answer to a client whose token is not accepted.
 pub(crate) const WRONG_TOKEN: &str = "the token is wrong, has expired or was revoked";

@@ -1,7 +1,7 @@
 //! Which part of the record a route is about, and whether the token of a namespace may ask for it.
 //!
-//! A token of a namespace is refused everything that its route does not limit to one namespace, so a new route is refused to it
-//! until somebody has decided. A name of another namespace is refused, and an id of one is answered like an id that does not exist.
+//! A token of a namespace is refused everything that its route does not limit to one namespace, so a new route without a rule
+//! of its own is refused to it. A name of another namespace is refused, and an id of one is answered like an id that does not exist.
 
 use crate::call::{Call, Result};
 use crate::problem::ApiProblem;

@@ -1,7 +1,7 @@
 //! Alerts and silences.
 //!
 //! A host changes an alert by compare-and-set on its `version`, in one transaction with the messages about the change. So
-//! each change is made once, and sent once, however many hosts evaluate the rules.
+//! each change and its messages are recorded once, however many hosts evaluate the rules.
 
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;

@@ -1,7 +1,7 @@
 //! The database: one set of queries for SQLite and Postgres.
 //!
-//! This is the only part that names sqlx. `statements!` declares each statement, most with the function that runs
-//! it, in one text that both databases accept. [`Tx`] holds a transaction on either database, and the macros in `sql.rs` expand the same body for
+//! This is the only part that names sqlx. `statements!` declares the statements of the record, most with the
+//! function that runs them, in one text for both databases. [`Tx`] holds a transaction on either database, and the macros in `sql.rs` expand the same body for
 //! both. `now` is always an argument: only the measurement of the clock asks a server for the time.
 //!
 //! The databases differ in these files, and in no others (a test compares the list with the code). Besides,
@@ -18,7 +18,7 @@
 //! 9. `size.rs`: how large the tables are;
 //! 10. `backup.rs`: copies, which only SQLite's file has;
 //! 11. `restore.rs`: the place of that file;
-//! 12. `claims.rs`, `chores.rs` and `retention.rs`: locks of rows, and advisory locks, on Postgres. SQLite has one writer;
+//! 12. `claims.rs`, `chores.rs` and `retention.rs`: locks of rows and advisory locks on Postgres, where SQLite has one writer;
 //! 13. `task_use.rs`: JSON, and the day of an instant.
 
 // Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).

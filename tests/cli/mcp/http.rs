@@ -170,7 +170,7 @@ async fn a_read_tool_answers_over_http_as_on_stdio(place: Place) {
             "{tool} {arguments}"
         );
     }
-    // Their times go on.
+    // Their times advance.
     for (tool, arguments) in [
         (
             "plan",

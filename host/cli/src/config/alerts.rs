@@ -67,7 +67,7 @@ const KEYS: &[&str] = &[
 ];
 
 pub(super) const DEFAULT_TEXT: &str = "
-# Rules for alerts, the channels that they tell, and the monitors that miss a host or a run.
+# Rules for alerts, the channels that they notify, and the monitors that miss a host or a run.
 # [[alerts]]
 # kind = \"failed\"
 # name = \"failed\"

@@ -64,7 +64,7 @@ pub(crate) fn step(
             if next.clear_at.take().is_some() {
                 next.flaps += 1;
             }
-            next = tell(rule, next, is_silenced, now);
+            next = notify(rule, next, is_silenced, now);
         }
         (AlertStatus::Firing, None) => {
             let clear_at = *next.clear_at.get_or_insert(now);
@@ -108,11 +108,11 @@ fn fire_if_due(rule: &Rule, mut alert: Alert, is_silenced: bool, now: Timestamp)
     }
     alert.status = AlertStatus::Firing;
     alert.fired_at = Some(now);
-    tell(rule, alert, is_silenced, now)
+    notify(rule, alert, is_silenced, now)
 }
 
 /// Note that the channels get a message, unless they got one before, or a silence applies.
-fn tell(rule: &Rule, mut alert: Alert, is_silenced: bool, now: Timestamp) -> Alert {
+fn notify(rule: &Rule, mut alert: Alert, is_silenced: bool, now: Timestamp) -> Alert {
     if alert.notified_at.is_none() && !is_silenced && !rule.channels.is_empty() {
         alert.notified_at = Some(now);
     }

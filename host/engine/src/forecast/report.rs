@@ -119,7 +119,7 @@ pub struct ChangedLaunch {
 }
 
 impl PreparedForecast {
-    /// Compute the forecast, and compare it with that of the present schedules, if there is one.
+    /// Compute the forecast. When the snapshot has the schedules of a file, compare it with the forecast of the present ones.
     pub fn report(self) -> PlanReport {
         let (name, snapshot, request) = (self.name.as_deref(), &self.snapshot, self.request);
         let is_requested = |schedule: &str| name.is_none_or(|name| name == schedule);

@@ -26,7 +26,7 @@
 
   const say = (text) => { if (live.textContent !== text) live.textContent = text; };
 
-  // A form that somebody fills in is not replaced, nor what the keyboard has just reached.
+  // A form that a person fills in is not replaced, nor what the keyboard has just reached.
   const REST_MS = 30000;
   let touched = 0;
   for (const kind of ["keydown", "pointerdown"]) {

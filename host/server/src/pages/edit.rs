@@ -118,7 +118,7 @@ fn side_by_side(lines: &[Difference]) -> Markup {
         section aria-labelledby="versions" {
             h2 #versions { "Your version, and the one on record now" }
             @if lines.is_empty() {
-                p { "Both are the same: somebody else has made your change." }
+                p { "Both are the same: another person has made your change." }
             } @else {
                 div.wide tabindex="0" {
                     table {
