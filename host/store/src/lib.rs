@@ -1,8 +1,9 @@
 //! The database: one set of queries for SQLite and Postgres.
 //!
 //! This is the only part that names sqlx. `statements!` declares the statements of the record, most with the
-//! function that runs them, in one text for both databases. [`Tx`] holds a transaction on either database, and the macros in `sql.rs` expand the same body for
-//! both. `now` is always an argument: only the measurement of the clock asks a server for the time.
+//! function that runs them, in one text for both databases. [`Tx`] holds a transaction on either database, and
+//! the macros in `sql.rs` expand the same body for both. `now` is always an argument: only the measurement of the
+//! clock asks a server for the time.
 //!
 //! The databases differ in these files, and in no others (a test compares the list with the code). Besides,
 //! `campanile-model` stores ids and instants as each database does it best.
