@@ -82,12 +82,17 @@ impl Ground {
     }
 }
 
+/// Run statements about a role and its privileges on the database, one test at a time.
+///
+/// Postgres refuses two changes of the privileges on one database at the same moment.
 async fn run_sql(url: &DatabaseUrl, sql: &str) {
     let db = Db::open(url).await.expect("the database");
     let mut tx = db.write().await.expect("a transaction");
-    probe::execute(&mut tx, sql)
-        .await
-        .unwrap_or_else(|error| panic!("{error}\n{sql}"));
+    for sql in ["SELECT pg_advisory_xact_lock(7979)", sql] {
+        probe::execute(&mut tx, sql)
+            .await
+            .unwrap_or_else(|error| panic!("{error}\n{sql}"));
+    }
     tx.commit().await.expect("a commit");
     db.close().await;
 }

@@ -344,11 +344,13 @@ impl Record {
     }
 }
 
-/// Return whether a launch has not ended.
+/// Return whether a launch may begin or has begun, and has not ended.
+///
+/// A queued launch waits for its jitter or for others. While its schedule is paused, it stays queued.
 pub fn is_unfinished(status: LaunchStatus) -> bool {
     matches!(
         status,
-        LaunchStatus::Open | LaunchStatus::Queued | LaunchStatus::Running | LaunchStatus::Waiting
+        LaunchStatus::Open | LaunchStatus::Running | LaunchStatus::Waiting
     )
 }
 
