@@ -90,6 +90,10 @@ fn crash_at(point: &str, backend: Backend) -> [usize; 4] {
     let totals = consistency::check(&record, &effects, 2);
     // Before its jitter has passed, a launch of a paused schedule stays queued.
     let queued = record.count(LaunchStatus::Queued);
+    assert!(
+        queued <= usize::from(point == "after_claim_commit"),
+        "{totals}"
+    );
     assert_eq!(totals.succeeded + queued, totals.launched, "{totals}");
     assert_eq!(totals.skipped, 0, "{totals}");
     let launches = &record.launches["schedule-000"];

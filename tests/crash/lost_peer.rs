@@ -1,4 +1,4 @@
-//! Tests of a host that is lost inside a transaction while it has locks. The others continue when the server ends its session.
+//! Tests of a host that is lost inside a transaction while it has locks. Other hosts continue when the server ends its session.
 //!
 //! Each test prints how long that takes; `docs/src/guides/many-hosts.md` has the times.
 

@@ -86,12 +86,12 @@ const SPEC_BYTES: usize = 1 << 10;
 /// About how many times the bytes of its text a parsed context takes.
 const CONTEXT_FACTOR: usize = 4;
 
-/// So many of the oldest revisions are dropped whenever one is added.
+/// How many of the oldest revisions are dropped when a revision is added.
 const DROPPED_AT_ONCE: usize = 2;
 
 /// The revisions that were used last, in three generations. When the youngest has a third of all bytes, it replaces the older
 /// one, whose revisions are dropped a few at a time: 30,000 at once take 0.1 s, in which the transaction of a decision holds
-/// the writer of SQLite. Those that are left at the next replacement are dropped at once: they are few, or large.
+/// the writer of SQLite. Revisions that are left at the next replacement are dropped at once: they are few, or large.
 #[derive(Default)]
 struct Kept {
     young: HashMap<Key, Arc<Spec>>,

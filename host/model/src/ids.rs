@@ -375,7 +375,7 @@ pub fn sha256_half(bytes: &[u8]) -> [u8; 16] {
     half
 }
 
-/// Declare kinds of SHA-256. In Rust it is text in lower-case hexadecimal, in a database its 32 bytes.
+/// Declare kinds of SHA-256. A hash is text in lower-case hexadecimal in Rust, and 32 bytes in a database.
 macro_rules! sha256_newtypes {
     ($($(#[$doc:meta])* $name:ident,)*) => {$(
         $(#[$doc])*

@@ -1,7 +1,8 @@
 //! Which part of the record a route is about, and whether the token of a namespace may ask for it.
 //!
-//! A token of a namespace is refused everything that its route does not limit to one namespace, so a new route without a rule
-//! of its own is refused to it. A name of another namespace is refused, and an id of one is answered like an id that does not exist.
+//! A token of a namespace may use only routes with a rule that limits the request to one namespace. So the host refuses it a new
+//! route that has no rule. The host refuses a name that is in another namespace. It answers the id of a launch, a run, a backfill
+//! or a message of another namespace as it answers an id that does not exist.
 
 use crate::call::{Call, Result};
 use crate::problem::ApiProblem;

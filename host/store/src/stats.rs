@@ -274,7 +274,7 @@ statements! {
 
     /// Return the clocks that stepped since `since`: each with the name of a host, when it noticed, and what it noted. At
     /// most `limit`, newest first.
-    // `event_clock` leads to them: the span may have a million other events, of a file with as many schedules.
+    // The index `event_clock` finds these events: the span may have a million others, of a file with as many schedules.
     pub async fn clock_steps(since: Timestamp, limit: i64) -> Vec<(String, Timestamp, String)> = rows
         "SELECT subject, at, detail FROM event WHERE at >= $1 AND kind = 'clock_stepped' ORDER BY at DESC LIMIT $2";
 

@@ -33,7 +33,7 @@ pub struct Inheritance {
 /// The value of a key, and the steps that set it and that no later step overrides.
 struct Inherited<'c> {
     value: &'c JsonText,
-    /// The latest first.
+    /// The steps that set the key, the latest first.
     setters: Vec<usize>,
 }
 

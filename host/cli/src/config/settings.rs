@@ -52,7 +52,7 @@ pub(super) struct Entry {
 
 /// A table of the configuration.
 pub(super) trait Table: Sized {
-    /// The name of the table, in the table that it is part of; empty for the top of the file.
+    /// The name of the table within its outer table; empty for the top of the file.
     const NAME: &'static str;
 
     /// Read the keys that `section` sets. A relative path starts at `home`.
