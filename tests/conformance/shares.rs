@@ -10,7 +10,7 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::claims;
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::runs::RunEnd;
-use campanile_tests::{Backend, TestDb, on_both};
+use campanile_tests::{Backend, TestDb, fresh_db, on_both, run_case};
 
 use crate::fixtures::{self, add_schedule, launch};
 use crate::serving::{self, NOOP, settings};
@@ -24,6 +24,7 @@ on_both!(
     a_full_group_holds_up_no_other_launch,
     the_urgent_launches_of_a_group_come_first_and_proposed_ones_last,
     a_retry_of_a_group_waits_for_room,
+    a_claim_that_finds_nothing_leaves_its_group_free,
     retries_of_many_packages_share_what_is_free,
     health_names_a_group_that_is_full_for_too_long,
     the_next_wake_knows_launches_of_groups,
@@ -250,6 +251,34 @@ async fn a_retry_of_a_group_waits_for_room(test: TestDb) {
     assert_eq!(claim(&engine).await, counts(&[]));
     finish(&engine, &retried[0]).await;
     assert_eq!(claim(&engine).await, counts(&[("a", 1)]));
+}
+
+async fn a_claim_that_finds_nothing_leaves_its_group_free(test: TestDb) {
+    let engine = start(&test, "host-1", with_groups(settings(8), &[("db", 1)])).await;
+    add_schedules(&test).await;
+    insert(&test, &in_group("db", of_package("a", 1, 10, 11))).await;
+    assert_eq!(claim(&engine).await, counts(&[("a", 1)]));
+    for _ in 0..20 {
+        assert_eq!(claim(&engine).await, counts(&[]));
+        let mut tx = test.write().await;
+        assert!(claims::lock_group(&mut tx, "db").await.unwrap());
+        tx.abandon().await.unwrap();
+    }
+}
+
+/// The lock of a group belongs to one installation: a schema of a Postgres database, which others share.
+#[test]
+fn groups_of_two_schemas_do_not_wait_for_each_other() {
+    run_case(Backend::Postgres, async |test| {
+        let other = fresh_db(Backend::Postgres).await;
+        let mut holding = other.write().await;
+        assert!(claims::lock_group(&mut holding, "db").await.unwrap());
+        let mut tx = test.write().await;
+        assert!(claims::lock_group(&mut tx, "db").await.unwrap());
+        // Another host of the same installation does wait.
+        let mut beside = test.write().await;
+        assert!(!claims::lock_group(&mut beside, "db").await.unwrap());
+    });
 }
 
 async fn retries_of_many_packages_share_what_is_free(test: TestDb) {

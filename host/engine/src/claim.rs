@@ -113,6 +113,8 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Claimed> {
         ctx.capacity.note_full(now);
     }
     if launches.is_empty() {
+        // It may hold the lock of a group, for which the next claim doesn't wait.
+        tx.abandon().await?;
         return Ok(Claimed {
             runs: Vec::new(),
             took_all,

@@ -242,11 +242,12 @@ statements! {
         "SELECT DISTINCT group_name FROM launch
         WHERE status = 'waiting' AND retry_at <= $1 AND cancel_deadline IS NULL AND group_name IS NOT NULL ORDER BY group_name";
 
-    /// Take the right to claim launches of a group until the transaction ends. False when another host has it.
-    // SQLite has one writer, which is this transaction.
+    /// Takes the right to claim launches of a group until the transaction ends. False when another host has it.
+    // SQLite has one writer, which is this transaction. On Postgres the key names the schema, because an advisory lock
+    // covers the whole database and another installation may have a group of the same name.
     pub async fn lock_group(group: &str) -> bool = one_value Locking {
         sqlite: "SELECT $1 IS NOT NULL",
-        postgres: "SELECT pg_try_advisory_xact_lock(720115, hashtext($1))",
+        postgres: "SELECT pg_try_advisory_xact_lock(720115, hashtext(current_schema() || '.' || $1))",
     };
 
     /// Count the runs of a group, on all hosts.

@@ -283,6 +283,16 @@ impl Tx {
         Ok(())
     }
 
+    /// Ends the transaction without its changes. Its locks are free when this returns; those of a dropped transaction only
+    /// when its connection has told the server, in the background.
+    pub async fn abandon(self) -> Result {
+        match self {
+            Tx::Sqlite(tx) => tx.tx.rollback().await?,
+            Tx::Postgres(tx) => tx.abandon().await?,
+        }
+        Ok(())
+    }
+
     /// Prepare the transaction for a statement that sends a value of `bytes` over a slow network.
     pub async fn allow_upload(&mut self, bytes: usize) -> Result {
         match self {

@@ -149,6 +149,10 @@ impl PgTx {
         answered(Some(self.patience), self.tx.commit()).await
     }
 
+    pub(super) async fn abandon(self) -> Result {
+        answered(Some(self.patience), self.tx.rollback()).await
+    }
+
     /// Let the server wait until `bytes` are sent, although no statement runs meanwhile.
     pub(super) async fn allow_upload(&mut self, bytes: usize) -> Result {
         let seconds = IDLE_IN_TRANSACTION_SECONDS + bytes as u64 / UPLOAD_BYTES_PER_SECOND;
