@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use campanile_tests::mail_server::{Encryption, MAIL_PASSWORD, MAIL_USER, MailServer};
-use campanile_tests::{HostProcess, Place, is_signed, on_both_empty};
+use campanile_tests::{HostProcess, PATIENCE, Place, is_signed, on_both_empty};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::site::{Site, WAIT_MAX, eventually, keys, list, run, stop, text};
+use crate::site::{Site, eventually, keys, list, run, stop, text};
 
 on_both_empty!(
     an_alert_is_sent_shown_and_resolved,
@@ -70,7 +70,7 @@ fn receive(mut stream: TcpStream, sender: &Sender<Value>) -> std::io::Result<()>
 
 #[track_caller]
 fn next(received: &Receiver<Value>) -> Value {
-    received.recv_timeout(WAIT_MAX).expect("a message")
+    received.recv_timeout(PATIENCE).expect("a message")
 }
 
 /// Return a site with a rule for packages that are rejected, and the channel `ops` to `port`.

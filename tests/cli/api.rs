@@ -4,10 +4,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
-use campanile_tests::{HostProcess, Place};
+use campanile_tests::{HostProcess, PATIENCE, Place};
 use serde_json::{Value, json};
 
-use crate::site::{Site, WAIT_MAX, eventually};
+use crate::site::{Site, eventually};
 
 /// A host with its API.
 pub struct Api {
@@ -58,7 +58,7 @@ impl Answer {
 /// Send a request as it is, and read the whole answer.
 pub fn raw(address: SocketAddr, request: &str) -> Answer {
     let mut stream = TcpStream::connect(address).expect("a connection");
-    stream.set_read_timeout(Some(WAIT_MAX)).expect("a time-out");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     // A server that refuses a request early may close the connection before all of it is sent.
     let _ = stream.write_all(request.as_bytes());
     parse(stream)
@@ -170,7 +170,7 @@ impl Api {
     /// Open a stream of events. Return a reader of its lines.
     pub fn stream(&self, path: &str, headers: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(self.address).expect("a connection");
-        stream.set_read_timeout(Some(WAIT_MAX)).expect("a time-out");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
         let request = format!("{}{headers}\r\n", self.head("GET", path));
         stream.write_all(request.as_bytes()).expect("a request");
         let mut reader = BufReader::new(stream);
@@ -195,7 +195,7 @@ pub fn next_event(
     reader: &mut BufReader<TcpStream>,
     is_wanted: impl Fn(&str, &Value) -> bool,
 ) -> (String, String, Value) {
-    let deadline = Instant::now() + WAIT_MAX;
+    let deadline = Instant::now() + PATIENCE;
     let (mut kind, mut id) = (String::new(), String::new());
     while Instant::now() < deadline {
         let mut line = String::new();
@@ -215,5 +215,5 @@ pub fn next_event(
             }
         }
     }
-    panic!("no such event within {WAIT_MAX:?}");
+    panic!("no such event within {PATIENCE:?}");
 }

@@ -30,11 +30,9 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use campanile_tests::{Backend, campanile_binary, run_empty_case};
+use campanile_tests::{Backend, PATIENCE, campanile_binary, run_empty_case};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
-
-use crate::site::WAIT_MAX;
 
 /// The time limit of one command, which may be a build.
 const COMMAND_SECONDS_MAX: u64 = 600;
@@ -446,7 +444,7 @@ impl Shell {
         let log = self.folder.join(format!(".host-{}.log", self.hosts));
         let command = command.split(" #").next().unwrap_or(command);
         self.run(place, &format!("{command} >{} 2>&1 &", log.display()));
-        let deadline = Instant::now() + WAIT_MAX * 4;
+        let deadline = Instant::now() + PATIENCE * 4;
         loop {
             let mut log_text = String::new();
             if let Ok(mut file) = fs::File::open(&log) {
@@ -466,7 +464,7 @@ impl Shell {
     /// Run a step, and compare its output with the document.
     fn check(&mut self, place: &str, command: &str, step: &Step, may_fail: bool, is_exact: bool) {
         let only_reads = READ_ONLY.iter().any(|word| command.starts_with(word));
-        let deadline = Instant::now() + WAIT_MAX;
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let (output, code) = self.run(place, command);
             let is_right = (code == 0 || may_fail)
@@ -508,7 +506,7 @@ impl Drop for Shell {
     fn drop(&mut self) {
         // The end of its input stops the shell, and its trap stops the hosts.
         self.stdin = None;
-        let deadline = Instant::now() + WAIT_MAX;
+        let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
             if matches!(self.child.try_wait(), Ok(Some(_))) {
                 return;

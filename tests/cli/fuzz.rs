@@ -84,7 +84,6 @@ fn packages_are_loaded_or_refused() {
             return;
         };
         std::fs::write(&file, package).unwrap();
-        let began = Instant::now();
         let check = command(folder.path(), ["task", "check", "random.wasm"]);
         let output = { check }.output().unwrap();
         let said = [output.stdout, output.stderr].concat();
@@ -96,6 +95,5 @@ fn packages_are_loaded_or_refused() {
             !said.contains("panicked") && !said.contains("a bug in"),
             "{said}"
         );
-        assert!(began.elapsed() < Duration::from_secs(30), "{said}");
     });
 }

@@ -2,24 +2,21 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
 
-use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::clock::Clock;
 use campanile_model::ids::LaunchId;
 use campanile_store::{Db, retention};
-use campanile_tests::{Backend, HostProcess, Place, on_both_empty, run_empty_case};
+use campanile_tests::{Backend, HostProcess, PATIENCE, Place, on_both_empty, run_empty_case};
 use serde_json::json;
 
 use crate::api::{Answer, Api, next_event, raw};
 use crate::browser::{Browser, assert_is_page, encoded, token};
-use crate::site::{WAIT_MAX, text};
+use crate::site::text;
 
 on_both_empty!(the_page_of_a_launch_that_retention_removed_says_so);
 
-/// How soon after its end a failure is on the pages.
-const SEEN_WITHIN: Duration = Duration::from_secs(1);
-/// The failures of which the median is that soon: the machine of the test may be busy for a moment.
-const FAILURES: usize = 9;
+/// Each failure meets the streams at another moment of their reads.
+const FAILURES: usize = 5;
 
 /// A session on the second host, which has no plugins folder.
 struct Session {
@@ -59,7 +56,7 @@ impl Session {
 /// Open the stream of updates of a page, and wait until the server listens.
 fn updates(address: SocketAddr, cookie: &str) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(address).expect("a connection");
-    stream.set_read_timeout(Some(WAIT_MAX)).expect("a time-out");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     let request = format!(
         "GET /updates HTTP/1.1\r\nHost: {address}\r\nAccept: text/event-stream\r\n{cookie}\r\n"
     );
@@ -73,7 +70,7 @@ fn updates(address: SocketAddr, cookie: &str) -> BufReader<TcpStream> {
 
 /// Only hosts of one Postgres database serve together.
 #[test]
-fn a_failure_is_on_the_pages_of_both_hosts_within_a_second() {
+fn a_failure_is_on_the_pages_of_both_hosts_as_soon_as_on_their_streams() {
     run_empty_case(Backend::Postgres, |place| async move {
         let api = Api::start(place, "");
         let other = ["--name", "other", "--listen", "127.0.0.1:0"];
@@ -84,7 +81,6 @@ fn a_failure_is_on_the_pages_of_both_hosts_within_a_second() {
         api.add("before", "fail_permanent");
         let before = api.post("/api/v1/schedules/before/trigger", json!({}));
         api.end_of(&text(&before["launch"]));
-        let mut all = Vec::new();
         for number in 0..FAILURES {
             let name = format!("fails-{number}");
             api.add(&name, "fail_permanent");
@@ -107,7 +103,6 @@ fn a_failure_is_on_the_pages_of_both_hosts_within_a_second() {
                 );
             }
             // A page that was read now has it too, with the cause and the next step.
-            let seen = Clock::system().now();
             for body in [first.page("/"), second.send("GET", "/", &[]).body] {
                 let (_, failures) = body
                     .split_once("What failed in the last 24 h")
@@ -122,12 +117,7 @@ fn a_failure_is_on_the_pages_of_both_hosts_within_a_second() {
                     assert!(row.contains(part), "no `{part}`: {row}");
                 }
             }
-            let ended = text(&api.end_of(&launch)["finished_at"]);
-            let ended: Timestamp = ended.parse().expect("an instant");
-            all.push(seen.since(ended));
         }
-        all.sort_unstable();
-        assert!(all[FAILURES / 2] <= SEEN_WITHIN, "{all:?}");
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use campanile_tests::{Place, on_both_empty};
+use campanile_tests::{PATIENCE, Place, on_both_empty};
 use serde_json::json;
 
 use crate::api::{Answer, Api};
@@ -40,9 +40,7 @@ fn upload(api: &Api, secret: &str, name: &str, kind: &str, body: &[u8]) -> Answe
 fn raw_bytes(api: &Api, request: &[u8]) -> Answer {
     use std::io::Write as _;
     let mut stream = std::net::TcpStream::connect(api.address).expect("a connection");
-    stream
-        .set_read_timeout(Some(crate::site::WAIT_MAX))
-        .expect("a time-out");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     // A server that refuses a request early may close the connection before all of it is sent.
     let _ = stream.write_all(request);
     crate::api::parse(stream)

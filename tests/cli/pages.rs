@@ -4,12 +4,12 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
-use campanile_tests::{Place, on_both_empty};
+use campanile_tests::{PATIENCE, Place, on_both_empty};
 use serde_json::{Value, json};
 
 use crate::api::{Api, next_event, parse, raw};
 use crate::browser::{Browser, HOSTILE, assert_is_page, encoded, event, send, token};
-use crate::site::{Site, WAIT_MAX, eventually, list, stop, text};
+use crate::site::{Site, eventually, list, stop, text};
 
 on_both_empty!(
     a_new_installation_leads_to_the_first_launch,
@@ -538,7 +538,7 @@ async fn events_are_streamed_to_a_session(place: Place) {
     api.add("one", "ok");
     let browser = Browser::of(&api, &token(&api, "viewer"));
     let mut stream = TcpStream::connect(api.address).expect("a connection");
-    stream.set_read_timeout(Some(WAIT_MAX)).expect("a time-out");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     let request = format!(
         "GET /updates HTTP/1.1\r\nHost: {}\r\nAccept: text/event-stream\r\n{}\r\n",
         api.address, browser.cookie

@@ -1,7 +1,6 @@
 //! `campanile selftest`: its report, what it refuses, and that it leaves nothing behind.
 
 use std::path::Path;
-use std::time::Duration;
 
 use campanile_store::{DatabaseUrl, Db, probe};
 use campanile_tests::{Backend, HostProcess, Place, on_both_empty, run_empty_case};
@@ -18,8 +17,6 @@ on_both_empty!(
 );
 
 const SHORT_LEASE: &str = "[recovery]\nlease = \"3s\"\nrenew = \"500ms\"\ninterval = \"500ms\"\n";
-/// How long a selftest of some rounds may take.
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// A site, and on Postgres the role that its address names, which owns what it creates.
 struct Ground {
@@ -216,7 +213,7 @@ async fn an_interrupted_selftest_leaves_nothing(place: Place) {
     for signal in [Signal::INT, Signal::TERM] {
         let (mut running, children) = start(&ground).await;
         running.signal(signal);
-        let ended = running.wait_exit_within(LIMIT);
+        let ended = running.wait_exit();
         let log = running.stderr_lines().join("\n");
         assert_eq!(ended.code(), Some(1), "{log}");
         assert!(log.contains("the selftest was stopped"), "{log}");
@@ -233,6 +230,24 @@ async fn an_interrupted_selftest_leaves_nothing(place: Place) {
         });
     }
     ground.end().await;
+}
+
+/// A parent that dies before its host could ask to be told: the host sees that it has another parent, and ends.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_host_whose_parent_has_already_died_ends() {
+    run_empty_case(Backend::Sqlite, async |place| {
+        let site = Site::new(place);
+        // The id of a process that has ended, and is this one's child no more.
+        let mut ended = std::process::Command::new("true").spawn().expect("true");
+        ended.wait().expect("its end");
+        let gone = ended.id().to_string();
+        let done = site.run(["serve", "--listen", "off", "--end-with-parent", &gone]);
+        assert_eq!(done.code, 1, "{done:?}");
+        let why = format!("the process {gone}, which started this host, has ended");
+        assert!(done.stderr.contains(&why), "{done:?}");
+        assert!(!site.folder().join("campanile.db").exists());
+    });
 }
 
 /// Start a selftest of many rounds, and wait until its hosts run. Return it with the ids of their processes.

@@ -4,11 +4,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use campanile_store::{Db, probe};
-use campanile_tests::{Backend, Place, on_both_empty, run_empty_case};
+use campanile_tests::{Backend, PATIENCE, Place, on_both_empty, run_empty_case};
 use serde_json::{Value, json};
 
 use crate::api::{Answer, Api, raw};
-use crate::site::{WAIT_MAX, eventually, list, text};
+use crate::site::{eventually, list, text};
 
 on_both_empty!(
     a_user_of_a_proxy_has_a_role_and_is_on_record,
@@ -274,15 +274,15 @@ fn cheap_requests_are_answered_one_at_a_time_while_launches_wait() {
             let answered = beside.recv_timeout(SOON);
             assert!(waits.try_recv().is_err(), "it does not wait for the lock");
             tx.commit().await.expect("a commit");
-            assert_eq!(waits.recv_timeout(WAIT_MAX), Ok(200));
+            assert_eq!(waits.recv_timeout(PATIENCE), Ok(200));
             match answered {
                 Ok(status) => assert_eq!(status, 200),
-                Err(_) => assert_eq!(beside.recv_timeout(WAIT_MAX), Ok(200)),
+                Err(_) => assert_eq!(beside.recv_timeout(PATIENCE), Ok(200)),
             }
             answered.is_ok()
         };
         let is_seen = async |wanted: bool| {
-            let until = Instant::now() + WAIT_MAX;
+            let until = Instant::now() + PATIENCE;
             while is_answered_beside().await != wanted {
                 assert!(Instant::now() < until, "never {wanted}");
             }

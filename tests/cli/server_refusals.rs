@@ -1,14 +1,14 @@
 //! Wrong requests to the API, slow clients, and wrong configurations of it.
 
 use std::fs::Permissions;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use campanile_tests::{Backend, Place, on_both_empty};
+use campanile_tests::{Backend, PATIENCE, Place, on_both_empty};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
@@ -176,14 +176,10 @@ async fn wrong_requests_are_refused_and_change_nothing(place: Place) {
     api.host.stays_up(Duration::from_millis(100));
 }
 
-/// By when a slow client is cut off.
-const CUT_OFF_MAX: Duration = Duration::from_secs(30);
-
 async fn a_slow_client_is_cut_off_and_others_are_answered(place: Place) {
     let mut api = Api::start(place, "");
     let mut slow = TcpStream::connect(api.address).expect("a connection");
-    slow.set_read_timeout(Some(CUT_OFF_MAX))
-        .expect("a time-out");
+    slow.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     slow.write_all(b"GET /api/v1/schedules HTTP/1.1\r\nHost: x\r\n")
         .expect("half a head");
     let silent: Vec<TcpStream> = (0..50)
@@ -192,10 +188,10 @@ async fn a_slow_client_is_cut_off_and_others_are_answered(place: Place) {
     assert_eq!(api.get("/api/v1/schedules"), json!([]));
     // The server closes the connection after ten seconds.
     let mut rest = Vec::new();
-    let started = Instant::now();
-    let _ = slow.read_to_end(&mut rest);
+    let ended = slow.read_to_end(&mut rest);
+    let has_timed_out = |error: &std::io::Error| error.kind() == ErrorKind::WouldBlock;
     assert!(
-        started.elapsed() < CUT_OFF_MAX,
+        !ended.is_err_and(|error| has_timed_out(&error)),
         "the connection stayed open"
     );
     drop(silent);
@@ -215,9 +211,7 @@ async fn more_connections_than_the_limit_wait_and_are_served(place: Place) {
     // A silent connection is closed after ten seconds, which makes room for this request.
     assert_eq!(api.get("/api/v1/schedules"), json!([]));
     drop(silent);
-    let started = Instant::now();
     assert_eq!(api.get("/api/v1/schedules"), json!([]));
-    assert!(started.elapsed() < Duration::from_secs(10), "no room");
     api.host.stays_up(Duration::from_millis(100));
 }
 

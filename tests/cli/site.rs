@@ -6,11 +6,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use campanile_store::{Db, probe};
-use campanile_tests::{HostProcess, LISTEN, Place, campanile_binary};
+use campanile_tests::{HostProcess, LISTEN, PATIENCE, Place, campanile_binary};
 use serde_json::Value;
-
-/// The longest wait of a test for something that takes a second or two on an idle machine.
-pub const WAIT_MAX: Duration = Duration::from_secs(90);
 
 /// The exit code and the output of one command.
 #[derive(Debug)]
@@ -304,15 +301,15 @@ pub fn stop(host: &mut HostProcess) {
     assert!(host.wait_exit().success());
 }
 
-/// Call `look` again and again until it returns a value, at most for [`WAIT_MAX`].
+/// Call `look` again and again until it returns a value, at most for [`PATIENCE`].
 #[track_caller]
 pub fn eventually<T>(look: impl Fn() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + WAIT_MAX;
+    let deadline = Instant::now() + PATIENCE;
     loop {
         match look() {
             Ok(found) => return found,
             Err(last) if Instant::now() > deadline => {
-                panic!("no success within {WAIT_MAX:?}; the last state: {last}")
+                panic!("no success within {PATIENCE:?}; the last state: {last}")
             }
             Err(_) => std::thread::sleep(Duration::from_millis(50)),
         }

@@ -7,9 +7,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use campanile_tests::{Place, on_both_empty};
+use campanile_tests::{PATIENCE, Place, on_both_empty};
 
-use crate::site::{Site, WAIT_MAX, eventually};
+use crate::site::{Site, eventually};
 
 on_both_empty!(
     a_host_shows_what_it_compiles_what_is_next_and_what_it_did,
@@ -102,7 +102,7 @@ impl Terminal {
     /// Wait for the end of the program. Return everything that it wrote.
     #[track_caller]
     fn end(&mut self) -> (ExitStatus, String) {
-        let deadline = Instant::now() + WAIT_MAX;
+        let deadline = Instant::now() + PATIENCE;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a child process") {
                 break status;

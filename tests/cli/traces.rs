@@ -8,13 +8,13 @@ use std::time::Instant;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_model::trace_context::TraceContext;
 use campanile_tests::receiver::{Request, attribute, receiver, spans};
-use campanile_tests::{Place, on_both_empty};
+use campanile_tests::{PATIENCE, Place, on_both_empty};
 use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::api::Api;
-use crate::site::{Site, WAIT_MAX, run, stop, text};
+use crate::site::{Site, run, stop, text};
 
 on_both_empty!(
     a_trace_context_goes_from_the_trigger_to_the_requests_of_a_task,
@@ -65,7 +65,7 @@ async fn a_trace_context_goes_from_the_trigger_to_the_requests_of_a_task(place: 
     // A caller's trace continues, through the context and the request.
     let launch = trigger(&site, "http_get", &["--traceparent", CALLER]);
     let expected = span_of_call(&launch, Some(CALLER), 1, "http_get").to_string();
-    let Request { head, .. } = received.recv_timeout(WAIT_MAX).expect("a request");
+    let Request { head, .. } = received.recv_timeout(PATIENCE).expect("a request");
     assert!(
         head.contains(&format!("\r\ntraceparent: {expected}\r\n")),
         "{head}"
@@ -85,7 +85,7 @@ async fn a_trace_context_goes_from_the_trigger_to_the_requests_of_a_task(place: 
     // Without a caller, the launch has a trace of its own, and nothing is stored. Where no traces are sent, its tasks do
     // not see it.
     let launch = trigger(&site, "http_get", &[]);
-    let Request { head, .. } = received.recv_timeout(WAIT_MAX).expect("a request");
+    let Request { head, .. } = received.recv_timeout(PATIENCE).expect("a request");
     assert!(!head.contains("traceparent"), "{head}");
     let shown = text(&site.json(["launch", "show", &launch])["traceparent"]);
     assert!(shown.starts_with(&format!("00-{}-", launch.replace('-', ""))));
@@ -190,7 +190,7 @@ fn wait_for_trace(
     traces: &mut BTreeMap<Vec<u8>, Trace>,
     name: &str,
 ) -> Trace {
-    let until = Instant::now() + WAIT_MAX;
+    let until = Instant::now() + PATIENCE;
     loop {
         let found = traces.values().find(|trace| trace.contains_key(name));
         if let Some(trace) = found {
@@ -216,7 +216,7 @@ async fn a_launch_is_sent_as_one_trace(place: Place) {
     }
     let launch = trigger(&site, "echo", &["--traceparent", CALLER]);
     // The first request is not accepted. The trace is sent again.
-    received.recv_timeout(WAIT_MAX).expect("a request");
+    received.recv_timeout(PATIENCE).expect("a request");
     host.wait_for_line("the collector did not accept traces");
     let mut traces = BTreeMap::new();
     let trace = wait_for_trace(&received, &mut traces, "launch echo");

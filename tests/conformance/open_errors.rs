@@ -1,7 +1,6 @@
 //! The messages when a database cannot be opened: what is wrong, where, and what to do next.
 
 use std::str::FromStr;
-use std::time::{Duration, Instant};
 
 use campanile_store::{DatabaseUrl, Db, DbError};
 use campanile_tests::cluster::free_port;
@@ -97,17 +96,11 @@ async fn a_file_of_another_kind_is_not_a_database() {
 }
 
 #[tokio::test]
-async fn a_stopped_server_is_reported_at_once() {
+async fn a_stopped_server_is_reported_as_refusing() {
     let port = free_port().unwrap();
     let url =
         DatabaseUrl::from_str(&format!("postgres://app:secret@127.0.0.1:{port}/jobs")).unwrap();
-    let started = Instant::now();
     let refused = Db::open(&url).await;
-    assert!(
-        started.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        started.elapsed()
-    );
     assert!(matches!(&refused, Err(error @ DbError::Unavailable(_)) if error.is_transient()));
     assert_eq!(
         message(refused, &port.to_string(), "PORT"),

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use campanile_engine::crash::{ALERT_MESSAGE_POINTS, ALERT_POINTS};
-use campanile_tests::{Backend, HostProcess, is_signed};
+use campanile_tests::{Backend, HostProcess, PATIENCE, is_signed};
 
 use crate::point_table::PointTable;
 use crate::receiver::{Received, Receiver};
@@ -29,7 +29,6 @@ use crate::site::Site;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 /// A claim of a message lasts 20 seconds.
-const LIMIT: Duration = Duration::from_secs(60);
 
 const TABLE: PointTable<3> = PointTable {
     columns: ["firing", "resolved", "deliveries"],
@@ -135,7 +134,7 @@ fn private(path: &PathBuf) {
 }
 
 fn wait_for(receiver: &Receiver, wanted: &str, hosts: &[HostProcess]) {
-    let until = Instant::now() + LIMIT;
+    let until = Instant::now() + PATIENCE;
     loop {
         let seen = sent(receiver);
         if seen.iter().any(|(_, kind)| kind == wanted) {

@@ -4,13 +4,10 @@
 use std::time::{Duration, Instant};
 
 use campanile_store::chores::{self, ChoreLease};
-use campanile_tests::{Backend, HostProcess, campanile_binary};
+use campanile_tests::{Backend, HostProcess, PATIENCE, campanile_binary};
 use rustix::process::Signal;
 
 use crate::site::Site;
-
-/// The lease of 8 s has been renewed up to 2 s before, and another host looks every 2 s.
-const BOUND: Duration = Duration::from_secs(12);
 
 impl Site {
     fn chores(&self) -> Option<ChoreLease> {
@@ -30,7 +27,7 @@ impl Site {
             }
             let logs = || hosts.iter().map(|host| host.stderr_lines());
             assert!(
-                began.elapsed() < BOUND * 3,
+                began.elapsed() < PATIENCE,
                 "no holder after epoch {epoch}: {:#?}",
                 Vec::from_iter(logs())
             );
@@ -82,11 +79,6 @@ fn another_host_does_the_chores_when_the_holder_is_lost() {
     println!(
         "another host did the chores {suspended:.1?} after a suspension, {killed:.1?} after a kill, {stopped:.1?} after a stop"
     );
-    assert!(
-        suspended <= BOUND && killed <= BOUND,
-        "{suspended:?} {killed:?}"
-    );
-    assert!(stopped <= Duration::from_secs(4), "{stopped:?}");
     // Not before the lease has ended.
     assert!(suspended >= Duration::from_secs(5), "{suspended:?}");
     let verified = site

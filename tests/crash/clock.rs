@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use campanile_tests::{Backend, HostProcess};
+use campanile_tests::{Backend, HostProcess, PATIENCE};
 
 use crate::consistency;
 use crate::site::{Record, Site, now};
@@ -50,7 +50,7 @@ impl Stepped {
 
     /// Wait until the log has `count` lines with `text`, and return the last.
     fn wait_for(&self, text: &str, count: usize) -> String {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + PATIENCE;
         loop {
             let log = self.host.stderr_lines();
             let mut lines = log.iter().filter(|line| line.contains(text));
@@ -121,7 +121,7 @@ fn a_stepped_clock_of_one_host_changes_nothing_on_postgres() {
         health.contains("note: the clock of the host `stepped` stepped"),
         "{health}"
     );
-    let record = site.pause_and_finish(Duration::from_secs(20), &[&steady, &stepped.host]);
+    let record = site.pause_and_finish(&[&steady, &stepped.host]);
     for host in [&mut steady, &mut stepped.host] {
         host.terminate();
         assert!(host.wait_exit().success());
@@ -159,7 +159,7 @@ fn a_step_that_is_taken_back_changes_nothing_on_sqlite() {
     stepped.step_to(40);
     stepped.pause(4);
     site.wait_for_slots_after(now().plus(Duration::from_secs(38)), &[&stepped.host]);
-    let record = site.pause_and_finish(Duration::from_secs(40), &[&stepped.host]);
+    let record = site.pause_and_finish(&[&stepped.host]);
     stepped.host.terminate();
     assert!(stepped.host.wait_exit().success());
     println!("steps on SQLite: {}", check(&record, &site));

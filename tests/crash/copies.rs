@@ -17,7 +17,6 @@ use crate::disk::{FullDisk, integrity};
 use crate::site::{Site, now};
 
 const SCHEDULES: usize = 100;
-const WAIT: Duration = Duration::from_secs(30);
 
 fn database(site: &Site) -> PathBuf {
     site.url.sqlite_path().expect("a file").to_owned()
@@ -56,7 +55,7 @@ fn a_host_continues_with_a_copy_that_was_made_while_it_served() {
     let site = Site::new(Backend::Sqlite);
     site.install_schedules(SCHEDULES, "{}");
     let mut host = site.start("host-1");
-    site.record_when("launches", WAIT, &[&host], |record| {
+    site.record_when("launches", &[&host], |record| {
         record.count(LaunchStatus::Succeeded) > SCHEDULES * 2
     });
     db(&site, &["backup", "copy.db"]);
@@ -73,7 +72,7 @@ fn a_host_continues_with_a_copy_that_was_made_while_it_served() {
     let mut host = site.start("host-1");
     let restarted = now();
     site.wait_for_slots_after(restarted, &[&host]);
-    let record = site.pause_and_finish(WAIT, &[&host]);
+    let record = site.pause_and_finish(&[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
     let totals = consistency::check(&record, &site.effects(), 3);

@@ -18,8 +18,6 @@
 //! In every case the slot has one launch row with one execution id, which succeeds. An effect is repeated only if the
 //! host dies between the end of the call and its record, because the host cannot tell this from a crash during the call.
 
-use std::time::Duration;
-
 use campanile_engine::crash::POINTS;
 use campanile_store::{LaunchStatus, RunStatus};
 use campanile_tests::Backend;
@@ -66,23 +64,18 @@ fn crash_at(point: &str, backend: Backend) -> [usize; 4] {
     site.crash_at(point);
 
     let mut host = site.start("host-1");
-    site.record_when(
-        "two launches after the crash",
-        Duration::from_secs(20),
-        &[&host],
-        |record| {
-            let launches = record
-                .launches
-                .get("schedule-000")
-                .map(Vec::as_slice)
-                .unwrap_or_default();
-            launches.len() >= 3
-                && launches[..3]
-                    .iter()
-                    .all(|launch| launch.status == LaunchStatus::Succeeded)
-        },
-    );
-    let record = site.pause_and_finish(Duration::from_secs(10), &[&host]);
+    site.record_when("two launches after the crash", &[&host], |record| {
+        let launches = record
+            .launches
+            .get("schedule-000")
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        launches.len() >= 3
+            && launches[..3]
+                .iter()
+                .all(|launch| launch.status == LaunchStatus::Succeeded)
+    });
+    let record = site.pause_and_finish(&[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
 

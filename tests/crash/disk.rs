@@ -277,15 +277,10 @@ fn fill_while_serving(disk: &FullDisk) {
     let mut host = HostProcess::spawn(&mut serve_with_limit(&site, None));
     host.wait_for_line("serving");
     let journal = disk.folder().join("campanile.db-wal");
-    site.record_when(
-        "launches and a journal",
-        Duration::from_secs(20),
-        &[&host],
-        |record| {
-            record.all_launches().count() >= SCHEDULES * 2
-                && std::fs::metadata(&journal).is_ok_and(|found| found.len() > 2 * FILE_BYTES_MAX)
-        },
-    );
+    site.record_when("launches and a journal", &[&host], |record| {
+        record.all_launches().count() >= SCHEDULES * 2
+            && std::fs::metadata(&journal).is_ok_and(|found| found.len() > 2 * FILE_BYTES_MAX)
+    });
     disk.fill(Some(&host));
     let line = host.wait_for_line("trying again until it works");
     assert!(
@@ -297,7 +292,7 @@ fn fill_while_serving(disk: &FullDisk) {
     let freed = now();
     host.wait_for_line("the database answers again");
     site.wait_for_slots_after(freed.plus(Duration::from_secs(2)), &[&host]);
-    let record = site.pause_and_finish(Duration::from_secs(20), &[&host]);
+    let record = site.pause_and_finish(&[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
     let totals = consistency::check(&record, &site.effects(), 1);
@@ -366,7 +361,7 @@ fn lose_the_file(lose: impl FnOnce(&Path)) {
     let site = site_in(folder.path());
     site.install_schedules(1, "{}");
     let mut host = site.start("host-1");
-    site.record_when("a launch", Duration::from_secs(20), &[&host], |record| {
+    site.record_when("a launch", &[&host], |record| {
         record.all_launches().count() > 0
     });
     lose(folder.path());

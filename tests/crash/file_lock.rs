@@ -12,7 +12,6 @@ use crate::consistency;
 use crate::site::{Site, now};
 
 const SCHEDULES: usize = 5;
-const WAIT: Duration = Duration::from_secs(30);
 
 fn database(site: &Site) -> &Path {
     let DatabaseUrl::Sqlite(path) = &site.url else {
@@ -33,7 +32,7 @@ fn refused(command: &mut Command) -> String {
 /// Stop the host, and check that no slot is lost or doubled and no run was disturbed.
 fn finish(site: &Site, mut host: HostProcess, lost_runs: usize) {
     site.wait_for_slots_after(now(), &[&host]);
-    let record = site.pause_and_finish(WAIT, &[&host]);
+    let record = site.pause_and_finish(&[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
     let totals = consistency::check(&record, &site.effects(), 3);
@@ -133,7 +132,7 @@ fn a_renamed_file_stops_its_host_and_is_served_by_no_second_one() {
     assert!(!listed.status.success(), "{listed:?}");
 
     first.signal(Signal::CONT);
-    let ended = first.wait_exit_within(Duration::from_secs(60));
+    let ended = first.wait_exit();
     let log = first.stderr_lines().join("\n");
     assert_eq!(ended.code(), Some(1), "{log}");
     assert!(log.contains("is not at its path any more"), "{log}");
@@ -166,7 +165,7 @@ fn a_file_that_is_moved_with_its_log_is_served_by_one_host_after_the_other() {
         }
     };
     move_all("campanile.db", "moved.db");
-    let ended = first.wait_exit_within(Duration::from_secs(30));
+    let ended = first.wait_exit();
     let log = first.stderr_lines().join("\n");
     assert_eq!(ended.code(), Some(1), "{log}");
     assert!(log.contains("was renamed, or it was deleted"), "{log}");
@@ -187,7 +186,7 @@ fn a_suspended_host_without_its_lock_file_stops_when_it_has_been_replaced() {
     std::fs::remove_file(&lock).expect("the lock file");
     let second = site.start("second");
     first.signal(Signal::CONT);
-    let ended = first.wait_exit_within(Duration::from_secs(60));
+    let ended = first.wait_exit();
     let log = first.stderr_lines().join("\n");
     assert_eq!(ended.code(), Some(1), "{log}");
     assert!(

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use campanile_store::{Decision, LaunchStatus, RunStatus};
-use campanile_tests::{Backend, HostProcess, campanile_binary};
+use campanile_tests::{Backend, HostProcess, PATIENCE, campanile_binary};
 use serde_json::Value;
 
 use crate::consistency;
@@ -17,8 +17,6 @@ use crate::site::{Record, Site};
 const OPERATIONS: usize = 500;
 /// The number of schedules of each package, which are due every second.
 const SCHEDULES_EACH: usize = 2;
-/// Enough time for a debounce, two scans and several rescans.
-const TIMEOUT: Duration = Duration::from_secs(20);
 
 #[test]
 fn no_launch_fails_because_of_folder_changes_on_sqlite() {
@@ -55,7 +53,7 @@ fn change_folder(backend: Backend) {
     // A launch that was decided before its package was removed waits for the package.
     chaos.restore();
     settle("every package is back", &host, || differs(&chaos));
-    let record = site.pause_and_finish(TIMEOUT, &[&host]);
+    let record = site.pause_and_finish(&[&host]);
     let (launches, skipped) = check(&record);
     println!(
         "{}: {OPERATIONS} operations in {took:.1?}, {reloads} versions activated, {rejections} rejected; \
@@ -133,11 +131,11 @@ fn difference(
 
 /// Wait until there is no difference.
 fn settle(what: &str, host: &HostProcess, differs: impl Fn() -> Option<String>) {
-    let until = Instant::now() + TIMEOUT;
+    let until = Instant::now() + PATIENCE;
     while let Some(difference) = differs() {
         if Instant::now() >= until {
             let log = host.stderr_lines().join("\n");
-            panic!("not in {TIMEOUT:?}: {what}\n{difference}\n{log}");
+            panic!("not in {PATIENCE:?}: {what}\n{difference}\n{log}");
         }
         std::thread::sleep(Duration::from_millis(200));
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use campanile_store::{LaunchStatus, RunStatus, task_runs};
-use campanile_tests::{Backend, HostProcess};
+use campanile_tests::{Backend, HostProcess, PATIENCE};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -56,7 +56,7 @@ fn kill_a_backup(backend: Backend) {
     let partial = site
         .folder
         .join(format!("out/.partial-{}", &slot.to_string()[..10]));
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + PATIENCE;
     while count_files(&partial) < 3 {
         assert!(
             Instant::now() < until,
@@ -73,16 +73,11 @@ fn kill_a_backup(backend: Backend) {
     );
 
     let mut host = site.start("host-1");
-    let record = site.record_when(
-        "the backup succeeded",
-        Duration::from_secs(20),
-        &[&host],
-        |record| {
-            record
-                .all_launches()
-                .all(|launch| launch.status == LaunchStatus::Succeeded)
-        },
-    );
+    let record = site.record_when("the backup succeeded", &[&host], |record| {
+        record
+            .all_launches()
+            .all(|launch| launch.status == LaunchStatus::Succeeded)
+    });
     host.terminate();
     assert!(host.wait_exit().success());
 
@@ -186,7 +181,7 @@ fn kill_at_random(backend: Backend) {
     let restarted = now();
     site.wait_for_slots_after(restarted, &[&host]);
     // A launch that lost several runs pauses before the next.
-    let record = site.pause_and_finish(Duration::from_secs(80), &[&host]);
+    let record = site.pause_and_finish(&[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
 
@@ -257,7 +252,7 @@ fn crash_in_a_loop(backend: Backend) {
 
     site.configure("");
     let mut host = site.start("host-1");
-    let record = site.pause_and_finish(Duration::from_secs(120), &[&host]);
+    let record = site.pause_and_finish(&[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
     let totals = consistency::check(&record, &site.effects(), 3);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use campanile_tests::{Backend, HostProcess, once_package};
+use campanile_tests::{Backend, HostProcess, PATIENCE, once_package};
 use rustix::process::Signal;
 
 use crate::receiver::Receiver;
@@ -11,7 +11,6 @@ use crate::site::Site;
 
 const RECOVERY: &str = "[recovery]\nlease = \"5s\"\nrenew = \"1s\"\ninterval = \"1s\"\n";
 /// A claim of a message lasts longer than a lease; a dead host's claims are released when it is marked as dead.
-const LIMIT: Duration = Duration::from_secs(90);
 
 #[test]
 fn a_resumed_host_does_not_deliver_a_message_that_another_host_delivered() {
@@ -41,7 +40,7 @@ fn a_resumed_host_does_not_deliver_a_message_that_another_host_delivered() {
     assert!(receiver.received().is_empty(), "it was stopped too late");
 
     let mut takes_over = site.start("takes-over");
-    let until = std::time::Instant::now() + LIMIT;
+    let until = std::time::Instant::now() + PATIENCE;
     while receiver.received().is_empty() {
         assert!(
             std::time::Instant::now() < until,

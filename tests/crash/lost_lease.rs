@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use campanile_store::{RunStatus, probe};
-use campanile_tests::{Backend, HostProcess};
+use campanile_tests::{Backend, HostProcess, PATIENCE};
 use rustix::process::Signal;
 
 use crate::site::{Record, Site, guest};
 
-const LEASE: Duration = Duration::from_secs(5);
 const RECOVERY: &str = "[recovery]\nlease = \"5s\"\nrenew = \"1s\"\ninterval = \"1s\"\n";
 /// The kinds of effects. `udp` and `tcp` are sockets.
 const KINDS: [&str; 5] = ["file", "request", "tcp", "udp", "bucket"];
@@ -149,8 +148,7 @@ fn running(record: &Record, host: &str) -> Vec<String> {
 }
 
 fn wait_until_all_run(site: &Site, host: &HostProcess, name: &str) -> Vec<String> {
-    let limit = LEASE + Duration::from_secs(30);
-    let record = site.record_when("every run", limit, &[host], |record| {
+    let record = site.record_when("every run", &[host], |record| {
         running(record, name).len() == KINDS.len() * RUNS
     });
     running(&record, name)
@@ -158,7 +156,7 @@ fn wait_until_all_run(site: &Site, host: &HostProcess, name: &str) -> Vec<String
 
 /// Wait until each of `runs` has had an effect.
 fn wait_for_effects(site: &Site, server: &Server, runs: &[String]) {
-    let until = std::time::Instant::now() + Duration::from_secs(30);
+    let until = std::time::Instant::now() + PATIENCE;
     loop {
         let effects = effects(site, server);
         let has_effect = |run: &String| effects.keys().any(|(_, of)| of == run);

@@ -10,7 +10,6 @@ use crate::disk::{FullDisk, integrity, site_in};
 use crate::site::{Site, now};
 
 const SCHEDULES: usize = 10;
-const WAIT: Duration = Duration::from_secs(30);
 const STOPPED: &str = "this host decides and claims nothing until there is room";
 const RESUMED: &str = "the disk of the database has room again";
 
@@ -40,7 +39,7 @@ fn health(site: &Site) -> (Option<i32>, String) {
 fn finish(site: &Site, mut host: HostProcess) {
     let freed = now();
     site.wait_for_slots_after(freed, &[&host]);
-    let record = site.pause_and_finish(WAIT, &[&host]);
+    let record = site.pause_and_finish(&[&host]);
     host.terminate();
     assert!(host.wait_exit().success());
     let totals = consistency::check(&record, &site.effects(), 3);
@@ -60,7 +59,7 @@ fn a_host_stops_to_launch_before_the_disk_is_full_and_runs_end() {
     // The runs last longer than the host takes to notice.
     site.install_schedules(SCHEDULES, "{ after_ms = 3000 }");
     let mut host = site.start("host-1");
-    site.record_when("launches", WAIT, &[&host], |record| {
+    site.record_when("launches", &[&host], |record| {
         record.all_launches().count() >= SCHEDULES
     });
     assert_eq!(health(&site).0, Some(0));
@@ -82,7 +81,7 @@ fn a_host_stops_to_launch_before_the_disk_is_full_and_runs_end() {
         "{text}"
     );
     // Every run has ended, and the end is on record.
-    site.record_when("ends", WAIT, &[&host], |record| {
+    site.record_when("ends", &[&host], |record| {
         record
             .all_launches()
             .all(|launch| launch.finished_at.is_some())
@@ -114,7 +113,7 @@ fn a_host_waits_for_a_postgres_server_whose_disk_is_full() {
     let site = Site::new(Backend::Postgres);
     site.install_schedules(SCHEDULES, "{}");
     let host = site.start("host-1");
-    site.record_when("launches", WAIT, &[&host], |record| {
+    site.record_when("launches", &[&host], |record| {
         record.all_launches().count() >= SCHEDULES
     });
     let execute = |sql: &str| {
@@ -154,7 +153,7 @@ fn a_full_disk_without_a_reserve_is_logged_once_and_is_unhealthy() {
     let site = site_in(disk.folder());
     site.install_schedules(SCHEDULES, "{}");
     let mut host = site.start("host-1");
-    site.record_when("launches", WAIT, &[&host], |record| {
+    site.record_when("launches", &[&host], |record| {
         record.all_launches().count() >= SCHEDULES
     });
     assert_eq!(health(&site).0, Some(0));

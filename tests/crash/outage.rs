@@ -94,18 +94,15 @@ fn stop_postgres(
 /// Start a host, run `outage` after some `launches`, and check that the host continues without lost launches.
 fn serve_through(site: &Site, launches: usize, outage: impl FnOnce(&mut HostProcess)) -> Totals {
     let mut host = site.start("host-1");
-    site.record_when(
-        "the first slots",
-        Duration::from_secs(20),
-        &[&host],
-        |record| record.all_launches().count() >= launches,
-    );
+    site.record_when("the first slots", &[&host], |record| {
+        record.all_launches().count() >= launches
+    });
     let before = now();
     outage(&mut host);
     let back = now();
     host.wait_for_line(BACK);
     site.wait_for_slots_after(back.plus(Duration::from_secs(4)), &[&host]);
-    let record = site.pause_and_finish(Duration::from_secs(40), &[&host]);
+    let record = site.pause_and_finish(&[&host]);
     assert_reported_once(&host);
     host.terminate();
     assert!(host.wait_exit().success());

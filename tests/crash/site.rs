@@ -11,7 +11,7 @@ use campanile_store::launches::LaunchRow;
 use campanile_store::runs::RunRow;
 use campanile_store::schedules::Schedule;
 use campanile_store::{DatabaseUrl, Db, LaunchStatus, changes, launches, runs, schedules};
-use campanile_tests::{Backend, HostProcess, Place, campanile_binary, fresh_place};
+use campanile_tests::{Backend, HostProcess, PATIENCE, Place, campanile_binary, fresh_place};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -195,19 +195,18 @@ impl Site {
         self.with_db(async |db| read(&db).await)
     }
 
-    /// Wait until the record satisfies `wanted`, for at most `limit`, and return it.
+    /// Waits until the record satisfies `wanted`, up to [`PATIENCE`], and returns it.
     ///
     /// # Panics
     ///
-    /// At the limit, with the record and the logs of `hosts`.
+    /// After that, with the record and the logs of `hosts`.
     pub fn record_when(
         &self,
         what: &str,
-        limit: Duration,
         hosts: &[&HostProcess],
         wanted: impl Fn(&Record) -> bool,
     ) -> Record {
-        let until = Instant::now() + limit;
+        let until = Instant::now() + PATIENCE;
         let read = self.with_db(async |db| {
             loop {
                 let record = read(&db).await;
@@ -226,7 +225,7 @@ impl Site {
                 .map(|host| format!("log of a host:\n{}", host.stderr_lines().join("\n")))
                 .collect();
             panic!(
-                "not in {limit:?}: {what}\n{}\n{}",
+                "not in {PATIENCE:?}: {what}\n{}\n{}",
                 record.shown(),
                 log.join("\n")
             )
@@ -235,35 +234,29 @@ impl Site {
 
     /// Wait until every schedule has decided a slot after `at`.
     pub fn wait_for_slots_after(&self, at: Timestamp, hosts: &[&HostProcess]) {
-        let limit = Duration::from_secs(20);
-        self.record_when(&format!("slots after {at}"), limit, hosts, |record| {
+        self.record_when(&format!("slots after {at}"), hosts, |record| {
             let mut schedules = record.schedules.iter();
             schedules.len() > 0 && schedules.all(|schedule| schedule.state.cursor_at > at)
         });
     }
 
-    /// Wait until the newest runs satisfy `wanted`, for at most `limit`.
-    pub fn newest_runs_when(
-        &self,
-        what: &str,
-        limit: Duration,
-        wanted: impl Fn(&[RunRow]) -> bool,
-    ) {
-        let until = Instant::now() + limit;
+    /// Waits until the newest runs satisfy `wanted`, up to [`PATIENCE`].
+    pub fn newest_runs_when(&self, what: &str, wanted: impl Fn(&[RunRow]) -> bool) {
+        let until = Instant::now() + PATIENCE;
         self.with_db(async |db| {
             loop {
                 let mut tx = db.read().await.expect("a transaction");
                 if wanted(&runs::list(&mut tx, None, 200).await.expect("runs")) {
                     return;
                 }
-                assert!(Instant::now() < until, "not in {limit:?}: {what}");
+                assert!(Instant::now() < until, "not in {PATIENCE:?}: {what}");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         });
     }
 
     /// Pause all schedules, wait until every launch has ended, and return the record.
-    pub fn pause_and_finish(&self, limit: Duration, hosts: &[&HostProcess]) -> Record {
+    pub fn pause_and_finish(&self, hosts: &[&HostProcess]) -> Record {
         self.with_db(async |db| {
             let now = Clock::system().now();
             let mut tx = db.write().await.expect("a transaction");
@@ -280,7 +273,7 @@ impl Site {
             changes::bump(&mut tx).await.expect("a change");
             tx.commit().await.expect("a commit");
         });
-        self.record_when("every launch ended", limit, hosts, |record| {
+        self.record_when("every launch ended", hosts, |record| {
             record
                 .all_launches()
                 .all(|launch| !is_unfinished(launch.status))

@@ -11,7 +11,6 @@ use crate::outage::{BACK, LOST};
 use crate::site::{Record, Site, is_unfinished, now};
 
 const SCHEDULES: usize = 20;
-const SLOT_LIMIT: Duration = Duration::from_secs(20);
 
 /// A primary and its standby, and a site that has the addresses of both.
 struct Pair {
@@ -47,10 +46,9 @@ impl Pair {
     }
 
     fn wait_for_launches(&self, host: &HostProcess, slots: usize) {
-        self.site
-            .record_when("launches", SLOT_LIMIT, &[host], |record| {
-                record.all_launches().count() >= slots * SCHEDULES
-            });
+        self.site.record_when("launches", &[host], |record| {
+            record.all_launches().count() >= slots * SCHEDULES
+        });
     }
 
     /// Let the primary crash, promote the standby, and wait until the host has launched slots of after that.
@@ -70,9 +68,7 @@ impl Pair {
 
     /// Stop the launches and the host. Check that the record has one decision for each slot, and return it.
     fn finish(&self, mut host: HostProcess) -> Record {
-        let record = self
-            .site
-            .pause_and_finish(Duration::from_secs(60), &[&host]);
+        let record = self.site.pause_and_finish(&[&host]);
         host.terminate();
         assert!(host.wait_exit().success());
         let totals = consistency::check(&record, &self.site.effects(), 3);
@@ -128,12 +124,10 @@ fn lag(policies: &str) -> (Record, usize) {
     let back = now();
     host.wait_for_line("the database lost the record of");
     // On the record of the standby, the runs of its last slot are still running. They are lost.
-    let limit = Duration::from_secs(30);
-    pair.site
-        .record_when("no lost run", limit, &[&host], |record| {
-            let mut launches = record.all_launches();
-            launches.all(|launch| launch.scheduled_time > back || !is_unfinished(launch.status))
-        });
+    pair.site.record_when("no lost run", &[&host], |record| {
+        let mut launches = record.all_launches();
+        launches.all(|launch| launch.scheduled_time > back || !is_unfinished(launch.status))
+    });
     let record = pair.finish(host);
     let effects = pair.site.effects();
     let mut repeated = 0;

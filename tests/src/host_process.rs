@@ -8,10 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// How long [`HostProcess::wait_for_line`] waits by default, in seconds.
-pub const WAIT_SECONDS: u64 = 90;
-/// How long a process may take to end, or to stop itself, in seconds.
-const END_SECONDS: u64 = 30;
+use crate::PATIENCE;
 
 /// Return the program under test, built from the current source.
 ///
@@ -140,18 +137,13 @@ impl HostProcess {
         self.child.id()
     }
 
-    /// Return the first line on stderr that contains `text`. Wait for it up to [`WAIT_SECONDS`].
+    /// Waits for a line on stderr that contains `text`, up to [`PATIENCE`], and returns the first.
     ///
     /// # Panics
     ///
     /// When no such line is printed. The message has all lines that were printed.
     pub fn wait_for_line(&self, text: &str) -> String {
-        self.wait_for_line_within(text, Duration::from_secs(WAIT_SECONDS))
-    }
-
-    /// Do the same, waiting up to `limit`.
-    pub fn wait_for_line_within(&self, text: &str, limit: Duration) -> String {
-        let until = Instant::now() + limit;
+        let until = Instant::now() + PATIENCE;
         let mut state = self.stderr.state.lock().expect("no reader panics");
         loop {
             if let Some(line) = state.lines.iter().find(|line| line.contains(text)) {
@@ -174,10 +166,10 @@ impl HostProcess {
     }
 
     /// Wait until the host has reported the files that it started without, because they were not loaded yet: a load gets the
-    /// processor after all tests. Wait up to [`WAIT_SECONDS`]. A file that the host does not report is left to the caller.
+    /// processor after all tests. Wait up to [`PATIENCE`]. A file that the host does not report is left to the caller.
     pub fn wait_for_late_loads(&self) {
         const LATE: &str = "the host starts without it package=";
-        let until = Instant::now() + Duration::from_secs(WAIT_SECONDS);
+        let until = Instant::now() + PATIENCE;
         let is_missing = |lines: &[String]| {
             let late = lines.iter().enumerate();
             let mut late = late.filter_map(|(place, line)| Some((place, line.split_once(LATE)?.1)));
@@ -221,14 +213,14 @@ impl HostProcess {
         }
     }
 
-    /// Wait until the process has stopped itself, up to 30 s.
+    /// Waits until the process has stopped itself, up to [`PATIENCE`].
     ///
     /// # Panics
     ///
     /// When it does not stop. The message has everything it printed.
     pub fn wait_stopped(&self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        let until = Instant::now() + Duration::from_secs(END_SECONDS);
+        let until = Instant::now() + PATIENCE;
         let options = WaitOptions::UNTRACED | WaitOptions::NOHANG;
         while Instant::now() < until {
             if let Ok(Some((_, status))) = waitpid(pid, options)
@@ -263,18 +255,13 @@ impl HostProcess {
         }
     }
 
-    /// Wait until the process has ended, up to 30 s.
+    /// Waits until the process has ended, up to [`PATIENCE`].
     ///
     /// # Panics
     ///
     /// When the process does not end. The message has everything it printed.
     pub fn wait_exit(&mut self) -> ExitStatus {
-        self.wait_exit_within(Duration::from_secs(END_SECONDS))
-    }
-
-    /// Do the same, waiting up to `limit`.
-    pub fn wait_exit_within(&mut self, limit: Duration) -> ExitStatus {
-        let until = Instant::now() + limit;
+        let until = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.try_wait() {
                 self.stderr.wait_end();
@@ -283,7 +270,7 @@ impl HostProcess {
             }
             assert!(
                 Instant::now() < until,
-                "campanile did not end in {limit:?}; it printed:\n{}",
+                "campanile did not end in {PATIENCE:?}; it printed:\n{}",
                 self.stderr_lines().join("\n")
             );
             std::thread::sleep(Duration::from_millis(10));

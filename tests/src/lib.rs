@@ -19,6 +19,8 @@ pub mod receiver;
 pub mod rule_texts;
 pub mod wasi_testsuite;
 
+use std::time::Duration;
+
 use campanile_model::clock::Timestamp;
 use campanile_store::{DatabaseUrl, Db, Tx, probe};
 use tempfile::TempDir;
@@ -26,6 +28,13 @@ use uuid::Uuid;
 
 pub use cluster::Cluster;
 pub use host_process::{HostProcess, LISTEN, campanile_binary};
+
+/// How long a test waits for a state before it gives up.
+///
+/// It's the only limit of its kind, and far longer than anything takes: a test asserts which state comes, and never how soon,
+/// because other work on the machine can take the processor from it for many seconds. What must *not* happen within a test's
+/// life, such as the end of a task that sleeps, takes several times as long.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A kind of database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,9 +5,10 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use campanile_tests::PATIENCE;
 use serde_json::{Value, json};
 
-use crate::site::{Site, WAIT_MAX, keys, text};
+use crate::site::{Site, keys, text};
 
 /// A client and the server that it started.
 pub struct Client {
@@ -78,7 +79,7 @@ impl Client {
     /// Return the next message of the server. Each line of stdout must be one.
     #[track_caller]
     pub fn receive(&mut self) -> Value {
-        let line = self.lines.recv_timeout(WAIT_MAX).expect("a message");
+        let line = self.lines.recv_timeout(PATIENCE).expect("a message");
         let message: Value = serde_json::from_str(&line)
             .unwrap_or_else(|error| panic!("stdout is not the protocol ({error}): {line}"));
         assert_eq!(message["jsonrpc"], "2.0", "{message}");
@@ -129,7 +130,7 @@ impl Client {
     /// Close stdin. Return the exit code of the server, which must end by itself.
     pub fn close(mut self) -> Option<i32> {
         drop(self.stdin.take());
-        let deadline = Instant::now() + WAIT_MAX;
+        let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().expect("the server") {
                 return status.code();

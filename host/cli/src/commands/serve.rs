@@ -47,19 +47,17 @@ pub(crate) struct Serve {
     /// Log successful launches too, not only failed, cancelled, skipped and recovered ones
     #[arg(long)]
     verbose: bool,
-    /// Be killed when the process that started this one ends, as `selftest` does with its hosts
+    /// Be killed when the process PID, which started this one, ends; `selftest` starts its hosts this way
     #[cfg(target_os = "linux")]
-    #[arg(long, hide = true)]
-    end_with_parent: bool,
+    #[arg(long, hide = true, value_name = "PID")]
+    end_with_parent: Option<i32>,
 }
 
 impl Serve {
     pub async fn run(self, common: &Common) -> Result {
         #[cfg(target_os = "linux")]
-        if self.end_with_parent {
-            let killed = rustix::process::Signal::KILL;
-            rustix::process::set_parent_process_death_signal(Some(killed))
-                .map_err(Failure::failed)?;
+        if let Some(parent) = self.end_with_parent {
+            end_with(parent)?;
         }
         telemetry::init(self.log_format, self.verbose).map_err(misconfigured)?;
         let config = common.config_with(self.flags)?;
@@ -194,6 +192,21 @@ pub(crate) fn loader(config: &Config, clock: &Clock) -> Result<Arc<PackageLoader
     let (settings, clock) = (config.sandbox_settings(), clock.clone());
     let loader = PackageLoader::isolated(settings, limits, args, clock, progress::compiling);
     loader.map(Arc::new).map_err(Failure::failed)
+}
+
+/// Has the system kill this process when its parent ends, and ends at once when that is no longer the process `parent`:
+/// it died before the system was asked, and nothing would tell this process any more.
+#[cfg(target_os = "linux")]
+fn end_with(parent: i32) -> Result {
+    let killed = rustix::process::Signal::KILL;
+    rustix::process::set_parent_process_death_signal(Some(killed)).map_err(Failure::failed)?;
+    let now = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+    if now == Some(parent) {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "the process {parent}, which started this host, has ended"
+    )))
 }
 
 /// Refuse to use files that other users of this machine can change, or warn of them, as configured. Return the warnings.

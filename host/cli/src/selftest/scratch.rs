@@ -70,7 +70,8 @@ impl Scratch {
             .env("CAMPANILE_DATABASE_URL", database.expose())
             .args(["serve", "--listen", "off", "--name", name]);
         if cfg!(target_os = "linux") {
-            command.arg("--end-with-parent");
+            let own = std::process::id().to_string();
+            command.args(["--end-with-parent", &own]);
         }
         command
     }
