@@ -303,10 +303,26 @@ fn explain_shows_a_day_that_the_zone_skips() {
 }
 
 #[test]
+fn a_rule_of_another_scheduler_is_refused_with_the_line_to_write() {
+    for (rule, fixes) in [
+        ("0 8 1 * ? *", &["`0 8 1 * *`"][..]),
+        ("0 15 10 ? * MON-FRI", &["`0 15 10 * * MON-FRI`"]),
+        ("0 3 * * ?", &["`*` for any", "`H` for one chosen by hash"]),
+        ("CRON_TZ=Asia/Tokyo 0 9 * * *", &["--tz Asia/Tokyo"]),
+    ] {
+        let output = cron(&["next", rule]);
+        assert_eq!((output.code, output.stdout.as_str()), (2, ""), "{rule}");
+        for fix in fixes {
+            assert!(output.stderr.contains(fix), "{rule}: {}", output.stderr);
+        }
+    }
+}
+
+#[test]
 fn explain_prints_a_rule_as_json() {
     let rule = [
         "explain",
-        "0 30 2 ? * SUN",
+        "0 30 2 * * SUN",
         "--tz",
         "Europe/Paris",
         "-n",
@@ -322,13 +338,13 @@ fn explain_prints_a_rule_as_json() {
     );
     let expected = json!({
         "kind": "cron",
-        "expression": "0 30 2 ? * SUN",
+        "expression": "0 30 2 * * SUN",
         "normal_form": "30 2 * * 0",
         "resolved": "30 2 * * 0",
         "timezone": "Europe/Paris",
         "tzdata_version": campanile_schedule::rule::tzdata_version(),
         "explanation": "At 02:30 on Sunday, in Europe/Paris.",
-        "notes": ["`?` in the day-of-month field at position 8 was read as `*`, as in Quartz"],
+        "notes": [],
         "next": [{"utc": "2027-03-21T01:30:00Z", "local": "2027-03-21T02:30:00+01:00[Europe/Paris]"}],
         "dst_effects": effects,
         "warnings": warnings,

@@ -12,6 +12,7 @@ use std::str::FromStr as _;
 use chrono::{DateTime, Utc};
 use cron::Schedule;
 
+use super::dialects;
 use super::dst_mapping::{DstMapping, LocalTimes, refuse_overrides};
 use super::error::{RuleError, quoted};
 use super::exclude::Exclude;
@@ -43,21 +44,17 @@ pub(super) struct CronRule {
 impl CronRule {
     /// Read the expression of `text`: five fields, six with seconds first, or a macro such as `@daily`.
     ///
-    /// Return the rule and its notes; see [`Rule::notes`](super::Rule::notes).
-    ///
     /// # Errors
     /// When the expression is not of the dialect or never fires, or an override means nothing to it.
-    pub(super) fn parse(
-        text: &RuleText,
-        key: HashKey,
-    ) -> Result<(CronRule, Vec<String>), RuleError> {
+    pub(super) fn parse(text: &RuleText, key: HashKey) -> Result<CronRule, RuleError> {
         let trimmed = text.expression.trim_matches([' ', '\t']);
         let expression = match trimmed.starts_with('@') {
-            true => fields_of_macro(trimmed)?,
-            false => &text.expression,
+            true => fields_of_macro(trimmed),
+            false => Ok(text.expression.as_str()),
         };
-        let mut notes = Vec::new();
-        let mut fields = Fields::parse(expression, key, &mut notes)?;
+        let fields = expression.and_then(|expression| Fields::parse(expression, key));
+        let mut fields =
+            fields.map_err(|error| dialects::explain(&text.expression).unwrap_or(error))?;
         if text.day_match == DayMatch::And && !fields.restricts_both_days() {
             return Err(RuleError::new(
                 "day_match `and` means nothing when a day field begins with `*`: both must match \
@@ -81,13 +78,12 @@ impl CronRule {
         }
         let exclude = Exclude::parse(&text.exclude, fields.hour.bits, fields.minute.bits)?;
         let times = times(&fields)?;
-        let cron = CronRule {
+        Ok(CronRule {
             fields,
             dst,
             times,
             exclude,
-        };
-        Ok((cron, notes))
+        })
     }
 
     /// Return the days of `month` that have a slot, as bits.
@@ -123,7 +119,7 @@ impl LocalTimes for CronRule {
 }
 
 /// Return the fields of a macro such as `@daily`.
-fn fields_of_macro(name: &str) -> Result<&'static str, RuleError> {
+pub(super) fn fields_of_macro(name: &str) -> Result<&'static str, RuleError> {
     let known = MACROS.iter().find(|(known, _)| *known == name);
     known.map(|(_, fields)| *fields).ok_or_else(|| {
         let names = MACROS.map(|(name, _)| name).join(", ");

@@ -233,7 +233,7 @@ fn end_of_range(text: &str) -> Result<i64, RuleError> {
 
 fn cron(text: &str) -> Result<Fields, RuleError> {
     const FIVE: &str = "write five fields that match the minutes to exclude, as in `* 0-7 * * *`";
-    let fields = Fields::parse(text, HashKey::NONE, &mut Vec::new())?;
+    let fields = Fields::parse(text, HashKey::NONE)?;
     if fields.are_hashed() {
         return Err(RuleError::new(
             "`H` and `?` would exclude a time that the author did not choose",

@@ -1,5 +1,6 @@
 //! The fields of a cron expression, together.
 
+use super::dialects;
 use super::error::RuleError;
 use super::field::Field;
 use super::field_spec::{DAY_OF_MONTH, DAY_OF_WEEK, FieldSpec, HOUR, MINUTE, MONTH, SECOND};
@@ -7,7 +8,7 @@ use super::hash::HashKey;
 use super::part::{Part, words};
 use campanile_model::rule_text::DayMatch;
 
-static SPECS: [FieldSpec; 6] = [SECOND, MINUTE, HOUR, DAY_OF_MONTH, MONTH, DAY_OF_WEEK];
+pub(super) static SPECS: [FieldSpec; 6] = [SECOND, MINUTE, HOUR, DAY_OF_MONTH, MONTH, DAY_OF_WEEK];
 
 const SHAPE: &str = "minute hour day-of-month month day-of-week";
 
@@ -23,13 +24,9 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Read five fields, or six with seconds first. Add to `notes` what a Quartz user may misread.
-    pub(super) fn parse(
-        expression: &str,
-        key: HashKey,
-        notes: &mut Vec<String>,
-    ) -> Result<Fields, RuleError> {
-        let mut parts: Vec<Part<'_>> = words(expression).collect();
+    /// Reads five fields, or six with seconds first.
+    pub(super) fn parse(expression: &str, key: HashKey) -> Result<Fields, RuleError> {
+        let parts: Vec<Part<'_>> = words(expression).collect();
         let found = parts.len();
         if !(5..=6).contains(&found) {
             let hint = match found {
@@ -41,19 +38,14 @@ impl Fields {
                 hint,
             ));
         }
-        let has_seconds = found == 6;
-        if has_seconds {
-            read_as_quartz(&mut parts, notes);
+        if dialects::is_ambiguous(&parts) {
+            return Err(SPECS[2].refusal(parts[2], "is a day in EventBridge", "write `H` or `*`"));
         }
         let mut fields = [Field::only(0); 6];
         for (index, &part) in (6 - found..).zip(&parts) {
             fields[index] = Field::parse(&SPECS[index], part, key)?;
         }
-        let fields = Fields::of(fields);
-        if has_seconds {
-            fields.note_hashed_days(&parts, notes);
-        }
-        Ok(fields)
+        Ok(Fields::of(fields))
     }
 
     fn of([second, minute, hour, day_of_month, month, day_of_week]: [Field; 6]) -> Fields {
@@ -65,19 +57,6 @@ impl Fields {
             month,
             day_of_week,
             day_match: DayMatch::default(),
-        }
-    }
-
-    /// Note the number that a `?` of a day field stands for: in Quartz it is every day.
-    fn note_hashed_days(&self, parts: &[Part<'_>], notes: &mut Vec<String>) {
-        for index in [3, 5].into_iter().filter(|&index| parts[index].text == "?") {
-            let (field, spec) = self.with_specs()[index];
-            let chosen = field.resolved().normal_form(spec);
-            let (name, position) = (spec.name, parts[index].position);
-            notes.push(format!(
-                "`?` in the {name} field at position {position} was read as `H`, here {chosen}: \
-                 for every day, as in Quartz, write `*`"
-            ));
         }
     }
 
@@ -131,20 +110,5 @@ impl Fields {
 
     pub(super) fn are_hashed(&self) -> bool {
         self.with_specs().iter().any(|(field, _)| field.is_hashed())
-    }
-}
-
-/// In six fields, read `?` beside a restricted day field as Quartz does: any day.
-fn read_as_quartz(parts: &mut [Part<'_>], notes: &mut Vec<String>) {
-    for (this, other) in [(3, 5), (5, 3)] {
-        let restricted = !parts[other].text.starts_with(['*', '?']);
-        let part = &mut parts[this];
-        if part.text == "?" && restricted {
-            part.text = "*";
-            let (name, position) = (SPECS[this].name, part.position);
-            notes.push(format!(
-                "`?` in the {name} field at position {position} was read as `*`, as in Quartz"
-            ));
-        }
     }
 }

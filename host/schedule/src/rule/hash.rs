@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::error::RuleError;
-use super::field_spec::FieldSpec;
+use super::field_spec::{FieldSpec, HOUR, MINUTE};
 use super::part::Part;
 use campanile_model::ids::ScheduleId;
 
@@ -64,12 +64,25 @@ impl Hashed {
         }
     }
 
-    /// Read a field. `?` is `H`. `None` when the field is not hashed.
+    /// Reads a field; `None` when it isn't hashed.
+    ///
+    /// `?` is `H` in the minute and the hour. Schedulers disagree about it in a field of days, so it's refused there.
     pub(super) fn parse(spec: &FieldSpec, field: Part<'_>) -> Result<Option<Hashed>, RuleError> {
-        let is_hashed = |item: &Part<'_>| item.text == "?" || item.text.starts_with(['H', 'h']);
+        let is_hashed = |item: &Part<'_>| item.text.starts_with(['?', 'H', 'h']);
         let Some(item) = field.split([',']).find(is_hashed) else {
             return Ok(None);
         };
+        if let Some(rest) = item.text.strip_prefix('?') {
+            if ![&MINUTE, &HOUR].contains(&spec) {
+                let name = spec.name;
+                let hint = format!("write `*` for any {name}, or `H` for one chosen by hash");
+                return Err(spec.refusal(item, "means different things to other schedulers", hint));
+            }
+            if !rest.is_empty() {
+                let hint = format!("write `H{rest}`");
+                return Err(spec.refusal(item, "has something after its `?`", hint));
+            }
+        }
         if field.text.contains(',') {
             let hint = "write a hashed value alone in its field";
             return Err(spec.refusal(item, "is one of a list", hint));
@@ -133,7 +146,7 @@ fn ends(choices: Part<'_>) -> Option<(Part<'_>, Part<'_>)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::field_spec::{DAY_OF_MONTH, HOUR, MINUTE};
+    use super::super::field_spec::DAY_OF_MONTH;
     use super::super::testing::*;
     use super::super::{Rule, RuleKind, RuleText};
     use super::*;

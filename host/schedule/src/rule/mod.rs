@@ -29,6 +29,7 @@
 //! a number. Exclusions remove local times before they are mapped to instants.
 
 mod cron;
+mod dialects;
 mod dst_effects;
 mod dst_mapping;
 mod error;
@@ -139,29 +140,24 @@ impl Rule {
             let period = Period::parse(part)?;
             Interval::new(period, text, zone).map(|interval| Shape::Every(Box::new(interval)))
         };
-        let mut notes = Vec::new();
         let shape = match text.kind {
-            RuleKind::Every => every(Part::whole(expression))?,
+            RuleKind::Every => every(Part::whole(expression))
+                .map_err(|error| dialects::explain(expression).unwrap_or(error))?,
             RuleKind::Cron if expression.trim_matches([' ', '\t']) == REBOOT => Shape::HostStart,
             RuleKind::Cron => match period_of_macro(expression) {
                 Some(period) => every(period)?,
-                None => {
-                    let (cron, noted) = CronRule::parse(text, key)?;
-                    notes = noted;
-                    Shape::Cron(Box::new(cron))
-                }
+                None => Shape::Cron(Box::new(CronRule::parse(text, key)?)),
             },
             RuleKind::At => Shape::At(instant(expression, zone)?),
             RuleKind::AfterCompletion => Shape::AfterCompletion(Period::elapsed(expression)?),
         };
         shape.refuse_meaningless(text)?;
-        notes.extend(zone_names::note(&text.timezone));
         let rule = Rule {
             kind: text.kind,
             zone,
             shape,
             written: expression.to_owned(),
-            notes,
+            notes: zone_names::note(&text.timezone).into_iter().collect(),
         };
         if rule.shape.has_many_slots() && rule.next(Timestamp::FIRST).is_none() {
             return Err(RuleError::new(

@@ -199,8 +199,8 @@ H(0-60) * * * * => `60` in the minute field at position 5 is out of range 0-59 =
 H/0 * * * * => the step of the minute field at position 3 is `0`, not a number of at least 1 => write a whole number of at least 1 after the `/`, as in `*/15`
 H(0-29)/x * * * * => the step of the minute field at position 9 is `x`, not a number of at least 1 => write a whole number of at least 1 after the `/`, as in `*/15`
 5,H * * * * => `H` in the minute field at position 3 is one of a list => write a hashed value alone in its field
-0 0 ?,1 * * => `?` in the day-of-month field at position 5 is one of a list => write a hashed value alone in its field
-?/5 * * * * => `?` in the minute field at position 1 is not a number => write 0 to 59
+?,5 * * * * => `?` in the minute field at position 1 is one of a list => write a hashed value alone in its field
+?/5 * * * * => `?/5` in the minute field at position 1 has something after its `?` => write `H/5`
 ",
     );
 }

@@ -268,27 +268,3 @@ fn prev_finds_slots_to_the_ends_of_time() {
     let slot = time("2026-11-21T09:00:00Z");
     assert_eq!((once.prev(slot), once.prev(year_9999)), (None, Some(slot)));
 }
-
-#[test]
-fn a_question_mark_of_quartz_has_a_note() {
-    let notes = |expression| cron(expression, "UTC").unwrap().notes().to_vec();
-    assert_eq!(
-        notes("0 0 12 ? * MON-FRI"),
-        ["`?` in the day-of-month field at position 8 was read as `*`, as in Quartz"]
-    );
-    assert_eq!(
-        notes("0 0 12 1 * ?"),
-        ["`?` in the day-of-week field at position 12 was read as `*`, as in Quartz"]
-    );
-    let hashed = cron("0 0 12 * * ?", "UTC").unwrap();
-    let weekday = hashed.resolved_form().chars().last().unwrap();
-    assert_eq!(
-        hashed.notes(),
-        [format!(
-            "`?` in the day-of-week field at position 12 was read as `H`, here {weekday}: for \
-             every day, as in Quartz, write `*`"
-        )]
-    );
-    assert!(notes("? ? * * *").is_empty());
-    assert!(notes("0 12 1 * *").is_empty());
-}
