@@ -209,6 +209,12 @@ impl Resource {
 }
 
 impl Limits {
+    /// Returns the most bytes that one host call may bring. A result that is only somewhat too large should be reported as such.
+    pub(crate) fn list_bytes_max(&self) -> usize {
+        self.host_call_bytes_max
+            .max(self.output_bytes_max.saturating_mul(4))
+    }
+
     /// Return how much of `resource` was used, or none when it has no limit. Time is in milliseconds.
     pub fn share(&self, resource: Resource, used: u64) -> Option<Share> {
         let limit = self.get(resource)?;

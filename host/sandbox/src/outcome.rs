@@ -16,7 +16,7 @@ use crate::uncommitted::Uncommitted;
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
 /// Marks the end of a message that was cut.
-pub(crate) const MESSAGE_CUT: &str = " [the rest was dropped]";
+const MESSAGE_CUT: &str = " [the rest was dropped]";
 
 words! {
     /// How a call of a task ended.
@@ -51,6 +51,9 @@ pub struct Failure {
     pub kind: Outcome,
     /// One sentence for the operator.
     pub message: String,
+    /// Where the message was cut, in bytes: only the host's mark follows.
+    #[serde(skip)]
+    pub(crate) cut_at: Option<usize>,
     /// Whether the same call may succeed later.
     pub retryable: bool,
     /// The grant that the operator may add, when the host hid a path from the task before it failed.
@@ -69,10 +72,12 @@ pub struct Failure {
 
 impl Failure {
     /// Create a failure without details. A message longer than the record allows is cut.
-    pub(crate) fn new(kind: Outcome, message: String) -> Failure {
+    pub(crate) fn new(kind: Outcome, mut message: String) -> Failure {
+        let cut_at = cut(&mut message);
         Failure {
             kind,
-            message: cut(message),
+            message,
+            cut_at,
             // A missing grant, a wrong output and a damaged package stay until a person changes something.
             retryable: !matches!(
                 kind,
@@ -102,12 +107,15 @@ impl Failure {
     }
 }
 
-fn cut(mut message: String) -> String {
-    if message.len() > MESSAGE_BYTES_MAX {
-        message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
-        message.push_str(MESSAGE_CUT);
+/// Cuts a message that is too long, and returns where.
+fn cut(message: &mut String) -> Option<usize> {
+    if message.len() <= MESSAGE_BYTES_MAX {
+        return None;
     }
-    message
+    let cut_at = message.floor_char_boundary(MESSAGE_BYTES_MAX);
+    message.truncate(cut_at);
+    message.push_str(MESSAGE_CUT);
+    Some(cut_at)
 }
 
 /// One line that the task logged through `wasi:logging`, or a progress report.
@@ -180,8 +188,10 @@ mod tests {
 
     #[test]
     fn a_message_is_cut_at_a_character() {
-        let cut = cut("é".repeat(MESSAGE_BYTES_MAX));
-        assert!(cut.ends_with("é [the rest was dropped]"));
-        assert!(cut.len() < MESSAGE_BYTES_MAX + 30);
+        let mut text = "é".repeat(MESSAGE_BYTES_MAX);
+        let cut_at = cut(&mut text);
+        assert_eq!(cut_at, text.find(MESSAGE_CUT));
+        assert!(text.ends_with("é [the rest was dropped]"));
+        assert!(text.len() < MESSAGE_BYTES_MAX + 30);
     }
 }

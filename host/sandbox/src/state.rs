@@ -54,11 +54,9 @@ pub(crate) fn open(
     input: Option<Input>,
 ) -> Store<HostState> {
     let limits = call.limits.clone();
-    // A result that is only somewhat too large should be reported as such.
-    let output_bytes = limits.output_bytes_max.saturating_mul(4);
     let mut store = Store::new(engine, HostState::new(call, clock, input));
     store.limiter(|state| &mut state.memory);
-    store.set_hostcall_fuel(limits.host_call_bytes_max.max(output_bytes));
+    store.set_hostcall_fuel(limits.list_bytes_max());
     store.set_max_component_handles(limits.handles_max);
     store.set_epoch_deadline(1);
     // The future of the call checks its deadline and its stop signal each time the guest yields.
@@ -75,9 +73,9 @@ impl HostState {
         let Call { limits, world, .. } = &shared.call;
         let stdout = match &input {
             Some(_) => Capture::of_program(limits),
-            None => Capture::new(limits.stdio_bytes_max),
+            None => Capture::new(limits),
         };
-        let stderr = Capture::new(limits.stdio_bytes_max);
+        let stderr = Capture::new(limits);
         let sockets = Sockets::new(shared.clone());
         let mut wasi = WasiCtxBuilder::new();
         wasi.stdout(stdout.clone()).stderr(stderr.clone());

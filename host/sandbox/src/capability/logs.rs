@@ -66,8 +66,9 @@ impl Logs {
         bytes as u64
     }
 
-    /// Return the lines, and a last line that says how many were dropped or cut, if any were.
-    pub(crate) fn into_lines(mut self) -> Vec<LogLine> {
+    /// Returns the lines, and whether any were dropped or cut. Then a last line says how many.
+    pub(crate) fn into_lines(mut self) -> (Vec<LogLine>, bool) {
+        let is_cut = self.dropped.is_some();
         if let Some((lines, at)) = self.dropped {
             self.lines.push(LogLine {
                 at,
@@ -80,7 +81,7 @@ impl Logs {
                 ),
             });
         }
-        self.lines
+        (self.lines, is_cut)
     }
 }
 
@@ -114,7 +115,8 @@ mod tests {
         for _ in 0..10 {
             logs.add("info", String::new(), String::new());
         }
-        let lines = logs.into_lines();
+        let (lines, is_cut) = logs.into_lines();
+        assert!(is_cut);
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[0].message, "first");
         // 100 - (32 + 1 + 5) - (32 + 1) = 29 bytes of room, and `é` has two.
@@ -133,6 +135,6 @@ mod tests {
         for _ in 0..100_000 {
             logs.add("trace", String::new(), String::new());
         }
-        assert_eq!(logs.into_lines().len(), 1000 / 32 + 1);
+        assert_eq!(logs.into_lines().0.len(), 1000 / 32 + 1);
     }
 }

@@ -14,12 +14,6 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 use crate::limits::{Limits, Resource};
 use crate::run::cause::{self, Cause};
 
-/// Begins the line that marks where a stream was cut.
-pub(crate) const STREAM_CUT: &str = "\n[campanile: ";
-
-/// The most that a guest may write at once.
-const WRITE_BYTES_MAX: usize = 64 << 10;
-
 /// The line break that a program prints after its output.
 const LINE_END_BYTES_MAX: usize = 2;
 
@@ -29,34 +23,38 @@ pub(crate) struct Capture(Arc<Mutex<Kept>>);
 
 struct Kept {
     head: Vec<u8>,
+    /// The most that the stream takes at once. It's what one host call may bring, because some programs don't look how much
+    /// of a write was taken: the rest of a line would be lost without a mark.
+    write_bytes_max: usize,
     head_bytes_max: usize,
     text_bytes_max: usize,
     dropped_bytes: u64,
 }
 
 impl Capture {
-    pub(crate) fn new(bytes_max: usize) -> Capture {
-        Capture::keeping(bytes_max, bytes_max)
+    pub(crate) fn new(limits: &Limits) -> Capture {
+        Capture::keeping(limits.stdio_bytes_max, limits)
     }
 
     /// Capture the stdout of a program: it keeps a whole output, and no more than the limit of `stdio` as text.
     pub(crate) fn of_program(limits: &Limits) -> Capture {
         let output = limits.output_bytes_max.saturating_add(LINE_END_BYTES_MAX);
-        Capture::keeping(limits.stdio_bytes_max.max(output), limits.stdio_bytes_max)
+        Capture::keeping(limits.stdio_bytes_max.max(output), limits)
     }
 
-    fn keeping(head_bytes_max: usize, text_bytes_max: usize) -> Capture {
+    fn keeping(head_bytes_max: usize, limits: &Limits) -> Capture {
         Capture(Arc::new(Mutex::new(Kept {
             head: Vec::new(),
+            write_bytes_max: limits.list_bytes_max(),
             head_bytes_max,
-            text_bytes_max,
+            text_bytes_max: limits.stdio_bytes_max,
             dropped_bytes: 0,
         })))
     }
 
-    /// Return the captured text. Bytes that are not UTF-8 become replacement characters. A last line says how much was
-    /// dropped, if any was.
-    pub(crate) fn text(&self) -> String {
+    /// Returns the captured text, and where it was cut, in bytes. Bytes that aren't UTF-8 become replacement characters. A last
+    /// line says how much was dropped, if any was.
+    pub(crate) fn text(&self) -> (String, Option<usize>) {
         let kept = self.lock();
         let head = &kept.head[..kept.head.len().min(kept.text_bytes_max)];
         let beyond = kept.dropped_bytes + (kept.head.len() - head.len()) as u64;
@@ -67,15 +65,16 @@ impl Capture {
             _ => head.len(),
         };
         let mut text = String::from_utf8_lossy(&head[..whole]).into_owned();
+        let cut_at = cut_short.then_some(text.len());
         if cut_short {
             let dropped = beyond + (head.len() - whole) as u64;
             text.push_str(&format!(
-                "{STREAM_CUT}{dropped} more bytes were dropped; the limit is {} bytes; to keep more, {}]\n",
+                "\n[campanile: {dropped} more bytes were dropped; the limit is {} bytes; to keep more, {}]\n",
                 kept.text_bytes_max,
                 Resource::Stdio.raise()
             ));
         }
-        text
+        (text, cut_at)
     }
 
     /// Return how many bytes were written, kept or dropped.
@@ -149,7 +148,7 @@ impl OutputStream for Capture {
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
-        Ok(WRITE_BYTES_MAX)
+        Ok(self.lock().write_bytes_max)
     }
 }
 
@@ -157,22 +156,31 @@ impl OutputStream for Capture {
 mod tests {
     use super::*;
 
+    fn capture(stdio_bytes_max: usize) -> Capture {
+        Capture::new(&Limits {
+            stdio_bytes_max,
+            ..Limits::default()
+        })
+    }
+
     #[test]
     fn what_fits_is_kept_as_it_is() {
-        let capture = Capture::new(8);
+        let capture = capture(8);
         capture.write(b"ab\x1b[");
         capture.write(b"\xffxyz");
-        assert_eq!(capture.text(), "ab\u{1b}[\u{fffd}xyz");
+        assert_eq!(capture.text(), ("ab\u{1b}[\u{fffd}xyz".to_owned(), None));
     }
 
     #[test]
     fn what_is_beyond_the_limit_is_counted_and_marked() {
-        let capture = Capture::new(4);
+        let capture = capture(4);
         for _ in 0..1000 {
             capture.write(b"abc");
         }
+        let (text, cut_at) = capture.text();
+        assert_eq!(cut_at, Some(4));
         assert_eq!(
-            capture.text(),
+            text,
             "abca\n[campanile: 2996 more bytes were dropped; the limit is 4 bytes; to keep more, \
              raise `limits.stdio` in the package's sidecar file]\n"
         );
@@ -187,7 +195,7 @@ mod tests {
         });
         capture.write(b"abcdefgh");
         assert_eq!(capture.bytes(), (b"abcdef".to_vec(), 2));
-        assert!(capture.text().starts_with(
+        assert!(capture.text().0.starts_with(
             "abcd\n[campanile: 4 more bytes were dropped; the limit is 4 bytes; to keep more, "
         ));
         capture.clear();
@@ -196,8 +204,13 @@ mod tests {
 
     #[test]
     fn a_character_cut_by_the_limit_is_not_mangled() {
-        let capture = Capture::new(4);
+        let capture = capture(4);
         capture.write("abc€".as_bytes());
-        assert!(capture.text().starts_with("abc\n[campanile: 3 more bytes"));
+        assert!(
+            capture
+                .text()
+                .0
+                .starts_with("abc\n[campanile: 3 more bytes")
+        );
     }
 }

@@ -279,7 +279,10 @@ mod tests {
         for code in [2, 64, 66, 255] {
             assert!(exited(code, &capture("", &limits)).retryable, "{code}");
         }
-        let cut_short = Capture::new(5);
+        let cut_short = Capture::new(&Limits {
+            stdio_bytes_max: 5,
+            ..limits
+        });
         cut_short.write(b"first\nlast\n");
         assert_eq!(exited(1, &cut_short).message, "exited with code 1");
     }

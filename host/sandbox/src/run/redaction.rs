@@ -15,9 +15,7 @@ use aho_corasick::automaton::{Automaton as _, StateID};
 use aho_corasick::nfa::contiguous::NFA;
 use serde_json::{Map, Value};
 
-use crate::capability::stdio::STREAM_CUT;
 use crate::grants::Secrets;
-use crate::outcome::MESSAGE_CUT;
 
 mod spelling;
 #[cfg(test)]
@@ -33,9 +31,6 @@ const REDACTED_LINE_BYTES_MIN: usize = 16;
 
 /// The places that a pass remembers: the place of a letter, and every place behind one of its spellings.
 const PLACES_KEPT: usize = (SPELLING_BYTES_MAX + 1).next_power_of_two();
-
-/// Where a message or a stream was cut.
-const CUT_MARKS: [&str; 2] = [MESSAGE_CUT, STREAM_CUT];
 
 /// Replaces a text in which values cannot be looked for.
 const WITHHELD: &str = "[withheld: the secrets are too large to look for]";
@@ -94,7 +89,7 @@ impl Redaction {
         }
     }
 
-    /// Replace the values in `text`, and the beginning of a value before a mark of a cut.
+    /// Replaces the values in `text`.
     pub fn text(&self, text: &mut String) {
         if self.values.is_empty() {
             return;
@@ -120,19 +115,24 @@ impl Redaction {
             redacted.push_str(&text[from..]);
             *text = redacted;
         }
-        if let Some(end) = CUT_MARKS.iter().filter_map(|mark| text.rfind(mark)).max() {
-            self.before(text, end);
-        }
     }
 
-    /// Replace the beginning of a value at the end of `text`, which was cut there.
-    pub(crate) fn end_of(&self, text: &mut String) {
-        self.before(text, text.len());
+    /// Replaces the values in `text`, and the beginning of a value where the host cut it, at the byte `cut_at`. What follows
+    /// there is the host's own. Nothing in the text itself says where it was cut: a guest could write that too.
+    pub(crate) fn cut_text(&self, text: &mut String, cut_at: Option<usize>) {
+        let Some(cut_at) = cut_at else {
+            return self.text(text);
+        };
+        let rest = text.split_off(cut_at.min(text.len()));
+        self.text(text);
+        self.end_of(text);
+        text.push_str(&rest);
     }
 
-    /// Replace the longest text before `end` that is the beginning of a value, if it is long enough to be looked for.
-    fn before(&self, text: &mut String, end: usize) {
-        let kept = &text[..end];
+    /// Replaces the longest end of `text` that is the beginning of a value, if it is long enough to be looked for.
+    fn end_of(&self, text: &mut String) {
+        let end = text.len();
+        let kept = text.as_str();
         let letters_max = self.values.first().map_or(0, |sought| sought.letters.len());
         let from = end.saturating_sub(letters_max * SPELLING_BYTES_MAX);
         let from = kept.floor_char_boundary(from);

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::capability::logs::HOST_CONTEXT;
 use crate::capability::shared::Call;
 use crate::grants::Secrets;
 use crate::json::object_of;
@@ -39,10 +38,18 @@ pub(crate) async fn report(
         Err(failure) => (failure.kind, Success::default(), Some(failure)),
     };
     let mut usage = usage(&success, &state);
-    let report = {
+    let (report, cuts) = {
         // What the call still holds, such as open directories, is dropped at the end of this block.
         let mut state = state;
-        Report {
+        let (stdout, cut_in_stdout) = state.stdout.text();
+        let (stderr, cut_in_stderr) = state.stderr.text();
+        let (logs, is_log_cut) = state.run_info.logs.into_lines();
+        let cuts = Cuts {
+            stdout: cut_in_stdout,
+            stderr: cut_in_stderr,
+            log: is_log_cut,
+        };
+        let report = Report {
             uncommitted: match outcome {
                 Outcome::Succeeded => mem::take(&mut state.uncommitted),
                 _ => Uncommitted::default(),
@@ -51,13 +58,14 @@ pub(crate) async fn report(
             output: success.output,
             context: success.context,
             failure,
-            stdout: state.stdout.text(),
-            stderr: state.stderr.text(),
-            logs: state.run_info.logs.into_lines(),
+            stdout,
+            stderr,
+            logs,
             usage: Usage::default(),
-        }
+        };
+        (report, cuts)
     };
-    let (report, redacting) = redacted(report, secrets).await;
+    let (report, redacting) = redacted(report, cuts, secrets).await;
     let (wall, cpu) = (wall + started.elapsed(), cpu + redacting);
     usage.wall_ms = wall.as_secs_f64() * 1e3;
     usage.cpu_ms = cpu.as_secs_f64() * 1e3;
@@ -68,6 +76,15 @@ pub(crate) async fn report(
         .shares
         .splice(0..0, shares.filter(|share| share.used > 0));
     Report { usage, ..report }
+}
+
+/// Where the host cut what a call left, so that a secret may be there in part.
+#[derive(Clone, Copy, Default)]
+struct Cuts {
+    stdout: Option<usize>,
+    stderr: Option<usize>,
+    /// Whether the last line before the host's own was cut.
+    log: bool,
 }
 
 /// Return what the call used, apart from time.
@@ -113,7 +130,7 @@ fn text_bytes(report: &Report) -> usize {
 }
 
 /// Remove the values of `secrets` from `report`. Return it with the processor time that this took.
-async fn redacted(report: Report, secrets: &Arc<Secrets>) -> (Report, Duration) {
+async fn redacted(report: Report, cuts: Cuts, secrets: &Arc<Secrets>) -> (Report, Duration) {
     let bytes = match secrets.is_empty() {
         true => 0,
         false => text_bytes(&report),
@@ -123,10 +140,10 @@ async fn redacted(report: Report, secrets: &Arc<Secrets>) -> (Report, Duration) 
     }
     let sought = secrets.values().map(|secret| secret.reveal().len());
     if sought.sum::<usize>().saturating_add(bytes) <= REDACTED_AT_ONCE_BYTES_MAX {
-        return redacted_here(report, secrets);
+        return redacted_here(report, cuts, secrets);
     }
     let secrets = Arc::clone(secrets);
-    let redacting = tokio::task::spawn_blocking(move || redacted_here(report, &secrets));
+    let redacting = tokio::task::spawn_blocking(move || redacted_here(report, cuts, &secrets));
     redacting.await.unwrap_or_else(|error| {
         let message = format!("the host could not remove secrets from what the task left: {error}");
         (
@@ -136,14 +153,14 @@ async fn redacted(report: Report, secrets: &Arc<Secrets>) -> (Report, Duration) 
     })
 }
 
-fn redacted_here(mut report: Report, secrets: &Secrets) -> (Report, Duration) {
+fn redacted_here(mut report: Report, cuts: Cuts, secrets: &Secrets) -> (Report, Duration) {
     let before = thread_time();
-    redact(&mut report, &Redaction::of(secrets));
+    redact(&mut report, cuts, &Redaction::of(secrets));
     (report, thread_time().saturating_sub(before))
 }
 
 /// Remove the values of secrets, wherever the task put them.
-fn redact(report: &mut Report, redaction: &Redaction) {
+fn redact(report: &mut Report, cuts: Cuts, redaction: &Redaction) {
     if let Some(output) = &mut report.output {
         let mut value = output.value();
         redaction.json(&mut value);
@@ -156,7 +173,7 @@ fn redact(report: &mut Report, redaction: &Redaction) {
         *context = object_of(&entries);
     }
     if let Some(failure) = &mut report.failure {
-        redaction.text(&mut failure.message);
+        redaction.cut_text(&mut failure.message, failure.cut_at.take());
         if let Some(note) = &mut failure.note {
             redaction.text(note);
         }
@@ -164,17 +181,14 @@ fn redact(report: &mut Report, redaction: &Redaction) {
             redaction.json(details);
         }
     }
-    redaction.text(&mut report.stdout);
-    redaction.text(&mut report.stderr);
-    // The last line before the host's own was cut.
-    if let [.., cut, last] = report.logs.as_mut_slice()
-        && last.context == HOST_CONTEXT
-    {
-        redaction.end_of(&mut cut.message);
-    }
-    for line in &mut report.logs {
+    redaction.cut_text(&mut report.stdout, cuts.stdout);
+    redaction.cut_text(&mut report.stderr, cuts.stderr);
+    // The host's own line is the last.
+    let cut_line = report.logs.len().checked_sub(2).filter(|_| cuts.log);
+    for (index, line) in report.logs.iter_mut().enumerate() {
+        let cut_at = (Some(index) == cut_line).then_some(line.message.len());
         redaction.text(&mut line.context);
-        redaction.text(&mut line.message);
+        redaction.cut_text(&mut line.message, cut_at);
     }
 }
 
@@ -201,11 +215,11 @@ mod tests {
         runtime.block_on(async {
             let (release, released) = mpsc::channel::<()>();
             let blocked = tokio::task::spawn_blocking(move || released.recv());
-            let few = redacted(left("hunter2".to_owned()), &secrets).await;
+            let few = redacted(left("hunter2".to_owned()), Cuts::default(), &secrets).await;
             assert_eq!(few.0.stdout, "[secret db]");
             let many = "hunter2 ".repeat(REDACTED_AT_ONCE_BYTES_MAX / 8);
             let bytes = many.len();
-            let mut redacting = std::pin::pin!(redacted(left(many), &secrets));
+            let mut redacting = std::pin::pin!(redacted(left(many), Cuts::default(), &secrets));
             tokio::select! {
                 biased;
                 _ = &mut redacting => panic!("a guest's thread redacted {bytes} bytes"),

@@ -110,3 +110,58 @@ async fn a_program_without_functions_for_paths_has_no_descriptor_of_a_root() {
         assert_eq!(details, expected, "{report:#?}");
     }
 }
+
+/// A program that prints 200,000 letters in one write, with a secret at `at`, and never looks how much was taken.
+fn printing_at_once(at: usize) -> String {
+    format!(
+        r#"(module
+            (import "wasi_snapshot_preview1" "fd_write"
+                (func $fd_write (param i32 i32 i32 i32) (result i32)))
+            (memory (export "memory") 8)
+            (data (i32.const 100) "hunter2-and-more")
+            (data (i32.const 200) "\nend\n")
+            (func $print (param i32 i32)
+                (i32.store (i32.const 0) (local.get 0))
+                (i32.store (i32.const 4) (local.get 1))
+                (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))
+            (func (export "_start")
+                (memory.fill (i32.const 65536) (i32.const 97) (i32.const 200000))
+                (memory.copy (i32.add (i32.const 65536) (i32.const {at})) (i32.const 100) (i32.const 16))
+                (call $print (i32.const 65536) (i32.const 200000))
+                (call $print (i32.const 200) (i32.const 5))))"#
+    )
+}
+
+#[tokio::test]
+async fn a_long_write_is_taken_whole_and_no_part_of_a_secret_is_left() {
+    const LIMIT: usize = 64 << 10;
+    let sandbox = sandbox();
+    for (at, stdio_bytes_max) in [
+        (LIMIT - 6, LIMIT),
+        (LIMIT - 6, 1 << 20),
+        (LIMIT + 7, 1 << 20),
+        (1000, 1004),
+    ] {
+        let program = wat::parse_str(printing_at_once(at)).unwrap();
+        let program = Arc::new(sandbox.load(&program).unwrap());
+        let mut call = call();
+        call.secrets = Arc::new([("db".to_owned(), Secret::new("hunter2-and-more"))].into());
+        call.limits.stdio_bytes_max = stdio_bytes_max;
+        let report = sandbox.run(&program, call).await;
+        assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+        let (text, about) = (&report.stdout, format!("at {at} of {stdio_bytes_max}"));
+        assert!(!text.contains("hunt"), "{about}");
+        assert!(text[at..].starts_with("[secret db]"), "{about}");
+        let whole = 200_005;
+        match stdio_bytes_max < whole {
+            true => {
+                let dropped = format!("{} more bytes were dropped", whole - stdio_bytes_max);
+                assert!(text.contains(&dropped), "{about}: {}", &text[at..]);
+            }
+            false => {
+                assert_eq!(text.len(), whole - 16 + "[secret db]".len(), "{about}");
+                assert!(text.ends_with("\nend\n"), "{about}");
+            }
+        }
+    }
+}

@@ -161,13 +161,16 @@ async fn exchange(
 async fn answered(response: Response<WasiBody>, redaction: &Redaction) -> Delivered {
     let (head, body) = response.into_parts();
     let mut bytes = Vec::new();
+    let mut is_whole = true;
     // The status is the answer. A body that is slow, or breaks, changes nothing.
     if !head.status.is_success() {
-        let _ = timeout(ANSWER_TEXT_WAIT, read_beginning(body, &mut bytes)).await;
+        let reading = timeout(ANSWER_TEXT_WAIT, read_beginning(body, &mut bytes));
+        is_whole = matches!(reading.await, Ok(Ending::Whole));
     }
     // A receiver may repeat what it got.
     let mut text = String::from_utf8_lossy(&bytes).into_owned();
-    redaction.text(&mut text);
+    let cut_at = (!is_whole).then_some(text.len());
+    redaction.cut_text(&mut text, cut_at);
     Delivered::Answered {
         status: head.status.as_u16(),
         text,
@@ -175,13 +178,24 @@ async fn answered(response: Response<WasiBody>, redaction: &Redaction) -> Delive
     }
 }
 
+/// Whether a body was read to its end.
+enum Ending {
+    Whole,
+    Cut,
+}
+
 /// Read at most [`ANSWER_BYTES_MAX`] bytes of `body`. What follows is not read: the connection is closed.
-async fn read_beginning(mut body: WasiBody, bytes: &mut Vec<u8>) {
-    while let Some(Ok(frame)) = body.frame().await {
+async fn read_beginning(mut body: WasiBody, bytes: &mut Vec<u8>) -> Ending {
+    loop {
+        let frame = match body.frame().await {
+            None => return Ending::Whole,
+            Some(Err(_)) => return Ending::Cut,
+            Some(Ok(frame)) => frame,
+        };
         bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
-        if bytes.len() >= ANSWER_BYTES_MAX {
+        if bytes.len() > ANSWER_BYTES_MAX {
             bytes.truncate(ANSWER_BYTES_MAX);
-            return;
+            return Ending::Cut;
         }
     }
 }

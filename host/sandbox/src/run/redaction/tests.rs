@@ -104,33 +104,31 @@ fn keys_that_become_one_keep_their_values() {
 #[test]
 fn the_beginning_of_a_value_is_taken_from_where_a_text_was_cut() {
     let redaction = redaction(&[("db", "hunter2-and-more"), ("other", "r2-and-other")]);
-    let cut = |text: &str| {
-        let mut text = text.to_owned();
-        redaction.text(&mut text);
+    let cut = |kept: &str, rest: &str| {
+        let mut text = format!("{kept}{rest}");
+        redaction.cut_text(&mut text, Some(kept.len()));
         text
     };
+    for rest in ["", " [the rest was dropped]", "\n[campanile: 12 more bytes"] {
+        for kept in ["a hunter2-an", "a hunt", "a hunter2\\u002dan\\u0"] {
+            assert_eq!(cut(kept, rest), format!("a [secret db]{rest}"), "{kept}");
+        }
+        // Too little of it to know.
+        assert_eq!(cut("a hun", rest), format!("a hun{rest}"));
+    }
+    // The guest's own mark says nothing.
+    for text in ["a hunter2", "a hunter2 [the rest was dropped]"] {
+        let mut whole = text.to_owned();
+        redaction.cut_text(&mut whole, None);
+        assert_eq!(whole, text);
+    }
     assert_eq!(
-        cut("a hunter2-an [the rest was dropped]"),
-        "a [secret db] [the rest was dropped]"
+        cut(
+            "a hunter2-and [the rest was dropped] hunter2",
+            " [the rest was dropped]"
+        ),
+        "a hunter2-and [the rest was dropped] [secret db] [the rest was dropped]"
     );
-    assert_eq!(
-        cut("a hunt\n[campanile: 12 more bytes were dropped"),
-        "a [secret db]\n[campanile: 12 more bytes were dropped"
-    );
-    let json = "a hunter2\\u002dan\\u0";
-    assert_eq!(
-        cut(&format!("{json} [the rest was dropped]")),
-        "a [secret db] [the rest was dropped]"
-    );
-    // Too little of it to know, and what was not cut.
-    assert_eq!(
-        cut("a hun [the rest was dropped]"),
-        "a hun [the rest was dropped]"
-    );
-    assert_eq!(cut("a hunter2"), "a hunter2");
-    let mut line = "a hunter2-and-mor".to_owned();
-    redaction.end_of(&mut line);
-    assert_eq!(line, "a [secret db]");
 }
 
 #[test]
@@ -163,11 +161,12 @@ fn a_long_secret_of_many_lines_costs_milliseconds() {
     let redaction = redaction(&[("key", &lines.join("\n"))]);
     let mut text = [&noise[..], &lines[..], &noise[..]].concat().join("\n");
     text.push_str(&lines[7][..40]);
-    text.push_str(MESSAGE_CUT);
-    redaction.text(&mut text);
+    let end = text.len();
+    text.push_str(" [cut]");
+    redaction.cut_text(&mut text, Some(end));
     let spent = thread_time() - before;
     let noise = noise.join("\n");
-    let expected = format!("{noise}\n[secret key]\n{noise}[secret key]{MESSAGE_CUT}");
+    let expected = format!("{noise}\n[secret key]\n{noise}[secret key] [cut]");
     assert!(text == expected, "{}", text.len());
     assert!(spent < Duration::from_secs(1), "{spent:?}");
 }
@@ -209,7 +208,7 @@ fn ends(text: &str, place: usize, letters: &[char]) -> BTreeSet<usize> {
 }
 
 /// Redact `text` place by place and value by value.
-fn redacted_slowly(redaction: &Redaction, text: &str) -> String {
+fn redacted_slowly(redaction: &Redaction, text: &str, is_cut: bool) -> String {
     let values = &redaction.values;
     let mut redacted = String::new();
     let mut place = 0;
@@ -229,18 +228,14 @@ fn redacted_slowly(redaction: &Redaction, text: &str) -> String {
             }
         }
     }
-    match CUT_MARKS
-        .iter()
-        .filter_map(|mark| redacted.rfind(mark))
-        .max()
-    {
-        Some(end) => redacted_slowly_before(values, &redacted, end),
-        None => redacted,
+    match is_cut {
+        true => end_redacted_slowly(values, &redacted),
+        false => redacted,
     }
 }
 
-fn redacted_slowly_before(values: &[SoughtValue], text: &str, end: usize) -> String {
-    let kept = &text[..end];
+fn end_redacted_slowly(values: &[SoughtValue], kept: &str) -> String {
+    let end = kept.len();
     let is_begun = |place: usize, letters: &[char]| {
         (1..=letters.len()).any(|count| {
             let begun = &letters[..count];
@@ -255,10 +250,10 @@ fn redacted_slowly_before(values: &[SoughtValue], text: &str, end: usize) -> Str
             .iter()
             .filter(|sought| is_begun(place, &sought.letters));
         if let Some(sought) = begun.next() {
-            return format!("{}{}{}", &text[..place], sought.mark, &text[end..]);
+            return format!("{}{}", &kept[..place], sought.mark);
         }
     }
-    text.to_owned()
+    kept.to_owned()
 }
 
 /// Few letters, so that values and texts overlap and spellings can be read in several ways.
@@ -325,15 +320,13 @@ fn the_automaton_replaces_what_a_slow_search_replaces() {
             for letter in &value[..most.max(value.len() / 2)] {
                 text += &spelling(&mut random, *letter);
             }
-            if random.random_range(0..5) == 0 {
-                text += CUT_MARKS.choose(&mut random).unwrap();
-            }
         }
+        let is_cut = random.random_range(0..3) == 0;
         let mut found = text.clone();
-        redaction.text(&mut found);
+        redaction.cut_text(&mut found, is_cut.then_some(text.len()));
         assert_eq!(
             found,
-            redacted_slowly(&redaction, &text),
+            redacted_slowly(&redaction, &text, is_cut),
             "{values:?} in {text:?}"
         );
         replaced += usize::from(found != text);
