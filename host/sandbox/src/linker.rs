@@ -17,6 +17,7 @@ use crate::capability::http::request_texts::limit_request_texts;
 use crate::capability::keyvalue::host::KeyValueView;
 use crate::capability::logs::Logs;
 use crate::capability::outbox::host::OutboxView;
+use crate::capability::program_input::{PROGRAM_INPUT, add_program_input};
 use crate::capability::random::limit_random;
 use crate::capability::run_info::RunInfo;
 use crate::capability::shared::Shared;
@@ -37,6 +38,7 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
     batch::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
     session::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
     outbox::add_to_linker::<_, OutboxView<'static>>(&mut linker, HostState::outbox)?;
+    add_program_input(&mut linker)?;
     // These replace functions of WASI by stricter ones.
     linker.allow_shadowing(true);
     guard_files(&mut linker)?;
@@ -48,6 +50,9 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
 
 /// Whether [`linker`] defines an interface of this name, by its package and version.
 pub(crate) fn is_provided(interface: &str) -> bool {
+    if interface == PROGRAM_INPUT {
+        return true;
+    }
     let (package, name) = interface.split_once('/').unwrap_or_default();
     match package {
         "wasi:cli" | "wasi:clocks" | "wasi:filesystem" | "wasi:io" | "wasi:random"

@@ -15,6 +15,7 @@ use crate::capability::http::gate::HttpGate;
 use crate::capability::keyvalue::host::KeyValueView;
 use crate::capability::logs::Logs;
 use crate::capability::outbox::host::OutboxView;
+use crate::capability::program_input::{HasProgramTexts, ProgramTexts};
 use crate::capability::random::set_random;
 use crate::capability::run_info::RunInfo;
 use crate::capability::shared::{Call, Shared};
@@ -37,6 +38,7 @@ pub(crate) struct HostState {
     pub(crate) sockets: Sockets,
     pub(crate) memory: MemoryMeter,
     pub(crate) uncommitted: Uncommitted,
+    program_texts: ProgramTexts,
     http_gate: HttpGate,
     http: WasiHttpCtx,
     wasi: WasiCtx,
@@ -101,6 +103,7 @@ impl HostState {
             sockets,
             memory: MemoryMeter::new(limits),
             uncommitted: Uncommitted::default(),
+            program_texts: ProgramTexts::default(),
             http_gate: HttpGate(shared.clone()),
             http,
             wasi: wasi.build(),
@@ -131,6 +134,12 @@ impl HasFiles for HostState {
             files: &mut self.files,
             table: &mut self.table,
         }
+    }
+}
+
+impl HasProgramTexts for HostState {
+    fn program_texts(&mut self) -> &mut ProgramTexts {
+        &mut self.program_texts
     }
 }
 

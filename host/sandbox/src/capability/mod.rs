@@ -11,6 +11,7 @@ pub(crate) mod keyvalue;
 pub(crate) mod logs;
 pub(crate) mod network;
 pub(crate) mod outbox;
+pub(crate) mod program_input;
 pub(crate) mod random;
 pub(crate) mod run_info;
 pub(crate) mod shared;

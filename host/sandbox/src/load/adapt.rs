@@ -1,6 +1,7 @@
 //! Turning a core module into a component.
 //!
-//! A module for WASI preview 1 is joined with wasmtime's adapter, which provides preview 1 on top of WASI 0.2. There is
+//! A module for WASI preview 1 is joined with wasmtime's adapter, which provides preview 1 on top of WASI 0.2, and with an own one
+//! for arguments and variables. There is
 //! therefore one kind of instance, under one set of limits. The result is not kept: making it takes a fiftieth of the
 //! time of compiling.
 
@@ -17,6 +18,7 @@ use wasmparser::{Parser, Payload};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
+use crate::load::input_adapter::{self, INPUT_ADAPTER, input_adapter};
 use crate::load::outline::Outline;
 use crate::load::refusal::{Refusal, one_line, refuse};
 use crate::load::reserve::with_reserved_pages;
@@ -28,7 +30,7 @@ const GO: &str = "Go";
 const CLANG_TAKES_ALL: u32 = 15;
 
 /// The adapter's `proc_exit` keeps only success or failure. The module's import is redirected to keep the code.
-const PROC_EXIT: &str = "wasi_snapshot_preview1 proc_exit";
+const PROC_EXIT: &str = "proc_exit";
 const EXIT_INTERFACE: &str = "wasi:cli/exit@0.2.12";
 const EXIT_FUNCTION: &str = "exit-with-code";
 
@@ -101,11 +103,19 @@ fn encode(module: &[u8], outline: &Outline, adapter: Option<&[u8]>) -> anyhow::R
             module = moved.map_or(module, Cow::Owned);
         }
     }
-    if outline.imports.iter().any(|name| name == PROC_EXIT) {
-        module = Cow::Owned(with_exit_code(&module)?);
+    let of_preview_1 = outline.imports.iter();
+    let of_preview_1 =
+        of_preview_1.filter_map(|name| name.strip_prefix(PREVIEW_1)?.strip_prefix(' '));
+    let exits = of_preview_1.clone().any(|function| function == PROC_EXIT);
+    let reads_input = of_preview_1.clone().any(input_adapter::provides);
+    if exits || reads_input {
+        module = Cow::Owned(redirected(&module, exits)?);
     }
     // `compile_cost::check` validates the result.
     let mut encoder = ComponentEncoder::default().module(&module)?;
+    if reads_input {
+        encoder = encoder.adapter(INPUT_ADAPTER, &input_adapter()?)?;
+    }
     if let Some(adapter) = adapter {
         encoder = encoder.adapter(PREVIEW_1, adapter)?;
     }
@@ -123,8 +133,9 @@ fn is_plain_program(outline: &Outline) -> bool {
     !outline.carries_wit && has("_start") && !has("cabi_realloc") && is_of_preview_1
 }
 
-/// Return the module with an exit that takes a code in place of `proc_exit`.
-fn with_exit_code(module: &[u8]) -> anyhow::Result<Vec<u8>> {
+/// Returns the module with other imports in place of some functions of preview 1: those of [`input_adapter`], and, if it `exits`, an
+/// exit that takes a code.
+fn redirected(module: &[u8], exits: bool) -> anyhow::Result<Vec<u8>> {
     let mut redirected = Module::new();
     for payload in Parser::new(0).parse_all(module) {
         match payload? {
@@ -134,8 +145,9 @@ fn with_exit_code(module: &[u8]) -> anyhow::Result<Vec<u8>> {
                     let import = import?;
                     let ty = RoundtripReencoder.entity_type(import.ty)?;
                     match (import.module, import.name) {
-                        (PREVIEW_1, "proc_exit") => {
-                            imports.import(EXIT_INTERFACE, EXIT_FUNCTION, ty)
+                        (PREVIEW_1, PROC_EXIT) => imports.import(EXIT_INTERFACE, EXIT_FUNCTION, ty),
+                        (PREVIEW_1, name) if input_adapter::provides(name) => {
+                            imports.import(INPUT_ADAPTER, name, ty)
                         }
                         (module, name) => imports.import(module, name, ty),
                     };
@@ -151,6 +163,9 @@ fn with_exit_code(module: &[u8]) -> anyhow::Result<Vec<u8>> {
         }
     }
     let mut redirected = redirected.finish();
+    if !exits {
+        return Ok(redirected);
+    }
     let mut resolve = Resolve::default();
     let package = resolve.push_source("exit.wit", EXIT_WIT)?;
     let world = resolve.select_world(&[package], Some("leaves"))?;

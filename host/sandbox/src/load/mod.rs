@@ -7,6 +7,7 @@ mod adapt;
 pub(crate) mod artifact;
 mod compile_cost;
 mod foreign;
+mod input_adapter;
 pub(crate) mod outline;
 pub(crate) mod recognise;
 pub(crate) mod refusal;

@@ -165,3 +165,89 @@ async fn a_long_write_is_taken_whole_and_no_part_of_a_secret_is_left() {
         }
     }
 }
+
+/// A program that counts the letters and ends of its arguments and variables, and exits with 1 when they are not `a`.
+const COUNTS_INPUT: &str = r#"(module
+    (import "wasi_snapshot_preview1" "fd_write"
+        (func $fd_write (param i32 i32 i32 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "args_sizes_get"
+        (func $args_sizes_get (param i32 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "args_get" (func $args_get (param i32 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "environ_sizes_get"
+        (func $environ_sizes_get (param i32 i32) (result i32)))
+    (import "wasi_snapshot_preview1" "environ_get" (func $environ_get (param i32 i32) (result i32)))
+    (memory (export "memory") 100)
+    (func $expect (param i32) (if (i32.eqz (local.get 0)) (then unreachable)))
+    (func $check (param $count i32) (param $size i32)
+        (local $at i32) (local $text i32) (local $next i32)
+        (loop $texts
+            (if (i32.lt_u (local.get $at) (local.get $count)) (then
+                (local.set $text (i32.load (i32.add (i32.const 1024) (i32.mul (local.get $at) (i32.const 4)))))
+                ;; Each text begins behind the end of the one before.
+                (if (i32.gt_u (local.get $at) (i32.const 0))
+                    (then (call $expect (i32.eqz (i32.load8_u (i32.sub (local.get $text) (i32.const 1)))))))
+                (local.set $at (i32.add (local.get $at) (i32.const 1)))
+                (br $texts))))
+        ;; The last letter of all, and its end.
+        (local.set $next (i32.add (i32.const 1048576) (local.get $size)))
+        (call $expect (i32.eqz (i32.load8_u (i32.sub (local.get $next) (i32.const 1)))))
+        (call $expect (i32.eq (i32.load8_u (i32.sub (local.get $next) (i32.const 2))) (i32.const 97)))
+        ;; Nothing is written behind them.
+        (call $expect (i32.eqz (i32.load8_u (local.get $next)))))
+    (func $print (param $number i32) (local $at i32)
+        (local.set $at (i32.const 128))
+        (i32.store8 (i32.const 128) (i32.const 10))
+        (loop $digits
+            (local.set $at (i32.sub (local.get $at) (i32.const 1)))
+            (i32.store8 (local.get $at) (i32.add (i32.const 48) (i32.rem_u (local.get $number) (i32.const 10))))
+            (local.set $number (i32.div_u (local.get $number) (i32.const 10)))
+            (br_if $digits (local.get $number)))
+        (i32.store (i32.const 0) (local.get $at))
+        (i32.store (i32.const 4) (i32.sub (i32.const 129) (local.get $at)))
+        (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))))
+    (func (export "_start")
+        (drop (call $args_sizes_get (i32.const 16) (i32.const 20)))
+        (drop (call $args_get (i32.const 1024) (i32.const 1048576)))
+        (call $check (i32.load (i32.const 16)) (i32.load (i32.const 20)))
+        (call $print (i32.load (i32.const 16)))
+        (call $print (i32.load (i32.const 20)))
+        (memory.fill (i32.const 1048576) (i32.const 0) (i32.const 5000000))
+        (drop (call $environ_sizes_get (i32.const 16) (i32.const 20)))
+        (drop (call $environ_get (i32.const 1024) (i32.const 1048576)))
+        (call $check (i32.load (i32.const 16)) (i32.load (i32.const 20)))
+        (call $print (i32.load (i32.const 16)))
+        (call $print (i32.load (i32.const 20)))))"#;
+
+#[tokio::test]
+async fn a_program_gets_arguments_and_variables_of_any_size() {
+    let sandbox = sandbox();
+    // As a program that is moved in its memory, and as one that is not.
+    for producer in [r#"(language "Go" "go1.27.3")"#, r#"(language "Rust" "")"#] {
+        let program =
+            COUNTS_INPUT.replacen("(module", &format!("(module (@producers {producer})"), 1);
+        let program = Arc::new(sandbox.load(&wat::parse_str(program).unwrap()).unwrap());
+        for (count, letters) in [(1, 1), (1, 65_536), (1, 1 << 20), (8_000, 10), (3, 700_000)] {
+            let mut call = call();
+            let mut input = ProgramInput::default();
+            input.args = vec![Template::parse(&"a".repeat(letters)).unwrap(); count];
+            input.campanile_env = false;
+            call.program = Arc::new(input);
+            let env = (0..count).map(|n| (format!("V{n:05}"), "a".repeat(letters)));
+            call.grants = Arc::new(Grants {
+                env: env.collect(),
+                ..Grants::default()
+            });
+            let report = sandbox.run(&program, call).await;
+            let about = format!("{count} of {letters}: {:#?}", report.failure);
+            assert_eq!(report.outcome, Outcome::Succeeded, "{about}");
+            let lines = [
+                count + 1,
+                count * (letters + 1) + "test".len() + 1,
+                count,
+                count * ("V00000=".len() + letters + 1),
+            ];
+            let lines = lines.map(|number| format!("{number}\n")).concat();
+            assert_eq!(report.stdout, lines, "{about}");
+        }
+    }
+}
