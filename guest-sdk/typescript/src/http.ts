@@ -8,6 +8,7 @@
 
 import { Failure, Permanent, Retryable } from "./failures.js";
 import { dumps } from "./json.js";
+import { reason } from "./reason.js";
 
 export interface Options {
   /** The body, as JSON. Give it or `body`. */
@@ -86,7 +87,7 @@ function outgoing(method: string, url: string, { json, body, headers, idempotenc
     if (!/^https?:\/\//i.test(url)) throw new TypeError("the URL must begin with http:// or https://");
     return new Request(url, { method, headers: sent, body: json === undefined ? (body ?? null) : dumps(json) });
   } catch (cause) {
-    throw new Permanent(`${method} ${url} is not a valid request: ${message(cause)}`, { cause });
+    throw new Permanent(`${method} ${url} is not a valid request: ${reason(cause)}`, { cause });
   }
 }
 
@@ -96,12 +97,8 @@ async function send(request: Request): Promise<Response> {
     return new Response(reply.status, reply.headers, new Uint8Array(await reply.arrayBuffer()));
   } catch (cause) {
     if (cause instanceof Failure) throw cause;
-    throw new Retryable(`${request.method} ${request.url}: ${message(cause)}`, { cause });
+    throw new Retryable(`${request.method} ${request.url}: ${reason(cause)}`, { cause });
   }
-}
-
-function message(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
 
 /** Return the seconds of a `retry-after`; undefined for a date, so that the host's backoff applies. */

@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { type AddressInfo } from "node:net";
 import { describe, test } from "node:test";
 
 import { Completion, Denied, Package, Permanent, Retryable, type Run, files, http, t } from "campanile";
@@ -394,4 +396,25 @@ describe("files", () => {
       assert.equal(failure?.kind, "denied");
     }
   });
+});
+
+test("a request that fails without a host has its reason", async () => {
+  await assert.rejects(http.get("http://127.0.0.1:1/"), (failure: unknown) => {
+    assert.ok(failure instanceof Retryable);
+    return /^GET http:\/\/127\.0\.0\.1:1\/: fetch failed: .+/.test(failure.message);
+  });
+  const server = createServer((_, reply) => {
+    reply.writeHead(200, { "content-length": "10" });
+    reply.write("part", () => reply.destroy());
+  });
+  await new Promise<void>((listening) => server.listen(0, "127.0.0.1", listening));
+  const { port } = server.address() as AddressInfo;
+  try {
+    await assert.rejects(http.get(`http://127.0.0.1:${port}/`), (failure: unknown) => {
+      assert.ok(failure instanceof Retryable);
+      return /terminated: other side closed$/.test(failure.message);
+    });
+  } finally {
+    server.close();
+  }
 });

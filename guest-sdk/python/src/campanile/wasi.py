@@ -5,7 +5,9 @@ They are imported when the package is built: a component cannot import a module 
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -69,6 +71,9 @@ from .values import dumps
 
 READ_BYTES = 64 * 1024
 
+# A request of these methods without a body has no length either.
+BODILESS = {"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"}
+
 
 def _time(instant: Any) -> datetime.datetime:
     time = datetime.datetime.fromtimestamp(instant.seconds, datetime.timezone.utc)
@@ -124,7 +129,7 @@ class WasiHost:
         try:
             return wasi_config_store.get(name)
         except Err as error:
-            raise Retryable(f"the configuration {name!r} cannot be read: {error.value}") from error
+            raise Retryable(f"the configuration {name!r} cannot be read: {_reason(error.value)}") from error
 
     def send(self, request: Request) -> Reply:
         if outgoing_handler is None:
@@ -135,7 +140,7 @@ class WasiHost:
         except Err as error:
             if isinstance(error.value, wasi_http_types.ErrorCode_HttpRequestDenied):
                 raise Denied(f"{request.method} {request.url}: the host denied the request") from error
-            raise Retryable(f"{request.method} {request.url}: {error.value}") from error
+            raise Retryable(f"{request.method} {request.url}: {_reason(error.value)}") from error
 
     def open_bucket(self, name: str) -> WasiBucket:
         return WasiBucket(_faulty(_imported(wasi_keyvalue_store, "wasi:keyvalue/store").open, name))
@@ -154,7 +159,7 @@ class WasiHost:
             if isinstance(error.value, functions.Error_AccessDenied):
                 why = "it is not granted; the operator grants its host with `[[grants.http]]` in the package's sidecar file"
                 raise Denied(f"{what}: {why}") from error
-            raise Permanent(f"{what}: {error.value.value}") from error
+            raise Permanent(f"{what}: {_reason(error.value)}") from error
 
 
 def _imported(functions: Any, interface: str) -> Any:
@@ -211,7 +216,47 @@ def _faulty(call: Any, *arguments: Any) -> Any:
         return call(*arguments)
     except Err as error:
         kind = FAULTS.get(type(error.value).__name__, "other")
-        raise Fault(kind, str(getattr(error.value, "value", ""))) from error
+        raise Fault(kind, _reason(getattr(error.value, "value", ""))) from error
+
+
+def _reason(value: Any) -> str:
+    """Return why a function of the host failed, in words: a case such as `ErrorCode_ConnectionTimeout`, and its details."""
+    if value is None or isinstance(value, (str, int, float)):
+        return "" if value is None else str(value)
+    case = type(value).__name__.rpartition("_")[2]
+    if case == "LastOperationFailed":
+        return _reason_of_stream(value.value)
+    if case == "Closed":
+        return "the stream ended before its end"
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", case).lower().replace("http ", "HTTP ").replace("dns ", "DNS ")
+    details = [_reason(part) for part in _parts(value)]
+    details = [detail for detail in details if detail]
+    if case in ("InternalError", "Other", "Upstream", "Io", "Invalid") and details:
+        return ": ".join(details)
+    return ": ".join([words, *details])
+
+
+def _parts(value: Any) -> list[Any]:
+    """Return the fields of a case or a record; none of a resource, whose text would be the address of an object."""
+    return list(vars(value).values()) if dataclasses.is_dataclass(value) else []
+
+
+def _reason_of_stream(error: Any) -> str:
+    code = None
+    if outgoing_handler is not None:
+        code = wasi_http_types.http_error_code(error)
+    if code is not None:
+        return f"the reply broke off: {_reason(code)}"
+    text = getattr(error, "to_debug_string", lambda: "")()
+    return f"the reply broke off: {text}" if text else "the reply broke off"
+
+
+def _length(request: Request) -> dict[str, str]:
+    """Return the header with the length of the body. Without it the body would be sent in chunks, which some servers refuse."""
+    known = {name.lower() for name in request.headers}
+    if "content-length" in known or (not request.body and request.method.upper() in BODILESS):
+        return {}
+    return {"content-length": str(len(request.body))}
 
 
 def _outgoing(request: Request) -> Any:
@@ -228,7 +273,8 @@ def _outgoing(request: Request) -> Any:
     path = address.path or "/"
     method = getattr(http, f"Method_{request.method.capitalize()}", None)
     try:
-        fields = http.Fields.from_list([(name, value.encode()) for name, value in request.headers.items()])
+        headers = {**request.headers, **_length(request)}
+        fields = http.Fields.from_list([(name, value.encode()) for name, value in headers.items()])
         outgoing = http.OutgoingRequest(fields)
         outgoing.set_method(method() if method else http.Method_Other(request.method))
         outgoing.set_scheme(schemes[address.scheme]())
@@ -242,6 +288,8 @@ def _outgoing(request: Request) -> Any:
 
 def _send(outgoing: Any, request: Request) -> Reply:
     http = wasi_http_types
+    if not request.body:
+        return _answer(outgoing_handler.handle(outgoing, None), request)
     body = outgoing.body()
     pending = outgoing_handler.handle(outgoing, None)
     try:
@@ -253,6 +301,10 @@ def _send(outgoing: Any, request: Request) -> Reply:
     except Err:
         # The receiver stopped reading the body. Its response says why.
         pass
+    return _answer(pending, request)
+
+
+def _answer(pending: Any, request: Request) -> Reply:
     with pending.subscribe() as ready:
         ready.block()
     match pending.get():
@@ -260,8 +312,8 @@ def _send(outgoing: Any, request: Request) -> Reply:
             return _reply(response)
         case Ok(Err() as error):
             raise error
-        case lost:
-            raise Retryable(f"{request.url}: the host lost the response: {lost}")
+        case _:
+            raise Retryable(f"{request.method} {request.url}: the host lost the response")
 
 
 def _reply(response: Any) -> Reply:
