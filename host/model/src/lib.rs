@@ -25,6 +25,7 @@ pub mod clock;
 #[cfg(feature = "sqlx")]
 mod columns;
 pub mod ids;
+pub mod json;
 pub mod labels;
 pub mod namespace;
 pub mod rule_text;

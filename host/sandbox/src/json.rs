@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use campanile_model::json::{JsonAsWritten, numbers_in};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// A JSON value as text without spaces. Clones share the text.
@@ -20,6 +22,11 @@ impl JsonText {
     /// Return the JSON value `null`.
     pub fn null() -> JsonText {
         JsonText("null".into())
+    }
+
+    /// Returns `text`, which is JSON without spaces.
+    pub(crate) fn of_checked(text: String) -> JsonText {
+        JsonText(text.into())
     }
 
     pub fn as_str(&self) -> &str {
@@ -40,8 +47,7 @@ impl JsonText {
 
     /// Return the text with the keys of every object in byte order.
     fn sorted(&self) -> Option<String> {
-        let mut reader = serde_json::Deserializer::from_str(&self.0);
-        rewritten(&mut reader, true).ok()
+        rewritten(&self.0, true).ok()
     }
 }
 
@@ -59,15 +65,19 @@ impl fmt::Display for JsonText {
 
 impl Serialize for JsonText {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.value().serialize(serializer)
+        match JsonAsWritten::of(&self.0) {
+            Some(json) => json.serialize(serializer),
+            None => serializer.serialize_unit(),
+        }
     }
 }
 
-/// Checks a text, and keeps it without spaces. A text that is accepted here is accepted by every JSON reader: it is one
-/// JSON value, and nests at most 128 deep.
+/// Checks a text, and keeps it without spaces, with its numbers as they're written. A text that is accepted here is accepted by every
+/// JSON reader: it is one JSON value, and nests at most 128 deep.
 impl<'de> Deserialize<'de> for JsonText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<JsonText, D::Error> {
-        let text = rewritten(deserializer, false)?;
+        let written = Box::<RawValue>::deserialize(deserializer)?;
+        let text = rewritten(written.get(), false).map_err(D::Error::custom)?;
         Ok(JsonText(text.into()))
     }
 }
@@ -96,30 +106,37 @@ pub fn object_text<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) ->
     text
 }
 
-/// Return the JSON of `reader` without spaces, and with sorted keys if `is_sorted`.
-fn rewritten<'de, D: Deserializer<'de>>(reader: D, is_sorted: bool) -> Result<String, D::Error> {
+/// Returns the JSON `written` without spaces, and with sorted keys if `is_sorted`.
+fn rewritten(written: &str, is_sorted: bool) -> serde_json::Result<String> {
     let mut text = Vec::new();
+    let mut numbers = numbers_in(written);
     let rewriter = Rewriter {
         text: &mut text,
+        numbers: &mut numbers,
         prefix: b"",
         is_sorted,
     };
-    rewriter.deserialize(reader)?;
+    let mut reader = serde_json::Deserializer::from_str(written);
+    rewriter.deserialize(&mut reader)?;
+    reader.end()?;
     String::from_utf8(text).map_err(Error::custom)
 }
 
 /// Appends one JSON value to a text while it is read, and keeps nothing else of it.
-struct Rewriter<'t> {
+struct Rewriter<'t, 'n> {
     text: &'t mut Vec<u8>,
+    /// The numbers that are still to come, as they are written: a reader would change some.
+    numbers: &'t mut dyn Iterator<Item = &'n str>,
     /// Written before the value, if there is one.
     prefix: &'static [u8],
     is_sorted: bool,
 }
 
-impl Rewriter<'_> {
-    fn next(&mut self, prefix: &'static [u8]) -> Rewriter<'_> {
+impl<'n> Rewriter<'_, 'n> {
+    fn next(&mut self, prefix: &'static [u8]) -> Rewriter<'_, 'n> {
         Rewriter {
             text: self.text,
+            numbers: self.numbers,
             prefix,
             is_sorted: self.is_sorted,
         }
@@ -129,12 +146,20 @@ impl Rewriter<'_> {
         serde_json::to_writer(self.text, value).map_err(E::custom)
     }
 
+    fn write_number<E: Error>(self) -> Result<(), E> {
+        let number = self.numbers.next();
+        let number = number.ok_or_else(|| E::custom("a number is missing"))?;
+        self.text.extend_from_slice(number.as_bytes());
+        Ok(())
+    }
+
     fn sorted_map<'de, A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let mut entries = BTreeMap::new();
         while let Some(key) = map.next_key::<String>()? {
             let mut text = Vec::new();
             map.next_value_seed(Rewriter {
                 text: &mut text,
+                numbers: self.numbers,
                 prefix: b"",
                 is_sorted: true,
             })?;
@@ -147,7 +172,7 @@ impl Rewriter<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Rewriter<'_> {
+impl<'de> DeserializeSeed<'de> for Rewriter<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<(), D::Error> {
@@ -156,7 +181,7 @@ impl<'de> DeserializeSeed<'de> for Rewriter<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Rewriter<'_> {
+impl<'de> Visitor<'de> for Rewriter<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,16 +196,16 @@ impl<'de> Visitor<'de> for Rewriter<'_> {
         self.write(&value)
     }
 
-    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
-        self.write(&value)
+    fn visit_i64<E: Error>(self, _: i64) -> Result<(), E> {
+        self.write_number()
     }
 
-    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
-        self.write(&value)
+    fn visit_u64<E: Error>(self, _: u64) -> Result<(), E> {
+        self.write_number()
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
-        self.write(&value)
+    fn visit_f64<E: Error>(self, _: f64) -> Result<(), E> {
+        self.write_number()
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<(), E> {
@@ -227,6 +252,18 @@ mod tests {
         assert_eq!(text.as_str(), value.to_string());
         assert_eq!(text.value(), value);
         assert_eq!(text, JsonText::from(value.clone()));
+    }
+
+    #[test]
+    fn numbers_stay_as_they_are_written() {
+        let written = r#"{"b":[12345678901234567890123,0.1234567890123456789,12345e7],"a":[-0,1.0,1E+2,"1e5"]}"#;
+        let text: JsonText = serde_json::from_str(&format!(" {written}\n")).unwrap();
+        assert_eq!(text.as_str(), written);
+        assert_eq!(serde_json::to_string(&text).unwrap(), written);
+        let object: JsonObject = serde_json::from_str(written).unwrap();
+        assert_eq!(object["a"].as_str(), r#"[-0,1.0,1E+2,"1e5"]"#);
+        let sorted = text.sorted().unwrap();
+        assert!(sorted.starts_with(r#"{"a":[-0,1.0,1E+2"#), "{sorted}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use campanile_model::json::JsonAsWritten;
 use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 use serde_json::Value;
 
@@ -15,14 +16,19 @@ pub(super) fn storable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Serialize stored JSON as JSON; a text that is not JSON becomes a string.
+/// Serializes stored JSON as JSON, with its numbers as they were written; a text that is not JSON becomes a string.
 pub(super) fn json_text<S: Serializer>(
     text: &(impl Clone + Into<Option<String>>),
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     let text: Option<String> = text.clone().into();
-    let json = text.map(|text| serde_json::from_str(&text).unwrap_or(Value::String(text)));
-    json.serialize(serializer)
+    match text {
+        None => serializer.serialize_none(),
+        Some(text) => match JsonAsWritten::of(&text) {
+            Some(json) => json.serialize(serializer),
+            None => serializer.serialize_str(&text),
+        },
+    }
 }
 
 /// Deserialize JSON as the text that is stored.

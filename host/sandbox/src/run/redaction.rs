@@ -6,16 +6,18 @@
 //! reversed values, because it then ends where a value begins: the first value of a text is the one to replace.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::ops::Range;
 
 use aho_corasick::Anchored;
 use aho_corasick::automaton::{Automaton as _, StateID};
 use aho_corasick::nfa::contiguous::NFA;
+use campanile_model::json::JsonParts;
 use serde_json::{Map, Value};
 
 use crate::grants::Secrets;
+use crate::json::{JsonObject, JsonText, object_text};
 
 mod spelling;
 #[cfg(test)]
@@ -182,6 +184,62 @@ impl Redaction {
         values.start + less..values.start + less + equal
     }
 
+    /// Returns `json` without the values, also those in keys and numbers. What has none stays as it's written.
+    pub(crate) fn json_text(&self, json: &JsonText) -> JsonText {
+        match self.values.is_empty() {
+            true => json.clone(),
+            false => JsonText::of_checked(self.part(json.as_str())),
+        }
+    }
+
+    fn part(&self, text: &str) -> String {
+        match JsonParts::of(text) {
+            Ok(JsonParts::Object(entries)) => {
+                let entries = entries.into_iter();
+                let mut named = NamedApart::default();
+                let entries = entries.map(|(mut key, value)| {
+                    self.text(&mut key);
+                    (named.name(key), self.part(value.get()))
+                });
+                let entries: Vec<(String, String)> = entries.collect();
+                object_text(
+                    entries
+                        .iter()
+                        .map(|(key, value)| (key.as_str(), value.as_str())),
+                )
+            }
+            Ok(JsonParts::List(items)) => {
+                let items: Vec<String> = items.iter().map(|item| self.part(item.get())).collect();
+                format!("[{}]", items.join(","))
+            }
+            Ok(JsonParts::String(mut text)) => {
+                self.text(&mut text);
+                Value::String(text).to_string()
+            }
+            Ok(JsonParts::Number(number)) => {
+                let mut text = number.to_owned();
+                self.text(&mut text);
+                match text == number {
+                    true => text,
+                    false => Value::String(text).to_string(),
+                }
+            }
+            Ok(JsonParts::Word(word)) => word.to_owned(),
+            // The text was checked.
+            Err(_) => "null".to_owned(),
+        }
+    }
+
+    /// Replaces the values in every text in `entries`, keys included.
+    pub(crate) fn entries(&self, entries: &mut JsonObject) {
+        let mut named = NamedApart::default();
+        let redacted = mem::take(entries).into_iter().map(|(mut key, value)| {
+            self.text(&mut key);
+            (named.name(key), self.json_text(&value))
+        });
+        *entries = redacted.collect();
+    }
+
     /// Replace the values in every text in `value`, keys included.
     pub(crate) fn json(&self, value: &mut Value) {
         if self.values.is_empty() {
@@ -204,19 +262,33 @@ impl Redaction {
     }
 
     /// Replace the values in every text in `entries`, keys included.
-    pub(crate) fn object(&self, entries: &mut Map<String, Value>) {
-        // How often each key occurred: two keys may become one.
-        let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    fn object(&self, entries: &mut Map<String, Value>) {
+        let mut named = NamedApart::default();
         for (mut key, mut value) in mem::take(entries) {
             self.json(&mut value);
             self.text(&mut key);
-            let times = times.entry(key.clone()).or_default();
-            *times += 1;
-            while entries.contains_key(&key) {
-                key = format!("{key} ({times})");
-            }
-            entries.insert(key, value);
+            entries.insert(named.name(key), value);
         }
+    }
+}
+
+/// Names for keys of one object, of which redaction may have made several equal.
+#[derive(Default)]
+struct NamedApart {
+    /// How often each key occurred.
+    times: BTreeMap<String, usize>,
+    names: BTreeSet<String>,
+}
+
+impl NamedApart {
+    fn name(&mut self, key: String) -> String {
+        let times = self.times.entry(key.clone()).or_default();
+        *times += 1;
+        let mut name = key;
+        while !self.names.insert(name.clone()) {
+            name = format!("{name} ({times})");
+        }
+        name
     }
 }
 

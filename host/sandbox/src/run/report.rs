@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::capability::shared::Call;
 use crate::grants::Secrets;
-use crate::json::object_of;
 use crate::limits::{Resource, Usage};
 use crate::outcome::{Outcome, Report};
 use crate::run::redaction::Redaction;
@@ -162,15 +161,10 @@ fn redacted_here(mut report: Report, cuts: Cuts, secrets: &Secrets) -> (Report, 
 /// Remove the values of secrets, wherever the task put them.
 fn redact(report: &mut Report, cuts: Cuts, redaction: &Redaction) {
     if let Some(output) = &mut report.output {
-        let mut value = output.value();
-        redaction.json(&mut value);
-        *output = value.into();
+        *output = redaction.json_text(output);
     }
     if let Some(context) = &mut report.context {
-        let entries = mem::take(context).into_iter();
-        let mut entries = entries.map(|(key, value)| (key, value.value())).collect();
-        redaction.object(&mut entries);
-        *context = object_of(&entries);
+        redaction.entries(context);
     }
     if let Some(failure) = &mut report.failure {
         redaction.cut_text(&mut failure.message, failure.cut_at.take());

@@ -140,6 +140,25 @@ fn a_value_of_digits_is_found_in_numbers() {
 }
 
 #[test]
+fn json_keeps_its_numbers_unless_they_hold_a_value() {
+    let redaction = redaction(&[("pin", "8421973842197384219738421973"), ("db", "hunter2")]);
+    let of = |text: &str| {
+        let json = serde_json::from_str(text).unwrap();
+        redaction.json_text(&json).as_str().to_owned()
+    };
+    assert_eq!(
+        of(
+            r#"{"n":[8421973842197384219738421973,0.1234567890123456789,12345e7],"hunter2":1.0,"HUNTER2":-0}"#
+        ),
+        r#"{"n":["[secret pin]",0.1234567890123456789,12345e7],"[secret db]":1.0,"[secret db] (2)":-0}"#
+    );
+    assert_eq!(
+        of(r#"["a hunter2","\u0068unter2",true,null]"#),
+        r#"["a [secret db]","[secret db]",true,null]"#
+    );
+}
+
+#[test]
 fn a_value_of_a_few_letters_is_not_looked_for() {
     let redaction = redaction(&[("pin", "abc")]);
     let mut text = "abc".to_owned();
