@@ -10,6 +10,7 @@ use wasmtime_wasi_http::{Error, RequestOptions, Result, WasiBody, WasiHttpHooks}
 
 use crate::capability::http::destination::Destination;
 use crate::capability::http::exchange::{Driver, Exchanged, Waits, exchange};
+use crate::capability::http::length::with_length;
 use crate::capability::http::response::wait_max;
 use crate::capability::http::scripted::answer;
 use crate::capability::network::reach::Reach;
@@ -81,6 +82,7 @@ impl WasiHttpHooks for HttpGate {
             let answer = match &shared.call.world.replies {
                 None => {
                     let request = traced(request, of_call.call.facts.traceparent);
+                    let request = with_length(request).await;
                     exchange(request, destination, reach, waits, of_call).await
                 }
                 Some(script) => answer(Arc::clone(script), request, of_call).await,

@@ -4,6 +4,7 @@ pub(crate) mod connect;
 pub(crate) mod destination;
 pub(crate) mod exchange;
 pub(crate) mod gate;
+mod length;
 pub(crate) mod request_texts;
 pub(crate) mod response;
 pub(crate) mod scripted;

@@ -1,0 +1,203 @@
+//! The length of a request's body.
+//!
+//! A guest writes a body as a stream, and most libraries name no length: the body would be sent in chunks, which S3 and other
+//! servers refuse. So the host waits a moment for the end of a short body and sends its length.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Body, Bytes, Frame};
+use hyper::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
+use hyper::{Method, Request};
+use tokio::time::timeout;
+use wasmtime_wasi_http::{Error, WasiBody};
+
+/// The longest body whose end is waited for.
+const BODY_BYTES_MAX: usize = 256 << 10;
+
+/// How long a guest may take to end its body. One that writes more slowly streams it, and may wait for the response first.
+const BODY_WAIT: Duration = Duration::from_secs(1);
+
+/// Returns the request with the length of its body, if the guest named none and the body ends soon.
+pub(crate) async fn with_length(request: Request<WasiBody>) -> Request<WasiBody> {
+    with_length_within(BODY_WAIT, request).await
+}
+
+async fn with_length_within(wait: Duration, request: Request<WasiBody>) -> Request<WasiBody> {
+    let (mut head, mut body) = request.into_parts();
+    let names_framing = [CONTENT_LENGTH, TRANSFER_ENCODING];
+    if names_framing
+        .iter()
+        .any(|name| head.headers.contains_key(name))
+    {
+        return Request::from_parts(head, body);
+    }
+    let mut begun = Begun::default();
+    let reading = timeout(wait, begun.read(&mut body)).await;
+    if !matches!(reading, Ok(Ending::Whole)) {
+        let rest = BegunBody {
+            begun: begun.frames,
+            rest: body,
+        };
+        return Request::from_parts(head, rest.boxed_unsync());
+    }
+    let bytes = begun.bytes();
+    let needs_length = !bytes.is_empty() || !is_bodiless(&head.method);
+    if needs_length {
+        let length = HeaderValue::from(bytes.len());
+        head.headers.insert(CONTENT_LENGTH, length);
+    }
+    let body = Full::new(bytes).map_err(|never| match never {});
+    Request::from_parts(head, body.boxed_unsync())
+}
+
+/// Whether a request of this method without a body has no length either.
+fn is_bodiless(method: &Method) -> bool {
+    method.is_safe() || method == Method::CONNECT
+}
+
+enum Ending {
+    Whole,
+    /// It's longer, or ends with trailers or an error.
+    Other,
+}
+
+/// What was read of a body.
+#[derive(Default)]
+struct Begun {
+    frames: VecDeque<Result<Frame<Bytes>, Error>>,
+    bytes: usize,
+}
+
+impl Begun {
+    /// Reads `body` to its end, or up to the longest that's waited for. Dropped at any time, it has lost nothing.
+    async fn read(&mut self, body: &mut WasiBody) -> Ending {
+        while let Some(frame) = body.frame().await {
+            let data = frame
+                .as_ref()
+                .ok()
+                .and_then(Frame::data_ref)
+                .map(Bytes::len);
+            self.frames.push_back(frame);
+            match data {
+                Some(bytes) if self.bytes + bytes <= BODY_BYTES_MAX => self.bytes += bytes,
+                _ => return Ending::Other,
+            }
+        }
+        Ending::Whole
+    }
+
+    fn bytes(self) -> Bytes {
+        let mut bytes = Vec::with_capacity(self.bytes);
+        for frame in self.frames.into_iter().flatten() {
+            bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+        }
+        bytes.into()
+    }
+}
+
+/// A body of which a part was read.
+struct BegunBody {
+    begun: VecDeque<Result<Frame<Bytes>, Error>>,
+    rest: WasiBody,
+}
+
+impl Body for BegunBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        match self.begun.pop_front() {
+            Some(frame) => Poll::Ready(Some(frame)),
+            None => Pin::new(&mut self.rest).poll_frame(context),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// A body whose frames come through a channel.
+    struct Streamed(mpsc::Receiver<Bytes>);
+
+    impl Body for Streamed {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            let next = self.0.poll_recv(context);
+            next.map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+        }
+    }
+
+    fn streamed(
+        method: Method,
+        parts: &[&'static [u8]],
+    ) -> (mpsc::Sender<Bytes>, Request<WasiBody>) {
+        let (sender, receiver) = mpsc::channel(64);
+        for part in parts {
+            sender.try_send(Bytes::from_static(part)).unwrap();
+        }
+        let body = Streamed(receiver).map_err(|never| match never {});
+        let request = Request::builder().method(method).body(body.boxed_unsync());
+        (sender, request.unwrap())
+    }
+
+    fn length(request: &Request<WasiBody>) -> Option<&str> {
+        let length = request.headers().get(CONTENT_LENGTH);
+        length.map(|length| length.to_str().unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_body_that_ends_has_its_length() {
+        let cases: [(Method, &[&[u8]], Option<&str>); 6] = [
+            (Method::POST, &[b"ab", b"", b"c"], Some("3")),
+            (Method::PUT, &[], Some("0")),
+            (Method::POST, &[b""], Some("0")),
+            (Method::DELETE, &[], Some("0")),
+            (Method::GET, &[], None),
+            (Method::GET, &[b"q"], Some("1")),
+        ];
+        for (method, parts, expected) in cases {
+            let (sender, request) = streamed(method.clone(), parts);
+            drop(sender);
+            let request = with_length(request).await;
+            assert_eq!(length(&request), expected, "{method} {parts:?}");
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(body, parts.concat());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_goes_on_is_streamed_from_its_beginning() {
+        let (sender, request) = streamed(Method::POST, &[b"first "]);
+        let request = with_length_within(Duration::ZERO, request).await;
+        assert_eq!(length(&request), None);
+        sender.try_send(Bytes::from_static(b"second")).unwrap();
+        drop(sender);
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, &b"first second"[..]);
+
+        let part: &'static [u8] = &[7; BODY_BYTES_MAX / 4];
+        let (sender, request) = streamed(Method::POST, &[part; 5]);
+        drop(sender);
+        let request = with_length(request).await;
+        assert_eq!(length(&request), None);
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body.len(), 5 * part.len());
+    }
+}
