@@ -136,7 +136,8 @@ fn parsed<T: DeserializeOwned>(
         )));
     }
     let value = serde_json::from_str(&text).map_err(|error| {
-        invalid_output(match error.is_data() {
+        let is_json = serde_json::from_str::<JsonText>(&text).is_ok();
+        invalid_output(match is_json {
             true => format!(
                 "the task's {name} is not a JSON object: return one, with the keys for dependent tasks"
             ),
