@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
-use campanile_testkit::{Report, TaskTest};
+use campanile_testkit::{Outcome, Report, TaskTest};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -373,4 +373,29 @@ fn links() {
 #[test]
 fn permissions() {
     run_family(PERMISSIONS);
+}
+
+/// A component of other tools has wasmtime's adapter built in, with its limit.
+#[test]
+fn variables_beyond_a_built_in_adapter_are_refused_for_good() {
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/guests");
+    for (form, succeeds) in [(FOR_PREVIEW_1, true), (FOR_0_2, false)] {
+        let test = TaskTest::load(guests.join(form)).expect("the guest is a package");
+        let nothing: [(&str, &str); 0] = [];
+        let report = test
+            .timeout(TIMEOUT)
+            .env("LARGE", "a".repeat(100_000))
+            .writable_files("/scratch", nothing)
+            .context(json!({"case": "environ_sizes_get"}))
+            .run()
+            .expect("the test can be run");
+        assert_eq!(report.succeeded(), succeeds, "{form}: {report}");
+        if let Some(failure) = report.failure() {
+            assert_eq!(failure.kind, Outcome::Refused, "{report}");
+            assert!(
+                !failure.retryable && failure.message.contains("64 KiB"),
+                "{report}"
+            );
+        }
+    }
 }

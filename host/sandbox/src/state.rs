@@ -39,6 +39,8 @@ pub(crate) struct HostState {
     pub(crate) memory: MemoryMeter,
     pub(crate) uncommitted: Uncommitted,
     program_texts: ProgramTexts,
+    /// What the program's own arguments and variables take; see [`Input::bytes`].
+    pub(crate) input_bytes: usize,
     http_gate: HttpGate,
     http: WasiHttpCtx,
     wasi: WasiCtx,
@@ -78,6 +80,7 @@ impl HostState {
             None => Capture::new(limits),
         };
         let stderr = Capture::new(limits);
+        let input_bytes = input.as_ref().map_or(0, Input::bytes);
         let sockets = Sockets::new(shared.clone());
         let mut wasi = WasiCtxBuilder::new();
         wasi.stdout(stdout.clone()).stderr(stderr.clone());
@@ -104,6 +107,7 @@ impl HostState {
             memory: MemoryMeter::new(limits),
             uncommitted: Uncommitted::default(),
             program_texts: ProgramTexts::default(),
+            input_bytes,
             http_gate: HttpGate(shared.clone()),
             http,
             wasi: wasi.build(),

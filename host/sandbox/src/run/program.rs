@@ -114,6 +114,14 @@ impl Input {
         })
     }
 
+    /// Returns what the arguments and variables take in the memory of an adapter: their bytes, and their places.
+    pub(crate) fn bytes(&self) -> usize {
+        let arguments = self.arguments.iter().map(|text| text.len() + PLACE_BYTES);
+        let variables = self.variables.iter();
+        let variables = variables.map(|(name, value)| variable_bytes(name, value));
+        arguments.chain(variables).sum()
+    }
+
     /// Give this input to the program of the call.
     pub(crate) fn set(self, wasi: &mut WasiCtxBuilder, shared: &Shared) {
         let program = &shared.call.program;
@@ -131,6 +139,27 @@ impl Input {
             wasi.env(WORKING_DIRECTORY, cwd);
         }
     }
+}
+
+/// The place of a text: its address and its length.
+const PLACE_BYTES: usize = 8;
+
+fn variable_bytes(name: &str, value: &str) -> usize {
+    name.len() + value.len() + 2 * PLACE_BYTES
+}
+
+/// Returns what the granted variables of `call` take, as [`Input::bytes`].
+pub(crate) fn granted_bytes(call: &Call) -> usize {
+    let Call {
+        grants, secrets, ..
+    } = call;
+    let plain = grants.env.iter();
+    let plain = plain.map(|(name, value)| variable_bytes(name, value));
+    let secret = grants.secret_env.iter().map(|(name, secret)| {
+        let value = secrets.get(secret).map_or("", |secret| secret.reveal());
+        variable_bytes(name, value)
+    });
+    plain.chain(secret).sum()
 }
 
 /// Put the facts of the run in variables.

@@ -36,6 +36,20 @@ pub(crate) fn trap_message(error: &wasmtime::Error, stderr: &Capture) -> String 
     }
 }
 
+/// The name of the adapter that other tools build into a component, to run code for WASI preview 1.
+const FOREIGN_ADAPTER: &str = "wasi_snapshot_preview1";
+
+/// Whether an adapter for WASI preview 1 trapped, in its own code.
+pub(crate) fn is_of_adapter(error: &wasmtime::Error) -> bool {
+    let backtrace = error.downcast_ref::<WasmBacktrace>();
+    let innermost = backtrace.and_then(|backtrace| backtrace.frames().first());
+    innermost.is_some_and(|frame| {
+        let names = [frame.module().name(), frame.func_name()];
+        let mut names = names.into_iter().flatten();
+        names.any(|name| name.contains(FOREIGN_ADAPTER))
+    })
+}
+
 fn trapped(trap: &Trap) -> String {
     let trap = trap.to_string();
     let trap = trap.trim_start_matches("wasm trap: ");

@@ -16,7 +16,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::run::cause::Cause;
 use crate::run::program::{self, TooLong};
 use crate::run::time::Ended;
-use crate::run::trap::trap_message;
+use crate::run::trap::{is_of_adapter, trap_message};
 use crate::state::HostState;
 
 /// The engine's words when it refuses to copy something because of its size, and when the guest holds too many handles.
@@ -72,6 +72,9 @@ pub(crate) fn verdict(ended: Ended<Returned>, state: &HostState) -> Verdict {
         )),
     }
 }
+
+/// What an adapter takes of arguments and variables in any case, beside its own state.
+const ADAPTER_INPUT_BYTES: usize = 48 << 10;
 
 fn timed_out(when: &str, limit: Resource) -> Failure {
     let raise = limit.raise();
@@ -213,6 +216,17 @@ fn broke(error: &wasmtime::Error, state: &HostState) -> Failure {
             limits.output_bytes_max,
             return_less()
         ));
+    }
+    let input_bytes = state.input_bytes + program::granted_bytes(&state.shared.call);
+    if input_bytes > ADAPTER_INPUT_BYTES && is_of_adapter(error) {
+        return Failure::new(
+            Outcome::Refused,
+            format!(
+                "the component has an adapter for WASI preview 1 built in, which takes less than 64 KiB of arguments and \
+                 variables, and they are {input_bytes} bytes; pass them by stdin or a file, or build the program as a module for \
+                 wasm32-wasip1, which takes any number"
+            ),
+        );
     }
     let message = trap_message(error, &state.stderr);
     let exceeded = || state.shared.exceeded().map(str::to_owned);
