@@ -16,6 +16,7 @@ mod dev;
 mod docs;
 mod doctor;
 mod edit;
+mod first_process;
 mod folder;
 mod fuzz;
 mod guest;

@@ -12,6 +12,7 @@ mod commands;
 mod config;
 mod crontab;
 mod environment;
+mod init;
 mod output;
 mod progress;
 #[cfg(test)]
@@ -208,6 +209,9 @@ pub fn main() -> ExitCode {
         return campanile_package::load_in_this_process(settings);
     }
     let json = cli.common.json;
+    if matches!(cli.command, Command::Serve(_)) && init::is_first_process() {
+        return init::run().unwrap_or_else(|failure| failure.report(json));
+    }
     progress::begin(json);
     let done = tokio::runtime::Runtime::new()
         .map_err(|error| failed!("threads cannot be started: {error}"))
