@@ -19,19 +19,10 @@ use super::exclude::Exclude;
 use super::field_spec::{DAY_OF_MONTH, DAY_OF_WEEK, MONTH};
 use super::fields::Fields;
 use super::hash::HashKey;
+use super::macros::fields_of_macro;
 use super::month_days::{self, Month};
 use super::zone::{self, DAY};
 use campanile_model::rule_text::{DayMatch, RuleText};
-
-const MACROS: [(&str, &str); 7] = [
-    ("@yearly", "0 0 1 1 *"),
-    ("@annually", "0 0 1 1 *"),
-    ("@monthly", "0 0 1 * *"),
-    ("@weekly", "0 0 * * 0"),
-    ("@daily", "0 0 * * *"),
-    ("@midnight", "0 0 * * *"),
-    ("@hourly", "0 * * * *"),
-];
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct CronRule {
@@ -116,18 +107,6 @@ impl LocalTimes for CronRule {
             }
         }
     }
-}
-
-/// Return the fields of a macro such as `@daily`.
-pub(super) fn fields_of_macro(name: &str) -> Result<&'static str, RuleError> {
-    let known = MACROS.iter().find(|(known, _)| *known == name);
-    known.map(|(_, fields)| *fields).ok_or_else(|| {
-        let names = MACROS.map(|(name, _)| name).join(", ");
-        RuleError::new(
-            format!("{} is not a known macro", quoted(name)),
-            format!("write one of {names}, @reboot or `@every 15m`"),
-        )
-    })
 }
 
 fn never_fires(fields: &Fields) -> RuleError {

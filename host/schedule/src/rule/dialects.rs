@@ -3,13 +3,14 @@
 //! A mark that another dialect reads differently is never guessed. Everything here is asked only after an
 //! expression was refused, so it costs an accepted rule nothing.
 
-use super::Zone;
 use super::error::{RuleError, quoted};
 use super::field_spec::{DAY_OF_WEEK, is_digits};
-use super::fields::{Fields, SPECS};
+use super::fields::{Fields, SPECS, is_year};
 use super::hash::HashKey;
+use super::macros::fields_of_macro;
 use super::part::{Part, words};
 use super::period::Period;
+use super::zone::Zone;
 
 /// Returns the error for an expression of another scheduler; `None` when it resembles none.
 pub(super) fn explain(expression: &str) -> Option<RuleError> {
@@ -36,11 +37,6 @@ pub(super) fn with_day_mark(text: &str) -> Option<RuleError> {
         (6 | 7, false, true) => Some(quartz(&fields)),
         _ => None,
     }
-}
-
-/// Whether six fields, accepted as seconds first, may be meant with the minute first and a year last.
-pub(super) fn is_ambiguous(parts: &[Part<'_>]) -> bool {
-    parts.len() == 6 && parts[2].text == "?" && parts[1].text != "?" && is_year(parts[5].text)
 }
 
 fn event_bridge(fields: &[&str]) -> RuleError {
@@ -167,21 +163,10 @@ fn is_numbered(field: &str) -> bool {
     items.any(|item| item.starts_with(|letter: char| letter.is_ascii_digit()))
 }
 
-/// Whether a field can be a year: `*`, `2026`, `2026-2028`, `2026/2`.
-fn is_year(field: &str) -> bool {
-    let years = |item: &str| {
-        let (years, _) = item.split_once('/').unwrap_or((item, ""));
-        years
-            .split('-')
-            .all(|year| is_digits(year) && year.len() == 4)
-    };
-    field == "*" || field.split(',').all(years)
-}
-
 /// Whether `line` is a rule here.
 fn parses(line: &str) -> bool {
     match line.strip_prefix('@') {
-        Some(_) => line == super::REBOOT || super::cron::fields_of_macro(line).is_ok(),
+        Some(_) => line == super::REBOOT || fields_of_macro(line).is_ok(),
         None => Fields::parse(line, HashKey::NONE).is_ok(),
     }
 }

@@ -1,9 +1,10 @@
 //! The fields of a cron expression, together.
 
-use super::dialects;
 use super::error::RuleError;
 use super::field::Field;
-use super::field_spec::{DAY_OF_MONTH, DAY_OF_WEEK, FieldSpec, HOUR, MINUTE, MONTH, SECOND};
+use super::field_spec::{
+    DAY_OF_MONTH, DAY_OF_WEEK, FieldSpec, HOUR, MINUTE, MONTH, SECOND, is_digits,
+};
 use super::hash::HashKey;
 use super::part::{Part, words};
 use campanile_model::rule_text::DayMatch;
@@ -38,7 +39,7 @@ impl Fields {
                 hint,
             ));
         }
-        if dialects::is_ambiguous(&parts) {
+        if is_ambiguous(&parts) {
             return Err(SPECS[2].refusal(parts[2], "is a day in EventBridge", "write `H` or `*`"));
         }
         let mut fields = [Field::only(0); 6];
@@ -111,4 +112,20 @@ impl Fields {
     pub(super) fn are_hashed(&self) -> bool {
         self.with_specs().iter().any(|(field, _)| field.is_hashed())
     }
+}
+
+/// Whether six fields, accepted as seconds first, may be meant with the minute first and a year last.
+fn is_ambiguous(parts: &[Part<'_>]) -> bool {
+    parts.len() == 6 && parts[2].text == "?" && parts[1].text != "?" && is_year(parts[5].text)
+}
+
+/// Whether a field can be a year: `*`, `2026`, `2026-2028`, `2026/2`.
+pub(super) fn is_year(field: &str) -> bool {
+    let years = |item: &str| {
+        let (years, _) = item.split_once('/').unwrap_or((item, ""));
+        years
+            .split('-')
+            .all(|year| is_digits(year) && year.len() == 4)
+    };
+    field == "*" || field.split(',').all(years)
 }

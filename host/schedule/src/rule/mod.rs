@@ -41,6 +41,7 @@ mod field_spec;
 mod fields;
 mod hash;
 mod interval;
+mod macros;
 mod month_days;
 mod part;
 mod period;
