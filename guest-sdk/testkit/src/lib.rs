@@ -20,7 +20,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 pub use campanile_sandbox::{
-    HttpRequest as Request, Limits, LogLine, OutboxMessage as Message, Outcome,
+    Device, HttpRequest as Request, Limits, LogLine, OutboxMessage as Message, Outcome,
 };
 pub use campanile_trial::{Crashed, Difference, Idempotence, Moment, Unreached};
 pub use http::Reply;
@@ -142,6 +142,14 @@ impl TaskTest {
     /// Grant an environment variable.
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> TaskTest {
         self.stage.grants.env.insert(name.into(), value.into());
+        self
+    }
+
+    /// Grant a device below `/dev`. Its bytes are repeatable where the time is: see [`TaskTest::now`].
+    pub fn device(mut self, device: Device) -> TaskTest {
+        if !self.stage.grants.devices.contains(&device) {
+            self.stage.grants.devices.push(device);
+        }
         self
     }
 

@@ -2,14 +2,16 @@
 //! component. The cases are named like those of `wasi-testsuite`; some cases about grants are our own.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::time::Duration;
 
-use campanile_testkit::{Outcome, Report, TaskTest};
+use campanile_testkit::{Device, Outcome, Report, TaskTest};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -87,6 +89,7 @@ const DIRECTORIES: &[&str] = &[
     "fd_readdir",
     "fd_readdir_lots",
     "fdopendir_with_access",
+    "name_is_not_utf_8",
     "path_create_directory",
     "remove_directory_trailing_slashes",
     "remove_nonempty_directory",
@@ -110,6 +113,7 @@ const PATHS: &[&str] = &[
     "path_rename",
     "path_rename_dir_trailing_slashes",
     "path_rename_file_trailing_slashes",
+    "trailing_slash_is_a_directory",
     "unlink_file_trailing_slashes",
 ];
 const LINKS: &[&str] = &[
@@ -135,7 +139,14 @@ const PERMISSIONS: &[&str] = &[
     "read_only_sets_no_times_and_sizes",
 ];
 
-const FAMILIES: [(&str, &[&str]); 11] = [
+const DEVICES: &[&str] = &[
+    "dev_has_the_granted_devices",
+    "dev_null",
+    "dev_urandom",
+    "dev_zero",
+];
+
+const FAMILIES: [(&str, &[&str]); 12] = [
     ("process", PROCESS),
     ("clocks", CLOCKS),
     ("random", RANDOM),
@@ -147,6 +158,7 @@ const FAMILIES: [(&str, &[&str]); 11] = [
     ("paths", PATHS),
     ("links", LINKS),
     ("permissions", PERMISSIONS),
+    ("devices", DEVICES),
 ];
 
 /// The cases that are known to fail: the name, a part of the message, and the reason.
@@ -177,6 +189,11 @@ impl Library {
         let at = |path: &str| root.path().join(path);
         fs::create_dir_all(at("library/shelf")).expect("a folder");
         fs::write(at("library/book"), "ding dong").expect("a file");
+        fs::create_dir(at("odd")).expect("a folder");
+        for name in [&b"plain"[..], b"caf\xe9.txt", b"\xff"] {
+            let name = OsStr::from_bytes(name);
+            fs::write(at("odd").join(name), "plain").expect("a file");
+        }
         fs::create_dir(at("elsewhere")).expect("a folder");
         fs::write(at("elsewhere/secret"), "secret").expect("a file");
         for (link, target) in [
@@ -230,7 +247,11 @@ impl Program {
             .env("GREETING", "ciào=salve")
             .env("EMPTY", "")
             .writable_files("/scratch", nothing)
-            .directory("/library", library.0.path().join("library"));
+            .directory("/library", library.0.path().join("library"))
+            .directory("/names", library.0.path().join("odd"))
+            .device(Device::Null)
+            .device(Device::Urandom)
+            .device(Device::Zero);
         Mutex::new(Program {
             form,
             test: Some(test),
@@ -373,6 +394,11 @@ fn links() {
 #[test]
 fn permissions() {
     run_family(PERMISSIONS);
+}
+
+#[test]
+fn devices() {
+    run_family(DEVICES);
 }
 
 /// A component of other tools has wasmtime's adapter built in, with its limit.

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! ["config","bucket"]
+//! ["device","urandom"]
 //! ["directory","read","/source","/srv/photos"]
 //! ["directory","write","/out","/srv/out","max_bytes=1GiB","max_files=1000"]
 //! ["env","TOKEN"]

@@ -13,6 +13,7 @@ use campanile_sandbox::Grants;
 
 mod bucket;
 pub mod call;
+mod device;
 mod directory;
 mod name;
 mod network;
@@ -23,8 +24,9 @@ pub(super) use part::Part;
 
 /// Every kind of grant, in the order in which requests are listed. They are read in this order, because `secrets` are
 /// checked against `config`.
-pub const KINDS: [&GrantKind; 8] = [
+pub const KINDS: [&GrantKind; 9] = [
     &directory::DIRECTORY,
+    &device::DEVICE,
     &name::ENV,
     &name::CONFIG,
     &network::HTTP,

@@ -99,6 +99,20 @@ pub struct SocketGrant {
     pub private: bool,
 }
 
+words! {
+    /// A device that the host serves to a task below `/dev`.
+    Device {
+        /// Takes what is written, and has nothing to read.
+        Null => "null",
+        /// Random bytes, as from `wasi:random`.
+        Random => "random",
+        /// The same as `random`.
+        Urandom => "urandom",
+        /// Zeros without an end.
+        Zero => "zero",
+    }
+}
+
 /// A bucket of `wasi:keyvalue` that a task may open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketGrant {
@@ -113,6 +127,8 @@ pub struct BucketGrant {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
     pub directories: Vec<DirectoryGrant>,
+    /// Each once.
+    pub devices: Vec<Device>,
     pub env: BTreeMap<String, String>,
     pub http: Vec<HttpGrant>,
     pub sockets: Vec<SocketGrant>,
@@ -131,6 +147,7 @@ impl Grants {
         // Named one by one, so that a new kind of grant cannot be forgotten here.
         let Grants {
             directories,
+            devices,
             env,
             http,
             sockets,
@@ -141,6 +158,7 @@ impl Grants {
         } = others;
         let mut shared = self.clone();
         shared.directories.retain(|one| directories.contains(one));
+        shared.devices.retain(|one| devices.contains(one));
         shared.env.retain(|name, _| env.contains_key(name));
         shared.http.retain(|one| http.contains(one));
         shared.sockets.retain(|one| sockets.contains(one));

@@ -56,7 +56,7 @@ pub use code_cache::CodeCache;
 pub use effects::{Crash, EffectObserver};
 pub use engine::{SandboxError, SandboxSettings};
 pub use grants::{
-    AccessMode, BucketGrant, DirectoryGrant, DirectoryQuota, ENV_PREFIX, Grants, HttpGrant,
+    AccessMode, BucketGrant, Device, DirectoryGrant, DirectoryQuota, ENV_PREFIX, Grants, HttpGrant,
     Protocol, QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST, Secret, Secrets, SocketGrant,
 };
 pub use json::{JsonObject, JsonText, object_of, object_text};

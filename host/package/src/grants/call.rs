@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::network::parse_host;
-use super::{GrantReader, KeyFault, directory, name};
+use super::{GrantReader, KeyFault, device, directory, name};
 use crate::host_rules::HostRules;
 use campanile_sandbox::{DirectoryQuota, Grants, HttpGrant};
 
@@ -36,7 +36,21 @@ impl<'r> CallGrants<'r> {
         writable: bool,
     ) -> Result<(), KeyFault> {
         let quota = DirectoryQuota::default();
-        directory::add(&mut self.reader, host, guest.to_owned(), writable, quota)
+        directory::add(&mut self.reader, host, guest.to_owned(), writable, quota)?;
+        device::check_folder(&self.reader)
+            .map_err(|what| ("guest", format!("hides devices, which {what}")))
+    }
+
+    /// Grant the device `name`, such as `urandom`, unless the sidecar does.
+    ///
+    /// # Errors
+    /// A clause.
+    pub fn add_device(&mut self, name: &str) -> Result<(), String> {
+        let granted = &self.reader.grants.devices;
+        match granted.iter().any(|device| device.as_str() == name) {
+            true => Ok(()),
+            false => device::add(&mut self.reader, name),
+        }
     }
 
     /// Grant the variable `NAME=value`, or `NAME` of the host's environment, in place of one of the same name.

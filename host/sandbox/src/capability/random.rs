@@ -20,13 +20,22 @@ const SEED: &[u8] = b"campanile: repeatable random bytes";
 /// Make random bytes repeatable where the time is frozen, and leave their limit to [`limit_random`].
 pub(crate) fn set_random(wasi: &mut WasiCtxBuilder, time: Time) {
     wasi.max_random_size(u64::MAX);
-    if let Time::Frozen(now) = time {
-        // Hashed, because a guest takes the first bytes.
-        let seed = sha256(&[SEED, &now.micros().to_le_bytes()].concat()).into_bytes();
+    if let (Time::Frozen(now), Some(seed)) = (time, random_seed(time)) {
         let same = || Deterministic::new(seed.clone());
         wasi.secure_random(same())
             .insecure_random(same())
             .insecure_random_seed(u128::from(now.micros().unsigned_abs()));
+    }
+}
+
+/// Returns the seed of repeatable bytes, where the time is frozen.
+pub(crate) fn random_seed(time: Time) -> Option<Vec<u8>> {
+    match time {
+        // Hashed, because a guest takes the first bytes.
+        Time::Frozen(now) => {
+            Some(sha256(&[SEED, &now.micros().to_le_bytes()].concat()).into_bytes())
+        }
+        _ => None,
     }
 }
 
@@ -53,7 +62,11 @@ pub(crate) fn limit_random<T: WasiView>(
     )
 }
 
-fn spend(shared: &Shared, bytes: u64) -> wasmtime::Result<()> {
+/// Uses `bytes` of the limit.
+///
+/// # Errors
+/// When less is left. The task ends with it.
+pub(crate) fn spend(shared: &Shared, bytes: u64) -> wasmtime::Result<()> {
     if shared.spend(Resource::Random, bytes) {
         return Ok(());
     }

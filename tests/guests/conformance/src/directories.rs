@@ -8,6 +8,7 @@ crate::cases![
     fd_readdir,
     fd_readdir_lots,
     fdopendir_with_access,
+    name_is_not_utf_8,
     path_create_directory,
     remove_directory_trailing_slashes,
     remove_nonempty_directory,
@@ -108,6 +109,26 @@ fn fdopendir_with_access(dir: Fd) {
         .map(|entry| entry.expect("an entry").file_name())
         .collect();
     assert_eq!(names, ["file"]);
+}
+
+/// `/names` has names that are not UTF-8. They are listed with escapes, and cannot be opened.
+fn name_is_not_utf_8(_: Fd) {
+    let odd = preopened("/names");
+    let (entries, _) = works(readdir(odd, 4_096, 0));
+    let mut names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, [".", "..", "\\xff", "caf\\xe9.txt", "plain"]);
+    let listed = std::fs::read_dir("/names").expect("reading");
+    let mut listed: Vec<_> = listed
+        .map(|entry| entry.expect("an entry").file_name())
+        .collect();
+    listed.sort_unstable();
+    assert_eq!(listed, ["\\xff", "caf\\xe9.txt", "plain"]);
+    fails(
+        open(odd, "caf\\xe9.txt", 0, READ),
+        &[ERRNO_NOENT, ERRNO_ILSEQ],
+    );
+    assert_eq!(std::fs::read("/names/plain").expect("reading"), b"plain");
 }
 
 fn path_create_directory(dir: Fd) {

@@ -8,6 +8,7 @@
 
 mod clocks;
 mod descriptors;
+mod devices;
 mod directories;
 mod files;
 mod links;
@@ -34,7 +35,7 @@ macro_rules! cases {
 }
 pub(crate) use cases;
 
-const FAMILIES: [(&str, &[Case]); 11] = [
+const FAMILIES: [(&str, &[Case]); 12] = [
     ("process", process::CASES),
     ("clocks", clocks::CASES),
     ("random", random::CASES),
@@ -46,6 +47,7 @@ const FAMILIES: [(&str, &[Case]); 11] = [
     ("paths", paths::CASES),
     ("links", links::CASES),
     ("permissions", permissions::CASES),
+    ("devices", devices::CASES),
 ];
 
 fn main() {

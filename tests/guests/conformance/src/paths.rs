@@ -9,6 +9,7 @@ crate::cases![
     path_rename,
     path_rename_dir_trailing_slashes,
     path_rename_file_trailing_slashes,
+    trailing_slash_is_a_directory,
     unlink_file_trailing_slashes,
 ];
 
@@ -139,6 +140,57 @@ fn path_rename_file_trailing_slashes(dir: Fd) {
         fails(rename(dir, old, dir, new), &[ERRNO_NOTDIR]);
     }
     assert_eq!(kind(dir, "source"), FILETYPE_REGULAR_FILE);
+}
+
+/// A link before a slash is followed, and what is there must be a directory.
+fn trailing_slash_is_a_directory(dir: Fd) {
+    works(mkdir(dir, "below"));
+    touch(dir, "below/inside");
+    touch(dir, "file");
+    works(symlink("below", dir, "link"));
+    works(symlink("file", dir, "to_file"));
+    works(symlink("nothing", dir, "dangling"));
+    assert_eq!(kind(dir, "link"), FILETYPE_SYMBOLIC_LINK);
+    for follow in [NO_FOLLOW, FOLLOW] {
+        for path in ["link/", "link//", "below/", "below/../link/"] {
+            let found = works(stat_at(dir, follow, path)).filetype;
+            assert_eq!(found, FILETYPE_DIRECTORY, "{path}");
+        }
+        for path in ["file/", "to_file/"] {
+            fails(stat_at(dir, follow, path), &[ERRNO_NOTDIR]);
+        }
+        fails(stat_at(dir, follow, "dangling/"), &[ERRNO_NOENT]);
+        let opened = open_with(dir, follow, "link/", OFLAGS_DIRECTORY, READ, 0);
+        assert_eq!(kind(works(opened), "inside"), FILETYPE_REGULAR_FILE);
+        let opened = open_with(dir, follow, "to_file/", 0, READ, 0);
+        fails(opened, &[ERRNO_NOTDIR]);
+    }
+    // Without the slash, a link that is not to be followed is not.
+    let opened = open_with(dir, NO_FOLLOW, "link", OFLAGS_DIRECTORY, READ, 0);
+    fails(opened, &[ERRNO_LOOP, ERRNO_NOTDIR]);
+    assert_eq!(works(target_of(dir, "link", 10)), "below");
+    fails(target_of(dir, "link/", 10), &[ERRNO_INVAL]);
+    fails(target_of(dir, "below/", 10), &[ERRNO_INVAL]);
+    fails(target_of(dir, "to_file/", 10), &[ERRNO_NOTDIR]);
+    fails(target_of(dir, "dangling/", 10), &[ERRNO_NOENT]);
+    for path in ["link/", "to_file/", "file/"] {
+        fails(unlink(dir, path), &[ERRNO_NOTDIR]);
+        fails(rmdir(dir, path), &[ERRNO_NOTDIR]);
+        fails(rename(dir, path, dir, "new"), &[ERRNO_NOTDIR]);
+    }
+    fails(mkdir(dir, "link/"), &[ERRNO_EXIST]);
+    fails(link(dir, NO_FOLLOW, "file/", dir, "hard"), &[ERRNO_NOTDIR]);
+    fails(link(dir, NO_FOLLOW, "link/", dir, "hard"), &[ERRNO_PERM]);
+    fails(link(dir, NO_FOLLOW, "file", dir, "hard/"), &[ERRNO_NOENT]);
+    for name in ["link", "to_file", "dangling"] {
+        assert_eq!(kind(dir, name), FILETYPE_SYMBOLIC_LINK);
+    }
+    // The same with the standard library.
+    let is_link = |path: &str| {
+        let found = std::fs::symlink_metadata(path).expect("metadata");
+        found.file_type().is_symlink()
+    };
+    assert!(is_link("/scratch/link") && !is_link("/scratch/link/"));
 }
 
 fn unlink_file_trailing_slashes(dir: Fd) {

@@ -32,6 +32,9 @@ pub(super) struct CallInput {
     /// Grant a directory of this machine under a path of the task, for reading alone with `:ro`
     #[arg(long = "dir", value_name = "HOST::GUEST[:ro]")]
     directories: Vec<String>,
+    /// Grant a device below /dev, which the host serves: null, random, urandom, zero
+    #[arg(long = "device", value_name = "NAME")]
+    devices: Vec<String>,
     /// Give the program the content of this file as its stdin, in place of the context
     #[arg(long, value_name = "FILE")]
     stdin: Option<PathBuf>,
@@ -115,6 +118,10 @@ impl CallInput {
                 .ok_or_else(|| refused!("--dir {text} has no path of the task: write HOST::GUEST, such as data::/data, or data::/data{READ_ONLY} to read alone"))?;
             let added = grants.add_directory(host, guest, writable);
             added.map_err(|(part, what)| refused!("--dir {text}: its {part} path {what}"))?;
+        }
+        for name in &self.devices {
+            let added = grants.add_device(name);
+            added.map_err(|what| refused!("--device {what}"))?;
         }
         for address in &self.hosts {
             let added = grants.add_http(address);

@@ -1,11 +1,19 @@
 //! The paths that a call could not open or change for want of a grant.
 
+use std::collections::HashMap;
+
+use wasmtime_wasi::p2::bindings::filesystem::types::DescriptorType;
+
+use crate::capability::files::devices::DEVICES;
 use crate::capability::shared::to_allow;
-use crate::grants::AccessMode;
+use crate::grants::{AccessMode, Device};
 
 /// The most paths that are kept: a guest may try many.
 const PATHS_MAX: usize = 16;
 const PATH_BYTES_MAX: usize = 1 << 10;
+
+/// The most paths with escapes that are known.
+const ESCAPED_MAX: usize = 1 << 10;
 
 /// One path that was denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,29 +28,50 @@ pub(crate) struct DeniedPath {
 
 /// The last paths that were denied.
 #[derive(Default)]
-pub(crate) struct DeniedPaths(Vec<DeniedPath>);
+pub(crate) struct DeniedPaths {
+    paths: Vec<DeniedPath>,
+    /// Paths whose names were listed with escapes, and what is there.
+    escaped: HashMap<String, DescriptorType>,
+}
 
 impl DeniedPaths {
     pub(crate) fn add(&mut self, mut denied: DeniedPath) {
-        if self.0.len() == PATHS_MAX {
-            self.0.remove(0);
+        if self.paths.len() == PATHS_MAX {
+            self.paths.remove(0);
         }
         let end = denied.path.floor_char_boundary(PATH_BYTES_MAX);
         denied.path.truncate(end);
-        self.0.push(denied);
+        self.paths.push(denied);
+    }
+
+    /// Adds a path whose name is not UTF-8, as it was listed.
+    pub(crate) fn add_escaped(&mut self, path: String, kind: DescriptorType) {
+        if self.escaped.len() < ESCAPED_MAX && path.len() <= PATH_BYTES_MAX {
+            self.escaped.insert(path, kind);
+        }
+    }
+
+    /// Returns what is at a path whose name was listed with escapes.
+    pub(super) fn escaped(&self, path: &str) -> Option<DescriptorType> {
+        self.escaped.get(path).copied()
     }
 
     /// Return a note that proposes a grant for the path that `message` names, or else for the last denied path.
     ///
     /// The host cannot know whether the path is why the task failed. The note never changes the kind of the failure.
     pub(crate) fn note(&self, message: &str) -> Option<String> {
-        let last = || self.0.last().map(DeniedPath::proposal);
+        let last = || self.paths.last().map(DeniedPath::proposal);
         self.note_on_named(message).or_else(last)
     }
 
-    /// Return a note that proposes a grant for the path that `message` names.
+    /// Returns a note about the path that `message` names.
     pub(crate) fn note_on_named(&self, message: &str) -> Option<String> {
-        let mut newest_first = self.0.iter().rev();
+        if let Some(path) = self.escaped.keys().find(|path| message.contains(*path)) {
+            return Some(format!(
+                "the name of {path} is not UTF-8, and its other bytes are escaped here; no task can open it: rename it"
+            ));
+        }
+        let mut newest_first = self.paths.iter().rev();
         let named = newest_first.find(|denied| message.contains(&denied.path));
         named.map(DeniedPath::proposal)
     }
@@ -58,6 +87,12 @@ impl DeniedPath {
                  where the package's sidecar file has `[[grants.directories]]` with `guest = {directory:?}`"
             );
         }
+        if let Some(device) = device(path) {
+            return format!(
+                "{path} is a device that is not granted; to allow it, add `grants.devices = [\"{device}\"]` at the top of the \
+                 package's sidecar file"
+            );
+        }
         let grant = [
             ("host", "/a/directory/of/this/host".into()),
             ("guest", parent(path).into()),
@@ -68,6 +103,12 @@ impl DeniedPath {
             to_allow("directories", grant)
         )
     }
+}
+
+/// Returns the device that a path names.
+fn device(path: &str) -> Option<Device> {
+    let name = path.strip_prefix(DEVICES)?.strip_prefix('/')?;
+    name.parse().ok()
 }
 
 /// Return the directory that a path lies in, as the task sees it.
@@ -113,10 +154,10 @@ mod tests {
             paths.add(denied(&format!("/{n}"), AccessMode::Read, None));
         }
         paths.add(denied(&"é".repeat(PATH_BYTES_MAX), AccessMode::Read, None));
-        assert_eq!(paths.0.len(), PATHS_MAX);
-        let lengths = paths.0.iter().map(|denied| denied.path.len());
+        assert_eq!(paths.paths.len(), PATHS_MAX);
+        let lengths = paths.paths.iter().map(|denied| denied.path.len());
         assert!(lengths.max() <= Some(PATH_BYTES_MAX));
-        assert_eq!(paths.0[0].path, "/85");
+        assert_eq!(paths.paths[0].path, "/85");
     }
 
     #[test]
@@ -135,6 +176,11 @@ mod tests {
             denied("/data/a/b.txt", AccessMode::Write, Some("/data")).proposal(),
             "/data/a/b.txt cannot be written: /data is granted for reading only; to allow it, write `access = \"write\"` \
              where the package's sidecar file has `[[grants.directories]]` with `guest = \"/data\"`"
+        );
+        let device = denied("/dev/urandom", AccessMode::Read, None).proposal();
+        assert!(
+            device.contains("`grants.devices = [\"urandom\"]`"),
+            "{device}"
         );
         assert_eq!(parent("/a"), "/a");
     }

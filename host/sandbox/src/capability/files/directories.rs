@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use wasmtime_wasi::filesystem::{Descriptor, Dir};
 use wasmtime_wasi::{FsPerms, OpenMode};
 
+use crate::capability::files::devices::{DEVICES, Served};
 use crate::capability::files::measure::READABLE;
 use crate::capability::files::quota::Quota;
 use crate::capability::shared::{OpenFile, Shared};
@@ -35,6 +36,8 @@ pub(super) struct Tracked {
     pub(super) file: Option<Arc<OpenFile>>,
     /// The quota of the granted directory through which it was opened.
     pub(super) quota: Option<Arc<Quota>>,
+    /// What the host serves in place of a file.
+    pub(super) served: Option<Served>,
 }
 
 /// A granted directory that is open until its call ends.
@@ -87,6 +90,7 @@ fn open_one(shared: &Arc<Shared>, grant: &DirectoryGrant) -> Result<OpenDirector
         quota: Quota::of(shared, grant, &directory.dir).map_err(unopened)?,
         path: grant.guest.clone(),
         file: Some(OpenFile::open(shared)),
+        served: None,
     };
     Ok(OpenDirectory { directory, tracked })
 }
@@ -140,9 +144,24 @@ pub(super) fn empty_root() -> Option<OpenDirectory> {
         path: "/".to_owned(),
         file: None,
         quota: None,
+        served: None,
     };
     let directory = EMPTY_ROOT.get_or_init(make).clone()?;
     Some(OpenDirectory { directory, tracked })
+}
+
+/// Returns the directory of the devices: another empty one, in which the host serves them.
+pub(super) fn device_folder() -> Option<OpenDirectory> {
+    let empty = empty_root()?.directory.dir.try_clone().ok()?;
+    Some(OpenDirectory {
+        directory: Dir::new(empty, FsPerms::ReadOnly, OpenMode::READ, false),
+        tracked: Tracked {
+            path: DEVICES.to_owned(),
+            file: None,
+            quota: None,
+            served: Some(Served::Folder),
+        },
+    })
 }
 
 /// Whether `descriptor` is that directory.

@@ -8,15 +8,21 @@ use wasmtime::component::{HasData, Linker, LinkerInstance, Resource, ResourceTyp
 use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystemCtxView, WasiFilesystemView as _};
 use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
-    DescriptorFlags, DescriptorType, ErrorCode, Filesize, Host as _, HostDescriptor,
-    HostDirectoryEntryStream, NewTimestamp, OpenFlags, PathFlags,
+    DescriptorFlags, DescriptorType, ErrorCode, Filesize, Host as _, HostDescriptor, NewTimestamp,
+    OpenFlags, PathFlags,
 };
-use wasmtime_wasi::p2::{FsResult, ReaddirIterator};
+use wasmtime_wasi::p2::{DynInputStream, FsResult};
 
-use crate::capability::files::directories::{OpenDirectory, Tracked, empty_root};
+use crate::capability::files::denied_paths::DeniedPath;
+use crate::capability::files::devices::{
+    DeviceReader, Served, device_at, device_entries, hash_of, open_device, stat_of,
+};
+use crate::capability::files::directories::{OpenDirectory, Tracked, device_folder, empty_root};
 use crate::capability::files::links::Links;
+use crate::capability::files::listing::{Listing, entries_of};
 use crate::capability::files::quota::{Admission, Quota, QuotaExceeded};
 use crate::capability::files::quota_stream::{QuotaOfStream, size_after};
+use crate::capability::files::slashes::{Wants, check, following, stat_at};
 use crate::capability::files::state::{Fd, FilesView, HasFiles};
 use crate::capability::files::streams::{reading, writing};
 use crate::capability::shared::{OpenFile, as_wasi};
@@ -47,6 +53,9 @@ impl preopens::Host for FilesView<'_> {
             };
             opened.extend(root);
         }
+        if self.files.has_root && !self.files.shared.call.grants.devices.is_empty() {
+            opened.extend(device_folder().as_ref().map(named));
+        }
         let handles = opened.into_iter().map(|(guest, open)| {
             let handle = self.table.push(Descriptor::Dir(open.directory))?;
             self.files.descriptors.insert(handle.rep(), open.tracked);
@@ -63,6 +72,7 @@ pub(crate) fn guard_files<T: HasFiles>(linker: &mut Linker<T>) -> wasmtime::Resu
     preopens::add_to_linker::<_, FilesView<'static>>(linker, T::files)?;
     let mut functions = linker.instance(FILESYSTEM)?;
     guard_opening(&mut functions)?;
+    guard_paths(&mut functions)?;
     count_open_files(&mut functions)?;
     report_effects(&mut functions)?;
     report_writes(&mut functions)
@@ -90,10 +100,14 @@ fn guard_opening<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime
                     return Ok((Err(ErrorCode::Quota),));
                 }
                 let shown = view.files.path_in(&directory, &path);
+                if view.serves_devices(&directory, &path) {
+                    return Ok((view.open_device(&path, shown, how, wanted)?,));
+                }
                 let effects = view.files.shared.effects.clone();
                 let quota = view.files.quota_of(&directory);
                 let files = store.data_mut().filesystem();
                 let creation = quota.as_deref();
+                let follow = following(follow, &path);
                 let opening = open_at(files, directory, follow, path, how, wanted, creation);
                 let opened = match effect_of_opening(&shown, how) {
                     Some(effect) => effects.observe(|| effect, opening).await?,
@@ -110,6 +124,7 @@ fn guard_opening<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime
                         path: shown,
                         file: Some(OpenFile::open(&view.files.shared)),
                         quota,
+                        served: None,
                     };
                     view.files.descriptors.insert(opened.rep(), tracked);
                 }
@@ -176,6 +191,151 @@ async fn open_at(
     opened
 }
 
+/// Put what a slash at the end means, and the devices, before the functions that look at a path.
+fn guard_paths<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::Result<()> {
+    functions.func_wrap_async(
+        "[method]descriptor.stat-at",
+        |mut store: StoreContextMut<'_, T>, (fd, follow, path): (Fd, PathFlags, String)| {
+            Box::new(async move {
+                let view = store.data_mut().files();
+                if view.serves_devices(&fd, &path) {
+                    let device = device_at(&view.files.shared, &path);
+                    return Ok((device.map(|_| stat_of(DescriptorType::CharacterDevice)),));
+                }
+                // Libraries ask for each name that they list.
+                if let Some(kind) = view.escaped(&fd, &path) {
+                    return Ok((Ok(stat_of(kind)),));
+                }
+                let mut files = store.data_mut().filesystem();
+                Ok((as_wasi(stat_at(&mut files, &fd, follow, &path).await)?,))
+            })
+        },
+    )?;
+    functions.func_wrap_async(
+        "[method]descriptor.metadata-hash-at",
+        |mut store: StoreContextMut<'_, T>, (fd, follow, path): (Fd, PathFlags, String)| {
+            Box::new(async move {
+                let view = store.data_mut().files();
+                if view.serves_devices(&fd, &path) {
+                    let device = device_at(&view.files.shared, &path);
+                    return Ok((device.map(|device| hash_of(device.as_str())),));
+                }
+                if view.escaped(&fd, &path).is_some() {
+                    return Ok((Ok(hash_of(&view.files.path_in(&fd, &path))),));
+                }
+                let mut files = store.data_mut().filesystem();
+                if let Err(error) = check(&mut files, &fd, &path, Wants::Directory).await {
+                    return Ok((as_wasi(Err(error))?,));
+                }
+                let follow = following(follow, &path);
+                Ok((as_wasi(files.metadata_hash_at(fd, follow, path).await)?,))
+            })
+        },
+    )?;
+    functions.func_wrap_async(
+        "[method]descriptor.readlink-at",
+        |mut store: StoreContextMut<'_, T>, (fd, path): (Fd, String)| {
+            Box::new(async move {
+                let view = store.data_mut().files();
+                if view.serves_devices(&fd, &path) {
+                    let device = device_at(&view.files.shared, &path);
+                    return Ok((device.and(Err(ErrorCode::Invalid)),));
+                }
+                let mut files = store.data_mut().filesystem();
+                if let Err(error) = check(&mut files, &fd, &path, Wants::ReadLink).await {
+                    return Ok((as_wasi(Err(error))?,));
+                }
+                Ok((as_wasi(files.readlink_at(fd, path).await)?,))
+            })
+        },
+    )?;
+    functions.func_wrap_async(
+        "[method]descriptor.read",
+        |mut store: StoreContextMut<'_, T>, (fd, length, offset): (Fd, Filesize, Filesize)| {
+            Box::new(async move {
+                let files = store.data_mut().files().files;
+                let Some(Served::Device(device)) = files.served(&fd) else {
+                    let mut files = store.data_mut().filesystem();
+                    return Ok((as_wasi(files.read(fd, length, offset).await)?,));
+                };
+                let mut reader = DeviceReader::new(device, offset, &files.shared, None);
+                let bytes = reader.bytes(usize::try_from(length).unwrap_or(usize::MAX))?;
+                let is_end = bytes.is_empty() && length > 0;
+                Ok((Ok::<_, ErrorCode>((bytes, is_end)),))
+            })
+        },
+    )
+}
+
+impl FilesView<'_> {
+    /// Whether `path` in `directory` is that of a device, granted or not.
+    fn serves_devices(&self, directory: &Fd, path: &str) -> bool {
+        self.files.served(directory) == Some(Served::Folder)
+            && !matches!(path.trim_end_matches('/'), "" | ".")
+    }
+
+    /// Returns what is at a path whose name was listed with escapes.
+    fn escaped(&self, directory: &Fd, path: &str) -> Option<DescriptorType> {
+        let denied = &self.files.denied;
+        denied.escaped(&self.files.path_in(directory, path))
+    }
+
+    /// Opens the device at `path`, which the task sees as `shown`.
+    fn open_device(
+        &mut self,
+        path: &str,
+        shown: String,
+        how: OpenFlags,
+        wanted: DescriptorFlags,
+    ) -> wasmtime::Result<Result<Fd, ErrorCode>> {
+        let device = match device_at(&self.files.shared, path) {
+            Ok(device) => device,
+            Err(error) => {
+                self.files.denied.add(DeniedPath {
+                    path: shown,
+                    mode: access_mode(how, wanted),
+                    read_only: None,
+                });
+                return Ok(Err(error));
+            }
+        };
+        let opened = match open_device(device, how, wanted) {
+            Ok(opened) => self.table.push(opened)?,
+            Err(error) => return Ok(Err(error)),
+        };
+        let tracked = Tracked {
+            path: shown,
+            file: Some(OpenFile::open(&self.files.shared)),
+            quota: None,
+            served: Some(Served::Device(device)),
+        };
+        self.files.descriptors.insert(opened.rep(), tracked);
+        Ok(Ok(opened))
+    }
+
+    /// Lists a directory.
+    async fn list(&mut self, fd: &Fd) -> FsResult<Resource<Listing>> {
+        let entries = match self.files.served(fd) {
+            Some(Served::Folder) => device_entries(&self.files.shared),
+            _ => {
+                let directory = match self.table.get(fd)? {
+                    Descriptor::Dir(directory) => Arc::clone(&directory.dir),
+                    Descriptor::File(_) => return Err(ErrorCode::NotDirectory.into()),
+                };
+                let reading = tokio::task::spawn_blocking(move || entries_of(&directory)).await;
+                let found = reading.map_err(|_| ErrorCode::Io)?;
+                let found = found.map_err(std::io::Error::from)?;
+                for entry in found.escaped {
+                    let path = self.files.path_in(fd, &entry.name);
+                    self.files.denied.add_escaped(path, entry.type_);
+                }
+                found.entries
+            }
+        };
+        Ok(self.table.push(Listing::of(entries))?)
+    }
+}
+
 /// Put the counting before the functions that close a file or keep one open.
 fn count_open_files<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::Result<()> {
     functions.resource(
@@ -191,7 +351,13 @@ fn count_open_files<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmt
         "[method]descriptor.read-via-stream",
         move |mut store: StoreContextMut<'_, T>, (fd, offset): (Fd, Filesize)| {
             let state = store.data_mut();
-            let file = state.files().files.file_of(&fd);
+            let files = state.files().files;
+            let file = files.file_of(&fd);
+            if let Some(Served::Device(device)) = files.served(&fd) {
+                let reader = DeviceReader::new(device, offset, &files.shared, file);
+                let stream: DynInputStream = Box::new(reader);
+                return Ok((Ok(state.files().table.push(stream)?),));
+            }
             let stream = state.filesystem().read_via_stream(fd, offset);
             let table = state.files().table;
             Ok((as_wasi(
@@ -211,7 +377,7 @@ fn count_open_files<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmt
                     ));
                     return Ok((Err(ErrorCode::Quota),));
                 }
-                let listing = state.filesystem().read_directory(fd).await;
+                let listing = state.files().list(&fd).await;
                 state.files().files.listings += u64::from(listing.is_ok());
                 Ok((as_wasi(listing)?,))
             })
@@ -219,11 +385,20 @@ fn count_open_files<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmt
     )?;
     functions.resource(
         "directory-entry-stream",
-        ResourceType::host::<ReaddirIterator>(),
+        ResourceType::host::<Listing>(),
         move |mut store, handle| {
-            let state = store.data_mut();
-            state.files().files.listings -= 1;
-            HostDirectoryEntryStream::drop(&mut state.filesystem(), Resource::new_own(handle))
+            let files = store.data_mut().files();
+            files.files.listings -= 1;
+            files.table.delete(Resource::<Listing>::new_own(handle))?;
+            Ok(())
+        },
+    )?;
+    functions.func_wrap(
+        "[method]directory-entry-stream.read-directory-entry",
+        move |mut store: StoreContextMut<'_, T>, (listing,): (Resource<Listing>,)| {
+            let files = store.data_mut().files();
+            let entry = files.table.get_mut(&listing)?.next();
+            Ok((Ok::<_, ErrorCode>(entry),))
         },
     )
 }
@@ -338,7 +513,7 @@ fn report_effects<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtim
     report!(functions, create_directory_at, "create-directory-at", (fd: Fd, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), 0), |files| {
         format!("create the directory {}", files.path_in(&fd, &path))
     });
-    report!(functions, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), in fd: path, |files| {
+    report!(functions, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), in fd: path, check |links| links.check_path(&fd, &path, Wants::Unlink), |files| {
         format!("remove {}", files.path_in(&fd, &path))
     });
     report!(functions, remove_directory_at, "remove-directory-at", (fd: Fd, path: String), first path = without_slashes(path), in fd: path, |files| {
@@ -350,10 +525,10 @@ fn report_effects<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtim
     report!(functions, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), in fd: old, in new_fd: new, admit |view| admit_move(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_moved((&fd, &old), (&new_fd, &new)), |files| {
         format!("rename {} to {}", files.path_in(&fd, &old), files.path_in(&new_fd, &new))
     });
-    report!(functions, link_at, "link-at", (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String), in new_fd: new, admit |view| admit_link(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_moved((&fd, &old), (&new_fd, &new)), |files| {
+    report!(functions, link_at, "link-at", (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String), in new_fd: new, admit |view| admit_link(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_linked((&fd, &old), (&new_fd, &new)), |files| {
         format!("link {} to {}", files.path_in(&new_fd, &new), files.path_in(&fd, &old))
     });
-    report!(functions, set_times_at, "set-times-at", (fd: Fd, flags: PathFlags, path: String, accessed: NewTimestamp, modified: NewTimestamp), in fd: path, |files| {
+    report!(functions, set_times_at, "set-times-at", (fd: Fd, flags: PathFlags, path: String, accessed: NewTimestamp, modified: NewTimestamp), first flags = following(flags, &path), in fd: path, check |links| links.check_path(&fd, &path, Wants::Directory), |files| {
         format!("set the times of {}", files.path_in(&fd, &path))
     });
     Ok(())

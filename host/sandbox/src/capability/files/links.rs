@@ -24,6 +24,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 
 use crate::capability::files::directories::ON_THE_WAY;
 use crate::capability::files::measure::{READABLE, identity};
+use crate::capability::files::slashes::{self, Wants};
 use crate::capability::files::state::Fd;
 
 /// No link climbs further: a longer target is no path.
@@ -51,6 +52,18 @@ impl Links<'_> {
         };
         self.off_thread(move |granted| check_climb(climb, depth(&parent, granted)?))
             .await
+    }
+
+    /// Checks a second name of `old`.
+    pub(super) async fn check_linked(mut self, old: (&Fd, &str), new: (&Fd, &str)) -> FsResult<()> {
+        slashes::check(&mut self.files, old.0, old.1, Wants::Link).await?;
+        slashes::check(&mut self.files, new.0, new.1, Wants::NewName).await?;
+        self.check_moved(old, new).await
+    }
+
+    /// Checks the path of an operation that doesn't create a link.
+    pub(super) async fn check_path(mut self, fd: &Fd, path: &str, wants: Wants) -> FsResult<()> {
+        slashes::check(&mut self.files, fd, path, wants).await
     }
 
     /// Check a link, or a directory with its links, that is to be renamed, or to get a second name.

@@ -9,6 +9,7 @@ use wasmtime_wasi::filesystem::Descriptor;
 use wasmtime_wasi::{FsPerms, WasiView};
 
 use crate::capability::files::denied_paths::{DeniedPath, DeniedPaths};
+use crate::capability::files::devices::Served;
 use crate::capability::files::directories::{OpenDirectory, Tracked, is_empty_root};
 use crate::capability::files::quota::Quota;
 use crate::capability::shared::{OpenFile, Shared};
@@ -62,6 +63,11 @@ impl Files {
     /// Return the open file of a descriptor, for a stream that may outlive it.
     pub(super) fn file_of(&self, fd: &Fd) -> Option<Arc<OpenFile>> {
         self.descriptors.get(&fd.rep())?.file.clone()
+    }
+
+    /// Returns what the host serves in place of a file.
+    pub(super) fn served(&self, fd: &Fd) -> Option<Served> {
+        self.descriptors.get(&fd.rep())?.served
     }
 
     /// Return the quota that a descriptor counts for.

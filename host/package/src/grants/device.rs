@@ -1,0 +1,52 @@
+//! Devices that the host serves below `/dev`.
+
+use super::{GrantKind, GrantReader};
+use campanile_sandbox::Device;
+
+/// Where a task sees the devices.
+const FOLDER: &str = "/dev";
+
+pub(super) static DEVICE: GrantKind = GrantKind {
+    name: "device",
+    key: "devices",
+    keys: &[
+        "devices | list of texts | | \"null\", \"random\", \"urandom\", \"zero\" | Devices that the task sees below /dev. The host serves them; its own /dev stays hidden.",
+    ],
+    read: |section, reader| {
+        for name in section.texts("devices")?.unwrap_or_default() {
+            let added = add(reader, &name);
+            added.map_err(|what| section.error("devices", what))?;
+        }
+        Ok(())
+    },
+    record: |grants| {
+        let devices = grants.devices.iter();
+        devices.map(|device| vec![device.to_string()]).collect()
+    },
+    ..GrantKind::DEFAULTS
+};
+
+/// Grants a device; the error is a clause.
+pub(super) fn add(reader: &mut GrantReader<'_>, name: &str) -> Result<(), String> {
+    let name = name
+        .strip_prefix(FOLDER)
+        .and_then(|name| name.strip_prefix('/'))
+        .unwrap_or(name);
+    let device = Device::read(name).map_err(|what| format!("names {name:?}, and each {what}"))?;
+    if reader.grants.devices.contains(&device) {
+        return Err(format!("names {device} twice"));
+    }
+    reader.grants.devices.push(device);
+    check_folder(reader)
+}
+
+/// Refuses devices beside a directory that is granted in their place; the error is a clause.
+pub(super) fn check_folder(reader: &GrantReader<'_>) -> Result<(), String> {
+    let mut directories = reader.grants.directories.iter();
+    match !reader.grants.devices.is_empty() && directories.any(|it| it.guest == FOLDER) {
+        true => Err(format!(
+            "are seen in {FOLDER}, where a directory is granted too: grant the directory under another path, or leave out the devices"
+        )),
+        false => Ok(()),
+    }
+}
