@@ -15,6 +15,7 @@ on_both_empty!(
     the_names_of_a_namespace_stay_in_it,
     a_namespace_appears_while_a_host_serves,
     a_failure_of_the_database_does_not_look_like_an_absent_id,
+    first_digits_mean_only_launches_of_the_namespace,
 );
 
 const TEAMS: [&str; 2] = ["team", "other"];
@@ -374,4 +375,115 @@ async fn a_failure_of_the_database_does_not_look_like_an_absent_id(place: Place)
         assert!(failed >= 500, "{path}: {failed}");
         assert_eq!(ask(), status, "{path}");
     }
+}
+
+/// The digits of an id that hold for some weeks: all launches of this test begin with them.
+fn first_digits(launch: &str) -> &str {
+    &launch[..4]
+}
+
+async fn first_digits_mean_only_launches_of_the_namespace(place: Place) {
+    let mut api = start(place, "");
+    let own = add(&api, "@team/one", "@team/guests");
+    let others = ["@other/one", "@other/two", "one"].map(|name| {
+        let package = if name == "one" {
+            "guests"
+        } else {
+            "@other/guests"
+        };
+        add(&api, name, package)
+    });
+    let digits = first_digits(&own).to_owned();
+    assert!(others.iter().all(|id| first_digits(id) == digits));
+    api.send(
+        "GET",
+        &format!("/api/v1/launches?after={digits}"),
+        &[],
+        None,
+    )
+    .assert_problem(409, "several launches");
+    api.token = token(&api, "operator");
+
+    let names_no_other = |case: &str, answer: &Answer| {
+        let body = &answer.body;
+        let is_named = |id: &String| body.contains(id.as_str());
+        assert!(!others.iter().any(is_named), "{case}: {answer:?}");
+        assert!(!body.contains("@other"), "{case}: {answer:?}");
+    };
+    let call = |tool: &str, arguments: Value| {
+        let message = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call",
+            "params": {"name": tool, "arguments": arguments}});
+        let accept = ("Accept", "application/json, text/event-stream");
+        api.send("POST", "/mcp", &[accept], Some(&message))
+    };
+    let requests = [
+        ("GET", "launches?after=ID".to_owned()),
+        ("GET", "runs?schedule=%40team%2Fone&after=ID".to_owned()),
+        ("GET", "launches/ID".to_owned()),
+        ("GET", "runs/ID".to_owned()),
+        ("GET", "runs/ID/logs".to_owned()),
+        ("POST", "launches/ID/retry".to_owned()),
+        ("POST", "runs/ID/cancel".to_owned()),
+    ];
+    let send = |method: &str, path: &str, id: &str| {
+        let path = format!("/api/v1/{}", path.replace("ID", id));
+        let body = (method == "POST").then(|| json!({}));
+        api.send(method, &path, &[], body.as_ref())
+    };
+    // One launch of the namespace begins with the digits, so they mean that one, whatever others there are.
+    for (method, path) in &requests {
+        if path.contains("retry") {
+            continue;
+        }
+        let answer = send(method, path, &digits);
+        let ended = path.contains("cancel");
+        assert_eq!(
+            answer.status,
+            if ended { 409 } else { 200 },
+            "{path}: {answer:?}"
+        );
+        names_no_other(path, &answer);
+    }
+    for (tool, arguments) in [
+        ("list_launches", json!({"after": digits})),
+        ("show_launch", json!({"id": digits})),
+        ("run_logs", json!({"id": digits})),
+    ] {
+        let answer = call(tool, arguments);
+        assert_eq!(
+            answer.json()["result"]["isError"],
+            false,
+            "{tool}: {answer:?}"
+        );
+        names_no_other(tool, &answer);
+    }
+    // A whole id of another namespace is answered as one that doesn't exist, and as a position says nothing of its slot.
+    let absent = format!("{}0000-7000-8000-000000000000", &own[..9]);
+    for (method, path) in &requests[2..] {
+        let told = [others[0].as_str(), absent.as_str()].map(|id| {
+            let answer = send(method, path, id);
+            (answer.status, answer.body.replace(id, "ID"))
+        });
+        assert_eq!(told[0], told[1], "{method} {path}");
+        assert_eq!(told[0].0, 404, "{method} {path}");
+    }
+    for (_, path) in &requests[..2] {
+        let [other, absent] = [others[0].as_str(), absent.as_str()].map(|id| send("GET", path, id));
+        assert_eq!((other.status, absent.status), (200, 200), "{path}");
+        names_no_other(path, &other);
+    }
+    // Two of its own are ambiguous, and the answer lists these two alone.
+    let second = add(&api, "@team/two", "@team/guests");
+    for (method, path) in &requests {
+        let answer = send(method, path, &digits);
+        answer.assert_problem(409, "several launches");
+        assert!(
+            answer.body.contains(&own) && answer.body.contains(&second),
+            "{answer:?}"
+        );
+        names_no_other(path, &answer);
+    }
+    let answer = call("list_launches", json!({"after": digits}));
+    assert!(answer.body.contains(&second), "{answer:?}");
+    names_no_other("list_launches", &answer);
 }

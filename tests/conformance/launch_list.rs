@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use campanile_model::ids::{LaunchId, LaunchKind};
+use campanile_model::namespace::Namespace;
 use campanile_store::launch_list::{self, Filter, Page};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::{LaunchStatus, runs, schedules};
@@ -16,6 +17,7 @@ on_both!(
     a_launch_behind_thousands_of_others_is_found,
     a_list_that_finds_nothing_says_where_it_stopped,
     launches_are_found_by_the_beginning_of_their_ids,
+    digits_are_looked_for_in_one_namespace,
 );
 
 /// Return the slots of a page, in seconds, each with its schedule.
@@ -312,14 +314,44 @@ async fn launches_are_found_by_the_beginning_of_their_ids(test: TestDb) {
         (&"ffff".to_owned(), &[]),
     ] {
         let short: campanile_model::ids::ShortId = text.parse().unwrap();
-        let found = launches::ids_between(&mut tx, short.first, short.last, 10).await;
-        assert_eq!(found.unwrap(), expected, "{text}");
-        assert_eq!(
-            launches::ids_between(&mut tx, short.first, short.last, 1)
-                .await
-                .unwrap()
-                .len(),
-            expected.len().min(1)
-        );
+        let range = (short.first, short.last);
+        let found = launches::ids_between(&mut tx, range, None, 10).await;
+        assert_eq!(found.unwrap().ids, expected, "{text}");
+        let one = launches::ids_between(&mut tx, range, None, 1)
+            .await
+            .unwrap();
+        assert_eq!(one.ids.len(), expected.len().min(1));
     }
+}
+
+async fn digits_are_looked_for_in_one_namespace(test: TestDb) {
+    host_with_schedules(&test, 1).await;
+    let team: Namespace = "team".parse().unwrap();
+    let mut tx = test.write().await;
+    // More launches of others than one statement looks at, and two of the namespace among them.
+    let decided = (0..2_500).map(|slot| {
+        let package = match slot {
+            7 | 2_400 => "@team/backup",
+            _ => "@other/backup",
+        };
+        NewLaunch {
+            package: package.to_owned(),
+            ..launch(1, slot)
+        }
+    });
+    let decided = Vec::from_iter(decided);
+    launches::insert(&mut tx, &decided).await.unwrap();
+    let all = (LaunchId::FIRST, LaunchId::LAST);
+    let found = launches::ids_between(&mut tx, all, Some(&team), 5)
+        .await
+        .unwrap();
+    let own = decided
+        .iter()
+        .filter(|launch| launch.package == "@team/backup");
+    let mut own = Vec::from_iter(own.map(|launch| launch.id));
+    own.sort_unstable();
+    assert_eq!((found.ids, found.is_cut), (own, false));
+    let none: Namespace = "none".parse().unwrap();
+    let found = launches::ids_between(&mut tx, all, Some(&none), 5).await;
+    assert_eq!(found.unwrap().ids, []);
 }

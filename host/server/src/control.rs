@@ -289,7 +289,7 @@ pub(crate) async fn cancel(call: Call) -> Result {
     let read = |text: &str| text::duration_within(text, Duration::ZERO, GRACE_MAX);
     let grace = grace.as_deref().map(read).transpose();
     let grace = grace.map_err(|error| ApiProblem::invalid(format!("`grace`: {error}")))?;
-    let launch = ids::launch(&mut call.read().await?, &id).await?;
+    let launch = ids::launch(&mut call.read().await?, &id, call.namespace()).await?;
     let run = id.number.map(|number| RunId::of(launch, number));
     change!(call, StatusCode::OK, |tx, now| {
         let cancelled = launch_admin::cancel(tx, (launch, run), grace, call.by(), now).await?;
@@ -300,7 +300,7 @@ pub(crate) async fn cancel(call: Call) -> Result {
 pub(crate) async fn retry(call: Call) -> Result {
     let id = call.id::<ShortId>("id")?;
     let bodies::Nothing {} = call.json()?;
-    let launch = ids::launch(&mut call.read().await?, &id).await?;
+    let launch = ids::launch(&mut call.read().await?, &id, call.namespace()).await?;
     change!(call, StatusCode::OK, |tx, now| {
         let (retried, slot, schedule) = launch_admin::retry(tx, launch, call.by(), now).await?;
         (TriggerReport::new(schedule, slot, retried), None)

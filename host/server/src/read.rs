@@ -150,7 +150,7 @@ pub(crate) async fn listed_launches(
 
 pub(crate) async fn launch(call: Call) -> Result {
     let id = call.id::<ShortId>("id")?;
-    Reply::json(&LaunchDetail::read(&mut call.read().await?, &id).await?)
+    Reply::json(&LaunchDetail::read(&mut call.read().await?, &id, call.namespace()).await?)
 }
 
 pub(crate) async fn runs(call: Call) -> Result {
@@ -158,7 +158,7 @@ pub(crate) async fn runs(call: Call) -> Result {
     let after = query.parsed::<ShortId>("after")?;
     let mut tx = call.read().await?;
     let after = match after {
-        Some(after) => Some(ids::list_position(&mut tx, &after).await?),
+        Some(after) => Some(ids::list_position(&mut tx, &after, call.namespace()).await?),
         None => None,
     };
     let rows = match call.text_in_namespace("schedule")? {
@@ -177,7 +177,7 @@ pub(crate) async fn runs(call: Call) -> Result {
 pub(crate) async fn run(call: Call) -> Result {
     let id = call.id::<ShortId>("id")?;
     let mut tx = call.read().await?;
-    let run = ids::run(&mut tx, &id).await?;
+    let run = ids::run(&mut tx, &id, call.namespace()).await?;
     Reply::json(&RunDetail::read(&mut tx, run).await?)
 }
 
@@ -185,7 +185,7 @@ pub(crate) async fn run(call: Call) -> Result {
 pub(crate) async fn logs(call: Call) -> Result {
     let id = call.id::<ShortId>("id")?;
     let mut tx = call.read().await?;
-    let run = ids::run(&mut tx, &id).await?;
+    let run = ids::run(&mut tx, &id, call.namespace()).await?;
     let calls = task_runs::of_run(&mut tx, run.id).await?;
     Reply::json(&Vec::from_iter(calls.into_iter().map(TaskLogs::from)))
 }

@@ -6,7 +6,6 @@
 
 use crate::call::{Call, Result};
 use crate::problem::ApiProblem;
-use campanile_engine::problem::ErrorCode;
 use campanile_engine::records::ids;
 use campanile_model::ids::{BackfillId, MessageId, ShortId};
 use campanile_model::namespace::Namespace;
@@ -77,11 +76,6 @@ fn other(namespace: &Namespace, name: &str) -> ApiProblem {
     .hint(format!("its names begin with `{prefix}`"))
 }
 
-/// Whether an id means no launch, or several.
-fn is_unclear(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::NotFound | ErrorCode::Ambiguous)
-}
-
 /// Refuse a request about anything outside the namespace of its principal.
 pub(crate) async fn check(call: &Call, scope: Scope) -> Result<()> {
     let Some(namespace) = call.namespace() else {
@@ -104,12 +98,9 @@ pub(crate) async fn check(call: &Call, scope: Scope) -> Result<()> {
         Scope::Launch => {
             let id = call.id::<ShortId>("id")?;
             let mut tx = call.read().await?;
-            // The error about an id that means several launches would list them.
-            match ids::launch(&mut tx, &id).await {
-                Ok(id) => (history::launch(&mut tx, id).await?).map(|found| found.launch.package),
-                Err(problem) if is_unclear(problem.code) => None,
-                Err(problem) => return Err(problem.into()),
-            }
+            // Only launches of the namespace count, so the error names no other one.
+            let id = ids::launch(&mut tx, &id, Some(namespace)).await?;
+            (history::launch(&mut tx, id).await?).map(|found| found.launch.package)
         }
         Scope::Backfill => {
             let id = call.id::<BackfillId>("id")?;

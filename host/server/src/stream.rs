@@ -260,7 +260,9 @@ pub(crate) async fn logs(call: Call) -> Result {
         return crate::read::logs(call).await;
     }
     let id = call.id::<ShortId>("id")?;
-    let run = ids::run(&mut call.read().await?, &id).await?.id;
+    let run = ids::run(&mut call.read().await?, &id, call.namespace())
+        .await?
+        .id;
     let since = last_event_id(&call).map(str::parse::<i64>).transpose();
     let since = since.map_err(|error| ApiProblem::invalid(format!("`Last-Event-ID`: {error}")))?;
     let since = Timestamp::from_micros(since.unwrap_or(i64::MIN));

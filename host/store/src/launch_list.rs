@@ -194,10 +194,10 @@ impl Windows {
             let before = before.unwrap_or(LaunchId::LAST);
             return Ok(Windows::All(from, before.min(until.unwrap_or(before))));
         };
-        let before = position(tx, before).await?;
+        let ids = schedules::ids_named(tx, name).await?;
+        let before = position(tx, before, &ids).await?;
         let until = filter.until.map(|until| (until, LaunchId::FIRST));
         let before = before.min(until.unwrap_or(before));
-        let ids = schedules::ids_named(tx, name).await?;
         let all = ids.into_iter().map(|id| (id, before));
         Ok(Windows::OfSchedules(all.collect()))
     }

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 
+use super::launch_list::LOOKED_AT_MAX;
 use super::runs::{NEWEST, RunHashes, position};
 use super::sql::{Batch, statements};
 use super::{Result, Tx, schedules};
@@ -14,6 +15,7 @@ use campanile_model::ids::{
     ArtifactDigest, BackfillId, HostId, LaunchId, LaunchKind, RunId, ScheduleId,
 };
 use campanile_model::labels::Labels;
+use campanile_model::namespace::Namespace;
 use campanile_model::status::{Decision, FailureKind, LaunchStatus, Overlap};
 use campanile_model::trace_context::TraceContext;
 
@@ -235,9 +237,13 @@ statements! {
     pub async fn caller_traceparent(launch: LaunchId) -> Option<Option<TraceContext>> = value
         "SELECT caller_traceparent FROM launch WHERE id = $1";
 
-    /// Return up to `limit` ids from `first` to `last`.
-    pub async fn ids_between(first: LaunchId, last: LaunchId, limit: i64) -> Vec<LaunchId> = values
+    /// Returns up to `limit` ids from `first` to `last`.
+    pub(super) async fn any_between(first: LaunchId, last: LaunchId, limit: i64) -> Vec<LaunchId> = values
         "SELECT id FROM launch WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
+
+    /// Returns up to `limit` ids from `first` to `last`, each with the package of its launch.
+    pub(super) async fn with_packages(first: LaunchId, last: LaunchId, limit: i64) -> Vec<(LaunchId, String)> = rows
+        "SELECT id, package FROM launch WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
 
     /// Return the launches that have these ids, in no order.
     pub async fn with_ids(ids: &[LaunchId]) -> Vec<LaunchRow> = rows_batch
@@ -318,6 +324,55 @@ pub async fn insert_claimed(
     Ok(insert_new(tx, launches).await?.into_iter().collect())
 }
 
+/// The launches of which one statement looks for those of a namespace.
+const WINDOW: i64 = 2_000;
+
+/// Ids of launches from one id to another.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct IdsBetween {
+    pub ids: Vec<LaunchId>,
+    /// Whether the search stopped at [`LOOKED_AT_MAX`] launches: there may be more.
+    pub is_cut: bool,
+}
+
+/// Returns up to `limit` ids from `first` to `last`; in a namespace, only those of its packages.
+pub async fn ids_between(
+    tx: &mut Tx,
+    (first, last): (LaunchId, LaunchId),
+    namespace: Option<&Namespace>,
+    limit: usize,
+) -> Result<IdsBetween> {
+    let Some(namespace) = namespace else {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let ids = any_between(tx, first, last, limit).await?;
+        return Ok(IdsBetween { ids, is_cut: false });
+    };
+    let (mut found, mut from, mut looked_at) = (IdsBetween::default(), first, 0);
+    loop {
+        let window = with_packages(tx, from, last, WINDOW).await?;
+        let is_last = (window.len() as i64) < WINDOW;
+        let end = window.last().map(|(id, _)| *id);
+        let own = window.into_iter();
+        let own = own.filter(|(id, package)| {
+            namespace.contains(package) && found.ids.last().is_none_or(|known| known < id)
+        });
+        let own = Vec::from_iter(own.map(|(id, _)| id));
+        found.ids.extend(own);
+        looked_at += WINDOW;
+        if is_last || found.ids.len() >= limit {
+            break;
+        }
+        if looked_at >= LOOKED_AT_MAX {
+            found.is_cut = true;
+            break;
+        }
+        // The last one of a window begins the next.
+        from = end.unwrap_or(last);
+    }
+    found.ids.truncate(limit);
+    Ok(found)
+}
+
 /// Return the newest `limit` launches of a schedule, newest slot first.
 pub async fn of_schedule(tx: &mut Tx, schedule: ScheduleId, limit: i64) -> Result<Vec<LaunchRow>> {
     of_schedule_before(tx, schedule, NEWEST, limit).await
@@ -331,9 +386,10 @@ pub async fn list_of(
     before: Option<LaunchId>,
     limit: i64,
 ) -> Result<Vec<LaunchRow>> {
-    let before = position(tx, before).await?;
+    let ids = schedules::ids_named(tx, schedule).await?;
+    let before = position(tx, before, &ids).await?;
     let mut rows = Vec::new();
-    for id in schedules::ids_named(tx, schedule).await? {
+    for id in ids {
         rows.extend(of_schedule_before(tx, id, before, limit).await?);
     }
     rows.sort_unstable_by_key(|row| Reverse((row.scheduled_time, row.id)));

@@ -207,9 +207,9 @@ statements! {
         "ORDER BY scheduled_time DESC, launch_id DESC, number DESC LIMIT $5")
         => [schedule, before.0, before.1, number, limit];
 
-    /// Return the slot of a launch.
-    pub(super) async fn slot(id: LaunchId) -> Option<Timestamp> = value
-        "SELECT scheduled_time FROM launch WHERE id = $1";
+    /// Returns the slot of a launch of this schedule.
+    pub(super) async fn slot(id: LaunchId, schedule: ScheduleId) -> Option<Timestamp> = value
+        "SELECT scheduled_time FROM launch WHERE id = $1 AND schedule_id = $2";
 
     /// Return the run of that id.
     pub async fn find(run: RunId) -> Option<RunRow> = row
@@ -232,9 +232,10 @@ pub async fn list_of(
     limit: i64,
 ) -> Result<Vec<RunRow>> {
     let number = before.unwrap_or(RunId::LAST).number();
-    let before = position(tx, before.map(RunId::launch)).await?;
+    let ids = schedules::ids_named(tx, schedule).await?;
+    let before = position(tx, before.map(RunId::launch), &ids).await?;
     let mut rows = Vec::new();
-    for id in schedules::ids_named(tx, schedule).await? {
+    for id in ids {
         rows.extend(of_schedule_before(tx, id, before, number, limit).await?);
     }
     rows.sort_unstable_by_key(|row| Reverse((row.scheduled_time, row.id)));
@@ -245,15 +246,22 @@ pub async fn list_of(
 /// After every launch.
 pub(super) const NEWEST: (Timestamp, LaunchId) = (Timestamp::LAST, LaunchId::LAST);
 
-/// Return the slot and the id of a launch before which a list begins; those after every launch when there is none.
+/// Returns the slot and the id of a launch before which a list of `schedules` begins; those after every launch when there is
+/// none. A launch of another schedule says nothing about its slot: the reader may not be allowed to know it.
 pub(super) async fn position(
     tx: &mut Tx,
     launch: Option<LaunchId>,
+    schedules: &[ScheduleId],
 ) -> Result<(Timestamp, LaunchId)> {
     let Some(id) = launch else {
         return Ok(NEWEST);
     };
-    Ok((slot(tx, id).await?.unwrap_or(Timestamp::LAST), id))
+    for schedule in schedules {
+        if let Some(slot) = slot(tx, id, *schedule).await? {
+            return Ok((slot, id));
+        }
+    }
+    Ok((Timestamp::LAST, id))
 }
 
 /// Renew the leases of runs, each under its fence; return the runs that the host still holds, with their cancel

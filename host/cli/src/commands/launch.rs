@@ -210,7 +210,7 @@ impl Launch {
                     return common.print(&call.send::<LaunchDetail>().await?);
                 }
                 let mut tx = common.read().await?;
-                common.print(&LaunchDetail::read(&mut tx, &id).await?)
+                common.print(&LaunchDetail::read(&mut tx, &id, None).await?)
             }
         }
     }

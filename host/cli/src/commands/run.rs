@@ -108,7 +108,7 @@ impl Run {
                     return common.print(&call.send::<RunDetail>().await?);
                 }
                 let mut tx = common.read().await?;
-                let run = ids::run(&mut tx, &id).await?;
+                let run = ids::run(&mut tx, &id, None).await?;
                 let tasks = calls(common, &mut tx, &run).await?;
                 common.print(&RunDetail::with_calls(&mut tx, run, tasks).await?)
             }
@@ -120,7 +120,7 @@ impl Run {
                     }
                     None => {
                         let mut tx = common.read().await?;
-                        let run = ids::run(&mut tx, &id).await?;
+                        let run = ids::run(&mut tx, &id, None).await?;
                         let tasks = calls(common, &mut tx, &run).await?;
                         Vec::from_iter(tasks.into_iter().map(TaskLogs::from))
                     }
@@ -134,7 +134,7 @@ impl Run {
                 if let Some(client) = common.client()? {
                     return follow::run_by_api(client, &id.to_string(), common.json).await;
                 }
-                let run = ids::run(&mut common.read().await?, &id).await?;
+                let run = ids::run(&mut common.read().await?, &id, None).await?;
                 follow::run(common, run.id).await
             }
             Run::Cancel { id, grace, by } => cancel(common, &id, grace, &by.by).await,
@@ -145,7 +145,7 @@ impl Run {
                         client.post(&path, &bodies::Nothing {})?.send().await?
                     }
                     None => {
-                        let launch = ids::launch(&mut common.read().await?, &id).await?;
+                        let launch = ids::launch(&mut common.read().await?, &id, None).await?;
                         let retry = async |tx: &mut Tx, now| {
                             launch_admin::retry(tx, launch, &by.by, now).await
                         };
@@ -175,7 +175,7 @@ async fn list(common: &Common, options: &ListOptions) -> Result {
     }
     let mut tx = common.read().await?;
     let after = match &options.after {
-        Some(id) => Some(ids::list_position(&mut tx, id).await?),
+        Some(id) => Some(ids::list_position(&mut tx, id, None).await?),
         None => None,
     };
     let limit = options.limit.limit;
@@ -211,7 +211,7 @@ pub(crate) async fn request_cancel(
         let path = ["launches", &id.to_string(), "cancel"];
         return client.post(&path, &bodies::Cancel { grace })?.send().await;
     }
-    let launch = ids::launch(&mut common.read().await?, id).await?;
+    let launch = ids::launch(&mut common.read().await?, id, None).await?;
     let run = id.number.map(|number| RunId::of(launch, number));
     let cancel =
         async |tx: &mut Tx, now| launch_admin::cancel(tx, (launch, run), grace, by, now).await;

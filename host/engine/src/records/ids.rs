@@ -3,6 +3,7 @@
 use crate::problem::{ErrorCode, Problem};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId, ShortId};
+use campanile_model::namespace::Namespace;
 use campanile_store::history::{self, DecidedLaunch};
 use campanile_store::runs::{self, RunRow};
 use campanile_store::{Tx, launches, removed_launches};
@@ -10,53 +11,85 @@ use campanile_store::{Tx, launches, removed_launches};
 type Result<T, E = Problem> = std::result::Result<T, E>;
 
 /// The most launches that an error about a short id lists.
-const CANDIDATES_MAX: i64 = 5;
+const CANDIDATES_MAX: usize = 5;
 
 fn not_found(message: String) -> Problem {
     Problem::new(ErrorCode::NotFound, message)
 }
 
-/// Return the launch that an id means. That of a run means its launch.
+/// Returns the launch that an id means. That of a run means its launch.
+///
+/// With a namespace, only its launches are known: an id of another one is answered as an id that doesn't exist, and only the
+/// namespace's own launches make a short id ambiguous.
 ///
 /// # Errors
 ///
-/// When no launch on record, or more than one, begins with a short id. A whole id is not looked up.
-pub async fn launch(tx: &mut Tx, id: &ShortId) -> Result<LaunchId> {
-    if let Some(whole) = id.whole() {
-        return Ok(whole);
-    }
-    let found = launches::ids_between(tx, id.first, id.last, CANDIDATES_MAX + 1).await?;
-    match found[..] {
-        [] => Err(
-            not_found(format!("there is no launch whose id begins with {id}"))
-                .hint("`campanile launch list` shows the ids"),
-        ),
-        [only] => Ok(only),
-        _ => Err(ambiguous(tx, id, &found).await?),
+/// When no launch on record, or more than one, begins with a short id. A whole id isn't looked up without a namespace.
+pub async fn launch(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) -> Result<LaunchId> {
+    match (id.whole(), namespace) {
+        (Some(whole), None) => Ok(whole),
+        (Some(whole), Some(namespace)) => {
+            let found = launches::with_ids(tx, &[whole]).await?;
+            let is_own = found.iter().any(|row| namespace.contains(&row.package));
+            is_own
+                .then_some(whole)
+                .ok_or_else(|| unknown(id, Some(namespace)))
+        }
+        (None, _) => begins_with(tx, id, namespace).await,
     }
 }
 
-/// Return the launch of that id with its decision; the error says when retention may have removed it.
-pub async fn decided(tx: &mut Tx, id: &ShortId) -> Result<DecidedLaunch> {
-    let id = launch(tx, id).await?;
-    if let Some(decided) = history::launch(tx, id).await? {
+/// Returns the launch that the digits of a short id mean.
+async fn begins_with(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) -> Result<LaunchId> {
+    let range = (id.first, id.last);
+    let found = launches::ids_between(tx, range, namespace, CANDIDATES_MAX + 1).await?;
+    match found.ids[..] {
+        _ if found.is_cut && found.ids.len() < 2 => {
+            let message = format!("{id} could be one of very many launches");
+            Err(Problem::new(ErrorCode::Ambiguous, message).hint("give more digits"))
+        }
+        [] => Err(unknown(id, namespace)),
+        [only] => Ok(only),
+        _ => Err(ambiguous(tx, id, &found.ids).await?),
+    }
+}
+
+/// Returns the error that an id means no launch. It's the same for one that doesn't exist and for one of another namespace.
+fn unknown(id: &ShortId, namespace: Option<&Namespace>) -> Problem {
+    match (namespace, id.whole()) {
+        (Some(namespace), _) => not_found(format!("there is no {id} in the namespace {namespace}")),
+        (None, Some(_)) => not_found(format!("there is no launch {id}")),
+        (None, None) => not_found(format!("there is no launch whose id begins with {id}")),
+    }
+    .hint("`campanile launch list` shows the ids")
+}
+
+/// Returns the launch of that id with its decision; the error says when retention may have removed it.
+pub async fn decided(
+    tx: &mut Tx,
+    id: &ShortId,
+    namespace: Option<&Namespace>,
+) -> Result<DecidedLaunch> {
+    let found = launch(tx, id, namespace).await?;
+    if let Some(decided) = history::launch(tx, found).await? {
         return Ok(decided);
     }
-    let missing =
-        not_found(format!("there is no launch {id}")).hint("`campanile launch list` shows the ids");
-    Err(removed_launch(tx, id).await?.unwrap_or(missing))
+    match removed_launch(tx, found, namespace).await? {
+        Some(removed) => Err(removed),
+        None => Err(unknown(id, namespace)),
+    }
 }
 
-/// Return the run that an id means. That of a launch means its newest run.
+/// Returns the run that an id means. That of a launch means its newest run.
 ///
 /// # Errors
 ///
 /// As [`launch`], and when a launch has no run.
-pub async fn run_id(tx: &mut Tx, id: &ShortId) -> Result<RunId> {
+pub async fn run_id(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) -> Result<RunId> {
     if let Some(number) = id.number {
-        return Ok(RunId::of(launch(tx, id).await?, number));
+        return Ok(RunId::of(launch(tx, id, namespace).await?, number));
     }
-    let decided = decided(tx, id).await?;
+    let decided = decided(tx, id, namespace).await?;
     let launch = &decided.launch;
     let without_run = || {
         let (id, status) = (launch.id, launch.status);
@@ -66,9 +99,9 @@ pub async fn run_id(tx: &mut Tx, id: &ShortId) -> Result<RunId> {
     launch.run_id.0.ok_or_else(without_run)
 }
 
-/// Return the run that an id means; the error says when retention may have removed it.
-pub async fn run(tx: &mut Tx, id: &ShortId) -> Result<RunRow> {
-    let id = run_id(tx, id).await?;
+/// Returns the run that an id means; the error says when retention may have removed it.
+pub async fn run(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) -> Result<RunRow> {
+    let id = run_id(tx, id, namespace).await?;
     if let Some(run) = runs::find(tx, id).await? {
         return Ok(run);
     }
@@ -77,14 +110,32 @@ pub async fn run(tx: &mut Tx, id: &ShortId) -> Result<RunRow> {
     let launch = history::launch(tx, id.launch()).await?;
     let removed = match launch {
         Some(_) => None,
-        None => removed_launch(tx, id.launch()).await?,
+        None => removed_launch(tx, id.launch(), namespace).await?,
     };
     Err(removed.unwrap_or(missing))
 }
 
-/// Return the run after which a list continues, by its id or by the id of its launch.
-pub async fn list_position(tx: &mut Tx, id: &ShortId) -> Result<RunId> {
-    let launch = launch(tx, id).await?;
+/// Returns the launch after which a list continues.
+///
+/// A whole id is only a place in the order of ids, and isn't looked up: the launch may have been removed since the last page.
+pub async fn position(
+    tx: &mut Tx,
+    id: &ShortId,
+    namespace: Option<&Namespace>,
+) -> Result<LaunchId> {
+    match id.whole() {
+        Some(whole) => Ok(whole),
+        None => begins_with(tx, id, namespace).await,
+    }
+}
+
+/// Returns the run after which a list continues, by its id or by the id of its launch.
+pub async fn list_position(
+    tx: &mut Tx,
+    id: &ShortId,
+    namespace: Option<&Namespace>,
+) -> Result<RunId> {
+    let launch = position(tx, id, namespace).await?;
     Ok(RunId::of(launch, id.number.unwrap_or(1)))
 }
 
@@ -92,12 +143,12 @@ pub async fn list_position(tx: &mut Tx, id: &ShortId) -> Result<RunId> {
 async fn ambiguous(tx: &mut Tx, id: &ShortId, found: &[LaunchId]) -> Result<Problem> {
     let mut rows = launches::with_ids(tx, found).await?;
     rows.sort_unstable_by_key(|row| row.id);
-    rows.truncate(CANDIDATES_MAX as usize);
+    rows.truncate(CANDIDATES_MAX);
     let lines = rows.iter().map(|row| {
         let (id, slot, schedule, status) = (row.id, row.scheduled_time, &row.schedule, row.status);
         format!("\n  {id}  {slot}  {schedule}  {status}")
     });
-    let more = match found.len() as i64 > CANDIDATES_MAX {
+    let more = match found.len() > CANDIDATES_MAX {
         true => "\n  and more",
         false => "",
     };
@@ -107,8 +158,16 @@ async fn ambiguous(tx: &mut Tx, id: &ShortId, found: &[LaunchId]) -> Result<Prob
         .hint("give more digits of the one that you mean"))
 }
 
-/// Return the error that retention may have removed the launch `id`; none when no launch of its day was removed.
-async fn removed_launch(tx: &mut Tx, id: LaunchId) -> Result<Option<Problem>> {
+/// Returns the error that retention may have removed the launch `id`; none when no launch of its day was removed, or in a
+/// namespace: the days count the launches of all.
+async fn removed_launch(
+    tx: &mut Tx,
+    id: LaunchId,
+    namespace: Option<&Namespace>,
+) -> Result<Option<Problem>> {
+    if namespace.is_some() {
+        return Ok(None);
+    }
     let day = id.slot().day();
     let removed = removed_launches::of_all(tx, day).await?;
     Ok(removed.map(|removed| {

@@ -9,6 +9,7 @@ use crate::problem::Problem;
 use crate::schedule_admin::{self, ScheduleError, Triggered};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ShortId};
+use campanile_model::namespace::Namespace;
 use campanile_model::status::FailureKind;
 use campanile_model::trace_context::TraceContext;
 use campanile_store::history::{self, DecidedLaunch};
@@ -76,8 +77,12 @@ pub fn next_step(launch: &LaunchRow) -> Option<&'static str> {
 
 impl LaunchDetail {
     /// Read the launch that an id means.
-    pub async fn read(tx: &mut Tx, id: &ShortId) -> Result<LaunchDetail, Problem> {
-        let decided = ids::decided(tx, id).await?;
+    pub async fn read(
+        tx: &mut Tx,
+        id: &ShortId,
+        namespace: Option<&Namespace>,
+    ) -> Result<LaunchDetail, Problem> {
+        let decided = ids::decided(tx, id, namespace).await?;
         let runs = history::runs(tx, decided.launch.id).await?;
         let traceparent = TraceContext::of_launch(decided.launch.id, decided.caller_traceparent);
         Ok(LaunchDetail {
@@ -127,7 +132,7 @@ pub async fn list(
     looked_at_max: i64,
 ) -> Result<Page, Problem> {
     let after = match after {
-        Some(after) => Some(ids::launch(tx, after).await?),
+        Some(after) => Some(ids::position(tx, after, filter.namespace).await?),
         None => None,
     };
     let page = launch_list::filtered(tx, filter, after, limit, looked_at_max).await?;

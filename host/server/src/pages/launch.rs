@@ -29,7 +29,7 @@ pub(super) async fn of_launch(visit: &Visit) -> Result<View> {
     let call = &visit.call;
     let id = call.id::<ShortId>("id")?;
     let mut tx = call.read().await?;
-    let detail = LaunchDetail::read(&mut tx, &id).await?;
+    let detail = LaunchDetail::read(&mut tx, &id, call.namespace()).await?;
     let newest = detail.decided.launch.run_id.0;
     let newest = detail.runs.iter().find(|run| Some(run.id) == newest);
     let run = match newest {
@@ -45,10 +45,10 @@ pub(super) async fn of_run(visit: &Visit) -> Result<View> {
     let call = &visit.call;
     let id = call.id::<ShortId>("id")?;
     let mut tx = call.read().await?;
-    let run = ids::run(&mut tx, &id).await?;
+    let run = ids::run(&mut tx, &id, call.namespace()).await?;
     let launch = run.launch_id.to_string().parse::<ShortId>();
     let launch = launch.map_err(crate::problem::ApiProblem::invalid)?;
-    let detail = LaunchDetail::read(&mut tx, &launch).await?;
+    let detail = LaunchDetail::read(&mut tx, &launch, call.namespace()).await?;
     let title = format!("Run {}", run.id.short());
     let run = RunDetail::read(&mut tx, run).await?;
     View::new(title, main(visit, &detail, Some(run)))

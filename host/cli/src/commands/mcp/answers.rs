@@ -129,14 +129,14 @@ async fn list_launches(common: &Common, arguments: tools::ListLaunches) -> Resul
 async fn show_launch(common: &Common, arguments: tools::OneLaunch) -> Result<Answer> {
     let id = id(&arguments.id)?;
     Ok(Answer::new(
-        &LaunchDetail::read(&mut common.read().await?, &id).await?,
+        &LaunchDetail::read(&mut common.read().await?, &id, None).await?,
     )?)
 }
 
 async fn show_run(common: &Common, arguments: tools::OneLaunch) -> Result<Answer> {
     let id = id(&arguments.id)?;
     let mut tx = common.read().await?;
-    let run = ids::run(&mut tx, &id).await?;
+    let run = ids::run(&mut tx, &id, None).await?;
     let detail = RunDetail::read(&mut tx, run).await?;
     let note = match detail.tasks.is_empty() {
         true => run::removed_calls_note(common, &detail.run)?,
@@ -149,7 +149,7 @@ async fn run_logs(common: &Common, arguments: tools::RunLogs) -> Result<Answer> 
     let id = id(&arguments.id)?;
     log_bytes(arguments.bytes_max).map_err(Failure::refused)?;
     let mut tx = common.read().await?;
-    let run = ids::run(&mut tx, &id).await?;
+    let run = ids::run(&mut tx, &id, None).await?;
     let calls = task_runs::of_run(&mut tx, run.id).await?;
     let removed = match calls.is_empty() {
         true => run::removed_calls_note(common, &run)?,
