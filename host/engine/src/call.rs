@@ -12,7 +12,7 @@ use crate::secrets::Vault;
 use crate::versions::Version;
 use crate::work::{LastEnds, Work};
 use campanile_model::clock::Timestamp;
-use campanile_package::context::{ReservedKey, check_keys};
+use campanile_package::context::{ContextFault, check_keys};
 use campanile_sandbox::{
     Call, JsonObject, JsonText, Outcome, ProgramInput, Report, Sandbox, StopSignal, Usage, World,
     object_text,
@@ -189,7 +189,7 @@ pub(crate) fn judge(
 ) -> Result<JsonObject, CallFailure> {
     let Some(kind) = outcome::failure_kind(report.outcome) else {
         let gives = report.context.take().unwrap_or_default();
-        let refused = |refusal: ReservedKey| {
+        let refused = |refusal: ContextFault| {
             let kind = FailureKind::InvalidOutput;
             (kind, refusal.to_string(), None)
         };

@@ -19,7 +19,7 @@ use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::TokenHash;
 use campanile_model::namespace::Namespace;
-use campanile_model::text::duration_text;
+use campanile_model::text::{self, duration_text};
 use campanile_model::words;
 use campanile_store::api_answers;
 use campanile_store::events::{self, EventKind};
@@ -235,11 +235,10 @@ fn unknown(name: &str) -> ScheduleError {
 
 /// Pure: return why `name` cannot name a token, if it cannot.
 fn name_fault(name: &str) -> Option<String> {
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    let is_plain = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(known);
+    let is_plain = text::is_plain_name(name, NAME_BYTES_MAX);
     (!is_plain).then(|| {
         format!(
-            "{name:?} cannot name a token: use 1 to {NAME_BYTES_MAX} letters, digits, `.`, `_` or `-`"
+            "{name:?} cannot name a token: use 1 to {NAME_BYTES_MAX} letters, digits, `.`, `_` or `-`, but not `.` or `..` alone"
         )
     })
 }

@@ -389,9 +389,10 @@ macro_rules! sha256_newtypes {
                 $name(sha256(bytes))
             }
 
-            /// Return the first twelve digits, for messages.
+            /// Returns the first twelve digits, for messages. A text of another origin may be no hash, and is cut at a
+            /// character.
             pub fn short(&self) -> &str {
-                &self.0[..self.0.len().min(12)]
+                &self.0[..self.0.floor_char_boundary(12)]
             }
 
             /// Return all digits.
@@ -438,6 +439,20 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn a_digest_that_is_no_hash_is_cut_at_a_character() {
+        for text in [
+            "é".repeat(20),
+            "0123456789aé0".to_owned(),
+            "日本".to_owned(),
+            String::new(),
+        ] {
+            let digest: ArtifactDigest = serde_json::from_value(text.clone().into()).unwrap();
+            assert!(text.starts_with(digest.short()), "{text}");
+            assert!(digest.short().len() <= 12);
+        }
+    }
 
     #[test]
     fn ids_of_one_instant_sort_in_the_order_of_creation() {

@@ -26,6 +26,7 @@ pub mod clock;
 mod columns;
 pub mod ids;
 pub mod json;
+pub mod json_depth;
 pub mod labels;
 pub mod namespace;
 pub mod rule_text;

@@ -17,6 +17,15 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
+/// Whether `name` is 1 to `bytes_max` ASCII letters, digits, `.`, `_` or `-`, and can be a segment of a URL's path.
+///
+/// `.` and `..` can't: browsers and proxies resolve them, so the thing of that name would have no address.
+pub fn is_plain_name(name: &str, bytes_max: usize) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let is_resolved = [".", ".."].contains(&name);
+    (1..=bytes_max).contains(&name.len()) && name.bytes().all(is_plain) && !is_resolved
+}
+
 /// Return a number of things, such as `1 launch` or `2 launches`. `one` is the word for one of them.
 pub fn counted<N: Display + PartialEq + From<u8>>(count: N, one: &str) -> String {
     if count == N::from(1) {
@@ -206,6 +215,16 @@ mod tests {
             '\u{2028}',
             '\u{202a}',
             '\u{2060}',
+    #[test]
+    fn a_plain_name_is_a_segment_of_a_path() {
+        for name in ["a", "nightly.v2", "...", ".a", "-", "a..b"] {
+            assert!(is_plain_name(name, 64), "{name}");
+        }
+        for name in ["", ".", "..", "a b", "a/b", "é", "a\n", "%2e", "abcde"] {
+            assert!(!is_plain_name(name, 4), "{name}");
+        }
+    }
+
             '\u{2069}',
             '\u{3164}',
             '\u{feff}',

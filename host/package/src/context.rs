@@ -1,5 +1,6 @@
 //! The context of a run: the keys that only the host sets, and how contexts are merged.
 
+use campanile_model::json_depth::{JSON_DEPTH_MAX, TooDeep};
 use serde_json::{Map, Value};
 
 /// The keys that the host adds to every context.
@@ -21,26 +22,46 @@ pub const RESERVED: [&str; 15] = [
     "last_failure",
 ];
 
-/// A context sets a key that only the host sets.
+/// Why a context is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the context may not set `{key}`: the host sets it for every run; choose another name")]
-pub struct ReservedKey {
-    /// One of [`RESERVED`].
-    pub key: &'static str,
+pub enum ContextFault {
+    /// It sets a key of [`RESERVED`].
+    #[error("the context may not set `{0}`: the host sets it for every run; choose another name")]
+    Reserved(&'static str),
+    #[error("the context {0}")]
+    TooDeep(#[from] TooDeep),
 }
 
 /// Check the context of a schedule, a sidecar or a trigger.
 ///
 /// Only the top level is reserved; below it every name is allowed.
-pub fn check(context: &Map<String, Value>) -> Result<(), ReservedKey> {
-    check_keys(|key| context.contains_key(key))
+pub fn check(context: &Map<String, Value>) -> Result<(), ContextFault> {
+    check_keys(|key| context.contains_key(key))?;
+    // The map itself is a level.
+    match context
+        .values()
+        .any(|value| is_deeper(value, JSON_DEPTH_MAX - 1))
+    {
+        true => Err(TooDeep.into()),
+        false => Ok(()),
+    }
+}
+
+/// Whether a value nests deeper than `levels`.
+fn is_deeper(value: &Value, levels: usize) -> bool {
+    let is_below = |value: &Value| is_deeper(value, levels.saturating_sub(1));
+    match value {
+        Value::Array(items) => levels == 0 || items.iter().any(is_below),
+        Value::Object(entries) => levels == 0 || entries.values().any(is_below),
+        _ => false,
+    }
 }
 
 /// Check the keys of a context, whatever holds them; `is_set` says whether the context sets a key.
-pub fn check_keys(is_set: impl Fn(&str) -> bool) -> Result<(), ReservedKey> {
+pub fn check_keys(is_set: impl Fn(&str) -> bool) -> Result<(), ContextFault> {
     match RESERVED.iter().find(|key| is_set(key)) {
         None => Ok(()),
-        Some(key) => Err(ReservedKey { key }),
+        Some(key) => Err(ContextFault::Reserved(key)),
     }
 }
 
@@ -65,9 +86,17 @@ mod tests {
         for key in RESERVED {
             let mut context = Map::new();
             context.insert(key.to_owned(), Value::Null);
-            assert_eq!(check(&context).unwrap_err().key, key);
+            assert_eq!(check(&context), Err(ContextFault::Reserved(key)));
         }
         assert_eq!(check(&map(json!({"mine": {"run_id": 1}}))), Ok(()));
+    }
+
+    #[test]
+    fn a_context_that_nests_too_deep_is_refused() {
+        let nested = |levels: usize| (1..levels).fold(json!(1), |inner, _| json!([inner]));
+        assert_eq!(check(&map(json!({"a": nested(JSON_DEPTH_MAX)}))), Ok(()));
+        let deep = map(json!({"a": nested(JSON_DEPTH_MAX + 1)}));
+        assert_eq!(check(&deep), Err(ContextFault::TooDeep(TooDeep)));
     }
 
     #[test]

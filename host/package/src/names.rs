@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use campanile_model::namespace::{Namespace, split};
+use campanile_model::text;
 
 /// The longest name of a schedule, in bytes, without its namespace.
 pub const SCHEDULE_NAME_BYTES_MAX: usize = 128;
@@ -53,13 +54,11 @@ fn namespace_fault(namespace: Option<&str>) -> Option<String> {
 /// Return why `name` cannot name a schedule, as a clause; `None` when it can.
 pub fn schedule_name_fault(name: &str) -> Option<String> {
     let (namespace, rest) = split(name);
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    let is_known = (1..=SCHEDULE_NAME_BYTES_MAX).contains(&rest.len()) && rest.bytes().all(known);
-    if is_known && namespace_fault(namespace).is_none() {
+    if text::is_plain_name(rest, SCHEDULE_NAME_BYTES_MAX) && namespace_fault(namespace).is_none() {
         return None;
     }
     Some(format!(
-        "is {name:?}, which cannot name a schedule: use 1 to {SCHEDULE_NAME_BYTES_MAX} letters, digits, `.`, `_` or `-`, and before them `@NAMESPACE/` in a namespace"
+        "is {name:?}, which cannot name a schedule: use 1 to {SCHEDULE_NAME_BYTES_MAX} letters, digits, `.`, `_` or `-`, but not `.` or `..` alone, and before them `@NAMESPACE/` in a namespace"
     ))
 }
 
@@ -95,6 +94,9 @@ mod tests {
         assert_eq!(schedule_name_fault("backup-nightly.v2"), None);
         assert!(schedule_name_fault("").is_some());
         assert!(schedule_name_fault("a b").is_some());
+        for name in [".", "..", "@team/.", "@team/.."] {
+            assert!(schedule_name_fault(name).is_some(), "{name}");
+        }
         assert!(schedule_name_fault(&"a".repeat(129)).is_some());
     }
 

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
+use wasmtime::{Engine, StoreContextMut};
+use wasmtime_wasi::I32Exit;
 
 use crate::bindings::campanile::task::{outbox, run_info, session, types};
 use crate::bindings::wasi::config::store as config;
@@ -24,6 +25,10 @@ use crate::capability::shared::Shared;
 use crate::capability::sockets::guard_sockets;
 use crate::state::HostState;
 
+/// The interface with which a program for preview 1 ends: its exit code is a whole number of 32 bits.
+pub(crate) const EXIT_INTERFACE: &str = "campanile:exit/process@0.1.0";
+pub(crate) const EXIT_FUNCTION: &str = "exit-with-code";
+
 /// Define everything that a guest may import on `engine`.
 pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
     let mut linker: Linker<HostState> = Linker::new(engine);
@@ -39,6 +44,12 @@ pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<HostState>> {
     session::add_to_linker::<_, KeyValueView<'static>>(&mut linker, HostState::keyvalue)?;
     outbox::add_to_linker::<_, OutboxView<'static>>(&mut linker, HostState::outbox)?;
     add_program_input(&mut linker)?;
+    let exit = |_: StoreContextMut<'_, HostState>, (code,): (u32,)| -> wasmtime::Result<()> {
+        Err(I32Exit(code.cast_signed()).into())
+    };
+    linker
+        .instance(EXIT_INTERFACE)?
+        .func_wrap(EXIT_FUNCTION, exit)?;
     // These replace functions of WASI by stricter ones.
     linker.allow_shadowing(true);
     guard_files(&mut linker)?;
@@ -64,6 +75,7 @@ pub(crate) fn is_provided(interface: &str) -> bool {
             "store@0.2.0-draft" | "atomics@0.2.0-draft" | "batch@0.2.0-draft"
         ),
         "wasi:logging" => name == "logging@0.1.0-draft",
+        "campanile:exit" => interface == EXIT_INTERFACE,
         "campanile:task" => ["run-info@0.1.", "session@0.1.", "outbox@0.1."]
             .iter()
             .any(|known| name.starts_with(known)),

@@ -23,6 +23,7 @@ use campanile_engine::problem::ErrorCode;
 use campanile_engine::token_admin::Principal;
 use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
+use campanile_model::json_depth;
 use campanile_model::trace_context::{TRACEPARENT, TraceContext};
 use campanile_store::{Db, Tx};
 
@@ -112,6 +113,8 @@ impl Call {
             ));
         }
         let wrong = |error: serde_json::Error| ApiProblem::invalid(format!("the body: {error}"));
+        json_depth::check(body)
+            .map_err(|too_deep| ApiProblem::invalid(format!("the body {too_deep}")))?;
         // Most bodies have no such escape, and are parsed once.
         if body.windows(ZERO.len()).any(|part| part == ZERO)
             && has_zero(&serde_json::from_slice(body).map_err(wrong)?)

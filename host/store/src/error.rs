@@ -119,7 +119,7 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
         return DbError::Conflict(message.to_owned());
     }
     let (kind, hint): (fn(String) -> DbError, &str) = if code.len() == 5 {
-        match (&code[..2], code) {
+        match (code.get(..2).unwrap_or_default(), code) {
             (_, "08P01") if message.contains("startup parameter") => (
                 DbError::Refused,
                 "; a pooler before the server does not pass it on: name the server itself, or leave `options` out of the address and give the role a `search_path`",

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -16,7 +17,7 @@ use crate::config::{Config, Flags};
 use crate::output::{ErrorCode, Failure, Result};
 use crate::progress;
 use crate::service_manager::ServiceManager;
-use crate::signals::StopSignals;
+use crate::signals::{self, StopSignals};
 use crate::telemetry::{self, LogFormat};
 use crate::{Common, LOAD_COMMAND};
 use campanile_engine::watch::Watch;
@@ -299,8 +300,31 @@ async fn open_database(config: &Config, clock: &Clock) -> Result<Db> {
     }
 }
 
+/// Logs the signals that end other programs and not a host, for as long as the process lives.
+///
+/// A terminal that is closed sends SIGHUP, and tools that rotate logs send it or SIGUSR1. A host has no log file to open again, and
+/// reads its configuration once.
+fn outlive_signals() -> Result {
+    for (name, kind) in [
+        ("SIGHUP", SignalKind::hangup()),
+        ("SIGUSR1", SignalKind::user_defined1()),
+        ("SIGUSR2", SignalKind::user_defined2()),
+    ] {
+        let mut signals = signals::listen(kind)?;
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                tracing::warn!(
+                    "{name} is ignored: a host reads its configuration only at its start; restart it to apply a change, and stop it with SIGTERM"
+                );
+            }
+        });
+    }
+    Ok(())
+}
+
 /// Return a channel that becomes true on Ctrl-C or SIGTERM. A second signal exits the process at once.
 fn stop_signal() -> Result<watch::Receiver<bool>> {
+    outlive_signals()?;
     let mut signals = StopSignals::listen()?;
     let (stop, stopping) = watch::channel(false);
     tokio::spawn(async move {

@@ -11,7 +11,7 @@ use campanile_engine::alerts::rule::{
 };
 use campanile_engine::secrets::Source;
 use campanile_model::status::{AlertKind, Severity};
-use campanile_model::text::{duration_text, nearest};
+use campanile_model::text::{self, duration_text, nearest};
 #[cfg(test)]
 use campanile_package::reference::KeyHelp;
 use campanile_package::toml_reader::{self, Error, Section};
@@ -116,7 +116,7 @@ pub(super) fn read(
     let mut channels = BTreeMap::new();
     for (name, section) in top.named_tables("channels")? {
         if !is_name(&name) {
-            let what = "its name may have 1 to 64 letters, digits, `.`, `_` or `-`";
+            let what = "its name may have 1 to 64 letters, digits, `.`, `_` or `-`, but not `.` or `..` alone";
             return Err(section.error_of_table(what));
         }
         channels.insert(name, channel(section, secrets)?);
@@ -189,7 +189,7 @@ fn rule(
     let name = section.text("name")?;
     let name = name.unwrap_or_else(|| condition.kind().to_string());
     if !is_name(&name) {
-        let what = "may have 1 to 64 letters, digits, `.`, `_` or `-`";
+        let what = "may have 1 to 64 letters, digits, `.`, `_` or `-`, but not `.` or `..` alone";
         return Err(section.error("name", what));
     }
     if name != condition.kind().as_str() && AlertKind::WORDS.contains(&name.as_str()) {
@@ -447,8 +447,7 @@ fn known(
 
 /// Whether a rule or a channel may have this name. It can be the value of a header.
 fn is_name(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
+    text::is_plain_name(name, 64)
 }
 
 /// Return a sentence without an end for each of the secrets `names` whose file is not there, or can be read by others, or

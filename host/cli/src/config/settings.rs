@@ -17,7 +17,7 @@ use campanile_engine::{Placement, RetentionLimits};
 use campanile_model::access::Role;
 use campanile_model::ids::RunId;
 use campanile_model::labels::Labels;
-use campanile_model::text::duration_text;
+use campanile_model::text::{self, duration_text};
 use campanile_package::quota::{COUNT_MOST, RECORD_BYTES_LEAST, RECORD_BYTES_MOST};
 use campanile_package::reference::KeyHelp;
 use campanile_package::signature::PublicKey;
@@ -382,11 +382,10 @@ fn processors() -> u32 {
 
 /// Refuse a name that a host cannot have; the error is a clause.
 pub(super) fn check_host_name(name: &str) -> Result<(), String> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    match (1..=255).contains(&name.len()) && name.bytes().all(is_plain) {
+    match text::is_plain_name(name, 255) {
         true => Ok(()),
         false => Err(format!(
-            "is {name:?}, which cannot name a host: use 1 to 255 letters, digits, `.`, `_` or `-`"
+            "is {name:?}, which cannot name a host: use 1 to 255 letters, digits, `.`, `_` or `-`, but not `.` or `..` alone"
         )),
     }
 }

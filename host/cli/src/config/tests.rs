@@ -214,7 +214,7 @@ fn an_error_is_one_sentence_with_file_line_key_and_hint() {
         ),
         (
             "[host]\nname = 'a b'",
-            "DIR/campanile.toml:2:1: `host.name` is \"a b\", which cannot name a host: use 1 to 255 letters, digits, `.`, `_` or `-`",
+            "DIR/campanile.toml:2:1: `host.name` is \"a b\", which cannot name a host: use 1 to 255 letters, digits, `.`, `_` or `-`, but not `.` or `..` alone",
         ),
         (
             "[host]\nwait = 60",

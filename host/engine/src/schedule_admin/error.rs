@@ -4,7 +4,7 @@ use crate::error::EngineError;
 use campanile_model::clock::Timestamp;
 use campanile_model::namespace::Namespace;
 use campanile_package::Manifest;
-use campanile_package::context::ReservedKey;
+use campanile_package::context::ContextFault;
 use campanile_schedule::policy::PolicyError;
 use campanile_schedule::rule::RuleError;
 use campanile_store::schedules::Revision;
@@ -17,7 +17,7 @@ pub type Result<T = (), E = ScheduleError> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {
     #[error(
-        "`{0}` cannot name a schedule: use 1 to 128 letters, digits, `.`, `_` or `-`, and before them `@NAMESPACE/` in a namespace"
+        "`{0}` cannot name a schedule: use 1 to 128 letters, digits, `.`, `_` or `-`, but not `.` or `..` alone, and before them `@NAMESPACE/` in a namespace"
     )]
     Name(String),
     #[error(
@@ -47,7 +47,7 @@ pub enum ScheduleError {
     #[error("{0} is in the past, so the pause would have ended; give a later time")]
     PauseOver(Timestamp),
     #[error("{0}")]
-    Reserved(#[from] ReservedKey),
+    Reserved(#[from] ContextFault),
     #[error("`{name}` was changed since revision {revision}, it is at revision {now} now:{lines}")]
     Outdated {
         name: String,

@@ -18,6 +18,7 @@ use wasmparser::{Parser, Payload};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
+use crate::linker::{EXIT_FUNCTION, EXIT_INTERFACE};
 use crate::load::input_adapter::{self, INPUT_ADAPTER, input_adapter};
 use crate::load::outline::Outline;
 use crate::load::refusal::{Refusal, one_line, refuse};
@@ -29,15 +30,14 @@ const GO: &str = "Go";
 /// The last version of clang whose library for WASI may take all memory above its data, as Go does.
 const CLANG_TAKES_ALL: u32 = 15;
 
-/// The adapter's `proc_exit` keeps only success or failure. The module's import is redirected to keep the code.
+/// The adapter's `proc_exit` keeps only success or failure, and `wasi:cli/exit` only eight bits of a code, so that 256 would be a
+/// success. The module's import is redirected to a function of the host that takes all of it.
 const PROC_EXIT: &str = "proc_exit";
-const EXIT_INTERFACE: &str = "wasi:cli/exit@0.2.12";
-const EXIT_FUNCTION: &str = "exit-with-code";
 
 /// The interface that the module imports instead.
-const EXIT_WIT: &str = "package wasi:cli@0.2.12;
-    interface exit { exit-with-code: func(status-code: u8); }
-    world leaves { import exit; }";
+const EXIT_WIT: &str = "package campanile:exit@0.1.0;
+    interface process { exit-with-code: func(code: u32); }
+    world leaves { import process; }";
 
 /// Return the component to run for `module`, which has the outline `outline`.
 pub(crate) fn component_of(module: &[u8], outline: &Outline) -> Result<Vec<u8>, Refusal> {

@@ -14,6 +14,7 @@ use crate::run::trap::trap_message;
 use crate::state;
 use crate::stop_signal::StopSignal;
 use campanile_model::clock::Clock;
+use campanile_model::json_depth;
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 const MEMORY_BYTES_MAX: u64 = 32 << 20;
@@ -69,6 +70,8 @@ fn manifest(text: &str) -> Result<Value, String> {
             text.len()
         ));
     }
+    json_depth::check(text.as_bytes())
+        .map_err(|too_deep| format!("returned JSON that {too_deep}"))?;
     match serde_json::from_str(text) {
         Ok(manifest @ Value::Object(_)) => Ok(manifest),
         Ok(_) => Err("returned JSON that is not an object".to_owned()),

@@ -7,6 +7,7 @@ use std::fmt::{Display, Write as _};
 use std::mem;
 use std::sync::Arc;
 
+use campanile_model::json_depth::{self, TooDeep};
 use campanile_model::trace_context::TRACEPARENT_VARIABLE;
 use hyper::body::Bytes;
 use serde_json::json;
@@ -197,12 +198,19 @@ fn is_set(call: &Call, variable: &str) -> bool {
         || program.env_from_context.contains_key(variable)
 }
 
-/// A program printed one JSON value of this many bytes, as far as it was kept: more than an output may have.
+/// Begins the error of serde_json about a text that nests too deep. It has no public kind; a test notices when it changes.
+const RECURSION: &str = "recursion limit exceeded";
+
+/// Why the one JSON value that a program printed can't be its output.
 #[derive(Debug, PartialEq)]
-pub(crate) struct TooLong(pub(crate) u64);
+pub(crate) enum NoOutput {
+    /// It has this many bytes, as far as it was kept.
+    TooLong(u64),
+    TooDeep(TooDeep),
+}
 
 /// Take the output from `stdout`; none when it holds anything but one JSON value. A text that was cut is never taken.
-pub(crate) fn take_output(stdout: &Capture, limits: &Limits) -> Result<Option<JsonText>, TooLong> {
+pub(crate) fn take_output(stdout: &Capture, limits: &Limits) -> Result<Option<JsonText>, NoOutput> {
     let (bytes, dropped) = stdout.bytes();
     let value = bytes.trim_ascii();
     if value.is_empty() {
@@ -211,13 +219,16 @@ pub(crate) fn take_output(stdout: &Capture, limits: &Limits) -> Result<Option<Js
     let parsed: Result<JsonText, _> = serde_json::from_slice(value);
     let length = value.len() as u64 + dropped;
     match parsed {
-        Ok(_) if length > limits.output_bytes_max as u64 => Err(TooLong(length)),
-        Ok(value) => {
+        Ok(_) if length > limits.output_bytes_max as u64 => Err(NoOutput::TooLong(length)),
+        Ok(parsed) => {
+            json_depth::check(value).map_err(NoOutput::TooDeep)?;
             stdout.clear();
-            Ok(Some(value))
+            Ok(Some(parsed))
         }
         // Only the end is missing, and it was dropped.
-        Err(error) if dropped > 0 && error.is_eof() => Err(TooLong(length)),
+        Err(error) if dropped > 0 && error.is_eof() => Err(NoOutput::TooLong(length)),
+        // The text was JSON up to a depth that the reader refuses.
+        Err(error) if error.to_string().starts_with(RECURSION) => Err(NoOutput::TooDeep(TooDeep)),
         Err(_) => Ok(None),
     }
 }
@@ -251,7 +262,7 @@ mod tests {
         text: &str,
         stdio_bytes_max: usize,
         output_bytes_max: usize,
-    ) -> Result<Option<JsonText>, TooLong> {
+    ) -> Result<Option<JsonText>, NoOutput> {
         let limits = Limits {
             stdio_bytes_max,
             output_bytes_max,
@@ -283,13 +294,24 @@ mod tests {
 
     #[test]
     fn an_output_that_is_too_long_is_told_from_text_that_is() {
-        assert_eq!(of("[1,2,3]", 64, 6), Err(TooLong(7)));
-        assert_eq!(of("[1,2,3]", 4, 6), Err(TooLong(7)));
-        assert_eq!(of("123456789", 4, 6), Err(TooLong(9)));
+        assert_eq!(of("[1,2,3]", 64, 6), Err(NoOutput::TooLong(7)));
+        assert_eq!(of("[1,2,3]", 4, 6), Err(NoOutput::TooLong(7)));
+        assert_eq!(of("123456789", 4, 6), Err(NoOutput::TooLong(9)));
         assert_eq!(of("ding dong", 4, 6), Ok(None));
         assert_eq!(of("{}\n{}\n{}\n", 4, 6), Ok(None));
         // A last blank counts for nothing.
         assert_eq!(of("[1,2,3]\n", 64, 7), Ok(Some(json!([1, 2, 3]).into())));
+    }
+
+    #[test]
+    fn an_output_that_nests_too_deep_is_refused_whatever_its_reader_says() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(of(&nested(100), 4096, 4096).unwrap().is_some());
+        for depth in [101, 127, 128, 129, 1_000] {
+            let found = of(&nested(depth), 4096, 4096);
+            assert_eq!(found, Err(NoOutput::TooDeep(TooDeep)), "{depth}");
+        }
+        assert_eq!(of(&"[".repeat(50), 4096, 4096), Ok(None));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use campanile_model::json_depth;
 use campanile_model::text::duration_text;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -14,7 +15,7 @@ use crate::json::{JsonObject, JsonText};
 use crate::limits::{Limits, Resource};
 use crate::outcome::{Failure, Outcome};
 use crate::run::cause::Cause;
-use crate::run::program::{self, TooLong};
+use crate::run::program::{self, NoOutput};
 use crate::run::time::Ended;
 use crate::run::trap::{is_of_adapter, trap_message};
 use crate::state::HostState;
@@ -96,12 +97,17 @@ fn return_less() -> String {
 fn printed(state: &HostState) -> Verdict {
     let limits = &state.shared.call.limits;
     let bytes = usize::try_from(state.stdout.written_bytes()).unwrap_or(usize::MAX);
-    let output = program::take_output(&state.stdout, limits).map_err(|TooLong(bytes)| {
-        invalid_output(format!(
-            "the task printed one JSON value of {bytes} bytes, which would be its output, and the limit is {}; {}",
-            limits.output_bytes_max,
-            return_less()
-        ))
+    let output = program::take_output(&state.stdout, limits).map_err(|refusal| {
+        invalid_output(match refusal {
+            NoOutput::TooLong(bytes) => format!(
+                "the task printed one JSON value of {bytes} bytes, which would be its output, and the limit is {}; {}",
+                limits.output_bytes_max,
+                return_less()
+            ),
+            NoOutput::TooDeep(too_deep) => {
+                format!("the task printed one JSON value, which would be its output, and it {too_deep}")
+            }
+        })
     })?;
     Ok(Success {
         output_bytes: output.as_ref().map_or(0, |_| bytes),
@@ -138,6 +144,8 @@ fn parsed<T: DeserializeOwned>(
             return_less()
         )));
     }
+    json_depth::check(text.as_bytes())
+        .map_err(|too_deep| invalid_output(format!("the task's {name} {too_deep}")))?;
     let value = serde_json::from_str(&text).map_err(|error| {
         let is_json = serde_json::from_str::<JsonText>(&text).is_ok();
         invalid_output(match is_json {
@@ -158,7 +166,9 @@ fn failed(failure: types::Failure, state: &HostState) -> Failure {
         if text.len() > state.shared.call.limits.output_bytes_max {
             return Value::String(format!("{} bytes of details were dropped", text.len()));
         }
-        serde_json::from_str(&text).unwrap_or(Value::String(text))
+        let is_flat = json_depth::check(text.as_bytes()).is_ok();
+        let parsed = serde_json::from_str(&text).ok().filter(|_| is_flat);
+        parsed.unwrap_or(Value::String(text))
     });
     let says_denied = details
         .as_ref()

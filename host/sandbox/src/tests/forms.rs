@@ -127,8 +127,11 @@ async fn a_preview_1_program_reports_its_exit_code() {
         (3, 3),
         (42, 42),
         (255, 255),
-        (256, 0),
-        (-1, 255),
+        // All 32 bits count: no code but 0 is a success.
+        (256, 256),
+        (65_536, 65_536),
+        (i32::MIN, i32::MIN),
+        (-1, -1),
     ] {
         let program = program(&format!("(call $exit (i32.const {code}))"));
         let artifact = Arc::new(sandbox.load(&program).unwrap());

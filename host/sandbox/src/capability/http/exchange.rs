@@ -99,8 +99,10 @@ async fn handshake(
             .await;
         let (mut sender, connection) = shaken.map_err(protocol_error)?;
         // To the server itself a request names only the path; its host is in the header.
-        let path = request.uri().path_and_query().cloned();
-        *request.uri_mut() = path.map_or(Uri::from_static("/"), Uri::from);
+        let path = request.uri().path_and_query();
+        // The text of an empty path is `/`, while an address made of it has none at all.
+        let path = path.and_then(|path| Uri::try_from(path.as_str()).ok());
+        *request.uri_mut() = path.unwrap_or(Uri::from_static("/"));
         let sending = async move { sender.send_request(request).await };
         Ok((Box::pin(sending), drive(connection, permit)))
     }

@@ -38,12 +38,27 @@ pub(crate) fn limit_request_texts<T: WasiHttpView>(linker: &mut Linker<T>) -> wa
     types.func_wrap(
         "[method]outgoing-request.set-path-with-query",
         |mut store: StoreContextMut<'_, T>, (request, text): (Resource<_>, Option<String>)| {
-            if is_longer(&text, PATH_BYTES_MAX) {
+            let Some(text) = text
+                .map(absolute)
+                .transpose()
+                .ok()
+                .filter(|text| !is_longer(text, PATH_BYTES_MAX))
+            else {
                 return Ok((Err(()),));
-            }
+            };
             Ok((store.data_mut().http().set_path_with_query(request, text)?,))
         },
     )
+}
+
+/// Returns a path as a request line has it: `/` when it's empty. One that begins with neither `/`, `?` nor `*` is refused.
+fn absolute(path: String) -> Result<String, ()> {
+    match path.as_bytes().first() {
+        Some(b'/') => Ok(path),
+        None | Some(b'?') => Ok(format!("/{path}")),
+        Some(b'*') if path.len() == 1 => Ok(path),
+        _ => Err(()),
+    }
 }
 
 fn is_longer(text: &Option<String>, bytes_max: usize) -> bool {
