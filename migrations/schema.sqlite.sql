@@ -476,8 +476,11 @@ CREATE TABLE task_run (
     context TEXT,
     failure TEXT,
     message TEXT,
+    note TEXT,
     stdout TEXT NOT NULL,
+    stdout_bytes_dropped INTEGER NOT NULL DEFAULT 0,
     stderr TEXT NOT NULL,
+    stderr_bytes_dropped INTEGER NOT NULL DEFAULT 0,
     logs TEXT NOT NULL,
     wall_ms REAL NOT NULL,
     cpu_ms REAL NOT NULL,
@@ -490,7 +493,7 @@ CREATE VIEW task_run_readable AS SELECT
     s.name AS schedule, t.task, t.attempt, t.succeeded,
     strftime('%Y-%m-%dT%H:%M:%fZ', t.started_at / 1000000.0, 'unixepoch') AS started_at,
     strftime('%Y-%m-%dT%H:%M:%fZ', t.finished_at / 1000000.0, 'unixepoch') AS finished_at,
-    t.output, t.failure, t.message, t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes
+    t.output, t.failure, t.message, t.note, t.stdout, t.stdout_bytes_dropped, t.stderr, t.stderr_bytes_dropped, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes
 FROM task_run t JOIN launch l ON l.id = t.launch_id JOIN schedule s ON s.id = l.schedule_id;
 CREATE TABLE token (
     hash BLOB NOT NULL PRIMARY KEY,

@@ -443,8 +443,13 @@ CREATE TABLE task_run (
     context TEXT,
     failure TEXT,
     message TEXT,
+    -- What the host says about a failure of the task's own. The message is the task's then.
+    note TEXT,
     stdout TEXT NOT NULL,
+    -- The bytes beyond the limit, which were dropped.
+    stdout_bytes_dropped BIGINT NOT NULL DEFAULT 0,
     stderr TEXT NOT NULL,
+    stderr_bytes_dropped BIGINT NOT NULL DEFAULT 0,
     logs TEXT NOT NULL,
     wall_ms DOUBLE PRECISION NOT NULL,
     cpu_ms DOUBLE PRECISION NOT NULL,
@@ -773,5 +778,5 @@ CREATE VIEW task_run_readable AS SELECT
     s.name AS schedule, t.task, t.attempt, t.succeeded,
     t.started_at AS started_at,
     t.finished_at AS finished_at,
-    t.output, t.failure, t.message, t.stdout, t.stderr, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes
+    t.output, t.failure, t.message, t.note, t.stdout, t.stdout_bytes_dropped, t.stderr, t.stderr_bytes_dropped, t.logs, t.wall_ms, t.cpu_ms, t.memory_peak_bytes
 FROM task_run t JOIN launch l ON l.id = t.launch_id JOIN schedule s ON s.id = l.schedule_id;

@@ -8,7 +8,7 @@ use std::io;
 use crate::environment;
 use crate::output::has_colours;
 use crate::progress::Stderr;
-use campanile_model::text::{printable, printable_json, printable_line};
+use campanile_model::text::{printable, printable_json, printable_line, printable_lines};
 use tracing::Level;
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt as _;
@@ -76,7 +76,7 @@ pub fn init(format: LogFormat, is_verbose: bool) -> Result<(), String> {
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> FmtResult {
     let text = format!("{value:?}");
     match field.name() {
-        "message" => writer.write_str(&printable(&text)),
+        "message" => writer.write_str(&printable_lines(&text)),
         name => write!(writer, "{name}={}", printable_line(&text)),
     }
 }

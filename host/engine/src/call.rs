@@ -197,7 +197,7 @@ pub(crate) fn judge(
         return checked.map(|()| gives).map_err(refused);
     };
     let failure = report.failure.as_ref();
-    let message = failure.map_or_else(String::new, |failure| failure.text());
+    let message = failure.map_or_else(String::new, |failure| failure.message.clone());
     let call = FailedCall {
         kind,
         retryable: failure.is_some_and(|failure| failure.retryable),
@@ -257,8 +257,14 @@ fn task_run(
         succeeded: report.failure.is_none(),
         output: report.output.as_ref().map(JsonText::to_string),
         context,
+        note: report
+            .failure
+            .as_ref()
+            .and_then(|failure| failure.note.clone()),
         stdout: report.stdout.clone(),
+        stdout_bytes_dropped: i64::try_from(report.stdout_bytes_dropped).unwrap_or(i64::MAX),
         stderr: report.stderr.clone(),
+        stderr_bytes_dropped: i64::try_from(report.stderr_bytes_dropped).unwrap_or(i64::MAX),
         logs: serde_json::to_string(&report.logs).unwrap_or_default(),
         wall_ms: report.usage.wall_ms,
         cpu_ms: report.usage.cpu_ms,

@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::secrets::Vault;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId};
-use campanile_model::text::printable;
+use campanile_model::text::printable_line;
 use campanile_model::trace_context::TraceContext;
 use campanile_sandbox::{
     Delivered, DeliveryCall, Grants, OutboxMessage, deliver, delivery_secrets,
@@ -223,7 +223,7 @@ fn dead_event(dead: &DeadMessage) -> NewEvent {
         "the message {} ({} {}) was given up after {} deliveries: {last}; `campanile outbox retry {}` delivers it again",
         dead.id, dead.method, dead.url, dead.attempts, dead.id
     );
-    tracing::warn!(package = %dead.package, "{}", printable(&detail));
+    tracing::warn!(package = %dead.package, "{}", printable_line(&detail));
     NewEvent {
         kind: EventKind::MessageDead,
         subject: dead.package.clone(),

@@ -141,6 +141,28 @@ pub fn printable_line(text: &str) -> String {
     printable(text).replace('\n', "\\n")
 }
 
+/// Whether `text` is one line of characters that can be seen: [`printable_line`] leaves it as it is.
+pub fn is_printable_line(text: &str) -> bool {
+    !text.contains(|character| hostile(character) || ['\n', '\t'].contains(&character))
+}
+
+/// `text` as a string of TOML on one line, with escapes for all that [`printable_line`] escapes.
+pub fn toml_string(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        // Writing to a String cannot fail.
+        let _ = match character {
+            '"' | '\\' => write!(quoted, "\\{character}"),
+            '\n' => write!(quoted, "\\n"),
+            '\t' => write!(quoted, "\\t"),
+            other if hostile(other) => write!(quoted, "\\U{:08x}", u32::from(other)),
+            other => write!(quoted, "{other}"),
+        };
+    }
+    quoted.push('"');
+    quoted
+}
+
 /// [`printable`] with every line but the first set off, so that none can pass for one of the host's.
 pub fn printable_lines(text: &str) -> String {
     printable(text).trim_end().replace('\n', "\n    | ")
@@ -194,6 +216,16 @@ mod tests {
     }
 
     #[test]
+    fn a_plain_name_is_a_segment_of_a_path() {
+        for name in ["a", "nightly.v2", "...", ".a", "-", "a..b"] {
+            assert!(is_plain_name(name, 64), "{name}");
+        }
+        for name in ["", ".", "..", "a b", "a/b", "é", "a\n", "%2e", "abcde"] {
+            assert!(!is_plain_name(name, 4), "{name}");
+        }
+    }
+
+    #[test]
     fn guest_text_cannot_reach_the_terminal_with_control_characters() {
         assert_eq!(printable("plain\n\ttext é 🔔"), "plain\n\ttext é 🔔");
         assert!(matches!(printable("plain"), Cow::Borrowed(_)));
@@ -215,16 +247,6 @@ mod tests {
             '\u{2028}',
             '\u{202a}',
             '\u{2060}',
-    #[test]
-    fn a_plain_name_is_a_segment_of_a_path() {
-        for name in ["a", "nightly.v2", "...", ".a", "-", "a..b"] {
-            assert!(is_plain_name(name, 64), "{name}");
-        }
-        for name in ["", ".", "..", "a b", "a/b", "é", "a\n", "%2e", "abcde"] {
-            assert!(!is_plain_name(name, 4), "{name}");
-        }
-    }
-
             '\u{2069}',
             '\u{3164}',
             '\u{feff}',
@@ -244,6 +266,24 @@ mod tests {
             printable_lines("a\n2026-11-21T02:00:00Z error b\r\u{2028}c\n"),
             "a\n    | 2026-11-21T02:00:00Z error b\\u{d}\\u{2028}c"
         );
+    }
+
+    #[test]
+    fn a_string_of_toml_is_one_line() {
+        let quoted = toml_string("a\"\\\n\t\r\u{202e}é{}");
+        assert_eq!(quoted, r#""a\"\\\n\t\U0000000d\U0000202eé{}""#);
+        assert!(is_printable_line(&quoted));
+        for text in [
+            "a\nb",
+            "a\tb",
+            "a\rb",
+            "a\u{85}b",
+            "a\u{2028}b",
+            "a\u{202e}b",
+        ] {
+            assert!(!is_printable_line(text), "{text:?}");
+        }
+        assert!(is_printable_line("é 日本"));
     }
 
     #[test]

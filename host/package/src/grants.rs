@@ -8,6 +8,7 @@ use std::path::Path;
 use super::host_rules::HostRules;
 use super::reference::KeyHelp;
 use crate::toml_reader::{Error, Section};
+use campanile_model::text::toml_string;
 use campanile_model::words;
 use campanile_sandbox::Grants;
 
@@ -134,7 +135,7 @@ impl GrantKind {
     /// Return the lines of a sidecar that grant a request with `parts`, or all of several names. `present` is what the sidecar
     /// has already: a table or a list can be in it once.
     pub(super) fn lines(&self, parts: &[String], present: Present) -> String {
-        let quote = |text: &String| toml::Value::from(text.as_str()).to_string();
+        let quote = |text: &String| toml_string(text);
         let names = parts.iter().map(quote);
         let key = self.key;
         if let [Part::Variable] = self.parts {

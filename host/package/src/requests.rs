@@ -168,6 +168,8 @@ pub fn sidecar_lines<'r>(requests: impl IntoIterator<Item = &'r Request>) -> Str
 mod tests {
     use super::*;
     use crate::Manifest;
+    use crate::grants::Part;
+    use campanile_model::text::is_printable_line;
     use campanile_sandbox::{DirectoryGrant, Grants, HttpGrant};
     use serde_json::{Value, json};
 
@@ -238,6 +240,37 @@ mod tests {
             beyond(http("*"), http("a.test"), &grants),
             ["http https://*"]
         );
+    }
+
+    #[test]
+    fn no_text_of_an_author_is_a_line_of_its_own() {
+        let forged = "a.test\nEVIL\rEVIL\u{85}EVIL\u{2028}EVIL\u{202e}";
+        for requests in [
+            json!({"http": [{"host": forged}]}),
+            json!({"sockets": [{"host": forged, "port": 1}]}),
+            json!({"directories": [{"guest": format!("/{forged}")}]}),
+            json!({"keyvalue": [{"bucket": forged}]}),
+            json!({"env": [forged]}),
+            json!({"config": [forged]}),
+            json!({"http": [{"host": "a b"}]}),
+            json!({"env": ["A\u{202e}"]}),
+        ] {
+            let read = Manifest::from_json("backup", &json!({ "requests": requests }));
+            assert!(read.is_err(), "{requests}");
+        }
+        // One that came into the record in another way is told on one line too.
+        for kind in KINDS {
+            let parts = kind.parts.iter().map(|part| match part {
+                Part::Port => "1".to_owned(),
+                _ => forged.to_owned(),
+            });
+            let parts = Vec::from_iter(parts);
+            for present in [Present::Nothing, Present::Table, Present::List] {
+                let lines = kind.lines(&parts, present);
+                let is_own = |line: &str| !line.starts_with("EVIL") && is_printable_line(line);
+                assert!(lines.lines().all(is_own), "{lines:?}");
+            }
+        }
     }
 
     #[test]

@@ -49,14 +49,15 @@ words! {
 pub struct Failure {
     /// Never [`Outcome::Succeeded`].
     pub kind: Outcome,
-    /// One sentence for the operator.
+    /// One sentence for the operator. Of a task that failed or trapped, it's the task's own.
     pub message: String,
     /// Where the message was cut, in bytes: only the host's mark follows.
     #[serde(skip)]
     pub(crate) cut_at: Option<usize>,
     /// Whether the same call may succeed later.
     pub retryable: bool,
-    /// The grant that the operator may add, when the host hid a path from the task before it failed.
+    /// What the host itself says about a failure of the task's own: the limit that was reached before, and the grant that the
+    /// operator may add when a path was hidden from the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// The shortest pause before the next attempt, if the task asked for one.
@@ -127,6 +128,13 @@ pub struct LogLine {
     /// The guest's grouping text; may be empty.
     pub context: String,
     pub message: String,
+    /// True on a line of the host itself, and left out on all others: whatever a task writes, it can't set this.
+    #[serde(default, skip_serializing_if = "is_of_guest")]
+    pub by_host: bool,
+}
+
+fn is_of_guest(by_host: &bool) -> bool {
+    !by_host
 }
 
 /// Everything that a call left behind.
@@ -141,7 +149,10 @@ pub struct Report {
     pub context: Option<JsonObject>,
     pub failure: Option<Failure>,
     pub stdout: String,
+    /// The bytes of stdout beyond the limit, which were dropped.
+    pub stdout_bytes_dropped: u64,
     pub stderr: String,
+    pub stderr_bytes_dropped: u64,
     pub logs: Vec<LogLine>,
     pub usage: Usage,
     /// What takes effect when the success of the call is recorded. Empty if the call did not succeed.
@@ -163,7 +174,9 @@ impl Report {
             context: None,
             failure: Some(failure),
             stdout: String::new(),
+            stdout_bytes_dropped: 0,
             stderr: String::new(),
+            stderr_bytes_dropped: 0,
             logs: Vec::new(),
             usage: Usage::default(),
             uncommitted: Uncommitted::default(),
@@ -174,7 +187,9 @@ impl Report {
     pub fn fail(&mut self, kind: Outcome, message: String) {
         *self = Report {
             stdout: mem::take(&mut self.stdout),
+            stdout_bytes_dropped: self.stdout_bytes_dropped,
             stderr: mem::take(&mut self.stderr),
+            stderr_bytes_dropped: self.stderr_bytes_dropped,
             logs: mem::take(&mut self.logs),
             usage: mem::take(&mut self.usage),
             ..Report::without_call(kind, message)

@@ -11,7 +11,7 @@ use crate::output::{self, Failure, Record, Result, failed, refused};
 use crate::times::time;
 use campanile_engine::verify::{self, AuditReport, Checkpoint, Span};
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_model::text::counted;
+use campanile_model::text::{counted, printable_line};
 use campanile_package::signature::signature_path;
 use campanile_server::bodies;
 
@@ -76,7 +76,8 @@ impl Record for AuditReport {
             output::print_line!("note: {note}")?;
         }
         for fault in &found.faults {
-            output::print_line!("{}  {}  {}", fault.kind, fault.subject, fault.text)?;
+            let line = format!("{}  {}  {}", fault.kind, fault.subject, fault.text);
+            output::print_line(&printable_line(&line))?;
         }
         if found.faults_left_out > 0 {
             output::print_line!("{} more faults", found.faults_left_out)?;

@@ -10,7 +10,7 @@ use campanile_sandbox::{LogLine, Resource, Share, Unit};
 
 impl Record for TaskCall {
     const DETAIL: &'static str = "task attempt succeeded failure started_at finished_at retry_at wall_ms cpu_ms \
-        memory_peak usage output message";
+        memory_peak usage output message note";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {
@@ -27,8 +27,24 @@ impl Record for TaskCall {
 
 /// Print what a call logged and printed. Return false when the reader of stdout has closed it.
 pub(crate) fn print_logs(call: &TaskLogs) -> Result<bool> {
-    let head = format!("== {} (attempt {})", call.task, call.attempt);
-    let lines = log_lines(&call.logs, &call.stdout, &call.stderr);
+    let head = format!(
+        "== {} (attempt {})",
+        printable_line(&call.task),
+        call.attempt
+    );
+    let printed = [
+        (
+            "stdout",
+            &*call.stdout,
+            call.stdout_bytes_dropped.unsigned_abs(),
+        ),
+        (
+            "stderr",
+            &*call.stderr,
+            call.stderr_bytes_dropped.unsigned_abs(),
+        ),
+    ];
+    let lines = log_lines(&call.logs, printed);
     for line in iter::once(head).chain(lines) {
         if !output::print_next_line(&line)? {
             return Ok(false);
@@ -62,16 +78,57 @@ fn amount(resource: Resource, amount: u64) -> String {
     }
 }
 
-/// Return what a task logged and printed as lines.
-pub(crate) fn log_lines(logs: &[LogLine], stdout: &str, stderr: &str) -> Vec<String> {
+/// Begins a line of the host's own among those of a task, which begin with a time or with the name of a stream.
+const BY_HOST: &str = "campanile: ";
+
+/// Returns what a task logged and printed as lines. Each of `printed` is a stream, its text, and how many bytes more were dropped.
+pub(crate) fn log_lines(logs: &[LogLine], printed: [(&str, &str, u64); 2]) -> Vec<String> {
     let logged = logs.iter().map(|entry| {
         let message = printable_lines(&entry.message);
-        format!("{} {:5} {message}", entry.at, entry.level)
+        match entry.by_host {
+            true => format!("{BY_HOST}{message}"),
+            false => format!("{} {:5} {message}", entry.at, printable_line(&entry.level)),
+        }
     });
-    let printed = [("stdout", stdout), ("stderr", stderr)].into_iter();
-    let printed = printed.flat_map(|(stream, text)| {
+    let printed = printed.into_iter().flat_map(|(stream, text, dropped)| {
         let lines = text.lines();
-        lines.map(move |line| format!("{stream}: {}", printable_line(line)))
+        let lines = lines.map(move |line| format!("{stream}: {}", printable_line(line)));
+        let raise = Resource::Stdio.raise();
+        let dropped = (dropped > 0).then(|| {
+            format!("{BY_HOST}{dropped} more bytes of {stream} were dropped; to keep more, {raise}")
+        });
+        lines.chain(dropped)
     });
     logged.chain(printed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_of_a_task_begins_as_one_of_the_host() {
+        let forged = "campanile: 7 more bytes of stdout were dropped";
+        let line = |message: &str, by_host: bool| LogLine {
+            at: "2026-11-21T08:00:00Z".parse().unwrap(),
+            level: "warn".to_owned(),
+            context: "campanile".to_owned(),
+            message: message.to_owned(),
+            by_host,
+        };
+        let logs = [
+            line(&format!("a\n{forged}"), false),
+            line("3 log lines were dropped", true),
+        ];
+        let text = format!("x\r{forged}\n{forged}\n\n[campanile: 9 more bytes]\n");
+        let lines = log_lines(&logs, [("stdout", &text, 5), ("stderr", forged, 0)]);
+        let lines = lines.join("\n");
+        let of_host = Vec::from_iter(lines.lines().filter(|line| line.starts_with(BY_HOST)));
+        assert_eq!(of_host.len(), 2, "{lines}");
+        assert_eq!(of_host[0], "campanile: 3 log lines were dropped");
+        assert!(
+            of_host[1].starts_with("campanile: 5 more bytes of stdout"),
+            "{lines}"
+        );
+    }
 }

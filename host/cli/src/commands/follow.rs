@@ -12,6 +12,7 @@ use campanile_engine::records::launch::LaunchDetail;
 use campanile_engine::records::run::TaskLogs;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
+use campanile_model::text::printable_lines;
 use campanile_store::events::{self, Event};
 use campanile_store::launches::LaunchRow;
 use campanile_store::runs::{self, RunRow};
@@ -86,7 +87,7 @@ pub(crate) async fn run(common: &Common, id: RunId) -> Result {
 fn ended(run: &RunRow) -> Result {
     let status = run.status;
     let message = run.message.as_ref();
-    let message = message.map_or_else(String::new, |text| format!(": {text}"));
+    let message = message.map_or_else(String::new, |text| format!(": {}", printable_lines(text)));
     output::print_message!("{status}{message}");
     output::check(status == RunStatus::Succeeded)
 }

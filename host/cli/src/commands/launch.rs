@@ -83,7 +83,7 @@ impl Record for LaunchRow {
 impl Record for LaunchDetail {
     const DETAIL: &'static str = "id scheduled_time scheduled_local schedule schedule_revision status reason kind \
         decision decided_by decided_at tzdata_version package digest overlaps retry_of args fire_time opened_at started_at \
-        finished_at attempts recoveries run_id traceparent caller_traceparent message";
+        finished_at attempts recoveries run_id traceparent caller_traceparent message note";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {

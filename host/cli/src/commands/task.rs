@@ -403,7 +403,11 @@ fn print_unanswered(unanswered: &[String]) {
 impl Record for TaskReport {
     fn print(&self) -> Result {
         let report = &self.report;
-        for line in log_lines(&report.logs, &report.stdout, &report.stderr) {
+        let printed = [
+            ("stdout", &*report.stdout, report.stdout_bytes_dropped),
+            ("stderr", &*report.stderr, report.stderr_bytes_dropped),
+        ];
+        for line in log_lines(&report.logs, printed) {
             output::print_message(&line);
         }
         print_unanswered(&self.unanswered);
@@ -412,8 +416,11 @@ impl Record for TaskReport {
             output::print_message!("a host would deliver the message {}: {request}", message.id);
         }
         if let Some(failure) = &report.failure {
-            let message = printable_lines(&failure.text());
+            let message = printable_lines(&failure.message);
             output::print_message!("{}: {message}", failure.kind);
+            if let Some(note) = &failure.note {
+                output::print_message!("note: {}", printable_lines(note));
+            }
         }
         let usage = &report.usage;
         for share in usage.shares.iter().filter(|share| share.is_close()) {

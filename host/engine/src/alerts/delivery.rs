@@ -18,7 +18,7 @@ use crate::secrets::Vault;
 use campanile_model::clock::{Monotonic, Timestamp};
 use campanile_model::ids::HostId;
 use campanile_model::status::{AlertMessageKind, MessageStatus};
-use campanile_model::text::printable;
+use campanile_model::text::printable_line;
 use campanile_sandbox::{
     Delivered, DeliveryCall, Grants, Mail, MailLogin, OutboxMessage, Secrets, StopSignal, deliver,
     deliver_mail, grants_to, grants_to_mail_server,
@@ -352,7 +352,7 @@ fn dead_event(dead: &DeadAlertMessage) -> NewEvent {
         "a message of the rule `{rule}` to the channel `{channel}` was given up after {} deliveries: {last}",
         dead.attempts
     );
-    tracing::error!(channel, "{}", printable(&detail));
+    tracing::error!(channel, "{}", printable_line(&detail));
     NewEvent {
         kind: EventKind::AlertMessageDead,
         subject: channel.clone(),

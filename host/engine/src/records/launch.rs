@@ -16,6 +16,7 @@ use campanile_store::history::{self, DecidedLaunch};
 use campanile_store::launch_list::{self, Filter, Page};
 use campanile_store::launches::LaunchRow;
 use campanile_store::runs::RunRow;
+use campanile_store::task_runs;
 use campanile_store::{Decision, LaunchStatus, Tx, launches, removed_launches};
 
 /// One launch with its runs.
@@ -26,6 +27,8 @@ pub struct LaunchDetail {
     /// The span of the launch, as a trace context of W3C.
     #[schemars(with = "String")]
     pub traceparent: TraceContext,
+    /// What the host says about the last call that failed, such as a grant that it may lack. `message` has the words of the task.
+    pub note: Option<String>,
     pub runs: Vec<RunRow>,
 }
 
@@ -86,6 +89,7 @@ impl LaunchDetail {
         let runs = history::runs(tx, decided.launch.id).await?;
         let traceparent = TraceContext::of_launch(decided.launch.id, decided.caller_traceparent);
         Ok(LaunchDetail {
+            note: task_runs::note_of_launch(tx, decided.launch.id).await?,
             decided,
             traceparent,
             runs,

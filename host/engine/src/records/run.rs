@@ -40,7 +40,10 @@ pub struct TaskLogs {
     pub attempt: i64,
     pub logs: Vec<LogLine>,
     pub stdout: String,
+    /// The bytes beyond the limit, which were dropped.
+    pub stdout_bytes_dropped: i64,
     pub stderr: String,
+    pub stderr_bytes_dropped: i64,
 }
 
 impl RunDetail {
@@ -80,7 +83,9 @@ impl From<TaskRun> for TaskLogs {
             task: row.task,
             attempt: row.attempt,
             stdout: row.stdout,
+            stdout_bytes_dropped: row.stdout_bytes_dropped,
             stderr: row.stderr,
+            stderr_bytes_dropped: row.stderr_bytes_dropped,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The parts of requests: how each is read, and how it compares with the same part of a grant.
 
+use super::network::parse_host;
 use crate::toml_reader::{Error, Section};
+use campanile_model::text::is_printable_line;
 use campanile_model::words;
 use campanile_sandbox::{AccessMode, ENV_PREFIX, Protocol, has_private_addresses};
 
@@ -59,9 +61,10 @@ impl Part {
                 "asks for {text}: the host sets the variables that begin with {ENV_PREFIX}, and they cannot be granted"
             )),
             Part::Variable | Part::Name if text.is_empty() => Err("holds an empty text".to_owned()),
-            Part::Bucket | Part::Variable | Part::Name if text.contains(char::is_control) => {
-                Err(format!("holds {text:?}: leave out the control character"))
-            }
+            Part::Host => parse_host(text).map(drop),
+            Part::Bucket | Part::Variable | Part::Name if !is_printable_line(text) => Err(format!(
+                "holds {text:?}: leave out the characters that can't be seen, or that end a line"
+            )),
             _ => Ok(()),
         }
     }
@@ -123,7 +126,7 @@ pub(super) fn read_port(section: &mut Section<'_>) -> Result<Option<u16>, Error>
 /// Check a path inside a task; the error is a clause.
 pub(super) fn check_guest_path(path: &str) -> Result<(), String> {
     let is_plain = path.starts_with('/')
-        && !path.contains(char::is_control)
+        && is_printable_line(path)
         && path.split('/').all(|part| part != ".." && part != ".");
     let is_tidy = path == "/" || (!path.ends_with('/') && !path.contains("//"));
     match is_plain && is_tidy {

@@ -54,6 +54,7 @@ impl Logs {
             level: level.to_owned(),
             context,
             message,
+            by_host: false,
         });
     }
 
@@ -79,6 +80,7 @@ impl Logs {
                     self.bytes_max,
                     Resource::Log.raise()
                 ),
+                by_host: true,
             });
         }
         (self.lines, is_cut)

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
+use campanile_model::text::toml_string;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -198,8 +199,10 @@ pub(crate) fn grant_line<'k>(
     kind: &str,
     keys: impl IntoIterator<Item = (&'k str, Value)>,
 ) -> String {
-    // A JSON string is also a TOML string on one line, except for this character.
-    let value = |value: Value| value.to_string().replace('\u{7f}', "\\u007f");
+    let value = |value: Value| match value {
+        Value::String(text) => toml_string(&text),
+        other => other.to_string(),
+    };
     let keys = keys.into_iter();
     let keys: Vec<String> = keys
         .map(|(key, what)| format!("{key} = {}", value(what)))

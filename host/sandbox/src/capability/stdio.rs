@@ -11,7 +11,7 @@ use wasmtime_wasi::async_trait;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
-use crate::limits::{Limits, Resource};
+use crate::limits::Limits;
 use crate::run::cause::{self, Cause};
 
 /// The line break that a program prints after its output.
@@ -52,29 +52,21 @@ impl Capture {
         })))
     }
 
-    /// Returns the captured text, and where it was cut, in bytes. Bytes that aren't UTF-8 become replacement characters. A last
-    /// line says how much was dropped, if any was.
-    pub(crate) fn text(&self) -> (String, Option<usize>) {
+    /// Returns the captured text, and how many bytes more were dropped. Bytes that aren't UTF-8 become replacement characters.
+    pub(crate) fn text(&self) -> (String, u64) {
         let kept = self.lock();
         let head = &kept.head[..kept.head.len().min(kept.text_bytes_max)];
         let beyond = kept.dropped_bytes + (kept.head.len() - head.len()) as u64;
-        let cut_short = beyond > 0;
         let whole = match std::str::from_utf8(head) {
             // The limit fell inside a character, which is not the guest's mistake.
-            Err(error) if cut_short && error.error_len().is_none() => error.valid_up_to(),
+            Err(error) if beyond > 0 && error.error_len().is_none() => error.valid_up_to(),
             _ => head.len(),
         };
-        let mut text = String::from_utf8_lossy(&head[..whole]).into_owned();
-        let cut_at = cut_short.then_some(text.len());
-        if cut_short {
-            let dropped = beyond + (head.len() - whole) as u64;
-            text.push_str(&format!(
-                "\n[campanile: {dropped} more bytes were dropped; the limit is {} bytes; to keep more, {}]\n",
-                kept.text_bytes_max,
-                Resource::Stdio.raise()
-            ));
-        }
-        (text, cut_at)
+        let dropped = beyond + (head.len() - whole) as u64;
+        (
+            String::from_utf8_lossy(&head[..whole]).into_owned(),
+            dropped,
+        )
     }
 
     /// Return how many bytes were written, kept or dropped.
@@ -168,22 +160,16 @@ mod tests {
         let capture = capture(8);
         capture.write(b"ab\x1b[");
         capture.write(b"\xffxyz");
-        assert_eq!(capture.text(), ("ab\u{1b}[\u{fffd}xyz".to_owned(), None));
+        assert_eq!(capture.text(), ("ab\u{1b}[\u{fffd}xyz".to_owned(), 0));
     }
 
     #[test]
-    fn what_is_beyond_the_limit_is_counted_and_marked() {
+    fn what_is_beyond_the_limit_is_counted() {
         let capture = capture(4);
         for _ in 0..1000 {
             capture.write(b"abc");
         }
-        let (text, cut_at) = capture.text();
-        assert_eq!(cut_at, Some(4));
-        assert_eq!(
-            text,
-            "abca\n[campanile: 2996 more bytes were dropped; the limit is 4 bytes; to keep more, \
-             raise `limits.stdio` in the package's sidecar file]\n"
-        );
+        assert_eq!(capture.text(), ("abca".to_owned(), 2996));
     }
 
     #[test]
@@ -195,9 +181,7 @@ mod tests {
         });
         capture.write(b"abcdefgh");
         assert_eq!(capture.bytes(), (b"abcdef".to_vec(), 2));
-        assert!(capture.text().0.starts_with(
-            "abcd\n[campanile: 4 more bytes were dropped; the limit is 4 bytes; to keep more, "
-        ));
+        assert_eq!(capture.text(), ("abcd".to_owned(), 4));
         capture.clear();
         assert_eq!(capture.bytes().0, b"");
     }
@@ -206,11 +190,6 @@ mod tests {
     fn a_character_cut_by_the_limit_is_not_mangled() {
         let capture = capture(4);
         capture.write("abc€".as_bytes());
-        assert!(
-            capture
-                .text()
-                .0
-                .starts_with("abc\n[campanile: 3 more bytes")
-        );
+        assert_eq!(capture.text(), ("abc".to_owned(), 3));
     }
 }

@@ -40,13 +40,13 @@ pub(crate) async fn report(
     let (report, cuts) = {
         // What the call still holds, such as open directories, is dropped at the end of this block.
         let mut state = state;
-        let (stdout, cut_in_stdout) = state.stdout.text();
-        let (stderr, cut_in_stderr) = state.stderr.text();
-        let (logs, is_log_cut) = state.run_info.logs.into_lines();
+        let (stdout, stdout_bytes_dropped) = state.stdout.text();
+        let (stderr, stderr_bytes_dropped) = state.stderr.text();
+        let (logs, log) = state.run_info.logs.into_lines();
         let cuts = Cuts {
-            stdout: cut_in_stdout,
-            stderr: cut_in_stderr,
-            log: is_log_cut,
+            stdout: (stdout_bytes_dropped > 0).then_some(stdout.len()),
+            stderr: (stderr_bytes_dropped > 0).then_some(stderr.len()),
+            log,
         };
         let report = Report {
             uncommitted: match outcome {
@@ -58,7 +58,9 @@ pub(crate) async fn report(
             context: success.context,
             failure,
             stdout,
+            stdout_bytes_dropped,
             stderr,
+            stderr_bytes_dropped,
             logs,
             usage: Usage::default(),
         };

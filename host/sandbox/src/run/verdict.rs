@@ -160,7 +160,8 @@ fn parsed<T: DeserializeOwned>(
 
 /// The task returned a failure.
 ///
-/// Its kind follows from what the host refused, or from `kind` in its details, and never from the words of its message.
+/// Its kind follows from what the host refused, and never from what the task says, in its message or in its details. What the
+/// host has to say about a failure of the task's own is in the note, and the message is the task's.
 fn failed(failure: types::Failure, state: &HostState) -> Failure {
     let details = failure.details.map(|text| {
         if text.len() > state.shared.call.limits.output_bytes_max {
@@ -170,24 +171,21 @@ fn failed(failure: types::Failure, state: &HostState) -> Failure {
         let parsed = serde_json::from_str(&text).ok().filter(|_| is_flat);
         parsed.unwrap_or(Value::String(text))
     });
-    let says_denied = details
-        .as_ref()
-        .and_then(|details| details.get("kind"))
-        .is_some_and(|kind| kind == "denied");
-    let denied = state.shared.denied();
-    let (kind, reason) = if says_denied || denied.is_some() {
-        (Outcome::Denied, denied.map(str::to_owned))
+    let (kind, reason) = if let Some(denied) = state.shared.denied() {
+        (Outcome::Denied, Some(denied.to_owned()))
     } else if let Some(message) = state.memory.refusal() {
         (Outcome::MemoryExceeded, Some(message))
     } else {
-        let exceeded = state.shared.exceeded();
-        (Outcome::Failed, exceeded.map(str::to_owned))
+        (Outcome::Failed, None)
     };
-    let note = state.files.denied.note(&failure.message);
-    // The host's reason comes first: the task's words often follow from it.
+    let exceeded = state.shared.exceeded().filter(|_| reason.is_none());
+    let proposal = state.files.denied.note(&failure.message);
+    let notes = exceeded.map(str::to_owned).into_iter().chain(proposal);
+    let note = Some(Vec::from_iter(notes).join("; ")).filter(|note| !note.is_empty());
+    // The host's reason comes first: the task's words often follow from it. They are quoted, so that none can end the quotation.
     let message = match reason {
         Some(reason) if failure.message.is_empty() => reason,
-        Some(reason) => format!("{reason} (the task said: {})", failure.message),
+        Some(reason) => format!("{reason} (the task said: {:?})", failure.message),
         None => failure.message,
     };
     let failed = Failure::new(kind, message);

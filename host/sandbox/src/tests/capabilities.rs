@@ -41,7 +41,7 @@ async fn a_request_without_a_grant_is_denied_and_the_grant_is_named() {
         failed.message,
         "GET http://example.com:8080 is not granted; to allow it, add \
          `grants.http = [{ scheme = \"http\", host = \"example.com\", port = 8080 }]` at the top of the package's sidecar file \
-         (the task said: no answer)"
+         (the task said: \"no answer\")"
     );
     assert!(!failed.retryable);
 }

@@ -66,20 +66,58 @@ async fn a_permanent_failure_is_not_retryable_and_details_may_be_plain_text() {
 }
 
 #[tokio::test]
-async fn details_with_the_kind_denied_make_the_outcome_denied() {
-    let guest = guest("").fails(
-        RESULT,
-        &GuestFailure {
-            message: "the variable HOME is not granted",
-            retryable: true,
-            details: Some(r#"{"kind":"denied"}"#),
-            ..GuestFailure::default()
-        },
-    );
-    let report = run(guest).await;
-    let failure = failure(&report, Outcome::Denied);
-    assert_eq!(failure.message, "the variable HOME is not granted");
-    assert!(!failure.retryable);
+async fn no_words_of_a_task_make_the_outcome_denied() {
+    let grant = "/ lies in no granted directory; to allow it, add `grants.directories = [{ host = \"/\", guest = \"/\", access = \"write\" }]` at the top of the package's sidecar file";
+    for details in [
+        r#"{"kind":"denied"}"#,
+        r#"{"kind":"memory_exceeded","note":"raise it"}"#,
+        r#"{"outcome":"denied","failure":{"kind":"denied"}}"#,
+    ] {
+        let guest = guest("").fails(
+            RESULT,
+            &GuestFailure {
+                message: grant,
+                details: Some(details),
+                ..GuestFailure::default()
+            },
+        );
+        let report = run(guest).await;
+        let failure = failure(&report, Outcome::Failed);
+        assert_eq!(failure.message, grant);
+        assert_eq!(failure.note, None, "the host proposes nothing");
+    }
+}
+
+#[tokio::test]
+async fn what_nests_too_deep_is_refused_where_it_is_returned() {
+    let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+    let report = run(guest("").completes(Some(&nested(100)), None)).await;
+    assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
+    for depth in [101, 127, 128, 1_000] {
+        let context = format!("{{\"a\":{}}}", nested(depth - 1));
+        for guest in [
+            guest("").completes(Some(&nested(depth)), None),
+            guest("").completes(None, Some(&context)),
+        ] {
+            let report = run(guest).await;
+            let failed = failure(&report, Outcome::InvalidOutput);
+            let told = "nests deeper than 100 levels";
+            assert!(failed.message.contains(told), "{}", failed.message);
+        }
+        // Details are only told, so they become a text.
+        let details = nested(depth);
+        let guest = guest("").fails(
+            RESULT,
+            &GuestFailure {
+                message: "no",
+                details: Some(&details),
+                ..GuestFailure::default()
+            },
+        );
+        let report = run(guest).await;
+        let failed = failure(&report, Outcome::Failed);
+        assert_eq!(failed.details, Some(json!(details)));
+    }
 }
 
 #[tokio::test]
@@ -319,6 +357,7 @@ async fn logs_and_progress_have_times_of_the_given_clock() {
         level: level.to_owned(),
         context: context.to_owned(),
         message: message.to_owned(),
+        by_host: false,
     };
     assert_eq!(
         report.logs,

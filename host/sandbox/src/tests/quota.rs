@@ -143,11 +143,14 @@ async fn a_task_that_fails_at_its_quota_has_the_reason_in_its_failure() {
     let sandbox = sandbox();
     let artifact = Arc::new(sandbox.load(&guest.component()).unwrap());
     let report = sandbox.run(&artifact, directories.call()).await;
+    let failed = failure(&report, Outcome::Failed);
+    assert_eq!(failed.message, "Disk quota exceeded");
     assert_eq!(
-        failure(&report, Outcome::Failed).message,
-        "/0 is full: it holds 4KiB of the 4KiB that its quota allows, and the task wants to add 4KiB; remove files, or raise \
-         `max_bytes` where the package's sidecar file has `[[grants.directories]]` with `guest = \"/0\"` \
-         (the task said: Disk quota exceeded)"
+        failed.note.as_deref(),
+        Some(
+            "/0 is full: it holds 4KiB of the 4KiB that its quota allows, and the task wants to add 4KiB; remove files, or raise \
+             `max_bytes` where the package's sidecar file has `[[grants.directories]]` with `guest = \"/0\"`"
+        )
     );
 }
 

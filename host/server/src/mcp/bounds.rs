@@ -106,7 +106,7 @@ mod tests {
         let line = |message: &&str| json!({"at": "2026-11-21T08:00:00Z", "level": "info", "context": "", "message": message});
         let logs = Vec::from_iter(logs.iter().map(line));
         let call =
-            json!({"task": task, "attempt": 1, "logs": logs, "stdout": stdout, "stderr": stderr});
+            json!({"task": task, "attempt": 1, "logs": logs, "stdout": stdout, "stdout_bytes_dropped": 0, "stderr": stderr, "stderr_bytes_dropped": 0});
         serde_json::from_value(call).unwrap()
     }
 

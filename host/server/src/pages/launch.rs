@@ -67,6 +67,7 @@ fn main(visit: &Visit, detail: &LaunchDetail, run: Option<RunDetail>) -> Markup 
             div.problem {
                 p { strong { @if let Some(failure) = launch.failure { (failure.as_str()) } @else { "Why" } } }
                 pre tabindex="0" { @if left_out > 0 { "…" } (message) }
+                @if let Some(note) = &detail.note { p.from-host { strong { "The host notes: " } (line(note)) } }
                 @if let Some(next) = next_step(launch) { p { "Next: " (next) "." } }
             }
         }
@@ -229,8 +230,10 @@ fn texts(visit: &Visit, tasks: Vec<TaskCall>) -> Markup {
         let limits = Vec::from_iter(limits).join(", ");
         let (output, context) = (call.row.output.clone(), call.row.context.clone());
         let message = call.row.message.clone();
+        let note = call.row.note.clone();
         let logs = TaskLogs::from(call.row);
-        let lines = logs.logs.iter().map(|log| {
+        let of_host = notes_of_host(&logs, note);
+        let lines = logs.logs.iter().filter(|log| !log.by_host).map(|log| {
             let group = if log.context.is_empty() {
                 String::new()
             } else {
@@ -269,6 +272,7 @@ fn texts(visit: &Visit, tasks: Vec<TaskCall>) -> Markup {
                 summary { (line(&logs.task)) ", attempt " (logs.attempt) }
                 @if blocks.is_empty() { p { "It wrote and returned nothing." } }
                 @for block in &blocks { (block) }
+                @for note in &of_host { p.from-host { strong { "The host notes: " } (line(note)) } }
             }
         });
     }
@@ -277,6 +281,20 @@ fn texts(visit: &Visit, tasks: Vec<TaskCall>) -> Markup {
         @for block in &shown { (block) }
         p.far { "As JSON: " code { (line(&api)) } }
     }
+}
+
+/// Returns what the host itself says about a call. It stands outside of the texts of the task, which could imitate it.
+fn notes_of_host(logs: &TaskLogs, note: Option<String>) -> Vec<String> {
+    let of_log = logs.logs.iter().filter(|log| log.by_host);
+    let of_log = of_log.map(|log| log.message.clone());
+    let dropped = [
+        ("standard output", logs.stdout_bytes_dropped),
+        ("standard error", logs.stderr_bytes_dropped),
+    ];
+    let dropped = dropped.into_iter().filter(|(_, bytes)| *bytes > 0);
+    let dropped =
+        dropped.map(|(stream, bytes)| format!("{bytes} more bytes of {stream} were dropped"));
+    note.into_iter().chain(of_log).chain(dropped).collect()
 }
 
 fn forms(visit: &Visit, detail: &LaunchDetail) -> Markup {

@@ -10,6 +10,7 @@ use crate::output::{self, Failure, Record, Result, refused};
 use campanile_engine::records::schedules_file::FileReport;
 use campanile_engine::schedule_admin::{Refusal, ScheduleDefinition, difference_lines};
 use campanile_engine::schedules_file::rehearse;
+use campanile_model::text::printable_line;
 use campanile_package::quota::{Groups, check_group};
 use campanile_package::{files, schedule_reader};
 use campanile_server::bodies::{Definition, NamedFile};
@@ -115,14 +116,14 @@ impl Record for PrintedReport<'_> {
         for changed in &report.changed {
             output::print_line!("changed {}:", changed.schedule)?;
             for line in difference_lines(&changed.differences) {
-                output::print_line!("  {line}")?;
+                output::print_line!("  {}", printable_line(&line))?;
             }
         }
         for name in &report.removed {
             output::print_line!("removed {name}")?;
         }
         for Refusal { schedule, error } in &report.refused {
-            output::print_line!("refused {schedule}: {error}")?;
+            output::print_line(&printable_line(&format!("refused {schedule}: {error}")))?;
         }
         if !report.refused.is_empty() {
             output::print_message(

@@ -12,6 +12,7 @@ use campanile_engine::records::launch::TriggerReport;
 use campanile_engine::records::run::{RunDetail, TaskCall};
 use campanile_engine::schedule_admin::{self, Trigger};
 use campanile_model::ids::LaunchId;
+use campanile_model::text::printable_lines;
 use campanile_model::trace_context::TraceContext;
 use campanile_schedule::policy::Overlap;
 use campanile_server::bodies;
@@ -171,6 +172,10 @@ fn ending(launch: &LaunchRow) -> String {
     let status = launch.status.to_string();
     let reason = launch.reason.clone();
     let failure = launch.failure.map(|failure| failure.to_string());
-    let parts = [Some(status), reason.or(failure), launch.message.clone()];
+    let parts = [
+        Some(status),
+        reason.or(failure),
+        launch.message.as_deref().map(printable_lines),
+    ];
     Vec::from_iter(parts.into_iter().flatten()).join(": ")
 }
