@@ -50,6 +50,7 @@ mod schedules_file;
 mod selftest;
 mod server;
 mod server_access;
+mod server_bounds;
 mod server_namespaces;
 mod server_refusals;
 mod server_roles;

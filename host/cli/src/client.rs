@@ -204,6 +204,29 @@ impl Call<'_> {
         Ok(self.answered().await?.0)
     }
 
+    /// Reads up to `limit` entries of a list whose pages may be short because their entries are large.
+    pub(crate) async fn list<T: DeserializeOwned>(self, limit: i64) -> Result<Vec<T>> {
+        let (mut call, mut all) = (self, Vec::new());
+        loop {
+            let left = limit - all.len() as i64;
+            let (rows, next) = call.clone().page(left).await?;
+            let is_empty = rows.is_empty();
+            all.extend(rows);
+            match next.filter(|_| !is_empty && (all.len() as i64) < limit) {
+                Some(next) => {
+                    call.query.retain(|(name, _)| *name != "after");
+                    call = call.query("after", Some(next));
+                }
+                None => return Ok(all),
+            }
+        }
+    }
+
+    /// Sends the request, and reads one part of an answer that comes in parts. Also returns the key of the next one.
+    pub(crate) async fn part<T: DeserializeOwned>(self) -> Result<(T, Option<String>)> {
+        self.answered().await
+    }
+
     /// Read up to `limit` entries of a list, by as many requests as are needed. Also return the key for `--after`, if the
     /// server answered with fewer entries than the request asked for and has more.
     pub(crate) async fn page<T: DeserializeOwned>(

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::app::State;
+use crate::app::{State, TURN_WAIT};
 use crate::problem::ApiProblem;
+use crate::shares::Share;
 
 /// Smaller answers are sent at once, and count for nothing.
 const SMALL_BYTES: usize = 64 << 10;
@@ -24,23 +24,23 @@ const READ_TIME: Duration = Duration::from_secs(60);
 struct Parts {
     rest: Bytes,
     until: Instant,
-    _memory: OwnedSemaphorePermit,
+    _memory: Share,
 }
 
-/// Return the body of an answer.
+/// Returns the body of an answer to `principal`.
 ///
 /// # Errors
 ///
-/// When too many large answers wait for their clients.
-pub(crate) fn body(state: &State, bytes: Bytes) -> Result<Body, ApiProblem> {
+/// When large answers wait for their clients and leave too little memory for this one: those to the same principal, or to many.
+pub(crate) async fn body(state: &State, principal: &str, bytes: Bytes) -> Result<Body, ApiProblem> {
     if bytes.len() <= SMALL_BYTES {
         return Ok(Body::from(bytes));
     }
-    let kib = u32::try_from(bytes.len() >> 10).unwrap_or(u32::MAX);
-    let memory = std::sync::Arc::clone(&state.answer_memory).try_acquire_many_owned(kib);
-    let memory = memory.map_err(|_| {
+    let memory = &state.answer_memory;
+    let memory = memory.take(principal, bytes.len() >> 10, TURN_WAIT).await;
+    let memory = memory.ok_or_else(|| {
         let problem = ApiProblem::unavailable("too many large answers wait for their clients");
-        problem.hint("ask for less with `limit`, or send the request again later")
+        problem.hint("read the answers that you have asked for, ask for less with `limit`, or send the request again later")
     })?;
     Ok(Body::new(Parts {
         rest: bytes,

@@ -16,6 +16,7 @@ use crate::problem::ApiProblem;
 use crate::proxies::Proxies;
 use crate::rate::{COSTLY, RateLimit};
 use crate::refusals::Refusals;
+use crate::shares::Shares;
 use campanile_engine::token_admin::{Authenticator, Principal};
 use campanile_engine::{Engine, Settings};
 use campanile_package::UploadFolder;
@@ -33,9 +34,11 @@ const CALLS_OF_ONE_MAX: usize = 3;
 /// The principals whose turns are remembered, besides those that have some.
 const PRINCIPALS_MAX: usize = 1_024;
 /// How long a request waits for its turn.
-const TURN_WAIT: Duration = Duration::from_secs(5);
+pub(crate) const TURN_WAIT: Duration = Duration::from_secs(5);
 /// The memory of large answers at once, in KiB.
 const ANSWER_MEMORY_KIB: usize = 64 << 10;
+/// The memory of the bodies of requests that are read or wait for their turn, in KiB.
+const BODY_MEMORY_KIB: usize = 64 << 10;
 /// The event streams and followed logs at once.
 const LISTENERS_MAX: usize = 1_000;
 /// The events that a slow listener may be behind. It is dropped when it is further behind.
@@ -79,10 +82,12 @@ pub(crate) struct State {
     /// The result of the last look whether the host is ready, and when it was.
     pub ready: Mutex<Option<(Instant, Result<(), String>)>>,
     /// The memory that large answers may have until their clients have read them, in KiB.
-    pub answer_memory: Arc<Semaphore>,
+    pub answer_memory: Arc<Shares>,
+    /// The memory that the bodies of requests may have until they are answered, in KiB.
+    pub body_memory: Arc<Shares>,
     /// Each new event, and each new failure.
     pub news: broadcast::Sender<News>,
-    pub listeners: Arc<Semaphore>,
+    pub listeners: Arc<Shares>,
     pub rate: RateLimit,
     pub refusals: Refusals,
     pub proxies: Proxies,
@@ -139,11 +144,12 @@ impl State {
             sessions: Sessions::default(),
             document,
             news: broadcast::channel(EVENTS_BEHIND_MAX).0,
-            listeners: Arc::new(Semaphore::new(LISTENERS_MAX)),
+            listeners: Shares::new(LISTENERS_MAX),
             upload_turn: Semaphore::new(1),
             verify_turn: Arc::new(Semaphore::new(1)),
             ready: Mutex::default(),
-            answer_memory: Arc::new(Semaphore::new(ANSWER_MEMORY_KIB)),
+            answer_memory: Shares::new(ANSWER_MEMORY_KIB),
+            body_memory: Shares::new(BODY_MEMORY_KIB),
             rate: RateLimit::new(access.rate_limit),
             refusals: Refusals::default(),
             proxies: access.proxies,

@@ -15,8 +15,6 @@ use campanile_model::access::Role;
 
 /// How often the token of a stream is checked. Most checks need no database.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// The name under which requests take turns until their token is accepted.
-const ANONYMOUS: &str = "";
 /// The answer to a client whose token is not accepted.
 pub(crate) const WRONG_TOKEN: &str = "the token is wrong, has expired or was revoked";
 
@@ -41,21 +39,31 @@ pub(crate) async fn principal(
             ))),
         };
     }
-    let found = of_secret(state, bearer(headers)?).await?;
+    let found = of_secret(state, bearer(headers)?, peer).await?;
     found.ok_or_else(|| ApiProblem::unauthorized(WRONG_TOKEN))
 }
 
-/// Return whose secret this is; none when it is wrong, has expired or was revoked.
+/// Returns the name under which requests of a client take turns until their token is accepted: those from one address don't keep
+/// those from another one waiting. No principal has such a name.
+pub(crate) fn unknown_at(peer: &Peer) -> String {
+    match peer {
+        Peer::Tcp { address } => format!("unknown client at {address}"),
+        Peer::Unix { uid } => format!("unknown client of the user {uid}"),
+    }
+}
+
+/// Returns whose secret this is; none when it is wrong, has expired or was revoked.
 pub(crate) async fn of_secret(
     state: &State,
     secret: &str,
+    peer: &Peer,
 ) -> Result<Option<Principal>, ApiProblem> {
     let is_local = |token: &str| token::is_same(secret, token);
     if state.token.as_deref().is_some_and(is_local) {
         return Ok(Some(administrator("local token".to_owned())));
     }
     // Requests with wrong secrets read the database too, so they wait for their turn.
-    let _turn = state.turn_of(ANONYMOUS, false).await?;
+    let _turn = state.turn_of(&unknown_at(peer), false).await?;
     let now = state.app.engine.clock().now();
     Ok(state.authenticator.authenticate(secret, now).await?)
 }

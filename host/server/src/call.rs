@@ -322,14 +322,14 @@ impl Reply {
         }
     }
 
-    /// Return the answer.
+    /// Returns the answer to `principal`.
     ///
     /// # Errors
     ///
     /// When it is large, and too many large ones wait for their clients.
-    pub(crate) fn response(self, state: &State) -> Result<Response<Body>> {
+    pub(crate) async fn response(self, state: &State, principal: &str) -> Result<Response<Body>> {
         let body = match self.content {
-            Content::Bytes(bytes) => answer_body::body(state, bytes)?,
+            Content::Bytes(bytes) => answer_body::body(state, principal, bytes).await?,
             Content::Stream(body) => body,
         };
         let mut response = Response::new(body);

@@ -46,6 +46,7 @@ mod router;
 mod routes;
 mod schedules_file;
 pub mod scope;
+mod shares;
 mod stream;
 mod timed_io;
 mod tls;

@@ -10,7 +10,7 @@ use campanile_engine::records::ids;
 use campanile_engine::records::launch::{self, LaunchDetail, refuse_unknown_schedule};
 use campanile_engine::records::package::{self, PackageDetail, PackageRecord};
 use campanile_engine::records::package_diff::DiffReport;
-use campanile_engine::records::run::{RunDetail, TaskLogs};
+use campanile_engine::records::run::{Part, RunDetail, TaskLogs};
 use campanile_engine::records::schedule::{self, ScheduleDetail, ScheduleRecord};
 use campanile_engine::records::top::TopReport;
 use campanile_engine::schedule_admin::{self, ScheduleDefinition};
@@ -24,7 +24,8 @@ use campanile_model::text;
 use campanile_store::launch_list::{Filter, LOOKED_AT_MAX, Page};
 use campanile_store::launches::LaunchRow;
 use campanile_store::schedules::Schedule;
-use campanile_store::{LaunchStatus, Tx, events, packages, runs, schedules, task_runs};
+use campanile_store::task_runs::CallPlace;
+use campanile_store::{LaunchStatus, Tx, events, packages, runs, schedules};
 
 use crate::bodies;
 use crate::call::{Call, Reply, Result};
@@ -53,22 +54,65 @@ pub(crate) fn last<R>(rows: &[R], limit: i64, key: impl Fn(&R) -> String) -> Opt
 
 pub(crate) async fn schedules(call: Call) -> Result {
     let limit = call.query.limit()?;
-    let rows = schedules_of(&call, &mut call.read().await?, limit).await?;
-    let records = Vec::from_iter(rows.into_iter().map(ScheduleRecord::new));
-    Reply::page(
-        &call,
-        &records,
-        last(&records, limit, |record| record.name().to_owned()),
-    )
+    let page = schedules_of(&call, &mut call.read().await?, limit).await?;
+    let next = page.next(limit);
+    let records = Vec::from_iter(page.rows.into_iter().map(ScheduleRecord::new));
+    Reply::page(&call, &records, next)
 }
 
-/// Return up to `limit` schedules that the principal sees, by name, from where the query says.
-async fn schedules_of(call: &Call, tx: &mut Tx, limit: i64) -> Result<Vec<Schedule>> {
-    let after = call.query.text("after");
-    Ok(match call.namespace() {
-        Some(namespace) => schedules::list_like(tx, &like(namespace), after, limit).await?,
-        None => schedules::list(tx, after, limit).await?,
-    })
+/// About how many bytes of contexts and arguments a page of schedules has. One schedule may have more.
+const SCHEDULES_BYTES: usize = 4 << 20;
+/// The schedules that the first statement for a page reads, and by how much each further one reads more: a context may have 1 MiB.
+const SCHEDULES_FIRST: i64 = 16;
+const SCHEDULES_GROWTH: i64 = 4;
+
+/// Schedules of a page, and whether it ended early because they are large.
+struct SchedulesPage {
+    rows: Vec<Schedule>,
+    is_cut: bool,
+}
+
+impl SchedulesPage {
+    /// Returns the key of the next page.
+    fn next(&self, limit: i64) -> Option<String> {
+        let limit = if self.is_cut { 0 } else { limit };
+        last(&self.rows, limit, |row| row.definition.name.clone())
+    }
+}
+
+/// Returns up to `limit` schedules that the principal sees, by name, from where the query says.
+async fn schedules_of(call: &Call, tx: &mut Tx, limit: i64) -> Result<SchedulesPage> {
+    let pattern = call.namespace().map(like);
+    let mut after = call.query.text("after").map(str::to_owned);
+    let (mut rows, mut bytes, mut size) = (Vec::new(), 0, SCHEDULES_FIRST);
+    loop {
+        let wanted = size.min(limit - rows.len() as i64);
+        let found = match &pattern {
+            Some(pattern) => schedules::list_like(tx, pattern, after.as_deref(), wanted).await?,
+            None => schedules::list(tx, after.as_deref(), wanted).await?,
+        };
+        let is_last = (found.len() as i64) < wanted;
+        for row in found {
+            bytes += bytes_of(&row);
+            if bytes > SCHEDULES_BYTES && !rows.is_empty() {
+                return Ok(SchedulesPage { rows, is_cut: true });
+            }
+            rows.push(row);
+        }
+        if is_last || rows.len() as i64 >= limit {
+            return Ok(SchedulesPage {
+                rows,
+                is_cut: false,
+            });
+        }
+        after = rows.last().map(|row| row.definition.name.clone());
+        size *= SCHEDULES_GROWTH;
+    }
+}
+
+fn bytes_of(schedule: &Schedule) -> usize {
+    let definition = &schedule.definition;
+    definition.context.len() + definition.args.as_ref().map_or(0, String::len)
 }
 
 /// Return the pattern of the names of a namespace. No namespace has a character with a meaning in patterns.
@@ -178,7 +222,8 @@ pub(crate) async fn run(call: Call) -> Result {
     let id = call.id::<ShortId>("id")?;
     let mut tx = call.read().await?;
     let run = ids::run(&mut tx, &id, call.namespace()).await?;
-    Reply::json(&RunDetail::read(&mut tx, run).await?)
+    let Part { part, next } = RunDetail::read(&mut tx, run, &after(&call)?).await?;
+    Reply::page(&call, &part, next.map(|place| place.to_string()))
 }
 
 /// Return what the tasks of a run logged and printed. The route chooses between this and the stream.
@@ -186,8 +231,14 @@ pub(crate) async fn logs(call: Call) -> Result {
     let id = call.id::<ShortId>("id")?;
     let mut tx = call.read().await?;
     let run = ids::run(&mut tx, &id, call.namespace()).await?;
-    let calls = task_runs::of_run(&mut tx, run.id).await?;
-    Reply::json(&Vec::from_iter(calls.into_iter().map(TaskLogs::from)))
+    let Part { part, next } = TaskLogs::read(&mut tx, run.id, &after(&call)?).await?;
+    Reply::page(&call, &part, next.map(|place| place.to_string()))
+}
+
+/// Returns the call after which the query asks for those of a run.
+fn after(call: &Call) -> Result<CallPlace> {
+    let after = call.query.parsed("after")?;
+    Ok(after.unwrap_or_else(CallPlace::first))
 }
 
 pub(crate) async fn backfills(call: Call) -> Result {
@@ -283,8 +334,8 @@ pub(crate) async fn schedule_stats(call: Call) -> Result {
     let (since, limit) = (since(&call)?, call.query.limit()?);
     let mut tx = call.read().await?;
     let page = schedules_of(&call, &mut tx, limit).await?;
-    let rows = audit::schedule_statistics(&mut tx, &page, call.now(), since).await?;
-    Reply::page(&call, &rows, last(&rows, limit, |row| row.schedule.clone()))
+    let rows = audit::schedule_statistics(&mut tx, &page.rows, call.now(), since).await?;
+    Reply::page(&call, &rows, page.next(limit))
 }
 
 pub(crate) async fn package_stats(call: Call) -> Result {

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::header::{CONTENT_LENGTH, HOST, ORIGIN};
+use axum::http::header::{CONTENT_LENGTH, HOST, ORIGIN, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
+use crate::app::{State, TURN_WAIT};
 use crate::problem::ApiProblem;
+use crate::shares::Share;
 use campanile_engine::problem::ErrorCode;
 
 /// The most bytes of a body.
@@ -52,6 +54,39 @@ pub(crate) async fn discard(mut body: Body, bytes_max: usize) {
     }
 }
 
+/// Bodies that declare a length up to this count for nothing.
+const SMALL_BODY_BYTES: u64 = 16 << 10;
+
+/// Takes the memory of a body of up to `bytes_max` bytes for `principal`, before it's read; none for a small one.
+///
+/// # Errors
+///
+/// When the bodies of other requests leave too little.
+pub(crate) async fn memory_for_body(
+    state: &State,
+    principal: &str,
+    headers: &HeaderMap,
+    bytes_max: usize,
+) -> Result<Option<Share>, ApiProblem> {
+    let bytes = declared_bytes(headers).unwrap_or(bytes_max as u64);
+    let bytes = bytes.min(bytes_max as u64);
+    // A request without a body declares none.
+    let has_body = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
+    if !has_body || bytes <= SMALL_BODY_BYTES {
+        return Ok(None);
+    }
+    let kib = usize::try_from(bytes >> 10).unwrap_or(usize::MAX);
+    let taken = state.body_memory.take(principal, kib, TURN_WAIT).await;
+    taken.map(Some).ok_or_else(|| {
+        let problem = ApiProblem::unavailable("too many requests with large bodies are being read");
+        problem.hint("send the request again later")
+    })
+}
+
+fn declared_bytes(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// Read a body of up to `bytes_max` bytes.
 pub(crate) async fn read_body(
     headers: &HeaderMap,
@@ -69,11 +104,7 @@ pub(crate) async fn read_body(
             message,
         )
     };
-    let declared = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok());
-    let declared = declared.and_then(|length| length.parse::<u64>().ok());
-    if declared.is_some_and(|length| length > bytes_max as u64) {
+    if declared_bytes(headers).is_some_and(|length| length > bytes_max as u64) {
         return Err(too_large());
     }
     match Limited::new(body, bytes_max).collect().await {

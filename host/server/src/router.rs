@@ -22,8 +22,8 @@ use crate::peer::{Peer, actor};
 use crate::problem::ApiProblem;
 use crate::query::Query;
 use crate::request::{
-    BODY_BYTES_MAX, REQUEST_TIME, check_host, check_origin, discard, no_such_path, read_body,
-    too_slow,
+    BODY_BYTES_MAX, REQUEST_TIME, check_host, check_origin, discard, memory_for_body, no_such_path,
+    read_body, too_slow,
 };
 use crate::routes::{Form, Method, Route};
 use crate::upload;
@@ -63,7 +63,13 @@ async fn answer(
         Ok(done) => done,
         Err(_) => Err(too_slow()),
     };
-    let answered = done.and_then(|reply| reply.response(&state));
+    let answered = match done {
+        Ok(reply) => {
+            let principal = principal.get().map_or_else(String::new, Principal::key);
+            reply.response(&state, &principal).await
+        }
+        Err(problem) => Err(problem),
+    };
     answered.unwrap_or_else(|problem| {
         let client = (principal.get(), peer.as_ref(), route.channel());
         let request = format!("{} {}", route.method.as_str(), route.path);
@@ -128,6 +134,13 @@ async fn call(
         _ if upload_turn.is_some() => upload::BYTES_MAX,
         Some(_) => BODY_BYTES_MAX,
         None => 0,
+    };
+    let _memory = match upload_turn {
+        Some(_) => None,
+        None => {
+            let key = principal.map_or_else(String::new, Principal::key);
+            memory_for_body(&shared, &key, &parts.headers, bytes_max).await?
+        }
     };
     let body = read_body(&parts.headers, body, bytes_max).await?;
     let call = Call {

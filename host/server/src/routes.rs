@@ -222,11 +222,15 @@ pub(crate) const CALENDAR: &[Parameter] = &[Parameter {
     meaning: "The year, 1970 to 2099. The present one without it.",
     kind: "integer",
 }];
-const FOLLOW: &[Parameter] = &[Parameter {
-    name: "follow",
-    meaning: "Stream each call when it ends, until the run ends.",
-    kind: "boolean",
-}];
+const CALLS: &[Parameter] = &[AFTER];
+const LOGS: &[Parameter] = &[
+    AFTER,
+    Parameter {
+        name: "follow",
+        meaning: "Stream each call when it ends, until the run ends.",
+        kind: "boolean",
+    },
+];
 pub(crate) const ALL: &[Parameter] = &[Parameter {
     name: "all",
     meaning: "Also the hosts that have stopped or died.",
@@ -362,8 +366,8 @@ routes! {
     cancel_launch: Post "/api/v1/launches/{id}/cancel", OPERATE, Launch, 5, "End a launch on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
 
     list_runs: Get "/api/v1/runs", READ, Chosen, 3, "List the newest runs, newest first", RUNS, 200 schema::<Vec<RunRow>>, read::runs;
-    get_run: Get "/api/v1/runs/{id}", READ, Launch, 2, "Show one run with every call of its tasks", NONE, 200 schema::<RunDetail>, read::run;
-    get_logs: Get "/api/v1/runs/{id}/logs", READ, Launch, 2, "Show what the tasks of one run logged and printed", FOLLOW, [JsonOrStream] 200 schema::<Vec<TaskLogs>>, stream::logs;
+    get_run: Get "/api/v1/runs/{id}", READ, Launch, 2, "Show one run with the calls of its tasks; what they wrote and returned comes in pages of about 4 MiB", CALLS, 200 schema::<RunDetail>, read::run;
+    get_logs: Get "/api/v1/runs/{id}/logs", READ, Launch, 2, "Show what the tasks of one run logged and printed, in pages of about 4 MiB", LOGS, [JsonOrStream] 200 schema::<Vec<TaskLogs>>, stream::logs;
     cancel_run: Post "/api/v1/runs/{id}/cancel", OPERATE, Launch, 5, "End the launch of a run on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
 
     list_backfills: Get "/api/v1/backfills", READ, Chosen, 2, "List the newest backfills, newest first", PAGE, 200 schema::<Vec<BackfillRecord>>, read::backfills;

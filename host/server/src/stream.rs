@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use axum::body::{Body, Bytes};
 use futures_util::stream;
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use crate::app::State;
@@ -15,6 +15,7 @@ use crate::auth;
 use crate::call::{Call, Reply, Result};
 use crate::news::{FailureNews, News};
 use crate::problem::ApiProblem;
+use crate::shares::Share;
 use campanile_engine::event_feed::{EVENTS_OVERLAP, EventFeed};
 use campanile_engine::failure_feed::FailureFeed;
 use campanile_engine::records::ids;
@@ -23,6 +24,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::{EventId, RunId, ShortId};
 use campanile_model::namespace::Namespace;
 use campanile_store::events::Event;
+use campanile_store::task_runs::{CallPlace, CallSize, TaskRun};
 use campanile_store::{events, runs, task_runs};
 
 /// The header with the id of the last event that a client has.
@@ -42,15 +44,18 @@ const FEED: &str = "streams";
 struct Sink {
     sender: mpsc::Sender<Bytes>,
     /// The places of listeners are few.
-    _place: OwnedSemaphorePermit,
+    _place: Share,
 }
 
 impl Sink {
-    /// Make a stream for one client, and its body.
-    fn open(state: &State) -> Result<(Sink, Body)> {
-        let place = Arc::clone(&state.listeners).try_acquire_owned();
-        let place = place.map_err(|_| {
-            ApiProblem::unavailable("this host has too many listeners; try again later")
+    /// Makes a stream for the client of `call`, and its body. A principal has a share of all streams.
+    fn open(call: &Call) -> Result<(Sink, Body)> {
+        let place = call.state.listeners.try_take(&call.principal_key(), 1);
+        let place = place.ok_or_else(|| {
+            let by = call.by();
+            let message =
+                format!("this host has no more streams of events for {by}, or too many for all");
+            ApiProblem::unavailable(message).hint("close some of the others, or try again later")
         })?;
         let (sender, receiver) = mpsc::channel::<Bytes>(WAITING_MAX);
         let body = stream::unfold(receiver, |mut receiver| async move {
@@ -118,7 +123,7 @@ async fn listen(call: Call, has_failures: bool) -> Result {
         Some(_) => EventId::FIRST,
         None => EventId::first_at(opened),
     };
-    let (sink, body) = Sink::open(&call.state)?;
+    let (sink, body) = Sink::open(&call)?;
     let mut stopping = call.state.app.stopping.clone();
     let (state, principal) = (Arc::clone(&call.state), call.principal);
     let namespace = principal.as_ref();
@@ -266,7 +271,7 @@ pub(crate) async fn logs(call: Call) -> Result {
     let since = last_event_id(&call).map(str::parse::<i64>).transpose();
     let since = since.map_err(|error| ApiProblem::invalid(format!("`Last-Event-ID`: {error}")))?;
     let since = Timestamp::from_micros(since.unwrap_or(i64::MIN));
-    let (sink, body) = Sink::open(&call.state)?;
+    let (sink, body) = Sink::open(&call)?;
     let (state, principal) = (Arc::clone(&call.state), call.principal);
     tokio::spawn(async move {
         let mut stopping = state.app.stopping.clone();
@@ -284,7 +289,7 @@ pub(crate) async fn logs(call: Call) -> Result {
 async fn follow(state: &State, run: RunId, since: Timestamp, sink: &Sink) {
     let mut sent = HashSet::new();
     let mut beaten: Option<Instant> = None;
-    loop {
+    'reading: loop {
         if beaten.is_none_or(|at| at.elapsed() >= HEARTBEAT) {
             beaten = Some(Instant::now());
             if !sink.beat().await {
@@ -296,22 +301,35 @@ async fn follow(state: &State, run: RunId, since: Timestamp, sink: &Sink) {
             let mut tx = state.app.engine.db().read().await?;
             let row = runs::find(&mut tx, run).await?;
             let count = task_runs::count_of_run(&mut tx, run).await?;
-            let calls = match count > sent.len() as i64 {
-                true => task_runs::of_run(&mut tx, run).await?,
+            let places = match count > sent.len() as i64 {
+                true => task_runs::sizes_of_run(&mut tx, run, &CallPlace::first(), count).await?,
                 false => Vec::new(),
             };
-            Ok::<_, ApiProblem>((row, calls))
+            Ok::<_, ApiProblem>((row, places))
         };
         // An outage of the database ends.
-        if let Ok((row, mut calls)) = read.await {
-            calls.sort_by_key(|call| call.finished_at);
-            for call in calls {
+        if let Ok((row, mut places)) = read.await {
+            places.sort_by_key(|call| call.finished_at);
+            for call in places {
                 let ended = call.finished_at;
-                let is_new = sent.insert((call.task.clone(), call.attempt)) && ended >= since;
+                let is_known = sent.contains(&(call.task.clone(), call.attempt));
+                if is_known || ended < since {
+                    sent.insert((call.task, call.attempt));
+                    continue;
+                }
+                // One call is in memory at a time.
+                let Ok(whole) = find_call(state, run, &call).await else {
+                    sleep(READ_INTERVAL).await;
+                    continue 'reading;
+                };
                 let id = ended.micros().to_string();
-                if is_new && !sink.send("call", &id, &TaskLogs::from(call)).await {
+                let logs = whole.map(TaskLogs::from);
+                if let Some(logs) = logs
+                    && !sink.send("call", &id, &logs).await
+                {
                     return;
                 }
+                sent.insert((call.task, call.attempt));
             }
             // A run that retention has removed is over too.
             let Some(row) = row else { return };
@@ -322,4 +340,11 @@ async fn follow(state: &State, run: RunId, since: Timestamp, sink: &Sink) {
         }
         sleep(READ_INTERVAL).await;
     }
+}
+
+/// Reads one call of a run; none when it has been removed meanwhile.
+async fn find_call(state: &State, run: RunId, call: &CallSize) -> Result<Option<TaskRun>> {
+    let _turn = state.turn_of(FEED, false).await?;
+    let mut tx = state.app.engine.db().read().await?;
+    Ok(task_runs::find(&mut tx, run, &call.task, call.attempt).await?)
 }

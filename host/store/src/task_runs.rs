@@ -1,10 +1,14 @@
 //! Task runs: the calls of tasks inside runs. Rows are added, and deleted by retention.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::sql::{Batch, statements};
 use super::types::{json_text, optional_stored_json, storable, stored_json};
+use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_model::status::FailureKind;
@@ -105,6 +109,99 @@ impl TaskRun {
     }
 }
 
+/// The place of a call among those of its run, in the order in which they started. Its text is a key of a page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallPlace {
+    pub started_at: Timestamp,
+    pub task: String,
+    pub attempt: i64,
+}
+
+/// A text that is no [`CallPlace`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no key of a page of calls: give the one that the page before it has in its header `Link`"
+)]
+pub struct InvalidPlace(String);
+
+impl CallPlace {
+    /// Returns the place before all calls.
+    pub fn first() -> CallPlace {
+        CallPlace {
+            started_at: Timestamp::FIRST,
+            task: String::new(),
+            attempt: 0,
+        }
+    }
+
+    pub fn of(call: &TaskRun) -> CallPlace {
+        CallPlace {
+            started_at: call.started_at,
+            task: call.task.clone(),
+            attempt: call.attempt,
+        }
+    }
+}
+
+impl fmt::Display for CallPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}.{}.{}",
+            self.started_at.micros(),
+            self.attempt,
+            self.task
+        )
+    }
+}
+
+impl FromStr for CallPlace {
+    type Err = InvalidPlace;
+
+    fn from_str(text: &str) -> std::result::Result<CallPlace, InvalidPlace> {
+        let mut parts = text.splitn(3, '.');
+        let mut read = || {
+            Some(CallPlace {
+                started_at: Timestamp::from_micros(parts.next()?.parse().ok()?),
+                attempt: parts.next()?.parse().ok()?,
+                task: parts.next()?.to_owned(),
+            })
+        };
+        read().ok_or_else(|| InvalidPlace(text.to_owned()))
+    }
+}
+
+/// The size of one call.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct CallSize {
+    pub started_at: Timestamp,
+    pub task: String,
+    pub attempt: i64,
+    pub finished_at: Timestamp,
+    /// The bytes of its texts and JSON.
+    pub bytes: i64,
+}
+
+/// Some calls of a run.
+#[derive(Debug, Default, PartialEq)]
+pub struct CallsPage {
+    pub calls: Vec<TaskRun>,
+    /// The last of them, when there are more.
+    pub next: Option<CallPlace>,
+}
+
+/// A query for whole [`TaskRun`]s.
+macro_rules! select_calls {
+    ($which:literal) => {
+        concat!(
+            "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message, note, stdout,
+            stdout_bytes_dropped, stderr, stderr_bytes_dropped, logs, wall_ms, cpu_ms, memory_peak_bytes, usage
+        FROM task_run ",
+            $which
+        )
+    };
+}
+
 statements! {
     /// Insert calls, each with its run.
     // A commit whose answer was lost is repeated with the same calls.
@@ -145,10 +242,66 @@ statements! {
     pub async fn is_recorded(launch: LaunchId, task: &str, attempt: i64) -> bool = one_value
         "SELECT EXISTS (SELECT 1 FROM task_run WHERE launch_id = $1 AND task = $2 AND attempt = $3)";
 
-    /// Return all calls of tasks in one run, in the order in which they started.
+    /// Returns all calls of tasks in one run, in the order in which they started. What they wrote may take gigabytes: a host reads
+    /// [`page_of_run`] or [`summaries_of_run`].
     pub async fn of_run(run: RunId) -> Vec<TaskRun> = rows
-        "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, output, context, failure, message, note, stdout,
-            stdout_bytes_dropped, stderr, stderr_bytes_dropped, logs, wall_ms, cpu_ms, memory_peak_bytes, usage
+        select_calls!("WHERE launch_id = $1 AND run_number = $2 ORDER BY started_at, task, attempt")
+        => [run.launch(), run.number()];
+
+    /// Returns one call of a run.
+    pub async fn find(run: RunId, task: &str, attempt: i64) -> Option<TaskRun> = row
+        select_calls!("WHERE launch_id = $1 AND run_number = $2 AND task = $3 AND attempt = $4")
+        => [run.launch(), run.number(), task, attempt];
+
+    /// Returns the first `limit` calls of a run after a place.
+    pub(super) async fn of_run_after(run: RunId, after: &CallPlace, limit: i64) -> Vec<TaskRun> = rows
+        select_calls!("WHERE launch_id = $1 AND run_number = $2 AND (started_at, task, attempt) > ($3, $4, $5)
+            ORDER BY started_at, task, attempt LIMIT $6")
+        => [run.launch(), run.number(), after.started_at, &after.task, after.attempt, limit];
+
+    /// Returns the places and the sizes of the first `limit` calls of a run after a place.
+    pub async fn sizes_of_run(run: RunId, after: &CallPlace, limit: i64) -> Vec<CallSize> = rows
+        "SELECT started_at, task, attempt, finished_at, CAST(octet_length(stdout) + octet_length(stderr) + octet_length(logs)
+            + coalesce(octet_length(output), 0) + coalesce(octet_length(context), 0) + coalesce(octet_length(message), 0)
+            + coalesce(octet_length(note), 0) AS BIGINT) AS bytes
+        FROM task_run WHERE launch_id = $1 AND run_number = $2 AND (started_at, task, attempt) > ($3, $4, $5)
+        ORDER BY started_at, task, attempt LIMIT $6"
+        => [run.launch(), run.number(), after.started_at, &after.task, after.attempt, limit];
+
+    /// Returns the calls of a run without what they wrote and returned, in the order in which they started.
+    pub async fn summaries_of_run(run: RunId) -> Vec<TaskRun> = rows
+        "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, CAST(NULL AS TEXT) AS output, CAST(NULL AS TEXT) AS context,
+            failure, message, note, '' AS stdout, stdout_bytes_dropped, '' AS stderr, stderr_bytes_dropped, '[]' AS logs, wall_ms, cpu_ms,
+            memory_peak_bytes, usage
         FROM task_run WHERE launch_id = $1 AND run_number = $2 ORDER BY started_at, task, attempt"
         => [run.launch(), run.number()];
+}
+
+/// The most calls of one page.
+const PAGE_CALLS_MAX: i64 = 256;
+
+/// Returns the first calls of a run after a place, with about `bytes_max` bytes of texts. There's at least one when there are any,
+/// whatever its size.
+pub async fn page_of_run(
+    tx: &mut Tx,
+    run: RunId,
+    after: &CallPlace,
+    bytes_max: i64,
+) -> Result<CallsPage> {
+    let sizes = sizes_of_run(tx, run, after, PAGE_CALLS_MAX + 1).await?;
+    let (mut count, mut bytes) = (0, 0_i64);
+    for size in sizes.iter().take(PAGE_CALLS_MAX as usize) {
+        bytes = bytes.saturating_add(size.bytes);
+        if count > 0 && bytes > bytes_max {
+            break;
+        }
+        count += 1;
+    }
+    let calls = match count {
+        0 => Vec::new(),
+        _ => of_run_after(tx, run, after, count).await?,
+    };
+    let has_more = (sizes.len() as i64) > count;
+    let next = calls.last().filter(|_| has_more).map(CallPlace::of);
+    Ok(CallsPage { calls, next })
 }

@@ -16,6 +16,7 @@ use campanile_model::text::printable_lines;
 use campanile_store::events::{self, Event};
 use campanile_store::launches::LaunchRow;
 use campanile_store::runs::{self, RunRow};
+use campanile_store::task_runs::CallPlace;
 use campanile_store::{DbError, RunStatus, Tx, history, hosts, task_runs};
 
 /// The least time between two reads.
@@ -51,14 +52,17 @@ impl Printed {
         if task_runs::count_of_run(tx, self.run).await? == self.calls.len() as i64 {
             return Ok(true);
         }
-        for call in task_runs::of_run(tx, self.run).await? {
-            if !self.calls.insert((call.task.clone(), call.attempt)) {
+        for call in task_runs::sizes_of_run(tx, self.run, &CallPlace::first(), i64::MAX).await? {
+            if self.calls.contains(&(call.task.clone(), call.attempt)) {
                 continue;
             }
-            let logs = TaskLogs::from(call);
-            if !print_call(&logs, as_json)? {
+            let whole = task_runs::find(tx, self.run, &call.task, call.attempt).await?;
+            if let Some(whole) = whole
+                && !print_call(&TaskLogs::from(whole), as_json)?
+            {
                 return Ok(false);
             }
+            self.calls.insert((call.task, call.attempt));
         }
         Ok(true)
     }

@@ -7,7 +7,8 @@ use super::follow;
 use super::launch::ListOptions;
 use super::schedule::By;
 use super::schedule::trigger::{self, Wait};
-use crate::output::{self, Record, Result};
+use crate::client::Client;
+use crate::output::{self, Failure, Record, Result};
 use crate::{Common, watch};
 use campanile_engine::launch_admin;
 use campanile_engine::records::ids;
@@ -19,7 +20,7 @@ use campanile_model::text::{self, duration_text};
 use campanile_server::bodies;
 use campanile_store::Tx;
 use campanile_store::runs::{self, RunRow};
-use campanile_store::task_runs::{self, TaskRun};
+use campanile_store::task_runs::{self, CallPlace, TaskRun};
 use clap::Subcommand;
 
 #[derive(Subcommand)]
@@ -104,32 +105,14 @@ impl Run {
             Run::List(options) => list(common, &options).await,
             Run::Show { id } => {
                 if let Some(client) = common.client()? {
-                    let call = client.get(&["runs", &id.to_string()]);
-                    return common.print(&call.send::<RunDetail>().await?);
+                    return common.print(&detail_by_api(client, &id.to_string()).await?);
                 }
                 let mut tx = common.read().await?;
                 let run = ids::run(&mut tx, &id, None).await?;
                 let tasks = calls(common, &mut tx, &run).await?;
                 common.print(&RunDetail::with_calls(&mut tx, run, tasks).await?)
             }
-            Run::Logs { id, follow: false } => {
-                let tasks = match common.client()? {
-                    Some(client) => {
-                        let call = client.get(&["runs", &id.to_string(), "logs"]);
-                        call.send::<Vec<TaskLogs>>().await?
-                    }
-                    None => {
-                        let mut tx = common.read().await?;
-                        let run = ids::run(&mut tx, &id, None).await?;
-                        let tasks = calls(common, &mut tx, &run).await?;
-                        Vec::from_iter(tasks.into_iter().map(TaskLogs::from))
-                    }
-                };
-                match common.json {
-                    true => output::print_json(&tasks),
-                    false => tasks.iter().try_for_each(|task| print_logs(task).map(drop)),
-                }
-            }
+            Run::Logs { id, follow: false } => logs(common, &id).await,
             Run::Logs { id, follow: true } => {
                 if let Some(client) = common.client()? {
                     return follow::run_by_api(client, &id.to_string(), common.json).await;
@@ -216,6 +199,76 @@ pub(crate) async fn request_cancel(
     let cancel =
         async |tx: &mut Tx, now| launch_admin::cancel(tx, (launch, run), grace, by, now).await;
     Ok(CancelReport::new(launch, common.change(cancel).await?))
+}
+
+/// Reads a run with all its calls, page by page.
+pub(crate) async fn detail_by_api(client: &Client, id: &str) -> Result<RunDetail> {
+    let mut all: Option<RunDetail> = None;
+    let mut after = None;
+    loop {
+        let call = client.get(&["runs", id]).query("after", after);
+        let (page, next) = call.part::<RunDetail>().await?;
+        match &mut all {
+            Some(all) => all.tasks.extend(page.tasks),
+            None => all = Some(page),
+        }
+        match (next, all) {
+            (None, Some(all)) => return Ok(all),
+            (next, read) => (after, all) = (next, read),
+        }
+    }
+}
+
+/// Prints what the tasks of a run logged and printed, page by page.
+async fn logs(common: &Common, id: &ShortId) -> Result {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let (page, next) = match common.client()? {
+            Some(client) => {
+                let call = client.get(&["runs", &id.to_string(), "logs"]);
+                call.query("after", after).part::<Vec<TaskLogs>>().await?
+            }
+            None => logs_of_record(common, id, after.as_deref()).await?,
+        };
+        match common.json {
+            true => all.extend(page),
+            false => {
+                for call in &page {
+                    if !print_logs(call)? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        if next.is_none() {
+            break;
+        }
+        after = next;
+    }
+    match common.json {
+        true => output::print_json(&all),
+        false => Ok(()),
+    }
+}
+
+/// Reads a page of the logs of a run, and the key of the next one. Says when retention has removed them.
+async fn logs_of_record(
+    common: &Common,
+    id: &ShortId,
+    after: Option<&str>,
+) -> Result<(Vec<TaskLogs>, Option<String>)> {
+    let place = after.map(str::parse::<CallPlace>).transpose();
+    let place = place.map_err(Failure::refused)?;
+    let mut tx = common.read().await?;
+    let run = ids::run(&mut tx, id, None).await?;
+    let page = TaskLogs::read(&mut tx, run.id, &place.unwrap_or_else(CallPlace::first)).await?;
+    if after.is_none()
+        && page.part.is_empty()
+        && let Some(note) = removed_calls_note(common, &run)?
+    {
+        output::print_message(&note);
+    }
+    Ok((page.part, page.next.map(|place| place.to_string())))
 }
 
 /// Return the recorded calls of a run, and say when retention has removed them.

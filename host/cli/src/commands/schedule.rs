@@ -198,7 +198,7 @@ impl Schedule {
                 let records = match common.client()? {
                     Some(client) => {
                         let call = client.get(&["schedules"]).query("after", after);
-                        call.page(limit).await?.0
+                        call.list(limit).await?
                     }
                     None => {
                         let mut tx = common.read().await?;

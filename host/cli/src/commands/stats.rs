@@ -180,7 +180,7 @@ impl Stats {
         match self.by {
             None => common.print(&statistics(&["stats"]).send::<Statistics>().await?),
             Some(Grouping::Schedule) => {
-                let (rows, _) = statistics(&["stats", "schedules"]).page(limit).await?;
+                let rows = statistics(&["stats", "schedules"]).list(limit).await?;
                 common.print_page(&rows, limit, |row: &ScheduleStatistics| {
                     row.schedule.clone()
                 })

@@ -6,12 +6,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use campanile_model::clock::Timestamp;
+use campanile_model::ids::RunId;
 use campanile_model::text::duration_text;
 use campanile_model::trace_context::TraceContext;
 use campanile_sandbox::{LogLine, Share};
 use campanile_store::launches;
 use campanile_store::runs::RunRow;
-use campanile_store::task_runs::{self, TaskRun};
+use campanile_store::task_runs::{self, CallPlace, TaskRun};
 use campanile_store::{DbError, Tx};
 
 /// One run with its calls.
@@ -46,10 +47,50 @@ pub struct TaskLogs {
     pub stderr_bytes_dropped: i64,
 }
 
+/// About how many bytes of what calls wrote and returned one answer has. One call may have more.
+pub const PAGE_BYTES: i64 = 4 << 20;
+
+/// About how many bytes a page for a browser reads. It shows the end of each text alone.
+const SHOWN_BYTES: i64 = 1 << 20;
+
+/// A part of a run or of its logs, and the key of the next one if there is one.
+pub struct Part<T> {
+    pub part: T,
+    pub next: Option<CallPlace>,
+}
+
 impl RunDetail {
-    /// Read the calls of a run.
-    pub async fn read(tx: &mut Tx, run: RunRow) -> Result<RunDetail, DbError> {
-        let calls = task_runs::of_run(tx, run.id).await?;
+    /// Reads a run with its first calls after `after`: all of them, unless they wrote and returned more than [`PAGE_BYTES`].
+    pub async fn read(
+        tx: &mut Tx,
+        run: RunRow,
+        after: &CallPlace,
+    ) -> Result<Part<RunDetail>, DbError> {
+        let page = task_runs::page_of_run(tx, run.id, after, PAGE_BYTES).await?;
+        let part = RunDetail::with_calls(tx, run, page.calls).await?;
+        Ok(Part {
+            part,
+            next: page.next,
+        })
+    }
+
+    /// Reads a run with all its calls. What the older ones wrote and returned is left out beyond a number of bytes.
+    pub async fn shown(tx: &mut Tx, run: RunRow) -> Result<RunDetail, DbError> {
+        let mut calls = task_runs::summaries_of_run(tx, run.id).await?;
+        let sizes = task_runs::sizes_of_run(tx, run.id, &CallPlace::first(), i64::MAX).await?;
+        let mut left = SHOWN_BYTES;
+        for size in sizes.iter().rev() {
+            left -= size.bytes;
+            if left < 0 {
+                break;
+            }
+            let is_it =
+                |call: &&mut TaskRun| call.task == size.task && call.attempt == size.attempt;
+            let whole = task_runs::find(tx, run.id, &size.task, size.attempt).await?;
+            if let (Some(call), Some(whole)) = (calls.iter_mut().find(is_it), whole) {
+                *call = whole;
+            }
+        }
         RunDetail::with_calls(tx, run, calls).await
     }
 
@@ -65,6 +106,21 @@ impl RunDetail {
             traceparent: launch.of_run(run.id),
             tasks: calls.into_iter().map(TaskCall::from).collect(),
             run,
+        })
+    }
+}
+
+impl TaskLogs {
+    /// Reads what the first calls of a run after `after` logged and printed, as [`RunDetail::read`] does.
+    pub async fn read(
+        tx: &mut Tx,
+        run: RunId,
+        after: &CallPlace,
+    ) -> Result<Part<Vec<TaskLogs>>, DbError> {
+        let page = task_runs::page_of_run(tx, run, after, PAGE_BYTES).await?;
+        Ok(Part {
+            part: page.calls.into_iter().map(TaskLogs::from).collect(),
+            next: page.next,
         })
     }
 }

@@ -191,7 +191,7 @@ impl LaunchTrace {
         };
         let mut runs = Vec::new();
         for run in history::runs(tx, launch.id).await? {
-            let calls = task_runs::of_run(tx, run.id).await?;
+            let calls = task_runs::summaries_of_run(tx, run.id).await?;
             runs.push((run, calls));
         }
         let running_beside = match launch.status {

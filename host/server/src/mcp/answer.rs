@@ -24,6 +24,48 @@ pub struct Answer {
     note: Option<String>,
 }
 
+/// The newest texts of the calls of a run, whose logs are added page by page.
+pub struct LogTail {
+    logs: Vec<TaskLogs>,
+    task: Option<String>,
+    bytes_max: usize,
+    /// The bytes of older texts that were left out.
+    cut: usize,
+    has_calls: bool,
+}
+
+impl LogTail {
+    /// Creates what `arguments` asks for, without any logs yet.
+    ///
+    /// # Errors
+    ///
+    /// When the size is out of bounds.
+    pub fn new(arguments: &RunLogs) -> Result<LogTail, Problem> {
+        let refused = |message: String| Problem::new(ErrorCode::InvalidArgument, message);
+        Ok(LogTail {
+            logs: Vec::new(),
+            task: arguments.task.clone(),
+            bytes_max: log_bytes(arguments.bytes_max).map_err(refused)?,
+            cut: 0,
+            has_calls: false,
+        })
+    }
+
+    /// Whether no call was added.
+    pub fn is_empty(&self) -> bool {
+        !self.has_calls
+    }
+
+    /// Adds a page of logs, and drops the oldest texts beyond the size.
+    pub fn add(&mut self, page: Vec<TaskLogs>) {
+        self.has_calls |= !page.is_empty();
+        let wanted = page.into_iter();
+        let is_wanted = |call: &TaskLogs| self.task.as_ref().is_none_or(|task| *task == call.task);
+        self.logs.extend(wanted.filter(is_wanted));
+        self.cut += keep_newest(&mut self.logs, self.bytes_max);
+    }
+}
+
 impl Answer {
     /// Answer with a record, or with a list of them.
     ///
@@ -84,24 +126,25 @@ impl Answer {
     ///
     /// When the task has no call, or the size is out of bounds; otherwise as those of [`Answer::new`].
     pub fn logs(
-        mut logs: Vec<TaskLogs>,
+        tail: LogTail,
         arguments: &RunLogs,
         removed: Option<String>,
     ) -> Result<Answer, Problem> {
+        let LogTail {
+            logs,
+            cut,
+            has_calls,
+            ..
+        } = tail;
         let refused = |message: String| Problem::new(ErrorCode::InvalidArgument, message);
-        let bytes_max = log_bytes(arguments.bytes_max).map_err(refused)?;
-        if logs.is_empty() {
+        if !has_calls {
             let note = removed.or_else(|| Some("no call of this run has ended yet".to_owned()));
             return Ok(Answer::new(&logs)?.note(note));
         }
-        if let Some(task) = &arguments.task {
-            logs.retain(|call| call.task == *task);
-            if logs.is_empty() {
-                let message = format!("the run {} has no call of a task `{task}`", arguments.id);
-                return Err(refused(message).hint("`show_run` shows its calls"));
-            }
+        if let (Some(task), true) = (&arguments.task, logs.is_empty()) {
+            let message = format!("the run {} has no call of a task `{task}`", arguments.id);
+            return Err(refused(message).hint("`show_run` shows its calls"));
         }
-        let cut = keep_newest(&mut logs, bytes_max);
         let note = (cut > 0).then(|| {
             format!(
                 "{cut} bytes of older text are left out: a greater `bytes_max` shows more of it"

@@ -14,7 +14,7 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Map, Value, json};
 use url::form_urlencoded;
 
-use super::{Answer, Backend, Server, Tool, bounds, tools};
+use super::{Answer, Backend, LogTail, Server, Tool, bounds, tools};
 use super::{answer, searched_note, trigger_note};
 use crate::auth;
 use crate::call::{Call, Reply, Result};
@@ -230,18 +230,26 @@ impl OverHttp {
     /// Return what the tasks of a run logged, the newest texts when there are many.
     async fn logs(&self, arguments: tools::RunLogs) -> Result<Answer> {
         // A wrong size is refused before anything is read.
-        tools::log_bytes(arguments.bytes_max).map_err(ApiProblem::invalid)?;
+        let mut tail = LogTail::new(&arguments)?;
         let of_run = || Ok::<_, ApiProblem>(Asked::of("id", id(&arguments.id)?));
-        let reply = self.send(Tool::RunLogs, of_run()?).await?;
-        let logs = read::<Vec<TaskLogs>>(&reply)?;
-        let removed = match logs.is_empty() {
+        let mut after = None;
+        loop {
+            let asked = of_run()?.query("after", after);
+            let reply = self.send(Tool::RunLogs, asked).await?;
+            tail.add(read::<Vec<TaskLogs>>(&reply)?);
+            after = next_key(&reply);
+            if after.is_none() {
+                break;
+            }
+        }
+        let removed = match tail.is_empty() {
             true => {
                 let run = self.send(Tool::ShowRun, of_run()?).await?;
                 self.removed_calls(read::<RunDetail>(&run)?.run.finished_at)
             }
             false => None,
         };
-        Ok(Answer::logs(logs, &arguments, removed)?)
+        Ok(Answer::logs(tail, &arguments, removed)?)
     }
 
     fn removed_calls(&self, finished_at: Option<Timestamp>) -> Option<String> {
@@ -409,14 +417,20 @@ fn read<T: serde::de::DeserializeOwned>(reply: &Reply) -> Result<T> {
 
 /// Return the note of a page after which there may be more. `wanted` is the size of a full one.
 fn next_page(reply: &Reply, wanted: usize) -> Option<String> {
-    let (_, query) = reply.next_link()?.split_once('?')?;
-    let query = query.split('>').next()?;
-    let (_, key) = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "after")?;
+    let key = next_key(reply)?;
     let found = reply.value().as_array().map_or(0, Vec::len);
     Some(match found < wanted {
         true => searched_note(found, &key),
         false => answer::next_page_note(&key),
     })
+}
+
+/// Returns the key of the page after an answer.
+fn next_key(reply: &Reply) -> Option<String> {
+    let (_, query) = reply.next_link()?.split_once('?')?;
+    let query = query.split('>').next()?;
+    let (_, key) = form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "after")?;
+    Some(key.into_owned())
 }
 
 fn no_route(tool: Tool) -> ApiProblem {

@@ -26,7 +26,7 @@ use rmcp::service::RequestContext;
 use rmcp::{RoleServer, ServerHandler};
 use serde::Serialize;
 
-pub use answer::{Answer, searched_note, trigger_note};
+pub use answer::{Answer, LogTail, searched_note, trigger_note};
 pub use bounds::check;
 pub use stdio::serve_stdio;
 pub use tools::Tool;

@@ -33,7 +33,7 @@ pub(super) async fn of_launch(visit: &Visit) -> Result<View> {
     let newest = detail.decided.launch.run_id.0;
     let newest = detail.runs.iter().find(|run| Some(run.id) == newest);
     let run = match newest {
-        Some(run) => Some(RunDetail::read(&mut tx, run.clone()).await?),
+        Some(run) => Some(RunDetail::shown(&mut tx, run.clone()).await?),
         None => None,
     };
     let title = format!("Launch {}", detail.decided.launch.id.short());
@@ -50,7 +50,7 @@ pub(super) async fn of_run(visit: &Visit) -> Result<View> {
     let launch = launch.map_err(crate::problem::ApiProblem::invalid)?;
     let detail = LaunchDetail::read(&mut tx, &launch, call.namespace()).await?;
     let title = format!("Run {}", run.id.short());
-    let run = RunDetail::read(&mut tx, run).await?;
+    let run = RunDetail::shown(&mut tx, run).await?;
     View::new(title, main(visit, &detail, Some(run)))
 }
 
@@ -270,7 +270,7 @@ fn texts(visit: &Visit, tasks: Vec<TaskCall>) -> Markup {
         shown.push(html! {
             details open[is_open] {
                 summary { (line(&logs.task)) ", attempt " (logs.attempt) }
-                @if blocks.is_empty() { p { "It wrote and returned nothing." } }
+                @if blocks.is_empty() { p { "It wrote and returned nothing, or the calls after it so much that this page leaves it out; the command shows it." } }
                 @for block in &blocks { (block) }
                 @for note in &of_host { p.from-host { strong { "The host notes: " } (line(note)) } }
             }

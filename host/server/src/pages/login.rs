@@ -16,7 +16,9 @@ use crate::auth::{self, WRONG_TOKEN};
 use crate::call::Result;
 use crate::peer::Peer;
 use crate::problem::ApiProblem;
-use crate::request::{BODY_BYTES_MAX, check_host, check_origin, discard, read_body};
+use crate::request::{
+    BODY_BYTES_MAX, check_host, check_origin, discard, memory_for_body, read_body,
+};
 use crate::upload;
 use campanile_engine::problem::{ErrorCode, Problem};
 use campanile_model::access::Channel;
@@ -95,13 +97,14 @@ pub(super) async fn answer(state: &State, request: Request<Body>) -> Response<Bo
     let read = async {
         check_host(&parts.headers)?;
         check_origin(&parts.headers)?;
-        Form::read(
-            &parts.headers,
-            &read_body(&parts.headers, body, BODY_BYTES_MAX).await?,
-        )
+        let peer = peer.ok_or_else(|| ApiProblem::unauthorized("the request has no connection"))?;
+        let key = auth::unknown_at(peer);
+        let _memory = memory_for_body(state, &key, &parts.headers, BODY_BYTES_MAX).await?;
+        let body = read_body(&parts.headers, body, BODY_BYTES_MAX).await?;
+        Ok::<_, ApiProblem>((Form::read(&parts.headers, &body)?, peer))
     };
-    let form = match read.await {
-        Ok(form) => form,
+    let (form, peer) = match read.await {
+        Ok(read) => read,
         Err(problem) => return layout::problem_page(None, &problem, None),
     };
     if form.get(ACTION) == "sign_out" {
@@ -111,11 +114,11 @@ pub(super) async fn answer(state: &State, request: Request<Body>) -> Response<Bo
         return with_cookie(state, layout::redirect("/login"), None);
     }
     let (next, kept) = (own_path(form.get(NEXT)), form.get(KEPT));
-    let answer = match begin(state, form.get("token").trim()).await {
+    let answer = match begin(state, form.get("token").trim(), peer).await {
         Ok(id) if kept.is_empty() => (layout::redirect(next), id),
         Ok(id) => (kept_form(next, kept), id),
         Err(error) => {
-            let client = (None, peer, Channel::Page);
+            let client = (None, Some(peer), Channel::Page);
             state.refusals.note(&error, client, "/login");
             return shown(error.status, next, kept, Some(&error.problem));
         }
@@ -135,8 +138,8 @@ fn kept_form(next: &str, kept: &str) -> Response<Body> {
 }
 
 /// Begin a session with a token. Return its id.
-async fn begin(state: &State, secret: &str) -> Result<String> {
-    let found = auth::of_secret(state, secret).await?;
+async fn begin(state: &State, secret: &str, peer: &Peer) -> Result<String> {
+    let found = auth::of_secret(state, secret, peer).await?;
     let Some(principal) = found else {
         let problem = ApiProblem::new(StatusCode::UNAUTHORIZED, ErrorCode::Refused, WRONG_TOKEN);
         return Err(problem

@@ -57,7 +57,8 @@ use crate::peer::{Peer, actor};
 use crate::problem::ApiProblem;
 use crate::query::{Parameter, Query};
 use crate::request::{
-    BODY_BYTES_MAX, REQUEST_TIME, check_host, check_origin, no_such_path, read_body, too_slow,
+    BODY_BYTES_MAX, REQUEST_TIME, check_host, check_origin, memory_for_body, no_such_path,
+    read_body, too_slow,
 };
 use crate::routes;
 use crate::stream;
@@ -255,7 +256,7 @@ async fn visitor(
     let Some(session) = state.sessions.find(id, now) else {
         return Ok(None);
     };
-    let found = auth::of_secret(state, &session.secret).await?;
+    let found = auth::of_secret(state, &session.secret, peer).await?;
     let found = found.filter(|principal| principal.name == session.principal);
     if found.is_none() {
         state.sessions.end(id);
@@ -368,6 +369,13 @@ async fn answer(
             upload_turn = Some(upload::turn(&state)?);
             bytes_max = upload::BYTES_MAX + BODY_BYTES_MAX;
         }
+        let _memory = match upload_turn {
+            Some(_) => None,
+            None => {
+                let key = principal.key();
+                memory_for_body(&state, &key, &parts.headers, bytes_max).await?
+            }
+        };
         let typed = match is_post {
             true => Form::read(
                 &parts.headers,
@@ -457,7 +465,8 @@ async fn updates(state: Arc<State>, request: Request<Body>) -> Response<Body> {
             body: Default::default(),
             state: Arc::clone(&state),
         };
-        stream::updates(call).await?.response(&state)
+        let key = call.principal_key();
+        stream::updates(call).await?.response(&state, &key).await
     };
     opened.await.unwrap_or_else(|problem| {
         let client = (None, peer, Channel::Page);

@@ -18,11 +18,12 @@ use campanile_engine::schedule_admin::{self, Trigger};
 use campanile_engine::why::{self, When};
 use campanile_model::ids::{EventId, ShortId};
 use campanile_model::text::duration_within;
-use campanile_server::mcp::tools::{self, limit, log_bytes};
-use campanile_server::mcp::{self, Answer, Tool};
+use campanile_server::mcp::tools::{self, limit};
+use campanile_server::mcp::{self, Answer, LogTail, Tool};
 use campanile_store::launch_list::{Filter, LOOKED_AT_MAX};
 use campanile_store::schedules::{self, Pause};
-use campanile_store::{Tx, events, task_runs};
+use campanile_store::task_runs::CallPlace;
+use campanile_store::{Tx, events};
 
 /// The longest grace of a launch that is cancelled.
 const GRACE_MAX: Duration = Duration::from_hours(24 * 366);
@@ -137,7 +138,9 @@ async fn show_run(common: &Common, arguments: tools::OneLaunch) -> Result<Answer
     let id = id(&arguments.id)?;
     let mut tx = common.read().await?;
     let run = ids::run(&mut tx, &id, None).await?;
-    let detail = RunDetail::read(&mut tx, run).await?;
+    let detail = RunDetail::read(&mut tx, run, &CallPlace::first())
+        .await?
+        .part;
     let note = match detail.tasks.is_empty() {
         true => run::removed_calls_note(common, &detail.run)?,
         false => None,
@@ -147,16 +150,20 @@ async fn show_run(common: &Common, arguments: tools::OneLaunch) -> Result<Answer
 
 async fn run_logs(common: &Common, arguments: tools::RunLogs) -> Result<Answer> {
     let id = id(&arguments.id)?;
-    log_bytes(arguments.bytes_max).map_err(Failure::refused)?;
+    let mut tail = LogTail::new(&arguments)?;
     let mut tx = common.read().await?;
     let run = ids::run(&mut tx, &id, None).await?;
-    let calls = task_runs::of_run(&mut tx, run.id).await?;
-    let removed = match calls.is_empty() {
+    let mut after = Some(CallPlace::first());
+    while let Some(place) = after {
+        let page = TaskLogs::read(&mut tx, run.id, &place).await?;
+        tail.add(page.part);
+        after = page.next;
+    }
+    let removed = match tail.is_empty() {
         true => run::removed_calls_note(common, &run)?,
         false => None,
     };
-    let logs = calls.into_iter().map(TaskLogs::from).collect();
-    Ok(Answer::logs(logs, &arguments, removed)?)
+    Ok(Answer::logs(tail, &arguments, removed)?)
 }
 
 async fn plan(common: &Common, arguments: tools::Plan) -> Result<Answer> {

@@ -6,10 +6,11 @@ use serde::Serialize;
 use super::read_context;
 use crate::Common;
 use crate::commands::follow;
+use crate::commands::run::detail_by_api;
 use crate::environment;
 use crate::output::{self, Result};
 use campanile_engine::records::launch::TriggerReport;
-use campanile_engine::records::run::{RunDetail, TaskCall};
+use campanile_engine::records::run::TaskCall;
 use campanile_engine::schedule_admin::{self, Trigger};
 use campanile_model::ids::LaunchId;
 use campanile_model::text::printable_lines;
@@ -136,10 +137,7 @@ async fn wait_for_end(common: &Common, id: LaunchId) -> Result {
         Some(client) => {
             let launch = follow::launch_by_api(client, id, common.json).await?;
             let tasks = match launch.run_id.0 {
-                Some(run) => {
-                    let call = client.get(&["runs", &run.to_string()]);
-                    call.send::<RunDetail>().await?.tasks
-                }
+                Some(run) => detail_by_api(client, &run.to_string()).await?.tasks,
                 None => Vec::new(),
             };
             (launch, tasks)
