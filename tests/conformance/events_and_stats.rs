@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use campanile_engine::audit;
+use campanile_store::disk::DiskSigns;
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::NewLaunch;
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
@@ -23,6 +25,7 @@ on_both!(
     lag_counts_only_on_time_launches_that_have_started,
     health_signs_are_counted,
     a_failing_schedule_a_starved_package_and_a_silent_host_are_named,
+    what_a_package_does_to_itself_leaves_the_installation_healthy,
     a_dropped_transaction_changes_nothing,
     an_abandoned_begin_leaves_its_connection_free,
     a_read_transaction_sees_one_snapshot,
@@ -318,6 +321,71 @@ async fn a_failing_schedule_a_starved_package_and_a_silent_host_are_named(test: 
     assert_eq!(starved(&mut tx, at(50)).await, named);
     assert_eq!(starved(&mut tx, at(61)).await, [], "nothing else began");
     assert_eq!(starved(&mut tx, at(40)).await, [], "it is not overdue");
+}
+
+async fn what_a_package_does_to_itself_leaves_the_installation_healthy(test: TestDb) {
+    let host = host_with_schedules(&test, 2).await;
+    let mut tx = test.write().await;
+    // 20 launches of a package wait, and those that began were late; the schedule of another package skips most of its slots.
+    publish(&mut tx, host, "greedy", b"greedy", at(1)).await;
+    let greedy = |slot| NewLaunch {
+        package: "greedy".to_owned(),
+        ..launch(2, slot)
+    };
+    let late = Vec::from_iter((10..20).map(greedy));
+    assert_eq!(
+        insert_and_claim(&mut tx, host, &late, at(100)).await.len(),
+        10
+    );
+    let waiting = Vec::from_iter((20..40).map(greedy));
+    let skips = (50..62).map(|slot| match slot % 3 {
+        0 => launch(1, slot),
+        _ => skipped(1, slot, "overlap"),
+    });
+    for launch in skips {
+        let is_launched = launch.reason.is_none();
+        let now = launch.scheduled_time;
+        let claimed = insert_and_claim(&mut tx, host, &[launch], now).await;
+        assert_eq!(claimed.len(), usize::from(is_launched));
+    }
+    launches::insert(&mut tx, &waiting).await.unwrap();
+    tx.commit().await.unwrap();
+
+    let health = async |disk: DiskSigns| {
+        let mut tx = test.read().await;
+        let settings = crate::serving::settings(8);
+        let now = at(101);
+        audit::health(&mut tx, now, &settings, 0, disk)
+            .await
+            .unwrap()
+    };
+    let found = health(DiskSigns::default()).await;
+    let of_all = ["start late", "stood still", "wait for a host", "skipped"];
+    for issue in &found.issues {
+        assert!(!of_all.iter().any(|words| issue.contains(words)), "{issue}");
+    }
+    for words in [
+        "20 launches of the package `greedy` wait for a host",
+        "launches of the package `greedy` start late",
+        "the schedule `schedule-1` has skipped 8 of its last 12 slots",
+    ] {
+        assert!(
+            found.notes.iter().any(|note| note.contains(words)),
+            "{words}: {found:#?}"
+        );
+    }
+    assert!(found.signs.stalled >= 20, "{found:#?}");
+    let grown = DiskSigns {
+        wal_bytes: Some(1 << 30),
+        ..DiskSigns::default()
+    };
+    let notes = health(grown).await.notes;
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.contains("`-wal`, has grown to 1.0 GiB")),
+        "{notes:#?}"
+    );
 }
 
 async fn a_dropped_transaction_changes_nothing(test: TestDb) {

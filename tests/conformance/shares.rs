@@ -8,6 +8,7 @@ use std::time::Duration;
 use campanile_engine::{Engine, Settings, Work, audit};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::claims;
+use campanile_store::disk::DiskSigns;
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::runs::RunEnd;
 use campanile_tests::{Backend, TestDb, fresh_db, on_both, run_case};
@@ -319,7 +320,7 @@ async fn health_names_a_group_that_is_full_for_too_long(test: TestDb) {
     assert_eq!(claim(&engine).await, counts(&[("a", 1)]));
     let issues = async |now| {
         let mut tx = test.read().await;
-        let health = audit::health(&mut tx, now, &settings, 0, None)
+        let health = audit::health(&mut tx, now, &settings, 0, DiskSigns::default())
             .await
             .unwrap();
         let of_group = |issue: &String| issue.contains("the group `db`");

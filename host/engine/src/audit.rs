@@ -9,21 +9,22 @@ use crate::chores;
 pub use crate::clock_keeper::SKEW_REPORTED_US;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::cursor_watch::{CURSOR_AHEAD, NAMED_MAX, silent_until};
-use crate::disk_keeper::unhealthy;
+use crate::disk_keeper::{grown_wal, unhealthy};
 use crate::error::Result;
+use crate::own_backlog;
 use crate::service::{Next, Service, record_event};
 use crate::settings::Settings;
 use crate::use_growth::{self, GrowthPass};
 use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
-use campanile_model::namespace::split;
 use campanile_model::text::{counted, duration_text, printable_line};
 use campanile_schedule::policy::Policies;
+use campanile_store::disk::DiskSigns;
 use campanile_store::events::EventKind;
 use campanile_store::schedules::Schedule;
 use campanile_store::stats::{self, Counts, HealthSigns};
 use campanile_store::task_use::{self, UseSums};
-use campanile_store::{DbError, Tx, alert_messages, alerts, outbox, package_record};
+use campanile_store::{DbError, Tx, alert_messages, alerts, outbox};
 
 /// A slot that is undecided for longer, or a launch that is unclaimed for longer, is a sign of bad health.
 pub(crate) const OVERDUE: Duration = Duration::from_secs(60);
@@ -33,21 +34,15 @@ const MISSED_MAX: i64 = 10;
 const STALLED_MAX: i64 = 5;
 /// The most launches on which the lag is measured.
 const LAGS_MAX: i64 = 10_000;
-/// The newest launches on which health judges the lag.
-const LAGS_OF_HEALTH_MAX: i64 = 2_000;
 /// The most executions from which the average time of a schedule is computed.
 const SAMPLE_OF_SCHEDULE: i64 = 1_000;
 /// A schedule is failing when this number of its newest launches failed.
 const FAILURES: i64 = 3;
 /// A load that takes longer is a sign that its host hangs: a host ends its loads before.
 const LOAD_STUCK: Duration = Duration::from_secs(15 * 60);
-/// On-time launches that start later are a sign that hosts are overloaded.
-const LAG_MAX_MS: f64 = 10_000.0;
 /// How long health shows the steps of clocks, and how many of them.
 const STEP_SPAN: Duration = Duration::from_secs(3_600);
 const STEPS_MAX: i64 = 5;
-/// The lag is judged on the launches of this span.
-const LAG_SPAN: Duration = Duration::from_secs(600);
 
 /// Numbers about a span of time up to now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -268,20 +263,31 @@ pub async fn schedule_statistics(
     Ok(rows)
 }
 
-/// Return the health of the system at `now`. A host whose lease has ended is not live. `free_bytes` is the free space on the
-/// disk of the database; none when it cannot be measured.
+/// Return the health of the system at `now`. A host whose lease has ended is not live. `disk` is what was
+/// measured there just before.
 pub async fn health(
     tx: &mut Tx,
     now: Timestamp,
     settings: &Settings,
     skew_us: i64,
-    free_bytes: Option<u64>,
+    disk: DiskSigns,
 ) -> Result<Health, DbError> {
     let overdue_since = now.minus(OVERDUE);
     let signs = stats::health_signs(tx, overdue_since, now, now.plus(CURSOR_AHEAD)).await?;
-    let mut health = judge(signs, skew_us);
-    let disk = free_bytes.and_then(|free| unhealthy(free, settings.disk_reserve_bytes));
-    health.issues.extend(disk);
+    let own = own_backlog::find(tx, now).await?;
+    let of_all = HealthSigns {
+        stalled: (signs.stalled - own.stalled).max(0),
+        ..signs
+    };
+    let mut health = Health {
+        signs,
+        ..judge(of_all, skew_us)
+    };
+    let free = disk
+        .free_bytes
+        .and_then(|free| unhealthy(free, settings.disk_reserve_bytes));
+    health.issues.extend(free);
+    health.notes.extend(disk.wal_bytes.and_then(grown_wal));
     let dead = outbox::count_dead(tx).await?;
     if dead > 0 {
         health.notes.push(format!(
@@ -343,13 +349,8 @@ pub async fn health(
             labels.named()
         ));
     }
-    for (name, launches, oldest) in stats::starved_packages(tx, overdue_since, NAMED_MAX).await? {
-        health.issues.push(format!(
-            "{launches} launches of the package `{name}` wait for a host since {oldest}, while other packages run: it has as many runs as it may, or too few hosts have it"
-        ));
-    }
     for (name, window, oldest) in overdue_queues(tx, now, settings).await? {
-        health.issues.push(format!(
+        health.notes.push(format!(
             "a launch of the schedule `{name}` is queued since {oldest}, longer than its `catchup_window` of {window}: its launches take longer than its slots are apart"
         ));
     }
@@ -360,24 +361,8 @@ pub async fn health(
             "the group `{name}` is too small: {launches} of its launches wait, the oldest since {oldest}, longer than the `catchup_window` of {window}; give it a larger `max`, or its schedules fewer slots"
         ));
     }
-    for name in package_record::exceeded(tx, now.day()).await? {
-        let whose = match split(&name) {
-            (Some(namespace), "") => format!("the namespace {namespace}"),
-            _ => format!("the package `{name}`"),
-        };
-        health.issues.push(format!(
-            "{whose} has used up its record quota of today, so its launches fail until midnight UTC"
-        ));
-    }
-    let lags = stats::newest_lags(tx, now.minus(LAG_SPAN), LAGS_OF_HEALTH_MAX).await?;
-    let lag_p99 = Lag::of(lags).p99;
-    if lag_p99 > LAG_MAX_MS {
-        health.issues.push(format!(
-            "launches start late: one in a hundred of the last {} minutes started {:.1} s after its time",
-            LAG_SPAN.as_secs() / 60,
-            lag_p99 / 1e3
-        ));
-    }
+    health.issues.extend(own.issues);
+    health.notes.extend(own.notes);
     for growing in campanile_store::use_growth::list(tx, NAMED_MAX).await? {
         health.notes.extend(use_growth::sentences(&growing));
     }
@@ -460,11 +445,11 @@ impl Service for Auditor {
             *self = Auditor::default();
             return Ok(Self::first(ctx));
         }
-        let free_bytes = ctx.db.free_bytes().await;
+        let disk = ctx.db.disk_signs().await;
         let mut tx = ctx.db.read_long().await?;
         let statistics = statistics(&mut tx, now, ctx.settings.audit_interval).await?;
         let skew_us = ctx.clock.skew_us();
-        let health = health(&mut tx, now, &ctx.settings, skew_us, free_bytes).await?;
+        let health = health(&mut tx, now, &ctx.settings, skew_us, disk).await?;
         drop(tx);
         tracing::info!(
             launches = statistics.counts.launches,

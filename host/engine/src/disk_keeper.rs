@@ -116,6 +116,19 @@ fn low(free: Option<u64>, reserve: u64) -> String {
     format!("{why}: this host decides and claims nothing until there is room; free some space")
 }
 
+/// SQLite merges its log of changes into the database at a quarter of this. A longer one grows because something prevents that.
+const WAL_BYTES_MAX: u64 = 128 << 20;
+
+/// Pure: says that SQLite's log of changes is too long, if it is.
+pub(crate) fn grown_wal(bytes: u64) -> Option<String> {
+    (bytes > WAL_BYTES_MAX).then(|| {
+        format!(
+            "the log of the database, its file that ends in `-wal`, has grown to {}: a program reads the database in one long transaction, so that SQLite can't merge the log; end that program (`fuser -v` on the file lists those that have it open)",
+            size_rounded(bytes)
+        )
+    })
+}
+
 /// Say why a disk with `free` bytes is not healthy; none when it is.
 pub(crate) fn unhealthy(free: u64, reserve: u64) -> Option<String> {
     let stopped = "hosts decide and claim nothing; free some space on it";

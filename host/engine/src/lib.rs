@@ -102,6 +102,7 @@ mod lease_table;
 mod lock;
 mod next_slots;
 mod outbox;
+mod own_backlog;
 mod peers;
 mod placement;
 mod program_args;

@@ -78,14 +78,14 @@ pub(crate) async fn health(call: Call) -> Result {
 /// Judge the health of the installation.
 pub(crate) async fn judged(call: &Call) -> Result<Health> {
     let app = &call.state.app;
-    let free_bytes = call.db.free_bytes().await;
+    let disk = call.db.disk_signs().await;
     let mut tx = call.read().await?;
     let mut health = audit::health(
         &mut tx,
         call.now(),
         &app.settings,
         app.engine.clock().skew_us(),
-        free_bytes,
+        disk,
     )
     .await?;
     drop(tx);

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use super::Db;
+use super::partial::with_end;
 
 /// Return the bytes that may still be written to the file system of `path`, which exists. Blocks.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
@@ -11,7 +12,29 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
+/// What the disk of a database says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskSigns {
+    /// None on Postgres, whose disk is that of another machine, and when the file system doesn't say.
+    pub free_bytes: Option<u64>,
+    /// The size of SQLite's log of changes, the file that ends in `-wal`; none on Postgres.
+    pub wal_bytes: Option<u64>,
+}
+
 impl Db {
+    /// Measures the disk of the database.
+    pub async fn disk_signs(&self) -> DiskSigns {
+        let Some(path) = self.url.sqlite_path().map(Path::to_owned) else {
+            return DiskSigns::default();
+        };
+        let wal = with_end(&path, "-wal");
+        let wal = tokio::task::spawn_blocking(move || std::fs::metadata(wal).map(|it| it.len()));
+        DiskSigns {
+            free_bytes: self.free_bytes().await,
+            wal_bytes: wal.await.ok().and_then(Result::ok),
+        }
+    }
+
     /// Return the free bytes on the disk of the database; none on Postgres, whose disk is that of another machine, and
     /// when the file system does not say.
     pub async fn free_bytes(&self) -> Option<u64> {

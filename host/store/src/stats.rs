@@ -183,6 +183,14 @@ macro_rules! count_columns {
     };
 }
 
+/// When a launch could start, and when it did.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct StartedLaunch {
+    pub package: String,
+    pub fire_time: Timestamp,
+    pub started_at: Timestamp,
+}
+
 statements! {
     const COUNTS: &str = concat!("SELECT ", count_columns!(), " FROM launch WHERE decided_at >= $1");
     const COUNTS_OF_NEWEST: &str = concat!("SELECT count(*) AS counted, min(decided_at) AS oldest, ", count_columns!(), " FROM
@@ -216,9 +224,9 @@ statements! {
     /// Return fire time and start of the on-time launches among the newest `searched` that were decided since `since`: of those
     /// that did not wait for another launch.
     // $2 bounds the search among launches of other kinds.
-    pub async fn newest_lags(since: Timestamp, searched: i64) -> Vec<(Timestamp, Timestamp)> = rows
-        "SELECT fire_time, started_at FROM
-            (SELECT fire_time, started_at, kind, opened_at FROM launch WHERE decided_at >= $1 ORDER BY decided_at DESC LIMIT $2) AS newest
+    pub async fn newest_lags(since: Timestamp, searched: i64) -> Vec<StartedLaunch> = rows
+        "SELECT package, fire_time, started_at FROM
+            (SELECT package, fire_time, started_at, kind, opened_at FROM launch WHERE decided_at >= $1 ORDER BY decided_at DESC LIMIT $2) AS newest
         WHERE kind = 'schedule' AND started_at IS NOT NULL AND opened_at IS NULL";
 
     /// Return fire time and start of the newest `limit` launches that were decided since `since` and had to wait for
@@ -303,6 +311,21 @@ statements! {
                     (SELECT package, started_at FROM launch WHERE decided_at >= $1 ORDER BY decided_at DESC LIMIT 2000) AS o
                 WHERE o.started_at IS NOT NULL AND o.package <> l.package)
         ORDER BY l.package LIMIT $2";
+
+    /// Returns up to `limit` schedules that skipped more than half of their slots because of their own launches or their lateness,
+    /// among the newest `searched` decisions since `since`: each with the skipped slots and all. Schedules with fewer than `slots_min`
+    /// are left out.
+    pub async fn mostly_skipped(
+        since: Timestamp, searched: i64, slots_min: i64, limit: i64,
+    ) -> Vec<(String, i64, i64)> = rows
+        "SELECT s.name, d.skipped, d.slots FROM
+            (SELECT schedule_id, CAST(sum(coalesce(slot_count, 1)) AS BIGINT) AS slots,
+                CAST(sum(CASE WHEN status = 'skipped' AND reason IN ('overlap', 'window', 'catchup_none', 'catchup_max', 'coalesced', 'displaced')
+                    THEN coalesce(slot_count, 1) ELSE 0 END) AS BIGINT) AS skipped
+            FROM (SELECT schedule_id, slot_count, status, reason FROM launch
+                WHERE decided_at >= $1 AND kind <> 'backfill' ORDER BY decided_at DESC LIMIT $2) AS newest
+            GROUP BY schedule_id) AS d JOIN schedule s ON s.id = d.schedule_id
+        WHERE d.slots >= $3 AND d.skipped * 2 > d.slots AND s.deleted_at IS NULL ORDER BY s.name LIMIT $4";
 
     /// Return up to `limit` concurrency groups with launches that were due before `overdue_since` and have no run;
     /// each with their number and the oldest fire time.

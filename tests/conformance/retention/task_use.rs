@@ -2,6 +2,7 @@
 
 use campanile_engine::audit;
 use campanile_engine::use_statistics::{day_statistics, package_statistics};
+use campanile_store::disk::DiskSigns;
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
 use campanile_store::task_runs::TaskRun;
 use campanile_store::task_use::{self, PackageDay, UseSums};
@@ -257,7 +258,14 @@ async fn a_schedule_whose_use_grows_is_noted_until_it_does_not(test: TestDb) {
     }
     let notes = async |now: Timestamp| {
         let settings = settings();
-        let health = audit::health(&mut test.read().await, now, &settings, 0, None).await;
+        let health = audit::health(
+            &mut test.read().await,
+            now,
+            &settings,
+            0,
+            DiskSigns::default(),
+        )
+        .await;
         let notes = health.unwrap().notes.into_iter();
         notes
             .filter(|note| note.contains("use more"))

@@ -229,8 +229,8 @@ pub(crate) async fn read_health(common: &Common) -> Result<Health> {
     let config = common.config()?;
     let settings = serve::settings(&config);
     let (now, skew_us) = (clock.now(), clock.skew_us());
-    let free_bytes = db.free_bytes().await;
-    let mut health = audit::health(&mut tx, now, &settings, skew_us, free_bytes).await?;
+    let disk = db.disk_signs().await;
+    let mut health = audit::health(&mut tx, now, &settings, skew_us, disk).await?;
     health.notes.extend(serve::machine_notes(&config));
     Ok(health)
 }

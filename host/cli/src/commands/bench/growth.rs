@@ -18,6 +18,7 @@ use campanile_engine::watch::Mode;
 use campanile_engine::why;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::{Overlap, Policies};
+use campanile_store::disk::DiskSigns;
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{Db, Tx, launches, runs, size};
 
@@ -111,7 +112,7 @@ impl Growth {
             run_list_ms: time(&db, async |tx| runs::list(tx, None, 50).await).await?,
             stats_ms: time(&db, async |tx| audit::statistics(tx, now, DAY).await).await?,
             health_ms: time(&db, async |tx| {
-                audit::health(tx, now, &settings, 0, None).await
+                audit::health(tx, now, &settings, 0, DiskSigns::default()).await
             })
             .await?,
             why_ms: time(&db, async |tx| why::why(tx, &name, None, now).await).await?,

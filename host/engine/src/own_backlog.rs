@@ -1,0 +1,138 @@
+//! The findings of health about what one package, schedule or namespace did to itself: a backlog beyond its own limits, slots that
+//! its launches overlap, a quota that is used up. They name whose it is, and leave the installation healthy: others aren't harmed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::audit::{Lag, OVERDUE};
+use crate::cursor_watch::NAMED_MAX;
+use campanile_model::clock::Timestamp;
+use campanile_model::namespace::split;
+use campanile_store::stats::{self, StartedLaunch};
+use campanile_store::{DbError, Tx, package_record};
+
+/// On-time launches that start later are a sign that hosts are overloaded, or that a package has more launches than it may run.
+const LAG_MAX_MS: f64 = 10_000.0;
+/// The lag is judged on the launches of this span.
+const LAG_SPAN: Duration = Duration::from_secs(600);
+/// The newest launches on which the lag is judged.
+const LAGS_MAX: i64 = 2_000;
+/// Skips are judged on the decisions of this span.
+const SKIPS_SPAN: Duration = Duration::from_secs(24 * 3_600);
+/// The newest decisions on which skips are judged.
+const SKIPS_SEARCHED: i64 = 20_000;
+/// With fewer decided slots, a schedule hasn't skipped often enough for a finding.
+const SLOTS_MIN: i64 = 10;
+/// The most packages whose launches that wait are counted.
+const STARVED_MAX: i64 = 10_000;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(crate) struct OwnBacklog {
+    /// Findings about a package, a schedule or a namespace of its own.
+    pub notes: Vec<String>,
+    /// Findings about all.
+    pub issues: Vec<String>,
+    /// How many launches stand still because of their own package.
+    pub stalled: i64,
+}
+
+/// Finds what packages, schedules and namespaces did to themselves.
+pub(crate) async fn find(tx: &mut Tx, now: Timestamp) -> Result<OwnBacklog, DbError> {
+    let mut found = OwnBacklog::default();
+    let overdue_since = now.minus(OVERDUE);
+    let starved = stats::starved_packages(tx, overdue_since, STARVED_MAX).await?;
+    found.stalled = starved.iter().map(|(_, launches, _)| launches).sum();
+    for (name, launches, oldest) in starved.into_iter().take(NAMED_MAX as usize) {
+        found.notes.push(format!(
+            "{launches} launches of the package `{name}` wait for a host since {oldest}, while other packages run: it has as many runs as it may, or too few hosts have it"
+        ));
+    }
+    for name in package_record::exceeded(tx, now.day()).await? {
+        let whose = match split(&name) {
+            (Some(namespace), "") => format!("the namespace {namespace}"),
+            _ => format!("the package `{name}`"),
+        };
+        found.notes.push(format!(
+            "{whose} has used up its record quota of today, so its launches fail until midnight UTC"
+        ));
+    }
+    let skips = stats::mostly_skipped(
+        tx,
+        now.minus(SKIPS_SPAN),
+        SKIPS_SEARCHED,
+        SLOTS_MIN,
+        NAMED_MAX,
+    );
+    for (name, skipped, slots) in skips.await? {
+        found.notes.push(format!(
+            "the schedule `{name}` has skipped {skipped} of its last {slots} slots: its launches take longer than its slots are apart, or come too late; `campanile schedule why {name}` says why, and a longer interval or another `overlap` ends it"
+        ));
+    }
+    let launches = stats::newest_lags(tx, now.minus(LAG_SPAN), LAGS_MAX).await?;
+    judge_lags(&launches, &mut found);
+    Ok(found)
+}
+
+/// Pure: judges how late launches start. Launches of a few packages that are late while those of most others are on time wait for
+/// these packages themselves.
+fn judge_lags(launches: &[StartedLaunch], found: &mut OwnBacklog) {
+    let mut by_package: BTreeMap<&str, Vec<(Timestamp, Timestamp)>> = BTreeMap::new();
+    for launch in launches {
+        let of_package = by_package.entry(&launch.package).or_default();
+        of_package.push((launch.fire_time, launch.started_at));
+    }
+    let packages = by_package.len();
+    let lags = by_package.into_iter();
+    let lags = lags.map(|(package, times)| (package, Lag::of(times).p99));
+    let late = Vec::from_iter(lags.filter(|(_, p99)| *p99 > LAG_MAX_MS));
+    let minutes = LAG_SPAN.as_secs() / 60;
+    if late.len() * 2 > packages {
+        let all = launches.iter().map(|it| (it.fire_time, it.started_at));
+        found.issues.push(format!(
+            "launches start late: one in a hundred of the last {minutes} minutes started {:.1} s after its time",
+            Lag::of(all).p99 / 1e3
+        ));
+        return;
+    }
+    for (package, p99) in late.into_iter().take(NAMED_MAX as usize) {
+        found.notes.push(format!(
+            "launches of the package `{package}` start late, and those of most other packages don't: one in a hundred of the last {minutes} minutes started {:.1} s after its time; it has more launches than it may run at once",
+            p99 / 1e3
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launches(package: &str, late: Duration, count: usize) -> Vec<StartedLaunch> {
+        let fire_time = Timestamp::EPOCH;
+        let launch = StartedLaunch {
+            package: package.to_owned(),
+            fire_time,
+            started_at: fire_time.plus(late),
+        };
+        vec![launch; count]
+    }
+
+    fn judged(packages: &[(&str, u64)]) -> (usize, usize) {
+        let all = packages.iter();
+        let all = all.flat_map(|(name, late)| launches(name, Duration::from_secs(*late), 50));
+        let mut found = OwnBacklog::default();
+        judge_lags(&Vec::from_iter(all), &mut found);
+        (found.issues.len(), found.notes.len())
+    }
+
+    #[test]
+    fn a_package_that_is_late_alone_is_its_own_finding() {
+        assert_eq!(judged(&[]), (0, 0));
+        assert_eq!(judged(&[("a", 0), ("b", 1)]), (0, 0));
+        assert_eq!(judged(&[("a", 60), ("b", 0)]), (0, 1));
+        assert_eq!(judged(&[("a", 60), ("b", 60), ("c", 0), ("d", 0)]), (0, 2));
+        // Most packages are late, or the only one: then it's the hosts.
+        assert_eq!(judged(&[("a", 60), ("b", 60), ("c", 0)]), (1, 0));
+        assert_eq!(judged(&[("a", 60)]), (1, 0));
+    }
+}
