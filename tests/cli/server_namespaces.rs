@@ -402,7 +402,7 @@ async fn first_digits_mean_only_launches_of_the_namespace(place: Place) {
         None,
     )
     .assert_problem(409, "several launches");
-    api.token = token(&api, "operator");
+    api.token = token(&api, "approver");
 
     let names_no_other = |case: &str, answer: &Answer| {
         let body = &answer.body;

@@ -105,8 +105,7 @@ mod tests {
     fn call(task: &str, logs: &[&str], stderr: &str, stdout: &str) -> TaskLogs {
         let line = |message: &&str| json!({"at": "2026-11-21T08:00:00Z", "level": "info", "context": "", "message": message});
         let logs = Vec::from_iter(logs.iter().map(line));
-        let call =
-            json!({"task": task, "attempt": 1, "logs": logs, "stdout": stdout, "stdout_bytes_dropped": 0, "stderr": stderr, "stderr_bytes_dropped": 0});
+        let call = json!({"task": task, "attempt": 1, "logs": logs, "stdout": stdout, "stdout_bytes_dropped": 0, "stderr": stderr, "stderr_bytes_dropped": 0});
         serde_json::from_value(call).unwrap()
     }
 
