@@ -201,6 +201,7 @@ CREATE TABLE launch (
     retry_at INTEGER,
     cancel_deadline INTEGER,
     recoveries INTEGER NOT NULL DEFAULT 0 CHECK (recoveries BETWEEN 0 AND 254),
+    lost_runs INTEGER NOT NULL DEFAULT 0 CHECK (lost_runs >= 0),
     recovered_at INTEGER,
     not_before INTEGER,
     started_at INTEGER,

@@ -287,6 +287,8 @@ CREATE TABLE launch (
     cancel_deadline TIMESTAMPTZ,
     -- How often it was opened again because no host executed it. The number of its newest run is one more.
     recoveries BIGINT NOT NULL DEFAULT 0 CHECK (recoveries BETWEEN 0 AND 254),
+    -- Its lost runs since the last one that was lost long after its start. They count towards the limit of recovery.
+    lost_runs BIGINT NOT NULL DEFAULT 0 CHECK (lost_runs >= 0),
     recovered_at TIMESTAMPTZ,
     -- After a recovery: before this, no host claims the launch.
     not_before TIMESTAMPTZ,

@@ -39,10 +39,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("h.ended_at IS NOT NULL THEN 'host_died'", "launch_active"),
     ("h.ended_at IS NOT NULL) AS next", "launch_active"),
     ("GROUP BY host_id", "launch_active"),
-    (
-        "AND host_id IN (SELECT id FROM host WHERE name = $1",
-        "launch_active",
-    ),
+    ("status = 'running' AND lease_until > $2", "launch_active"),
     (
         "AND l.run_on IS NOT NULL AND l.fire_time < $1",
         "launch_labels",

@@ -1,13 +1,26 @@
 //! The pause of a launch after a recovery.
 
-use campanile_store::claims;
+use std::time::Duration;
+
+use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::{ArtifactDigest, LaunchKind};
 use campanile_store::launches::NewLaunch;
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
+use campanile_store::{LaunchStatus, claims, hosts, launches};
 use campanile_tests::{TestDb, on_both};
 
-use crate::fixtures::{at, claim_all, host_with_schedules, insert_and_claim, launch};
+use crate::fixtures::{
+    add_host, add_schedule, at, claim_all, host_with_schedules, insert_and_claim, launch,
+};
+use crate::serving::{self, NOOP, settings};
 
-on_both!(a_launch_that_pauses_after_a_recovery_is_not_claimed_before);
+on_both!(
+    a_launch_that_pauses_after_a_recovery_is_not_claimed_before,
+    a_crash_loop_loses_no_third_run_and_abandons_nothing,
+    a_launch_without_a_run_keeps_its_pause,
+    lost_runs_age,
+    openings_without_a_run_leave_numbers_for_runs,
+);
 
 async fn a_launch_that_pauses_after_a_recovery_is_not_claimed_before(test: TestDb) {
     let host = host_with_schedules(&test, 2).await;
@@ -49,4 +62,146 @@ async fn a_launch_that_pauses_after_a_recovery_is_not_claimed_before(test: TestD
         (lost.len(), lost[0].recoveries, lost[0].lost_runs),
         (1, 1, 1)
     );
+}
+
+/// A host that dies within a second of each start loses two runs of a launch, and no third: it does not live for the pause.
+async fn a_crash_loop_loses_no_third_run_and_abandons_nothing(test: TestDb) {
+    const LIVES: u64 = 25;
+    const LAUNCHES: usize = 6;
+    let clock = Clock::simulated(at(10));
+    let live = async |now: Timestamp| {
+        clock.advance_to(now);
+        // The process before has died without a word: its lock is free.
+        serving::start(&test, &clock, settings(LAUNCHES), NOOP).await
+    };
+    let (engine, lock) = live(at(10)).await;
+    let mut tx = test.write().await;
+    let slots = (1..=LAUNCHES as u128).map(|number| NewLaunch {
+        package: NOOP.0.to_owned(),
+        digest: Some(ArtifactDigest::of(NOOP.1)),
+        kind: LaunchKind::Manual,
+        ..launch(number, 10)
+    });
+    for number in 1..=LAUNCHES as u128 {
+        add_schedule(&mut tx, number, 10_000).await;
+    }
+    let decided_by = hosts::live(&mut tx).await.unwrap().remove(0).id;
+    let slots: Vec<NewLaunch> = slots
+        .map(|launch| NewLaunch {
+            decided_by: Some(decided_by),
+            ..launch
+        })
+        .collect();
+    launches::insert(&mut tx, &slots).await.unwrap();
+    tx.commit().await.unwrap();
+    let mut now = at(10);
+    let mut claimed = engine.claim(now).await.unwrap().len();
+    drop((engine, lock));
+    for _ in 1..LIVES {
+        now = now.plus(Duration::from_millis(900));
+        let (engine, lock) = live(now).await;
+        engine.recover(now).await.unwrap();
+        claimed += engine.claim(now).await.unwrap().len();
+        drop((engine, lock));
+    }
+    let rows = launches::list(&mut test.read().await, None, 100).await;
+    for row in rows.unwrap() {
+        assert_eq!(row.status, LaunchStatus::Open, "{row:#?}");
+    }
+    assert_eq!(claimed, 2 * LAUNCHES);
+
+    // A host that stays alive runs each of them when its pause is over.
+    now = now.plus(Duration::from_millis(900));
+    let (engine, _lock) = live(now).await;
+    engine.recover(now).await.unwrap();
+    clock.advance_to(now.plus(Duration::from_millis(4_999)));
+    engine.renew(clock.now()).await.unwrap();
+    assert!(engine.claim(clock.now()).await.unwrap().is_empty());
+    clock.advance_to(now.plus(Duration::from_secs(5)));
+    let paused = engine.tick(clock.now()).await.unwrap();
+    assert_eq!(paused.finished, LAUNCHES);
+}
+
+/// A launch keeps its pause, whatever opens it again before a host claims it.
+async fn a_launch_without_a_run_keeps_its_pause(test: TestDb) {
+    let host_1 = host_with_schedules(&test, 1).await;
+    let mut tx = test.write().await;
+    let host_2 = add_host(&mut tx, 2, at(0)).await;
+    let claimed = insert_and_claim(&mut tx, host_1, &[launch(1, 10)], at(10)).await[0];
+    let again = |not_before| {
+        [RecoveryDecision {
+            launch_id: claimed.launch_id(),
+            action: RecoveryAction::RunAgain,
+            not_before,
+        }]
+    };
+    recovery::apply(&mut tx, host_1, &again(Some(at(160))), "gone", at(100))
+        .await
+        .unwrap();
+    // Its host stops or dies, or nobody claims it: a host of another name opens it again.
+    recovery::apply(&mut tx, host_2, &again(None), "gone", at(110))
+        .await
+        .unwrap();
+    for (now, expected) in [(at(159), 0), (at(160), 1)] {
+        let open = claims::claimable(&mut tx, host_2, now, 9).await.unwrap();
+        assert_eq!(open.len(), expected);
+    }
+    let lost = recovery::orphaned_launches(&mut tx, host_2, at(111), 9).await;
+    assert_eq!(
+        lost.unwrap()
+            .first()
+            .map(|lost| (lost.lost_runs, lost.not_before)),
+        Some((1, Some(at(160))))
+    );
+    // A claim ends the pause.
+    claim_all(&mut tx, host_2, at(160)).await;
+    recovery::apply(&mut tx, host_2, &again(None), "gone", at(170))
+        .await
+        .unwrap();
+    assert_eq!(claim_all(&mut tx, host_2, at(170)).await.len(), 1);
+}
+
+/// The limit counts lost runs in a row: one that was lost long after its start begins the count again.
+async fn lost_runs_age(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
+    let mut tx = test.write().await;
+    launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
+    let mut now = 10;
+    for (lived, counted) in [(30, 1), (599, 2), (31, 3), (600, 0), (7_200, 0), (40, 1)] {
+        let claimed = claim_all(&mut tx, host, at(now)).await[0];
+        now += lived;
+        let lost = recovery::orphaned_runs(&mut tx, at(now), at(0), 9).await;
+        assert_eq!(lost.unwrap()[0].lost_runs_at(at(now)), counted);
+        let again = RecoveryDecision {
+            launch_id: claimed.launch_id(),
+            action: RecoveryAction::RunAgain,
+            not_before: None,
+        };
+        recovery::apply(&mut tx, host, &[again], "gone", at(now))
+            .await
+            .unwrap();
+    }
+    claim_all(&mut tx, host, at(now)).await;
+    let lost = recovery::orphaned_runs(&mut tx, at(now + 30), at(0), 9).await;
+    let lost = lost.unwrap().remove(0);
+    assert_eq!((lost.lost_runs, lost.recoveries), (1, 6));
+}
+
+/// A launch that was opened again very often without a run keeps numbers for its runs.
+async fn openings_without_a_run_leave_numbers_for_runs(test: TestDb) {
+    let host = host_with_schedules(&test, 1).await;
+    let mut tx = test.write().await;
+    launches::insert(&mut tx, &[launch(1, 10)]).await.unwrap();
+    let again = [RecoveryDecision {
+        launch_id: launch(1, 10).id,
+        action: RecoveryAction::RunAgain,
+        not_before: None,
+    }];
+    for _ in 0..300 {
+        recovery::apply(&mut tx, host, &again, "gone", at(20))
+            .await
+            .unwrap();
+    }
+    let claimed = claim_all(&mut tx, host, at(20)).await[0];
+    assert_eq!(claimed.run_id.number(), 101);
 }

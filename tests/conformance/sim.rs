@@ -257,7 +257,7 @@ impl Simulation {
         if host.claimed.len() < settings().runs_max {
             for work in host.engine.claim(now).await.unwrap() {
                 let stop = host.engine.track(&work);
-                host.claimed.push((work, stop));
+                host.take(work, stop, self.random.random_ratio(3, 4));
                 started += 1;
             }
         }

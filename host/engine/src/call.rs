@@ -114,6 +114,10 @@ impl Caller {
             Ok(context) => context,
             Err(conflict) => return without_call(Outcome::InvalidOutput, conflict),
         };
+        if !self.ctx.leases.begin_call(work.run_id(), work.fence()) {
+            let why = "it was stopped before it was called";
+            return without_call(Outcome::Cancelled, why.to_owned());
+        }
         let call = Call {
             context,
             facts: run_facts,

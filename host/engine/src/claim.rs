@@ -133,8 +133,10 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Claimed> {
     let work: Vec<Work> = work.collect();
     let claimed: Vec<Claim> = work.iter().map(Work::claim).collect();
     claims::claim(&mut tx, ctx.host, &claimed, now, claiming.until).await?;
+    let doubt = claiming.in_doubt(ctx, &work);
     crash::point("before_claim_commit");
     ctx.commit(tx, CommitOf::Claim).await?;
+    doubt.settle();
     crash::point("after_claim_commit");
     Ok(Claimed {
         runs: work,

@@ -139,6 +139,7 @@ fn claimed(
         proposed: launch.proposed,
         group_name: None,
         run_on: launch.run_on.clone(),
+        begins_run: true,
         attempts: 0,
         recoveries: 0,
         recovered_at: None,

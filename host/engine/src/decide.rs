@@ -12,6 +12,7 @@ use crate::claim_at_once;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
+use crate::lease_table::ClaimsInDoubt;
 use crate::metrics::CommitOf;
 use crate::peers;
 use crate::placement::Turns;
@@ -274,10 +275,10 @@ async fn decide_batch(
     plans.retain(|plan| won.contains(&plan.advance.id));
     let decisions = plans.iter_mut().flat_map(|plan| take(&mut plan.launches));
     let (extended, decisions) = extend_ranges(&mut tx, decisions.collect()).await?;
-    let work = match claiming {
+    let work = match &claiming {
         Some(claiming) => {
             let sources = due.iter().zip(&specs);
-            claim_at_once::insert(ctx, &mut tx, &decisions, sources, &claiming, now).await?
+            claim_at_once::insert(ctx, &mut tx, &decisions, sources, claiming, now).await?
         }
         None => {
             launches::insert(&mut tx, &decisions).await?;
@@ -288,8 +289,10 @@ async fn decide_batch(
     let displaced = displace(ctx, &mut tx, plans.into_iter().map(displaced), now).await?;
     let decision_count = extended.len() + decisions.len();
     size.adapt(decision_count, begun.elapsed());
+    let doubt = claiming.map(|claiming| claiming.in_doubt(ctx, &work));
     crash::point("before_decide_commit");
     ctx.commit(tx, CommitOf::Decide).await?;
+    doubt.into_iter().for_each(ClaimsInDoubt::settle);
     crash::point("after_decide_commit");
     ctx.metrics
         .count_decisions(extended.iter().chain(&decisions));

@@ -33,6 +33,11 @@ impl HeartbeatHistory {
         lock(&self.0).is_some_and(|(_, last)| recorded < Some(last))
     }
 
+    /// Returns since when the database has accepted this host's heartbeats without a gap; none before the first.
+    pub(crate) fn since(&self) -> Option<Timestamp> {
+        lock(&self.0).map(|(since, _)| since)
+    }
+
     /// Whether the database has accepted a heartbeat of this host within `span` up to `now`.
     pub(crate) fn is_recent(&self, now: Timestamp, span: Duration) -> bool {
         lock(&self.0).is_some_and(|(_, last)| now.since(last) <= span)

@@ -14,6 +14,7 @@ use crate::record_host::record_host;
 use crate::record_loss::{self, OwnRow};
 use crate::record_package::publish_all;
 use crate::service::{Next, RETRY_PAUSE, Service, within};
+use crate::uncalled;
 use campanile_model::clock::Timestamp;
 use campanile_store::{HostLock, hosts, runs};
 
@@ -180,6 +181,7 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
         publish_all(ctx, &mut tx).await?;
     }
     let held = runs::renew(&mut tx, &asked, lease_until).await?;
+    let handed_back = uncalled::hand_back(ctx, &mut tx, now).await?;
     // A host that is still loading its packages leaves the chores to others.
     let is_serving = *ctx.serving.borrow();
     let chores = match is_serving {
@@ -208,6 +210,7 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     ctx.heartbeats.note(now, lease);
     ctx.deliveries.renew(held_until);
     ctx.leases.note_renewal(&asked, &held, held_until, now);
+    handed_back.note(ctx);
     Ok(())
 }
 

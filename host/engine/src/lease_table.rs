@@ -1,17 +1,25 @@
-//! The lease table: the runs that this host has claimed, and until when each claim is proven.
+//! The lease table: the runs that this host has claimed, until when each claim is proven, and under which no call has begun.
+//!
+//! A run that is dropped before its first call has done nothing. Its claim is handed back, and the run doesn't count. Only this
+//! host knows that: after its death, a run counts as lost.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::lock::lock;
 use campanile_model::clock::{Clock, Monotonic, Timestamp};
-use campanile_model::ids::RunId;
+use campanile_model::ids::{LaunchId, RunId};
 use campanile_sandbox::StopSignal;
+use campanile_store::claims::UncalledClaim;
 
 /// A measurement of the database's clock that may be wrong by more is none.
 pub(crate) const CLOCK_ERROR_MAX: Duration = Duration::from_secs(1);
+
+/// How long a claim is handed back again while the database doesn't have it: its transaction may not have ended yet. The
+/// server ends one that pauses after 8 s.
+const HAND_BACK_WAIT: Duration = Duration::from_secs(60);
 
 /// A lease of this duration ends for its holder so much earlier than others may take the run over.
 ///
@@ -31,8 +39,22 @@ pub(crate) fn held_until(begun: Monotonic, lease: Duration) -> Monotonic {
 pub(crate) struct Lease {
     pub(crate) run: RunId,
     pub(crate) fence: i64,
+    /// Whether the claim begins the run, or continues it after the pause of a retry.
+    pub(crate) begins_run: bool,
     /// When the run is dropped: [`held_until`]. It is before the end of the lease on record.
     pub(crate) until: Monotonic,
+}
+
+impl Lease {
+    fn uncalled(&self) -> UncalledClaim {
+        UncalledClaim {
+            launch_id: self.run.launch(),
+            fence: self.fence,
+            begins_run: self.begins_run,
+            lease_until: None,
+            not_before: None,
+        }
+    }
 }
 
 struct Entry {
@@ -42,6 +64,8 @@ struct Entry {
     cancel_deadline: Option<(Timestamp, Monotonic)>,
     /// Whether the run was dropped, and for which reason is logged.
     is_dropped: bool,
+    /// Whether a call has begun.
+    is_called: bool,
 }
 
 impl Entry {
@@ -49,12 +73,26 @@ impl Entry {
         self.is_dropped = true;
         self.stop.drop_now();
     }
+
+    /// Whether the run was dropped before its first call. One that was asked to end is cancelled.
+    fn is_uncalled(&self) -> bool {
+        !self.is_called && self.stop.is_dropped() && self.cancel_deadline.is_none()
+    }
+}
+
+/// A claim to hand back.
+struct HandBack {
+    claim: UncalledClaim,
+    /// When it's too late: recovery has found the claim, or it was never recorded.
+    until: Monotonic,
 }
 
 /// The tracked runs of this host.
 pub(crate) struct LeaseTable {
     clock: Clock,
     entries: Mutex<HashMap<RunId, Entry>>,
+    /// Locked after the entries.
+    uncalled: Mutex<HashMap<(LaunchId, i64), HandBack>>,
     /// Runs that ended because their lease was over, before [`LeaseTable::drop_expired`] noticed.
     expired: AtomicUsize,
 }
@@ -65,6 +103,7 @@ impl LeaseTable {
         LeaseTable {
             clock,
             entries: Mutex::default(),
+            uncalled: Mutex::default(),
             expired: AtomicUsize::new(0),
         }
     }
@@ -82,21 +121,107 @@ impl LeaseTable {
             stop: stop.clone(),
             cancel_deadline: None,
             is_dropped: false,
+            is_called: false,
         };
         self.entries().insert(lease.run, entry);
+        // A database that has lost the former claim gives out its fence again.
+        lock(&self.uncalled).remove(&(lease.run.launch(), lease.fence));
         stop
+    }
+
+    /// Notes that a call of a run begins. False when the run was dropped: then no call may begin.
+    pub(crate) fn begin_call(&self, run: RunId, fence: i64) -> bool {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(&run) else {
+            return false;
+        };
+        let may_begin = entry.lease.fence == fence && !entry.stop.is_dropped();
+        entry.is_called |= may_begin;
+        may_begin
     }
 
     /// Stop tracking a run, unless it has been claimed again under another fence, after a retry's pause.
     pub(crate) fn untrack(&self, run: RunId, fence: i64) {
+        if let Some(entry) = self.remove(run, fence)
+            && entry.is_uncalled()
+        {
+            self.hand_back(entry.lease.uncalled());
+        }
+    }
+
+    /// Stops tracking a run that failed on this host's side, and hands it back if it has called nothing: no host claims its
+    /// launch before `not_before`.
+    pub(crate) fn give_up(&self, run: RunId, fence: i64, not_before: Timestamp) {
+        let Some(entry) = self.remove(run, fence).filter(|entry| !entry.is_called) else {
+            return;
+        };
+        let is_dropped = entry.stop.is_dropped();
+        self.hand_back(UncalledClaim {
+            not_before: (!is_dropped).then_some(not_before),
+            ..entry.lease.uncalled()
+        });
+    }
+
+    fn remove(&self, run: RunId, fence: i64) -> Option<Entry> {
         let mut entries = self.entries();
         let has_fence = |entry: &Entry| entry.lease.fence == fence;
         if !entries.get(&run).is_some_and(has_fence) {
-            return;
+            return None;
         }
-        let ended = entries.remove(&run);
-        if ended.is_some_and(|entry| !entry.is_dropped && entry.stop.is_lease_over()) {
+        let entry = entries.remove(&run)?;
+        if entry.is_called && !entry.is_dropped && entry.stop.is_lease_over() {
             self.expired.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(entry)
+    }
+
+    /// Notes that a claim is to be handed back.
+    fn hand_back(&self, claim: UncalledClaim) {
+        let key = (claim.launch_id, claim.fence);
+        let until = self.clock.monotonic().plus(HAND_BACK_WAIT);
+        lock(&self.uncalled).insert(key, HandBack { claim, until });
+    }
+
+    /// Keeps claims that a transaction makes: unless it's known that they were recorded, they are handed back. `until` is the
+    /// end of their leases on record.
+    pub(crate) fn in_doubt(
+        &self,
+        claims: impl Iterator<Item = Lease>,
+        until: Timestamp,
+    ) -> ClaimsInDoubt<'_> {
+        let claims = claims.map(|lease| UncalledClaim {
+            lease_until: Some(until),
+            ..lease.uncalled()
+        });
+        ClaimsInDoubt {
+            table: self,
+            claims: claims.collect(),
+        }
+    }
+
+    /// Returns the claims to hand back, in the order of their launches.
+    pub(crate) fn uncalled(&self) -> Vec<UncalledClaim> {
+        let entries = self.entries();
+        let dropped = entries.values().filter(|entry| entry.is_uncalled());
+        let mut claims: Vec<UncalledClaim> = dropped.map(|entry| entry.lease.uncalled()).collect();
+        drop(entries);
+        let now = self.clock.monotonic();
+        let mut uncalled = lock(&self.uncalled);
+        uncalled.retain(|_, hand_back| now < hand_back.until);
+        claims.extend(uncalled.values().map(|hand_back| hand_back.claim));
+        claims.sort_unstable_by_key(|claim| (claim.launch_id, claim.fence));
+        claims.dedup_by_key(|claim| (claim.launch_id, claim.fence));
+        claims
+    }
+
+    /// Notes that these claims were handed back.
+    pub(crate) fn note_handed_back(&self, claims: &[UncalledClaim], launches: &[LaunchId]) {
+        let launches: HashSet<LaunchId> = launches.iter().copied().collect();
+        let mut uncalled = lock(&self.uncalled);
+        for claim in claims {
+            if launches.contains(&claim.launch_id) {
+                uncalled.remove(&(claim.launch_id, claim.fence));
+            }
         }
     }
 
@@ -184,21 +309,45 @@ impl LeaseTable {
         }
     }
 
-    /// Drop the runs whose lease has expired. Return the number of these runs and of those that stopped by themselves since
-    /// the last call.
+    /// Drop the runs whose lease has expired. Return how many of these, and of those that stopped by themselves since the last
+    /// call, had called a task.
     pub(crate) fn drop_expired(&self) -> usize {
         let mut entries = self.entries();
         let kept = entries.values_mut().filter(|entry| !entry.is_dropped);
         let expired = kept.filter(|entry| entry.stop.is_lease_over());
-        let dropped = expired.map(Entry::drop_now).count();
-        dropped + self.expired.swap(0, Ordering::Relaxed)
+        let mut called = 0;
+        for entry in expired {
+            entry.drop_now();
+            called += usize::from(entry.is_called);
+        }
+        called + self.expired.swap(0, Ordering::Relaxed)
+    }
+}
+
+/// The claims of a transaction whose commit has not been answered.
+pub(crate) struct ClaimsInDoubt<'t> {
+    table: &'t LeaseTable,
+    claims: Vec<UncalledClaim>,
+}
+
+impl ClaimsInDoubt<'_> {
+    /// Notes that the claims are recorded: this host executes their runs.
+    pub(crate) fn settle(mut self) {
+        self.claims.clear();
+    }
+}
+
+impl Drop for ClaimsInDoubt<'_> {
+    fn drop(&mut self) {
+        for claim in self.claims.drain(..) {
+            self.table.hand_back(claim);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use campanile_model::ids::LaunchId;
 
     fn at(seconds: u64) -> Timestamp {
         Timestamp::EPOCH.plus(Duration::from_secs(seconds))
@@ -214,8 +363,12 @@ mod tests {
     }
 
     fn lease(run: RunId, fence: i64, until: u64) -> Lease {
-        let until = monotonic(until);
-        Lease { run, fence, until }
+        Lease {
+            run,
+            fence,
+            begins_run: true,
+            until: monotonic(until),
+        }
     }
 
     fn table() -> (LeaseTable, Clock) {
@@ -265,6 +418,7 @@ mod tests {
         // The third run's retry was claimed during the renewal.
         table.untrack(runs[2], 1);
         let again = table.track(lease(runs[2], 2, 40));
+        assert!(table.begin_call(runs[2], 2) && !table.begin_call(runs[2], 1));
         table.untrack(runs[2], 1);
         table.note_renewal(&asked, &[(runs[0], None)], monotonic(60), at(0));
         assert_eq!(
@@ -282,6 +436,11 @@ mod tests {
     fn a_run_that_noticed_the_end_of_its_lease_itself_is_counted_once() {
         let (table, clock) = table();
         let stops = [1, 2].map(|number| table.track(lease(run(number), 1, 30)));
+        assert!(
+            [1, 2]
+                .into_iter()
+                .all(|number| table.begin_call(run(number), 1))
+        );
         clock.advance_to(at(30));
         assert!(stops[0].is_dropped());
         assert_eq!(table.to_renew(), []);
@@ -289,5 +448,78 @@ mod tests {
         assert_eq!(table.drop_expired(), 2);
         table.untrack(run(2), 1);
         assert_eq!(table.drop_expired(), 0);
+    }
+
+    fn launch(number: u128) -> RunId {
+        RunId::of(LaunchId(uuid::Uuid::from_u128(number << 8)), 1)
+    }
+
+    fn uncalled(table: &LeaseTable) -> Vec<LaunchId> {
+        let claims = table.uncalled();
+        claims.into_iter().map(|claim| claim.launch_id).collect()
+    }
+
+    #[test]
+    fn a_run_that_is_dropped_before_its_first_call_is_handed_back_until_that_is_done() {
+        let (table, clock) = table();
+        let [called, dropped, ended, cancelled] = [1, 2, 3, 4].map(launch);
+        for run in [called, dropped, ended, cancelled] {
+            table.track(lease(run, 1, 30));
+        }
+        assert!(table.begin_call(called, 1));
+        let held = [(cancelled, Some(at(60)))];
+        table.note_renewal(&[(cancelled, 1)], &held, monotonic(30), at(0));
+        assert_eq!(uncalled(&table), []);
+        clock.advance_to(at(30));
+        assert_eq!(uncalled(&table), [dropped.launch(), ended.launch()]);
+        assert!(!table.begin_call(dropped, 1), "it is dropped for good");
+        table.note_renewal(&[(dropped, 1)], &[(dropped, None)], monotonic(90), at(30));
+        assert!(!table.begin_call(dropped, 1));
+        table.untrack(ended, 1);
+        table.untrack(dropped, 1);
+        let claims = table.uncalled();
+        assert_eq!(uncalled(&table), [dropped.launch(), ended.launch()]);
+        table.note_handed_back(&claims, &[ended.launch()]);
+        assert_eq!(uncalled(&table), [dropped.launch()]);
+        // The same claim is made again, after the database has lost it.
+        table.track(lease(dropped, 1, 60));
+        assert_eq!(uncalled(&table), []);
+    }
+
+    #[test]
+    fn a_claim_without_an_answer_is_handed_back_for_a_while() {
+        let (table, clock) = table();
+        let leases = || {
+            [1, 2]
+                .map(|number| lease(launch(number), 1, 30))
+                .into_iter()
+        };
+        table.in_doubt(leases(), at(40)).settle();
+        assert_eq!(uncalled(&table), []);
+        drop(table.in_doubt(leases(), at(40)));
+        let claims = table.uncalled();
+        assert!(claims.iter().all(|claim| claim.lease_until == Some(at(40))));
+        assert_eq!(claims.len(), 2);
+        clock.advance_to(at(60));
+        assert_eq!(uncalled(&table), []);
+    }
+
+    #[test]
+    fn a_run_that_this_host_could_not_begin_is_handed_back_with_a_pause() {
+        let (table, clock) = table();
+        let [failed, called, dropped] = [1, 2, 3].map(launch);
+        for run in [failed, called] {
+            table.track(lease(run, 1, 30));
+        }
+        table.begin_call(called, 1);
+        for run in [failed, called] {
+            table.give_up(run, 1, at(70));
+        }
+        table.track(lease(dropped, 1, 5));
+        clock.advance_to(at(5));
+        table.give_up(dropped, 1, at(70));
+        let claims = table.uncalled();
+        let pauses: Vec<_> = claims.iter().map(|claim| claim.not_before).collect();
+        assert_eq!(pauses, [Some(at(70)), None]);
     }
 }

@@ -112,6 +112,7 @@ mod record_package;
 mod record_quota;
 mod record_use;
 mod recover;
+mod recovery_rules;
 mod release;
 mod reported;
 mod retention;
@@ -125,6 +126,7 @@ mod spec;
 mod start;
 mod starter;
 mod trouble;
+mod uncalled;
 mod unrecorded;
 mod use_growth;
 mod user_context;
@@ -142,7 +144,8 @@ pub use decide::Decisions;
 pub use error::EngineError;
 pub use launch_log::EndedLaunches;
 pub use placement::Placement;
-pub use recover::{Recovered, recovery_action};
+pub use recover::Recovered;
+pub use recovery_rules::recovery_action;
 pub use retention::Removed;
 pub use schedules_file::FollowedFile;
 pub use serve::Followed;
@@ -307,6 +310,11 @@ impl Engine {
     /// Register a claimed run, so that its lease is renewed until `untrack`. Return the signal that stops it.
     pub fn track(&self, work: &Work) -> StopSignal {
         self.ctx.leases.track(work.lease)
+    }
+
+    /// Note that a task of a run is called. False when the run was dropped: then nothing may be called.
+    pub fn begin_call(&self, run: RunId, fence: i64) -> bool {
+        self.ctx.leases.begin_call(run, fence)
     }
 
     async fn execute(&self, work: &Work) -> Option<Finish> {

@@ -57,7 +57,7 @@ impl Executor {
     /// Return `None` when the run was dropped because this host has lost it. A run that was asked to end is cancelled,
     /// unless it succeeded.
     pub(crate) async fn execute(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
-        if work.launch.begins_run() {
+        if work.launch.begins_run {
             let started = RunPing::started(work.launch.schedule_id, work.run_id());
             pings::note(&self.ctx, [started]);
         }

@@ -341,12 +341,17 @@ pub(super) async fn apply_displacements(
     now: Timestamp,
 ) -> Result<(), DbError> {
     let (mut skipped, mut cancelled, mut terminated) = (Vec::new(), Vec::new(), Vec::new());
+    let mut launches: Vec<LaunchId> = Vec::new();
     for (_, others, cancel_grace) in displaced {
         let deadline = now.plus(*cancel_grace);
         skipped.extend(&others.skipped);
         cancelled.extend(others.cancelled.iter().map(|other| (*other, deadline)));
         terminated.extend(&others.terminated);
+        let all = [&others.skipped, &others.cancelled, &others.terminated];
+        launches.extend(all.into_iter().flatten().map(|other| other.launch));
     }
+    launches.sort_unstable();
+    overlap::lock(tx, &launches).await?;
     let mut ended = overlap::skip(tx, &skipped, now).await?;
     ended.extend(overlap::cancel(tx, &cancelled, now).await?);
     ended.extend(overlap::terminate(tx, &terminated, now).await?);

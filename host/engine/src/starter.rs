@@ -2,14 +2,14 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use tokio::sync::mpsc;
 
 use crate::capacity::Permit;
 use crate::ctx::{Ctx, SharedCtx};
-use crate::lease_table::{Lease, held_until};
+use crate::lease_table::{ClaimsInDoubt, Lease, held_until};
 use crate::run::Executor;
 use crate::spec::Spec;
 use crate::work::Work;
@@ -18,6 +18,9 @@ use campanile_package::Package;
 use campanile_schedule::policy::Delivery;
 use campanile_store::claims::ClaimedLaunch;
 use campanile_store::runs::Finish;
+
+/// How long a launch pauses whose run could not begin because this host failed: another host may claim it then.
+const FAULT_PAUSE: Duration = Duration::from_secs(60);
 
 /// The end of a run, for [`record_ends`](crate::finish::record_ends). While too many ends are not recorded, the run's permit
 /// comes with it.
@@ -35,11 +38,20 @@ impl Starter {
     /// Spawn a tokio task that executes one run, so that a panic ends only this run.
     pub(crate) fn start(&self, ctx: &SharedCtx, mut work: Work) {
         let ctx = Arc::clone(ctx);
+        let stop = ctx.leases.track(work.lease);
+        if stop.is_dropped() {
+            // The answer to the claim's commit came after its lease.
+            ctx.leases.untrack(work.run_id(), work.fence());
+            ctx.wake.lease_keeper.notify_one();
+            return ctx.capacity.release([work.permit], ctx.clock.now());
+        }
         if ctx.db.url().is_shared() && ctx.begun.note(work.run_id(), work.fence()) {
             work.repeated_at = Some(ctx.clock.now());
         }
         if work.repeated_at.is_some() && work.spec.policies.delivery() == Delivery::AtMostOnce {
             // The lease expires, and recovery marks the launch as unknown.
+            ctx.leases.begin_call(work.run_id(), work.fence());
+            ctx.leases.untrack(work.run_id(), work.fence());
             return ctx.capacity.release([work.permit], ctx.clock.now());
         }
         let executor = Arc::clone(&self.executor);
@@ -48,7 +60,6 @@ impl Starter {
         let is_first = launch.attempts == 0 && launch.recoveries == 0;
         ctx.metrics
             .count_claim(launch.kind, is_first, launch.fire_time, ctx.clock.now());
-        let stop = ctx.leases.track(work.lease);
         tokio::spawn(async move {
             let begun = Instant::now();
             let executed = AssertUnwindSafe(executor.execute(&work, &stop)).catch_unwind();
@@ -62,7 +73,11 @@ impl Starter {
                     // Sending cannot fail: `record_ends` runs until the last sender is gone.
                     return drop(ended.send((finish, permit)));
                 }
-                Ok(None) => {}
+                Ok(None) => {
+                    let not_before = ctx.clock.now().plus(FAULT_PAUSE);
+                    ctx.leases.give_up(work.run_id(), work.fence(), not_before);
+                    ctx.wake.lease_keeper.notify_one();
+                }
                 // The lease expires, and recovery takes the run.
                 Err(_) => {
                     tracing::error!(run = %work.run_id(), "a bug in Campanile: the execution of the run panicked");
@@ -88,6 +103,12 @@ impl Claiming {
         }
     }
 
+    /// Keep the claims of `work` until it's known that they are recorded.
+    pub(crate) fn in_doubt<'c>(&self, ctx: &'c Ctx, work: &[Work]) -> ClaimsInDoubt<'c> {
+        let leases = work.iter().map(|work| work.lease);
+        ctx.leases.in_doubt(leases, self.until)
+    }
+
     /// Return what executes a launch when its claim is committed.
     pub(crate) fn work(
         &self,
@@ -100,6 +121,7 @@ impl Claiming {
             lease: Lease {
                 run: launch.run_id(),
                 fence: launch.fence(),
+                begins_run: launch.begins_run,
                 until: self.held_until,
             },
             user: spec.user_context(package.as_ref(), launch.context.as_deref()),

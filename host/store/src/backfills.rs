@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
-use super::sql::statements;
+use super::sql::{statements, update_launches};
 use super::types::{json_text, optional_stored_json, storable};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, ScheduleId};
@@ -179,6 +179,6 @@ statements! {
 
     /// Skip the launches of a backfill that have not started; return how many. Started launches continue.
     pub async fn skip_unstarted(id: BackfillId, now: Timestamp) -> u64 = execute
-        "UPDATE launch SET status = 'skipped', reason = 'cancelled', finished_at = $2
-        WHERE backfill_id = $1 AND (status = 'queued' OR (status = 'open' AND attempts = 0))";
+        update_launches!("status = 'skipped', reason = 'cancelled', finished_at = $2",
+        "backfill_id = $1 AND (status = 'queued' OR (status = 'open' AND attempts = 0))");
 }

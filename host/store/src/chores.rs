@@ -59,7 +59,7 @@ statements! {
     /// End the lease of the earlier processes of the host `name`.
     pub(super) async fn release_earlier(name: &str, now: Timestamp) -> () = run
         "UPDATE chore_lease SET lease_until = $2 WHERE id = 1 AND lease_until > $2
-            AND host_id IN (SELECT h.id FROM host h WHERE h.name = $1 AND h.ended_at IS NULL)";
+            AND host_id IN (SELECT h.id FROM host h WHERE h.name = $1 AND h.ended_at = $2)";
 
     /// Return the host that took the lease last; none before the first.
     pub async fn holder() -> Option<ChoreLease> = row

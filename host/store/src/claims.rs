@@ -6,12 +6,12 @@
 use sqlx::FromRow;
 
 use super::runs::RunHashes;
-use super::sql::{Batch, Locking, locking, rows, statements};
+use super::sql::{Batch, Locking, RowLocks, locking, rows, statements};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_model::labels::Labels;
-use campanile_model::status::VersionDecision;
+use campanile_model::status::{LaunchStatus, VersionDecision};
 use campanile_model::trace_context::TraceContext;
 
 /// A launch that a host may claim, with what its run gets in the context.
@@ -39,6 +39,8 @@ pub struct ClaimedLaunch {
     pub proposed: bool,
     pub group_name: Option<String>,
     pub run_on: Option<Labels>,
+    /// Whether a claim begins a run. Otherwise it continues one, after the pause of a retry.
+    pub begins_run: bool,
     /// The claims before this one.
     pub attempts: i64,
     pub recoveries: i64,
@@ -60,11 +62,6 @@ impl ClaimedLaunch {
         self.attempts + 1
     }
 
-    /// Whether a claim begins a run. Otherwise it continues one, after the pause of a retry.
-    pub fn begins_run(&self) -> bool {
-        self.attempts <= self.recoveries
-    }
-
     /// Whether an earlier run of the launch was lost.
     pub fn is_recovery(&self) -> bool {
         self.recoveries > 0
@@ -80,6 +77,20 @@ pub struct Claim {
     pub hashes: RunHashes,
 }
 
+/// A claim of a host under which no call has begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UncalledClaim {
+    pub launch_id: LaunchId,
+    pub fence: i64,
+    /// Whether the claim began a run. Otherwise it continued one, after the pause of a retry.
+    pub begins_run: bool,
+    /// The end of its lease on record, when it's not known whether the claim was recorded: then it may have been made again
+    /// under the same fence.
+    pub lease_until: Option<Timestamp>,
+    /// Before this, no host claims the launch again.
+    pub not_before: Option<Timestamp>,
+}
+
 /// Launches of one package, or of one concurrency group, that have the same priority and are due.
 #[derive(Debug, Clone, PartialEq, Eq, FromRow)]
 pub struct WaitingClass {
@@ -93,7 +104,7 @@ pub struct WaitingClass {
 macro_rules! claimed_columns {
     () => {
         "SELECT l.id, l.schedule_id, l.schedule_revision, l.kind, l.scheduled_time, l.utc_offset, l.package, l.digest, l.context, l.args,
-        l.caller_traceparent, l.interval_start, l.fire_time, l.proposed, l.group_name, l.run_on, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure,
+        l.caller_traceparent, l.interval_start, l.fire_time, l.proposed, l.group_name, l.run_on, l.host_id IS NULL AS begins_run, l.attempts, l.recoveries, l.recovered_at, m.result AS last_result, m.failure AS last_failure,
         (SELECT v.decision FROM package_version v WHERE v.package = l.package AND v.digest = l.digest) AS version_decision
         FROM launch l LEFT JOIN schedule_result m ON m.schedule_id = l.schedule_id "
     };
@@ -256,11 +267,42 @@ statements! {
 
     /// Claim launches that are open or whose retry is due, with a lease of `host` until `lease_until`.
     pub async fn claim(host: HostId, claims: &[Claim], now: Timestamp, lease_until: Timestamp) -> () = execute_batch
-        Batch::new("UPDATE launch SET status = 'running', host_id = v.column2, attempts = v.column3, lease_until = v.column4, retry_at = NULL, not_before = NULL,
+        Batch::of_launches(RowLocks::Held, "UPDATE launch SET status = 'running', host_id = v.column2, attempts = v.column3, lease_until = v.column4, retry_at = NULL, not_before = NULL,
             started_at = coalesce(launch.started_at, v.column5), grants_hash = v.column6, context_hash = v.column7
         FROM (VALUES ($1, $2, $3, $4, $5, $6, $7)) AS v
         WHERE launch.id = v.column1 AND (launch.status IN ('open', 'waiting') AND launch.attempts = v.column3 - 1) IS TRUE"),
         claims, |claim| [claim.launch_id, host, claim.fence, lease_until, now, &claim.hashes.grants, &claim.hashes.context];
+
+    /// Undo claims of `host` under which no call has begun, and return their launches: they are open again, or wait for their
+    /// retry, as before. The fence stays used.
+    // A launch that was asked to end is left to recovery, which ends it.
+    pub async fn hand_back(host: HostId, claims: &[UncalledClaim], now: Timestamp) -> Vec<LaunchId> = values_batch
+        Batch::of_launches(RowLocks::SkipLocked, "UPDATE launch SET status = v.column4, decided_by = CASE WHEN v.column4 = 'open' THEN v.column3 ELSE decided_by END,
+            retry_at = v.column5, not_before = v.column7, lease_until = NULL, host_id = CASE WHEN v.column4 = 'waiting' THEN host_id END,
+            started_at = CASE WHEN v.column4 = 'waiting' THEN started_at END, grants_hash = CASE WHEN v.column4 = 'waiting' THEN grants_hash END,
+            context_hash = CASE WHEN v.column4 = 'waiting' THEN context_hash END
+        FROM (VALUES ($1, $2, $3, $4, $5, $6, $7)) AS v
+        WHERE launch.id = v.column1 AND (launch.attempts = v.column2 AND launch.host_id = v.column3 AND launch.status = 'running'
+            AND launch.cancel_deadline IS NULL AND (v.column6 IS NULL OR launch.lease_until = v.column6)) IS TRUE
+        RETURNING launch.id"),
+        claims, |claim| [
+            claim.launch_id, claim.fence, host, claim.status(), claim.retry_at(now), claim.lease_until,
+            claim.not_before.filter(|_| claim.begins_run),
+        ];
+}
+
+impl UncalledClaim {
+    /// Returns the status of the launch before the claim.
+    fn status(&self) -> LaunchStatus {
+        match self.begins_run {
+            true => LaunchStatus::Open,
+            false => LaunchStatus::Waiting,
+        }
+    }
+
+    fn retry_at(&self, now: Timestamp) -> Option<Timestamp> {
+        (!self.begins_run).then_some(self.not_before.unwrap_or(now))
+    }
 }
 
 /// Which due retries to return.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::sql::{Batch, locking, statements};
+use super::sql::{Batch, locking, statements, update_launches};
 use super::types::storable;
 use super::{Result, Tx, chores};
 use campanile_model::clock::Timestamp;
@@ -85,11 +85,12 @@ statements! {
     pub async fn end(id: HostId, now: Timestamp) -> () = run
         "UPDATE host SET ended_at = $2, end_reason = 'stopped' WHERE id = $1 AND ended_at IS NULL";
 
-    /// End the leases of the runs of the earlier hosts called `name`.
+    /// End the leases of the runs of the hosts called `name` that were marked as dead at `now`.
     // The first condition follows from the second. It leads to the index of active runs.
     pub(super) async fn end_leases(name: &str, now: Timestamp) -> () = run
-        "UPDATE launch SET lease_until = $2 WHERE status IN ('running', 'waiting') AND status = 'running' AND lease_until > $2
-            AND host_id IN (SELECT id FROM host WHERE name = $1 AND ended_at IS NULL)";
+        update_launches!("lease_until = $2",
+        "status IN ('running', 'waiting') AND status = 'running' AND lease_until > $2
+            AND host_id IN (SELECT h.id FROM host h WHERE h.name = $1 AND h.ended_at = $2)");
 
     /// Mark the earlier hosts called `name` as dead.
     pub(super) async fn mark_earlier_dead(name: &str, now: Timestamp) -> Vec<DeadHost> = rows
@@ -191,7 +192,9 @@ pub async fn mark_predecessors_dead(
     name: &str,
     now: Timestamp,
 ) -> Result<Vec<DeadHost>> {
+    // The hosts first: a heartbeat locks its host, then its launches and the lease of the chores.
+    let dead = mark_earlier_dead(tx, name, now).await?;
     end_leases(tx, name, now).await?;
     chores::release_earlier(tx, name, now).await?;
-    mark_earlier_dead(tx, name, now).await
+    Ok(dead)
 }

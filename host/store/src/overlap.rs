@@ -5,7 +5,9 @@
 
 use sqlx::FromRow;
 
-use super::sql::{Batch, one_value, rows, rows_batch, statements};
+use super::sql::{
+    Batch, RowLocks, locking, one_value, rows, rows_batch, statements, update_launches,
+};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
@@ -58,7 +60,7 @@ macro_rules! unfinished_launches {
 macro_rules! end_displaced {
     ($from:literal) => {
         // A launch without a run is skipped; only a launch that has started can be cancelled.
-        Batch::new(concat!(
+        Batch::of_launches(RowLocks::Held, concat!(
             "UPDATE launch SET reason = 'overlap', overlaps_id = v.column2, finished_at = v.column3, lease_until = NULL, retry_at = NULL,
             status = CASE WHEN launch.attempts = 0 THEN 'skipped' ELSE 'cancelled' END,
             failure = CASE WHEN launch.attempts = 0 THEN NULL ELSE 'cancelled' END
@@ -92,8 +94,8 @@ statements! {
 
     /// Skip every launch of a schedule that is queued or has not been claimed, for `reason`.
     pub async fn skip_unstarted(schedule: ScheduleId, reason: &'static str, now: Timestamp) -> () = run
-        "UPDATE launch SET status = 'skipped', reason = $2, finished_at = $3
-        WHERE schedule_id = $1 AND (status = 'queued' OR (status = 'open' AND attempts = 0))";
+        update_launches!("status = 'skipped', reason = $2, finished_at = $3",
+        "schedule_id = $1 AND (status = 'queued' OR (status = 'open' AND attempts = 0))");
 
     /// Return the schedule of each launch of these schedules that is open, running or waiting.
     pub async fn active(schedules: &[ScheduleId]) -> Vec<ScheduleId> = values_batch
@@ -102,15 +104,24 @@ statements! {
             UNION ALL SELECT l.schedule_id FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.status = 'open'"),
         schedules, |schedule| [*schedule];
 
+    /// Lock launches before they are displaced by several statements: those that haven't ended, in the order of their ids.
+    pub async fn lock(launches: &[LaunchId]) -> Vec<LaunchId> = values_batch
+        Batch::of(locking!(
+            "SELECT launch.id FROM launch JOIN (VALUES ($1)) AS v ON launch.id = v.column1
+            WHERE (launch.finished_at IS NULL) IS TRUE ORDER BY launch.id",
+            "FOR NO KEY UPDATE OF launch"
+        )),
+        launches, |launch| [*launch];
+
     /// Ask running launches to end, each by its deadline. A run that was asked to end before keeps its deadline.
     pub(super) async fn ask(displaced: &[(Displaced, Timestamp)]) -> () = execute_batch
-        Batch::new("UPDATE launch SET overlaps_id = v.column2, cancel_deadline = coalesce(launch.cancel_deadline, v.column3)
+        Batch::of_launches(RowLocks::Held, "UPDATE launch SET overlaps_id = v.column2, cancel_deadline = coalesce(launch.cancel_deadline, v.column3)
         FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status = 'running') IS TRUE"),
         displaced, |(displaced, deadline)| [displaced.launch, displaced.by, *deadline];
 
     /// Open queued launches in the name of `host`.
     pub async fn open_queued(host: HostId, launches: &[LaunchId], now: Timestamp) -> () = execute_batch
-        Batch::new("UPDATE launch SET status = 'open', opened_at = v.column2, decided_by = v.column3
+        Batch::of_launches(RowLocks::InOrder, "UPDATE launch SET status = 'open', opened_at = v.column2, decided_by = v.column3
         FROM (VALUES ($1, $2, $3)) AS v WHERE launch.id = v.column1 AND (launch.status = 'queued') IS TRUE"),
         launches, |launch| [*launch, now, host];
 }

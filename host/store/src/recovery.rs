@@ -1,15 +1,21 @@
 //! Orphaned launches: runs whose lease expired, and decisions of dead hosts.
 
+use std::time::Duration;
+
 use sqlx::FromRow;
 
 use super::claims::has_labels;
 use super::results;
-use super::sql::{Batch, locking, rows_batch, statements};
+use super::sql::{Batch, RowLocks, locking, rows_batch, statements, update_launches};
 use super::{Result, Tx, overlap};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
 pub use campanile_model::status::OrphanCause;
 use campanile_model::status::{FailureKind, LaunchStatus};
+
+/// A run that is lost later than this after its start doesn't count towards the limit of recovery, and neither do the runs lost
+/// before it: what ended it was not the run itself.
+pub const LOSS_COUNTS_WITHIN: Duration = Duration::from_secs(600);
 
 /// A launch that no host executes any more.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -25,8 +31,16 @@ pub struct OrphanedLaunch {
     /// When it was decided, or left the queue if it was queued.
     pub claimable_since: Timestamp,
     pub recoveries: i64,
-    /// Its runs that were lost before.
+    /// Its runs that were lost before, as far as they count.
     pub lost_runs: i64,
+    /// When its run was claimed for the first time.
+    pub started_at: Option<Timestamp>,
+    /// The host that claimed its run, until when, and whether that host is on record as alive.
+    pub host_id: Option<HostId>,
+    pub lease_until: Option<Timestamp>,
+    pub is_host_alive: bool,
+    /// While it has no run: before this, no host claims it.
+    pub not_before: Option<Timestamp>,
     pub enabled: bool,
     pub deleted_at: Option<Timestamp>,
     /// Since when no live host has the package.
@@ -36,12 +50,22 @@ pub struct OrphanedLaunch {
     pub cause: OrphanCause,
 }
 
+impl OrphanedLaunch {
+    /// Returns how many lost runs count at `now`, with the one that it has.
+    pub fn lost_runs_at(&self, now: Timestamp) -> i64 {
+        match self.started_at {
+            Some(started) if started <= now.minus(LOSS_COUNTS_WITHIN) => 0,
+            _ => self.lost_runs + i64::from(self.has_run),
+        }
+    }
+}
+
 /// What recovery does with one orphaned launch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecoveryDecision {
     pub launch_id: LaunchId,
     pub action: RecoveryAction,
-    /// If it is run again: before this, no host claims it.
+    /// If it is run again: before this, no host claims it. Without a time, a pause that has begun continues.
     pub not_before: Option<Timestamp>,
 }
 
@@ -75,7 +99,7 @@ macro_rules! orphan_columns {
     () => {
         "SELECT l.id AS launch_id, l.schedule_id, l.schedule_revision, s.name AS schedule, l.scheduled_time, l.kind,
         coalesce(l.opened_at, l.decided_at) AS claimable_since, l.recoveries,
-        (SELECT count(*) FROM lost_run r WHERE r.launch_id = l.id) AS lost_runs, s.enabled, s.deleted_at, p.missing_since,
+        l.lost_runs, l.started_at, l.not_before, l.host_id, l.lease_until, h.id IS NOT NULL AND h.ended_at IS NULL AS is_host_alive, s.enabled, s.deleted_at, p.missing_since,
         l.host_id IS NOT NULL AS has_run, l.cancel_deadline, "
     };
 }
@@ -94,8 +118,8 @@ macro_rules! orphaned_launches {
 }
 
 statements! {
-    const END: Batch = Batch::new(
-        // A launch that an operator asked to end has its reason and its message already.
+    // A launch that an operator asked to end has its reason and its message already.
+    const END: Batch = Batch::of_launches(RowLocks::Held,
         "UPDATE launch SET status = v.column2, finished_at = v.column4, failure = 'lost', lease_until = NULL, retry_at = NULL,
             reason = CASE WHEN v.column2 = 'cancelled' THEN coalesce(launch.reason, v.column3) ELSE v.column3 END,
             message = CASE WHEN v.column2 = 'cancelled' THEN coalesce(launch.message || '; ', '') || v.column5 ELSE v.column5 END
@@ -112,15 +136,17 @@ statements! {
         again, |decision| [decision.launch_id, now, message];
 
     /// Reopen launches in the name of `host`.
-    // The same statement reopens the launch and counts the recovery. A launch that was never claimed has no run, so it needs
-    // no number for another one when there is none left.
+    // The same statement reopens the launch and counts the recovery and the lost run. Runs have numbers of one byte: a launch
+    // without a run leaves most of them to runs. A launch has a pause only while it has no run, and keeps it.
     pub(super) async fn reopen(host: HostId, again: &[&RecoveryDecision], now: Timestamp) -> () = execute_batch
-        Batch::new("UPDATE launch SET status = 'open', recovered_at = v.column2, decided_by = v.column3, not_before = v.column4,
-            recoveries = CASE WHEN recoveries < 254 OR host_id IS NOT NULL THEN recoveries + 1 ELSE recoveries END, host_id = NULL,
+        Batch::of_launches(RowLocks::Held, "UPDATE launch SET status = 'open', recovered_at = v.column2, decided_by = v.column3,
+            not_before = coalesce(v.column4, launch.not_before),
+            recoveries = CASE WHEN recoveries < 100 OR host_id IS NOT NULL THEN recoveries + 1 ELSE recoveries END,
+            lost_runs = CASE WHEN host_id IS NULL THEN lost_runs WHEN started_at <= v.column5 THEN 0 ELSE lost_runs + 1 END, host_id = NULL,
             lease_until = NULL, retry_at = NULL, cancel_deadline = NULL, started_at = NULL, grants_hash = NULL, context_hash = NULL
-        FROM (VALUES ($1, $2, $3, $4)) AS v
+        FROM (VALUES ($1, $2, $3, $4, $5)) AS v
         WHERE launch.id = v.column1 AND (launch.status IN ('open', 'running', 'waiting')) IS TRUE"),
-        again, |decision| [decision.launch_id, now, host, decision.not_before];
+        again, |decision| [decision.launch_id, now, host, decision.not_before, now.minus(LOSS_COUNTS_WITHIN)];
 
     /// Return runs whose lease has expired or whose host has stopped, and runs whose retry has been due since `retry_before`;
     /// for this transaction to recover.
@@ -154,13 +180,12 @@ statements! {
 
     /// Abandon every launch that was decided and has not ended, for `reason`; return how many. No host may serve.
     pub async fn abandon_unfinished(reason: &'static str, message: &str, now: Timestamp) -> u64 = execute
-        "UPDATE launch SET status = 'abandoned', reason = $1, message = $2, finished_at = $3, failure = 'lost',
-            lease_until = NULL, retry_at = NULL
-        WHERE status IN ('open', 'running', 'waiting')";
+        update_launches!("status = 'abandoned', reason = $1, message = $2, finished_at = $3, failure = 'lost', lease_until = NULL, retry_at = NULL",
+        "status IN ('open', 'running', 'waiting')");
 
     /// Skip every queued launch, for `reason`; return how many. No host may serve.
     pub async fn skip_queued(reason: &'static str, now: Timestamp) -> u64 = execute
-        "UPDATE launch SET status = 'skipped', reason = $1, finished_at = $2 WHERE status = 'queued'";
+        update_launches!("status = 'skipped', reason = $1, finished_at = $2", "status = 'queued'");
 
     /// Return the unclaimed launches of earlier starts that `host` has recovered: each with its schedule's name and slot.
     pub async fn unclaimed_startups(host: HostId) -> Vec<(LaunchId, String, Timestamp)> = rows

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
-use super::sql::{Batch, statements};
+use super::sql::{Batch, RowLocks, statements};
 use super::task_runs::{self, TaskRun};
 use super::types::storable;
 use super::{Result, Tx};
@@ -158,7 +158,7 @@ statements! {
     // A launch that an operator asked to end has its reason and its message already. It keeps them also when its run ends
     // to be retried: recovery ends it then.
     pub(super) async fn end_current(finishes: &[Finish]) -> Vec<(LaunchId, i64)> = rows_batch
-        Batch::new("UPDATE launch SET status = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6,
+        Batch::of_launches(RowLocks::InOrder, "UPDATE launch SET status = v.column3, finished_at = v.column4, retry_at = v.column5, failure = v.column6,
             message = CASE WHEN v.column3 = 'cancelled' THEN coalesce(launch.message || '; ', '') || v.column7
                 WHEN v.column3 = 'waiting' AND launch.cancel_deadline IS NOT NULL THEN launch.message ELSE v.column7 END,
             reason = CASE WHEN v.column3 = 'cancelled' THEN coalesce(launch.reason, v.column8)
@@ -175,7 +175,7 @@ statements! {
     pub(super) async fn renew_current(
         held: &[(RunId, i64)], lease_until: Timestamp,
     ) -> Vec<(LaunchId, i64, Option<Timestamp>)> = rows_batch
-        Batch::new("UPDATE launch SET lease_until = v.column3 FROM (VALUES ($1, $2, $3)) AS v
+        Batch::of_launches(RowLocks::InOrder, "UPDATE launch SET lease_until = v.column3 FROM (VALUES ($1, $2, $3)) AS v
         WHERE launch.id = v.column1 AND (launch.attempts = v.column2 AND launch.status = 'running') IS TRUE
         RETURNING launch.id, launch.attempts, launch.cancel_deadline"),
         held, |(run, fence)| [run.launch(), *fence, lease_until];

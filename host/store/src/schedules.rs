@@ -402,7 +402,7 @@ statements! {
     ///
     /// This and the next two are statements by themselves and run before the schedules are read, so that the read sees the
     /// locked rows.
-    pub async fn lock_named(names: &[&str]) -> Vec<ScheduleId> = values_batch Batch(locking!(
+    pub async fn lock_named(names: &[&str]) -> Vec<ScheduleId> = values_batch Batch::of(locking!(
         "SELECT schedule.id FROM schedule JOIN (VALUES ($1)) AS v ON schedule.name = v.column1
         WHERE schedule.deleted_at IS NULL ORDER BY schedule.id",
         "FOR UPDATE OF schedule"
@@ -438,7 +438,7 @@ statements! {
         counts, |(id, launches)| [*id, *launches];
 
     /// Lock those of `ids` that no other transaction has locked, until this transaction ends; return them.
-    pub async fn lock_available(ids: &[ScheduleId]) -> Vec<ScheduleId> = values_batch Batch(locking!(
+    pub async fn lock_available(ids: &[ScheduleId]) -> Vec<ScheduleId> = values_batch Batch::of(locking!(
         "SELECT schedule.id FROM schedule JOIN (VALUES ($1)) AS v ON schedule.id = v.column1 ORDER BY schedule.id",
         "FOR UPDATE OF schedule SKIP LOCKED"
     )), ids, |id| [*id];

@@ -66,7 +66,27 @@ impl Sql for Locking {
 /// In the tail of an `UPDATE`, or of a `SELECT` by ids, write conditions other than the id as `(status = 'running') IS TRUE`.
 /// With a plain `status = 'running'`, SQLite scans the table or an index on `status`, and searches the list for each row. Postgres
 /// treats both forms alike.
-pub(super) struct Batch(pub Locking);
+///
+/// Transactions lock launches in the order of their ids, so that none waits for another in a circle. A batch that changes
+/// launches says how it follows this rule: see [`RowLocks`].
+pub(super) struct Batch {
+    text: Locking,
+    locks: RowLocks,
+}
+
+/// How a batch on Postgres locks the launches that it changes. A plan may change them in any order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowLocks {
+    /// It changes no launches, or the transaction has locked them before.
+    Held,
+    /// In the order of their ids, before it changes any.
+    InOrder,
+    /// The same, without those that another transaction has locked: they aren't changed.
+    SkipLocked,
+}
+
+/// The condition by which a batch that locks launches finds each of them.
+const FOUND: &str = "launch.id = v.column1";
 
 /// The numbers of rows that a statement for SQLite can have. Few sizes keep the number of prepared statements small. The
 /// largest size keeps the number of bound values below SQLite's limit of 32 766.
@@ -81,10 +101,24 @@ pub(super) const ROWS_MAX: usize = 1_024;
 impl Batch {
     /// A batch with one text for both databases.
     pub const fn new(text: &'static str) -> Batch {
-        Batch(Locking {
+        Batch::of(Locking {
             sqlite: text,
             postgres: text,
         })
+    }
+
+    /// A batch with a text for each database.
+    pub const fn of(text: Locking) -> Batch {
+        let locks = RowLocks::Held;
+        Batch { text, locks }
+    }
+
+    /// An `UPDATE` of unfinished launches whose ids are in the first column, and whose condition begins with [`FOUND`].
+    pub const fn of_launches(locks: RowLocks, text: &'static str) -> Batch {
+        Batch {
+            locks,
+            ..Batch::new(text)
+        }
     }
 
     /// Return the statement for SQLite with at least `rows` rows: `… VALUES (?,?), (?,?) …`. Values that are not bound are
@@ -96,7 +130,7 @@ impl Batch {
             .into_iter()
             .find(|size| *size >= rows)
             .unwrap_or(SQLITE_ROWS_MAX);
-        let text = self.0.sqlite;
+        let text = self.text.sqlite;
         let (head, row, tail) = split(text);
         let columns = row.matches('$').count();
         let row = format!("({})", vec!["?"; columns].join(","));
@@ -117,7 +151,7 @@ impl Batch {
 
     /// Return the statement for Postgres, to which an array is bound for each column.
     pub fn with_arrays(&self) -> AssertSqlSafe<String> {
-        let (head, row, tail) = split(self.0.postgres);
+        let (head, row, tail) = split(self.text.postgres);
         let head = head.strip_suffix("VALUES ").unwrap_or(head);
         let Some(table) = head.strip_suffix('(') else {
             return AssertSqlSafe(format!("{head}SELECT * FROM unnest({row}){tail}"));
@@ -126,7 +160,26 @@ impl Batch {
         let name_end = tail.find(|c: char| !c.is_ascii_alphanumeric());
         let (name, tail) = tail.split_at(name_end.unwrap_or(tail.len()));
         let columns = row.replace('$', "column");
-        AssertSqlSafe(format!("{table}unnest({row}) AS {name} ({columns}){tail}"))
+        let batch = format!("{table}unnest({row}) AS {name} ({columns}){tail}");
+        AssertSqlSafe(self.locks.before(batch))
+    }
+}
+
+impl RowLocks {
+    /// Returns `batch` with the locks before it. A row is changed only when its id is among those that were locked, and these
+    /// come in their order.
+    fn before(self, batch: String) -> String {
+        let skip = match self {
+            RowLocks::Held => return batch,
+            RowLocks::InOrder => "",
+            RowLocks::SkipLocked => " SKIP LOCKED",
+        };
+        let locked = format!(
+            "WITH locked AS MATERIALIZED (SELECT id FROM launch WHERE id = ANY($1) AND finished_at IS NULL ORDER BY id
+                FOR NO KEY UPDATE{skip}) "
+        );
+        let found = format!("{FOUND} AND launch.id IN (SELECT id FROM locked)");
+        locked + &batch.replacen(FOUND, &found, 1)
     }
 }
 
@@ -214,6 +267,22 @@ macro_rules! locking {
         $crate::sql::Locking {
             sqlite: $select,
             postgres: concat!($select, " ", $lock),
+        }
+    };
+}
+
+/// Declare an `UPDATE` of all launches that satisfy a condition. On Postgres it locks them in the order of their ids first.
+macro_rules! update_launches {
+    ($set:literal, $condition:literal) => {
+        $crate::sql::Locking {
+            sqlite: concat!("UPDATE launch SET ", $set, " WHERE ", $condition),
+            postgres: concat!(
+                "UPDATE launch SET ",
+                $set,
+                " WHERE id IN (SELECT id FROM launch WHERE ",
+                $condition,
+                " ORDER BY id FOR NO KEY UPDATE)"
+            ),
         }
     };
 }
@@ -385,7 +454,8 @@ macro_rules! values_batch {
 
 pub(super) use {
     call, changed, each_piece, execute, execute_batch, fetch, fetch_batch, locking, on, one_row,
-    one_value, row, rows, rows_batch, run, statements, value, values, values_batch,
+    one_value, row, rows, rows_batch, run, statements, update_launches, value, values,
+    values_batch,
 };
 
 #[cfg(test)]
@@ -414,11 +484,57 @@ mod tests {
             update.with_arrays().0,
             "UPDATE t SET b = v.column2 FROM unnest($1, $2) AS v (column1, column2) WHERE t.a = v.column1"
         );
+        let text = "UPDATE launch SET b = v.column2 FROM (VALUES ($1, $2)) AS v WHERE launch.id = v.column1 AND c";
+        let update = Batch::of_launches(RowLocks::SkipLocked, text);
+        assert_eq!(
+            update.with_rows(1).0,
+            "UPDATE launch SET b = v.column2 FROM (VALUES (?,?)) AS v WHERE launch.id = v.column1 AND c"
+        );
+        let on_postgres = update.with_arrays().0;
+        assert!(on_postgres.contains(
+            "ORDER BY id\n                FOR NO KEY UPDATE SKIP LOCKED) UPDATE launch SET"
+        ));
+        assert!(
+            on_postgres
+                .ends_with("launch.id = v.column1 AND launch.id IN (SELECT id FROM locked) AND c")
+        );
         let listed =
             Batch::new("WITH v AS (SELECT * FROM (VALUES ($1)) AS listed) SELECT 1 FROM v");
         assert_eq!(
             listed.with_arrays().0,
             "WITH v AS (SELECT * FROM unnest($1) AS listed (column1)) SELECT 1 FROM v"
         );
+    }
+
+    /// Each statement that changes many launches says how it locks them.
+    #[test]
+    fn launches_are_locked_in_the_order_of_their_ids() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut updates = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            for (at, _) in code.match_indices("\"UPDATE launch SET") {
+                updates += 1;
+                let statement = code[at + 1..].split('"').next().unwrap_or_default();
+                let before: String = code[at.saturating_sub(60)..at].split_whitespace().collect();
+                let is_locked = before.ends_with("RowLocks::Held,")
+                    || before.ends_with("RowLocks::InOrder,")
+                    || before.ends_with("RowLocks::SkipLocked,")
+                    || before.ends_with("RowLocks::Held,concat!(")
+                    || before.ends_with("RowLocks::InOrder,concat!(");
+                let is_one_row = statement.contains("WHERE id = $1");
+                let is_macro = path.ends_with("sql.rs");
+                // It extends one finished launch of each schedule that the transaction has locked.
+                let is_range = path.ends_with("skipped_ranges.rs");
+                assert!(
+                    is_locked || is_one_row || is_macro || is_range,
+                    "{}: {statement}",
+                    path.display()
+                );
+            }
+        }
+        assert!(updates >= 12, "{updates}");
     }
 }

@@ -169,7 +169,7 @@ macro_rules! remove_calls {
 }
 
 statements! {
-    const REMOVE: Batch = Batch(Locking {
+    const REMOVE: Batch = Batch::of(Locking {
         sqlite: remove_calls!("usage"),
         postgres: remove_calls!("CAST(usage AS JSON)"),
     });
@@ -190,7 +190,7 @@ statements! {
     /// Sum up the calls on record of launches of schedules with a slot since `since`, by schedule.
     // `launch_schedule` leads to the launches of each schedule in the span.
     pub(super) async fn on_record_of(schedules: &[ScheduleId], since: Timestamp) -> Vec<ScheduleUse> = rows_batch
-        Batch(Locking {
+        Batch::of(Locking {
             sqlite: of_schedules!("usage"),
             postgres: of_schedules!("CAST(usage AS JSON)"),
         }),

@@ -23,6 +23,14 @@ pub struct LiveHost {
 }
 
 impl LiveHost {
+    /// Execute a claimed run. Without a call, it is dropped before its first.
+    pub fn take(&mut self, work: Work, stop: StopSignal, calls: bool) {
+        if calls {
+            self.engine.begin_call(work.run_id(), work.fence());
+        }
+        self.claimed.push((work, stop));
+    }
+
     /// Do the chore of sealing, if this host has the lease of the chores or can take it.
     pub async fn seal(&self, now: Timestamp) {
         self.engine.hold_chores(now).await.unwrap();

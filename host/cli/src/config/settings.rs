@@ -226,7 +226,7 @@ table! {
         lost_threshold "lost_threshold": Duration = 300 * SECOND, duration(RECOVERY_LEAST, YEAR);
         /// The age after which a launch is not recovered. It must be longer than `lost_threshold`.
         max_age "max_age": Duration = DAY, duration(RECOVERY_LEAST, YEAR);
-        /// How many lost runs of one launch are replaced by another run. Recoveries of a launch that no host has claimed do not count.
+        /// How many runs of one launch, lost in a row, are replaced by another run. A run that was lost ten minutes after its start or later begins the count again. Recoveries of a launch that no host has claimed do not count.
         max_attempts "max_attempts": u32 = 3, number(0, RECOVERIES_MAX);
         /// How often to look for lost launches at least. A host also looks when the lease of another host ends.
         interval "interval": Duration = 5 * SECOND, duration(RECOVERY_LEAST, YEAR);

@@ -476,6 +476,11 @@ impl Simulator<'_> {
             recoveries: launch.recoveries,
             // Each simulated recovery replaces a run.
             lost_runs: launch.recoveries,
+            started_at: None,
+            not_before: None,
+            host_id: None,
+            lease_until: None,
+            is_host_alive: false,
             enabled: schedule.enabled,
             deleted_at: None,
             missing_since: schedule.due.missing_since,
