@@ -187,9 +187,12 @@ CREATE TABLE host (
     drained_at TIMESTAMP WITH TIME ZONE,
     drained_by TEXT,
     claims_ended_at TIMESTAMP WITH TIME ZONE,
+    trouble TEXT,
+    trouble_since TIMESTAMP WITH TIME ZONE,
     CHECK (((drained_at IS NOT NULL) OR (claims_ended_at IS NULL))),
     CHECK (((drained_at IS NULL) = (drained_by IS NULL))),
     CHECK (((ended_at IS NULL) = (end_reason IS NULL))),
+    CHECK (((trouble IS NULL) = (trouble_since IS NULL))),
     CHECK ((end_reason = ANY (ARRAY['stopped'::text, 'died'::text]))),
     CHECK ((runs_max >= 1)),
     PRIMARY KEY (id)

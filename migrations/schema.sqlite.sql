@@ -158,6 +158,9 @@ CREATE TABLE host (
     drained_at INTEGER,
     drained_by TEXT,
     claims_ended_at INTEGER,
+    trouble TEXT,
+    trouble_since INTEGER,
+    CHECK ((trouble IS NULL) = (trouble_since IS NULL)),
     CHECK ((ended_at IS NULL) = (end_reason IS NULL)),
     CHECK ((drained_at IS NULL) = (drained_by IS NULL)),
     CHECK (drained_at IS NOT NULL OR claims_ended_at IS NULL)

@@ -36,6 +36,10 @@ CREATE TABLE host (
     drained_by TEXT,
     -- When the drained host had committed its last claim.
     claims_ended_at TIMESTAMPTZ,
+    -- While it has trouble with the database: the last failure, and since when.
+    trouble TEXT,
+    trouble_since TIMESTAMPTZ,
+    CHECK ((trouble IS NULL) = (trouble_since IS NULL)),
     CHECK ((ended_at IS NULL) = (end_reason IS NULL)),
     CHECK ((drained_at IS NULL) = (drained_by IS NULL)),
     CHECK (drained_at IS NOT NULL OR claims_ended_at IS NULL)

@@ -10,6 +10,7 @@ mod client;
 mod control;
 mod cron;
 mod cursor;
+mod database_health;
 mod db_copies;
 mod db_roles;
 mod dev;

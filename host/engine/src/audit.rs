@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::own_backlog;
 use crate::service::{Next, Service, record_event};
 use crate::settings::Settings;
+use crate::trouble;
 use crate::use_growth::{self, GrowthPass};
 use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
@@ -24,7 +25,7 @@ use campanile_store::events::EventKind;
 use campanile_store::schedules::Schedule;
 use campanile_store::stats::{self, Counts, HealthSigns};
 use campanile_store::task_use::{self, UseSums};
-use campanile_store::{DbError, Tx, alert_messages, alerts, outbox};
+use campanile_store::{DbError, Tx, alert_messages, alerts, hosts, outbox};
 
 /// A slot that is undecided for longer, or a launch that is unclaimed for longer, is a sign of bad health.
 pub(crate) const OVERDUE: Duration = Duration::from_secs(60);
@@ -317,6 +318,9 @@ pub async fn health(
         health.issues.push(format!(
             "the host `{name}` is silent since {heartbeat_at}: it died, or it lost its connection to the database"
         ));
+    }
+    for (name, since, what) in hosts::troubled(tx, now).await? {
+        health.issues.push(trouble::issue(&name, since, &what));
     }
     let drained = stats::drained_hosts(tx).await?;
     if !drained.is_empty() && drained.len() as i64 == signs.live_hosts {

@@ -30,13 +30,9 @@ impl Service for Dispatcher {
         if ctx.begins_nothing() {
             return Ok(Next::After(DISPATCH_INTERVAL));
         }
-        if let Err(error) = release(ctx, now).await {
-            ctx.trouble.report("releasing queued launches", &error);
-        }
+        let released = release(ctx, now).await;
+        ctx.trouble.note("releasing queued launches", &released);
         let claimed = claim(ctx, now).await?;
-        if !claimed.runs.is_empty() {
-            ctx.trouble.end();
-        }
         let took_all = claimed.runs.is_empty() || claimed.took_all;
         for work in claimed.runs {
             self.starter.start(ctx, work);

@@ -104,9 +104,6 @@ impl Scheduler {
         let decided = decide_and_claim(ctx, ctx.clock.now()).await;
         ctx.unrecorded.set_deciding(false);
         let (decided, started) = decided?;
-        if decided.decisions > 0 {
-            ctx.trouble.end();
-        }
         if decided.decisions > started.len() {
             ctx.wake.dispatcher.notify_one();
         }

@@ -219,35 +219,31 @@ async fn give_up<T: MessageTable>(ctx: &Ctx, now: Timestamp) -> Result {
 /// Deliver a claimed message once, and record how that ended.
 async fn deliver_and_record<T: MessageTable>(ctx: &Ctx, vault: &Vault, claimed: Claimed<T>) {
     let id = claimed.id;
-    let ended = match T::deliver(ctx, vault, &claimed).await {
+    let delivered = T::deliver(ctx, vault, &claimed).await;
+    ctx.trouble
+        .note("reading the alerts of a message", &delivered);
+    let ended = match delivered {
         Ok(Some(ended)) => ended,
         Ok(None) => {
             tracing::warn!(message = %id, "this delivery was dropped: the host was too slow, or could not renew its lease; the message is delivered when its claim has ended");
             return;
         }
-        Err(error) => {
-            return ctx
-                .trouble
-                .report("reading the alerts of a message", &error);
-        }
+        Err(_) => return,
     };
     crash::point(T::POINTS[2]);
     let now = ctx.clock.now();
     // After the claim another host delivers the message again, and records that.
     while ctx.clock.now() < now.plus(T::CLAIM) {
-        match record_end(ctx, &claimed, &ended, now).await {
+        let recorded = record_end(ctx, &claimed, &ended, now).await;
+        ctx.trouble.note("recording a delivery", &recorded);
+        match recorded {
             Ok(true) => return,
             Ok(false) => {
                 tracing::warn!(message = %id, "the end of a delivery is ignored: the message was claimed again or discarded meanwhile");
                 return;
             }
-            Err(error) => {
-                ctx.trouble.report("recording a delivery", &error);
-                if !error.may_pass() {
-                    return;
-                }
-                tokio::time::sleep(RETRY_PAUSE).await;
-            }
+            Err(error) if !error.may_pass() => return,
+            Err(_) => tokio::time::sleep(RETRY_PAUSE).await,
         }
     }
 }

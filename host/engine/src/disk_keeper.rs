@@ -1,7 +1,8 @@
 //! The disk of the database: a host stops to decide and to claim before it is full, and continues when there is room.
 //!
 //! Runs continue, and their ends are recorded: the reserve is for them. On Postgres the disk cannot be seen. There, and where
-//! a quota hides it, the first write that fails for lack of room counts, and the write that succeeds again.
+//! a quota hides it, the first write that fails for lack of room counts. Small writes may succeed on a full disk, so the host
+//! works again on trial: there is room when none of its writes has failed for a while.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,6 +20,8 @@ const DISK_INTERVAL: Duration = Duration::from_secs(2);
 pub(crate) const ROOM_MIN_BYTES: u64 = 1 << 20;
 /// The longest pause between two attempts to write to a disk that was full.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How long a host that can't measure the disk works again before it says that there is room.
+const TRIAL: Duration = Duration::from_secs(5);
 /// When the disk is low again so soon after it had room, the pause grows.
 const CALM: Duration = Duration::from_secs(60);
 
@@ -26,6 +29,12 @@ const CALM: Duration = Duration::from_secs(60);
 pub(crate) struct DiskKeeper {
     /// How long to wait for the next attempt while the disk is low.
     pause: Duration,
+    /// Since the host has said that the disk is low, until it says that there is room.
+    is_reported: bool,
+    /// Whether a write that failed showed it: the disk can't be measured, or a quota hides it.
+    is_found_by_write: bool,
+    /// When the host began to work again to see whether there is room.
+    trial_since: Option<Timestamp>,
     /// When the disk had room again.
     freed_at: Option<Timestamp>,
 }
@@ -35,6 +44,9 @@ impl DiskKeeper {
     pub(crate) async fn start(ctx: &Ctx) -> DiskKeeper {
         let mut keeper = DiskKeeper {
             pause: DISK_INTERVAL,
+            is_reported: false,
+            is_found_by_write: false,
+            trial_since: None,
             freed_at: None,
         };
         let free = ctx.db.free_bytes().await;
@@ -47,26 +59,40 @@ impl DiskKeeper {
     /// Decide and claim nothing from now on.
     async fn stop_work(&mut self, ctx: &Ctx, free: Option<u64>, now: Timestamp) {
         self.pause = match self.freed_at {
+            _ if self.trial_since.is_some() => (self.pause * 2).min(PAUSE_MAX),
             Some(freed_at) if now.since(freed_at) < CALM => (self.pause * 2).min(PAUSE_MAX),
             _ => DISK_INTERVAL,
         };
+        self.trial_since = None;
         ctx.disk_low.store(true, Ordering::Relaxed);
+        if self.is_reported {
+            // The trial failed: it's the same trouble.
+            return;
+        }
+        self.is_reported = true;
         let detail = low(free, ctx.settings.disk_reserve_bytes);
         tracing::warn!("{detail}");
         // Without room for the event, the log has the line.
         let _ = record_event(ctx, now, EventKind::DiskLow, &ctx.name, &detail).await;
     }
 
-    /// Decide and claim again, if the database accepts a write.
-    async fn resume_work(&mut self, ctx: &Ctx, now: Timestamp) -> Result {
+    /// Decide and claim again: a write shows whether there is room.
+    fn try_work(&mut self, ctx: &Ctx, now: Timestamp) {
+        self.trial_since = Some(now);
+        ctx.disk_low.store(false, Ordering::Relaxed);
+        ctx.wake.scheduler.notify_one();
+        ctx.wake.dispatcher.notify_one();
+    }
+
+    /// Say that there is room, if the database accepts a write.
+    async fn report_room(&mut self, ctx: &Ctx, now: Timestamp) -> Result {
         let detail = "hosts decide and claim again; slots that came meanwhile are late or missed";
         record_event(ctx, now, EventKind::DiskFreed, &ctx.name, detail).await?;
         self.freed_at = Some(now);
-        ctx.disk_low.store(false, Ordering::Relaxed);
+        (self.is_reported, self.is_found_by_write) = (false, false);
+        self.trial_since = None;
         ctx.trouble.end_disk_full();
         tracing::info!("the disk of the database has room again: {detail}");
-        ctx.wake.scheduler.notify_one();
-        ctx.wake.dispatcher.notify_one();
         Ok(())
     }
 }
@@ -84,13 +110,22 @@ impl Service for DiskKeeper {
         let reserve = ctx.settings.disk_reserve_bytes;
         let free = ctx.db.free_bytes().await;
         let is_short = free.is_some_and(|free| is_short(free, reserve, was_low));
+        self.is_found_by_write |= was_full && !is_short;
         match (was_low, was_full || is_short) {
-            (false, false) => {}
+            (false, false) => match self.trial_since {
+                Some(since) if now.since(since) >= TRIAL => self.report_room(ctx, now).await?,
+                _ => {}
+            },
             (false, true) => self.stop_work(ctx, free, now).await,
             // The free bytes can be measured, so no write has to be tried.
             (true, true) if is_short => self.pause = DISK_INTERVAL,
             (true, true) => self.pause = (self.pause * 2).min(PAUSE_MAX),
-            (true, false) => self.resume_work(ctx, now).await?,
+            (true, false) if self.is_found_by_write => self.try_work(ctx, now),
+            (true, false) => {
+                self.report_room(ctx, now).await?;
+                self.try_work(ctx, now);
+                self.trial_since = None;
+            }
         }
         Ok(match ctx.disk_low.load(Ordering::Relaxed) {
             true => Next::After(self.pause),

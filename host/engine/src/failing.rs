@@ -26,9 +26,10 @@ const PAUSER: &str = "pause_on_failure";
 pub(crate) async fn pause_failing(ctx: &Ctx, failed: BTreeSet<ScheduleId>, now: Timestamp) {
     lock(&ctx.uncounted).extend(failed);
     let failed = std::mem::take(&mut *lock(&ctx.uncounted));
-    if let Err(error) = count_and_pause(ctx, &failed, now).await {
-        ctx.trouble
-            .report("pausing schedules that keep failing", &error);
+    let counted = count_and_pause(ctx, &failed, now).await;
+    ctx.trouble
+        .note("pausing schedules that keep failing", &counted);
+    if counted.is_err() {
         lock(&ctx.uncounted).extend(failed);
     }
 }

@@ -24,6 +24,12 @@ use campanile_model::ids::RunId;
 use campanile_store::Tx;
 use campanile_store::runs::{self, Finish, RunEnd};
 
+/// The name of the step in log lines about failures.
+const STEP: &str = "recording ends of runs";
+
+/// The most late ends that one line names.
+const LATE_NAMED_MAX: usize = 8;
+
 /// Record how runs ended, all that ended since the last commit in one commit.
 ///
 /// The loop ends when the dispatcher and all its runs have dropped their senders, after the host has drained.
@@ -69,9 +75,9 @@ async fn finish_until_recorded(ctx: &Ctx, mut begun: Option<Result<Tx>>, finishe
             Err(error) => Err(error),
         };
         match recorded {
-            Ok(_) => return ctx.trouble.end(),
+            Ok(_) => return ctx.trouble.end(STEP),
             Err(error) if error.may_pass() => {
-                ctx.trouble.report("recording ends of runs", &error);
+                ctx.trouble.report(STEP, &error);
                 tokio::time::sleep(RETRY_PAUSE).await;
             }
             Err(error) => match finishes {
@@ -131,9 +137,13 @@ async fn finish_in(ctx: &Ctx, mut tx: Tx, ends: &[Finish]) -> Result<usize> {
     log.ended(&ctx.db, ends.iter().filter(is_won)).await;
     if won.len() < ends.len() {
         ctx.metrics.count_lost(ends.len() - won.len());
-        for late in ends.iter().filter(|end| !won.contains(&end.run_id)) {
-            tracing::warn!(run = %late.run_id, launch = %late.run_id.launch(), "the end of this run is ignored: it is recorded already, or another host has the run now");
-        }
+        let late = ends.iter().filter(|end| !won.contains(&end.run_id));
+        let late: Vec<String> = late.map(|end| end.run_id.to_string()).collect();
+        let named = late[..late.len().min(LATE_NAMED_MAX)].join(", ");
+        tracing::warn!(
+            runs = late.len(),
+            "the ends of these runs are ignored: they are recorded already, or another host has the runs now: {named}"
+        );
     }
     Ok(won.len())
 }

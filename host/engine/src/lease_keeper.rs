@@ -45,12 +45,12 @@ impl LeaseKeeper {
 
     async fn renew_all(&mut self, ctx: &Ctx, now: Timestamp) {
         let begun = Instant::now();
-        match within(patience(ctx), renew(ctx, now)).await {
-            Ok(()) => {
-                ctx.trouble.end();
-                self.renew_at = begun + ctx.settings.renew;
-            }
-            Err(error) => ctx.trouble.report("renewing leases", &error),
+        let renewed = within(patience(ctx), renew(ctx, now)).await;
+        ctx.trouble.note("renewing leases", &renewed);
+        if renewed.is_ok() {
+            self.renew_at = begun + ctx.settings.renew;
+            // The next renewal tries again.
+            let _ = within(patience(ctx), record_trouble(ctx)).await;
         }
     }
 
@@ -69,7 +69,9 @@ impl LeaseKeeper {
                 false => NameState::Locked,
             })
         });
-        match looked.await {
+        let looked = looked.await;
+        ctx.trouble.note("holding the host's name", &looked);
+        match looked {
             Ok(NameState::Held) => self.is_name_locked = false,
             Ok(NameState::Locked) => {
                 if !self.is_name_locked {
@@ -83,7 +85,7 @@ impl LeaseKeeper {
                 tracing::error!(host = %ctx.name, "another process now serves in the place of this host; stopping");
                 self.stop.send_replace(true);
             }
-            Err(error) => ctx.trouble.report("holding the host's name", &error),
+            Err(_) => {}
         }
     }
 
@@ -124,7 +126,7 @@ async fn is_replaced(ctx: &Ctx) -> Result<bool> {
 }
 
 impl Service for LeaseKeeper {
-    const STEP: &'static str = "renewing leases";
+    const STEP: &'static str = "keeping leases";
 
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         let begun = Instant::now();
@@ -169,6 +171,7 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     let own_row = record_loss::own_row(ctx, &mut tx).await?;
     if own_row == OwnRow::Missing {
         record_host(ctx, &mut tx, now).await?;
+        ctx.trouble.note_recorded(None);
     }
     let was_marked_dead = !hosts::heartbeat(&mut tx, ctx.host, now, lease_until).await?;
     if was_marked_dead {
@@ -211,6 +214,28 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     ctx.deliveries.renew(held_until);
     ctx.leases.note_renewal(&asked, &held, held_until, now);
     handed_back.note(ctx);
+    Ok(())
+}
+
+/// Record the trouble that this host has with the database, or that it's over: `health` shows it.
+async fn record_trouble(ctx: &Ctx) -> Result {
+    let lasting = ctx.trouble.lasting(std::time::Instant::now());
+    if !ctx.trouble.is_news(lasting.as_ref()) {
+        return Ok(());
+    }
+    let now = ctx.clock.now();
+    let trouble = lasting.as_ref();
+    let trouble = trouble.map(|trouble| (&*trouble.what, now.minus(trouble.since.elapsed())));
+    let mut tx = ctx.db.write().await?;
+    hosts::note_trouble(
+        &mut tx,
+        ctx.host,
+        trouble.map(|it| it.0),
+        trouble.map(|it| it.1),
+    )
+    .await?;
+    tx.commit().await?;
+    ctx.trouble.note_recorded(lasting.as_ref());
     Ok(())
 }
 

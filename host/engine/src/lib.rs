@@ -260,6 +260,21 @@ impl Engine {
         self.ctx.capacity.is_short.load(Ordering::Relaxed)
     }
 
+    /// Add the trouble that this host has with the database to `health`, if the record doesn't have it yet.
+    pub fn add_trouble(&self, health: &mut audit::Health) {
+        let ctx = &self.ctx;
+        let of_host = trouble::issue_of(&ctx.name);
+        let is_known = health.issues.iter().any(|it| it.starts_with(&of_host));
+        let lasting = ctx.trouble.lasting(std::time::Instant::now());
+        if let Some(lasting) = lasting.filter(|_| !is_known) {
+            let since = ctx.clock.now().minus(lasting.since.elapsed());
+            health.healthy = false;
+            health
+                .issues
+                .push(trouble::issue(&ctx.name, since, &lasting.what));
+        }
+    }
+
     /// Return how many launches this host has ended since its start.
     pub fn ended(&self) -> EndedLaunches {
         self.ctx.launch_log.counts()

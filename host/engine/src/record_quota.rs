@@ -88,9 +88,8 @@ fn quota_of(ctx: &Ctx, due: &DueSchedule) -> u64 {
 /// An error is logged and not returned, because the decisions and ends that were counted are committed already. The counts
 /// stay due.
 pub(crate) async fn write(ctx: &Ctx, now: Timestamp) {
-    if let Err(error) = try_write(ctx, now).await {
-        ctx.trouble.report("recording what packages use", &error);
-    }
+    let written = try_write(ctx, now).await;
+    ctx.trouble.note("recording what packages use", &written);
 }
 
 async fn try_write(ctx: &Ctx, now: Timestamp) -> Result {

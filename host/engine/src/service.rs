@@ -26,7 +26,7 @@ pub(crate) enum Next {
 
 /// One loop of a serving host.
 ///
-/// An error ends no service. It is logged once for each outage of the database, and the step is tried again.
+/// An error ends no service. It is logged once for each [trouble](crate::trouble), and the step is tried again.
 pub(crate) trait Service: Sized + Send {
     /// The name of the step in log lines about failures, such as "claiming launches".
     const STEP: &'static str;
@@ -78,10 +78,8 @@ pub(crate) trait Service: Sized + Send {
                     _ = stop.wait_for(|stop| *stop), if Self::IS_INTERRUPTIBLE => return self,
                     result = self.tick(&ctx, ctx.clock.now()) => result,
                 };
-                next = result.unwrap_or_else(|error| {
-                    ctx.trouble.report(Self::STEP, &error);
-                    Self::after_error(&error)
-                });
+                ctx.trouble.note(Self::STEP, &result);
+                next = result.unwrap_or_else(|error| Self::after_error(&error));
             }
         }
     }
@@ -109,11 +107,12 @@ where
     F: Future<Output = Result<T>>,
 {
     loop {
-        match attempt().await {
+        let tried = attempt().await;
+        ctx.trouble
+            .note("reading or recording the tasks of a run", &tried);
+        match tried {
             Ok(value) => return Some(value),
             Err(error) => {
-                ctx.trouble
-                    .report("reading or recording the tasks of a run", &error);
                 if !error.may_pass() {
                     return None;
                 }

@@ -89,6 +89,7 @@ pub(crate) async fn judged(call: &Call) -> Result<Health> {
     )
     .await?;
     drop(tx);
+    app.engine.add_trouble(&mut health);
     let notes = std::sync::Arc::clone(&app.machine_notes);
     // A panic of the task leaves the notes out.
     let notes = tokio::task::spawn_blocking(move || notes())

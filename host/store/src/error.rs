@@ -133,7 +133,8 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
             (_, "40001" | "40P01" | "55P03" | "57014") => (DbError::Busy, ""),
             (_, "25006") => (DbError::NotWritable, "; is it a standby?"),
             (_, "53100") => (DbError::DiskFull, "; free some space on the server's disk"),
-            (_, "53200" | "58030") => (DbError::NotWritable, ""),
+            // The server lacks memory, or another resource.
+            ("53", _) | (_, "58030") => (DbError::NotWritable, ""),
             ("28", _) => (
                 DbError::Refused,
                 "; check the user and the password in the address",
@@ -197,7 +198,9 @@ mod tests {
         assert!(matches!(of("57014"), DbError::Busy(_)));
         assert!(matches!(of("26000"), DbError::Refused(_)));
         assert!(of("53100").is_disk_full() && of("53100").is_transient());
-        assert!(matches!(of("58030"), DbError::NotWritable(_)));
+        for code in ["58030", "53200", "53400"] {
+            assert!(matches!(of(code), DbError::NotWritable(_)));
+        }
         assert!(matches!(of("42703"), DbError::Unexpected(_)));
         // SQLITE_BUSY_SNAPSHOT, SQLITE_READONLY_DIRECTORY, SQLITE_FULL, SQLITE_IOERR_WRITE, SQLITE_IOERR_READ, SQLITE_CORRUPT.
         assert!(matches!(of("517"), DbError::Busy(_)));

@@ -77,6 +77,15 @@ statements! {
     pub async fn heartbeat_of(id: HostId) -> Option<Timestamp> = value
         "SELECT heartbeat_at FROM host WHERE id = $1";
 
+    /// Record what trouble a host has with the database and since when; nothing when that is over.
+    pub async fn note_trouble(id: HostId, what: Option<&str>, since: Option<Timestamp>) -> () = run
+        "UPDATE host SET trouble = $2, trouble_since = $3 WHERE id = $1" => [id, what.map(storable), since];
+
+    /// Return the live hosts that have trouble with the database: the name, since when, and what.
+    pub async fn troubled(now: Timestamp) -> Vec<(String, Timestamp, String)> = rows
+        "SELECT name, trouble_since, trouble FROM host WHERE ended_at IS NULL AND lease_until >= $1 AND trouble IS NOT NULL
+        ORDER BY name";
+
     /// Undo a mark as dead: the process was only silent, for example while its machine slept.
     pub async fn revive(id: HostId, now: Timestamp, lease_until: Timestamp) -> () = run
         "UPDATE host SET heartbeat_at = $2, lease_until = $3, ended_at = NULL, end_reason = NULL WHERE id = $1";
