@@ -1,4 +1,6 @@
-//! `health` while something is wrong with the database.
+//! `health` while something is wrong with the database: it was migrated by a newer version, or refuses writes.
+
+use std::time::Duration;
 
 use campanile_tests::{Place, on_both_empty};
 
@@ -7,8 +9,42 @@ use crate::site::{Site, eventually, stop};
 const TROUBLE: &str = "has trouble with the database since";
 
 on_both_empty!(
+    a_probe_of_the_older_version_is_answered_and_other_commands_are_refused,
     trouble_with_the_database_is_an_issue_at_once,
 );
+
+async fn a_probe_of_the_older_version_is_answered_and_other_commands_are_refused(place: Place) {
+    let site = Site::new(place);
+    site.copy_package("guests");
+    let mut host = site.serve();
+    assert_eq!(site.run(["health"]).code, 0);
+    site.execute(
+        "INSERT INTO _sqlx_migrations (version, description, installed_on, success, checksum, execution_time)
+            SELECT 9000, 'the future', installed_on, success, checksum, execution_time FROM _sqlx_migrations WHERE version = 1",
+    )
+    .await;
+    let health = site.run(["health"]);
+    assert_eq!(health.code, 0, "{health:?}");
+    assert!(
+        health.stdout.contains("note: nothing was checked: ")
+            && health
+                .stdout
+                .contains("has schema version 9000, newer than"),
+        "{health:?}"
+    );
+    for command in [["launch", "list"], ["db", "status"], ["run", "list"]] {
+        let refused = site.run(command);
+        refused.assert_refused(&["newer than version"]);
+    }
+    let refused = site.run(["stats", "--json"]);
+    assert!(
+        refused.stdout.contains("\"code\": \"newer_schema\""),
+        "{refused:?}"
+    );
+    // The host of the older version serves on.
+    host.stays_up(Duration::from_secs(1));
+    stop(&mut host);
+}
 
 /// A write that fails for lack of room is shown while the host lives, also when smaller writes succeed.
 async fn trouble_with_the_database_is_an_issue_at_once(place: Place) {

@@ -110,7 +110,7 @@ async fn a_database_of_a_newer_version_is_refused(test: TestDb) {
         let Err(error) = opened else {
             panic!("a newer database was opened");
         };
-        assert!(matches!(error, DbError::Schema(_)));
+        assert!(matches!(error, DbError::NewerSchema(_)));
         assert_eq!(error.to_string(), sentence);
     }
 }

@@ -23,6 +23,8 @@ pub enum ErrorCode {
     Ambiguous,
     /// the state does not allow it: the name is taken, it has ended, is paused, was changed meanwhile, or a host serves it
     Conflict,
+    /// the tables of the database are of a newer version of Campanile: use that version
+    NewerSchema,
     /// a rule of this installation does not allow it: a policy, a limit, an owner, a permission
     Refused,
     /// the database cannot be reached or written now: try again later
@@ -84,6 +86,7 @@ impl From<DbError> for Problem {
                 (ErrorCode::Unavailable, "")
             }
             DbError::Conflict(_) | DbError::Schema(_) => (ErrorCode::Conflict, ""),
+            DbError::NewerSchema(_) => (ErrorCode::NewerSchema, ""),
             DbError::Refused(_) => (ErrorCode::Refused, ""),
         };
         Problem {

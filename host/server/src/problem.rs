@@ -159,7 +159,9 @@ impl<E: Into<Problem>> From<E> for ApiProblem {
             ErrorCode::InvalidArgument => StatusCode::BAD_REQUEST,
             ErrorCode::NotFound => StatusCode::NOT_FOUND,
             _ if problem.revision.is_some() => StatusCode::PRECONDITION_FAILED,
-            ErrorCode::Ambiguous | ErrorCode::Conflict => StatusCode::CONFLICT,
+            ErrorCode::Ambiguous | ErrorCode::Conflict | ErrorCode::NewerSchema => {
+                StatusCode::CONFLICT
+            }
             ErrorCode::Refused => StatusCode::FORBIDDEN,
             ErrorCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
             ErrorCode::InvalidConfiguration | ErrorCode::Failed | ErrorCode::Internal => {

@@ -215,7 +215,7 @@ pub async fn check(path: &Path, shown: &Path, whole: bool) -> Result<Snapshot> {
     let (taken_at, launches) = match checked {
         Ok(checked) => checked,
         // This error names the file already.
-        Err(schema @ DbError::Schema(_)) => return Err(schema),
+        Err(schema @ (DbError::Schema(_) | DbError::NewerSchema(_))) => return Err(schema),
         Err(other) => {
             let (shown, error) = (shown.display(), other.into_message());
             return refused(format!("{shown} cannot be used: {error}"));

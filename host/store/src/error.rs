@@ -30,6 +30,9 @@ pub enum DbError {
     /// The tables are not of this version.
     #[error("{0}")]
     Schema(String),
+    /// The tables are of a newer version.
+    #[error("{0}")]
+    NewerSchema(String),
     /// The address, the user or the file cannot be used.
     #[error("{0}")]
     Refused(String),
@@ -74,6 +77,7 @@ impl DbError {
         | DbError::DiskFull(message)
         | DbError::Conflict(message)
         | DbError::Schema(message)
+        | DbError::NewerSchema(message)
         | DbError::Refused(message)
         | DbError::Unexpected(message)) = self;
         message

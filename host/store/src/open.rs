@@ -78,7 +78,7 @@ impl Db {
         match db.migrate().await {
             Ok(()) => Ok(db),
             // This error names the database already.
-            Err(schema @ DbError::Schema(_)) => Err(schema),
+            Err(schema @ (DbError::Schema(_) | DbError::NewerSchema(_))) => Err(schema),
             Err(error) => Err(error.at(url)),
         }
     }
@@ -256,7 +256,7 @@ impl Db {
     ///
     /// # Errors
     ///
-    /// `Schema` when the database has a migration that this version does not know, or one that had another text.
+    /// `NewerSchema` when the database has a migration that this version does not know, `Schema` when one had another text.
     pub async fn migrations(&self) -> Result<Vec<MigrationState>> {
         let (known, applied) = match &self.pools {
             Pools::Sqlite { readers, .. } => (
@@ -275,7 +275,7 @@ impl Db {
         };
         let newest = known.iter().map(|step| step.version).max().unwrap_or(0);
         if let Some((newer, _)) = applied.iter().find(|(version, _)| *version > newest) {
-            return Err(DbError::Schema(format!(
+            return Err(DbError::NewerSchema(format!(
                 "the database {} has schema version {newer}, newer than version {newest} which this campanile knows; use a newer campanile",
                 self.url
             )));

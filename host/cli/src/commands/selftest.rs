@@ -444,7 +444,7 @@ async fn live_hosts(config: &Config) -> Result<Option<Vec<String>>> {
     let has_record = match db.migrations().await {
         Ok(states) => states.iter().any(|state| state.applied),
         // The tables of another version cannot be read, but they are a record too.
-        Err(DbError::Schema(_)) => {
+        Err(DbError::Schema(_) | DbError::NewerSchema(_)) => {
             db.close().await;
             return Ok(Some(Vec::new()));
         }
