@@ -229,10 +229,13 @@ fn a_crash_loop_abandons_nothing_that_never_ran_on_postgres() {
     crash_in_a_loop(Backend::Postgres);
 }
 
-/// Kill a host soon after each start. It has more launches than permits, so most are recovered often and never claimed.
+/// Kill a host soon after each start. It has more launches than permits, so most are recovered often and never claimed. The
+/// others lose two runs, and no third: no host lives for their pause.
 fn crash_in_a_loop(backend: Backend) {
-    const LIVES: usize = 20;
+    const LIVES: usize = 25;
     const LIFE: Duration = Duration::from_millis(300);
+    // On a busy machine the loop takes minutes: few schedules leave few launches.
+    const SCHEDULES: usize = 6;
     let site = Site::new(backend);
     site.configure("[host]\nruns_max = 4\n");
     site.install_schedules(SCHEDULES, "{ before_ms = 500 }");
@@ -248,7 +251,10 @@ fn crash_in_a_loop(backend: Backend) {
         "no launch was recovered more often than the limit: {}",
         record.shown()
     );
-    assert_abandoned_after_four_lost_runs(&record, backend.name());
+    for launch in record.all_launches() {
+        assert!(record.runs_of(launch).len() <= 2, "{launch:?}");
+    }
+    assert_eq!(record.count(LaunchStatus::Abandoned), 0);
 
     site.configure("");
     let mut host = site.start("host-1");
@@ -257,10 +263,14 @@ fn crash_in_a_loop(backend: Backend) {
     assert!(host.wait_exit().success());
     let totals = consistency::check(&record, &site.effects(), 3);
     println!("{} in a crash loop: {totals}", backend.name());
-    assert_abandoned_after_four_lost_runs(&record, backend.name());
     assert_eq!(
-        (totals.failed, totals.unfinished, totals.skipped),
-        (0, 0, 0),
+        (
+            totals.failed,
+            totals.unfinished,
+            totals.skipped,
+            totals.abandoned
+        ),
+        (0, 0, 0, 0),
         "{totals}"
     );
 }

@@ -10,8 +10,8 @@ use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::launches::LaunchRow;
 use campanile_store::runs::RunRow;
 use campanile_store::schedules::Schedule;
-use campanile_store::{DatabaseUrl, Db, LaunchStatus, changes, launches, runs, schedules};
-use campanile_tests::{Backend, HostProcess, PATIENCE, Place, campanile_binary, fresh_place};
+use campanile_store::{DatabaseUrl, Db, LaunchStatus, changes, launches, probe, runs, schedules};
+use campanile_tests::{Backend, HostProcess, Place, campanile_binary, fresh_place};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -255,8 +255,11 @@ impl Site {
         });
     }
 
-    /// Pause all schedules, wait until every launch has ended, and return the record.
+    /// Wait until nothing is left of dead hosts, pause all schedules, wait until every launch has ended, and return the record.
+    ///
+    /// A launch of a paused schedule that is still to be recovered is abandoned, as `schedule_disabled`.
     pub fn pause_and_finish(&self, hosts: &[&HostProcess]) -> Record {
+        self.wait_until_recovered(limit);
         self.with_db(async |db| {
             let now = Clock::system().now();
             let mut tx = db.write().await.expect("a transaction");
@@ -278,6 +281,28 @@ impl Site {
                 .all_launches()
                 .all(|launch| !is_unfinished(launch.status))
         })
+    }
+
+    /// Wait until no launch is one of a host that died.
+    fn wait_until_recovered(&self, limit: Duration) {
+        const ORPHANS: &str = "SELECT CAST(count(*) AS TEXT) FROM launch l
+            JOIN host h ON h.id = CASE WHEN l.status = 'open' THEN l.decided_by ELSE l.host_id END
+            WHERE l.status IN ('open', 'running') AND h.end_reason = 'died'";
+        let until = Instant::now() + limit;
+        self.with_db(async |db| {
+            loop {
+                let mut tx = db.read().await.expect("a transaction");
+                let orphans = probe::rows(&mut tx, ORPHANS).await.expect("a count");
+                if orphans[0][0] == "0" {
+                    return;
+                }
+                assert!(
+                    Instant::now() < until,
+                    "orphans after {limit:?}: {orphans:?}"
+                );
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
     }
 
     /// Return the effects of the package `append`.
