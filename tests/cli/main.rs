@@ -1,6 +1,7 @@
 //! The command line as a script uses it: the real program, its exit codes, its JSON and its messages.
 
 mod alerts;
+mod all_calls;
 mod api;
 mod audit;
 mod backfill;

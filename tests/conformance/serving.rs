@@ -55,7 +55,7 @@ pub async fn start_named(
         // The cache is shared, so that the package is compiled once for all tests.
         code_cache: CodeCache::Directory(env!("CARGO_TARGET_TMPDIR").into()),
         memory_bytes_max,
-        stack_bytes_max: 1 << 20,
+        ..SandboxSettings::default()
     };
     let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
     let loader = Arc::new(PackageLoader::in_this_process(sandbox));

@@ -101,16 +101,72 @@ pub fn doubled_instances(levels: usize) -> Vec<u8> {
             level - 1
         );
     }
-    text += &format!(
-        "(instance (instantiate $c{}))
-        (core module $main (func (export \"run\") (result i32) i32.const 0))
-        (core instance $main (instantiate $main))
-        (func $run (result (result)) (canon lift (core func $main \"run\")))
-        (instance $command (export \"run\" (func $run)))
-        (export \"wasi:cli/run@0.2.3\" (instance $command)))",
-        levels - 1
-    );
+    text += &format!("(instance (instantiate $c{}))\n{MAIN})", levels - 1);
     wat::parse_str(&text).expect("a component")
+}
+
+/// The end of a component that does nothing and succeeds.
+const MAIN: &str = r#"(core module $main (func (export "run") (result i32) i32.const 0))
+    (core instance $main (instantiate $main))
+    (func $run (result (result)) (canon lift (core func $main "run")))
+    (instance $command (export "run" (func $run)))
+    (export "wasi:cli/run@0.2.3" (instance $command))"#;
+
+/// A program with so many instances of a module that has `definitions`.
+pub fn many_instances(instances: usize, definitions: &str) -> Vec<u8> {
+    let instances = "(core instance (instantiate $m))".repeat(instances);
+    let text = format!("(component (core module $m {definitions}) {instances} {MAIN})");
+    wat::parse_str(&text).expect("a component")
+}
+
+/// A program for WASI preview 1 that opens the root, where it sees nothing, up to `times` times, and sleeps for `seconds`.
+pub fn many_descriptors(times: u32, seconds: u64) -> Vec<u8> {
+    let body = format!(
+        "(local.set $left (i32.const {times}))
+        (loop $more
+            (if (i32.eqz (call $open (i32.const 3) (i32.const 0) (i32.const 8) (i32.const 1)
+                    (i32.const 2) (i64.const 0) (i64.const 0) (i32.const 0) (i32.const 16)))
+                (then
+                    (local.set $left (i32.sub (local.get $left) (i32.const 1)))
+                    (br_if $more (local.get $left)))))"
+    );
+    sleeper(&body, seconds)
+}
+
+/// A program for WASI preview 1 that grows its memory by up to `pages`, writes to each, and sleeps for `seconds`.
+pub fn much_memory(pages: u32, seconds: u64) -> Vec<u8> {
+    let body = format!(
+        "(local.set $left (i32.const {pages}))
+        (loop $more
+            (if (i32.ne (memory.grow (i32.const 1)) (i32.const -1))
+                (then
+                    (memory.fill (i32.mul (i32.sub (memory.size) (i32.const 1)) (i32.const 65536))
+                        (i32.const 1) (i32.const 65536))
+                    (local.set $left (i32.sub (local.get $left) (i32.const 1)))
+                    (br_if $more (local.get $left)))))"
+    );
+    sleeper(&body, seconds)
+}
+
+/// A program for WASI preview 1 that executes `body` and sleeps for `seconds`.
+fn sleeper(body: &str, seconds: u64) -> Vec<u8> {
+    let nanos = seconds * 1_000_000_000;
+    let text = format!(
+        r#"(module
+        (import "wasi_snapshot_preview1" "path_open" (func $open
+            (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+        (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll
+            (param i32 i32 i32 i32) (result i32)))
+        (memory (export "memory") 1)
+        (data (i32.const 8) ".")
+        (func (export "_start") (local $left i32)
+            {body}
+            (i32.store (i32.const 64) (i32.const 0))
+            (i32.store (i32.const 80) (i32.const 1))
+            (i64.store (i32.const 88) (i64.const {nanos}))
+            (drop (call $poll (i32.const 64) (i32.const 128) (i32.const 1) (i32.const 256)))))"#
+    );
+    wat::parse_str(&text).expect("a module")
 }
 
 const NO_RESULT: &[u8] = &[0x60, 0, 0];

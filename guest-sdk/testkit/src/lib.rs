@@ -384,6 +384,7 @@ fn sandbox() -> Result<Arc<Sandbox>, Error> {
             code_cache: CodeCache::None,
             memory_bytes_max: MEMORY_BYTES_MAX,
             stack_bytes_max: STACK_BYTES_MAX,
+            ..SandboxSettings::default()
         };
         let sandbox = Sandbox::new(settings, Clock::system());
         sandbox.map(Arc::new).map_err(|error| error.to_string())

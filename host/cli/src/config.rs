@@ -21,7 +21,9 @@ use campanile_package::files;
 use campanile_package::limits::{self, LimitChanges};
 use campanile_package::quota::{COUNT_MOST, Groups, NamespaceQuota, Namespaces};
 use campanile_package::toml_reader::{self, Document, Section};
-use campanile_sandbox::{CodeCache, LIMITS, Limits, SandboxSettings};
+use campanile_sandbox::{
+    CodeCache, ComponentLimits, LIMITS, Limits, SandboxSettings, memory_of_machine,
+};
 use campanile_schedule::policy::{Defaults, GroupName};
 use campanile_server::{Listen, Proxies, ProxyRoles, TlsFiles};
 use campanile_store::InvalidDatabaseUrl;
@@ -244,6 +246,16 @@ impl Config {
             code_cache: cache_dir.map_or(CodeCache::Temporary, CodeCache::Directory),
             memory_bytes_max: self.sandbox.memory_bytes_max,
             stack_bytes_max: usize::try_from(self.sandbox.stack_bytes_max).unwrap_or(usize::MAX),
+            component_limits: ComponentLimits {
+                core_instances_max: self.sandbox.core_instances_max,
+                memories_max: self.sandbox.memories_max,
+                tables_max: self.sandbox.tables_max,
+                instance_bytes_max: self.sandbox.instance_bytes_max,
+            },
+            memory_total_bytes: self
+                .sandbox
+                .memory_total_bytes
+                .unwrap_or_else(|| memory_of_machine() / 2),
         }
     }
 

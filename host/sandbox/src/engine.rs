@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
+use campanile_model::text::size_text;
+use serde::{Deserialize, Serialize};
 use wasmtime::component::Linker;
 use wasmtime::{
     Cache, CacheConfig, Config, Enabled, Engine, EngineWeak, InstanceAllocationStrategy,
@@ -15,6 +17,7 @@ use wasmtime::{
 };
 
 use crate::code_cache::{CacheDir, CodeCache};
+use crate::ledger::{address_space_max, memory_of_machine};
 use crate::limits::MEMORY_BYTES_LEAST;
 use crate::linker::linker;
 use crate::state::HostState;
@@ -25,12 +28,10 @@ pub(crate) const EPOCH_TICK: Duration = Duration::from_millis(10);
 /// Calls of `describe` that may run beside the tasks. They have their own slots, so that a busy host can still load.
 pub(crate) const DESCRIBES_MAX: u32 = 2;
 
-/// What one call may take from the pool. A larger package is served without the pool.
-const CORE_INSTANCES_PER_CALL_MAX: u32 = 200;
-const MEMORIES_PER_CALL_MAX: u32 = 2;
-const TABLES_PER_CALL_MAX: u32 = 10;
+/// What one call may take from the pool, within [`ComponentLimits`]. A larger package is served without the pool.
+const MEMORIES_PER_SLOT_MAX: u32 = 2;
+const TABLES_PER_SLOT_MAX: u32 = 10;
 const TABLE_ELEMENTS_MAX: usize = 100_000;
-const INSTANCE_METADATA_BYTES_MAX: usize = 10 << 20;
 
 /// Memory that stays mapped in a slot between two guests. It is cleared and not returned to the kernel.
 const MEMORY_KEPT_BYTES: usize = 256 << 10;
@@ -38,6 +39,32 @@ const TABLE_KEPT_BYTES: usize = 64 << 10;
 
 /// The part of a call's stack for host calls, beside the guest's.
 const HOST_STACK_BYTES: usize = 3 << 20;
+
+/// What an instance of a package may have, with the pool and without. A larger package is refused when it is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComponentLimits {
+    /// Instances of core modules.
+    pub core_instances_max: u32,
+    pub memories_max: u32,
+    pub tables_max: u32,
+    /// What the host keeps of the instances: globals, functions, imports, and the heads of memories and tables. Making them
+    /// takes time in which a guest doesn't yield.
+    pub instance_bytes_max: u64,
+}
+
+impl Default for ComponentLimits {
+    fn default() -> ComponentLimits {
+        ComponentLimits {
+            core_instances_max: 200,
+            memories_max: 8,
+            tables_max: 40,
+            instance_bytes_max: 8 << 20,
+        }
+    }
+}
+
+/// The address space of the host itself: its threads, its database, and the code of packages.
+const HOST_ADDRESS_SPACE_BYTES: u64 = 4 << 30;
 
 /// The setup of a sandbox.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +79,48 @@ pub struct SandboxSettings {
     pub memory_bytes_max: u64,
     /// The size of a guest's stack. Deeper recursion is a trap.
     pub stack_bytes_max: usize,
+    /// What an instance of one package may have.
+    pub component_limits: ComponentLimits,
+    /// The memory of all calls together: linear memories, tables and instances.
+    pub memory_total_bytes: u64,
+}
+
+impl Default for SandboxSettings {
+    fn default() -> SandboxSettings {
+        SandboxSettings {
+            calls_max: 1,
+            guest_threads: 1,
+            code_cache: CodeCache::None,
+            memory_bytes_max: 1 << 30,
+            stack_bytes_max: 1 << 20,
+            component_limits: ComponentLimits::default(),
+            memory_total_bytes: memory_of_machine() / 2,
+        }
+    }
+}
+
+impl SandboxSettings {
+    /// Refuse a process whose address space is limited to less than all calls may reserve, most of which they never use.
+    /// Without that, the host itself would run out of it.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says what to do.
+    pub fn check_address_space(&self) -> Result<(), String> {
+        let of_call = self.memory_bytes_max + (self.stack_bytes_max + HOST_STACK_BYTES) as u64;
+        let needed = HOST_ADDRESS_SPACE_BYTES + of_call.saturating_mul(self.calls_max.into());
+        match address_space_max() {
+            Some(most) if most < needed => Err(format!(
+                "the address space of this process is limited to {}, and with {} runs at once of up to {} a host reserves up to {}, most of which it never uses; \
+                 start it without that limit (`ulimit -v unlimited`), and bound its memory by a control group, such as `MemoryMax` of its unit, or lower `runs_max` under `[host]` and `memory_max` under `[sandbox]`",
+                size_text(most),
+                self.calls_max,
+                size_text(self.memory_bytes_max),
+                size_text(needed),
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The engine could not be set up on this machine.
@@ -94,6 +163,24 @@ impl Engines {
             engines.on_demand()?;
         }
         Ok(engines)
+    }
+
+    /// Start as on a machine that does not allow the pool.
+    #[cfg(test)]
+    pub(crate) fn without_pool(settings: &SandboxSettings) -> Result<Engines, SandboxError> {
+        let engines = Engines {
+            pooled: None,
+            on_demand: OnceLock::new(),
+            settings: settings.clone(),
+            cache_dir: None,
+        };
+        engines.on_demand()?;
+        Ok(engines)
+    }
+
+    /// Return what an instance of a package may have.
+    pub(crate) fn component_limits(&self) -> &ComponentLimits {
+        &self.settings.component_limits
     }
 
     /// Return the engine without the pool.
@@ -141,21 +228,26 @@ fn config(settings: &SandboxSettings) -> Config {
 
 fn pooled_config(settings: &SandboxSettings) -> Config {
     let slots = settings.calls_max.saturating_add(DESCRIBES_MAX);
+    let limits = &settings.component_limits;
+    let memories = limits.memories_max.min(MEMORIES_PER_SLOT_MAX);
+    let tables = limits.tables_max.min(TABLES_PER_SLOT_MAX);
+    // The engine's own count is exact, and counts its adapters between components too.
+    let instance_bytes = usize::try_from(limits.instance_bytes_max).unwrap_or(usize::MAX);
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)
-        .total_core_instances(slots.saturating_mul(CORE_INSTANCES_PER_CALL_MAX))
-        .total_memories(slots.saturating_mul(MEMORIES_PER_CALL_MAX))
-        .total_tables(slots.saturating_mul(TABLES_PER_CALL_MAX))
+        .total_core_instances(slots.saturating_mul(limits.core_instances_max))
+        .total_memories(slots.saturating_mul(memories))
+        .total_tables(slots.saturating_mul(tables))
         .total_stacks(slots)
         .total_gc_heaps(slots)
-        .max_core_instances_per_component(CORE_INSTANCES_PER_CALL_MAX)
-        .max_memories_per_component(MEMORIES_PER_CALL_MAX)
-        .max_memories_per_module(2)
-        .max_tables_per_component(TABLES_PER_CALL_MAX)
+        .max_core_instances_per_component(limits.core_instances_max)
+        .max_memories_per_component(memories)
+        .max_memories_per_module(memories)
+        .max_tables_per_component(tables)
         .max_tables_per_module(2)
         .table_elements(TABLE_ELEMENTS_MAX)
-        .max_core_instance_size(INSTANCE_METADATA_BYTES_MAX)
-        .max_component_instance_size(INSTANCE_METADATA_BYTES_MAX)
+        .max_core_instance_size(instance_bytes)
+        .max_component_instance_size(instance_bytes)
         .max_memory_size(memory_bytes(settings))
         .linear_memory_keep_resident(MEMORY_KEPT_BYTES)
         .table_keep_resident(TABLE_KEPT_BYTES)
@@ -213,7 +305,7 @@ mod tests {
             guest_threads: 1,
             code_cache: CodeCache::None,
             memory_bytes_max: 64 << 20,
-            stack_bytes_max: 1 << 20,
+            ..SandboxSettings::default()
         }
     }
 

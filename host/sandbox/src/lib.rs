@@ -5,7 +5,8 @@
 //! The files, from the bottom to the top; none names one that stands above it:
 //!
 //! 1. Vocabulary: [`json`](JsonText), [`outcome`](Outcome), [`limits`](Limits), [`grants`](Grants), `world`, `effects`,
-//!    [`template`](Template), [`program_input`](ProgramInput); and [`own_files`], which the host relies on.
+//!    [`template`](Template), [`program_input`](ProgramInput); [`own_files`], which the host relies on; and `ledger/`: what
+//!    the calls of all packages may have together.
 //! 2. `capability/`: what a guest can import, one file or folder each, with its state, limits and host functions.
 //! 3. `state` composes the state of one call, `linker` the functions, `engine` compiles and runs, and `code_cache` is
 //!    where compiled code is kept.
@@ -25,6 +26,7 @@ mod effects;
 mod engine;
 mod grants;
 mod json;
+mod ledger;
 mod limits;
 mod linker;
 mod load;
@@ -54,12 +56,13 @@ pub use capability::outbox::target::{grants_to, grants_to_mail_server};
 pub use capability::shared::Call;
 pub use code_cache::CodeCache;
 pub use effects::{Crash, EffectObserver};
-pub use engine::{SandboxError, SandboxSettings};
+pub use engine::{ComponentLimits, SandboxError, SandboxSettings};
 pub use grants::{
     AccessMode, BucketGrant, Device, DirectoryGrant, DirectoryQuota, ENV_PREFIX, Grants, HttpGrant,
     Protocol, QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST, Secret, Secrets, SocketGrant,
 };
 pub use json::{JsonObject, JsonText, object_of, object_text};
+pub use ledger::{memory_of_machine, raise_descriptor_limit};
 pub use limits::{
     DirectoryShare, LIMITS, LimitSpec, Limits, MEMORY_BYTES_LEAST, Resource, Share, Unit, Usage,
 };

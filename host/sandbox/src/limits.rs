@@ -161,7 +161,7 @@ limits! {
     Timeout "timeout" = timeout: Duration = Duration::from_secs(5 * 60), Time MILLISECOND_NANOS, YEAR_NANOS;
     "Processor time, checked every 10 ms. By default, only `timeout` bounds it."
     Cpu "cpu" = cpu: Option<Duration> = None, Time MILLISECOND_NANOS, YEAR_NANOS;
-    "All linear memories together."
+    "All linear memories together, and what the engine keeps for the instances, such as globals, in whole pages of 64 KiB."
     Memory "memory" = memory_bytes_max: u64 = 64 << 20, Bytes MEMORY_BYTES_LEAST, u64::MAX;
     "Elements of all tables together."
     TableElements "table_elements" = table_elements_max: u64 = 100_000, Count 0, 100_000_000;

@@ -1,13 +1,22 @@
-//! The limits of linear memories and tables.
+//! The limits of linear memories, tables and instances.
 
 use wasmtime::ResourceLimiter;
 
-use crate::limits::{Limits, Resource};
+use crate::ledger::{Charge, TABLE_ELEMENT_BYTES};
+use crate::limits::{Limits, MEMORY_BYTES_LEAST, Resource};
 
-/// Counts the linear memories and tables of a guest, and refuses growth beyond the limits.
+/// The engine joins components by instances of its own: at most so many for each that a package has, and a few.
+const INSTANCES_FACTOR: u64 = 2;
+const INSTANCES_MORE: u64 = 8;
+
+/// Counts the linear memories, tables and instances of a guest, and refuses growth beyond the limits of its call, and
+/// beyond what its package may have of the host.
 pub(crate) struct MemoryMeter {
     memory: Growth,
     tables: Growth,
+    charge: Charge,
+    /// Why the host refused memory that the call's limits allow.
+    refused_by_host: Option<String>,
 }
 
 #[derive(Default)]
@@ -21,18 +30,25 @@ struct Growth {
 }
 
 impl MemoryMeter {
-    pub(crate) fn new(limits: &Limits) -> MemoryMeter {
+    /// Count for a call with `limits` that has `charge` of the ledger. Its instances count as memory, in whole pages, so
+    /// that ordinary ones, which have some kilobytes, count nothing.
+    pub(crate) fn new(limits: &Limits, charge: Charge) -> MemoryMeter {
         let growth = |max| Growth {
             max,
             ..Growth::default()
         };
+        let instances = charge.footprint.instance_bytes / MEMORY_BYTES_LEAST * MEMORY_BYTES_LEAST;
+        let mut memory = growth(limits.memory_bytes_max);
+        memory.grow(instances);
         MemoryMeter {
-            memory: growth(limits.memory_bytes_max),
+            memory,
             tables: growth(limits.table_elements_max),
+            charge,
+            refused_by_host: None,
         }
     }
 
-    /// Return the greatest sum of the linear memories so far, in bytes.
+    /// Return the greatest sum of the linear memories and instances so far, in bytes.
     pub(crate) fn memory_peak_bytes(&self) -> u64 {
         self.memory.peak
     }
@@ -42,8 +58,19 @@ impl MemoryMeter {
         self.tables.peak
     }
 
+    /// Take `bytes` from the host. If it has none, the reason is kept.
+    fn take(&mut self, bytes: u64) -> bool {
+        let taken = self.charge.grow(bytes);
+        taken
+            .map_err(|why| self.refused_by_host = Some(why))
+            .is_ok()
+    }
+
     /// Return the sentence that says which growth was refused, if any was.
     pub(crate) fn refusal(&self) -> Option<String> {
+        if let Some(why) = &self.refused_by_host {
+            return Some(why.clone());
+        }
         if let Some(wanted) = self.memory.refused {
             return Some(format!(
                 "the task wanted {} of memory and its limit is {}; {}, or use less",
@@ -67,8 +94,7 @@ fn size(bytes: u64) -> bytesize::Display {
 }
 
 impl Growth {
-    fn grow(&mut self, current: usize, desired: usize) -> bool {
-        let more = desired.saturating_sub(current) as u64;
+    fn grow(&mut self, more: u64) -> bool {
         let wanted = self.used.saturating_add(more);
         if wanted > self.max {
             self.refused = Some(wanted);
@@ -81,8 +107,11 @@ impl Growth {
         true
     }
 
-    fn undo(&mut self) {
-        self.used -= std::mem::take(&mut self.last);
+    /// Undo the last growth, and return its size.
+    fn undo(&mut self) -> u64 {
+        let last = std::mem::take(&mut self.last);
+        self.used -= last;
+        last
     }
 }
 
@@ -93,11 +122,20 @@ impl ResourceLimiter for MemoryMeter {
         desired: usize,
         _: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(self.memory.grow(current, desired))
+        let more = desired.saturating_sub(current) as u64;
+        if !self.memory.grow(more) {
+            return Ok(false);
+        }
+        let taken = self.take(more);
+        if !taken {
+            self.memory.undo();
+        }
+        Ok(taken)
     }
 
     fn memory_grow_failed(&mut self, _: wasmtime::Error) -> wasmtime::Result<()> {
-        self.memory.undo();
+        let bytes = self.memory.undo();
+        self.charge.shrink(bytes);
         Ok(())
     }
 
@@ -107,24 +145,91 @@ impl ResourceLimiter for MemoryMeter {
         desired: usize,
         _: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        Ok(self.tables.grow(current, desired))
+        let more = desired.saturating_sub(current) as u64;
+        if !self.tables.grow(more) {
+            return Ok(false);
+        }
+        let taken = self.take(more.saturating_mul(TABLE_ELEMENT_BYTES));
+        if !taken {
+            self.tables.undo();
+        }
+        Ok(taken)
     }
 
     fn table_grow_failed(&mut self, _: wasmtime::Error) -> wasmtime::Result<()> {
-        self.tables.undo();
+        let elements = self.tables.undo();
+        self.charge
+            .shrink(elements.saturating_mul(TABLE_ELEMENT_BYTES));
         Ok(())
     }
+
+    // What was counted when the package was loaded. The engine asks once, before it instantiates.
+
+    fn instances(&self) -> usize {
+        let counted = self.charge.footprint.instances;
+        whole(
+            counted
+                .saturating_mul(INSTANCES_FACTOR)
+                .saturating_add(INSTANCES_MORE),
+        )
+    }
+
+    fn tables(&self) -> usize {
+        whole(self.charge.footprint.tables)
+    }
+
+    fn memories(&self) -> usize {
+        whole(self.charge.footprint.memories)
+    }
+}
+
+fn whole(count: u64) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
+    use crate::ledger::Ledger;
+    use crate::ledger::footprint::Footprint;
 
     fn meter(memory_bytes_max: u64) -> MemoryMeter {
-        MemoryMeter::new(&Limits {
+        let limits = Limits {
             memory_bytes_max,
             ..Limits::default()
-        })
+        };
+        MemoryMeter::new(&limits, charge(&limits, 1 << 20))
+    }
+
+    /// What a call has of a ledger of `total` bytes.
+    fn charge(limits: &Limits, total: u64) -> Charge {
+        let ledger = Ledger::new(total, 1_000, 1_000);
+        let admitted = pin!(ledger.admit("package", Footprint::default(), limits));
+        match admitted.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(charge) => charge.unwrap(),
+            Poll::Pending => panic!("it waits"),
+        }
+    }
+
+    #[test]
+    fn memory_that_the_host_has_no_more_is_refused_and_said() {
+        let limits = Limits::default();
+        let mut meter = MemoryMeter::new(&limits, charge(&limits, 1 << 20));
+        assert!(meter.memory_growing(0, 400 << 10, None).unwrap());
+        assert!(!meter.memory_growing(400 << 10, 900 << 10, None).unwrap());
+        let refusal = meter.refusal().unwrap();
+        assert!(
+            refusal.contains("can't have 500.0 KiB more now"),
+            "{refusal}"
+        );
+        assert!(refusal.contains("raise `memory_total`"), "{refusal}");
+        assert_eq!(meter.memory.used, 400 << 10);
+        // A table is taken from the same.
+        assert!(!meter.table_growing(0, 60_000, None).unwrap());
+        assert!(meter.table_growing(0, 10_000, None).unwrap());
     }
 
     #[test]

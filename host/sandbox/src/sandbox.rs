@@ -13,10 +13,11 @@ use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 use crate::capability::shared::Call;
 use crate::code_cache::CacheDir;
 use crate::engine::{DESCRIBES_MAX, Engines, SandboxError, SandboxSettings};
+use crate::ledger::Ledger;
 use crate::load::artifact::{self, Artifact};
 use crate::load::refusal::{Refusal, refuse};
 use crate::outcome::{Outcome, Report};
-use crate::run::call::run;
+use crate::run::call::{DROPPED, run};
 use crate::run::describe::describe;
 
 /// Threads for host calls that block, such as files.
@@ -30,6 +31,7 @@ pub struct Sandbox {
     pub(crate) calls: Arc<Semaphore>,
     describes: Arc<Semaphore>,
     memory_bytes_max: u64,
+    pub(crate) ledger: Arc<Ledger>,
     clock: Clock,
     /// None only while the sandbox is dropped.
     guests: Option<Runtime>,
@@ -59,6 +61,7 @@ impl Sandbox {
             calls: Arc::new(Semaphore::new(calls)),
             describes: Arc::new(Semaphore::new(DESCRIBES_MAX as usize)),
             memory_bytes_max: settings.memory_bytes_max,
+            ledger: Arc::new(Ledger::of_machine(settings.memory_total_bytes)),
             clock,
             guests: Some(guests),
         })
@@ -98,10 +101,17 @@ impl Sandbox {
     /// One sentence, when `describe` does not return a JSON object of at most 256 KiB within these limits.
     pub async fn describe(&self, artifact: &Arc<Artifact>) -> Result<Option<Value>, Refusal> {
         let slot = self.describes.clone().acquire_owned().await;
-        self.spawn_guest(slot, describe(artifact.clone(), self.clock.clone()))
-            .await
-            .unwrap_or_else(refuse)
-            .map_err(Refusal::printable)
+        self.spawn_guest(
+            slot,
+            describe(
+                artifact.clone(),
+                Arc::clone(&self.ledger),
+                self.clock.clone(),
+            ),
+        )
+        .await
+        .unwrap_or_else(refuse)
+        .map_err(Refusal::printable)
     }
 
     /// Return the directory of compiled code, without links in its path; none without a cache.
@@ -122,14 +132,14 @@ impl Sandbox {
         let slot = tokio::select! {
             biased;
             () = call.stop.dropped() => {
-                let why = "the host dropped the call before it began";
-                return Report::without_call(Outcome::Cancelled, why);
+                return Report::without_call(Outcome::Cancelled, DROPPED);
             }
             slot = self.calls.clone().acquire_owned() => slot,
         };
         call.limits.memory_bytes_max = call.limits.memory_bytes_max.min(self.memory_bytes_max);
         // Boxed, because this future has several kilobytes, and each future that awaits it would have to hold them.
-        let work = Box::pin(run(artifact.clone(), call, self.clock.clone()));
+        let ledger = Arc::clone(&self.ledger);
+        let work = Box::pin(run(artifact.clone(), call, ledger, self.clock.clone()));
         self.spawn_guest(slot, work)
             .await
             .unwrap_or_else(|message| Report::without_call(Outcome::HostError, message))
@@ -140,10 +150,17 @@ impl Sandbox {
     pub async fn run_in_a_row(&self, artifact: &Arc<Artifact>, call: Call, times: u32) -> Report {
         let slot = self.calls.clone().acquire_owned().await;
         let (artifact, clock) = (artifact.clone(), self.clock.clone());
+        let ledger = Arc::clone(&self.ledger);
         let in_a_row = async move {
             let mut report = Report::without_call(Outcome::Cancelled, "no call was made");
             for _ in 0..times {
-                report = run(artifact.clone(), call.clone(), clock.clone()).await;
+                report = run(
+                    artifact.clone(),
+                    call.clone(),
+                    ledger.clone(),
+                    clock.clone(),
+                )
+                .await;
             }
             report
         };

@@ -21,6 +21,7 @@ use crate::capability::run_info::RunInfo;
 use crate::capability::shared::{Call, Shared};
 use crate::capability::sockets::Sockets;
 use crate::capability::stdio::Capture;
+use crate::ledger::{Charge, Ledger};
 use crate::memory::MemoryMeter;
 use crate::run::program::Input;
 use crate::uncommitted::Uncommitted;
@@ -53,12 +54,12 @@ pub(crate) struct HostState {
 /// `input` is that of a program; a typed task gets its context as an argument.
 pub(crate) fn open(
     engine: &Engine,
-    call: Call,
+    (call, charge, ledger): (Call, Charge, Arc<Ledger>),
     clock: Clock,
     input: Option<Input>,
 ) -> Store<HostState> {
     let limits = call.limits.clone();
-    let mut store = Store::new(engine, HostState::new(call, clock, input));
+    let mut store = Store::new(engine, HostState::new((call, charge, ledger), clock, input));
     store.limiter(|state| &mut state.memory);
     store.set_hostcall_fuel(limits.list_bytes_max());
     store.set_max_component_handles(limits.handles_max);
@@ -72,8 +73,12 @@ pub(crate) fn open(
 }
 
 impl HostState {
-    fn new(call: Call, clock: Clock, input: Option<Input>) -> HostState {
-        let shared = Arc::new(Shared::new(call, clock.now()));
+    fn new(
+        (call, charge, ledger): (Call, Charge, Arc<Ledger>),
+        clock: Clock,
+        input: Option<Input>,
+    ) -> HostState {
+        let shared = Arc::new(Shared::new(call, ledger, clock.now()));
         let Call { limits, world, .. } = &shared.call;
         let stdout = match &input {
             Some(_) => Capture::of_program(limits),
@@ -104,7 +109,7 @@ impl HostState {
             stderr,
             files: Files::new(shared.clone()),
             sockets,
-            memory: MemoryMeter::new(limits),
+            memory: MemoryMeter::new(limits, charge),
             uncommitted: Uncommitted::default(),
             program_texts: ProgramTexts::default(),
             input_bytes,

@@ -20,7 +20,7 @@ fn sandbox() -> Sandbox {
         guest_threads: 2,
         code_cache: CodeCache::None,
         memory_bytes_max: 64 << 20,
-        stack_bytes_max: 1 << 20,
+        ..SandboxSettings::default()
     };
     Sandbox::new(settings, Clock::system()).unwrap()
 }

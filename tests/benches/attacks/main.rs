@@ -77,6 +77,19 @@ fn attacks() -> Vec<Attack> {
             ("attack.toml".to_owned(), schedules.into_bytes()),
         ]
     };
+    let calls = |program: Vec<u8>| {
+        let schedules: String = (0..8)
+            .map(|number| {
+                format!(
+                    "[[schedules]]\nname = 'attack-{number}'\nevery = '1s'\noverlap = 'allow'\n"
+                )
+            })
+            .collect();
+        vec![
+            ("attack.wasm".to_owned(), program),
+            ("attack.toml".to_owned(), schedules.into_bytes()),
+        ]
+    };
     let with_schedule = |guest: &str, keys: &str| {
         let schedule = format!("[[schedules]]\nname = 'attack'\nevery = '5s'\n{keys}");
         vec![
@@ -110,6 +123,25 @@ fn attacks() -> Vec<Attack> {
         attack(
             "component instances doubled over 30 levels",
             file(hostile::doubled_instances(30)),
+        ),
+        attack(
+            "14 instances of 73 memories",
+            calls(hostile::many_instances(14, &"(memory 1)".repeat(73))),
+        ),
+        attack(
+            "20 instances of 1,000,000 globals",
+            calls(hostile::many_instances(
+                20,
+                &"(global i32 (i32.const 0))".repeat(1_000_000),
+            )),
+        ),
+        attack(
+            "eight schedules a second that open 240 files each",
+            calls(hostile::many_descriptors(240, 600)),
+        ),
+        attack(
+            "eight schedules a second that fill 60 MiB of memory each",
+            calls(hostile::much_memory(960, 600)),
         ),
         attack(
             "eight schedules a second that sleep",

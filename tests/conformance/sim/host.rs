@@ -52,7 +52,7 @@ pub fn loader(clock: &Clock) -> Arc<PackageLoader> {
         guest_threads: 1,
         code_cache: CodeCache::None,
         memory_bytes_max: Limits::default().memory_bytes_max,
-        stack_bytes_max: 1 << 20,
+        ..SandboxSettings::default()
     };
     let sandbox = Arc::new(Sandbox::new(settings, clock.clone()).unwrap());
     Arc::new(PackageLoader::in_this_process(sandbox))

@@ -15,7 +15,7 @@ static SANDBOX: LazyLock<Sandbox> = LazyLock::new(|| {
         guest_threads: 1,
         code_cache: CodeCache::None,
         memory_bytes_max: 64 << 20,
-        stack_bytes_max: 1 << 20,
+        ..SandboxSettings::default()
     };
     Sandbox::new(settings, Clock::system()).expect("a sandbox")
 });

@@ -27,7 +27,7 @@ use campanile_package::{
     ForeignWriters, HostRules, LoadLimits, OwnPath, OwnPathKind, PackageLoader, Packages,
     PluginsFolder, UploadFolder, foreign_files,
 };
-use campanile_sandbox::Sandbox;
+use campanile_sandbox::{Sandbox, raise_descriptor_limit};
 use campanile_server::{App, Listen, Server, Tls};
 use campanile_store::{Db, DbError};
 
@@ -67,6 +67,11 @@ impl Serve {
         }
         let manager = ServiceManager::connect(&|name| std::env::var_os(name));
         let manager = manager.map_err(misconfigured)?;
+        raise_descriptor_limit();
+        config
+            .sandbox_settings()
+            .check_address_space()
+            .map_err(misconfigured)?;
         let mut stopping = stop_signal()?;
         let clock = Clock::system();
         // Refuse a wrong configuration before the database is opened.

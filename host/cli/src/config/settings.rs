@@ -17,12 +17,13 @@ use campanile_engine::{Placement, RetentionLimits};
 use campanile_model::access::Role;
 use campanile_model::ids::RunId;
 use campanile_model::labels::Labels;
-use campanile_model::text::{self, duration_text};
+use campanile_model::text::{self, duration_text, size_text};
 use campanile_package::quota::{COUNT_MOST, RECORD_BYTES_LEAST, RECORD_BYTES_MOST};
 use campanile_package::reference::KeyHelp;
 use campanile_package::signature::PublicKey;
 use campanile_package::toml_reader::{Error, Section};
 use campanile_package::{Approval, ForeignWriters, Quota};
+use campanile_sandbox::ComponentLimits;
 use campanile_schedule::policy::{Catchup, Defaults, Delivery, Policies};
 use campanile_server::{Listen, Network, RATE_LIMIT, check_header_name};
 use campanile_store::DatabaseUrl;
@@ -365,14 +366,25 @@ table! {
     "sandbox" struct Sandbox {
         /// The largest memory limit of a task. A 32-bit memory has at most 4GiB.
         memory_bytes_max "memory_max": u64 = 1 << 30, size(64 << 10, 4 << 30);
+        /// The memory of all tasks that run at once: their memories, tables and instances. A package may have two thirds of what
+        /// the others leave, and eight times the `memory` of its limits, at least 256MiB. Without it, half of the machine's memory.
+        memory_total_bytes "memory_total": Option<u64> = None, optional(size(64 << 20, 1 << 50)), example "\"4GiB\"";
         /// The stack of a task, which bounds how deep it may recurse.
         stack_bytes_max "stack": u64 = 1 << 20, size(64 << 10, 64 << 20);
+        /// The most instances of core modules that a package may have. A larger package is refused when it is loaded.
+        core_instances_max "core_instances_max": u32 = ComponentLimits::default().core_instances_max, number(1, 10_000);
+        /// The most memories that a package may have.
+        memories_max "memories_max": u32 = ComponentLimits::default().memories_max, number(1, 1000);
+        /// The most tables that a package may have.
+        tables_max "tables_max": u32 = ComponentLimits::default().tables_max, number(1, 10_000);
+        /// What the engine may keep for the instances of a package, beside memories and tables: globals, functions, imports.
+        instance_bytes_max "instance_max": u64 = ComponentLimits::default().instance_bytes_max, size(64 << 10, 256 << 20);
         /// Whether the host stores compiled code between starts.
         cache "cache": bool = true, boolean();
         /// The folder of the compiled code. Without it, a folder `campanile` in the user's cache folder. A folder that
         /// other users can write is not used.
         cache_dir "cache_dir": Option<PathBuf> = None, optional(path()), example "\"/var/cache/campanile\"";
-    }
+    } check check_sandbox
 }
 
 fn processors() -> u32 {
@@ -427,6 +439,18 @@ fn check_server(server: &Server, section: &Section<'_>) -> Result<(), Error> {
             Err(section.error("trusted_proxies", what))
         }
     }
+}
+
+fn check_sandbox(sandbox: &Sandbox, section: &Section<'_>) -> Result<(), Error> {
+    let most = sandbox.memory_bytes_max;
+    let Some(total) = sandbox.memory_total_bytes.filter(|total| *total < most) else {
+        return Ok(());
+    };
+    let (total, most) = (size_text(total), size_text(most));
+    let what = format!(
+        "is {total} for all tasks together, less than the {most} that `memory_max` allows one: raise the one or lower the other"
+    );
+    Err(section.error("memory_total", what))
 }
 
 fn check_host(host: &Host, section: &Section<'_>) -> Result<(), Error> {

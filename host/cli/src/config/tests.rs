@@ -293,6 +293,10 @@ fn an_error_is_one_sentence_with_file_line_key_and_hint() {
             "DIR/campanile.toml:2:1: `limits.memory` is 2GiB, but this host allows no more than 1GiB: lower it, or raise `sandbox.memory_max` in the host's configuration",
         ),
         (
+            "[sandbox]\nmemory_total = '512MiB'",
+            "DIR/campanile.toml:2:1: `sandbox.memory_total` is 512MiB for all tasks together, less than the 1GiB that `memory_max` allows one: raise the one or lower the other",
+        ),
+        (
             "[sandbox]\nmemory_max = '1MiB'",
             "DIR/campanile.toml:1:1: `sandbox` allows 1MiB by `memory_max`, less than the 64MiB of `limits.memory`: raise the one or lower the other",
         ),

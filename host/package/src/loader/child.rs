@@ -67,6 +67,8 @@ fn verdict(settings: &ChildSettings) -> Result<Verdict, String> {
         code_cache: CodeCache::Directory(settings.cache_dir.clone()),
         memory_bytes_max: settings.memory_bytes_max,
         stack_bytes_max: settings.stack_bytes_max,
+        component_limits: settings.component_limits,
+        memory_total_bytes: settings.limits.memory_bytes,
     };
     let sandbox = Sandbox::new(sandbox, Clock::system()).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use campanile_sandbox::ComponentLimits;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -29,6 +30,7 @@ pub(super) struct ChildSettings {
     pub(super) cache_dir: PathBuf,
     pub(super) memory_bytes_max: u64,
     pub(super) stack_bytes_max: usize,
+    pub(super) component_limits: ComponentLimits,
     pub(super) limits: LoadLimits,
 }
 

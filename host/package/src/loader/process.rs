@@ -51,6 +51,7 @@ impl LoadProcesses {
             cache_dir,
             memory_bytes_max: settings.memory_bytes_max,
             stack_bytes_max: settings.stack_bytes_max,
+            component_limits: settings.component_limits,
             limits,
         };
         LoadProcesses {

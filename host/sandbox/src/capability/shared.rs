@@ -15,6 +15,8 @@ use wasmtime_wasi::TrappableError;
 use crate::capability::keyvalue::memory::MemoryBuckets;
 use crate::effects::Effects;
 use crate::grants::{Grants, Secrets};
+use crate::ledger::Ledger;
+use crate::ledger::fair_shares::FairShare;
 use crate::limits::{Limits, Resource};
 use crate::program_input::ProgramInput;
 use crate::stop_signal::StopSignal;
@@ -74,6 +76,8 @@ impl Call {
 /// What the capabilities of one call share.
 pub(crate) struct Shared {
     pub(crate) call: Call,
+    /// What its package shares with others.
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) deadline: Timestamp,
     pub(crate) effects: Effects,
     pub(crate) request_permits: Arc<Semaphore>,
@@ -88,7 +92,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Create what the capabilities of `call` share, which begins at `now`.
-    pub(crate) fn new(call: Call, now: Timestamp) -> Shared {
+    pub(crate) fn new(call: Call, ledger: Arc<Ledger>, now: Timestamp) -> Shared {
         Shared {
             deadline: now.plus(call.limits.timeout),
             effects: Effects::new(call.world.observer.clone(), call.stop.clone()),
@@ -98,6 +102,7 @@ impl Shared {
             open_files: AtomicU64::new(0),
             denied: OnceLock::new(),
             exceeded: OnceLock::new(),
+            ledger,
             call,
         }
     }
@@ -110,6 +115,18 @@ impl Shared {
     /// Record that a limit was reached. Only the first is kept.
     pub(crate) fn exceed(&self, message: String) {
         let _ = self.exceeded.set(message);
+    }
+
+    /// Record that the package can have no more descriptors now, if that is so.
+    pub(crate) fn note_lack_of_descriptors(&self) {
+        let (ledger, package) = (&self.ledger, &self.call.package);
+        if ledger
+            .descriptors
+            .try_acquire(package, 1, u64::MAX)
+            .is_none()
+        {
+            self.exceed(ledger.no_descriptor(package));
+        }
     }
 
     /// Return why the first request without a grant was refused.
@@ -148,33 +165,48 @@ impl Shared {
 }
 
 /// One open file. It counts until it is dropped: by its handle, and by each stream that outlives the handle.
-pub(crate) struct OpenFile(Arc<Shared>);
+pub(crate) struct OpenFile {
+    shared: Arc<Shared>,
+    _descriptor: FairShare,
+}
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        self.0.open_files.fetch_sub(1, Ordering::Relaxed);
+        self.shared.open_files.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl OpenFile {
-    /// Whether one more file may be opened. If not, the refusal is recorded.
-    pub(crate) fn may_open(shared: &Shared) -> bool {
+    /// Count one more open file, before it is opened. None when it may not be, which is recorded.
+    pub(crate) fn open(shared: &Arc<Shared>) -> Option<Arc<OpenFile>> {
         let most = shared.limit(Resource::OpenFiles);
-        if shared.open_files.load(Ordering::Relaxed) < most {
-            return true;
+        if shared.open_files.load(Ordering::Relaxed) >= most {
+            shared.exceed(format!(
+                "the task has {most} files and directories open, its limit; close some, or {}",
+                Resource::OpenFiles.raise()
+            ));
+            return None;
         }
-        shared.exceed(format!(
-            "the task has {most} files and directories open, its limit; close some, or {}",
-            Resource::OpenFiles.raise()
-        ));
-        false
+        let open = OpenFile::of_grant(shared);
+        open.map_err(|why| shared.exceed(why)).ok()
     }
 
-    /// Count one more open file.
-    pub(crate) fn open(shared: &Arc<Shared>) -> Arc<OpenFile> {
+    /// Count a granted directory, which the limit of the call does not bound.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, when the package can have no more descriptors now.
+    pub(crate) fn of_grant(shared: &Arc<Shared>) -> Result<Arc<OpenFile>, String> {
+        let descriptors = &shared.ledger.descriptors;
+        let descriptor = descriptors.try_acquire(&shared.call.package, 1, u64::MAX);
+        let _descriptor =
+            descriptor.ok_or_else(|| shared.ledger.no_descriptor(&shared.call.package))?;
         let now = shared.open_files.fetch_add(1, Ordering::Relaxed) + 1;
         shared.record_peak(Resource::OpenFiles, now);
-        Arc::new(OpenFile(Arc::clone(shared)))
+        Ok(Arc::new(OpenFile {
+            shared: Arc::clone(shared),
+            _descriptor,
+        }))
     }
 }
 

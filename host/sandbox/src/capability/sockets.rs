@@ -85,11 +85,11 @@ impl Sockets {
     /// Count a new socket.
     fn track<T: 'static>(
         &mut self,
+        file: Arc<OpenFile>,
         created: SocketResult<Resource<T>>,
     ) -> wasmtime::Result<Result<Resource<T>, ErrorCode>> {
         let created = as_wasi(created)?;
         if let Ok(socket) = &created {
-            let file = OpenFile::open(&self.gate.shared);
             self.open.insert(socket.rep(), file);
         }
         Ok(created)
@@ -97,8 +97,8 @@ impl Sockets {
 }
 
 impl SocketGate {
-    /// Refuse to create any socket without a grant for `protocol`, or one more than may be open.
-    fn check_creation(&self, protocol: Protocol) -> Result<(), ErrorCode> {
+    /// Refuse to create any socket without a grant for `protocol`, or one more than may be open; else count it.
+    fn check_creation(&self, protocol: Protocol) -> Result<Arc<OpenFile>, ErrorCode> {
         if !self.is_real() {
             return Err(ErrorCode::AccessDenied);
         }
@@ -108,10 +108,7 @@ impl SocketGate {
             ));
             return Err(ErrorCode::AccessDenied);
         }
-        match OpenFile::may_open(&self.shared) {
-            true => Ok(()),
-            false => Err(ErrorCode::NewSocketLimit),
-        }
+        OpenFile::open(&self.shared).ok_or(ErrorCode::NewSocketLimit)
     }
 
     /// Whether there is a network. If not, the refusal is recorded: a script has no sockets.
@@ -289,11 +286,12 @@ pub(crate) fn guard_sockets<T: WasiView>(
         "create-tcp-socket",
         move |mut store: StoreContextMut<'_, T>, (family,): (IpAddressFamily,)| {
             let state = store.data_mut();
-            if let Err(code) = of(state).gate.check_creation(Protocol::Tcp) {
-                return Ok((Err(code),));
-            }
+            let file = match of(state).gate.check_creation(Protocol::Tcp) {
+                Ok(file) => file,
+                Err(code) => return Ok((Err(code),)),
+            };
             let created = state.sockets().create_tcp_socket(family);
-            Ok((of(state).track(created)?,))
+            Ok((of(state).track(file, created)?,))
         },
     )?;
     linker.instance(CREATE_UDP)?.func_wrap_async(
@@ -301,11 +299,12 @@ pub(crate) fn guard_sockets<T: WasiView>(
         move |mut store: StoreContextMut<'_, T>, (family,): (IpAddressFamily,)| {
             Box::new(async move {
                 let state = store.data_mut();
-                if let Err(code) = of(state).gate.check_creation(Protocol::Udp) {
-                    return Ok((Err(code),));
-                }
+                let file = match of(state).gate.check_creation(Protocol::Udp) {
+                    Ok(file) => file,
+                    Err(code) => return Ok((Err(code),)),
+                };
                 let created = state.sockets().create_udp_socket(family).await;
-                Ok((of(state).track(created)?,))
+                Ok((of(state).track(file, created)?,))
             })
         },
     )?;

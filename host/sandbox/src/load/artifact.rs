@@ -10,8 +10,10 @@ use wasmtime_wasi::p2::bindings::exports::wasi::cli::run as command;
 use crate::bindings::campanile::task::types::{Completion, Failure};
 use crate::bindings::exports::campanile::task::{describe, task};
 use crate::engine::{Engines, LinkedEngine};
+use crate::ledger::footprint::Footprint;
 use crate::linker::is_provided;
 use crate::load::compile_cost;
+use crate::load::component_size;
 use crate::load::outline::Labels;
 use crate::load::recognise::{Form, Recognised, recognise};
 use crate::load::refusal::{Refusal, listed, one_line, refuse};
@@ -24,6 +26,8 @@ pub struct Artifact {
     pub form: Form,
     pub(crate) labels: Labels,
     pub(crate) opens_paths: bool,
+    /// What each call takes before any of its code runs.
+    pub(crate) footprint: Footprint,
     /// The linked code.
     pub(crate) instance: InstancePre<HostState>,
     pub(crate) entry: Entry,
@@ -40,11 +44,17 @@ pub(crate) enum Entry {
 pub(crate) fn load(engines: &Engines, bytes: &[u8], is_known: bool) -> Result<Artifact, Refusal> {
     let loaded = catch_unwind(AssertUnwindSafe(|| {
         let recognised = recognise(bytes)?;
+        let footprint = component_size::check(&recognised.component, engines.component_limits())?;
         if !is_known {
             compile_cost::check(&recognised.component)?;
         }
         let (component, engine) = compile(engines, &recognised.component)?;
-        link(engine, &component, recognised, ArtifactDigest::of(bytes))
+        link(
+            engine,
+            &component,
+            (recognised, footprint),
+            ArtifactDigest::of(bytes),
+        )
     }));
     // The libraries that read files may panic on a hostile file.
     loaded.unwrap_or_else(|_| {
@@ -73,7 +83,7 @@ fn compile<'e>(
 fn link(
     engine: &LinkedEngine,
     component: &Component,
-    recognised: Recognised<'_>,
+    (recognised, footprint): (Recognised<'_>, Footprint),
     digest: ArtifactDigest,
 ) -> Result<Artifact, Refusal> {
     let missing = missing_imports(engine, component);
@@ -106,6 +116,7 @@ fn link(
         form: recognised.form,
         labels: recognised.labels,
         opens_paths: recognised.opens_paths,
+        footprint,
         instance,
         entry,
         describe,

@@ -10,6 +10,7 @@ use wasmtime_wasi::I32Exit;
 use crate::capability::files::directories;
 use crate::capability::shared::Call;
 use crate::effects::Crash;
+use crate::ledger::Ledger;
 use crate::load::artifact::{Artifact, Entry};
 use crate::outcome::{Failure, Outcome, Report};
 use crate::run::program::Input;
@@ -18,8 +19,28 @@ use crate::run::time::{bounded, metered};
 use crate::run::verdict::{Returned, verdict};
 use crate::state::{self, HostState};
 
-/// Make `call` to `artifact`. Every outcome is in the report.
-pub(crate) async fn run(artifact: Arc<Artifact>, mut call: Call, clock: Clock) -> Report {
+/// Why a call ended that the host dropped before it began.
+pub(crate) const DROPPED: &str = "the host dropped the call before it began";
+
+/// Make `call` to `artifact`, after the wait for what it needs of `ledger`. Every outcome is in the report.
+pub(crate) async fn run(
+    artifact: Arc<Artifact>,
+    mut call: Call,
+    ledger: Arc<Ledger>,
+    clock: Clock,
+) -> Report {
+    let charge = tokio::select! {
+        biased;
+        charge = ledger.admit(&call.package, artifact.footprint, &call.limits) => charge,
+        () = call.stop.dropped() => return Report::without_call(Outcome::Cancelled, DROPPED),
+    };
+    let charge = match charge {
+        Ok(charge) => charge,
+        Err(why) => {
+            let failure = Failure::before_call(Outcome::MemoryExceeded, why);
+            return Report::of_failure(failure);
+        }
+    };
     let started = Instant::now();
     let input = match artifact.form.is_command() {
         true => match Input::prepare(&mut call).await {
@@ -32,7 +53,12 @@ pub(crate) async fn run(artifact: Arc<Artifact>, mut call: Call, clock: Clock) -
     let timeout = call.limits.timeout.saturating_sub(started.elapsed());
     let cpu_max = call.limits.cpu;
     let stop = call.stop.clone();
-    let mut store = state::open(artifact.instance.engine(), call, clock, input);
+    let mut store = state::open(
+        artifact.instance.engine(),
+        (call, charge, ledger),
+        clock,
+        input,
+    );
     let mut cpu = Duration::ZERO;
     let ended = {
         let calling = call_entry(&mut store, &artifact);

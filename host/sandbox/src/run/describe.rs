@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::capability::shared::Call;
+use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::load::artifact::Artifact;
 use crate::load::refusal::Refusal;
@@ -23,6 +24,7 @@ const MANIFEST_BYTES_MAX: usize = 256 << 10;
 /// Return the package's manifest, or none when it has neither a `describe` function nor labels.
 pub(crate) async fn describe(
     artifact: Arc<Artifact>,
+    ledger: Arc<Ledger>,
     clock: Clock,
 ) -> Result<Option<Value>, Refusal> {
     let Some(describe) = &artifact.describe else {
@@ -35,8 +37,11 @@ pub(crate) async fn describe(
         memory_bytes_max: MEMORY_BYTES_MAX,
         ..Limits::default()
     };
+    let charge = ledger.admit("", artifact.footprint, &limits).await;
+    let charge = charge.map_err(|why| refuse(format!("cannot be called: {why}")))?;
     let call = Call::ungranted(limits, clock.now());
-    let mut store = state::open(artifact.instance.engine(), call, clock, None);
+    let engine = artifact.instance.engine();
+    let mut store = state::open(engine, (call, charge, ledger), clock, None);
     let stop = StopSignal::default();
     let calling = async {
         let instance = artifact.instance.instantiate_async(&mut store).await?;

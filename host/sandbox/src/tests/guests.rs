@@ -25,7 +25,7 @@ pub fn sandbox_at(clock: Clock) -> Sandbox {
         guest_threads: 2,
         code_cache: CodeCache::None,
         memory_bytes_max: 64 << 20,
-        stack_bytes_max: 1 << 20,
+        ..SandboxSettings::default()
     };
     Sandbox::new(settings, clock).unwrap()
 }

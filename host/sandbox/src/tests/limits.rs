@@ -42,7 +42,7 @@ async fn busy_guests_do_not_block_others() {
             guest_threads: 1,
             code_cache: CodeCache::None,
             memory_bytes_max: 64 << 20,
-            stack_bytes_max: 1 << 20,
+            ..SandboxSettings::default()
         },
         Clock::system(),
     )

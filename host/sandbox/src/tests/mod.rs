@@ -1,5 +1,6 @@
 //! The whole sandbox, with guests that the tests write.
 
+mod all_calls;
 mod capabilities;
 mod contract;
 mod forms;

@@ -179,7 +179,7 @@ fn compiled_code_is_cached_between_starts() {
         guest_threads: 1,
         code_cache: CodeCache::Directory(dir.path().join("code")),
         memory_bytes_max: 64 << 20,
-        stack_bytes_max: 1 << 20,
+        ..SandboxSettings::default()
     };
     let component = guest("").component();
     let files = || walk(&dir.path().join("code"));
@@ -248,7 +248,7 @@ async fn a_sandbox_that_cannot_start_reports_the_reason() {
         guest_threads: 0,
         code_cache: CodeCache::Directory(file.path().join("below/a/file")),
         memory_bytes_max: 0,
-        stack_bytes_max: 1 << 20,
+        ..SandboxSettings::default()
     };
     let error = Sandbox::new(settings, Clock::system()).err().unwrap();
     assert!(

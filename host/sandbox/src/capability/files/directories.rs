@@ -89,7 +89,7 @@ fn open_one(shared: &Arc<Shared>, grant: &DirectoryGrant) -> Result<OpenDirector
     let tracked = Tracked {
         quota: Quota::of(shared, grant, &directory.dir).map_err(unopened)?,
         path: grant.guest.clone(),
-        file: Some(OpenFile::open(shared)),
+        file: Some(OpenFile::of_grant(shared).map_err(Unopened)?),
         served: None,
     };
     Ok(OpenDirectory { directory, tracked })

@@ -96,9 +96,9 @@ fn guard_opening<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime
                 if view.note_denied(&directory, &path, access_mode(how, wanted))? {
                     return Ok((Err(ErrorCode::NoEntry),));
                 }
-                if !OpenFile::may_open(&view.files.shared) {
+                let Some(file) = OpenFile::open(&view.files.shared) else {
                     return Ok((Err(ErrorCode::Quota),));
-                }
+                };
                 let shown = view.files.path_in(&directory, &path);
                 if view.serves_devices(&directory, &path) {
                     return Ok((view.open_device(&path, shown, how, wanted)?,));
@@ -122,7 +122,7 @@ fn guard_opening<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime
                     }
                     let tracked = Tracked {
                         path: shown,
-                        file: Some(OpenFile::open(&view.files.shared)),
+                        file: Some(file),
                         quota,
                         served: None,
                     };

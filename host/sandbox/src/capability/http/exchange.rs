@@ -10,7 +10,7 @@ use hyper::client::conn::{http1, http2};
 use hyper::header::{CONNECTION, HOST, TRANSFER_ENCODING};
 use hyper::{Request, Response, Uri, Version};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::{Error, Result, WasiBody};
@@ -20,12 +20,16 @@ use crate::capability::http::destination::Destination;
 use crate::capability::http::response::{limited, record_wait};
 use crate::capability::network::reach::Reach;
 use crate::capability::shared::Shared;
+use crate::ledger::fair_shares::FairShare;
 
 /// The longest head of a response, and the most that is read ahead.
 const READ_BUFFER_BYTES_MAX: usize = 128 << 10;
 
 /// The most that a server may send over HTTP/2 before the guest reads.
 const WINDOW_BYTES: u32 = 128 << 10;
+
+/// What the host keeps of a connection: what is read ahead, the window, and a record of TLS each way.
+const BUFFER_BYTES: u64 = 320 << 10;
 
 pub(crate) type Exchanged = (Response<WasiBody>, Driver);
 pub(crate) type Driver = Box<dyn Future<Output = Result<(), Error>> + Send>;
@@ -45,9 +49,13 @@ pub(crate) async fn exchange(
     waits: Waits,
     shared: Arc<Shared>,
 ) -> Result<Exchanged> {
-    let (sending, driver) = timeout(waits.connect, async {
-        let permit = Arc::clone(&shared.request_permits).acquire_owned().await;
-        let permit = permit.map_err(|_| Error::ConnectionLimitReached)?;
+    let until = Instant::now() + waits.connect;
+    let permit = timeout_at(until, Permit::acquire(&shared));
+    let permit = permit.await.map_err(|_| {
+        shared.note_lack_of_descriptors();
+        Error::ConnectionTimeout
+    })??;
+    let (sending, driver) = timeout_at(until, async {
         let connection = connect(&destination, reach, &shared).await?;
         handshake(connection, request, permit).await
     })
@@ -67,6 +75,32 @@ pub(crate) async fn exchange(
     Ok((response, driver))
 }
 
+/// What a connection needs of its call and of the host.
+struct Permit {
+    _of_call: OwnedSemaphorePermit,
+    _descriptor: FairShare,
+    _buffers: FairShare,
+}
+
+impl Permit {
+    /// Wait for it. Other requests of the package may end meanwhile.
+    async fn acquire(shared: &Shared) -> Result<Permit> {
+        let of_call = Arc::clone(&shared.request_permits).acquire_owned().await;
+        let (ledger, package) = (&shared.ledger, &shared.call.package);
+        let descriptor = ledger.descriptors.acquire(package, 1, u64::MAX).await;
+        let buffers = ledger.memory.acquire(package, BUFFER_BYTES, u64::MAX).await;
+        let limited = || {
+            shared.note_lack_of_descriptors();
+            Error::ConnectionLimitReached
+        };
+        Ok(Permit {
+            _of_call: of_call.map_err(|_| Error::ConnectionLimitReached)?,
+            _descriptor: descriptor.ok_or_else(limited)?,
+            _buffers: buffers.ok_or_else(limited)?,
+        })
+    }
+}
+
 /// Sends a request and returns the head of its response.
 type Sending = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
 
@@ -74,7 +108,7 @@ type Sending = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + 
 async fn handshake(
     connection: Connection,
     mut request: Request<WasiBody>,
-    permit: OwnedSemaphorePermit,
+    permit: Permit,
 ) -> Result<(Sending, Driver)> {
     let stream = TokioIo::new(connection.stream);
     if connection.is_http2 {
@@ -111,7 +145,7 @@ async fn handshake(
 /// Drive a connection until the guest drops the exchange, and return its permit then.
 fn drive(
     connection: impl Future<Output = hyper::Result<()>> + Send + 'static,
-    permit: OwnedSemaphorePermit,
+    permit: Permit,
 ) -> Driver {
     let connection = AbortOnDropJoinHandle::from(tokio::spawn(connection));
     // The body reports errors of the connection.

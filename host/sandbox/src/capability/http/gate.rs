@@ -131,6 +131,7 @@ mod tests {
     use super::*;
     use crate::capability::shared::{Call, REQUESTS_UNDER_WAY_MAX};
     use crate::grants::{Grants, HttpGrant};
+    use crate::ledger::Ledger;
     use crate::limits::Limits;
 
     fn gate(host: &str, port: u16) -> HttpGate {
@@ -153,7 +154,11 @@ mod tests {
             grants: Arc::new(grants),
             ..Call::ungranted(limits.clone(), now)
         };
-        HttpGate(Arc::new(Shared::new(call, now)))
+        HttpGate(Arc::new(Shared::new(
+            call,
+            Arc::new(Ledger::unbounded()),
+            now,
+        )))
     }
 
     async fn send(gate: &mut HttpGate, method: &str, uri: &str) -> Result<Response<WasiBody>> {

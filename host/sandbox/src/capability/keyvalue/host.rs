@@ -449,6 +449,7 @@ mod tests {
     use crate::capability::keyvalue::memory::MemoryBuckets;
     use crate::capability::shared::Call;
     use crate::grants::Grants;
+    use crate::ledger::Ledger;
     use crate::limits::Limits;
     use crate::world::World;
 
@@ -472,7 +473,7 @@ mod tests {
             world: World::real(memory.clone()),
             ..Call::ungranted(limits, now)
         };
-        Shared::new(call, now)
+        Shared::new(call, Arc::new(Ledger::unbounded()), now)
     }
 
     fn handle(bucket: u32) -> Bucket {

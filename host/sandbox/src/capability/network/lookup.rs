@@ -9,11 +9,11 @@ use std::time::Duration;
 use campanile_model::text::duration_text;
 use tokio::sync::{Semaphore, oneshot};
 
-use crate::capability::network::fair_permits::FairPermits;
+use crate::ledger::fair_shares::{Division, FairShares};
 
 /// Lookups of all calls at once, each in its own thread. A resolver that does not answer blocks these threads, and not
 /// the threads that read files.
-const LOOKUPS_MAX: usize = 32;
+const LOOKUPS_MAX: u64 = 32;
 
 /// The longest that a call waits for one lookup, with the wait for its turn. The thread of the lookup ends when the
 /// resolver gives up.
@@ -24,14 +24,14 @@ type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
 
 /// Asks a resolver for the calls that share it.
 pub(crate) struct Lookups {
-    permits: Arc<FairPermits>,
+    permits: Arc<FairShares>,
     wait_max: Duration,
     resolve: Arc<Resolve>,
 }
 
 /// The lookups of all calls, by the machine's resolver.
 pub(crate) static LOOKUPS: LazyLock<Lookups> = LazyLock::new(|| Lookups {
-    permits: FairPermits::new(LOOKUPS_MAX),
+    permits: FairShares::new(LOOKUPS_MAX, Division::QUARTERS),
     wait_max: LOOKUP_WAIT_MAX,
     resolve: Arc::new(|host, port| Ok((host, port).to_socket_addrs()?.collect())),
 });
@@ -52,7 +52,7 @@ impl Lookups {
         let found = tokio::time::timeout(self.wait_max, async {
             let permit_of_call = Arc::clone(permits).acquire_owned().await;
             let permit_of_call = permit_of_call.map_err(io::Error::other)?;
-            let permit = self.permits.acquire(package).await;
+            let permit = self.permits.acquire(package, 1, u64::MAX).await;
             let permit = permit.ok_or_else(|| io::Error::other("the host is shutting down"))?;
             let (answer, answered) = oneshot::channel();
             let (resolve, host) = (Arc::clone(&self.resolve), host.to_owned());
@@ -104,7 +104,7 @@ mod tests {
         let (release, released) = mpsc::channel::<()>();
         let released = Mutex::new(released);
         let lookups = Lookups {
-            permits: FairPermits::new(LOOKUPS_MAX),
+            permits: FairShares::new(LOOKUPS_MAX, Division::QUARTERS),
             wait_max,
             resolve: Arc::new(move |host, port| {
                 if host == "hangs" {

@@ -1,7 +1,6 @@
 //! Names, addresses and how far a grant reaches, for HTTP and sockets alike.
 
 mod addresses;
-mod fair_permits;
 pub(crate) mod leased;
 pub(crate) mod lookup;
 pub(crate) mod reach;

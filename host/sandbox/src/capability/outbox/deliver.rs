@@ -24,6 +24,7 @@ use crate::capability::outbox::message::OutboxMessage;
 use crate::capability::outbox::placeholders::fill;
 use crate::capability::shared::{Call, Shared};
 use crate::grants::{Grants, Secrets};
+use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::run::redaction::Redaction;
 use crate::stop_signal::StopSignal;
@@ -121,7 +122,11 @@ pub(super) fn shared(call: DeliveryCall) -> Arc<Shared> {
         },
         ..ungranted
     };
-    Arc::new(Shared::new(sending, call.now))
+    Arc::new(Shared::new(
+        sending,
+        Arc::new(Ledger::unbounded()),
+        call.now,
+    ))
 }
 
 /// Wait for a delivery for up to `wait_max`.
