@@ -12,6 +12,8 @@ use std::path::Path;
 
 use campanile_model::text::size_text;
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, Stat, fstat, statat};
+#[cfg(target_os = "linux")]
+use rustix::fs::{Mode, fstatfs, openat};
 use rustix::io::Errno;
 use tokio::task::spawn_blocking;
 
@@ -74,14 +76,58 @@ pub(super) fn inspect_in(folder: impl AsFd, path: &Path) -> Option<Result<Stat, 
     let folder = folder.as_fd();
     let unusable = |why: &str| Some(Err(why.to_owned()));
     match statat(folder, path, AtFlags::empty()) {
-        Ok(found) if FileType::from_raw_mode(found.st_mode).is_file() => Some(Ok(found)),
+        Ok(found) if FileType::from_raw_mode(found.st_mode).is_file() => {
+            match is_in_pseudo_file_system(folder, path) {
+                true => unusable(
+                    "it lies in a file system of the kernel, such as /proc, whose files have no fixed content; put a copy in its place",
+                ),
+                false => Some(Ok(found)),
+            }
+        }
         Ok(_) => unusable("it is not a regular file"),
         Err(Errno::NOENT) => {
             let is_link = is_link_in(folder, path);
             is_link.then(|| Err("it is a link to nothing".to_owned()))
         }
+        Err(Errno::LOOP) => unusable("it is a link that leads back to itself"),
         Err(error) => unusable(&format!("it cannot be inspected: {error}")),
     }
+}
+
+/// Whether the file at `path` in the directory `folder` is one of the kernel's, such as those of `/proc` and `/sys`. Its size
+/// says nothing of its content, and its times change whenever somebody looks.
+#[cfg(target_os = "linux")]
+fn is_in_pseudo_file_system(folder: impl AsFd, path: &Path) -> bool {
+    /// proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, configfs, selinuxfs, bpf, pstore, efivarfs, binfmt_misc,
+    /// fusectl and nsfs.
+    const KINDS: [i64; 15] = [
+        0x9fa0,
+        0x6265_6572,
+        0x27_e0eb,
+        0x6367_7270,
+        0x6462_6720,
+        0x7472_6163,
+        0x7363_6673,
+        0x6265_6570,
+        0xf97c_ff8c,
+        0xcafe_4a11,
+        0x6165_676c,
+        0xde5e_81e4,
+        0x4249_4e4d,
+        0x6573_5543,
+        0x6e73_6673,
+    ];
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let opened = openat(folder, path, flags, Mode::empty());
+    let kind = opened
+        .and_then(fstatfs)
+        .map(|found| i64::from(found.f_type));
+    kind.is_ok_and(|kind| KINDS.contains(&kind))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_in_pseudo_file_system(_: impl AsFd, _: &Path) -> bool {
+    false
 }
 
 /// Whether a link is at `path` in the directory `folder`.

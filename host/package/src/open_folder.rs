@@ -244,7 +244,42 @@ mod tests {
         ] {
             assert_eq!(listing[name], Err(why.to_owned()), "{name}");
         }
-        assert!(listing["loop.wasm"].is_err());
+        assert_eq!(
+            listing["loop.wasm"],
+            Err("it is a link that leads back to itself".to_owned())
+        );
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_file_of_the_kernel_is_refused_in_every_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (name, target) in [
+            ("a.toml", "/proc/self/environ"),
+            ("b.wasm", "/proc/cpuinfo"),
+            (
+                "c.wasm.minisig",
+                "/sys/kernel/mm/transparent_hugepage/enabled",
+            ),
+            ("d.toml", "/proc/self/root/proc/uptime"),
+        ] {
+            if Path::new(target).exists() {
+                symlink(target, at(name)).unwrap();
+            }
+        }
+        symlink("/dev/zero", at("e.wasm")).unwrap();
+        fs::hard_link("/proc/cpuinfo", at("f.wasm")).unwrap_err();
+        let (listing, _) = open(folder.path()).list().unwrap();
+        assert!(listing.len() >= 4, "{listing:?}");
+        for (name, state) in listing {
+            let why = state.unwrap_err();
+            let expected = match name.as_str() {
+                "e.wasm" => "it is not a regular file",
+                _ => "it lies in a file system of the kernel",
+            };
+            assert!(why.starts_with(expected), "{name}: {why}");
+        }
     }
 
     fn chmod(path: &Path, mode: u32) {
