@@ -23,6 +23,7 @@ mod launch_admin;
 mod launch_list;
 mod launches;
 mod lock_order;
+mod long_errors;
 mod migrations;
 mod missing_package;
 mod open_errors;

@@ -20,7 +20,7 @@ use crate::start;
 use crate::version_check::{self, StoredCode, refusal, stored_code};
 use crate::watch::Watch;
 use campanile_model::clock::Timestamp;
-use campanile_model::text::printable_line;
+use campanile_model::text::{cut_error, printable_line};
 use campanile_package::{Approval, Change, Package, PluginsFolder, RecordedSidecar};
 use campanile_store::events::{self, EventKind};
 use campanile_store::{DbError, package_versions, packages, sidecars};
@@ -401,7 +401,7 @@ async fn restore_from_db(ctx: &Ctx, folder: &PluginsFolder, name: &str) -> Resul
     let new = match folder.restore(name, &bytes, kept).await {
         Ok(new) => new,
         Err(why) => {
-            let why = printable_line(&why);
+            let why = cut_error(printable_line(&why));
             tracing::warn!(package = %name, digest = digest.short(), "the active version cannot be restored: {why}");
             if folder.pins_another_version(name, &digest) {
                 // The kept sidecar is older than one that could be read. It must not come back.

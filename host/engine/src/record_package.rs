@@ -6,6 +6,7 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::schedule_admin::{self, Refusal, ScheduleError};
 use campanile_model::clock::Timestamp;
+use campanile_model::text::cut_error;
 use campanile_package::requests::list_requests;
 use campanile_package::{Change, Package};
 use campanile_store::events::{self, EventKind};
@@ -86,6 +87,7 @@ async fn record_in(
     let said = change.to_string();
     events::record(tx, now, EventKind::PackageLoaded, name, &said).await?;
     if let Some(said) = row.and_then(|row| approval::downgrade(&row, package)) {
+        let said = cut_error(said);
         events::record(tx, now, EventKind::VersionDowngraded, name, &said).await?;
         tracing::warn!("{name}: {said}");
     }
@@ -134,6 +136,7 @@ async fn record_pending(
             format!("{digest} is blocked and {active}: it was {was}; `{approve}` activates it")
         }
     };
+    let said = cut_error(said);
     if row.pending_digest.as_ref() != Some(loaded.digest) {
         events::record(tx, now, kind, name, &said).await?;
     }

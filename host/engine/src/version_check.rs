@@ -10,6 +10,7 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::service::record_event;
 use campanile_model::ids::ArtifactDigest;
+use campanile_model::text::cut_error;
 use campanile_package::{Approval, Package, VersionPolicy};
 use campanile_store::events::EventKind;
 use campanile_store::package_versions::{self, VersionDecision};
@@ -84,6 +85,7 @@ pub(crate) async fn report(
     digest: &ArtifactDigest,
     why: &str,
 ) -> Result {
+    let why = &cut_error(why);
     if ctx.reported.has_refusal(name, digest, why) {
         return Ok(());
     }

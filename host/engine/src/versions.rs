@@ -9,6 +9,7 @@ use crate::schedule_admin::no_task;
 use crate::service::retry_while_tracked;
 use crate::version_check::{self, StoredCode};
 use campanile_model::ids::ArtifactDigest;
+use campanile_model::text::cut_error;
 use campanile_package::requests::denial;
 use campanile_package::{Attempt, Manifest, Package, PackageLoader};
 use campanile_sandbox::{Artifact, StopSignal};
@@ -41,7 +42,7 @@ pub(crate) struct CannotBegin(pub(crate) Option<RunEnd>);
 
 impl CannotBegin {
     pub(crate) fn refused(message: String) -> CannotBegin {
-        let kind = FailureKind::Refused;
+        let (kind, message) = (FailureKind::Refused, cut_error(message));
         CannotBegin(Some(RunEnd::Failed { kind, message }))
     }
 

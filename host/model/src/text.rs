@@ -7,8 +7,36 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
+/// The longest text of an error, in bytes. What it quotes may be of any length: a key, a name or an import of a file.
+pub const ERROR_BYTES_MAX: usize = 2 << 10;
+
+/// How much of the end of a cut error is kept: it often says what to do.
+const ERROR_END_BYTES: usize = 400;
+
+/// The longest word for which [`nearest`] looks for another one.
+const WORD_BYTES_MAX: usize = 256;
+
+/// Return the text of an error, cut in its middle to [`ERROR_BYTES_MAX`].
+///
+/// Whoever makes an error from the text of a file or of a guest cuts it, and so does whoever records it.
+pub fn cut_error(text: impl Into<String>) -> String {
+    // More than the mark of a cut takes.
+    const MARK_BYTES: usize = 64;
+    let text = text.into();
+    if text.len() <= ERROR_BYTES_MAX {
+        return text;
+    }
+    let begin = text.floor_char_boundary(ERROR_BYTES_MAX - ERROR_END_BYTES - MARK_BYTES);
+    let end = text.ceil_char_boundary(text.len() - ERROR_END_BYTES);
+    let (cut, begin, end) = (end - begin, &text[..begin], &text[end..]);
+    format!("{begin} [… {cut} bytes left out …] {end}")
+}
+
 /// The candidate most like `word`, if any is alike enough to be meant.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > WORD_BYTES_MAX {
+        return None;
+    }
     candidates
         .into_iter()
         .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
@@ -223,6 +251,30 @@ mod tests {
         for name in ["", ".", "..", "a b", "a/b", "é", "a\n", "%2e", "abcde"] {
             assert!(!is_plain_name(name, 4), "{name}");
         }
+    }
+
+    #[test]
+    fn a_long_error_keeps_its_begin_and_its_end() {
+        for length in [0, 1, ERROR_BYTES_MAX] {
+            assert_eq!(cut_error("x".repeat(length)), "x".repeat(length));
+        }
+        for middle in ["x", "é", "日", "🔔"] {
+            let long = format!("begin {} end", middle.repeat(1 << 20));
+            let cut = cut_error(long.clone());
+            assert!(cut.len() <= ERROR_BYTES_MAX && cut.capacity() <= 2 * ERROR_BYTES_MAX);
+            assert!(cut.starts_with("begin ") && cut.ends_with(" end"), "{cut}");
+            let (before, rest) = cut.split_once(" [… ").unwrap();
+            let (number, after) = rest.split_once(" bytes left out …] ").unwrap();
+            let number: usize = number.parse().unwrap();
+            assert_eq!(before.len() + number + after.len(), long.len());
+            assert_eq!(cut_error(cut.clone()), cut);
+        }
+    }
+
+    #[test]
+    fn no_word_is_like_one_of_a_million_letters() {
+        assert_eq!(nearest("timout", ["timeout"]), Some("timeout"));
+        assert_eq!(nearest(&"timeout".repeat(1 << 20), ["timeout"]), None);
     }
 
     #[test]

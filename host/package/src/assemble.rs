@@ -14,7 +14,7 @@ use super::program::check_form;
 use super::quota::check_group;
 use super::sidecar::{SIDECAR_BYTES_MAX, Sidecar};
 use campanile_model::ids::{ArtifactDigest, sha256};
-use campanile_model::text::{size_rounded, size_text};
+use campanile_model::text::{cut_error, size_rounded, size_text};
 
 /// The largest `.wasm` file that is read.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -75,7 +75,7 @@ pub async fn open<L: Loader>(
     .await;
     opened.map_err(|message| OpenError {
         digest: digest_read,
-        message,
+        message: cut_error(message),
     })
 }
 
@@ -106,7 +106,7 @@ fn read_package(path: &Path) -> Result<Option<Vec<u8>>, String> {
 impl SidecarFile {
     /// Read the sidecar at `path`, where `state` was found; `None` when it has changed since. Blocks.
     pub(super) fn read(path: &Path, state: &FileState, rules: &HostRules) -> Option<SidecarFile> {
-        let about = |why: &str| format!("{}: {why}", path.display());
+        let about = |why: &str| cut_error(format!("{}: {why}", path.display()));
         let (stamp, bytes) = match read_sidecar(path, state).transpose()? {
             Ok(read) => read,
             // Without text to hash. The package is refused rather than run without its sidecar.
@@ -121,7 +121,7 @@ impl SidecarFile {
         let result = match std::str::from_utf8(&bytes) {
             Ok(text) => Sidecar::parse(path, text, rules)
                 .map(Arc::new)
-                .map_err(|error| error.to_string()),
+                .map_err(|error| cut_error(error.to_string())),
             Err(_) => Err(about("this is not UTF-8 text")),
         };
         Some(SidecarFile {
@@ -209,7 +209,7 @@ pub(super) fn assemble<L: Loader>(
     let schedules = sidecar.schedules.as_ref().unwrap_or(&manifest.schedules);
     for schedule in schedules {
         check_group(&schedule.policies, &rules.groups)
-            .map_err(|why| format!("the schedule `{}`: {why}", schedule.name))?;
+            .map_err(|why| cut_error(format!("the schedule `{}`: {why}", schedule.name)))?;
     }
     Ok(Package {
         name,
@@ -238,7 +238,7 @@ fn check_tasks(name: &str, sidecar: &Sidecar, manifest: &Manifest) -> Result<(),
             format!("it has {}", ids.join(", "))
         }
     };
-    Err(format!(
+    Err(cut_error(format!(
         "{name}.toml: a schedule names the task `{task}`, which this package does not have: {hint}"
-    ))
+    )))
 }

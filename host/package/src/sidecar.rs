@@ -20,6 +20,7 @@ use super::spec::ScheduleDefinition;
 use crate::toml_reader::{Document, Error, Section};
 use crate::version_policy::{Approval, VersionPolicy};
 use campanile_model::ids::ArtifactDigest;
+use campanile_model::text::cut_error;
 use campanile_sandbox::{Grants, ProgramInput};
 
 /// The largest sidecar that is read.
@@ -128,9 +129,9 @@ impl Sidecar {
             }
             (None, None) => "it has no version".to_owned(),
         };
-        Err(format!(
+        Err(cut_error(format!(
             "{found}, and {name}.toml accepts none below {least}: put a newer file there, or change `minimum_version`"
-        ))
+        )))
     }
 }
 

@@ -15,7 +15,7 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use crate::names::is_plain;
 use campanile_model::clock::Timestamp;
-use campanile_model::text::{duration_within, nearest, size_within};
+use campanile_model::text::{counted, cut_error, duration_within, nearest, size_within};
 
 /// A mistake in a file, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -150,7 +150,7 @@ impl<'t> Document<'t> {
             file: self.file.to_owned(),
             line: 1 + before.matches('\n').count(),
             column: 1 + before.chars().rev().take_while(|c| *c != '\n').count(),
-            message,
+            message: cut_error(message),
         }
     }
 
@@ -523,18 +523,30 @@ impl<'d> Section<'d> {
         Some(self.document.error_at(self.offset_of(key), message))
     }
 
-    /// Add a warning for each key that was not read: a newer SDK may write keys that this host does not know.
+    /// Add warnings about keys that were not read: a newer SDK may write keys that this host does not know.
     pub fn finish_with_warnings(self, warnings: &mut Vec<String>) {
-        warnings.extend(self.unknown_keys().map(|key| {
+        if warnings.len() > WARNINGS_MAX {
+            return;
+        }
+        let left = WARNINGS_MAX - warnings.len();
+        let more = self.unknown_keys().skip(left).count();
+        warnings.extend(self.unknown_keys().take(left).map(|key| {
             let path = self.path_of(key);
             let hint = self.nearest_known(key);
             let hint = hint.map_or_else(String::new, |near| {
                 format!(": did the author mean `{near}`?")
             });
-            format!("unknown key `{path}` is ignored{hint}")
+            cut_error(format!("unknown key `{path}` is ignored{hint}"))
         }));
+        if more > 0 {
+            let more = counted(more, "more unknown key");
+            warnings.push(format!("{more} or other tables with such keys are ignored"));
+        }
     }
 }
+
+/// The most warnings about unknown keys that are kept of one file.
+const WARNINGS_MAX: usize = 16;
 
 /// The longest path in an error about a value that JSON cannot express. Beyond it, the error names the nearest table
 /// around the value.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::sql::statements;
-use super::types::storable;
+use super::types::{recorded, storable};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{AlertId, SilenceId};
 pub use campanile_model::status::{AlertKind, AlertStatus, Severity};
@@ -75,14 +75,14 @@ statements! {
         WHERE NOT EXISTS (SELECT 1 FROM alert WHERE resolved_at > $14 AND rule = CAST($2 AS TEXT) AND subject_id = CAST($7 AS TEXT))
         ON CONFLICT DO NOTHING"
         => [alert.id, alert.rule.as_str(), alert.kind, alert.severity, alert.status, storable(&alert.subject),
-            storable(&alert.subject_id), storable(&alert.detail), alert.version, alert.since_at, alert.fired_at, alert.notified_at,
+            storable(&alert.subject_id), recorded(&alert.detail), alert.version, alert.since_at, alert.fired_at, alert.notified_at,
             alert.flaps, seen_at];
 
     /// Change an alert that had the version before this one. False when another host changed it first.
     pub async fn change(alert: &Alert) -> bool = changed
         "UPDATE alert SET status = $3, detail = $4, version = $2, fired_at = $5, notified_at = $6, clear_at = $7, resolved_at = $8, flaps = $9
         WHERE id = $1 AND version = $2 - 1 AND status <> 'resolved'"
-        => [alert.id, alert.version, alert.status, storable(&alert.detail), alert.fired_at, alert.notified_at, alert.clear_at,
+        => [alert.id, alert.version, alert.status, recorded(&alert.detail), alert.fired_at, alert.notified_at, alert.clear_at,
             alert.resolved_at, alert.flaps];
 
     /// Delete a pending alert whose condition is gone. False when another host changed it first.

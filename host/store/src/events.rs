@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::sql::{Batch, statements};
-use super::types::storable;
+use super::types::{recorded, storable};
 use super::{Result, Tx};
 use campanile_model::access::{Actor, Channel};
 use campanile_model::clock::Timestamp;
@@ -57,7 +57,7 @@ statements! {
     /// Record events of `actor`.
     pub(super) async fn insert(at: Timestamp, actor: &Actor, events: &[NewEvent]) -> () = execute_batch
         Batch::new(concat!("INSERT INTO event (", event_columns!(), ") VALUES ($1, $2, $3, $4, $5, $6, $7, $8)")),
-        events, |event| [EventId::new(at), at, event.kind, storable(&event.subject), storable(&event.detail),
+        events, |event| [EventId::new(at), at, event.kind, storable(&event.subject), recorded(&event.detail),
             actor.principal.as_deref().map(storable), actor.channel, actor.address.as_deref()];
 }
 

@@ -6,7 +6,7 @@ use sqlx::FromRow;
 use super::package_versions::{self, VersionDecision};
 pub use super::sidecars::SidecarSummary;
 use super::sql::{run, statements};
-use super::types::storable;
+use super::types::recorded;
 use super::{Result, Tx, sidecars};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId};
@@ -155,7 +155,7 @@ statements! {
         VALUES ($1, '{}', $3, $2, $3, $4)
         ON CONFLICT (name) DO UPDATE SET rejection = excluded.rejection, rejected_at = excluded.rejected_at,
             rejected_by = excluded.rejected_by, pending_digest = NULL, pending_since = NULL"
-        => [name, storable(rejection), now, host];
+        => [name, recorded(rejection), now, host];
 
     /// Record since when `host` loads the newest file of a package.
     pub async fn set_loading(host: HostId, name: &str, since: Timestamp) -> () = run

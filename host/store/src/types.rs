@@ -6,6 +6,8 @@ use campanile_model::json::JsonAsWritten;
 use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 use serde_json::Value;
 
+use campanile_model::text::cut_error;
+
 /// A text as both databases can keep it: Postgres refuses a zero byte, and what a task
 /// prints must not make its end impossible to record.
 pub(super) fn storable(text: &str) -> Cow<'_, str> {
@@ -14,6 +16,11 @@ pub(super) fn storable(text: &str) -> Cow<'_, str> {
     } else {
         Cow::Borrowed(text)
     }
+}
+
+/// Return the text of an error or of an event as it is recorded: storable, and not long, whoever made it.
+pub(super) fn recorded(text: &str) -> String {
+    cut_error(storable(text))
 }
 
 /// Serializes stored JSON as JSON, with its numbers as they were written; a text that is not JSON becomes a string.

@@ -8,7 +8,7 @@ use super::{
     Changed, Diff, Difference, Result, ScheduleDefinition, ScheduleError, add_all, end, revise,
 };
 use campanile_model::clock::Timestamp;
-use campanile_model::text::printable_line;
+use campanile_model::text::{cut_error, printable_line};
 use campanile_schedule::rule::{HashKey, Rule};
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{DbError, Origin, Tx};
@@ -121,7 +121,7 @@ impl Reconciled {
             }
             Err(error @ (ScheduleError::Db(_) | ScheduleError::Raced(_))) => Err(error),
             Err(refused) => {
-                let (schedule, error) = (wanted.name.clone(), refused.to_string());
+                let (schedule, error) = (wanted.name.clone(), cut_error(refused.to_string()));
                 self.refusals.push(Refusal { schedule, error });
                 Ok(0)
             }

@@ -1,9 +1,6 @@
 //! Why a file is refused, and the texts that refusals share.
 
-use campanile_model::text::printable_line;
-
-/// The longest message. A name in a file may have 100 KB.
-const REFUSAL_BYTES_MAX: usize = 2 << 10;
+use campanile_model::text::{cut_error, printable_line};
 
 /// Why a file is not a package that can run: what it is, what is wrong with it, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,15 +13,13 @@ pub struct Refusal {
 impl Refusal {
     pub(crate) fn new(message: impl Into<String>) -> Refusal {
         Refusal {
-            message: message.into(),
+            message: cut_error(message),
         }
     }
 
-    /// Cut the message and escape its control characters: names in a file may hold anything.
+    /// Escape the control characters of the message: names in a file may hold anything.
     pub(crate) fn printable(self) -> Refusal {
-        let mut message = printable_line(&self.message);
-        message.truncate(message.floor_char_boundary(REFUSAL_BYTES_MAX));
-        Refusal { message }
+        Refusal::new(printable_line(&self.message))
     }
 }
 
