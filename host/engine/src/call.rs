@@ -14,12 +14,12 @@ use crate::work::{LastEnds, Work};
 use campanile_model::clock::Timestamp;
 use campanile_package::context::{ContextFault, check_keys};
 use campanile_sandbox::{
-    Call, JsonObject, JsonText, Outcome, ProgramInput, Report, Sandbox, StopSignal, Usage, World,
-    object_text,
+    Call, HeldCode, JsonObject, JsonText, Outcome, ProgramInput, Refusal, Report, Sandbox,
+    StopSignal, Usage, World, object_text,
 };
 use campanile_schedule::policy::Delivery;
-use campanile_store::FailureKind;
 use campanile_store::task_runs::TaskRun;
+use campanile_store::{DbError, FailureKind, packages};
 use campanile_workflow::graph::Step;
 use campanile_workflow::inheritance::{Inheritance, context_bytes};
 use campanile_workflow::outcome::{self, FailedCall, RetryRules};
@@ -136,9 +136,41 @@ impl Caller {
             task: step.id.clone(),
             stop: call.stop.clone(),
         };
-        let report = self.sandbox.run(&version.artifact, call).await;
+        let code = tokio::select! {
+            code = self.code(version) => code,
+            () = call.stop.dropped() => {
+                let why = "it was stopped before its code was loaded";
+                return without_call(Outcome::Cancelled, why.to_owned());
+            }
+        };
+        let report = match code {
+            Ok(_held) => self.sandbox.run(&version.artifact, call).await,
+            Err(refusal) => return without_call(Outcome::HostError, refusal.message),
+        };
         crash::point("after_call");
         Some(report)
+    }
+}
+
+impl Caller {
+    /// Return the code of `version`. It is loaded if need be, and stays loaded while it is held.
+    async fn code(&self, version: &Version) -> Result<HeldCode, Refusal> {
+        let (package, artifact) = (&version.package, &version.artifact);
+        let read = || async {
+            if package.digest == artifact.digest
+                && let Some(bytes) = package.read_again().await
+            {
+                return Ok(bytes);
+            }
+            let stored = async {
+                let mut tx = self.ctx.db.read().await?;
+                packages::artifact(&mut tx, &artifact.digest).await
+            };
+            let stored: Result<_, DbError> = stored.await;
+            let stored = stored.map_err(|error| error.to_string())?;
+            stored.ok_or_else(|| "its file is neither in the folder nor in the database".to_owned())
+        };
+        self.sandbox.hold(artifact, read).await
     }
 }
 

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::loads::Loads;
+use self::loads::{Loads, Waiting};
 use self::resolve::{KnownFiles, PackageFiles, Rejection, Unresolved};
 use super::files::{self, Listing, off_thread};
 use super::host_rules::HostRules;
-use super::loader::{Loader, PackageLoader};
+use super::loader::{LoadError, Loader, PackageLoader};
 use super::open_folder::OpenFolder;
 use super::package::{Change, Package, Packages};
 use campanile_model::text::printable_line;
@@ -27,6 +27,9 @@ pub const SETTLE: Duration = Duration::from_millis(200);
 /// The most packages of one folder. Files beyond are not used, so that a folder of many files does not fill the record.
 pub const PACKAGES_MAX: usize = 4_096;
 
+/// How long files may be seen to change before they are refused, until they stop.
+const CHANGING_MAX: Duration = Duration::from_secs(30);
+
 /// How often a scan waits for unstable files before it leaves them to the next scan.
 const SETTLE_ROUNDS: usize = 10;
 
@@ -37,6 +40,7 @@ pub struct PluginsFolder<L: Loader = PackageLoader> {
     loader: Arc<L>,
     rules: HostRules,
     settle: Duration,
+    changing_max: Duration,
     packages_max: usize,
     /// The name and the error of the one rejection that stands for all files beyond that number.
     beyond: Option<(String, String)>,
@@ -60,8 +64,8 @@ pub struct Scan<A = Artifact> {
     listing: Listing,
     /// In alphabetical order.
     names: VecDeque<String>,
-    /// The names whose code must be loaded first, which may take long, and whether it was loaded before.
-    to_load: Vec<(String, bool)>,
+    /// The names whose code must be loaded first, which may take long.
+    to_load: Vec<Waiting>,
     found: VecDeque<Change<A>>,
 }
 
@@ -79,6 +83,7 @@ impl<L: Loader> PluginsFolder<L> {
             loader,
             rules,
             settle: SETTLE,
+            changing_max: CHANGING_MAX,
             packages_max: PACKAGES_MAX,
             beyond: None,
             settled: Listing::new(),
@@ -121,14 +126,19 @@ impl<L: Loader> PluginsFolder<L> {
             ends.any(|end| unstable.contains(&format!("{name}{end}")))
         };
         let beyond = self.beyond(&present, &active);
-        let names = names.into_iter();
-        let names = names.filter(|name| !is_unstable(name) && !beyond.contains(name));
-        let names = names.cloned().collect();
-        let found = self.reject_beyond(&beyond);
+        let names = names.into_iter().filter(|name| !beyond.contains(name));
+        let (changing, names): (BTreeSet<String>, BTreeSet<String>) =
+            names.cloned().partition(|name| is_unstable(name));
+        let mut found = self.reject_beyond(&beyond);
+        for name in &changing {
+            let known = self.files.entry(name.clone()).or_default();
+            let active = active.get(name).map(|active| &active.digest);
+            found.extend(known.note_change(name, self.changing_max, active));
+        }
         self.warn_about_orphan_sidecars(&listing, &present);
         Some(Scan {
             listing,
-            names,
+            names: names.into_iter().collect(),
             to_load: Vec::new(),
             found,
         })
@@ -136,8 +146,7 @@ impl<L: Loader> PluginsFolder<L> {
 
     /// Return the next difference between the folder and the `active` packages; `None` when no further one is known.
     ///
-    /// The function does not wait for files to load. New files, and files that were loaded before, each have their own number
-    /// of loads at a time. While [`PluginsFolder::is_loading`], more differences follow: scan again after
+    /// The function does not wait for files to load. A file that was loaded before is not loaded again. While [`PluginsFolder::is_loading`], more differences follow: scan again after
     /// [`PluginsFolder::load_ended`]. One slow file therefore delays no other.
     ///
     /// Activates nothing. The next scan finds an addition, an update or a removal again if it was not applied, without
@@ -155,7 +164,7 @@ impl<L: Loader> PluginsFolder<L> {
                 Some(name) => (name, false),
                 None => {
                     let next = self.loads.next_of(&scan.to_load)?;
-                    (scan.to_load.remove(next).0, true)
+                    (scan.to_load.remove(next).name, true)
                 }
             };
             self.reconcile(name, scan, active, may_load).await;
@@ -179,6 +188,15 @@ impl<L: Loader> PluginsFolder<L> {
         match self.loads.next().await {
             Some((name, digest, result)) => {
                 let known = self.files.entry(name).or_default();
+                let result = match result {
+                    Ok(loaded) => Ok(loaded),
+                    Err(LoadError::Refused(why)) => Err(why),
+                    Err(LoadError::Slow) => {
+                        known.slow = Some(digest);
+                        return;
+                    }
+                };
+                known.load_again = false;
                 known.loaded = Some((digest, result));
             }
             None => std::future::pending().await,
@@ -315,7 +333,7 @@ impl<L: Loader> PluginsFolder<L> {
         let names = files::ENDS.map(|end| format!("{name}{end}"));
         let [wasm_name, sidecar_name, signature_name] = &names;
         let Some(wasm) = scan.listing.get(wasm_name) else {
-            self.loads.stop(&name);
+            self.loads.forget(&name);
             let known = self.files.remove(&name);
             scan.found.extend(match active {
                 Some(old) => Some(Change::Removed(old)),
@@ -331,7 +349,11 @@ impl<L: Loader> PluginsFolder<L> {
         // If this future is dropped meanwhile, the file counts as new.
         let mut known = self.files.remove(&name).unwrap_or_default();
         let resolved = self.resolve(&name, files, &mut known, active.as_ref(), may_load);
-        match resolved.await {
+        let resolved = resolved.await;
+        if !matches!(resolved, Err(Unresolved::Unstable)) {
+            known.changing_since = None;
+        }
+        match resolved {
             Ok(Some(new)) => {
                 known.rejected = None;
                 known.offered = Some(new.digest.clone());
@@ -344,15 +366,23 @@ impl<L: Loader> PluginsFolder<L> {
                     scan.found.extend(active.map(Change::Restored));
                 }
             }
-            Err(Unresolved::NotLoaded { is_known }) => {
+            Err(Unresolved::NotLoaded { size_bytes, pace }) => {
                 self.waiting.insert(name.clone());
-                scan.to_load.push((name.clone(), is_known));
+                let name = name.clone();
+                scan.to_load.push(Waiting {
+                    name,
+                    size_bytes,
+                    pace,
+                });
             }
             Err(Unresolved::Loading) => {}
             Err(Unresolved::Unstable) => {
                 for name in &names {
                     self.settled.remove(name);
                 }
+                let active = active.as_ref().map(|active| &active.digest);
+                scan.found
+                    .extend(known.note_change(&name, self.changing_max, active));
             }
             Err(Unresolved::Rejected(error)) => {
                 let kept = active.as_ref().map(|active| active.digest.clone());

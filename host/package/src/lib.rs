@@ -40,7 +40,8 @@ pub use folder::{PluginsFolder, SETTLE, Scan};
 pub use grant_record::GrantRecord;
 pub use host_rules::{ForeignWriters, HostRules, OwnPath, OwnPathKind};
 pub use loader::{
-    Attempt, LoadLimits, LoadObserver, Loaded, Loader, PackageLoader, load, load_in_this_process,
+    Attempt, LoadError, LoadLimits, LoadObserver, Loaded, Loader, Pace, PackageLoader, load,
+    load_in_this_process,
 };
 #[cfg(target_os = "linux")]
 pub use loader::{Confinement, confinement};

@@ -3,7 +3,7 @@
 //! A file in the plugins folder needs no grant to do harm while it is read and compiled. A host therefore loads each
 //! file in a child process first (`process`), which the kernel confines (`confine`). The host reads only files that a
 //! child process has accepted, and finds their compiled code in the cache. The host keeps each verdict (`verdicts`), so
-//! that its next start needs no child process for the same file.
+//! that its next start needs no child process for the same file, and loads its code when it is first called.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::files::off_thread;
 use super::package::Compiled;
 use campanile_model::clock::Clock;
 use campanile_model::ids::ArtifactDigest;
-use campanile_model::text::printable_line;
+use campanile_model::text::{cut_error, printable_line};
 use campanile_sandbox::{Artifact, Form, Sandbox, SandboxSettings};
 
 mod child;
@@ -28,9 +28,10 @@ mod verdicts;
 pub use child::load_in_this_process;
 #[cfg(target_os = "linux")]
 pub use confine::{Confinement, confinement};
+use exchange::Accepted;
 pub use exchange::LoadLimits;
+pub use process::LOADS_MAX;
 use process::LoadProcesses;
-pub use process::{KNOWN_LOADS_MAX, LOADS_MAX};
 
 /// Whether a failure that is on record counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +40,30 @@ pub enum Attempt {
     First,
     /// A person asked for another attempt by touching the file.
     Again,
+}
+
+/// How long a load may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// Some seconds, so that a file that takes long does not delay others. Most files take less.
+    Quick,
+    /// As long as the configuration allows. One such load runs at a time.
+    Full,
+}
+
+/// Why a file was not loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadError {
+    /// It takes longer than a quick load may: load it again at the full pace.
+    Slow,
+    /// One sentence.
+    Refused(String),
+}
+
+impl From<String> for LoadError {
+    fn from(why: String) -> LoadError {
+        LoadError::Refused(why)
+    }
 }
 
 /// Is called with the package and the number of bytes when a child process begins to load a file. What it returns is
@@ -56,16 +81,20 @@ pub trait Loader: Send + Sync + 'static {
     /// Return how the code communicates with the host.
     fn form(artifact: &Self::Artifact) -> Form;
 
-    /// Whether the file with this digest was loaded before, so that it needs no child process.
-    fn is_known(&self, digest: &ArtifactDigest) -> impl Future<Output = bool> + Send;
+    /// Return the result of an earlier load of the file with this digest; `None` when none is on record.
+    fn recall(
+        &self,
+        digest: &ArtifactDigest,
+    ) -> impl Future<Output = Option<Result<Loaded<Self::Artifact>, String>>> + Send;
 
-    /// Check and compile `bytes`, the file of the package `name`, and read its description. The error is one sentence.
+    /// Check and compile `bytes`, the file of the package `name`, and read its description.
     fn load(
         &self,
         name: &str,
-        bytes: Vec<u8>,
+        bytes: Arc<Vec<u8>>,
         attempt: Attempt,
-    ) -> impl Future<Output = Result<Loaded<Self::Artifact>, String>> + Send;
+        pace: Pace,
+    ) -> impl Future<Output = Result<Loaded<Self::Artifact>, LoadError>> + Send;
 }
 
 /// The loader of a host.
@@ -115,11 +144,29 @@ impl PackageLoader {
         &self.sandbox
     }
 
-    /// Load `bytes` in this process, with the compiled code of the cache if another process has loaded them.
-    async fn load_here(&self, bytes: Arc<Vec<u8>>) -> Result<Arc<Artifact>, String> {
-        let (sandbox, is_known) = (Arc::clone(&self.sandbox), self.processes.is_some());
-        let loaded = off_thread(move || sandbox.load_unless_known(&bytes, is_known)).await?;
-        loaded.map(Arc::new).map_err(|refusal| refusal.to_string())
+    /// Load `bytes` in this process.
+    async fn load_here(&self, bytes: Arc<Vec<u8>>) -> Result<Loaded<Artifact>, String> {
+        let (sandbox, shared) = (Arc::clone(&self.sandbox), Arc::clone(&bytes));
+        let loaded = off_thread(move || sandbox.load(&shared)).await?;
+        let artifact = loaded.map_err(|refusal| refusal.to_string())?;
+        let read = || async { Ok(Vec::clone(&bytes)) };
+        let held = self.sandbox.hold(&artifact, read).await;
+        let _held = held.map_err(|refusal| refusal.to_string())?;
+        let description = self.sandbox.describe(&artifact).await;
+        let description = description.map_err(|refusal| refusal.to_string())?;
+        Ok((Arc::new(artifact), description))
+    }
+
+    /// Return the package of a file that a child process has accepted.
+    fn admit(
+        &self,
+        digest: ArtifactDigest,
+        accepted: Accepted,
+    ) -> Result<Loaded<Artifact>, String> {
+        let (form, bytes) = (accepted.form, accepted.code_bytes);
+        let artifact = self.sandbox.admit(digest, form, bytes);
+        let artifact = artifact.map_err(|refusal| refusal.to_string())?;
+        Ok((Arc::new(artifact), accepted.description))
     }
 }
 
@@ -130,30 +177,27 @@ impl Loader for PackageLoader {
         artifact.form
     }
 
-    async fn is_known(&self, digest: &ArtifactDigest) -> bool {
-        match &self.processes {
-            Some(processes) => processes.is_known(digest).await,
-            None => false,
-        }
+    async fn recall(&self, digest: &ArtifactDigest) -> Option<Result<Loaded<Artifact>, String>> {
+        let accepted = self.processes.as_ref()?.recall(digest).await?;
+        Some(accepted.and_then(|accepted| self.admit(digest.clone(), accepted)))
     }
 
     async fn load(
         &self,
         name: &str,
-        bytes: Vec<u8>,
+        bytes: Arc<Vec<u8>>,
         attempt: Attempt,
-    ) -> Result<Loaded<Artifact>, String> {
-        let bytes = Arc::new(bytes);
+        pace: Pace,
+    ) -> Result<Loaded<Artifact>, LoadError> {
         let Some(processes) = &self.processes else {
-            let artifact = self.load_here(bytes).await?;
-            let description = self.sandbox.describe(&artifact).await;
-            return Ok((
-                artifact,
-                description.map_err(|refusal| refusal.to_string())?,
-            ));
+            return Ok(self.load_here(bytes).await?);
         };
-        let description = processes.load(name, &bytes, attempt).await?;
-        Ok((self.load_here(bytes).await?, description))
+        let (digest, accepted) = processes.load(name, &bytes, attempt, pace).await?;
+        let (artifact, description) = self.admit(digest, accepted)?;
+        let (sandbox, of) = (Arc::clone(&self.sandbox), Arc::clone(&artifact));
+        let ahead = off_thread(move || sandbox.load_ahead(&of, &bytes)).await?;
+        ahead.map_err(|refusal| refusal.to_string())?;
+        Ok((artifact, description))
     }
 }
 
@@ -164,7 +208,35 @@ pub async fn load<L: Loader>(
     bytes: Vec<u8>,
     attempt: Attempt,
 ) -> Result<Compiled<L::Artifact>, String> {
-    let (artifact, description) = loader.load(name, bytes, attempt).await?;
+    let bytes = Arc::new(bytes);
+    let quick = load_at(loader, name, Arc::clone(&bytes), attempt, Pace::Quick).await;
+    let loaded = match quick {
+        Err(LoadError::Slow) => load_at(loader, name, bytes, attempt, Pace::Full).await,
+        quick => quick,
+    };
+    loaded.map_err(|error| match error {
+        LoadError::Refused(why) => why,
+        LoadError::Slow => "it takes too long to load".to_owned(),
+    })
+}
+
+/// Load `bytes` at the given pace, and check the package's description.
+pub(crate) async fn load_at<L: Loader>(
+    loader: &L,
+    name: &str,
+    bytes: Arc<Vec<u8>>,
+    attempt: Attempt,
+    pace: Pace,
+) -> Result<Compiled<L::Artifact>, LoadError> {
+    let loaded = loader.load(name, bytes, attempt, pace).await?;
+    Ok(describe(name, loaded)?)
+}
+
+/// Check the package's description; the error is one sentence.
+pub(crate) fn describe<A>(
+    name: &str,
+    (artifact, description): Loaded<A>,
+) -> Result<Compiled<A>, String> {
     let manifest = manifest_of(name, description.as_ref())?;
     for warning in &manifest.warnings {
         let warning = printable_line(warning);
@@ -175,9 +247,8 @@ pub async fn load<L: Loader>(
 
 fn manifest_of(name: &str, description: Option<&Value>) -> Result<Manifest, String> {
     match description {
-        Some(description) => {
-            Manifest::from_json(name, description).map_err(|error| printable_line(&error))
-        }
+        Some(description) => Manifest::from_json(name, description)
+            .map_err(|error| cut_error(printable_line(&error))),
         None => Ok(Manifest::undescribed(name)),
     }
 }

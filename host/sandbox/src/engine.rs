@@ -37,6 +37,10 @@ const TABLE_ELEMENTS_MAX: usize = 100_000;
 const MEMORY_KEPT_BYTES: usize = 256 << 10;
 const TABLE_KEPT_BYTES: usize = 64 << 10;
 
+/// The largest image of a memory's data that is kept to make instances from although most of it is zeros. Larger sparse
+/// data is copied into each instance: a file of some hundred bytes would otherwise take many megabytes while it is loaded.
+const SPARSE_IMAGE_BYTES_MAX: u64 = 1 << 20;
+
 /// The part of a call's stack for host calls, beside the guest's.
 const HOST_STACK_BYTES: usize = 3 << 20;
 
@@ -79,6 +83,8 @@ pub struct SandboxSettings {
     pub memory_bytes_max: u64,
     /// The size of a guest's stack. Deeper recursion is a trap.
     pub stack_bytes_max: usize,
+    /// The most memory that all loaded code may take. One file may take half of it.
+    pub loaded_bytes_max: u64,
     /// What an instance of one package may have.
     pub component_limits: ComponentLimits,
     /// The memory of all calls together: linear memories, tables and instances.
@@ -93,6 +99,7 @@ impl Default for SandboxSettings {
             code_cache: CodeCache::None,
             memory_bytes_max: 1 << 30,
             stack_bytes_max: 1 << 20,
+            loaded_bytes_max: 1 << 30,
             component_limits: ComponentLimits::default(),
             memory_total_bytes: memory_of_machine() / 2,
         }
@@ -222,6 +229,7 @@ fn config(settings: &SandboxSettings) -> Config {
         // Names come from the name section. Parsing a guest's DWARF costs too much.
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .wasm_memory64(false)
+        .memory_guaranteed_dense_image_size(SPARSE_IMAGE_BYTES_MAX)
         .concurrency_support(false);
     config
 }

@@ -67,6 +67,7 @@ pub use limits::{
     DirectoryShare, LIMITS, LimitSpec, Limits, MEMORY_BYTES_LEAST, Resource, Share, Unit, Usage,
 };
 pub use load::artifact::Artifact;
+pub use load::loaded::HeldCode;
 pub use load::recognise::{Form, imports_of};
 pub use load::refusal::Refusal;
 pub use outcome::{Failure, LogLine, Outcome, Report};

@@ -5,9 +5,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::ids::ArtifactDigest;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
+use tokio::task::spawn_blocking;
 use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 
 use crate::capability::shared::Call;
@@ -15,10 +17,15 @@ use crate::code_cache::CacheDir;
 use crate::engine::{DESCRIBES_MAX, Engines, SandboxError, SandboxSettings};
 use crate::ledger::Ledger;
 use crate::load::artifact::{self, Artifact};
+use crate::load::loaded::{HeldCode, LoadedCode, Room};
+use crate::load::recognise::Form;
 use crate::load::refusal::{Refusal, refuse};
 use crate::outcome::{Outcome, Report};
 use crate::run::call::{DROPPED, run};
 use crate::run::describe::describe;
+
+/// How much code is read from the cache at the same time.
+const RELOADS_MAX: usize = 2;
 
 /// Threads for host calls that block, such as files.
 const BLOCKING_THREADS_MAX: usize = 64;
@@ -26,7 +33,10 @@ const BLOCKING_THREADS_MAX: usize = 64;
 /// Loads packages and calls their tasks. One for the process.
 pub struct Sandbox {
     engines: Engines,
+    pub(crate) loaded: Arc<LoadedCode>,
     compiling: Mutex<()>,
+    /// Permits to load code again, which the cache has.
+    reloads: Semaphore,
     /// One permit for each slot of the pool, so that an instance always finds a free slot.
     pub(crate) calls: Arc<Semaphore>,
     describes: Arc<Semaphore>,
@@ -57,7 +67,9 @@ impl Sandbox {
         let calls = usize::try_from(settings.calls_max).unwrap_or(Semaphore::MAX_PERMITS);
         Ok(Sandbox {
             engines,
+            loaded: LoadedCode::new(settings.loaded_bytes_max),
             compiling: Mutex::new(()),
+            reloads: Semaphore::new(RELOADS_MAX),
             calls: Arc::new(Semaphore::new(calls)),
             describes: Arc::new(Semaphore::new(DESCRIBES_MAX as usize)),
             memory_bytes_max: settings.memory_bytes_max,
@@ -74,21 +86,93 @@ impl Sandbox {
     ///
     /// One sentence that says what the file is and what to do, when it is not a package that can run.
     pub fn load(&self, bytes: &[u8]) -> Result<Artifact, Refusal> {
-        self.load_unless_known(bytes, false)
+        let digest = ArtifactDigest::of(bytes);
+        let _only_load = (self.compiling.lock()).unwrap_or_else(PoisonError::into_inner);
+        let code = artifact::load(&self.engines, bytes, false).map_err(Refusal::printable)?;
+        let artifact = self.admit(digest, code.form, code.bytes)?;
+        if let Some(room) = artifact.place.free_room() {
+            drop(room.fill(code));
+        }
+        Ok(artifact)
     }
 
-    /// Load `bytes` as [`Sandbox::load`]. If it has accepted them before, in this or another process with the same cache,
-    /// so that the file `is_known`, this takes milliseconds while the cache has the compiled code.
+    /// Return the artifact of a file that was loaded before, by this process or another one with the same cache.
     ///
     /// # Errors
     ///
-    /// One sentence.
-    pub fn load_unless_known(&self, bytes: &[u8], is_known: bool) -> Result<Artifact, Refusal> {
-        let _only_load = self
-            .compiling
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        artifact::load(&self.engines, bytes, is_known).map_err(Refusal::printable)
+    /// One sentence, when its code takes more memory than a package may take now.
+    pub fn admit(
+        &self,
+        digest: ArtifactDigest,
+        form: Form,
+        code_bytes: u64,
+    ) -> Result<Artifact, Refusal> {
+        Ok(Artifact {
+            place: self.loaded.place(&digest, code_bytes)?,
+            digest,
+            form,
+            code_bytes,
+        })
+    }
+
+    /// Load the code of `artifact` from the cache if it fits beside all other code, so that the first call is as fast as
+    /// later ones. `bytes` are its file. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// One sentence, when the code cannot be loaded.
+    pub fn load_ahead(&self, artifact: &Artifact, bytes: &[u8]) -> Result<(), Refusal> {
+        match artifact.place.free_room() {
+            Some(room) => self.fill(artifact, room, bytes).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Return the code of `artifact`, which stays loaded until that is dropped. Load it when it is not, from the file that
+    /// `read` returns; that takes milliseconds while the cache has it. Wait for room while other code in use takes it.
+    ///
+    /// # Errors
+    ///
+    /// One sentence, when there is no room for a minute, or the code cannot be loaded.
+    pub async fn hold<F>(
+        self: &Arc<Self>,
+        artifact: &Artifact,
+        read: impl FnOnce() -> F + Send,
+    ) -> Result<HeldCode, Refusal>
+    where
+        F: Future<Output = Result<Vec<u8>, String>> + Send,
+    {
+        let room = match artifact.place.held_or_room().await? {
+            Ok(held) => return Ok(held),
+            Err(room) => room,
+        };
+        // The semaphore is never closed.
+        let _permit = self.reloads.acquire().await;
+        let bytes = read().await.map_err(Refusal::new)?;
+        let (sandbox, of) = (Arc::clone(self), artifact.clone());
+        let loading = spawn_blocking(move || sandbox.fill(&of, room, &bytes));
+        let loaded = loading
+            .await
+            .map_err(|error| Refusal::new(error.to_string()));
+        loaded.flatten()
+    }
+
+    /// Load the code of `artifact` from its file `bytes` and put it into `room`.
+    fn fill(&self, artifact: &Artifact, room: Room, bytes: &[u8]) -> Result<HeldCode, Refusal> {
+        if ArtifactDigest::of(bytes) != artifact.digest {
+            return refuse("its file holds other bytes than its digest names");
+        }
+        let code = artifact::load(&self.engines, bytes, true).map_err(Refusal::printable)?;
+        self.loaded.check(code.bytes)?;
+        Ok(room.fill(code))
+    }
+
+    /// Return the code of `artifact` if it is loaded or can be without being read again.
+    async fn held(&self, artifact: &Artifact) -> Result<HeldCode, Refusal> {
+        match artifact.place.held_or_room().await? {
+            Ok(held) => Ok(held),
+            Err(_) => refuse("its code was unloaded"),
+        }
     }
 
     /// Return the package's manifest, or none when it has none.
@@ -99,19 +183,14 @@ impl Sandbox {
     /// # Errors
     ///
     /// One sentence, when `describe` does not return a JSON object of at most 256 KiB within these limits.
-    pub async fn describe(&self, artifact: &Arc<Artifact>) -> Result<Option<Value>, Refusal> {
+    pub async fn describe(&self, artifact: &Artifact) -> Result<Option<Value>, Refusal> {
         let slot = self.describes.clone().acquire_owned().await;
-        self.spawn_guest(
-            slot,
-            describe(
-                artifact.clone(),
-                Arc::clone(&self.ledger),
-                self.clock.clone(),
-            ),
-        )
-        .await
-        .unwrap_or_else(refuse)
-        .map_err(Refusal::printable)
+        let (held, clock) = (self.held(artifact).await?, self.clock.clone());
+        let ledger = Arc::clone(&self.ledger);
+        self.spawn_guest(slot, async move { describe(&held, ledger, clock).await })
+            .await
+            .unwrap_or_else(refuse)
+            .map_err(Refusal::printable)
     }
 
     /// Return the directory of compiled code, without links in its path; none without a cache.
@@ -126,9 +205,11 @@ impl Sandbox {
 
     /// Make one call to `artifact`. Every outcome, also an error of the host, is in the report.
     ///
+    /// Its code must be loaded: [`Sandbox::hold`] it meanwhile, unless nothing can unload it.
+    ///
     /// The future may be awaited on any runtime. It waits while `calls_max` calls are under way, and dropping it drops
     /// the call.
-    pub async fn run(&self, artifact: &Arc<Artifact>, mut call: Call) -> Report {
+    pub async fn run(&self, artifact: &Artifact, mut call: Call) -> Report {
         let slot = tokio::select! {
             biased;
             () = call.stop.dropped() => {
@@ -136,10 +217,14 @@ impl Sandbox {
             }
             slot = self.calls.clone().acquire_owned() => slot,
         };
+        let held = match self.held(artifact).await {
+            Ok(held) => held,
+            Err(refusal) => return Report::without_call(Outcome::HostError, refusal.message),
+        };
         call.limits.memory_bytes_max = call.limits.memory_bytes_max.min(self.memory_bytes_max);
         // Boxed, because this future has several kilobytes, and each future that awaits it would have to hold them.
-        let ledger = Arc::clone(&self.ledger);
-        let work = Box::pin(run(artifact.clone(), call, ledger, self.clock.clone()));
+        let (ledger, clock) = (Arc::clone(&self.ledger), self.clock.clone());
+        let work = Box::pin(async move { run(&held, call, ledger, clock).await });
         self.spawn_guest(slot, work)
             .await
             .unwrap_or_else(|message| Report::without_call(Outcome::HostError, message))
@@ -147,20 +232,17 @@ impl Sandbox {
 
     /// Make the same call `times` times in a row on one of the guests' threads, and return the last report. It measures
     /// the least time that a launch can take.
-    pub async fn run_in_a_row(&self, artifact: &Arc<Artifact>, call: Call, times: u32) -> Report {
+    pub async fn run_in_a_row(&self, artifact: &Artifact, call: Call, times: u32) -> Report {
         let slot = self.calls.clone().acquire_owned().await;
-        let (artifact, clock) = (artifact.clone(), self.clock.clone());
-        let ledger = Arc::clone(&self.ledger);
+        let held = match self.held(artifact).await {
+            Ok(held) => held,
+            Err(refusal) => return Report::without_call(Outcome::HostError, refusal.message),
+        };
+        let (ledger, clock) = (Arc::clone(&self.ledger), self.clock.clone());
         let in_a_row = async move {
             let mut report = Report::without_call(Outcome::Cancelled, "no call was made");
             for _ in 0..times {
-                report = run(
-                    artifact.clone(),
-                    call.clone(),
-                    ledger.clone(),
-                    clock.clone(),
-                )
-                .await;
+                report = run(&held, call.clone(), ledger.clone(), clock.clone()).await;
             }
             report
         };

@@ -318,6 +318,10 @@ table! {
         /// The longest time that a load may take. On a busy machine it may take ten times as long, until its process has
         /// had this much of a processor.
         load_time "load_time": Duration = 120 * SECOND, duration(SECOND, DAY);
+        /// The most memory that the compiled code of all packages takes, with the data in their files. Code that is not in
+        /// use is unloaded when other code needs its room, and loaded again for its next launch. One file that needs more
+        /// than half of this is refused.
+        loaded_bytes_max "loaded_max": u64 = 512 << 20, size(64 << 20, 1 << 40);
         /// When no live host has had the file of a package for so long, the schedules end that the package or its
         /// sidecar defined. "forever" keeps them: each of their slots is skipped.
         forget_after "forget_after": Option<Duration> = Some(30 * DAY), age();

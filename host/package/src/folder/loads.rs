@@ -5,12 +5,24 @@ use std::time::Instant;
 
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::loader::{KNOWN_LOADS_MAX, LOADS_MAX};
+use crate::loader::{LOADS_MAX, LoadError, Pace};
 use crate::package::Compiled;
 use campanile_model::ids::ArtifactDigest;
+use campanile_model::namespace::split;
 
-/// The result of a load; the error is one sentence.
-type LoadResult<A> = Result<Compiled<A>, String>;
+type LoadResult<A> = Result<Compiled<A>, LoadError>;
+
+/// Return the namespace in the name of a package; empty when it has none.
+fn namespace(name: &str) -> &str {
+    split(name).0.unwrap_or_default()
+}
+
+/// A file that is to be loaded.
+pub(super) struct Waiting {
+    pub(super) name: String,
+    pub(super) size_bytes: u64,
+    pub(super) pace: Pace,
+}
 
 /// The running loads, by the package's name.
 pub(super) struct Loads<A> {
@@ -20,11 +32,12 @@ pub(super) struct Loads<A> {
     /// not keep others waiting.
     started: u64,
     last_start: BTreeMap<String, u64>,
+    /// The same of the files of each namespace.
+    last_start_in: BTreeMap<String, u64>,
 }
 
 struct Running {
-    /// Whether it needs no child process.
-    is_known: bool,
+    pace: Pace,
     digest: ArtifactDigest,
     since: Instant,
     task: AbortHandle,
@@ -37,22 +50,35 @@ impl<A: Send + Sync + 'static> Loads<A> {
             running: BTreeMap::new(),
             started: 0,
             last_start: BTreeMap::new(),
+            last_start_in: BTreeMap::new(),
         }
     }
 
-    /// Whether another load may start now: one of a file that was loaded before, or of another.
-    pub(super) fn has_room(&self, is_known: bool) -> bool {
-        let running = self.running.values();
-        let like_it = running.filter(|running| running.is_known == is_known);
-        like_it.count() < if is_known { KNOWN_LOADS_MAX } else { LOADS_MAX }
-    }
-
-    /// Return which of `waiting` is to be loaded next: of those for which there is room, the one whose last load was started
-    /// longest ago.
-    pub(super) fn next_of(&self, waiting: &[(String, bool)]) -> Option<usize> {
-        let may_start = |place: &usize| self.has_room(waiting[*place].1);
-        let last_start = |place: &usize| self.last_start.get(&waiting[*place].0).copied();
-        (0..waiting.len()).filter(may_start).min_by_key(last_start)
+    /// Return which of `waiting` is to be loaded next, if another load may start now.
+    ///
+    /// One load at a time has the full pace, and the rest of the machine is for quick ones: files that take long delay
+    /// only each other. Namespaces take turns. In each, files that were not tried come first, the smallest of them first,
+    /// and then the one whose last load was started longest ago.
+    pub(super) fn next_of(&self, waiting: &[Waiting]) -> Option<usize> {
+        if self.running.len() >= LOADS_MAX {
+            return None;
+        }
+        let is_slow_taken = self.running.values().any(|load| load.pace == Pace::Full);
+        let may_start = |place: &usize| waiting[*place].pace == Pace::Quick || !is_slow_taken;
+        let order = |place: &usize| {
+            let Waiting {
+                name,
+                size_bytes,
+                pace,
+            } = &waiting[*place];
+            (
+                *pace == Pace::Quick,
+                self.last_start_in.get(namespace(name)).copied(),
+                self.last_start.get(name).copied(),
+                *size_bytes,
+            )
+        };
+        (0..waiting.len()).filter(may_start).min_by_key(order)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -69,14 +95,16 @@ impl<A: Send + Sync + 'static> Loads<A> {
     pub(super) fn start(
         &mut self,
         name: &str,
-        (digest, is_known): (ArtifactDigest, bool),
+        (digest, pace): (ArtifactDigest, Pace),
         load: impl Future<Output = LoadResult<A>> + Send + 'static,
     ) {
         self.stop(name);
         self.started += 1;
         self.last_start.insert(name.to_owned(), self.started);
+        self.last_start_in
+            .insert(namespace(name).to_owned(), self.started);
         let running = Running {
-            is_known,
+            pace,
             digest,
             since: Instant::now(),
             task: self.tasks.spawn(load),
@@ -91,6 +119,12 @@ impl<A: Send + Sync + 'static> Loads<A> {
         }
     }
 
+    /// Stop the load for `name`, whose file is gone, and forget when it began.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.stop(name);
+        self.last_start.remove(name);
+    }
+
     /// Wait for the next load that ends; `None` when none runs. The future may be dropped before it is ready.
     pub(super) async fn next(&mut self) -> Option<(String, ArtifactDigest, LoadResult<A>)> {
         loop {
@@ -98,7 +132,7 @@ impl<A: Send + Sync + 'static> Loads<A> {
                 Ok((id, result)) => (id, result),
                 Err(error) => {
                     let why = format!("the host failed while it loaded the file: {error}");
-                    (error.id(), Err(why))
+                    (error.id(), Err(LoadError::Refused(why)))
                 }
             };
             let mut running = self.running.iter();

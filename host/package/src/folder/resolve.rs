@@ -2,16 +2,18 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::PluginsFolder;
 use crate::assemble::{self, RecordedSidecar, SidecarFile, assemble, usable};
 use crate::files::{self, FileState, Stamp, off_thread};
-use crate::loader::{Attempt, Loader, load};
+use crate::loader::{Attempt, Loader, Pace, describe, load, load_at};
 use crate::names::{name_of, package_name_fault};
-use crate::package::{Compiled, Package};
+use crate::package::{Change, Compiled, Package};
 use crate::sidecar::Sidecar;
 use crate::signature;
 use campanile_model::ids::ArtifactDigest;
+use campanile_model::text::cut_error;
 
 /// The hash in place of the sidecar's while a version is restricted by a sidecar for other bytes. It equals the hash of
 /// no file, so that a scan applies the former sidecar again when that is back.
@@ -30,10 +32,14 @@ pub(super) struct KnownFiles<A> {
     pub(super) bytes: Option<(Stamp, ArtifactDigest)>,
     /// The last load, which is not repeated for the same digest.
     pub(super) loaded: Option<(ArtifactDigest, Result<Compiled<A>, String>)>,
+    /// The file that took too long for a quick load.
+    pub(super) slow: Option<ArtifactDigest>,
     /// Whether the file was touched after a load had failed.
-    load_again: bool,
+    pub(super) load_again: bool,
     pub(super) sidecar: Option<SidecarFile>,
     signature: Option<CheckedSignature>,
+    /// Since when scans have found a file that changes.
+    pub(super) changing_since: Option<Instant>,
     /// The last rejection, which is reported once.
     pub(super) rejected: Option<Rejection>,
     /// The version that the last scan found to differ from the active version.
@@ -59,7 +65,7 @@ pub(super) enum Unresolved {
     /// A file changed meanwhile; the next scan reads it.
     Unstable,
     /// The file must be loaded, and the caller did not allow it.
-    NotLoaded { is_known: bool },
+    NotLoaded { size_bytes: u64, pace: Pace },
     /// The file is being loaded.
     Loading,
     /// A sentence that says why the files cannot be used.
@@ -68,7 +74,7 @@ pub(super) enum Unresolved {
 
 impl From<String> for Unresolved {
     fn from(error: String) -> Unresolved {
-        Unresolved::Rejected(error)
+        Unresolved::Rejected(cut_error(error))
     }
 }
 
@@ -106,30 +112,54 @@ impl<L: Loader> PluginsFolder<L> {
             (Some(active), _) if active.digest == digest => active.compiled(),
             (_, Some((of, loaded))) if *of == digest => loaded.clone()?,
             _ if self.loads.is_running(name, &digest) => return Err(Unresolved::Loading),
-            _ => {
-                let is_known = self.loader.is_known(&digest).await;
-                if !may_load {
-                    return Err(Unresolved::NotLoaded { is_known });
+            _ => match self.loader.recall(&digest).await {
+                Some(recalled) if recalled.is_ok() || !known.load_again => {
+                    let described = recalled.and_then(|recalled| describe(name, recalled));
+                    known.loaded = Some((digest.clone(), described.clone()));
+                    described?
                 }
-                let (bytes, now) = self.read(&path, stamp).await?;
-                if now != digest {
-                    return Err(Unresolved::Unstable);
+                _ => {
+                    let pace = match known.slow.as_ref() == Some(&digest) {
+                        true => Pace::Full,
+                        false => Pace::Quick,
+                    };
+                    if !may_load {
+                        let size_bytes = stamp.size_bytes;
+                        return Err(Unresolved::NotLoaded { size_bytes, pace });
+                    }
+                    let attempt = match known.load_again {
+                        true => Attempt::Again,
+                        false => Attempt::First,
+                    };
+                    let file = (path.as_path(), stamp, digest);
+                    self.start_load(name, file, attempt, pace).await?;
+                    return Err(Unresolved::Loading);
                 }
-                let attempt = match std::mem::take(&mut known.load_again) {
-                    true => Attempt::Again,
-                    false => Attempt::First,
-                };
-                let (loader, package) = (Arc::clone(&self.loader), name.to_owned());
-                let load = async move { load(&*loader, &package, bytes, attempt).await };
-                self.loads.start(name, (digest, is_known), load);
-                return Err(Unresolved::Loading);
-            }
+            },
         };
         sidecar.check_version(&loaded.1)?;
         Ok(Some(Package {
             signature,
             ..assemble::<L>(path, digest, loaded, sidecar, &self.rules)?
         }))
+    }
+
+    /// Start to load the file at a path, of the package `name`.
+    async fn start_load(
+        &mut self,
+        name: &str,
+        (path, stamp, digest): (&Path, Stamp, ArtifactDigest),
+        attempt: Attempt,
+        pace: Pace,
+    ) -> Result<(), Unresolved> {
+        let (bytes, now) = self.read(path, stamp).await?;
+        if now != digest {
+            return Err(Unresolved::Unstable);
+        }
+        let (loader, package) = (Arc::clone(&self.loader), name.to_owned());
+        let load = async move { load_at(&*loader, &package, Arc::new(bytes), attempt, pace).await };
+        self.loads.start(name, (digest, pace), load);
+        Ok(())
     }
 
     /// Return the active version with a sidecar that changed while the bytes in the folder cannot be used.
@@ -347,11 +377,41 @@ impl<A> Default for KnownFiles<A> {
         KnownFiles {
             bytes: None,
             loaded: None,
+            slow: None,
             load_again: false,
             sidecar: None,
             signature: None,
+            changing_since: None,
             rejected: None,
             offered: None,
         }
+    }
+}
+
+impl<A> KnownFiles<A> {
+    /// Note that a scan found a file of `name` changing. Return the rejection when that has been so for longer than `most`: a
+    /// file that never stops would otherwise be neither used nor refused.
+    pub(super) fn note_change(
+        &mut self,
+        name: &str,
+        most: Duration,
+        active: Option<&ArtifactDigest>,
+    ) -> Option<Change<A>> {
+        let since = *self.changing_since.get_or_insert_with(Instant::now);
+        let rejection = Rejection {
+            digest: None,
+            sidecar_hash: None,
+            error: "one of its files changes again and again, and is read when it stops; write it under another name, and rename it when it is complete".to_owned(),
+        };
+        if since.elapsed() < most || self.rejected.as_ref() == Some(&rejection) {
+            return None;
+        }
+        let error = rejection.error.clone();
+        self.rejected = Some(rejection);
+        Some(Change::Rejected {
+            name: name.to_owned(),
+            error,
+            kept: active.cloned(),
+        })
     }
 }

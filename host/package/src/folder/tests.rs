@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::loader::{Attempt, Loaded};
+use crate::loader::{Attempt, LoadError, Loaded, Pace};
 use crate::{FILE_BYTES_MAX, ForeignWriters, VersionPolicy};
 use campanile_model::ids::ArtifactDigest;
 use campanile_sandbox::{Form, Limits};
@@ -43,22 +43,32 @@ impl Loader for Fake {
         Form::TypedComponent
     }
 
-    async fn is_known(&self, digest: &ArtifactDigest) -> bool {
-        *digest == ArtifactDigest::of(b"good and known")
+    async fn recall(&self, digest: &ArtifactDigest) -> Option<Result<Loaded<Vec<u8>>, String>> {
+        let bytes = b"good and known".to_vec();
+        (*digest == ArtifactDigest::of(&bytes)).then(|| Ok((Arc::new(bytes), None)))
     }
 
-    async fn load(&self, _: &str, bytes: Vec<u8>, _: Attempt) -> Result<Loaded<Vec<u8>>, String> {
+    async fn load(
+        &self,
+        _: &str,
+        bytes: Arc<Vec<u8>>,
+        _: Attempt,
+        pace: Pace,
+    ) -> Result<Loaded<Vec<u8>>, LoadError> {
+        if bytes.ends_with(b"slow") && pace == Pace::Quick {
+            return Err(LoadError::Slow);
+        }
         self.loads.fetch_add(1, Ordering::Relaxed);
         assert!(!bytes.starts_with(b"panic"), "the loader panics");
         if bytes.ends_with(b"slow") {
             self.slow_ends.acquire().await.unwrap().forget();
         }
         if !bytes.starts_with(b"good") {
-            return Err("not good".to_owned());
+            return Err(LoadError::Refused("not good".to_owned()));
         }
         let start = bytes.iter().position(|byte| *byte == b'{');
         let description = start.map(|start| serde_json::from_slice(&bytes[start..]).unwrap());
-        Ok((Arc::new(bytes), description))
+        Ok((bytes, description))
     }
 }
 

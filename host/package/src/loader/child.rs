@@ -4,13 +4,12 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::thread;
 
 use campanile_model::clock::Clock;
 use campanile_sandbox::{CodeCache, Refusal, Sandbox, SandboxSettings};
 
-use super::exchange::{ChildSettings, Verdict, is_out_of_memory};
+use super::exchange::{Accepted, ChildSettings, Verdict, is_out_of_memory};
 use super::manifest_of;
 use crate::assemble::FILE_BYTES_MAX;
 
@@ -69,19 +68,25 @@ fn verdict(settings: &ChildSettings) -> Result<Verdict, String> {
         stack_bytes_max: settings.stack_bytes_max,
         component_limits: settings.component_limits,
         memory_total_bytes: settings.limits.memory_bytes,
+        loaded_bytes_max: settings.loaded_bytes_max,
     };
     let sandbox = Sandbox::new(sandbox, Clock::system()).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(trouble("the runtime did not start"))?;
-    let described = sandbox
-        .load(&bytes)
-        .and_then(|artifact| runtime.block_on(sandbox.describe(&Arc::new(artifact))));
+    let described = sandbox.load(&bytes).and_then(|artifact| {
+        let description = runtime.block_on(sandbox.describe(&artifact))?;
+        Ok((artifact, description))
+    });
     match described {
-        Ok(description) => {
+        Ok((artifact, description)) => {
             let manifest = manifest_of(&settings.package, description.as_ref());
-            Ok(manifest.map(|_| description))
+            Ok(manifest.map(|_| Accepted {
+                form: artifact.form,
+                code_bytes: artifact.code_bytes,
+                description,
+            }))
         }
         Err(Refusal { message }) if is_out_of_memory(&message) => Err(message),
         Err(Refusal { message }) => Ok(Err(message)),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use campanile_sandbox::ComponentLimits;
+use campanile_sandbox::{ComponentLimits, Form};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -31,12 +31,22 @@ pub(super) struct ChildSettings {
     pub(super) memory_bytes_max: u64,
     pub(super) stack_bytes_max: usize,
     pub(super) component_limits: ComponentLimits,
+    pub(super) loaded_bytes_max: u64,
     pub(super) limits: LoadLimits,
 }
 
-/// The result of a load: what a package says about itself, if it does; or one sentence that says why the file is not a
-/// package that can run.
-pub(super) type Verdict = Result<Option<Value>, String>;
+/// The result of a load; the error is one sentence that says why the file is not a package that can run.
+pub(super) type Verdict = Result<Accepted, String>;
+
+/// What is known of a file that can run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Accepted {
+    pub(super) form: Form,
+    /// What its compiled code takes of the host's memory.
+    pub(super) code_bytes: u64,
+    /// What the package says about itself, if it does.
+    pub(super) description: Option<Value>,
+}
 
 /// Whether a message, of a refusal or on stderr, says that the process had no more memory.
 pub(super) fn is_out_of_memory(message: &str) -> bool {

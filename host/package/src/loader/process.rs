@@ -5,24 +5,24 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use campanile_model::ids::ArtifactDigest;
-use campanile_model::text::{printable_line, size_text};
+use campanile_model::text::{cut_error, printable_line, size_text};
 use campanile_sandbox::SandboxSettings;
-use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 
-use super::exchange::{ChildSettings, LoadLimits, Verdict, is_out_of_memory};
+use super::exchange::{Accepted, ChildSettings, LoadLimits, Verdict, is_out_of_memory};
 use super::verdicts::Verdicts;
-use super::{Attempt, LoadObserver, load_time};
+use super::{Attempt, LoadError, LoadObserver, Pace, load_time};
 use crate::files::off_thread;
 
 /// Loads that run at the same time. With two, one slow file does not stop the others.
 pub const LOADS_MAX: usize = 2;
-/// Loads at the same time of files that were loaded before. Each holds its file, and the host reads its code from the cache.
-pub const KNOWN_LOADS_MAX: usize = 8;
+/// How long a quick load may take. An ordinary file of a megabyte takes less.
+const QUICK_TIME: Duration = Duration::from_secs(2);
 /// The longest verdict. A description has at most 256 KiB, which JSON may escape.
 const VERDICT_BYTES_MAX: u64 = 2 << 20;
 /// How much of what the process writes to stderr is read.
@@ -34,6 +34,8 @@ pub(super) struct LoadProcesses {
     observer: LoadObserver,
     settings: ChildSettings,
     slots: Semaphore,
+    /// Held by the one load at the full pace.
+    full_pace: Semaphore,
     verdicts: Arc<Verdicts>,
 }
 
@@ -52,6 +54,7 @@ impl LoadProcesses {
             memory_bytes_max: settings.memory_bytes_max,
             stack_bytes_max: settings.stack_bytes_max,
             component_limits: settings.component_limits,
+            loaded_bytes_max: settings.loaded_bytes_max,
             limits,
         };
         LoadProcesses {
@@ -60,41 +63,49 @@ impl LoadProcesses {
             observer,
             settings,
             slots: Semaphore::new(LOADS_MAX),
+            full_pace: Semaphore::new(1),
         }
     }
 
-    /// Load a file, or find the verdict about it; return the package's description. The error is one sentence.
+    /// Load a file, or find the verdict about it; return what is known of it.
     pub(super) async fn load(
         &self,
         package: &str,
         bytes: &Arc<Vec<u8>>,
         attempt: Attempt,
-    ) -> Result<Option<Value>, String> {
-        let verdict = self.verdict(package, bytes, attempt).await?;
-        // A file may have taken over the process that wrote this.
-        verdict.map_err(|refusal| printable_line(&refusal))
+        pace: Pace,
+    ) -> Result<(ArtifactDigest, Accepted), LoadError> {
+        let hashed = Arc::clone(bytes);
+        let digest = off_thread(move || ArtifactDigest::of(&hashed)).await?;
+        let work = (attempt, pace);
+        let verdict = self.verdict(package, bytes, &digest, work).await?;
+        Ok((digest, verdict?))
     }
 
-    /// Find the verdict about a file, or load it. The error is a sentence about the machine.
+    /// Find the verdict about a file, or load it. The error is about the machine, or that the file takes too long.
     async fn verdict(
         &self,
         package: &str,
         bytes: &Arc<Vec<u8>>,
-        attempt: Attempt,
-    ) -> Result<Verdict, String> {
-        let hashed = Arc::clone(bytes);
-        let digest = off_thread(move || ArtifactDigest::of(&hashed)).await?;
-        if let Some(verdict) = self.known(&digest, attempt).await? {
+        digest: &ArtifactDigest,
+        (attempt, pace): (Attempt, Pace),
+    ) -> Result<Verdict, LoadError> {
+        if let Some(verdict) = self.known(digest, attempt).await? {
             return Ok(verdict);
         }
-        // The semaphore is never closed.
+        // The semaphores are never closed. A load at the full pace takes no slot until it may run.
+        let _full_pace = match pace {
+            Pace::Quick => None,
+            Pace::Full => self.full_pace.acquire().await.ok(),
+        };
         let _slot = self.slots.acquire().await;
         // Another load of the same bytes may have ended meanwhile.
-        if let Some(verdict) = self.known(&digest, attempt).await? {
+        if let Some(verdict) = self.known(digest, attempt).await? {
             return Ok(verdict);
         }
-        let verdict = self.run(package, bytes).await?;
-        let (verdicts, found) = (Arc::clone(&self.verdicts), verdict.clone());
+        let verdict = self.run(package, bytes, pace).await?;
+        let (verdicts, found, digest) =
+            (Arc::clone(&self.verdicts), verdict.clone(), digest.clone());
         off_thread(move || verdicts.keep(&digest, &found)).await?;
         Ok(verdict)
     }
@@ -111,14 +122,14 @@ impl LoadProcesses {
         Ok(known.filter(counts))
     }
 
-    /// Whether a verdict says that the file with this digest can be loaded.
-    pub(super) async fn is_known(&self, digest: &ArtifactDigest) -> bool {
-        let verdict = self.known(digest, Attempt::First).await;
-        matches!(verdict, Ok(Some(Ok(_))))
+    /// Return the result of an earlier load of the file with this digest.
+    pub(super) async fn recall(&self, digest: &ArtifactDigest) -> Option<Result<Accepted, String>> {
+        self.known(digest, Attempt::First).await.ok()?
     }
 
-    /// Run one process for one file. An error is trouble of the machine: the next attempt may succeed.
-    async fn run(&self, package: &str, bytes: &[u8]) -> Result<Verdict, String> {
+    /// Run one process for one file. An error is trouble of the machine, or that the file takes too long for this pace: the
+    /// next attempt may succeed.
+    async fn run(&self, package: &str, bytes: &[u8], pace: Pace) -> Result<Verdict, LoadError> {
         let trouble = |error: std::io::Error| {
             failed(format_args!("the loading process cannot be used: {error}"))
         };
@@ -126,7 +137,11 @@ impl LoadProcesses {
         tracing::info!("loading {} ({size})", printable_line(package));
         let _observed = (self.observer)(package, bytes.len() as u64);
         let mut child = self.spawn(package).map_err(trouble)?;
-        let is_over = load_time::is_over(child.id(), self.settings.limits.time);
+        let limit = match pace {
+            Pace::Quick => QUICK_TIME.min(self.settings.limits.time),
+            Pace::Full => self.settings.limits.time,
+        };
+        let is_over = load_time::is_over(child.id(), limit);
         let ended = tokio::select! {
             ended = exchange(&mut child, bytes) => Some(ended),
             () = is_over => None,
@@ -134,12 +149,19 @@ impl LoadProcesses {
         let Some(ended) = ended else {
             // The slot is free only when the memory of the process is.
             child.kill().await.map_err(trouble)?;
+            if limit < self.settings.limits.time {
+                return Err(LoadError::Slow);
+            }
             return Ok(Err(failed(self.too_slow())));
         };
         let (status, verdict, talk) = ended.map_err(trouble)?;
         match serde_json::from_slice(&verdict) {
-            Ok(verdict) if status.success() => Ok(verdict),
-            _ => self.explain(status, &String::from_utf8_lossy(&talk)),
+            Ok(verdict) if status.success() => {
+                // A file may have taken over the process that wrote this.
+                let verdict: Verdict = verdict;
+                Ok(verdict.map_err(|refusal| cut_error(printable_line(&refusal))))
+            }
+            _ => Ok(self.explain(status, &String::from_utf8_lossy(&talk))?),
         }
     }
 
@@ -198,7 +220,7 @@ impl LoadProcesses {
 }
 
 fn failed(why: impl Display) -> String {
-    format!("load failed: {why}")
+    cut_error(format!("load failed: {why}"))
 }
 
 /// Hand the process the file, and wait for its end. Return its status, its verdict, and what it wrote to stderr.

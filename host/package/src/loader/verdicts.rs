@@ -11,9 +11,11 @@ use campanile_model::ids::{ArtifactDigest, sha256};
 
 use super::exchange::{ChildSettings, Verdict};
 use crate::files;
+use crate::folder::PACKAGES_MAX;
 
-/// The most verdicts that are kept. The oldest half is removed when there are more.
-const VERDICTS_MAX: usize = 1024;
+/// The most verdicts that are kept: more than those of all files of a folder, so that a start loads none again. The oldest half
+/// is removed when there are more.
+const VERDICTS_MAX: usize = 4 * PACKAGES_MAX;
 
 pub(super) struct Verdicts {
     folder: PathBuf,

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
 use super::*;
-use crate::loader::Loaded;
+use crate::loader::{LoadError, Loaded, Pace};
 use crate::{ForeignWriters, VersionPolicy};
 use campanile_sandbox::{Form, Limits};
 
@@ -18,14 +18,20 @@ impl Loader for Fake {
         Form::TypedComponent
     }
 
-    async fn is_known(&self, _: &ArtifactDigest) -> bool {
-        false
+    async fn recall(&self, _: &ArtifactDigest) -> Option<Result<Loaded<Vec<u8>>, String>> {
+        None
     }
 
-    async fn load(&self, _: &str, bytes: Vec<u8>, _: Attempt) -> Result<Loaded<Vec<u8>>, String> {
+    async fn load(
+        &self,
+        _: &str,
+        bytes: Arc<Vec<u8>>,
+        _: Attempt,
+        _: Pace,
+    ) -> Result<Loaded<Vec<u8>>, LoadError> {
         match bytes.starts_with(b"good") {
-            true => Ok((Arc::new(bytes), None)),
-            false => Err("not good".to_owned()),
+            true => Ok((bytes, None)),
+            false => Err(LoadError::Refused("not good".to_owned())),
         }
     }
 }

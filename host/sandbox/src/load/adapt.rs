@@ -41,19 +41,7 @@ const EXIT_WIT: &str = "package campanile:exit@0.1.0;
 
 /// Return the component to run for `module`, which has the outline `outline`.
 pub(crate) fn component_of(module: &[u8], outline: &Outline) -> Result<Vec<u8>, Refusal> {
-    let imports = outline.imports.iter();
-    let of_preview_1 = imports.filter_map(|name| name.strip_prefix(PREVIEW_1)?.strip_prefix(' '));
-    let functions: Vec<&str> = of_preview_1.collect();
-    let is_command = outline.exports.iter().any(|name| name == "_start");
-    let adapter = match (is_command, functions.is_empty()) {
-        (true, _) => Some(COMMAND_ADAPTER),
-        (false, false) => Some(REACTOR_ADAPTER),
-        (false, true) => None,
-    };
-    if let Some(adapter) = adapter {
-        check_functions(&functions, adapter)?;
-    }
-    encode(module, outline, adapter).or_else(|error| {
+    encode(module, outline, adapter_of(outline)).or_else(|error| {
         let reason = format!("{error:#}");
         let reason = one_line(&reason);
         refuse(match outline.carries_wit {
@@ -75,11 +63,30 @@ pub(crate) fn opens_paths(outline: &Outline) -> bool {
     imports.any(|name| name.starts_with("wasi_snapshot_preview1 path_"))
 }
 
+/// Return the functions of preview 1 that a module imports.
+fn imported_functions(outline: &Outline) -> impl Iterator<Item = &str> {
+    let imports = outline.imports.iter();
+    imports.filter_map(|name| name.strip_prefix(PREVIEW_1)?.strip_prefix(' '))
+}
+
+/// Return the adapter that a module needs.
+fn adapter_of(outline: &Outline) -> Option<&'static [u8]> {
+    let is_command = outline.exports.iter().any(|name| name == "_start");
+    match (is_command, imported_functions(outline).next()) {
+        (true, _) => Some(COMMAND_ADAPTER),
+        (false, Some(_)) => Some(REACTOR_ADAPTER),
+        (false, None) => None,
+    }
+}
+
 /// Refuse a module that imports additions of another runtime to preview 1.
-fn check_functions(functions: &[&str], adapter: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn check_imports(outline: &Outline) -> Result<(), Refusal> {
+    let Some(adapter) = adapter_of(outline) else {
+        return Ok(());
+    };
     let known = Outline::of(adapter)?.exports;
-    let is_unknown = |function: &&&str| !known.iter().any(|known| known == **function);
-    match functions.iter().find(is_unknown) {
+    let is_unknown = |function: &&str| !known.iter().any(|known| known == function);
+    match imported_functions(outline).find(is_unknown) {
         None => Ok(()),
         Some(function) => refuse(format!(
             "this module imports `{PREVIEW_1}.{function}`, which is not a function of WASI preview 1 but an addition of another runtime; \

@@ -1,8 +1,11 @@
 //! Loading a file: checking, compiling and linking it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use campanile_model::ids::ArtifactDigest;
+use wasmparser::{Encoding, Parser, Payload};
+use wasmtime::Module;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, InstancePre};
 use wasmtime_wasi::p2::bindings::exports::wasi::cli::run as command;
@@ -14,20 +17,37 @@ use crate::ledger::footprint::Footprint;
 use crate::linker::is_provided;
 use crate::load::compile_cost;
 use crate::load::component_size;
+use crate::load::foreign::not_provided;
+use crate::load::loaded::CodePlace;
 use crate::load::outline::Labels;
 use crate::load::recognise::{Form, Recognised, recognise};
-use crate::load::refusal::{Refusal, listed, one_line, refuse};
+use crate::load::refusal::{Refusal, one_line, refuse};
 use crate::state::HostState;
 
-/// A compiled package, ready to be called any number of times.
+/// A package's file that was checked. Its compiled code is loaded when a call needs it, see [`Sandbox::hold`].
+///
+/// All artifacts of the same bytes share their code.
+///
+/// [`Sandbox::hold`]: crate::Sandbox::hold
+#[derive(Clone)]
 pub struct Artifact {
     /// The digest of the file, before any adaption.
     pub digest: ArtifactDigest,
     pub form: Form,
+    /// What the compiled code takes of the host's memory while it is loaded.
+    pub code_bytes: u64,
+    pub(crate) place: Arc<CodePlace>,
+}
+
+/// Compiled and linked code, ready to be called any number of times.
+pub(crate) struct Code {
+    pub(crate) form: Form,
     pub(crate) labels: Labels,
     pub(crate) opens_paths: bool,
     /// What each call takes before any of its code runs.
     pub(crate) footprint: Footprint,
+    /// What it takes of the host's memory.
+    pub(crate) bytes: u64,
     /// The linked code.
     pub(crate) instance: InstancePre<HostState>,
     pub(crate) entry: Entry,
@@ -41,25 +61,59 @@ pub(crate) enum Entry {
 }
 
 /// Check, compile and link `bytes`. The cost of compiling is not estimated again if it `is_known` to be acceptable.
-pub(crate) fn load(engines: &Engines, bytes: &[u8], is_known: bool) -> Result<Artifact, Refusal> {
+pub(crate) fn load(engines: &Engines, bytes: &[u8], is_known: bool) -> Result<Code, Refusal> {
     let loaded = catch_unwind(AssertUnwindSafe(|| {
-        let recognised = recognise(bytes)?;
+        let recognised = recognise(bytes, |bytes| match is_known {
+            true => Ok(()),
+            false => check_features(engines, bytes),
+        })?;
         let footprint = component_size::check(&recognised.component, engines.component_limits())?;
         if !is_known {
             compile_cost::check(&recognised.component)?;
         }
         let (component, engine) = compile(engines, &recognised.component)?;
-        link(
-            engine,
-            &component,
-            (recognised, footprint),
-            ArtifactDigest::of(bytes),
-        )
+        link(engine, &component, (recognised, footprint))
     }));
     // The libraries that read files may panic on a hostile file.
     loaded.unwrap_or_else(|_| {
         refuse("the file is damaged in a way that stopped its reader; build it or copy it again")
     })
+}
+
+/// Refuse instructions of features that the engine does not run, in the module or the modules of a component. This comes
+/// before all that takes memory: a file for threads is refused for that, however large it is.
+fn check_features(engines: &Engines, bytes: &[u8]) -> Result<(), Refusal> {
+    let engine = match &engines.pooled {
+        Some(pooled) => &pooled.engine,
+        None => {
+            &(engines
+                .on_demand()
+                .map_err(|error| Refusal::new(error.to_string()))?)
+            .engine
+        }
+    };
+    let mut modules = Vec::new();
+    for payload in Parser::new(0).parse_all(bytes) {
+        let payload = payload.map_err(|error| compile_cost::invalid(&error))?;
+        match payload {
+            Payload::Version {
+                encoding: Encoding::Module,
+                range,
+                ..
+            } if range.start == 0 => {
+                modules.push(0..bytes.len());
+            }
+            Payload::ModuleSection {
+                unchecked_range, ..
+            } => modules.push(unchecked_range),
+            _ => {}
+        }
+    }
+    for module in modules.into_iter().filter_map(|range| bytes.get(range)) {
+        Module::validate(engine, module)
+            .map_err(|error| compile_cost::invalid(&format!("{error:#}")))?;
+    }
+    Ok(())
 }
 
 /// Compile for the pool, or on demand when the component does not fit the pool's slots.
@@ -84,15 +138,10 @@ fn link(
     engine: &LinkedEngine,
     component: &Component,
     (recognised, footprint): (Recognised<'_>, Footprint),
-    digest: ArtifactDigest,
-) -> Result<Artifact, Refusal> {
+) -> Result<Code, Refusal> {
     let missing = missing_imports(engine, component);
     if !missing.is_empty() {
-        return refuse(format!(
-            "this component imports {}, which Campanile does not provide; it provides WASI 0.2, wasi:http/outgoing-handler, \
-             wasi:logging, wasi:config/store, wasi:keyvalue, and run-info, session and outbox of campanile:task",
-            listed(&missing)
-        ));
+        return Err(not_provided(&missing));
     }
     let refuse = |error: wasmtime::Error| {
         let why = format!("{error:#}");
@@ -111,16 +160,26 @@ fn link(
     check_types(engine, component).map_err(refuse)?;
     // Linked here, so that the first call is as fast as later ones, and an error is one of the load.
     component.initialize_copy_on_write_image().map_err(refuse)?;
-    Ok(Artifact {
-        digest,
+    Ok(Code {
         form: recognised.form,
         labels: recognised.labels,
         opens_paths: recognised.opens_paths,
         footprint,
+        bytes: code_bytes(component),
         instance,
         entry,
         describe,
     })
+}
+
+/// Return what compiled code takes of the host's memory, or somewhat more.
+///
+/// All of it is in memory once. What is no machine code is there a second time: the data of memories, as images that
+/// instances are made from, and the description of the code, as it is read.
+fn code_bytes(component: &Component) -> u64 {
+    let image = component.image_range();
+    let image = (image.end as usize).saturating_sub(image.start as usize);
+    (2 * image).saturating_sub(component.text().len()) as u64
 }
 
 /// Return the imported interfaces that the host does not define. An interface of types only needs no definition.

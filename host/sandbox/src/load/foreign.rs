@@ -1,5 +1,6 @@
 //! Refusing files that were built for another host, by their imports and exports.
 
+use crate::linker::is_provided;
 use crate::load::outline::Outline;
 use crate::load::refusal::{Refusal, listed, newer, refuse};
 
@@ -30,6 +31,25 @@ pub(crate) fn check_memories(outline: &Outline) -> Result<(), Refusal> {
         );
     }
     Ok(())
+}
+
+/// Refuse a component that imports functions that the host does not define.
+pub(crate) fn check_component_imports(outline: &Outline) -> Result<(), Refusal> {
+    let called = outline.called_imports.iter();
+    let missing: Vec<String> = called.filter(|name| !is_provided(name)).cloned().collect();
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(not_provided(&missing)),
+    }
+}
+
+/// Return the refusal of a component that imports `missing`, which the host does not define.
+pub(crate) fn not_provided(missing: &[String]) -> Refusal {
+    Refusal::new(format!(
+        "this component imports {}, which Campanile does not provide; it provides WASI 0.2, wasi:http/outgoing-handler, \
+         wasi:logging, wasi:config/store, wasi:keyvalue, and run-info, session and outbox of campanile:task",
+        listed(missing)
+    ))
 }
 
 /// Refuse a core module that says nothing about how to call it.

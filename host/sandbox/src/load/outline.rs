@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 use wasmparser::{
-    BinaryReaderError, ComponentName, CustomSectionReader, Encoding, KnownCustom, MemoryType, Name,
-    Parser, Payload, TypeRef,
+    BinaryReaderError, ComponentAlias, ComponentExternalKind, ComponentName,
+    ComponentOuterAliasKind, ComponentType, ComponentTypeRef, CustomSectionReader, Encoding,
+    InstanceTypeDeclaration, KnownCustom, MemoryType, Name, Parser, Payload, TypeRef,
 };
 
 use crate::load::refusal::{Refusal, cut_short, one_line};
@@ -32,6 +33,10 @@ pub(crate) struct Outline {
     /// Of a core module, `module name`; of a component, the interface.
     pub(crate) imports: Vec<String>,
     pub(crate) exports: Vec<String>,
+    /// Of a component, the imports that have functions: an interface of types only needs no host.
+    pub(crate) called_imports: Vec<String>,
+    /// Of a component, for each of its types so far, whether it is an interface with functions.
+    types: Vec<bool>,
     pub(crate) carries_wit: bool,
     /// Whether it has a shared memory, at any depth.
     pub(crate) shares_memory: bool,
@@ -107,19 +112,53 @@ impl Outline {
                     self.exports.push(export?.name.to_owned());
                 }
             }
+            Payload::ComponentTypeSection(section) if is_outside => {
+                for ty in section {
+                    self.types.push(has_functions(&ty?));
+                }
+            }
+            Payload::ComponentAliasSection(section) if is_outside => {
+                for alias in section {
+                    if is_type(&alias?) {
+                        self.types.push(false);
+                    }
+                }
+            }
             Payload::ComponentImportSection(section) if is_outside => {
                 for import in section {
-                    self.imports.push(import?.name.name.to_owned());
+                    let import = import?;
+                    self.read_import(import.name.name, import.ty);
                 }
             }
             Payload::ComponentExportSection(section) if is_outside => {
                 for export in section {
-                    self.exports.push(export?.name.name.to_owned());
+                    let export = export?;
+                    if export.kind == ComponentExternalKind::Type {
+                        self.types.push(false);
+                    }
+                    self.exports.push(export.name.name.to_owned());
                 }
             }
             _ => {}
         }
         Ok(())
+    }
+
+    fn read_import(&mut self, name: &str, ty: ComponentTypeRef) {
+        let is_called = match ty {
+            ComponentTypeRef::Instance(index) => {
+                self.types.get(index as usize).copied().unwrap_or_default()
+            }
+            ComponentTypeRef::Type(_) => {
+                self.types.push(false);
+                false
+            }
+            _ => true,
+        };
+        if is_called {
+            self.called_imports.push(name.to_owned());
+        }
+        self.imports.push(name.to_owned());
     }
 
     fn read_memory(&mut self, memory: MemoryType) {
@@ -157,6 +196,31 @@ impl Outline {
             }
             _ => {}
         }
+    }
+}
+
+/// Whether `ty` is an interface with functions.
+fn has_functions(ty: &ComponentType<'_>) -> bool {
+    let ComponentType::Instance(declarations) = ty else {
+        return false;
+    };
+    declarations.iter().any(|declaration| {
+        matches!(
+            declaration,
+            InstanceTypeDeclaration::Export {
+                ty: ComponentTypeRef::Func(_),
+                ..
+            }
+        )
+    })
+}
+
+/// Whether `alias` is one more type of its component.
+fn is_type(alias: &ComponentAlias<'_>) -> bool {
+    match alias {
+        ComponentAlias::InstanceExport { kind, .. } => *kind == ComponentExternalKind::Type,
+        ComponentAlias::Outer { kind, .. } => *kind == ComponentOuterAliasKind::Type,
+        ComponentAlias::CoreInstanceExport { .. } => false,
     }
 }
 

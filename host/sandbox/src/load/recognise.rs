@@ -47,8 +47,13 @@ pub(crate) struct Recognised<'f> {
     pub(crate) opens_paths: bool,
 }
 
-/// Recognise `bytes`. A core module that can become a component is turned into one.
-pub(crate) fn recognise(bytes: &[u8]) -> Result<Recognised<'_>, Refusal> {
+/// Recognise `bytes`, whose code `check_code` checks. A core module that can become a component is turned into one.
+///
+/// What can be refused by the names in the file is refused first: that takes no time and no memory.
+pub(crate) fn recognise(
+    bytes: &[u8],
+    check_code: impl FnOnce(&[u8]) -> Result<(), Refusal>,
+) -> Result<Recognised<'_>, Refusal> {
     check_file(bytes)?;
     let outline = Outline::of(bytes)?;
     foreign::check_memories(&outline)?;
@@ -57,9 +62,13 @@ pub(crate) fn recognise(bytes: &[u8]) -> Result<Recognised<'_>, Refusal> {
             true => Form::TypedComponent,
             false => Form::CommandComponent,
         };
+        foreign::check_component_imports(&outline)?;
+        check_code(bytes)?;
         (form, Cow::Borrowed(bytes))
     } else {
         foreign::check_core_module(&outline)?;
+        adapt::check_imports(&outline)?;
+        check_code(bytes)?;
         let component = adapt::component_of(bytes, &outline)?;
         let form = match foreign::exports_task(&Outline::of(&component)?)? {
             true => Form::CoreModuleWithWit,
@@ -171,7 +180,7 @@ mod tests {
     use super::*;
 
     fn refusal(bytes: &[u8]) -> String {
-        recognise(bytes).err().unwrap().message
+        recognise(bytes, |_| Ok(())).err().unwrap().message
     }
 
     fn wat(text: &str) -> Vec<u8> {

@@ -11,7 +11,8 @@ use crate::capability::files::directories;
 use crate::capability::shared::Call;
 use crate::effects::Crash;
 use crate::ledger::Ledger;
-use crate::load::artifact::{Artifact, Entry};
+use crate::load::artifact::{Code, Entry};
+use crate::load::loaded::HeldCode;
 use crate::outcome::{Failure, Outcome, Report};
 use crate::run::program::Input;
 use crate::run::report::report;
@@ -22,16 +23,17 @@ use crate::state::{self, HostState};
 /// Why a call ended that the host dropped before it began.
 pub(crate) const DROPPED: &str = "the host dropped the call before it began";
 
-/// Make `call` to `artifact`, after the wait for what it needs of `ledger`. Every outcome is in the report.
+/// Make `call` to the code `held`, after the wait for what it needs of `ledger`. Every outcome is in the report.
 pub(crate) async fn run(
-    artifact: Arc<Artifact>,
+    held: &HeldCode,
     mut call: Call,
     ledger: Arc<Ledger>,
     clock: Clock,
 ) -> Report {
+    let code = held.code();
     let charge = tokio::select! {
         biased;
-        charge = ledger.admit(&call.package, artifact.footprint, &call.limits) => charge,
+        charge = ledger.admit(&call.package, code.footprint, &call.limits) => charge,
         () = call.stop.dropped() => return Report::without_call(Outcome::Cancelled, DROPPED),
     };
     let charge = match charge {
@@ -42,7 +44,7 @@ pub(crate) async fn run(
         }
     };
     let started = Instant::now();
-    let input = match artifact.form.is_command() {
+    let input = match code.form.is_command() {
         true => match Input::prepare(&mut call).await {
             Ok(input) => Some(input),
             Err(failure) => return Report::of_failure(*failure),
@@ -54,14 +56,14 @@ pub(crate) async fn run(
     let cpu_max = call.limits.cpu;
     let stop = call.stop.clone();
     let mut store = state::open(
-        artifact.instance.engine(),
+        code.instance.engine(),
         (call, charge, ledger),
         clock,
         input,
     );
     let mut cpu = Duration::ZERO;
     let ended = {
-        let calling = call_entry(&mut store, &artifact);
+        let calling = call_entry(&mut store, code);
         bounded(metered(calling, &mut cpu, cpu_max), timeout, &stop).await
     };
     let wall = started.elapsed();
@@ -73,20 +75,17 @@ pub(crate) async fn run(
     report(verdict, state, wall, cpu).await
 }
 
-async fn call_entry(
-    store: &mut Store<HostState>,
-    artifact: &Artifact,
-) -> wasmtime::Result<Returned> {
+async fn call_entry(store: &mut Store<HostState>, code: &Code) -> wasmtime::Result<Returned> {
     let shared = Arc::clone(&store.data().shared);
     let directories = directories::open(&shared).await?;
     let files = &mut store.data_mut().files;
     files.directories = directories;
-    files.has_root = artifact.opens_paths;
-    if artifact.form.is_command() {
+    files.has_root = code.opens_paths;
+    if code.form.is_command() {
         files.working_directory = shared.call.program.cwd.clone();
     }
-    let instance = artifact.instance.instantiate_async(&mut *store).await?;
-    match &artifact.entry {
+    let instance = code.instance.instantiate_async(&mut *store).await?;
+    match &code.entry {
         Entry::Task(task) => {
             let guest = task.load(&mut *store, &instance)?;
             let Call { task, context, .. } = &shared.call;

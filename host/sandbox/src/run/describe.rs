@@ -1,6 +1,5 @@
 //! The manifest of a package: from its `describe` function, run without any capability, or from the labels of the file.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 use crate::capability::shared::Call;
 use crate::ledger::Ledger;
 use crate::limits::Limits;
-use crate::load::artifact::Artifact;
+use crate::load::loaded::HeldCode;
 use crate::load::refusal::Refusal;
 use crate::run::time::{Ended, bounded};
 use crate::run::trap::trap_message;
@@ -23,12 +22,13 @@ const MANIFEST_BYTES_MAX: usize = 256 << 10;
 
 /// Return the package's manifest, or none when it has neither a `describe` function nor labels.
 pub(crate) async fn describe(
-    artifact: Arc<Artifact>,
+    held: &HeldCode,
     ledger: Arc<Ledger>,
     clock: Clock,
 ) -> Result<Option<Value>, Refusal> {
-    let Some(describe) = &artifact.describe else {
-        let labels = serde_json::to_value(&artifact.labels).ok();
+    let code = held.code();
+    let Some(describe) = &code.describe else {
+        let labels = serde_json::to_value(&code.labels).ok();
         return Ok(labels.filter(|labels| *labels != json!({})));
     };
     let refuse = |trouble: String| Refusal::new(format!("the package's describe() {trouble}"));
@@ -37,14 +37,14 @@ pub(crate) async fn describe(
         memory_bytes_max: MEMORY_BYTES_MAX,
         ..Limits::default()
     };
-    let charge = ledger.admit("", artifact.footprint, &limits).await;
+    let charge = ledger.admit("", code.footprint, &limits).await;
     let charge = charge.map_err(|why| refuse(format!("cannot be called: {why}")))?;
     let call = Call::ungranted(limits, clock.now());
-    let engine = artifact.instance.engine();
+    let engine = code.instance.engine();
     let mut store = state::open(engine, (call, charge, ledger), clock, None);
     let stop = StopSignal::default();
     let calling = async {
-        let instance = artifact.instance.instantiate_async(&mut store).await?;
+        let instance = code.instance.instantiate_async(&mut store).await?;
         let guest = describe.load(&mut store, &instance)?;
         guest.call_describe(&mut store).await
     };

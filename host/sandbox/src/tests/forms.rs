@@ -561,7 +561,7 @@ async fn the_manifest_of_a_program_comes_from_the_labels_of_its_file() {
         ))
     );
     // The component has the language of its module and no other labels.
-    let component = recognise(&labelled).unwrap().component;
+    let component = recognise(&labelled, |_| Ok(())).unwrap().component;
     let component = Arc::new(sandbox.load(&component).unwrap());
     assert_eq!(
         sandbox.describe(&component).await,

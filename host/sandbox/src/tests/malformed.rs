@@ -166,7 +166,7 @@ fn small() -> Vec<Vec<u8>> {
             (call_indirect (param i32) (i32.const 0) (i32.const 0)))
         (@producers (language "C11" "")))"#;
     let program = wat::parse_str(program).unwrap();
-    let command = crate::load::recognise::recognise(&program).unwrap();
+    let command = crate::load::recognise::recognise(&program, |_| Ok(())).unwrap();
     vec![
         task.component(),
         task.module(),
