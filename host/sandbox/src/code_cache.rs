@@ -1,14 +1,10 @@
 //! The directory of compiled code. It holds native code that this process executes, so no other user may write it.
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::process::geteuid;
 use tempfile::TempDir;
 
-use crate::own_files::{PathTrace, temporary_directory};
+use crate::own_files::{NotPrivate, private_directory, temporary_directory, untrusted};
 
 /// Where a sandbox keeps compiled code.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,29 +43,21 @@ impl CacheDir {
     /// one is opened in its place, and `dir` is left as it is.
     fn private(dir: &Path) -> Result<CacheDir, String> {
         let shown = dir.display();
-        let failed = |error: io::Error| {
-            format!(
+        match private_directory(dir) {
+            Ok(path) => Ok(CacheDir {
+                path,
+                _temporary: None,
+            }),
+            Err(NotPrivate::Foreign(why)) => {
+                tracing::warn!(
+                    "others could have put compiled code into {shown}, so it is not used, and packages are compiled again at each start ({why}); delete that directory, or name another as `cache_dir` under `[sandbox]`"
+                );
+                CacheDir::temporary()
+            }
+            Err(NotPrivate::Failed(error)) => Err(format!(
                 "the directory {shown} for compiled code cannot be made private: {error}; choose another directory"
-            )
-        };
-        let mut builder = fs::DirBuilder::new();
-        builder
-            .recursive(true)
-            .mode(0o700)
-            .create(dir)
-            .map_err(failed)?;
-        if let Some(why) = untrusted(dir) {
-            tracing::warn!(
-                "others could have put compiled code into {shown}, so it is not used, and packages are compiled again at each start ({why}); delete that directory, or name another as `cache_dir` under `[sandbox]`"
-            );
-            return CacheDir::temporary();
+            )),
         }
-        let opened = fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
-            .and_then(|()| dir.canonicalize());
-        Ok(CacheDir {
-            path: opened.map_err(failed)?,
-            _temporary: None,
-        })
     }
 
     fn temporary() -> Result<CacheDir, String> {
@@ -91,20 +79,12 @@ impl CacheDir {
     }
 }
 
-/// Return why others than the user of this process could have written `dir` or replaced it, a sentence without an end.
-fn untrusted(dir: &Path) -> Option<String> {
-    let trace = PathTrace::of(dir);
-    let owner = || match fs::metadata(trace.end()).map(|found| found.uid()) {
-        Ok(owner) if owner == geteuid().as_raw() => None,
-        Ok(owner) => Some(format!("{}: it belongs to the user {owner}", dir.display())),
-        Err(error) => Some(format!("{}: {error}", dir.display())),
-    };
-    trace.foreign_writer().or_else(owner)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::chown;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+
+    use rustix::process::geteuid;
 
     use super::*;
 

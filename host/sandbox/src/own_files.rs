@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::process::{getegid, geteuid};
@@ -80,7 +80,16 @@ impl PathTrace {
     /// Whether a writer of the directory `granted` can choose what the path leads to: the way passes it, or it lies in
     /// the directory at the end.
     pub fn is_open_to_writer_of(&self, granted: &Path) -> bool {
-        self.passes(granted) || granted.starts_with(self.end())
+        self.passes(granted) || self.contains(granted)
+    }
+
+    /// Whether `granted` is the end, or below the directory there, by whatever path.
+    pub fn contains(&self, granted: &Path) -> bool {
+        let Ok(end) = fs::metadata(self.end()) else {
+            return granted.starts_with(self.end());
+        };
+        let is_end = |path: &Path| fs::metadata(path).is_ok_and(|found| is_same(&found, &end));
+        granted.ancestors().any(is_end)
     }
 
     /// Whether the way passes the directory `granted`, or ends there.
@@ -159,6 +168,42 @@ pub fn foreign_writer(owner: u32, group: u32, mode: impl Into<u32>) -> Option<St
         return Some(format!("the group {group} can write it (mode {shown:04o})"));
     }
     foreign_owner(owner)
+}
+
+/// Why a directory is not private.
+#[derive(Debug, thiserror::Error)]
+pub enum NotPrivate {
+    /// Others could have written it, or could replace it; a sentence without an end.
+    #[error("{0}")]
+    Foreign(String),
+    #[error(transparent)]
+    Failed(#[from] io::Error),
+}
+
+/// Make `dir` a directory of this user only (0700), creating it where it's missing. Return its path without links.
+///
+/// # Errors
+/// [`NotPrivate::Foreign`] when it belongs to another user, or when others can write it or a directory on the way. It is
+/// then left as it is.
+pub fn private_directory(dir: &Path) -> Result<PathBuf, NotPrivate> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(dir)?;
+    if let Some(why) = untrusted(dir) {
+        return Err(NotPrivate::Foreign(why));
+    }
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+    Ok(dir.canonicalize()?)
+}
+
+/// Return why others than the user of this process could have written `dir` or replaced it, a sentence without an end.
+pub(crate) fn untrusted(dir: &Path) -> Option<String> {
+    let trace = PathTrace::of(dir);
+    let owner = || match fs::metadata(trace.end()).map(|found| found.uid()) {
+        Ok(owner) if owner == geteuid().as_raw() => None,
+        Ok(owner) => Some(format!("{}: it belongs to the user {owner}", dir.display())),
+        Err(error) => Some(format!("{}: {error}", dir.display())),
+    };
+    trace.foreign_writer().or_else(owner)
 }
 
 /// Create a temporary directory that only the user of this process can open. A drop deletes it.

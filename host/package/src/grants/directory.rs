@@ -9,6 +9,7 @@ use crate::files::is_package_file;
 use crate::host_rules::{OwnPath, OwnPathKind};
 use crate::toml_reader::{Error, Section};
 use campanile_model::text::size_text;
+use campanile_sandbox::mounts::{Mounts, pseudo_at};
 use campanile_sandbox::own_files::PathTrace;
 use campanile_sandbox::{
     AccessMode, DirectoryGrant, DirectoryQuota, QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST,
@@ -145,15 +146,47 @@ fn find_directory(path: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Refuse to let a task write where it could change what the host does, or read a secret.
+/// Refuse to let a task write where it could change what the host does, read a secret, or reach a pseudo file system.
 ///
-/// The way to each path of the host is followed anew, because links may have changed since the host started.
+/// The way to each path of the host is followed anew, because links may have changed since the host started. A task also
+/// reaches what is mounted below its directory.
 fn check_access(path: &Path, writable: bool, reader: &GrantReader<'_>) -> Result<(), String> {
+    let mounts = Mounts::read();
+    if let Some(name) = pseudo_at(path) {
+        return Err(format!(
+            "is {}, which belongs to the pseudo file system {name}: a task that can open its files could control the host or read its secrets; grant a directory with ordinary files, and copy there what the task needs",
+            path.display()
+        ));
+    }
+    check_own_paths(path, writable, reader, &mounts)?;
+    for mounted in mounts.below(path) {
+        check_own_paths(mounted, writable, reader, &mounts).map_err(|why| {
+            let (path, mounted) = (path.display(), mounted.display());
+            format!("is {path}, below which {mounted} is mounted; that {why}")
+        })?;
+    }
+    match mounts.pseudo_below(path) {
+        Some((point, name)) => Err(format!(
+            "is {}, below which the pseudo file system {name} is mounted at {}: a task that can open its files could control the host or read its secrets; grant a directory beside it",
+            path.display(),
+            point.display()
+        )),
+        None => Ok(()),
+    }
+}
+
+fn check_own_paths(
+    path: &Path,
+    writable: bool,
+    reader: &GrantReader<'_>,
+    mounts: &Mounts,
+) -> Result<(), String> {
     let own_paths = &reader.rules.own_paths;
-    let is_open = |own: &&OwnPath| writable && is_writable_through(own, path);
-    let why = if writable && PathTrace::of(reader.folder).passes(path) {
+    let plugins = plugins_of(reader.folder);
+    let is_open = |own: &&OwnPath| writable && is_writable_through(own, path, mounts);
+    let why = if writable && PathTrace::of(plugins).passes(path) {
         "which contains the plugins folder: a task that can write there could grant itself anything; grant another directory, or only \"read\"".to_owned()
-    } else if writable && let Some(link) = find_link_through(path, reader.folder) {
+    } else if writable && let Some(link) = find_link_through(path, plugins) {
         format!(
             "through which the link {} of the plugins folder leads: a task that can write there could replace that file; grant another directory, or only \"read\"",
             link.display()
@@ -172,25 +205,36 @@ fn check_access(path: &Path, writable: bool, reader: &GrantReader<'_>) -> Result
     Err(format!("is {}, {why}", path.display()))
 }
 
-/// Whether a task that can write the directory `granted` could change or replace `own`, also by a link on the way to it.
-fn is_writable_through(own: &OwnPath, granted: &Path) -> bool {
-    let trace = PathTrace::of(&own.path);
-    match own.kind {
-        // The host reads no directory below it, so a directory there can be granted.
-        OwnPathKind::Plugins => trace.passes(granted),
-        _ => trace.is_open_to_writer_of(granted),
+/// Return the plugins folder of a sidecar in `folder`, which may be the folder of a namespace.
+fn plugins_of(folder: &Path) -> &Path {
+    let name = folder.file_name().unwrap_or_default();
+    match name.as_encoded_bytes().starts_with(b"@") {
+        true => folder.parent().unwrap_or(folder),
+        false => folder,
     }
+}
+
+/// Whether a task that can write the directory `granted` could change or replace `own`, also by a link on the way to it, or
+/// by a second mount of it.
+fn is_writable_through(own: &OwnPath, granted: &Path, mounts: &Mounts) -> bool {
+    let trace = PathTrace::of(&own.path);
+    trace.is_open_to_writer_of(granted) || mounts.overlap(granted, trace.end())
 }
 
 fn is_secret_below(own: &OwnPath, granted: &Path) -> bool {
     own.kind == OwnPathKind::SecretFile && PathTrace::of(&own.path).ends_below(granted)
 }
 
-/// Return a package or sidecar of the plugins folder that is a link and leads through the directory `granted`.
+/// Return a package or sidecar of the plugins folder, or of the folder of a namespace there, that is a link and leads through
+/// the directory `granted`.
 fn find_link_through(granted: &Path, plugins: &Path) -> Option<PathBuf> {
     let plugins = PathTrace::of(plugins).end().to_owned();
-    let files = fs::read_dir(plugins).ok()?.flatten();
-    let mut links = files
+    let files = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
+    let namespaces = files(&plugins).map(|entry| entry.path());
+    let namespaces = namespaces.filter(|path| path.is_dir() && plugins_of(path) == plugins);
+    let folders = namespaces.chain([plugins.clone()]);
+    let mut links = folders
+        .flat_map(|folder| files(&folder).collect::<Vec<_>>())
         .filter(|file| file.file_type().is_ok_and(|kind| kind.is_symlink()))
         .filter(|file| is_package_file(&file.file_name().to_string_lossy()))
         .map(|file| file.path());

@@ -166,3 +166,65 @@ fn a_granted_link_grants_its_target_directory() {
     let sidecar = grant_beside_own_paths(&root, "../link", "read").unwrap();
     assert_eq!(sidecar.grants.directories[0].host, root.join("there"));
 }
+
+#[test]
+fn no_pseudo_file_system_is_granted() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().canonicalize().unwrap();
+    fs::create_dir(root.join("plugins")).unwrap();
+    symlink("/proc/self", root.join("self")).unwrap();
+    for access in ["read", "write"] {
+        for host in ["/proc", "/proc/self", "/proc/self/task", "/sys", "/dev"] {
+            let refused = grant(&root.join("plugins"), Vec::new(), Path::new(host), access);
+            let refused = refused.unwrap_err();
+            assert!(refused.contains("pseudo file system"), "{host} {refused}");
+        }
+        let refused = grant_beside_own_paths(&root, "../self", access).unwrap_err();
+        assert!(refused.contains("pseudo file system proc"), "{refused}");
+        // What is mounted below a directory is reached through it.
+        let refused = grant(&root.join("plugins"), Vec::new(), Path::new("/"), access);
+        assert!(refused.is_err());
+    }
+}
+
+#[test]
+fn nothing_inside_the_plugins_folder_is_granted_for_writing() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path().canonicalize().unwrap();
+    let plugins = root.join("plugins");
+    for folder in ["@a", "@b/deep", "data", "@c"] {
+        fs::create_dir_all(plugins.join(folder)).unwrap();
+    }
+    fs::create_dir(root.join("free")).unwrap();
+    symlink(plugins.join("@b"), root.join("free/link")).unwrap();
+    let own_paths = vec![own(OwnPathKind::Plugins, plugins.clone())];
+    for host in [
+        "..",
+        ".",
+        "../@b",
+        "../@b/deep",
+        "../data",
+        "../../free/link",
+        "../../free/../plugins/@c",
+    ] {
+        for folder in ["@a", "@b/.."] {
+            let granted = plugins.join("@a").join(host);
+            let grant = |access| grant(&plugins.join(folder), own_paths.clone(), &granted, access);
+            let refused = grant("write").unwrap_err();
+            assert!(refused.contains("the plugins folder"), "{host}: {refused}");
+            grant("read").unwrap();
+        }
+    }
+    grant(
+        &plugins.join("@a"),
+        own_paths.clone(),
+        &root.join("free"),
+        "write",
+    )
+    .unwrap();
+    // A link of another namespace leads through a directory.
+    fs::write(root.join("free/real.wasm"), "").unwrap();
+    symlink("../../free/real.wasm", plugins.join("@b/p.wasm")).unwrap();
+    let through = grant(&plugins.join("@a"), own_paths, &root.join("free"), "write");
+    assert!(through.unwrap_err().contains("through which the link"));
+}

@@ -14,6 +14,7 @@ use crate::capability::files::measure::READABLE;
 use crate::capability::files::quota::Quota;
 use crate::capability::shared::{OpenFile, Shared};
 use crate::grants::DirectoryGrant;
+use crate::mounts;
 use crate::own_files::temporary_directory;
 
 /// How a directory is opened to pass through it, which needs no right to read it.
@@ -81,6 +82,13 @@ fn open_one(shared: &Arc<Shared>, grant: &DirectoryGrant) -> Result<OpenDirector
         ))
     };
     let directory = open_without_links(&grant.host).map_err(unopened)?;
+    if let Some(name) = mounts::pseudo(&directory) {
+        return Err(Unopened(format!(
+            "the directory {} granted as {} cannot be opened: the pseudo file system {name} was mounted there, which controls the host; unmount it or change the grant",
+            grant.host.display(),
+            grant.guest,
+        )));
+    }
     let (permissions, mode) = match grant.writable {
         true => (FsPerms::ReadWrite, OpenMode::READ | OpenMode::WRITE),
         false => (FsPerms::ReadOnly, OpenMode::READ),

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
+use rustix::fs::fstat;
 use wasmtime::StoreContextMut;
 use wasmtime::component::{HasData, Linker, LinkerInstance, Resource, ResourceType};
 use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystemCtxView, WasiFilesystemView as _};
@@ -27,6 +28,7 @@ use crate::capability::files::state::{Fd, FilesView, HasFiles};
 use crate::capability::files::streams::{reading, writing};
 use crate::capability::shared::{OpenFile, as_wasi};
 use crate::grants::AccessMode;
+use crate::mounts;
 
 /// The name in wasmtime-wasi; a test notices when it changes.
 const FILESYSTEM: &str = "wasi:filesystem/types@0.2.12";
@@ -184,11 +186,39 @@ async fn open_at(
             admission = Some(quota.admit_entry(0).await.map_err(ErrorCode::from)?);
         }
     }
+    let parent = file_behind(files.table.get(&directory)?);
     let opened = files.open_at(directory, follow, path, how, wanted).await;
     if let Some(admission) = admission {
         admission.end(opened.is_ok()).await;
     }
-    opened
+    let opened = opened?;
+    let file = file_behind(files.table.get(&opened)?);
+    match leads_to_pseudo(&parent, file).await {
+        false => Ok(opened),
+        true => {
+            files.table.delete(opened)?;
+            Err(ErrorCode::NotPermitted.into())
+        }
+    }
+}
+
+fn file_behind(descriptor: &Descriptor) -> Arc<File> {
+    match descriptor {
+        Descriptor::File(file) => Arc::clone(&file.file),
+        Descriptor::Dir(directory) => Arc::clone(&directory.dir),
+    }
+}
+
+/// Whether a file that was opened in `parent`, which is of no pseudo file system, belongs to one. What was mounted after the
+/// grant was checked is found only here.
+async fn leads_to_pseudo(parent: &File, file: Arc<File>) -> bool {
+    let device = |file: &File| fstat(file).map(|found| found.st_dev);
+    if device(parent).is_ok_and(|parent| device(&file) == Ok(parent)) {
+        return false;
+    }
+    // A file system on a network may take long to answer.
+    let asked = tokio::task::spawn_blocking(move || mounts::pseudo(&*file).is_some());
+    asked.await.unwrap_or(true)
 }
 
 /// Put what a slash at the end means, and the devices, before the functions that look at a path.
@@ -585,4 +615,29 @@ fn report_writes<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime
             Ok((state.filesystem().filesystem_error_code(error)?,))
         },
     )
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_of_a_pseudo_file_system_is_found_behind_an_ordinary_directory() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a"), "").unwrap();
+        let parent = File::open(folder.path()).unwrap();
+        let open = |path: &std::path::Path| Arc::new(File::open(path).unwrap());
+        for (path, is_pseudo) in [
+            (folder.path().join("a"), false),
+            ("/proc/self/environ".into(), true),
+            ("/proc/self".into(), true),
+            ("/dev/null".into(), true),
+        ] {
+            assert_eq!(
+                leads_to_pseudo(&parent, open(&path)).await,
+                is_pseudo,
+                "{path:?}"
+            );
+        }
+    }
 }
