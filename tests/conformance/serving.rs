@@ -64,6 +64,7 @@ pub async fn start_named(
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
     std::fs::write(file, bytes).unwrap();
     let rules = HostRules {
+        secret_variables: Default::default(),
         limits: Limits::default(),
         memory_bytes_most: memory_bytes_max,
         env: |_| None,

@@ -250,6 +250,7 @@ pub fn sidecar(bytes: &[u8]) -> Result<()> {
     let original = SIDECARS[input.choose_index(SIDECARS.len())?];
     let text = changed_text(original, &mut input)?;
     let rules = HostRules {
+        secret_variables: Default::default(),
         limits: Limits::default(),
         memory_bytes_most: 1 << 30,
         env: |_| None,

@@ -31,6 +31,7 @@ use campanile_store::InvalidDatabaseUrl;
 mod alerts;
 mod kinds;
 mod own_paths;
+mod secret_commands;
 mod secrets;
 mod settings;
 
@@ -46,6 +47,8 @@ const SCHEDULES_NAME: &str = "schedules.toml";
 
 /// The file of the token of the API of a host on Postgres, in the working directory.
 const TOKEN_NAME: &str = "campanile.token";
+/// The folder of a host's own record on Postgres, in the working directory.
+const STATE_NAME: &str = "campanile.state";
 
 const DEFAULT_HEAD: &str = "\
 # Campanile's configuration. Every value below is the default: keep only what you change.
@@ -260,13 +263,33 @@ impl Config {
         }
     }
 
+    /// Returns the variables of the environment that hold secrets, each with the name of the secret.
+    pub fn secret_variables(&self) -> BTreeMap<String, String> {
+        let sources = self.secrets.iter();
+        let variables = sources.filter_map(|(name, source)| match source {
+            Source::Env { variable, .. } => Some((variable.clone(), name.clone())),
+            Source::File(_) | Source::Command(_) => None,
+        });
+        variables.collect()
+    }
+
+    /// Returns the private folder of this host's own record.
+    pub fn state_dir(&self) -> PathBuf {
+        let beside_database = || self.beside_database(".state");
+        let state_dir = self.host.state_dir.clone().or_else(beside_database);
+        state_dir.unwrap_or_else(|| STATE_NAME.into())
+    }
+
+    /// Returns the path of a SQLite database with this end.
+    fn beside_database(&self, end: &str) -> Option<PathBuf> {
+        let mut path = self.files.database.sqlite_path()?.as_os_str().to_owned();
+        path.push(end);
+        Some(path.into())
+    }
+
     /// Return how the server of the API is configured.
     pub fn api_server(&self) -> campanile_server::Server {
-        let beside_database = || {
-            let mut path = self.files.database.sqlite_path()?.as_os_str().to_owned();
-            path.push(".token");
-            Some(PathBuf::from(path))
-        };
+        let beside_database = || self.beside_database(".token");
         let token_file = self.server.token_file.clone().or_else(beside_database);
         campanile_server::Server {
             listen: self.server.listen.clone(),

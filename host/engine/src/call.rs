@@ -98,13 +98,17 @@ impl Caller {
             }
         };
         let secrets = match secrets {
-            Ok(secrets) => Arc::new(secrets),
+            Ok(secrets) => secrets,
             Err(error) => return without_call(Outcome::HostError, error.to_string()),
         };
         let program = match program_of(work, version) {
             Ok(program) => program,
             Err(why) => return without_call(Outcome::Refused, why),
         };
+        let texts = grants.plain_values().chain(program.literals());
+        let mut sought = self.vault.contained_in(&Vec::from_iter(texts)).await;
+        sought.extend(secrets);
+        let secrets = Arc::new(sought);
         let is_traced = self.ctx.settings.traces.is_some();
         let facts = work.facts(&step.id, call.attempt, call.last, is_traced);
         let run_facts = facts.of_run(work.launch.fire_time);

@@ -96,6 +96,31 @@ impl Vault {
         Ok(secrets)
     }
 
+    /// Return the secrets that one of `texts` contains, values that a task is given as no secrets, so that they are removed
+    /// from what it leaves all the same. Of a command, the last answer counts: none is run for this.
+    pub async fn contained_in(&self, texts: &[&str]) -> Secrets {
+        let mut found = Secrets::new();
+        if texts.is_empty() {
+            return found;
+        }
+        for (name, (source, last_answer)) in &self.0 {
+            let value = match source {
+                Source::Env { value, .. } => value.clone(),
+                Source::File(path) => in_time(read_file(path)).await.ok(),
+                Source::Command(_) => last_answer.try_lock().ok().and_then(|last| {
+                    let answer = last.as_ref()?;
+                    answer.value.clone().ok()
+                }),
+            };
+            let Some(value) = value else { continue };
+            let sought = value.reveal().trim();
+            if !sought.is_empty() && texts.iter().any(|text| text.contains(sought)) {
+                found.insert(name.clone(), value);
+            }
+        }
+        found
+    }
+
     async fn value(&self, name: &str) -> Result<Secret, SecretError> {
         let error = |source_text: String, why: String| SecretError {
             name: name.to_owned(),
@@ -267,6 +292,31 @@ mod tests {
             assert_eq!(found["command"], Secret::new(by_command));
         }
     }
+
+    #[tokio::test]
+    async fn a_secret_in_a_plain_text_is_found_from_each_source() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "in-a-file\n").unwrap();
+        let env = Source::Env {
+            variable: "V".to_owned(),
+            value: Some(Secret::new("in-a-variable")),
+        };
+        let vault = Vault::new(BTreeMap::from([
+            ("variable".to_owned(), env),
+            ("file".to_owned(), Source::File(path)),
+            ("command".to_owned(), command(&["echo", "printed"])),
+            ("gone".to_owned(), Source::File("/no/such/file".into())),
+        ]));
+        let texts = ["x", "--key=in-a-file", "in-a-variable", "printed"];
+        let found = vault.contained_in(&texts).await;
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["file", "variable"]);
+        vault.values(["command"]).await.unwrap();
+        assert!(vault.contained_in(&texts).await.contains_key("command"));
+        assert!(vault.contained_in(&["in-a-fil"]).await.is_empty());
+        assert!(vault.contained_in(&[]).await.is_empty());
+    }
+
     #[tokio::test]
     async fn many_calls_at_once_ask_a_command_once() {
         let folder = tempfile::tempdir().unwrap();

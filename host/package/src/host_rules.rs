@@ -1,6 +1,6 @@
 //! What a host allows, against which sidecars are checked, and the files that it relies on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -24,6 +24,8 @@ pub struct HostRules {
     pub own_paths: Vec<OwnPath>,
     /// The names of the host's secrets.
     pub secrets: BTreeSet<String>,
+    /// The variables of the host's environment that hold secrets, each with the name of the secret.
+    pub secret_variables: BTreeMap<String, String>,
     /// What to do with packages and sidecars that other users of the machine can write.
     pub foreign_writers: ForeignWriters,
     /// The concurrency groups that schedules may name.
@@ -52,6 +54,8 @@ words! {
         Schedules => "schedules file",
         Database => "database",
         Cache => "directory of compiled code",
+        State => "record of the host",
+        Certificate => "certificate",
         SecretFile => "secret file",
         SecretCommand => "secret command",
     }

@@ -171,6 +171,12 @@ impl Grants {
         shared
     }
 
+    /// Return the values that a task gets as no secrets.
+    pub fn plain_values(&self) -> impl Iterator<Item = &str> {
+        let values = self.env.values().chain(self.config.values());
+        values.map(String::as_str)
+    }
+
     /// Return the names of all granted secrets.
     pub fn secret_names(&self) -> BTreeSet<&str> {
         let named = self.secrets.iter().chain(self.secret_env.values());

@@ -49,6 +49,16 @@ impl Default for ProgramInput {
 }
 
 impl ProgramInput {
+    /// Return the texts that are given to the program as they are written.
+    pub fn literals(&self) -> impl Iterator<Item = &str> {
+        let stdin = match &self.stdin {
+            Stdin::Bytes(text) => std::str::from_utf8(text).ok(),
+            Stdin::Context | Stdin::Empty | Stdin::File(_) => None,
+        };
+        let args = self.args.iter().flat_map(Template::literals);
+        args.chain(stdin).chain(self.argv0.as_deref())
+    }
+
     /// Whether values of the context are needed for it, apart from stdin.
     pub(crate) fn needs_context(&self) -> bool {
         !self.env_from_context.is_empty() || self.args.iter().any(Template::needs_context)

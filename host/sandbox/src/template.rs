@@ -115,6 +115,14 @@ impl fmt::Display for ContextKey {
 }
 
 impl Template {
+    /// Return the texts between the values of the context.
+    pub(crate) fn literals(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            Part::Value(_) => None,
+        })
+    }
+
     /// Read `text`; the error is a clause.
     ///
     /// # Errors

@@ -245,6 +245,7 @@ pub(crate) fn rules(config: &Config, sandbox: &Sandbox) -> HostRules {
         // The sandbox may use another cache than the configured one.
         own_paths: config.own_paths().into_iter().chain(cache).collect(),
         secrets: config.secrets.keys().cloned().collect(),
+        secret_variables: config.secret_variables(),
         foreign_writers: config.policy.foreign_writers,
         groups: config.groups.clone(),
         policy: config.package_policy(),

@@ -1,9 +1,9 @@
 //! The paths that a host relies on, and who else can change them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::secret_commands::files_of;
 use super::{Config, FILE_NAME};
-use crate::environment;
 use campanile_engine::secrets::Source;
 use campanile_package::{OwnPath, OwnPathKind};
 use campanile_server::Listen;
@@ -14,20 +14,22 @@ impl Config {
     pub fn own_paths(&self) -> Vec<OwnPath> {
         let files = &self.files;
         let configuration = self.file.as_deref().unwrap_or(Path::new(FILE_NAME));
+        let state = self.state_dir();
         let paths = [
             (OwnPathKind::Plugins, Some(files.plugins.as_path())),
             (OwnPathKind::Configuration, Some(configuration)),
             (OwnPathKind::Schedules, Some(files.schedules.as_path())),
             (OwnPathKind::Database, files.database.sqlite_path()),
             (OwnPathKind::Cache, self.sandbox.cache_dir.as_deref()),
+            (OwnPathKind::State, Some(&*state)),
         ];
         let server = self.api_server();
         let of_server = (server.listen != Listen::Off).then_some(server.token_file);
         let of_server = of_server.into_iter().chain(server.tls.key);
-        let of_server = of_server.map(|path| OwnPath {
-            kind: OwnPathKind::SecretFile,
-            path,
-        });
+        let of_server = of_server.map(|path| (OwnPathKind::SecretFile, path));
+        let certificate = server.tls.certificate.into_iter();
+        let of_server = of_server.chain(certificate.map(|path| (OwnPathKind::Certificate, path)));
+        let of_server = of_server.map(|(kind, path)| OwnPath { kind, path });
         let paths = paths.into_iter().filter_map(|(kind, path)| {
             let path = path?.to_owned();
             Some(OwnPath { kind, path })
@@ -41,11 +43,11 @@ impl Config {
     /// Return a sentence without an end for each of these paths that others than the user of this process can change.
     /// Blocks.
     ///
-    /// The cache is left out: a sandbox does not use one that others can write.
+    /// The cache and the host's own record are left out: a host does not use those that others can write.
     pub fn foreign_writers(&self) -> Vec<String> {
         let paths = self.own_paths().into_iter();
         let used = paths.filter(|own| match own.kind {
-            OwnPathKind::Cache => false,
+            OwnPathKind::Cache | OwnPathKind::State => false,
             // Paths at which the system looks for the program before it finds it.
             OwnPathKind::SecretCommand => own.path.exists(),
             _ => true,
@@ -59,41 +61,10 @@ fn of_secret(source: &Source) -> Vec<OwnPath> {
     let (kind, paths) = match source {
         Source::Env { .. } => return Vec::new(),
         Source::File(path) => (OwnPathKind::SecretFile, vec![path.clone()]),
-        Source::Command(words) => (OwnPathKind::SecretCommand, of_command(words)),
+        Source::Command(words) => (OwnPathKind::SecretCommand, Vec::from_iter(files_of(words))),
     };
     let paths = paths.into_iter().map(|path| OwnPath { kind, path });
     paths.collect()
-}
-
-/// Return the program of a command, and each file among its arguments, such as the script of an interpreter.
-fn of_command(words: &[String]) -> Vec<PathBuf> {
-    let Some((program, arguments)) = words.split_first() else {
-        return Vec::new();
-    };
-    let mut paths = places_of_program(program);
-    let files = arguments.iter().map(PathBuf::from);
-    paths.extend(files.filter(|path| path.is_file()));
-    paths
-}
-
-/// Return the paths at which the operating system looks for a program, up to the one that it executes.
-///
-/// A program that a task puts at an earlier one would be executed instead.
-fn places_of_program(program: &str) -> Vec<PathBuf> {
-    if program.contains('/') {
-        return vec![program.into()];
-    }
-    let mut places = Vec::new();
-    let folders = std::env::var_os(environment::PATH).unwrap_or_default();
-    for folder in std::env::split_paths(&folders) {
-        let place = folder.join(program);
-        let is_found = place.is_file();
-        places.push(place);
-        if is_found {
-            break;
-        }
-    }
-    places
 }
 
 #[cfg(test)]
@@ -101,6 +72,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::path::PathBuf;
 
     use super::*;
 
@@ -124,27 +96,6 @@ mod tests {
     fn a_configuration_that_does_not_exist_is_a_path_of_the_host() {
         let found = paths(&Config::default(), OwnPathKind::Configuration);
         assert_eq!(found, [Path::new(FILE_NAME)]);
-    }
-
-    #[test]
-    fn the_program_and_the_script_of_a_secret_command_are_paths_of_the_host() {
-        let folder = tempfile::tempdir().unwrap();
-        let script = folder.path().join("script");
-        fs::write(&script, "echo hunter2").unwrap();
-        let shown = script.to_str().unwrap();
-        let found = paths(
-            &with_command(&["sh", "-e", shown]),
-            OwnPathKind::SecretCommand,
-        );
-        assert_eq!(found.last(), Some(&script));
-        let programs = &found[..found.len() - 1];
-        assert!(
-            programs.iter().all(|path| path.ends_with("sh")),
-            "{programs:?}"
-        );
-        assert!(programs.last().unwrap().is_file(), "{programs:?}");
-        let named = paths(&with_command(&["./print"]), OwnPathKind::SecretCommand);
-        assert_eq!(named, [Path::new("./print")]);
     }
 
     #[test]

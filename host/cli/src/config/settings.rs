@@ -149,6 +149,9 @@ table! {
         name "name": Option<String> = None, optional(text()), example "\"host-1\"";
         /// The most runs at once on this host.
         runs_max "runs_max": u32 = 512, number(1, 10_000);
+        /// The private folder in which this host keeps which files were in its plugins folder, and the last good sidecars. Without
+        /// it, the path of a SQLite database and ".state", or campanile.state in the working directory.
+        state_dir "state_dir": Option<PathBuf> = None, optional(path()), example "\"/var/lib/campanile/state\"";
         /// The labels of this host. A schedule with `run_on` launches only on hosts that have its labels.
         labels "labels": Labels = Labels::default(), labels();
         /// Which of several hosts executes a launch: "spread" the one that uses the smallest part of its capacity, "pack" the

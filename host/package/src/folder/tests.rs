@@ -90,6 +90,7 @@ impl Scene {
         fs::create_dir(root.path().join("plugins")).unwrap();
         let fake = Arc::new(Fake::new());
         let rules = HostRules {
+            secret_variables: Default::default(),
             limits: Limits::default(),
             memory_bytes_most: 1 << 30,
             env: |_| None,

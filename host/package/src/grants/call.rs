@@ -162,6 +162,7 @@ mod tests {
 
     fn rules() -> HostRules {
         HostRules {
+            secret_variables: Default::default(),
             limits: Default::default(),
             memory_bytes_most: 1 << 30,
             env: |_| None,

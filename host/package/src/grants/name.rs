@@ -113,6 +113,12 @@ pub(super) fn read_variable(entry: &str, rules: &HostRules) -> Result<(String, S
 
 /// Return the value of a variable of the host's environment; the error is a clause about `env`.
 fn host_variable(rules: &HostRules, name: &str) -> Result<String, String> {
+    if let Some(secret) = rules.secret_variables.get(name) {
+        return Err(format!(
+            "names {name}, which holds the secret `{secret}` of the host's configuration: grant the secret instead, with `{name} = {}` below [grants.secret_env]",
+            toml::Value::from(secret.as_str())
+        ));
+    }
     match (rules.env)(name).map(OsString::into_string) {
         Some(Ok(value)) => Ok(value),
         Some(Err(_)) => Err(format!(

@@ -40,6 +40,7 @@ fn read_text(text: &str) -> Result<(ProgramInput, String), String> {
     .unwrap();
     fs::write(folder.path().join("x.toml"), text).unwrap();
     let rules = HostRules {
+        secret_variables: Default::default(),
         limits: Default::default(),
         memory_bytes_most: 1 << 30,
         env: |_| None,

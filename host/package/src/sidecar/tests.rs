@@ -22,6 +22,7 @@ fn env(name: &str) -> Option<OsString> {
 
 fn rules(own_paths: Vec<OwnPath>) -> HostRules {
     HostRules {
+        secret_variables: Default::default(),
         limits: Limits::default(),
         memory_bytes_most: 1 << 30,
         env,
@@ -534,4 +535,22 @@ fn long_keys_cost_no_more_than_their_text() {
     let dots = ".".repeat(500_000);
     let error = read(&format!("[context.\"{dots}\"]\na = nan\n")).unwrap_err();
     assert!(error.contains("JSON cannot express"), "{error}");
+}
+
+#[test]
+fn a_variable_that_holds_a_secret_is_granted_as_the_secret_only() {
+    let mut rules = rules(Vec::new());
+    rules.secret_variables = [("TOKEN".to_owned(), "api_token".to_owned())].into();
+    let read = |text: &str| Sidecar::parse(Path::new("backup.toml"), text, &rules);
+    let refused = read("grants.env = ['TOKEN']").unwrap_err().to_string();
+    for part in [
+        "`api_token`",
+        "TOKEN = \"api_token\"",
+        "[grants.secret_env]",
+    ] {
+        assert!(refused.contains(part), "{refused}");
+    }
+    assert!(!refused.contains("secret\n"), "the value: {refused}");
+    read("grants.env = ['TOKEN=other']").unwrap();
+    read("grants.secret_env = { TOKEN = 'api_token' }").unwrap();
 }

@@ -40,6 +40,7 @@ const NOW: Timestamp = Timestamp::EPOCH;
 
 fn uploads(folder: &TempDir, policy: VersionPolicy) -> UploadFolder<Fake> {
     let rules = HostRules {
+        secret_variables: Default::default(),
         limits: Limits::default(),
         memory_bytes_most: 1 << 30,
         env: |_| None,

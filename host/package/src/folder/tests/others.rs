@@ -103,6 +103,7 @@ async fn a_link_is_no_namespace_and_its_name_has_a_form() {
 fn a_missing_folder_is_an_error_with_a_hint() {
     let root = tempfile::tempdir().unwrap();
     let rules = HostRules {
+        secret_variables: Default::default(),
         limits: Limits::default(),
         memory_bytes_most: 0,
         env: |_| None,
