@@ -369,8 +369,7 @@ CREATE TABLE package_record (
 CREATE TABLE package_sidecar (
     package TEXT NOT NULL,
     host TEXT NOT NULL,
-    sidecar TEXT,
-    grants TEXT NOT NULL,
+    context TEXT NOT NULL,
     FOREIGN KEY (package) REFERENCES package(name),
     PRIMARY KEY (package, host)
 );

@@ -327,8 +327,7 @@ CREATE TABLE package_record (
 CREATE TABLE package_sidecar (
     package TEXT NOT NULL REFERENCES package (name),
     host TEXT NOT NULL,
-    sidecar TEXT,
-    grants TEXT NOT NULL,
+    context TEXT NOT NULL,
     PRIMARY KEY (package, host)
 ) STRICT;
 CREATE TABLE package_version (

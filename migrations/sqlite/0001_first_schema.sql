@@ -122,15 +122,13 @@ CREATE TABLE package_host (
     PRIMARY KEY (package, host_id)
 ) STRICT;
 
--- The sidecar that a host last used. It uses it again when it starts and the file has an error.
+-- What the sidecar that a host last used says about contexts. The sidecar itself is the host's own file.
 CREATE TABLE package_sidecar (
     package TEXT NOT NULL REFERENCES package (name),
-    -- The host's name, which outlives its processes. The sidecar of one host grants nothing to another host.
+    -- The host's name, which outlives its processes.
     host TEXT NOT NULL,
-    -- The text; none when there was no sidecar.
-    sidecar TEXT,
-    -- The grants, one a line, without values.
-    grants TEXT NOT NULL,
+    -- JSON; empty without a table [context].
+    context TEXT NOT NULL,
     PRIMARY KEY (package, host)
 ) STRICT;
 

@@ -2,6 +2,7 @@
 //! simulated clock, also over outages and clock changes.
 
 mod alerts;
+mod authority;
 mod backfill;
 mod buckets;
 mod channels;

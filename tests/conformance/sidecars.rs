@@ -1,37 +1,27 @@
-//! Sidecars that stay in the database, and records of files that are deleted with the file.
+//! What the database keeps of sidecars, and records of files that are deleted with the file.
 
 use campanile_engine::schedule_admin::{ScheduleError, known_package};
 use campanile_model::ids::HostId;
 use campanile_store::Tx;
 use campanile_store::hosts;
 use campanile_store::packages::{self, LoadedPackage, PackageState, SidecarSummary};
-use campanile_store::sidecars::{self, LastSidecar};
+use campanile_store::sidecars;
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{BYTES, PACKAGE, at, digest, host, host_id};
 
 on_both!(
-    a_sidecar_is_stored_for_its_host_name_only,
+    a_context_is_stored_for_its_host_name_only,
     a_sidecar_is_deleted_when_its_package_is_withdrawn,
     a_rejected_file_that_was_never_usable_is_deleted_with_the_file,
     rejections_of_a_host_are_deleted_when_the_host_ends,
 );
 
-const ENV: &str = r#"["env","TOKEN"]"#;
-
-fn with_grants(sidecar: &str) -> SidecarSummary<'_> {
+fn with_context(context: &str) -> SidecarSummary<'_> {
     SidecarSummary {
-        grants: ENV,
-        pin: None,
-        text: Some(sidecar),
+        context,
+        ..SidecarSummary::default()
     }
-}
-
-fn stored(sidecar: Option<&str>, grants: &str) -> Option<LastSidecar> {
-    Some(LastSidecar {
-        sidecar: sidecar.map(str::to_owned),
-        grants: grants.to_owned(),
-    })
 }
 
 async fn register(tx: &mut Tx, number: u128, name: &str) -> HostId {
@@ -53,52 +43,33 @@ async fn publish(tx: &mut Tx, host: HostId, sidecar: SidecarSummary<'_>) {
     packages::publish(tx, host, &loaded, at(1)).await.unwrap();
 }
 
-async fn a_sidecar_is_stored_for_its_host_name_only(test: TestDb) {
+async fn a_context_is_stored_for_its_host_name_only(test: TestDb) {
     let mut tx = test.write().await;
     let first = register(&mut tx, 1, "host-1").await;
     let second = register(&mut tx, 2, "host-2").await;
-    publish(&mut tx, first, with_grants("grants.env = ['TOKEN']\n# é\n")).await;
-    let text = Some("grants.env = ['TOKEN']\n# é\n");
+    publish(&mut tx, first, with_context(r#"{"a":"é"}"#)).await;
+    // A host without a sidecar has the package too.
+    let none = SidecarSummary::default();
+    packages::publish_host(&mut tx, second, PACKAGE, &digest(), none)
+        .await
+        .unwrap();
+    let stored = sidecars::contexts(&mut tx, PACKAGE).await.unwrap();
+    assert_eq!(stored, [r#"{"a":"é"}"#]);
     assert_eq!(
-        sidecars::find(&mut tx, first, PACKAGE).await.unwrap(),
-        stored(text, ENV)
-    );
-    assert_eq!(
-        sidecars::find(&mut tx, second, PACKAGE).await.unwrap(),
-        None
-    );
-    // The absence of a sidecar is stored too.
-    packages::publish_host(
-        &mut tx,
-        second,
-        PACKAGE,
-        &digest(),
-        SidecarSummary::default(),
-    )
-    .await
-    .unwrap();
-    assert_eq!(
-        sidecars::find(&mut tx, second, PACKAGE).await.unwrap(),
-        stored(None, "")
+        sidecars::packages(&mut tx, second).await.unwrap(),
+        [PACKAGE]
     );
 
     hosts::end(&mut tx, first, at(2)).await.unwrap();
     packages::withdraw_ended(&mut tx).await.unwrap();
     let again = register(&mut tx, 3, "host-1").await;
-    assert_eq!(
-        sidecars::find(&mut tx, again, PACKAGE).await.unwrap(),
-        stored(text, ENV)
-    );
     assert_eq!(sidecars::packages(&mut tx, again).await.unwrap(), [PACKAGE]);
-    let without_sidecar = SidecarSummary::default();
-    packages::publish_host(&mut tx, again, PACKAGE, &digest(), without_sidecar)
+    assert_eq!(sidecars::contexts(&mut tx, PACKAGE).await.unwrap().len(), 1);
+    packages::publish_host(&mut tx, again, PACKAGE, &digest(), none)
         .await
         .unwrap();
-    assert_eq!(
-        sidecars::find(&mut tx, again, PACKAGE).await.unwrap(),
-        stored(None, ""),
-        "the newest sidecar is stored"
-    );
+    let stored = sidecars::contexts(&mut tx, PACKAGE).await.unwrap();
+    assert_eq!(stored, Vec::<String>::new(), "the newest one counts");
 }
 
 async fn a_sidecar_is_deleted_when_its_package_is_withdrawn(test: TestDb) {
@@ -106,14 +77,13 @@ async fn a_sidecar_is_deleted_when_its_package_is_withdrawn(test: TestDb) {
     let first = register(&mut tx, 1, "host-1").await;
     let second = register(&mut tx, 2, "host-2").await;
     for host in [first, second] {
-        publish(&mut tx, host, with_grants("a")).await;
+        publish(&mut tx, host, with_context("{}")).await;
     }
     packages::withdraw(&mut tx, first, PACKAGE).await.unwrap();
-    assert_eq!(sidecars::find(&mut tx, first, PACKAGE).await.unwrap(), None);
-    assert_eq!(
-        sidecars::find(&mut tx, second, PACKAGE).await.unwrap(),
-        stored(Some("a"), ENV)
-    );
+    for (host, left) in [(first, 0), (second, 1)] {
+        let known = sidecars::packages(&mut tx, host).await.unwrap();
+        assert_eq!(known.len(), left);
+    }
     // A later process of the same host name finds that the file is gone.
     hosts::end(&mut tx, second, at(2)).await.unwrap();
     let later = register(&mut tx, 3, "host-2").await;

@@ -13,6 +13,7 @@ use crate::error::Result;
 use crate::peers;
 use crate::placement::Turns;
 use crate::shares::{Refused, Waiting};
+use crate::version_check::is_unvouched;
 use campanile_model::clock::Timestamp;
 use campanile_package::{Package, Quota};
 use campanile_store::Tx;
@@ -20,6 +21,9 @@ use campanile_store::claims::{self, ClaimedLaunch, RetriesOf, WaitingClass};
 
 /// How long after its fire time a launch is left to the host whose turn it is.
 const LAUNCH_LEFT_MAX: Duration = Duration::from_secs(1);
+/// How long after its fire time a launch of a version that only the database vouches for is left to other hosts, although
+/// none is known to have its file. Hosts learn within seconds which versions others have.
+const UNVOUCHED_LEFT_MAX: Duration = Duration::from_secs(10);
 
 /// What a host takes in one transaction.
 #[derive(Default)]
@@ -79,12 +83,21 @@ struct Choice<'a> {
 impl Choice<'_> {
     /// Whether a launch is left for a moment to the host whose turn it is. That host looks for launches twice a second.
     fn is_left(&mut self, launch: &ClaimedLaunch) -> bool {
+        let waited = self.now.since(launch.fire_time);
+        if self.ctx.db.url().is_shared()
+            && let Some(package) = self.ctx.packages.get(&launch.package)
+            && is_unvouched(self.ctx, &package, &launch.digest)
+            && (waited < UNVOUCHED_LEFT_MAX
+                || self.ctx.peers.have_version(&launch.package, &launch.digest))
+        {
+            return true;
+        }
         let Some(turns) = &mut self.turns else {
             return false;
         };
         // The statement returns only launches that this host may claim.
         let is_own = turns.is_own(&launch.package, launch.run_on.as_ref(), true);
-        !is_own && self.now.since(launch.fire_time) < LAUNCH_LEFT_MAX
+        !is_own && waited < LAUNCH_LEFT_MAX
     }
 
     /// Take a permit for each launch whose turn this host has, and whose package may have one more.

@@ -14,6 +14,7 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::spec::Spec;
 use crate::starter::Claiming;
+use crate::version_check::is_unvouched;
 use crate::work::Work;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
@@ -85,8 +86,13 @@ fn take_permits<'a>(
         // The dispatcher counts how many runs a group has on all hosts. A host with the labels claims what this one may not.
         let may_run =
             launch.group_name.is_none() && ctx.settings.labels.satisfy(launch.run_on.as_ref());
+        // The dispatcher leaves a version to a host that has its file.
+        let may_begin = |package: &Arc<Package>| {
+            let digest = launch.digest.as_ref();
+            may_run && digest.is_none_or(|digest| !is_unvouched(ctx, package, digest))
+        };
         let package = ctx.packages.get(&launch.package);
-        let Some(package) = package.filter(|_| may_run) else {
+        let Some(package) = package.filter(may_begin) else {
             continue;
         };
         let quota = quota(ctx, Some(&package));

@@ -17,11 +17,11 @@ use crate::recover::mark_missing;
 use crate::schedule_admin::Refusal;
 use crate::service::{Next, RETRY_PAUSE, Service};
 use crate::start;
-use crate::version_check::{self, StoredCode, refusal, stored_code};
+use crate::version_check::{self, StoredCode, not_run, refusal, stored_code};
 use crate::watch::Watch;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::{cut_error, printable_line};
-use campanile_package::{Approval, Change, Package, PluginsFolder, RecordedSidecar};
+use campanile_package::{Approval, Change, Package, PluginsFolder, Vouched};
 use campanile_store::events::{self, EventKind};
 use campanile_store::{DbError, package_versions, packages, sidecars};
 
@@ -243,6 +243,10 @@ async fn record_without_version(ctx: &Ctx, folder: &PluginsFolder, change: &Chan
     };
     tx.commit().await?;
     ctx.packages.apply(change);
+    if let Change::Removed(_) | Change::Gone(_) = change {
+        // The operator who brings the package back grants anew.
+        ctx.packages.own_record().forget_sidecar(name).await;
+    }
     ctx.reported.forget(name);
     let Change::Rejected { kept, .. } = change else {
         tracing::info!("{change}");
@@ -268,6 +272,8 @@ async fn publish(ctx: &Ctx, folder: &PluginsFolder, new: &Package, change: &Chan
         if let Some(said) = said {
             tracing::warn!("{}: {said}", new.name);
         }
+        let own = ctx.packages.own_record();
+        own.keep_sidecar(&new.name, &new.sidecar).await;
         return keep_active(ctx, folder, new).await;
     }
     ctx.reported.forget(&new.name);
@@ -290,6 +296,8 @@ async fn activate(
     match (&recorded, change) {
         (Ok(Recorded::Active(refusals)), _) => {
             ctx.packages.apply(change);
+            let own = ctx.packages.own_record();
+            own.keep_sidecar(&new.name, &new.sidecar).await;
             ctx.metrics.count_load(true);
             tracing::info!("{change}");
             for Refusal { schedule, error } in refusals {
@@ -386,28 +394,26 @@ async fn restore_from_db(ctx: &Ctx, folder: &PluginsFolder, name: &str) -> Resul
     if old.as_ref().is_some_and(|active| active.digest == digest) {
         return Ok(());
     }
-    let bytes = match stored_code(ctx, name, &digest).await? {
-        StoredCode::Bytes(bytes) => bytes,
+    let (bytes, vouched) = match stored_code(ctx, name, &digest).await? {
+        StoredCode::Bytes(bytes, vouched) => (bytes, vouched),
         StoredCode::NotStored => return Ok(()),
         StoredCode::Refused(kind, why) => {
             return version_check::report(ctx, kind, name, &digest, &why).await;
         }
     };
-    let kept = sidecars::find(&mut ctx.db.read().await?, ctx.host, name).await?;
-    let kept = kept.map(|kept| RecordedSidecar {
-        text: kept.sidecar,
-        grants: kept.grants,
-    });
-    let new = match folder.restore(name, &bytes, kept).await {
+    let own = ctx.packages.own_record();
+    let new = match folder.restore(name, (&bytes, vouched), own).await {
         Ok(new) => new,
         Err(why) => {
             let why = cut_error(printable_line(&why));
             tracing::warn!(package = %name, digest = digest.short(), "the active version cannot be restored: {why}");
             if folder.pins_another_version(name, &digest) {
                 // The kept sidecar is older than one that could be read. It must not come back.
-                let mut tx = ctx.db.write().await?;
-                sidecars::forget(&mut tx, ctx.host, name).await?;
-                tx.commit().await?;
+                own.forget_sidecar(name).await;
+            }
+            if vouched == Vouched::OnlyInDatabase {
+                let (kind, why) = (EventKind::VersionRefused, not_run(&digest, &why));
+                version_check::report(ctx, kind, name, &digest, &why).await?;
             }
             return Ok(());
         }

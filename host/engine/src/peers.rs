@@ -1,11 +1,11 @@
 //! The other hosts, and the turns between them and this one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::ctx::Ctx;
 use crate::placement::{Load, Peer, Turns};
 use campanile_model::clock::Timestamp;
-use campanile_model::ids::HostId;
+use campanile_model::ids::{ArtifactDigest, HostId};
 use campanile_store::hosts::{self, Host};
 use campanile_store::{DbError, Tx, packages};
 
@@ -18,10 +18,10 @@ pub(crate) async fn look(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result<(), D
     let claims =
         |host: &Host| host.id != ctx.host && host.is_alive(now) && host.drained_at.is_none();
     let others: Vec<Host> = live.into_iter().filter(claims).collect();
-    let mut folders: HashMap<HostId, HashSet<String>> = HashMap::new();
+    let mut folders: HashMap<HostId, HashMap<String, ArtifactDigest>> = HashMap::new();
     if !others.is_empty() {
-        for (host, package) in packages::on_hosts(tx).await? {
-            folders.entry(host).or_default().insert(package);
+        for (host, package, digest) in packages::on_hosts(tx).await? {
+            folders.entry(host).or_default().insert(package, digest);
         }
     }
     let peers = others.into_iter().map(|host| Peer {

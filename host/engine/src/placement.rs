@@ -4,11 +4,11 @@
 //! turn another host has is left to it for a moment. Then any host claims it.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use crate::lock::lock;
-use campanile_model::ids::HostId;
+use campanile_model::ids::{ArtifactDigest, HostId};
 use campanile_model::labels::Labels;
 use campanile_model::words;
 
@@ -30,8 +30,8 @@ pub(crate) struct Peer {
     pub id: HostId,
     pub runs_max: i64,
     pub labels: Labels,
-    /// The packages in its folder.
-    pub packages: HashSet<String>,
+    /// The packages in its folder, each with the version that is active there.
+    pub packages: HashMap<String, ArtifactDigest>,
 }
 
 /// The peers at the last look. A host that is alone has none, and asks nothing.
@@ -41,6 +41,14 @@ pub(crate) struct Peers(Mutex<Arc<Vec<Peer>>>);
 impl Peers {
     pub(crate) fn get(&self) -> Arc<Vec<Peer>> {
         Arc::clone(&lock(&self.0))
+    }
+
+    /// Whether another host has this version of a package active.
+    pub(crate) fn have_version(&self, package: &str, digest: &ArtifactDigest) -> bool {
+        let peers = self.get();
+        peers
+            .iter()
+            .any(|peer| peer.packages.get(package) == Some(digest))
     }
 
     pub(crate) fn set(&self, peers: Vec<Peer>) {
@@ -96,7 +104,8 @@ impl Turns {
     /// Whether it is this host's turn to execute a launch of `package` that needs the labels `run_on`. `can_run` says whether
     /// this host can.
     pub(crate) fn is_own(&mut self, package: &str, run_on: Option<&Labels>, can_run: bool) -> bool {
-        let is_able = |peer: &Peer| peer.packages.contains(package) && peer.labels.satisfy(run_on);
+        let is_able =
+            |peer: &Peer| peer.packages.contains_key(package) && peer.labels.satisfy(run_on);
         let own_id = self.own.id;
         let able = self.peers.iter().zip(&mut self.loads);
         let able = able.filter(|(peer, load)| load.has_room() && is_able(peer));
@@ -134,7 +143,10 @@ mod tests {
             id: id(number),
             runs_max,
             labels: Labels::stored(labels),
-            packages: packages.iter().map(|name| (*name).to_owned()).collect(),
+            packages: packages
+                .iter()
+                .map(|name| ((*name).to_owned(), ArtifactDigest::of(b"")))
+                .collect(),
         }
     }
 
@@ -157,7 +169,7 @@ mod tests {
         let of = |id| hosts.iter().find(|(peer, _)| peer.id == id).unwrap().1;
         let mut turns = Turns::new(placement, load, peers, of);
         let run_on = run_on.map(Labels::stored);
-        let can_run = host.packages.contains(package) && host.labels.satisfy(run_on.as_ref());
+        let can_run = host.packages.contains_key(package) && host.labels.satisfy(run_on.as_ref());
         let asked = (0..count).filter(|_| turns.is_own(package, run_on.as_ref(), can_run));
         asked.count()
     }

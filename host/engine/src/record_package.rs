@@ -14,6 +14,7 @@ use campanile_store::package_versions::{self, VersionDecision};
 use campanile_store::packages::{self, LoadedPackage, PackageRow, SidecarSummary};
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{DbError, Origin, Tx};
+use serde_json::Value;
 
 /// How a package was recorded.
 pub(crate) enum Recorded {
@@ -55,7 +56,8 @@ async fn record_in(
     now: Timestamp,
 ) -> Result<Recorded, ScheduleError> {
     let (name, digest) = (&package.name, &package.digest);
-    let settings = settings_of(package);
+    let context = context_of(package);
+    let settings = settings_of(package, &context);
     // Until the commit no other process decides about this package.
     packages::lock_or_create(tx, name).await?;
     let row = packages::find(tx, name).await?;
@@ -148,17 +150,27 @@ pub(crate) async fn publish_all(ctx: &Ctx, tx: &mut Tx) -> Result {
     for package in ctx.packages.all().values() {
         let (name, digest) = (&package.name, &package.digest);
         if packages::find(tx, name).await?.is_some() {
-            packages::publish_host(tx, ctx.host, name, digest, settings_of(package)).await?;
+            let context = context_of(package);
+            let settings = settings_of(package, &context);
+            packages::publish_host(tx, ctx.host, name, digest, settings).await?;
         }
     }
     Ok(())
 }
 
-fn settings_of(package: &Package) -> SidecarSummary<'_> {
+fn settings_of<'p>(package: &'p Package, context: &'p str) -> SidecarSummary<'p> {
     SidecarSummary {
         grants: &package.grant_record.text,
         pin: package.sidecar.pin.as_deref(),
-        text: package.sidecar.text.as_deref(),
+        context,
+    }
+}
+
+/// Returns the sidecar's table `[context]` as JSON; empty when it has none.
+fn context_of(package: &Package) -> String {
+    match package.sidecar.context.is_empty() {
+        true => String::new(),
+        false => Value::from(package.sidecar.context.clone()).to_string(),
     }
 }
 

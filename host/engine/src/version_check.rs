@@ -11,14 +11,14 @@ use crate::error::Result;
 use crate::service::record_event;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::cut_error;
-use campanile_package::{Approval, Package, VersionPolicy};
+use campanile_package::{Approval, Package, VersionPolicy, Vouched};
 use campanile_store::events::EventKind;
 use campanile_store::package_versions::{self, VersionDecision};
 use campanile_store::packages;
 
 /// The stored bytes of a version, or why they are not run.
 pub(crate) enum StoredCode {
-    Bytes(Vec<u8>),
+    Bytes(Vec<u8>, Vouched),
     /// The database has no bytes of this version.
     NotStored,
     /// One sentence. The database holds other bytes, or bytes without the required signature.
@@ -59,7 +59,18 @@ pub(crate) fn not_run(digest: &ArtifactDigest, why: &str) -> String {
     format!("version {} is not run: {why}", digest.short())
 }
 
-/// Read the bytes of a version from the database. Hash them, and verify their signature if the host requires one.
+/// Whether this host would refuse a version because only the database vouches for it. A host with its file runs it.
+pub(crate) fn is_unvouched(ctx: &Ctx, package: &Package, digest: &ArtifactDigest) -> bool {
+    let name = &package.name;
+    package.digest != *digest
+        && !ctx.packages.own_record().has_seen(name, digest)
+        && (package.sidecar)
+            .check_vouched(name, digest, Vouched::OnlyInDatabase)
+            .is_err()
+}
+
+/// Read the bytes of a version from the database. Hash them, verify their signature, and look whether this host vouches for
+/// them. Who can write the database can store bytes of their own there.
 pub(crate) async fn stored_code(
     ctx: &Ctx,
     name: &str,
@@ -71,8 +82,9 @@ pub(crate) async fn stored_code(
     };
     let signature = package_versions::signature(&mut tx, name, digest).await?;
     drop(tx);
+    let seen = ctx.packages.own_record().has_seen(name, digest);
     let (policy, name, digest) = (ctx.settings.policy.clone(), name.to_owned(), digest.clone());
-    let checked = spawn_blocking(move || check(&policy, &name, &digest, bytes, signature));
+    let checked = spawn_blocking(move || check(&policy, &name, &digest, (bytes, seen), signature));
     // The task cannot panic, and only a runtime that shuts down cancels it.
     Ok(checked.await.unwrap_or(StoredCode::NotStored))
 }
@@ -106,7 +118,7 @@ fn check(
     policy: &VersionPolicy,
     name: &str,
     digest: &ArtifactDigest,
-    bytes: Vec<u8>,
+    (bytes, seen): (Vec<u8>, bool),
     signature: Option<String>,
 ) -> StoredCode {
     let found = ArtifactDigest::of(&bytes);
@@ -118,7 +130,8 @@ fn check(
         return StoredCode::Refused(EventKind::VersionAltered, not_run(digest, &why));
     }
     match policy.check_signature(name, &bytes, signature.map(Ok)) {
-        Ok(_) => StoredCode::Bytes(bytes),
+        Ok(None) if !seen => StoredCode::Bytes(bytes, Vouched::OnlyInDatabase),
+        Ok(_) => StoredCode::Bytes(bytes, Vouched::OnThisHost),
         Err(why) => StoredCode::Refused(EventKind::VersionRefused, not_run(digest, &why)),
     }
 }

@@ -11,7 +11,7 @@ use crate::version_check::{self, StoredCode};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::cut_error;
 use campanile_package::requests::denial;
-use campanile_package::{Attempt, Manifest, Package, PackageLoader};
+use campanile_package::{Attempt, Manifest, Package, PackageLoader, Vouched};
 use campanile_sandbox::{Artifact, StopSignal};
 use campanile_store::FailureKind;
 use campanile_store::events::EventKind;
@@ -25,13 +25,15 @@ const OLDER_MAX: usize = 16;
 type TaskKey = (String, Option<String>);
 /// The compiled bytes of a digest, and their manifest.
 type Compiled = (Arc<Artifact>, Arc<Manifest>);
+/// An older version, and who vouches for its bytes.
+type Older = (Compiled, Vouched);
 
 /// What a run calls: the artifact it was decided with, under the current grants and limits.
 pub(crate) struct Version {
     pub(crate) artifact: Arc<Artifact>,
     pub(crate) package: Arc<Package>,
     pub(crate) graph: Arc<Graph>,
-    /// Why it is not run, while the sidecar accepts only higher version numbers.
+    /// Why it is not run: nobody but the database vouches for it, or the sidecar accepts only higher version numbers.
     pub(crate) refusal: Option<String>,
     /// Why no task is called, while the sidecar does not grant what the package requests.
     pub(crate) denial: Option<String>,
@@ -67,7 +69,7 @@ pub(crate) struct Versions {
     /// The versions in the folder.
     current: Mutex<HashMap<TaskKey, Arc<Version>>>,
     /// Digests that left the folder while launches that were decided with them are open.
-    older: Mutex<HashMap<(String, ArtifactDigest), Compiled>>,
+    older: Mutex<HashMap<(String, ArtifactDigest), Older>>,
 }
 
 impl Versions {
@@ -85,7 +87,7 @@ impl Versions {
             return Ok(Arc::clone(version));
         }
         let loaded = (Arc::clone(&package.artifact), Arc::clone(&package.manifest));
-        let version = version(loaded, &package.digest, package, only)?;
+        let version = version(loaded, (&package.digest, None), package, only)?;
         current.insert(key, Arc::clone(&version));
         Ok(version)
     }
@@ -103,13 +105,13 @@ impl Versions {
         let name = &package.name;
         let key = (name.clone(), digest.clone());
         let known = lock(&self.older).get(&key).cloned();
-        if let Some(known) = known {
-            return version(known, digest, package, only);
+        if let Some((loaded, vouched)) = known {
+            return older(loaded, (digest, vouched), package, only);
         }
         let stored =
             retry_while_tracked(ctx, stop, || version_check::stored_code(ctx, name, digest));
-        let bytes = match stored.await.ok_or(CannotBegin(None))? {
-            StoredCode::Bytes(bytes) => bytes,
+        let (bytes, vouched) = match stored.await.ok_or(CannotBegin(None))? {
+            StoredCode::Bytes(bytes, vouched) => (bytes, vouched),
             StoredCode::NotStored => {
                 let kind = FailureKind::HostError;
                 let message = format!("version {} is not kept any more", digest.short());
@@ -121,18 +123,33 @@ impl Versions {
         };
         let loaded = campanile_package::load(loader, name, bytes, Attempt::First).await;
         let loaded = loaded.map_err(CannotBegin::refused)?;
-        let mut older = lock(&self.older);
-        if older.len() >= OLDER_MAX {
-            older.clear();
+        let mut kept = lock(&self.older);
+        if kept.len() >= OLDER_MAX {
+            kept.clear();
         }
-        older.insert(key, loaded.clone());
-        version(loaded, digest, package, only)
+        kept.insert(key, (loaded.clone(), vouched));
+        drop(kept);
+        older(loaded, (digest, vouched), package, only)
     }
+}
+
+/// Return what a run calls of an older digest, under the current sidecar.
+fn older(
+    loaded: Compiled,
+    (digest, vouched): (&ArtifactDigest, Vouched),
+    package: &Arc<Package>,
+    only: Option<&str>,
+) -> Result<Arc<Version>, CannotBegin> {
+    let unvouched = package
+        .sidecar
+        .check_vouched(&package.name, digest, vouched);
+    let unvouched = unvouched.err();
+    version(loaded, (digest, unvouched), package, only)
 }
 
 fn version(
     (artifact, manifest): Compiled,
-    digest: &ArtifactDigest,
+    (digest, unvouched): (&ArtifactDigest, Option<String>),
     package: &Arc<Package>,
     only: Option<&str>,
 ) -> Result<Arc<Version>, CannotBegin> {
@@ -153,7 +170,9 @@ fn version(
     let missing = manifest.missing_grants(&(&*package.sidecar.grants).into());
     Ok(Arc::new(Version {
         artifact,
-        refusal: too_low.map(|why| version_check::not_run(digest, &why)),
+        refusal: unvouched
+            .or(too_low)
+            .map(|why| version_check::not_run(digest, &why)),
         denial: (!missing.is_empty()).then(|| denial(&package.name, &missing)),
         package: Arc::clone(package),
         graph: Arc::new(Graph::new(steps.collect())),

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::files::{self, FileState, Stamp, off_thread};
 use super::grant_record::GrantRecord;
 use super::host_rules::HostRules;
@@ -26,8 +28,8 @@ pub(super) struct SidecarFile {
     pub(super) result: Result<Arc<Sidecar>, String>,
 }
 
-/// The sidecar with which a package was last active, as the database stores it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The sidecar with which a package was last used, as the host's own record has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedSidecar {
     /// `None` when the package had no sidecar.
     pub text: Option<String>,
@@ -142,8 +144,7 @@ impl RecordedSidecar {
     /// Read the recorded sidecar again as if it were the file at `path`. Blocks.
     ///
     /// # Errors
-    /// A sentence. The sidecar must grant what it granted before: a directory may lead elsewhere by now, and the text may
-    /// come from another folder, which no operator approved.
+    /// A sentence. The sidecar must grant what it granted before: a directory may lead elsewhere by now.
     pub(super) fn read(&self, path: &Path, rules: &HostRules) -> Result<Arc<Sidecar>, String> {
         let parse = |text: &String| Sidecar::parse(path, text, rules);
         let sidecar = self.text.as_ref().map(parse).transpose();

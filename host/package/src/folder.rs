@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use self::loads::{Loads, Waiting};
 use self::resolve::{KnownFiles, PackageFiles, Rejection, Unresolved};
+use super::assemble::usable;
 use super::files::{self, Listing, off_thread};
 use super::host_rules::HostRules;
 use super::loader::{LoadError, Loader, PackageLoader};
@@ -329,6 +330,7 @@ impl<L: Loader> PluginsFolder<L> {
         may_load: bool,
     ) {
         self.waiting.remove(&name);
+        let own = active.own_record();
         let active = active.get(&name);
         let names = files::ENDS.map(|end| format!("{name}{end}"));
         let [wasm_name, sidecar_name, signature_name] = &names;
@@ -352,6 +354,11 @@ impl<L: Loader> PluginsFolder<L> {
         let resolved = resolved.await;
         if !matches!(resolved, Err(Unresolved::Unstable)) {
             known.changing_since = None;
+        }
+        if resolved.is_ok()
+            && let Some((_, digest)) = &known.bytes
+        {
+            own.note_file(&name, digest).await;
         }
         match resolved {
             Ok(Some(new)) => {
@@ -386,6 +393,9 @@ impl<L: Loader> PluginsFolder<L> {
             }
             Err(Unresolved::Rejected(error)) => {
                 let kept = active.as_ref().map(|active| active.digest.clone());
+                if let Ok(sidecar) = usable(known.sidecar.as_ref()) {
+                    own.note_unused(&name, &sidecar).await;
+                }
                 // Before the rejection, so that the package is recorded as rejected.
                 if let Some(old) = active
                     && let Some(new) = self.with_changed_sidecar(&old, &known)

@@ -70,6 +70,16 @@ pub fn read(text: &str) -> RecordedGrants {
 }
 
 impl RecordedGrants {
+    /// Whether nothing is granted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether `other` grants all of this, with the same parts.
+    pub(crate) fn is_within(&self, other: &RecordedGrants) -> bool {
+        self.0.is_subset(&other.0)
+    }
+
     /// Return the parts of the grants of `kind`.
     pub(super) fn of_kind(&self, kind: &GrantKind) -> impl Iterator<Item = &[String]> {
         let lines = self.0.iter().filter_map(|line| line.split_first());

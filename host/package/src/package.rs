@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::context;
 use crate::grant_record::GrantRecord;
 use crate::manifest::{MAX_ATTEMPTS_DEFAULT, Manifest};
+use crate::own_record::OwnRecord;
 use crate::sidecar::Sidecar;
 use crate::spec::ScheduleDefinition;
 use campanile_model::ids::ArtifactDigest;
@@ -134,8 +135,9 @@ impl<A> fmt::Display for Change<A> {
     }
 }
 
-/// The active packages by name. Readers never wait for a scan.
+/// The active packages by name, and what this host keeps about its folder. Readers never wait for a scan.
 pub struct Packages<A = Artifact> {
+    own_record: OwnRecord,
     // Held only while an `Arc` is cloned or replaced, never across an await.
     active: RwLock<Active<A>>,
 }
@@ -144,13 +146,24 @@ type Active<A> = Arc<BTreeMap<String, Arc<Package<A>>>>;
 
 impl<A> Default for Packages<A> {
     fn default() -> Packages<A> {
-        Packages {
-            active: RwLock::default(),
-        }
+        Packages::new(OwnRecord::default())
     }
 }
 
 impl<A> Packages<A> {
+    /// No active packages, of a host with this record of its folder.
+    pub fn new(own_record: OwnRecord) -> Packages<A> {
+        Packages {
+            own_record,
+            active: RwLock::default(),
+        }
+    }
+
+    /// Return what this host keeps about its folder.
+    pub fn own_record(&self) -> &OwnRecord {
+        &self.own_record
+    }
+
     /// Return the active version of `name`.
     pub fn get(&self, name: &str) -> Option<Arc<Package<A>>> {
         self.all().get(name).cloned()

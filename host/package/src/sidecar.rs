@@ -8,6 +8,7 @@ use std::sync::Arc;
 use semver::Version;
 use serde_json::{Map, Value};
 
+use super::grant_record::RecordedGrants;
 use super::grants::GrantReader;
 use super::host_rules::HostRules;
 use super::limits::{LimitChanges, MAX_ATTEMPTS_MOST};
@@ -25,6 +26,14 @@ use campanile_sandbox::{Grants, ProgramInput};
 
 /// The largest sidecar that is read.
 pub const SIDECAR_BYTES_MAX: u64 = 1 << 20;
+
+/// Who says that bytes are a version of a package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vouched {
+    /// They were in this host's folder, or a key that it trusts signed them.
+    OnThisHost,
+    OnlyInDatabase,
+}
 
 /// The operator's settings for one package. The default sets nothing and grants nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,6 +121,38 @@ impl Sidecar {
         }
     }
 
+    /// Refuse to give the grants of this sidecar of `name` to bytes that only the database knows.
+    ///
+    /// # Errors
+    /// A sentence that says what to do.
+    pub fn check_vouched(
+        &self,
+        name: &str,
+        digest: &ArtifactDigest,
+        vouched: Vouched,
+    ) -> Result<(), String> {
+        let grants_nothing =
+            self.program.is_none() && RecordedGrants::from(&*self.grants).is_empty();
+        let is_pinned = self.pin.as_deref() == Some(digest.as_str());
+        match vouched {
+            Vouched::OnThisHost => Ok(()),
+            Vouched::OnlyInDatabase if grants_nothing || is_pinned => Ok(()),
+            Vouched::OnlyInDatabase => Err(format!(
+                "only the database knows it: it was never in this host's plugins folder, so it gets none of the grants in {name}.toml; put its file there as {name}.wasm, or have a trusted key sign it"
+            )),
+        }
+    }
+
+    /// Return this sidecar without what `newer` does not grant, and with what `newer` says about versions.
+    pub(crate) fn restricted_by(&self, newer: &Sidecar) -> Sidecar {
+        Sidecar {
+            grants: Arc::new(self.grants.shared_with(&newer.grants)),
+            pin: newer.pin.clone(),
+            minimum_version: newer.minimum_version.clone(),
+            ..self.clone()
+        }
+    }
+
     /// Refuse a package whose manifest has a lower version than the sidecar's least one, or none.
     ///
     /// # Errors
@@ -133,13 +174,6 @@ impl Sidecar {
             "{found}, and {name}.toml accepts none below {least}: put a newer file there, or change `minimum_version`"
         )))
     }
-}
-
-/// Return the table `[context]` in the text of a sidecar; empty when the text cannot be read.
-pub fn context_of(text: &str) -> Map<String, Value> {
-    let document = Document::parse("", text);
-    let context = document.and_then(|document| document.section().json("context"));
-    context.unwrap_or_default()
 }
 
 fn read_pin(pin: &str) -> Result<String, String> {

@@ -164,8 +164,8 @@ statements! {
         ON CONFLICT (name) DO UPDATE SET loading_since = excluded.loading_since, loading_by = excluded.loading_by"
         => [name, since, host];
 
-    /// Return the packages in the folders of hosts.
-    pub async fn on_hosts() -> Vec<(HostId, String)> = rows "SELECT host_id, package FROM package_host";
+    /// Return the packages of hosts, each with the version that is active there.
+    pub async fn on_hosts() -> Vec<(HostId, String, ArtifactDigest)> = rows "SELECT host_id, package, digest FROM package_host";
 
     /// Delete the records of which packages ended hosts had.
     pub async fn withdraw_ended() -> () = run

@@ -1,8 +1,6 @@
-//! The sidecar that each host last used for a package. A start uses it again while the sidecar file has an error.
+//! What the sidecars that hosts last used say about contexts, for the check of arguments. No host takes a grant from here.
 //!
-//! A row belongs to a host's name and outlives its processes. The sidecar of one host grants nothing to another host.
-
-use sqlx::FromRow;
+//! A row belongs to a host's name and outlives its processes.
 
 use super::sql::statements;
 use super::types::storable;
@@ -15,35 +13,21 @@ pub struct SidecarSummary<'a> {
     pub grants: &'a str,
     /// The only digest that the sidecar accepts.
     pub pin: Option<&'a str>,
-    /// The text; none when there is no sidecar.
-    pub text: Option<&'a str>,
-}
-
-/// The sidecar that a host last used.
-#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
-pub struct LastSidecar {
-    /// The text; none when there was no sidecar.
-    pub sidecar: Option<String>,
-    /// The grants, one a line, without values.
-    pub grants: String,
+    /// Its table `[context]`, JSON; empty when it has none.
+    pub context: &'a str,
 }
 
 statements! {
     /// Keep the sidecar that `host` uses, in place of the one before.
     pub(super) async fn keep(host: HostId, package: &str, sidecar: SidecarSummary<'_>) -> () = run
-        "INSERT INTO package_sidecar (package, host, sidecar, grants)
-        SELECT $1, h.name, $3, $4 FROM host h WHERE h.id = $2
-        ON CONFLICT (package, host) DO UPDATE SET sidecar = excluded.sidecar, grants = excluded.grants"
-        => [package, host, sidecar.text.map(storable), sidecar.grants];
+        "INSERT INTO package_sidecar (package, host, context)
+        SELECT $1, h.name, $3 FROM host h WHERE h.id = $2
+        ON CONFLICT (package, host) DO UPDATE SET context = excluded.context"
+        => [package, host, storable(sidecar.context)];
 
-    /// Return the sidecar that a host of the same name as `host` last used.
-    pub async fn find(host: HostId, package: &str) -> Option<LastSidecar> = row
-        "SELECT s.sidecar, s.grants FROM package_sidecar s JOIN host h ON h.name = s.host
-        WHERE h.id = $1 AND s.package = $2";
-
-    /// Return the texts of the sidecars that hosts last used for a package.
-    pub async fn texts(package: &str) -> Vec<String> = values
-        "SELECT s.sidecar FROM package_sidecar s WHERE s.package = $1 AND s.sidecar IS NOT NULL ORDER BY s.host";
+    /// Returns the tables `[context]` of the sidecars that hosts last used for a package, each JSON.
+    pub async fn contexts(package: &str) -> Vec<String> = values
+        "SELECT s.context FROM package_sidecar s WHERE s.package = $1 AND s.context <> '' ORDER BY s.host";
 
     /// Delete the sidecar that `host` used. The operator who brings the package back grants anew.
     pub async fn forget(host: HostId, package: &str) -> () = run

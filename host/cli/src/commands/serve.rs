@@ -24,8 +24,8 @@ use campanile_engine::watch::Watch;
 use campanile_engine::{Engine, Followed, FollowedFile, RecoveryLimits, Settings};
 use campanile_model::clock::Clock;
 use campanile_package::{
-    ForeignWriters, HostRules, LoadLimits, OwnPath, OwnPathKind, PackageLoader, Packages,
-    PluginsFolder, UploadFolder, foreign_files,
+    ForeignWriters, HostRules, LoadLimits, OwnPath, OwnPathKind, OwnRecord, PackageLoader,
+    Packages, PluginsFolder, UploadFolder, foreign_files,
 };
 use campanile_sandbox::{Sandbox, raise_descriptor_limit};
 use campanile_server::{App, Listen, Server, Tls};
@@ -100,7 +100,8 @@ impl Serve {
             }
         };
         let (name, settings) = (config.host.name.as_deref(), settings(&config));
-        let packages = Packages::default();
+        let own_record = OwnRecord::open(&config.state_dir(), &files.plugins);
+        let packages = Packages::new(own_record);
         let started = Engine::start(db.clone(), clock.clone(), name, settings, packages, loader);
         let (engine, lock) = started.await?;
         if let Some(manager) = manager {

@@ -1,11 +1,10 @@
 //! Checks of the arguments that a schedule or a trigger gives to a program.
 
-use serde_json::Map;
+use serde_json::{Map, Value};
 
 use super::{Result, ScheduleError, Trigger, read};
 use crate::program_args::{no_program, parse};
 use campanile_package::context::RESERVED;
-use campanile_package::sidecar::context_of;
 use campanile_sandbox::{ARGUMENT_BYTES_MAX, ContextValues, Form, object_of};
 use campanile_store::packages::PackageRow;
 use campanile_store::schedules::Schedule;
@@ -41,8 +40,9 @@ pub(super) async fn check_launch_args(
     check_args(args, &package.name, form_of(package))?;
     let args = parse(args).map_err(ScheduleError::Refused)?;
     let mut context = Map::new();
-    for text in sidecars::texts(tx, &definition.package).await? {
-        context.extend(context_of(&text));
+    for text in sidecars::contexts(tx, &definition.package).await? {
+        let table: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
+        context.extend(table);
     }
     context.extend(definition.context);
     context.extend(trigger.context.cloned().unwrap_or_default());

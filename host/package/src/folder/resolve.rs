@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::PluginsFolder;
-use crate::assemble::{self, RecordedSidecar, SidecarFile, assemble, usable};
+use crate::assemble::{self, SidecarFile, assemble, usable};
 use crate::files::{self, FileState, Stamp, off_thread};
 use crate::loader::{Attempt, Loader, Pace, describe, load, load_at};
 use crate::names::{name_of, package_name_fault};
+use crate::own_record::OwnRecord;
 use crate::package::{Change, Compiled, Package};
-use crate::sidecar::Sidecar;
+use crate::sidecar::{Sidecar, Vouched};
 use crate::signature;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::cut_error;
@@ -170,33 +171,35 @@ impl<L: Loader> PluginsFolder<L> {
         active: &Package<L::Artifact>,
         known: &KnownFiles<L::Artifact>,
     ) -> Option<Package<L::Artifact>> {
-        let mut sidecar = usable(known.sidecar.as_ref()).ok()?;
+        let sidecar = usable(known.sidecar.as_ref()).ok()?;
         if sidecar == active.sidecar {
             return None;
         }
-        let mut restricted_hash = None;
         let pin = sidecar.check_pin(&active.name, &self.rules.policy, &active.digest);
         let accepts = pin.and_then(|()| sidecar.check_version(&active.manifest));
-        if accepts.is_err() {
-            // The sidecar is for other bytes: the active version gets no new grant, loses what it does not grant, and
-            // is refused when it is to run.
-            let restricted = Sidecar {
-                grants: Arc::new(active.sidecar.grants.shared_with(&sidecar.grants)),
-                pin: sidecar.pin.clone(),
-                minimum_version: sidecar.minimum_version.clone(),
-                ..Sidecar::clone(&active.sidecar)
-            };
-            if restricted == *active.sidecar {
-                return None;
+        let made = |sidecar| {
+            let (path, digest) = (active.path.clone(), active.digest.clone());
+            assemble::<L>(path, digest, active.compiled(), sidecar, &self.rules)
+        };
+        let (package, sidecar_hash) = match accepts.and_then(|()| made(Arc::clone(&sidecar))) {
+            Ok(package) => {
+                let hash = package.sidecar_hash.clone();
+                (package, hash)
             }
-            sidecar = Arc::new(restricted);
-            restricted_hash = Some(RESTRICTED.to_owned());
-        }
-        let (path, digest) = (active.path.clone(), active.digest.clone());
-        let package = assemble::<L>(path, digest, active.compiled(), sidecar, &self.rules).ok()?;
+            // The sidecar is for other bytes: the active version gets no new grant, loses what it does not grant, and is
+            // refused when it is to run, if the sidecar says so.
+            Err(_) => {
+                let restricted = active.sidecar.restricted_by(&sidecar);
+                if restricted == *active.sidecar {
+                    return None;
+                }
+                let package = made(Arc::new(restricted)).ok()?;
+                (package, Some(RESTRICTED.to_owned()))
+            }
+        };
         Some(Package {
             signature: active.signature.clone(),
-            sidecar_hash: restricted_hash.or_else(|| package.sidecar_hash.clone()),
+            sidecar_hash,
             ..package
         })
     }
@@ -218,18 +221,19 @@ impl<L: Loader> PluginsFolder<L> {
         sidecar.is_ok_and(|sidecar| sidecar.check_pin(name, policy, digest).is_err())
     }
 
-    /// Return the package `name` from `bytes` of the database, with the sidecar of the last scan, or with the recorded
-    /// sidecar when that has an error or the folder could not be scanned.
+    /// Return the package `name` from `bytes` of the database, with the sidecar of the last scan, or with the last one that
+    /// read well when that has an error or the folder could not be scanned.
     ///
-    /// Keeps a version active whose file is broken, rejected, pending or unreadable.
+    /// Keeps a version active whose file is broken, rejected, pending or unreadable. `own` is this host's record: nothing
+    /// that the database says about grants counts, and bytes that are `vouched` for only by the database get none.
     ///
     /// # Errors
     /// A sentence that says why the version cannot be used.
     pub async fn restore(
         &self,
         name: &str,
-        bytes: &[u8],
-        recorded: Option<RecordedSidecar>,
+        (bytes, vouched): (&[u8], Vouched),
+        own: &OwnRecord,
     ) -> Result<Arc<Package<L::Artifact>>, String> {
         let Some(known) = self.files.get(name) else {
             return Err("its files were not scanned yet".to_owned());
@@ -245,28 +249,34 @@ impl<L: Loader> PluginsFolder<L> {
             sidecar.check_pin(name, &self.rules.policy, &digest)?;
         }
         let loaded = load(&*self.loader, name, bytes.to_vec(), Attempt::First).await?;
-        if let Ok(sidecar) = &present {
-            sidecar.check_version(&loaded.1)?;
-        }
         let path = self.path.join(format!("{name}.wasm"));
-        let made = |sidecar| {
+        let made = |sidecar: Arc<Sidecar>| {
+            sidecar.check_version(&loaded.1)?;
+            sidecar.check_vouched(name, &digest, vouched)?;
             let (path, digest, loaded) = (path.clone(), digest.clone(), loaded.clone());
             assemble::<L>(path, digest, loaded, sidecar, &self.rules).map(Arc::new)
         };
-        match (present.and_then(made), recorded) {
-            (Err(_), Some(recorded)) => {
-                let (path, rules) = (path.with_extension("toml"), self.rules.clone());
-                let sidecar = off_thread(move || recorded.read(&path, &rules))
-                    .await
-                    .flatten();
-                let sidecar = sidecar.map_err(|why| {
-                    format!("the sidecar recorded before it cannot be used: {why}")
-                })?;
-                sidecar.check_pin(name, &self.rules.policy, &digest)?;
-                sidecar.check_version(&loaded.1)?;
-                made(sidecar)
+        let (why, newer) = match present {
+            Ok(sidecar) => match made(Arc::clone(&sidecar)) {
+                Ok(package) => return Ok(package),
+                Err(why) => (why, Some(sidecar)),
+            },
+            Err(why) => (why, None),
+        };
+        let recorded = own.sidecar(name).ok_or(why)?;
+        let (path, rules) = (path.with_extension("toml"), self.rules.clone());
+        let recorded = off_thread(move || recorded.read(&path, &rules)).await;
+        let sidecar = recorded
+            .flatten()
+            .map_err(|why| format!("the sidecar before it cannot be used: {why}"))?;
+        sidecar.check_pin(name, &self.rules.policy, &digest)?;
+        match newer {
+            // It reads well, so what it does not grant is not granted.
+            Some(newer) => {
+                newer.check_version(&loaded.1)?;
+                made(Arc::new(sidecar.restricted_by(&newer)))
             }
-            (made, _) => made,
+            None => made(sidecar),
         }
     }
 

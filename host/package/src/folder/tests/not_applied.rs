@@ -1,7 +1,8 @@
 //! Files whose version is not activated, and files that are gone.
 
 use super::*;
-use crate::RecordedSidecar;
+use crate::OwnRecord;
+use crate::sidecar::{Sidecar, Vouched};
 
 #[tokio::test]
 async fn a_version_that_is_not_activated_is_found_by_each_scan_until_the_active_one_is_back() {
@@ -38,65 +39,127 @@ async fn the_active_version_gets_the_sidecar_of_a_version_that_is_not_activated(
         (&active.digest, r#"["env","A"]"#)
     );
     assert!(scene.folder.with_current_sidecar(&same).is_none());
-    let former = scene.folder.restore("a", b"good 0", None).await.unwrap();
-    assert_eq!(former.sidecar.grants.env.len(), 1);
+    let own = OwnRecord::default();
+    let former = (b"good 0".as_slice(), Vouched::OnThisHost);
+    let restored = scene.folder.restore("a", former, &own).await.unwrap();
+    assert_eq!(restored.sidecar.grants.env.len(), 1);
     // A pin of the new file refuses every other version.
     let pin = ArtifactDigest::of(b"good 2");
     scene.write("a.toml", &format!("sha256 = '{pin}'"));
     assert_eq!(scene.find().await, 1);
-    let open = RecordedSidecar {
-        text: None,
-        grants: String::new(),
-    };
-    let refused = scene.folder.restore("a", b"good 0", Some(open)).await;
+    own.keep_sidecar("a", &Sidecar::default()).await;
+    let refused = scene.folder.restore("a", former, &own).await;
     assert!(refused.unwrap_err().contains("pins"));
 }
 
+/// Return the sidecar with this text, as a host reads it.
+fn sidecar(scene: &Scene, text: &str) -> Sidecar {
+    Sidecar::parse(&scene.at("a.toml"), text, &scene.folder.rules).unwrap()
+}
+
 #[tokio::test]
-async fn when_the_sidecar_has_an_error_the_recorded_sidecar_applies_and_grants_nothing_else() {
+async fn when_the_sidecar_has_an_error_the_last_good_one_applies() {
     let mut scene = Scene::new();
-    let granting = |name: &str| format!("grants.env = ['{name}=1']");
-    let recorded = |text: Option<String>, grants: &str| {
-        Some(RecordedSidecar {
-            text,
-            grants: grants.to_owned(),
-        })
-    };
     scene.write("a.wasm", "good 1");
-    for broken in [
-        "grants = ",
-        "grants.ev = ['A=1']",
-        "[[schedules]]\ntask = 'b'\nevery = '1m'",
-    ] {
+    let good = (b"good 1".as_slice(), Vouched::OnThisHost);
+    for broken in ["grants = ", "grants.ev = ['A=1']"] {
         scene.write("a.toml", broken);
         let changes = scene.scan().await;
         assert!(changes[0].starts_with("rejected a: "), "{changes:?}");
-        let restore = async |recorded| scene.folder.restore("a", b"good 1", recorded).await;
-        assert!(restore(None).await.is_err(), "{broken}");
-        let env = r#"["env","A"]"#;
-        let restored = restore(recorded(Some(granting("A")), env)).await.unwrap();
-        assert_eq!(restored.grant_record.text, env);
+        let own = OwnRecord::default();
+        assert!(
+            scene.folder.restore("a", good, &own).await.is_err(),
+            "{broken}"
+        );
+        own.keep_sidecar("a", &sidecar(&scene, "grants.env = ['A=1']"))
+            .await;
+        let restored = scene.folder.restore("a", good, &own).await.unwrap();
+        assert_eq!(restored.grant_record.text, r#"["env","A"]"#);
         assert!(restored.sidecar_hash.is_some());
-        let plain = restore(recorded(None, "")).await.unwrap();
+        own.keep_sidecar("a", &Sidecar::default()).await;
+        let plain = scene.folder.restore("a", good, &own).await.unwrap();
         assert_eq!(
             (plain.grant_record.text.as_str(), &plain.sidecar_hash),
             ("", &None)
         );
-        // The recorded sidecar must grant what it granted before.
-        for (text, grants) in [
-            (Some(granting("B")), env),
-            (None, env),
-            (Some(granting("A")), ""),
-        ] {
-            let refused = restore(recorded(text, grants)).await.unwrap_err();
-            assert!(refused.contains("its grants would differ"), "{refused}");
-        }
         let pin = format!("sha256 = '{}'", ArtifactDigest::of(b"other"));
+        own.keep_sidecar("a", &sidecar(&scene, &pin)).await;
+        let refused = scene.folder.restore("a", good, &own).await.unwrap_err();
+        assert!(refused.contains("pins"), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_sidecar_that_reads_well_and_fits_no_version_takes_back_what_it_does_not_grant() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good 1");
+    let good = (b"good 1".as_slice(), Vouched::OnThisHost);
+    let misfit = "[[schedules]]\ntask = 'b'\nevery = '1m'\n[grants]\nenv = ['A=1']";
+    scene.write("a.toml", misfit);
+    let own = scene.active.own_record();
+    own.keep_sidecar("a", &sidecar(&scene, "grants.env = ['A=1']"))
+        .await;
+    let changes = scene.scan().await;
+    assert!(changes[0].starts_with("rejected a: "), "{changes:?}");
+    let own = scene.active.own_record();
+    let restored = scene.folder.restore("a", good, own).await.unwrap();
+    assert_eq!(restored.grant_record.text, r#"["env","A"]"#);
+    // The last good one grants more, so it does not come back, also not when the file has an error later.
+    let more = sidecar(&scene, "grants.env = ['A=1', 'B=1']");
+    own.keep_sidecar("a", &more).await;
+    let restored = scene.folder.restore("a", good, own).await.unwrap();
+    assert_eq!(restored.grant_record.text, r#"["env","A"]"#);
+    scene.write("a.toml", &format!("{misfit} # again"));
+    scene.scan().await;
+    assert_eq!(scene.active.own_record().sidecar("a"), None);
+}
+
+#[tokio::test]
+async fn a_version_that_lost_its_task_keeps_no_grant_that_its_new_sidecar_leaves_out() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good 1");
+    scene.write("a.toml", "grants.env = ['A=1', 'B=1']");
+    scene.scan().await;
+    let misfit = "[[schedules]]\ntask = 'b'\nevery = '1m'\n[grants]\nenv = ['A=1', 'C=1']";
+    scene.write("a.toml", misfit);
+    scene.scan().await;
+    let active = scene.active.get("a").unwrap();
+    assert_eq!(active.grant_record.text, r#"["env","A"]"#);
+}
+
+#[tokio::test]
+async fn bytes_that_were_never_in_the_folder_get_no_grant() {
+    let mut scene = Scene::new();
+    scene.write("a.wasm", "good 1");
+    scene.write("a.toml", "grants.env = ['A=1']");
+    scene.scan().await;
+    let own = scene.active.own_record();
+    assert!(own.has_seen("a", &ArtifactDigest::of(b"good 1")));
+    assert!(!own.has_seen("a", &ArtifactDigest::of(b"good 0")));
+    let unknown = (b"good 0".as_slice(), Vouched::OnlyInDatabase);
+    let refused = scene.folder.restore("a", unknown, own).await.unwrap_err();
+    assert!(refused.contains("only the database knows it"), "{refused}");
+    // The last good sidecar grants it nothing either, when the newest one has an error.
+    scene.write("a.toml", "grants = ");
+    scene.scan().await;
+    let own = scene.active.own_record();
+    assert!(own.sidecar("a").is_none(), "a scan alone keeps none");
+    own.keep_sidecar("a", &sidecar(&scene, "grants.env = ['A=1']"))
+        .await;
+    let refused = scene.folder.restore("a", unknown, own).await.unwrap_err();
+    assert!(refused.contains("only the database knows it"), "{refused}");
+    // A package without grants gains nothing, and a pin in the host's own file vouches for the bytes.
+    let pin = ArtifactDigest::of(b"good 0");
+    for text in [
+        "[limits]".to_owned(),
+        format!("sha256 = '{pin}'\ngrants.env = ['A=1']"),
+    ] {
+        scene.write("a.toml", &text);
+        scene.scan().await;
+        let own = scene.active.own_record();
         assert!(
-            restore(recorded(Some(pin), ""))
-                .await
-                .unwrap_err()
-                .contains("pins")
+            scene.folder.restore("a", unknown, own).await.is_ok(),
+            "{text}"
         );
     }
 }

@@ -1,8 +1,8 @@
 //! Versions that the sidecar or the policy of the host refuses.
 
 use super::*;
-use crate::Approval;
 use crate::signature::PublicKey;
+use crate::{Approval, OwnRecord, Vouched};
 
 const KEY: &str = "RWSYXL/5mCm7EZaIRCXSl27lMxObpHeOc0KFA3DpUgZPpjUb6U7MJIja";
 /// By that key, of the text `good 1`.
@@ -37,9 +37,9 @@ async fn a_file_below_the_minimum_version_is_refused_and_the_active_one_gets_the
     assert_eq!(scene.scan().await, Vec::<String>::new());
     let active = scene.active.get("a").unwrap();
     assert!(active.sidecar.check_version(&active.manifest).is_err());
-    let restored = scene
-        .folder
-        .restore("a", br#"good {"version": "2.0.0"}"#, None);
+    let bytes = br#"good {"version": "2.0.0"}"#.as_slice();
+    let own = OwnRecord::default();
+    let restored = (scene.folder).restore("a", (bytes, Vouched::OnThisHost), &own);
     assert!(restored.await.unwrap_err().contains("below 3.0.0"));
 }
 
