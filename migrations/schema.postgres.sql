@@ -170,10 +170,12 @@ CREATE TABLE event (
 );
 CREATE INDEX event_at ON event USING btree (at);
 CREATE INDEX event_clock ON event USING btree (at) WHERE (kind = 'clock_stepped'::text);
+CREATE INDEX event_damage ON event USING btree (at) WHERE (kind = 'database_damaged'::text);
 CREATE INDEX event_subject ON event USING btree (substr(subject, 1, 200), at);
 CREATE TABLE host (
     id UUID NOT NULL,
     name TEXT NOT NULL,
+    number BIGINT NOT NULL,
     version TEXT NOT NULL,
     wasmtime_version TEXT NOT NULL,
     tzdata_version TEXT NOT NULL,
@@ -194,11 +196,13 @@ CREATE TABLE host (
     CHECK (((ended_at IS NULL) = (end_reason IS NULL))),
     CHECK (((trouble IS NULL) = (trouble_since IS NULL))),
     CHECK ((end_reason = ANY (ARRAY['stopped'::text, 'died'::text]))),
+    CHECK ((number >= 1)),
     CHECK ((runs_max >= 1)),
     PRIMARY KEY (id)
 );
 CREATE INDEX host_ended ON host USING btree (name, started_at) WHERE (ended_at IS NOT NULL);
 CREATE INDEX host_live ON host USING btree (name) WHERE (ended_at IS NULL);
+CREATE UNIQUE INDEX host_number ON host USING btree (name, number);
 CREATE TABLE launch (
     id UUID NOT NULL,
     schedule_id UUID NOT NULL,

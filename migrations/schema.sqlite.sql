@@ -141,10 +141,12 @@ CREATE TABLE event (
 ) STRICT;
 CREATE INDEX event_at ON event (at);
 CREATE INDEX event_clock ON event (at) WHERE kind = 'clock_stepped';
+CREATE INDEX event_damage ON event (at) WHERE kind = 'database_damaged';
 CREATE INDEX event_subject ON event (substr(subject, 1, 200), at);
 CREATE TABLE host (
     id BLOB NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
+    number INTEGER NOT NULL CHECK (number >= 1),
     version TEXT NOT NULL,
     wasmtime_version TEXT NOT NULL,
     tzdata_version TEXT NOT NULL,
@@ -167,6 +169,7 @@ CREATE TABLE host (
 ) STRICT;
 CREATE INDEX host_ended ON host (name, started_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
+CREATE UNIQUE INDEX host_number ON host (name, number);
 CREATE TABLE launch (
     id BLOB NOT NULL PRIMARY KEY,
     schedule_id BLOB NOT NULL,

@@ -17,6 +17,8 @@
 CREATE TABLE host (
     id UUID NOT NULL PRIMARY KEY,
     name TEXT NOT NULL,
+    -- The processes of one name are numbered. The one with the greatest number has the name.
+    number BIGINT NOT NULL CHECK (number >= 1),
     version TEXT NOT NULL,
     wasmtime_version TEXT NOT NULL,
     tzdata_version TEXT NOT NULL,
@@ -44,6 +46,8 @@ CREATE TABLE host (
     CHECK ((drained_at IS NULL) = (drained_by IS NULL)),
     CHECK (drained_at IS NOT NULL OR claims_ended_at IS NULL)
 );
+-- hosts::register, hosts::lock_name, hosts::is_replaced
+CREATE UNIQUE INDEX host_number ON host (name, number);
 -- hosts::mark_predecessors_dead, hosts::live
 CREATE INDEX host_live ON host (name) WHERE ended_at IS NULL;
 -- hosts::newest
@@ -535,6 +539,8 @@ CREATE TABLE event (
 CREATE INDEX event_at ON event (at);
 -- stats::clock_steps
 CREATE INDEX event_clock ON event (at) WHERE kind = 'clock_stepped';
+-- stats::damage
+CREATE INDEX event_damage ON event (at) WHERE kind = 'database_damaged';
 -- history::events. A subject may be longer than an entry of an index on Postgres.
 CREATE INDEX event_subject ON event (substr(subject, 1, 200), at);
 

@@ -63,6 +63,72 @@ fn a_role_with_the_printed_grants_serves_and_changes_no_table() {
     });
 }
 
+/// `doctor` refuses what `serve` refuses, with the same words.
+fn assert_both_refuse(site: &Site, said: &str) {
+    site.configure("[host]\nwait = \"0s\"\n");
+    site.run(["serve"]).assert_refused(&[said]);
+    let doctor = site.run(["doctor", "--json"]);
+    assert_eq!(doctor.code, 1, "{doctor:?}");
+    let report = doctor.json();
+    let checks = report["checks"].as_array().expect("checks");
+    let database = checks.iter().find(|check| check["check"] == "database");
+    let database = database.expect("a check of the database");
+    assert_eq!(database["state"], "failed", "{report:#}");
+    let detail = format!("{} {}", database["detail"], database["fix"]);
+    assert!(detail.contains(said), "{detail}");
+}
+
+#[test]
+fn doctor_sees_a_server_that_accepts_no_writes() {
+    run_empty_case(Backend::Postgres, async |mut place| {
+        Db::open_and_migrate(&place.url)
+            .await
+            .unwrap()
+            .close()
+            .await;
+        let read_only = "options=-c%20default_transaction_read_only%3Don%20-c";
+        let url = place.url.expose().replace("options=-c", read_only);
+        assert!(url.contains(read_only), "{url}");
+        place.url = url.parse().unwrap();
+        assert_both_refuse(&Site::new(place), "is a standby, or read-only");
+    });
+}
+
+#[test]
+fn doctor_sees_a_role_without_rights_and_half_a_schema() {
+    run_empty_case(Backend::Postgres, async |mut place| {
+        Db::open_and_migrate(&place.url)
+            .await
+            .unwrap()
+            .close()
+            .await;
+        let role = format!("reader_{}", uuid::Uuid::new_v4().simple());
+        let owner = place.url.clone();
+        let grants = [
+            format!("CREATE ROLE {role} LOGIN PASSWORD 'secret'"),
+            format!(
+                "DO $$ BEGIN EXECUTE format('GRANT USAGE ON SCHEMA %I TO {role}', current_schema()); END $$"
+            ),
+            format!(
+                "DO $$ BEGIN EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA %I TO {role}', current_schema()); END $$"
+            ),
+        ];
+        as_owner(&place, &grants).await;
+        let url = place.url.expose();
+        let (_, server) = url.split_once('@').unwrap();
+        let as_role = format!("postgres://{role}:secret@{server}");
+        place.url = as_role.parse().unwrap();
+        let site = Site::new(place);
+        assert_both_refuse(&site, "`campanile db grants ROLE`");
+        let db = Db::open(&owner).await.unwrap();
+        let mut tx = db.write().await.unwrap();
+        let drop = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+        probe::execute(&mut tx, &drop).await.unwrap();
+        tx.commit().await.unwrap();
+        db.close().await;
+    });
+}
+
 #[test]
 fn a_schema_of_another_program_is_refused_and_left_as_it_is() {
     run_empty_case(Backend::Postgres, async |place| {

@@ -1,12 +1,14 @@
 //! Hosts, the packages in their folders, and the lock of each host.
 
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use campanile_model::ids::{ArtifactDigest, LaunchId};
 use campanile_store::hosts::{self, DeadHost, EndReason};
 use campanile_store::packages::{self, LoadedPackage, PackageRow, SidecarSummary};
-use campanile_store::{Db, DbError, Tx, recovery, runs, schedules};
-use campanile_tests::{Backend, Cluster, TestDb, on_both};
+use campanile_store::{Db, DbError, FileLoss, Tx, recovery, runs, schedules};
+use campanile_tests::{Backend, Cluster, TestDb, fresh_db, on_both};
 
 use crate::fixtures::{
     BYTES, PACKAGE, add_host, add_schedule, at, digest, host, host_id, host_with_schedules,
@@ -23,6 +25,7 @@ on_both!(
     a_package_is_missing_when_no_live_host_has_it,
     a_missing_package_is_found_again_by_its_digest,
     a_scratch_database_is_separate_and_leaves_nothing_behind,
+    a_process_whose_name_was_taken_stays_dead,
     a_host_lock_excludes_a_second_host_of_the_same_name,
     a_host_lock_reports_that_its_file_is_gone,
 );
@@ -311,19 +314,121 @@ async fn a_missing_package_is_found_again_by_its_digest(test: TestDb) {
     .unwrap();
 }
 
+/// The clock may have been set back meanwhile: times and ids do not say which process is the later one.
+async fn a_process_whose_name_was_taken_stays_dead(test: TestDb) {
+    let mut tx = test.write().await;
+    for (number, started) in [(2, 50), (1, 10)] {
+        hosts::mark_predecessors_dead(&mut tx, "north", at(started))
+            .await
+            .unwrap();
+        let host = host(host_id(number), "north", at(started));
+        hosts::register(&mut tx, &host).await.unwrap();
+    }
+    for (name, number, expected) in [("north", 1, true), ("north", 2, false), ("south", 1, false)] {
+        let is_replaced = hosts::is_replaced(&mut tx, name, number).await.unwrap();
+        assert_eq!(is_replaced, expected, "{name} {number}");
+    }
+    let now = at(60);
+    assert!(
+        !hosts::revive(&mut tx, host_id(2), now, lease_until(now))
+            .await
+            .unwrap()
+    );
+    // Also when the later one has ended.
+    hosts::end(&mut tx, host_id(1), now).await.unwrap();
+    assert!(
+        !hosts::revive(&mut tx, host_id(2), now, lease_until(now))
+            .await
+            .unwrap()
+    );
+    assert!(
+        hosts::revive(&mut tx, host_id(1), now, lease_until(now))
+            .await
+            .unwrap()
+    );
+    let alive = hosts::last_sign_of_life(&mut tx, "north").await.unwrap();
+    assert_eq!(alive, Some((now, lease_until(now))));
+}
+
 /// SQLite would continue to use a deleted file, which no other process can open.
 async fn a_host_lock_reports_that_its_file_is_gone(test: TestDb) {
-    let lock = test.db.host_lock("host-1").await.unwrap().expect("free");
-    assert_eq!(lock.missing_file(), None);
-    let path = test.place.folder.path().join("campanile.db");
-    if test.backend() == Backend::Sqlite {
+    let mut lock = test.db.host_lock("host-1").await.unwrap().expect("free");
+    assert_eq!(lock.file_loss(), None);
+    if test.backend() != Backend::Sqlite {
+        return;
+    }
+    for (end, loss) in [
+        ("", FileLoss::Moved as fn(PathBuf) -> FileLoss),
+        ("-wal", FileLoss::Journal),
+        ("-shm", FileLoss::Journal),
+    ] {
+        let path = test.place.folder.path().join(format!("campanile.db{end}"));
         let aside = path.with_extension("aside");
+        let expected = Some(loss(path.clone()));
         std::fs::rename(&path, &aside).unwrap();
-        assert_eq!(lock.missing_file(), Some(path.as_path()));
+        assert_eq!(lock.file_loss(), expected, "deleted: {end}");
         std::fs::write(&path, b"another").unwrap();
-        assert_eq!(lock.missing_file(), Some(path.as_path()));
+        assert_eq!(lock.file_loss(), expected, "replaced: {end}");
         std::fs::rename(&aside, &path).unwrap();
-        assert_eq!(lock.missing_file(), None);
+        assert_eq!(lock.file_loss(), None, "{end}");
+    }
+}
+
+/// Each stays the same file, and has another content.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_host_lock_reports_that_its_files_were_cut_or_overwritten() {
+    async fn write(test: &TestDb, rounds: u32) {
+        for round in 0..rounds {
+            let create = format!("CREATE TABLE t{round} (x TEXT)");
+            test.execute(&create).await;
+            test.execute(&format!("DROP TABLE t{round}")).await;
+        }
+    }
+    let resize = |path: &Path, bytes: u64| {
+        let file = std::fs::File::options().write(true).open(path).unwrap();
+        file.set_len(bytes).unwrap();
+        // Closing it would drop the locks of SQLite.
+        std::mem::forget(file);
+    };
+    for case in ["log", "file", "zeroes", "checkpoint"] {
+        let test = fresh_db(Backend::Sqlite).await;
+        let path = test.place.folder.path().join("campanile.db");
+        let log = test.place.folder.path().join("campanile.db-wal");
+        let mut lock = test.db.host_lock("host-1").await.unwrap().expect("free");
+        write(&test, 10).await;
+        assert_eq!(lock.file_loss(), None, "{case}");
+        let expected = match case {
+            "log" => {
+                resize(&log, 0);
+                Some(FileLoss::Overwritten(log))
+            }
+            "file" => {
+                test.db.merge_log().await.unwrap();
+                assert_eq!(lock.file_loss(), None);
+                resize(&path, 4_096);
+                Some(FileLoss::Overwritten(path))
+            }
+            "zeroes" => {
+                test.db.merge_log().await.unwrap();
+                assert_eq!(lock.file_loss(), None);
+                let file = std::fs::File::options().write(true).open(&path).unwrap();
+                (&file).write_all(&[0; 4_096]).unwrap();
+                std::mem::forget(file);
+                Some(FileLoss::Overwritten(path))
+            }
+            // SQLite itself makes the log shorter.
+            _ => {
+                for _ in 0..3 {
+                    test.db.merge_log().await.unwrap();
+                    assert_eq!(lock.file_loss(), None);
+                    write(&test, 2).await;
+                    assert_eq!(lock.file_loss(), None);
+                }
+                None
+            }
+        };
+        assert_eq!(lock.file_loss(), expected, "{case}");
     }
 }
 

@@ -95,6 +95,68 @@ async fn a_file_of_another_kind_is_not_a_database() {
     );
 }
 
+/// An empty or a cut file, or none, where a database was.
+#[tokio::test]
+async fn what_is_left_of_a_database_is_no_new_one() {
+    let place = fresh_place(Backend::Sqlite).await;
+    let path = place.folder.path().join("campanile.db");
+    let beside = |end: &str| place.folder.path().join(format!("campanile.db{end}"));
+    let db = Db::open_and_migrate(&place.url).await.unwrap();
+    let lock = db.host_lock("host-1").await.unwrap();
+    drop(lock);
+    db.close().await;
+    let whole = std::fs::read(&path).unwrap();
+    for (bytes, log, part) in [
+        (
+            Some(0),
+            "",
+            "the file is empty, and a host has served it before",
+        ),
+        (
+            Some(0),
+            "log",
+            "the file is empty, and its write-ahead log has 3 bytes",
+        ),
+        (
+            None,
+            "log",
+            "the file is missing, and its write-ahead log has 3 bytes",
+        ),
+        (Some(1), "", ""),
+        (Some(90), "", ""),
+        (Some(511), "", ""),
+        (Some(4_095), "", ""),
+    ] {
+        let _ = std::fs::remove_file(beside("-shm"));
+        let _ = std::fs::remove_file(beside("-wal"));
+        match bytes {
+            Some(bytes) => std::fs::write(&path, &whole[..bytes]).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+        if !log.is_empty() {
+            std::fs::write(beside("-wal"), log).unwrap();
+        }
+        let mut attempts = vec![Db::open_and_migrate(&place.url).await.err()];
+        if bytes.is_some() {
+            attempts.push(Db::open(&place.url).await.err());
+        }
+        for refused in attempts {
+            let Some(error @ DbError::Refused(_)) = refused else {
+                panic!("{bytes:?} {log}: {refused:?}");
+            };
+            let said = error.to_string();
+            assert!(said.contains(part) && said.contains("backup"), "{said}");
+        }
+        // Nothing was begun.
+        let length = std::fs::metadata(&path).ok().map(|it| it.len());
+        assert_eq!(length, bytes.map(|bytes| bytes as u64));
+        assert_eq!(beside("-wal").exists(), !log.is_empty());
+    }
+    // A person decides for a new record.
+    let _ = std::fs::remove_file(&path);
+    assert!(Db::open_and_migrate(&place.url).await.is_ok());
+}
+
 #[tokio::test]
 async fn a_stopped_server_is_reported_as_refusing() {
     let port = free_port().unwrap();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use campanile_engine::EngineError;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::status::EventKind;
 use campanile_store::launches;
@@ -14,6 +15,7 @@ use crate::serving::{self, NOOP, settings};
 on_both!(
     no_host_is_marked_dead_when_heartbeats_are_lost,
     a_host_records_itself_and_its_packages_again,
+    a_host_whose_name_was_taken_renews_nothing,
 );
 
 const SIDECAR: &str = "[[schedules]]\nname = 'often'\ncron = '*/10 * * * *'\n";
@@ -119,4 +121,33 @@ async fn a_host_records_itself_and_its_packages_again(test: TestDb) {
         .unwrap();
     engine.scan(&mut folder).await.unwrap();
     assert_eq!(count().await, before);
+}
+
+/// A host wakes up after another process has taken its name.
+async fn a_host_whose_name_was_taken_renews_nothing(test: TestDb) {
+    let clock = Clock::simulated(start_time());
+    let (zombie, lock) = serving::start(&test, &clock, settings(8), NOOP).await;
+    drop(lock);
+    let (second, _lock) = serving::start(&test, &clock, settings(8), NOOP).await;
+    let now = start_time().plus(Duration::from_secs(1));
+    for _ in 0..2 {
+        let renewed = zombie.renew(now).await;
+        assert!(
+            matches!(renewed, Err(EngineError::NameLost(_))),
+            "{renewed:?}"
+        );
+        second.renew(now).await.unwrap();
+    }
+    // Retention has removed the row of the first one.
+    for table in [
+        "package_host WHERE host_id IN (SELECT id FROM",
+        "host WHERE id IN (SELECT id FROM",
+    ] {
+        test.execute(&format!("DELETE FROM {table} host WHERE number = 1)"))
+            .await;
+    }
+    let renewed = zombie.renew(now).await;
+    assert!(matches!(renewed, Err(EngineError::NameLost(_))));
+    let live = hosts::live(&mut test.read().await).await.unwrap();
+    assert_eq!((live.len(), live[0].heartbeat_at), (1, now));
 }

@@ -1,6 +1,10 @@
-//! Several Postgres servers in one address, and a server that has no connection left.
+//! Several Postgres servers in one address, a server that becomes read-only, and one that has no connection left.
 
-use campanile_store::{DatabaseUrl, Db, DbError, Tx, probe};
+use std::time::{Duration, Instant};
+
+use campanile_engine::audit;
+use campanile_model::clock::Timestamp;
+use campanile_store::{DatabaseUrl, Db, DbError, Tx, changes, probe};
 use campanile_tests::Cluster;
 
 /// Run SQL on a server.
@@ -25,30 +29,173 @@ fn password(cluster: &Cluster) -> String {
     rest.split_once('@').unwrap().0.to_owned()
 }
 
-#[tokio::test]
-async fn each_connection_goes_to_the_first_server_that_has_the_role() {
-    let mut first = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
-    let mut second = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
+/// Two servers with the same password, one address of both, and that of the second.
+async fn two_servers(options: &str) -> (Cluster, Cluster, DatabaseUrl, DatabaseUrl) {
+    let first = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
+    let second = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
     let secret = password(&first);
     execute(
         second.url(),
         &format!("ALTER ROLE campanile PASSWORD '{secret}'"),
     )
     .await;
-    let listed = format!(
-        "postgres://campanile:{secret}@127.0.0.1:{},127.0.0.1:{}/postgres",
+    let url = format!(
+        "postgres://campanile:{secret}@127.0.0.1:{},127.0.0.1:{}/postgres{options}",
         first.port(),
         second.port()
     );
-    let url: DatabaseUrl = format!("{listed}?target_session_attrs=read-write")
-        .parse()
-        .unwrap();
+    let (servers, _) = url.split_once("/postgres").unwrap();
+    let on_second = servers.replace(&format!("127.0.0.1:{},", first.port()), "") + "/postgres";
+    (
+        first,
+        second,
+        url.parse().unwrap(),
+        on_second.parse().unwrap(),
+    )
+}
+
+/// Let a running server accept no writes, as one that was demoted. It closes no connection.
+async fn demote(cluster: &mut Cluster) {
+    set_read_only(cluster, "on").await;
+}
+
+async fn set_read_only(cluster: &mut Cluster, value: &str) {
+    let line = format!("default_transaction_read_only = '{value}'");
+    cluster.set(&line).unwrap();
+    let show = "SELECT current_setting('default_transaction_read_only')";
+    wait_for_rows(cluster.url(), show, value).await;
+}
+
+/// Wait until a query of one value returns `wanted`. Leaves no session open.
+async fn wait_for_rows(url: &DatabaseUrl, query: &str, wanted: &str) {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let db = Db::open(url).await.unwrap();
+        let rows = probe::rows(&mut db.read().await.unwrap(), query).await;
+        db.close().await;
+        let rows = rows.unwrap();
+        if rows[0][0] == wanted {
+            return;
+        }
+        assert!(Instant::now() < until, "{query}: {rows:?}, not {wanted}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Write something.
+async fn write(db: &Db) -> Result<(), DbError> {
+    let mut tx = db.write().await?;
+    changes::bump(&mut tx).await?;
+    tx.commit().await
+}
+
+/// The sessions of the pools, without those of the test itself.
+const SESSIONS: &str = "SELECT CAST(count(*) AS TEXT) FROM pg_stat_activity
+    WHERE application_name = 'campanile' AND pid <> pg_backend_pid()";
+
+/// A role change without a closed connection.
+#[tokio::test]
+async fn a_server_that_becomes_read_only_is_left_with_all_its_connections() {
+    for options in ["", "?target_session_attrs=read-write"] {
+        let (mut first, second, url, on_second) = two_servers(options).await;
+        let db = Db::open_and_migrate(&url).await.unwrap();
+        Db::open_and_migrate(&on_second).await.unwrap();
+        let mut lock = db.host_lock("one").await.unwrap().expect("a free name");
+        let mut idle = Vec::new();
+        for _ in 0..5 {
+            idle.push(db.read().await.unwrap());
+        }
+        let mut held = db.read().await.unwrap();
+        drop(idle);
+        demote(&mut first).await;
+
+        let met = write(&db).await;
+        assert!(matches!(met, Err(DbError::ReadOnly(_))), "{met:?}");
+        write(&db).await.expect("the other server accepts writes");
+        assert_eq!(port(&mut db.write().await.unwrap()).await, second.port());
+        assert!(lock.hold().await.unwrap());
+        let rows = "SELECT CAST(count(*) AS TEXT) FROM pg_locks WHERE locktype = 'advisory'";
+        wait_for_rows(&on_second, rows, "1").await;
+        // A transaction in its middle is not disturbed. Its connection ends with it.
+        assert_eq!(port(&mut held).await, first.port());
+        wait_for_rows(first.url(), SESSIONS, "1").await;
+        drop(held);
+        wait_for_rows(first.url(), SESSIONS, "0").await;
+    }
+}
+
+#[tokio::test]
+async fn the_lock_of_a_name_notices_that_its_server_became_read_only() {
+    let (mut first, second, url, on_second) = two_servers("?target_session_attrs=primary").await;
+    let db = Db::open_and_migrate(&url).await.unwrap();
+    Db::open_and_migrate(&on_second).await.unwrap();
+    let mut lock = db.host_lock("one").await.unwrap().expect("a free name");
+    demote(&mut first).await;
+    // Nothing was written meanwhile.
+    assert!(lock.hold().await.unwrap());
+    assert_eq!(port(&mut db.write().await.unwrap()).await, second.port());
+    wait_for_rows(first.url(), SESSIONS, "0").await;
+}
+
+#[tokio::test]
+async fn the_only_server_is_used_again_when_it_accepts_writes_again() {
+    let mut cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
+    let db = Db::open_and_migrate(cluster.url()).await.unwrap();
+    write(&db).await.unwrap();
+    demote(&mut cluster).await;
+    for _ in 0..3 {
+        let met = write(&db).await;
+        let Err(error @ DbError::ReadOnly(_)) = met else {
+            panic!("{met:?}");
+        };
+        assert!(error.is_transient());
+    }
+    let said = write(&db).await.unwrap_err().to_string();
+    for part in [
+        "the database's server accepts no writes",
+        &format!("127.0.0.1:{} is a standby, or read-only", cluster.port()),
+        "name every server of a cluster in the address",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    // What can be read is read, and health says what is wrong.
+    let now: Timestamp = "2026-05-04T20:30:00Z".parse().unwrap();
+    let settings = crate::serving::settings(8);
+    let mut tx = db.read().await.unwrap();
+    let health = audit::health(&mut tx, now, &settings, 0, None).await;
+    let health = health.unwrap();
+    let issue = health.issues.iter().find(|it| it.contains("no writes"));
+    assert!(issue.is_some() && !health.healthy, "{health:?}");
+    drop(tx);
+    // A new host is refused before it begins anything.
+    let refused = Db::open_and_migrate(cluster.url()).await.err();
+    assert!(matches!(refused, Some(DbError::ReadOnly(_))), "{refused:?}");
+
+    set_read_only(&mut cluster, "off").await;
+    let until = Instant::now() + Duration::from_secs(30);
+    while let Err(error) = write(&db).await {
+        assert!(Instant::now() < until, "{error}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let health = audit::health(&mut db.read().await.unwrap(), now, &settings, 0, None).await;
+    assert!(
+        !health
+            .unwrap()
+            .issues
+            .iter()
+            .any(|it| it.contains("no writes"))
+    );
+}
+
+#[tokio::test]
+async fn each_connection_goes_to_the_first_server_that_has_the_role() {
+    let (mut first, mut second, url, on_second) =
+        two_servers("?target_session_attrs=read-write").await;
+    let listed = url.expose().replace("?target_session_attrs=read-write", "");
     let db = Db::open_and_migrate(&url).await.unwrap();
     assert_eq!(port(&mut db.write().await.unwrap()).await, first.port());
 
     // The second server accepts no writes yet, as a standby that was not promoted.
-    let on_second = listed.replace(&format!("127.0.0.1:{},", first.port()), "");
-    let on_second: DatabaseUrl = on_second.parse().unwrap();
     let read_only = "ALTER ROLE campanile SET default_transaction_read_only =";
     execute(&on_second, &format!("{read_only} on")).await;
     first.stop().unwrap();

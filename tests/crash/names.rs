@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use campanile_store::RunStatus;
 use campanile_tests::{Cluster, HostProcess};
+use rustix::process::Signal;
 
 use crate::consistency;
 use crate::proxy::Proxy;
@@ -63,6 +64,64 @@ fn a_restart_waits_for_the_dead_session_of_its_host() {
     second.wait_for_line("serving");
     second.terminate();
     assert!(second.wait_exit().success());
+}
+
+/// A proxy keeps the session of the dead process, as HAProxy does for half an hour.
+#[test]
+fn a_restart_takes_its_name_although_a_proxy_keeps_the_dead_session() {
+    let cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
+    let proxy = Proxy::to(&cluster);
+    let site = Site::on(proxy.url.clone());
+    site.configure("[recovery]\nlease = \"5s\"\nrenew = \"1s\"\n");
+    site.install_schedules(SCHEDULES, "{}");
+    let mut first = site.start("north");
+    proxy.break_connections_of_host();
+    first.kill();
+    let mut command = site.serve("north");
+    command.env("CAMPANILE_DATABASE_URL", cluster.url().expose());
+    let second = HostProcess::spawn(&mut command);
+    second.wait_for_line("this one takes the name");
+    second.wait_for_line("serving");
+    site.wait_for_slots_after(now(), &[&second]);
+    let mut second = second;
+    let record = site.pause_and_finish(WAIT, &[&second]);
+    second.terminate();
+    assert!(second.wait_exit().success());
+    let totals = consistency::check(&record, &site.effects(), 3);
+    assert_eq!(totals.succeeded, totals.launched, "{totals}");
+    drop(proxy);
+}
+
+/// The process that had the name was only suspended, with all its connections.
+#[test]
+fn a_process_whose_name_was_taken_while_it_was_suspended_stops() {
+    let cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
+    let site = Site::on(cluster.url().clone());
+    site.configure("[recovery]\nlease = \"5s\"\nrenew = \"1s\"\n");
+    site.install_schedules(SCHEDULES, "{}");
+    let mut first = site.start("north");
+    site.wait_for_slots_after(now(), &[&first]);
+    first.signal(Signal::STOP);
+    let second = HostProcess::spawn(&mut site.serve("north"));
+    second.wait_for_line("this one takes the name");
+    second.wait_for_line("serving");
+    site.wait_for_slots_after(now(), &[&second]);
+    first.signal(Signal::CONT);
+    let ended = first.wait_exit_within(Duration::from_secs(60));
+    let log = first.stderr_lines().join("\n");
+    assert_eq!(ended.code(), Some(1), "{log}");
+    assert!(
+        log.contains("another process now serves under the host name `north`"),
+        "{log}"
+    );
+    // The other one is not disturbed by the end of the first.
+    site.wait_for_slots_after(now(), &[&second]);
+    let mut second = second;
+    let record = site.pause_and_finish(WAIT, &[&second]);
+    second.terminate();
+    assert!(second.wait_exit().success());
+    let totals = consistency::check(&record, &site.effects(), 3);
+    assert_eq!(totals.succeeded, totals.launched, "{totals}");
 }
 
 /// A second process of the same name waits for it, and gets the lock first when all connections break.

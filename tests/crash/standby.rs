@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use campanile_store::LaunchStatus;
 use campanile_store::launches::LaunchRow;
+use campanile_store::{Db, LaunchStatus, probe};
 use campanile_tests::{Cluster, HostProcess};
 
 use crate::consistency;
@@ -99,6 +99,38 @@ fn a_synchronous_standby_has_every_launch() {
     pair.site.install_schedules(SCHEDULES, "{ after_ms = 200 }");
     let host = pair.serve(3);
     pair.fail_over(&host);
+    let record = pair.finish(host);
+    let executed = pair.site.effects().len();
+    let runs = record.runs.len();
+    assert!(executed <= runs, "{executed} effects of {runs} runs");
+    pair.verify();
+}
+
+/// The primary accepts no writes any more, and closes no connection.
+#[test]
+fn a_primary_that_becomes_read_only_is_left_for_its_standby() {
+    let mut pair = Pair::start();
+    let set = pair.primary.set("synchronous_standby_names = 'standby'");
+    set.expect("a running server");
+    pair.site.install_schedules(SCHEDULES, "{ after_ms = 200 }");
+    let host = pair.serve(3);
+    let demoted = pair.primary.set("default_transaction_read_only = 'on'");
+    demoted.expect("a running server");
+    let said = host.wait_for_line(LOST);
+    assert!(said.contains("accepts no writes"), "{said}");
+    pair.standby.promote().expect("the standby accepts writes");
+    host.wait_for_line(BACK);
+    pair.site
+        .wait_for_slots_after(now().plus(Duration::from_secs(1)), &[&host]);
+    let sessions = "SELECT CAST(count(*) AS TEXT) FROM pg_stat_activity
+        WHERE application_name = 'campanile' AND pid <> pg_backend_pid()";
+    let old = pair.site.block_on(async {
+        let primary = Db::open(pair.primary.url()).await.expect("an open server");
+        let mut tx = primary.read().await.expect("a transaction");
+        let rows = probe::rows(&mut tx, sessions).await.expect("a row");
+        rows[0][0].clone()
+    });
+    assert_eq!(old, "0", "sessions on the former primary");
     let record = pair.finish(host);
     let executed = pair.site.effects().len();
     let runs = record.runs.len();

@@ -9,6 +9,7 @@ use crate::chores;
 pub use crate::clock_keeper::SKEW_REPORTED_US;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::cursor_watch::{CURSOR_AHEAD, NAMED_MAX, silent_until};
+use crate::database_state;
 use crate::disk_keeper::{grown_wal, unhealthy};
 use crate::error::Result;
 use crate::own_backlog;
@@ -289,6 +290,7 @@ pub async fn health(
         .and_then(|free| unhealthy(free, settings.disk_reserve_bytes));
     health.issues.extend(free);
     health.notes.extend(disk.wal_bytes.and_then(grown_wal));
+    health.issues.extend(database_state::issues(tx).await?);
     let dead = outbox::count_dead(tx).await?;
     if dead > 0 {
         health.notes.push(format!(

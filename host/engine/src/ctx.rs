@@ -39,6 +39,8 @@ pub struct Ctx {
     /// This incarnation of the host.
     pub(crate) host: HostId,
     pub(crate) name: String,
+    /// The number of this process among those of its name; zero before it is on record.
+    pub(crate) number: AtomicI64,
     pub(crate) settings: Settings,
     pub(crate) packages: Packages,
     pub(crate) specs: Specs,
@@ -74,8 +76,16 @@ pub struct Ctx {
 
 impl Ctx {
     /// Whether this host neither decides nor claims.
+    ///
+    /// One that was silent for longer than its lease, as while its machine slept, may have been replaced: it renews the lease
+    /// first.
     pub(crate) fn begins_nothing(&self) -> bool {
-        !self.clock.is_known() || self.disk_low.load(Ordering::Relaxed)
+        !self.clock.is_known()
+            || self.disk_low.load(Ordering::Relaxed)
+            || self.db.damage().is_some()
+            || !self
+                .heartbeats
+                .is_recent(self.clock.now(), self.settings.lease)
     }
 
     /// Whether this host may judge by the times on record that a host is dead, or that a lease has expired.
@@ -115,6 +125,7 @@ impl Ctx {
             db,
             clock,
             name,
+            number: AtomicI64::new(0),
             settings,
             packages,
             specs: Specs::default(),

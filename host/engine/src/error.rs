@@ -1,5 +1,7 @@
 //! Why a step of the engine failed.
 
+use std::path::PathBuf;
+
 use campanile_store::DbError;
 
 /// The result of a step of the engine.
@@ -20,6 +22,14 @@ pub enum EngineError {
         "the database file {0} is not at its path any more, so this host has stopped; put the file back, or name its new path with --database, and start again"
     )]
     FileMoved(String),
+    #[error(
+        "the file {} was deleted or replaced while this host served, so this host has stopped; {hint}", path.display()
+    )]
+    JournalLost { path: PathBuf, hint: &'static str },
+    #[error(
+        "the file {} was cut short or overwritten while this host served, so this host has stopped; restore a backup with `campanile db restore FILE --force`", .0.display()
+    )]
+    FileOverwritten(PathBuf),
     /// A state that must not occur. Nothing was changed.
     #[error("a bug in Campanile: {0}")]
     Bug(String),
@@ -33,6 +43,10 @@ impl EngineError {
 
     /// Whether the database may accept the same step later, for example after an operator restores access.
     pub(crate) fn may_pass(&self) -> bool {
-        self.is_transient() || matches!(self, EngineError::Db(DbError::Refused(_)))
+        self.is_transient()
+            || matches!(
+                self,
+                EngineError::Db(DbError::Refused(_) | DbError::Damaged(_))
+            )
     }
 }

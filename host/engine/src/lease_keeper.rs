@@ -1,5 +1,6 @@
 //! The host's heartbeat, the leases of its runs and of the chores, and the lock on its name.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -8,7 +9,8 @@ use tokio::time::Instant;
 use crate::chores;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
-use crate::error::Result;
+use crate::database_state::DamageReport;
+use crate::error::{EngineError, Result};
 use crate::lease_table::held_until;
 use crate::record_host::record_host;
 use crate::record_loss::{self, OwnRow};
@@ -16,7 +18,7 @@ use crate::record_package::publish_all;
 use crate::service::{Next, RETRY_PAUSE, Service, within};
 use crate::uncalled;
 use campanile_model::clock::Timestamp;
-use campanile_store::{HostLock, hosts, runs};
+use campanile_store::{FileLoss, HostLock, hosts, runs};
 
 /// How often expired leases are looked for at least: a lost lease is noticed at once, not at the next renewal.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,7 +29,9 @@ pub(crate) struct LeaseKeeper {
     /// Stops the host when it has lost its name or its file.
     stop: watch::Sender<bool>,
     renew_at: Instant,
-    is_file_missing: bool,
+    file_loss: Option<FileLoss>,
+    /// What is said about damage of the database.
+    damage: DamageReport,
     /// Set while another session has the lock on the name, and no other incarnation is on record.
     is_name_locked: bool,
 }
@@ -38,7 +42,8 @@ impl LeaseKeeper {
             lock,
             stop,
             renew_at: Instant::now(),
-            is_file_missing: false,
+            file_loss: None,
+            damage: DamageReport::default(),
             is_name_locked: false,
         }
     }
@@ -46,12 +51,23 @@ impl LeaseKeeper {
     async fn renew_all(&mut self, ctx: &Ctx, now: Timestamp) {
         let begun = Instant::now();
         let renewed = within(patience(ctx), renew(ctx, now)).await;
+        if let Err(EngineError::NameLost(_)) = renewed {
+            return self.give_way(ctx);
+        }
         ctx.trouble.note("renewing leases", &renewed);
         if renewed.is_ok() {
             self.renew_at = begun + ctx.settings.renew;
             // The next renewal tries again.
             let _ = within(patience(ctx), record_trouble(ctx)).await;
         }
+    }
+
+    /// Stop the host: a later process has taken its name.
+    fn give_way(&self, ctx: &Ctx) {
+        if !*self.stop.borrow() {
+            tracing::error!(host = %ctx.name, "another process now serves in the place of this host; stopping");
+        }
+        self.stop.send_replace(true);
     }
 
     /// Hold the lock on the host's name. Stop the host when another incarnation of it is on record.
@@ -81,33 +97,62 @@ impl LeaseKeeper {
                 // A process that waits for the name sees by the heartbeat that this host is alive.
                 self.renew_at = Instant::now();
             }
-            Ok(NameState::Replaced) => {
-                tracing::error!(host = %ctx.name, "another process now serves in the place of this host; stopping");
-                self.stop.send_replace(true);
-            }
+            Ok(NameState::Replaced) => self.give_way(ctx),
             Err(_) => {}
         }
     }
 
-    /// Stop the host when the database's file was renamed, deleted or replaced. The host writes to the file that it has open,
-    /// and commands read the file at the path.
-    fn look_for_file(&mut self) {
-        if self.is_file_missing {
+    /// Stop the host when a file of the database was changed behind SQLite's back. The host writes to the files that it has
+    /// open, and commands read those at the path.
+    fn look_for_files(&mut self) {
+        if self.file_loss.is_some() {
             return;
         }
-        if let Some(file) = self.lock.missing_file() {
-            tracing::error!(
+        self.file_loss = self.lock.file_loss();
+        match &self.file_loss {
+            None => return,
+            Some(FileLoss::Moved(file)) => tracing::error!(
                 "{} was renamed, or it was deleted or replaced while it is served: stopping; the launches of the last seconds are recorded in the file that this host has open, and in no other",
                 file.display()
-            );
-            self.is_file_missing = true;
-            self.stop.send_replace(true);
+            ),
+            Some(FileLoss::Journal(file)) => tracing::error!(
+                "{} was deleted or replaced while the database is served: stopping; what was recorded since is in the files that this host has open, and in no others",
+                file.display()
+            ),
+            Some(FileLoss::Overwritten(file)) => tracing::error!(
+                "{} was cut short or overwritten while the database is served: stopping; what was recorded since is lost, so restore a backup",
+                file.display()
+            ),
         }
+        self.stop.send_replace(true);
     }
 
-    /// Whether the database's file was renamed, deleted or replaced.
-    pub(crate) fn is_file_missing(&self) -> bool {
-        self.is_file_missing
+    /// Save what is in the files that this host has open, and return the error with which it ends, when a file of the
+    /// database was changed behind SQLite's back. Lets the database be closed in any case.
+    pub(crate) async fn end_watch(&mut self, ctx: &Ctx) -> Result {
+        let Some(loss) = self.file_loss.take() else {
+            return Ok(self.lock.end_watch().await?);
+        };
+        // SQLite itself does not do that for a file that was renamed.
+        let merged = match loss {
+            FileLoss::Overwritten(_) => false,
+            _ if !self.lock.may_merge_log() => false,
+            _ => ctx.db.merge_log().await.is_ok(),
+        };
+        self.lock.end_watch().await?;
+        Err(match loss {
+            FileLoss::Moved(_) => EngineError::FileMoved(ctx.db.url().to_string()),
+            FileLoss::Journal(path) => EngineError::JournalLost {
+                path,
+                hint: match merged {
+                    true => "the database has everything that was recorded: start again",
+                    false => {
+                        "another process has begun a new one, so the database lacks what was recorded since: run `campanile audit verify`, and restore a backup if it finds a fault"
+                    }
+                },
+            },
+            FileLoss::Overwritten(path) => EngineError::FileOverwritten(path),
+        })
     }
 }
 
@@ -122,7 +167,8 @@ enum NameState {
 
 async fn is_replaced(ctx: &Ctx) -> Result<bool> {
     let mut tx = ctx.db.read().await?;
-    Ok(hosts::has_other_incarnation(&mut tx, &ctx.name, ctx.host).await?)
+    let number = ctx.number.load(Ordering::Relaxed);
+    Ok(hosts::is_replaced(&mut tx, &ctx.name, number).await?)
 }
 
 impl Service for LeaseKeeper {
@@ -136,7 +182,8 @@ impl Service for LeaseKeeper {
             self.renew_all(ctx, now).await;
         }
         self.hold_name(ctx).await;
-        self.look_for_file();
+        self.look_for_files();
+        self.damage.look(ctx, patience(ctx), now).await;
         drop_expired(ctx);
         let interval = ctx.settings.renew.min(LOOK_INTERVAL);
         let interval = interval.saturating_sub(begun.elapsed());
@@ -169,13 +216,19 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     let asked = ctx.leases.to_renew();
     let mut tx = ctx.db.write().await?;
     let own_row = record_loss::own_row(ctx, &mut tx).await?;
+    let mut number = ctx.number.load(Ordering::Relaxed);
     if own_row == OwnRow::Missing {
-        record_host(ctx, &mut tx, now).await?;
+        if hosts::is_replaced(&mut tx, &ctx.name, number).await? {
+            return Err(EngineError::NameLost(ctx.name.clone()));
+        }
+        number = record_host(ctx, &mut tx, now).await?;
         ctx.trouble.note_recorded(None);
     }
     let was_marked_dead = !hosts::heartbeat(&mut tx, ctx.host, now, lease_until).await?;
     if was_marked_dead {
-        hosts::revive(&mut tx, ctx.host, now, lease_until).await?;
+        if !hosts::revive(&mut tx, ctx.host, now, lease_until).await? {
+            return Err(EngineError::NameLost(ctx.name.clone()));
+        }
         tracing::warn!(host = %ctx.name, "another host marked this one as dead after a long silence and recovered its runs; this host continues with new ones");
     }
     // After a mark as dead, and after a loss, the database may lack packages and reports of this host.
@@ -193,6 +246,7 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     };
     crash::point("before_heartbeat_commit");
     tx.commit().await?;
+    ctx.number.store(number, Ordering::Relaxed);
     if is_serving {
         chores::note(ctx, chores);
     }

@@ -86,6 +86,7 @@ mod claim_gate;
 mod clock_keeper;
 mod ctx;
 mod cursor_watch;
+mod database_state;
 mod decide;
 mod delivery;
 mod delivery_table;
@@ -165,6 +166,7 @@ use ctx::{Ctx, SharedCtx};
 use error::Result;
 use outbox::OutboxDelivery;
 use run::Executor;
+use start::FreeName;
 
 /// The public handle of one host's engine.
 pub struct Engine {
@@ -193,6 +195,9 @@ impl Engine {
     ///
     /// [`Engine::serve`] does the same steps, each in its service.
     pub async fn tick(&self, now: Timestamp) -> Result<Tick> {
+        if self.ctx.db.damage().is_some() {
+            return Ok(Tick::default());
+        }
         let recovered = self.recover(now).await?;
         let (decided, started) = decide::decide_and_claim(&self.ctx, now).await?;
         let backfills = self.run_backfills(now).await?;
@@ -226,10 +231,10 @@ impl Engine {
         packages: Packages,
         loader: Arc<PackageLoader>,
     ) -> Result<(Arc<Engine>, HostLock), StartError> {
-        let (name, lock) = start::lock_name(&db, name, settings.lease).await?;
+        let FreeName { name, lock, last } = start::free_name(&db, name, settings.lease).await?;
         clock_keeper::measure(&db, &clock).await?;
         let ctx = Arc::new(Ctx::new(db, clock, name, settings, packages));
-        start::register(&ctx, ctx.clock.now()).await?;
+        start::register(&ctx, last, ctx.clock.now()).await?;
         schedule_defaults::follow(&ctx, ctx.clock.now()).await?;
         let executor = Arc::new(Executor::new(Arc::clone(&ctx), loader));
         Ok((Arc::new(Engine { ctx, executor }), lock))

@@ -82,12 +82,13 @@ impl From<DbError> for Problem {
                 ErrorCode::Unavailable,
                 "check that the server runs, that the address is right, and that no firewall blocks it",
             ),
-            DbError::Busy(_) | DbError::NotWritable(_) | DbError::DiskFull(_) => {
-                (ErrorCode::Unavailable, "")
-            }
+            DbError::Busy(_)
+            | DbError::ReadOnly(_)
+            | DbError::NotWritable(_)
+            | DbError::DiskFull(_) => (ErrorCode::Unavailable, ""),
             DbError::Conflict(_) | DbError::Schema(_) => (ErrorCode::Conflict, ""),
             DbError::NewerSchema(_) => (ErrorCode::NewerSchema, ""),
-            DbError::Refused(_) => (ErrorCode::Refused, ""),
+            DbError::Damaged(_) | DbError::Refused(_) => (ErrorCode::Refused, ""),
         };
         Problem {
             is_collision,

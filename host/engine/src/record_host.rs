@@ -1,15 +1,16 @@
 //! The row of this host in the database.
 
 use crate::ctx::Ctx;
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 use campanile_model::clock::Timestamp;
 use campanile_schedule::rule::tzdata_version;
 use campanile_store::Tx;
 use campanile_store::events::{self, EventKind};
 use campanile_store::hosts::{self, Host};
 
-/// Insert the row of this incarnation of the host, and record the event that it started.
-pub(crate) async fn record_host(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result {
+/// Insert the row of this incarnation of the host, and record the event that it started. Returns its number among the
+/// processes of its name, for the caller to note when it has committed.
+pub(crate) async fn record_host(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result<i64> {
     let host = Host {
         id: ctx.host,
         name: ctx.name.clone(),
@@ -29,5 +30,9 @@ pub(crate) async fn record_host(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Resul
     };
     hosts::register(tx, &host).await?;
     let detail = format!("incarnation {}", ctx.host);
-    Ok(events::record(tx, now, EventKind::HostStarted, &ctx.name, &detail).await?)
+    events::record(tx, now, EventKind::HostStarted, &ctx.name, &detail).await?;
+    let number = hosts::number_of(tx, ctx.host).await?;
+    number.ok_or_else(|| {
+        EngineError::Bug("a host that was just recorded is not on record".to_owned())
+    })
 }

@@ -71,13 +71,10 @@ pub(crate) async fn serve(
     drained.send_replace(true);
     // The name stays locked until the last writes are recorded.
     let keeper = leases.await;
-    let is_file_missing = keeper.as_ref().is_ok_and(LeaseKeeper::is_file_missing);
     let runs = left.as_deref().unwrap_or_default();
     let stopped = within(STOP_WAIT, start::stop(ctx, runs, ctx.clock.now())).await;
-    if is_file_missing {
-        // SQLite does not do that for a file that was renamed.
-        ctx.db.merge_log().await?;
-        return Err(EngineError::FileMoved(ctx.db.url().to_string()));
+    if let Ok(mut keeper) = keeper {
+        keeper.end_watch(ctx).await?;
     }
     left?;
     stopped?;

@@ -1,5 +1,6 @@
 //! The start and the end of a host's incarnation.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::ctx::Ctx;
@@ -28,9 +29,7 @@ const SAME_NAME_MAX: usize = 64;
 const NAME_WAIT: Duration = Duration::from_secs(2);
 const NAME_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a start waits for a locked name whose host sends no heartbeat. The server ends the session of a vanished
-/// machine sooner.
-const DEAD_SESSION_WAIT: Duration = Duration::from_secs(30);
+/// How often a start looks for a sign of life of the process that has the name.
 const DEAD_SESSION_PAUSE: Duration = Duration::from_millis(250);
 
 /// How long a host that is on record as alive has time to show it, after this process has locked its name. It may have
@@ -48,7 +47,7 @@ pub enum StartError {
     )]
     FileIsServed(String),
     #[error(
-        "a host named `{0}` already serves this database; give this one another name with `--name` or `name` under [host]"
+        "a host named `{0}` already serves this database, and its heartbeat is recent; give this one another name with `--name` or `name` under [host], or stop the other one"
     )]
     NameIsTaken(String),
     #[error(transparent)]
@@ -57,24 +56,49 @@ pub enum StartError {
     Engine(#[from] EngineError),
 }
 
-/// Record this incarnation of the host, and mark earlier ones of the same name as dead.
-pub(crate) async fn register(ctx: &Ctx, now: Timestamp) -> Result {
-    // A lost session of an earlier incarnation may still have locks.
-    campanile_store::retry(EngineError::is_transient, || try_register(ctx, now)).await
+/// A host's name that this process may take.
+pub(crate) struct FreeName {
+    pub(crate) name: String,
+    pub(crate) lock: HostLock,
+    /// What the former process of the name recorded last. Nothing newer may be on record when this one takes the name.
+    pub(crate) last: Option<SignOfLife>,
 }
 
-async fn try_register(ctx: &Ctx, now: Timestamp) -> Result {
-    let mut tx = ctx.db.write().await?;
-    let dead = hosts::mark_predecessors_dead(&mut tx, &ctx.name, now).await?;
-    for earlier in &dead {
-        let detail = format!("incarnation {} ended without stopping", earlier.id);
-        events::record(&mut tx, now, EventKind::HostDied, &earlier.name, &detail).await?;
-    }
-    // The packages of the earlier incarnation are forgotten when this one has scanned its folder.
-    record_host(ctx, &mut tx, now).await?;
-    let registered = hosts::with_id(&mut tx, ctx.host).await?;
-    let drained_by = registered.and_then(|host| host.drained_by);
-    tx.commit().await?;
+/// A heartbeat, and the end of the lease that it began.
+pub(crate) type SignOfLife = (Timestamp, Timestamp);
+
+/// Record this incarnation of the host, and mark earlier ones of the same name as dead. `last` is the last sign of life of
+/// the former one.
+pub(crate) async fn register(
+    ctx: &Ctx,
+    last: Option<SignOfLife>,
+    now: Timestamp,
+) -> Result<(), StartError> {
+    let is_passing = |error: &StartError| match error {
+        // Two processes have taken the name at the same moment: the other one is on record now.
+        StartError::Engine(EngineError::Db(DbError::Conflict(_))) => true,
+        // A lost session of an earlier incarnation may still have locks.
+        StartError::Engine(error) => error.is_transient(),
+        _ => false,
+    };
+    campanile_store::retry(is_passing, || try_register(ctx, last, now)).await
+}
+
+async fn try_register(
+    ctx: &Ctx,
+    last: Option<SignOfLife>,
+    now: Timestamp,
+) -> Result<(), StartError> {
+    let registered = take_name(ctx, last, now).await?;
+    let Registered {
+        number,
+        dead,
+        drained_by,
+    } = match registered {
+        Some(registered) => registered,
+        None => return Err(StartError::NameIsTaken(ctx.name.clone())),
+    };
+    ctx.number.store(number, Ordering::Relaxed);
     ctx.heartbeats.note(now, ctx.settings.lease);
     let until = held_until(ctx.clock.monotonic_at(now), ctx.settings.lease);
     ctx.deliveries.renew(until);
@@ -82,10 +106,65 @@ async fn try_register(ctx: &Ctx, now: Timestamp) -> Result {
         ctx.claim_gate.close().await;
         tracing::warn!(host = %ctx.name, %by, "this host is drained: it claims nothing until `campanile host drain {} --undo`", ctx.name);
     }
-    if !dead.is_empty() {
+    if dead {
         tracing::warn!(host = %ctx.name, "this host ended without stopping the last time it ran; its runs are recovered now");
     }
     Ok(())
+}
+
+/// What a host finds when it is on record.
+struct Registered {
+    number: i64,
+    /// Whether a former process of the name ended without stopping.
+    dead: bool,
+    drained_by: Option<String>,
+}
+
+/// Records this process as the next of its name; none when another process shows that it has the name.
+async fn take_name(
+    ctx: &Ctx,
+    last: Option<SignOfLife>,
+    now: Timestamp,
+) -> Result<Option<Registered>> {
+    let mut tx = ctx.db.write().await?;
+    hosts::lock_name(&mut tx, &ctx.name).await?;
+    let drained_by = async |tx: &mut Tx| -> Result<Option<String>> {
+        let host = hosts::with_id(tx, ctx.host).await?;
+        Ok(host.and_then(|host| host.drained_by))
+    };
+    // The answer to a former attempt was lost.
+    if let Some(number) = hosts::number_of(&mut tx, ctx.host).await? {
+        return Ok(Some(Registered {
+            number,
+            dead: false,
+            drained_by: drained_by(&mut tx).await?,
+        }));
+    }
+    let found = hosts::last_sign_of_life(&mut tx, &ctx.name).await?;
+    // The lock of a file is exact.
+    if ctx.db.url().is_shared() && is_newer(found, last) {
+        return Ok(None);
+    }
+    let dead = hosts::mark_predecessors_dead(&mut tx, &ctx.name, now).await?;
+    for earlier in &dead {
+        let detail = format!("incarnation {} ended without stopping", earlier.id);
+        events::record(&mut tx, now, EventKind::HostDied, &earlier.name, &detail).await?;
+    }
+    // The packages of the earlier incarnation are forgotten when this one has scanned its folder.
+    let number = record_host(ctx, &mut tx, now).await?;
+    let drained_by = drained_by(&mut tx).await?;
+    tx.commit().await?;
+    Ok(Some(Registered {
+        number,
+        dead: !dead.is_empty(),
+        drained_by,
+    }))
+}
+
+/// Pure: whether a process has shown that it is alive since `last`.
+fn is_newer(found: Option<SignOfLife>, last: Option<SignOfLife>) -> bool {
+    let heartbeat = |sign: (Timestamp, Timestamp)| sign.0;
+    found.map(heartbeat) > last.map(heartbeat)
 }
 
 /// Correct next slots when the time zone database differs from the last host's.
@@ -173,14 +252,15 @@ pub(crate) async fn stop(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Result {
     Ok(())
 }
 
-/// Lock the host's name. Without `wanted` that is the machine's name, numbered if another host on it has the name.
+/// Find a name for the host that no living process has, and lock it. Without `wanted` that is the machine's name, numbered if
+/// another host on it has the name.
 ///
 /// `lease` is how long a host without a heartbeat counts as alive.
-pub(crate) async fn lock_name(
+pub(crate) async fn free_name(
     db: &Db,
     wanted: Option<&str>,
     lease: Duration,
-) -> Result<(String, HostLock), StartError> {
+) -> Result<FreeName, StartError> {
     let machine = rustix::system::uname();
     let machine = machine.nodename().to_string_lossy().into_owned();
     let name = wanted.unwrap_or(&machine);
@@ -194,19 +274,23 @@ pub(crate) async fn lock_name(
     if !db.url().is_shared() {
         let lock = match lock {
             Some(lock) => Some(lock),
-            None => db.lock_of_silent_host()?,
+            None => db.lock_of_silent_host().await?,
         };
         // The lock of a file is exact.
         let lock = lock.ok_or_else(|| StartError::FileIsServed(db.url().to_string()))?;
-        return Ok((name.to_owned(), lock));
+        return Ok(FreeName {
+            name: name.to_owned(),
+            lock,
+            last: None,
+        });
     }
-    let lock = match lock {
+    let free = match lock {
         Some(lock) => unless_alive(db, name, lock, SIGN_OF_LIFE_WAIT, lease).await?,
-        None if wanted.is_some() => wait_for_dead_session(db, name, lease).await?,
+        None if wanted.is_some() => wait_for_silence(db, name, lease).await?,
         None => None,
     };
-    if let Some(lock) = lock {
-        return Ok((name.to_owned(), lock));
+    if let Some(free) = free {
+        return Ok(free);
     }
     if wanted.is_none() {
         for number in 2..=SAME_NAME_MAX {
@@ -214,9 +298,9 @@ pub(crate) async fn lock_name(
             let Some(lock) = db.host_lock(&name).await? else {
                 continue;
             };
-            let lock = unless_alive(db, &name, lock, SIGN_OF_LIFE_WAIT, lease).await?;
-            if let Some(lock) = lock {
-                return Ok((name, lock));
+            let free = unless_alive(db, &name, lock, SIGN_OF_LIFE_WAIT, lease).await?;
+            if let Some(free) = free {
+                return Ok(free);
             }
         }
     }
@@ -235,63 +319,108 @@ async fn wait_for_lock_file(db: &Db) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Wait until the server ends the session of a dead process that has the lock on `name`. None when a host of that name
-/// sends a heartbeat, or the wait is over.
-async fn wait_for_dead_session(
+/// Wait until the process that has the lock on `name` has been silent for a lease. None when it sends a heartbeat meanwhile.
+///
+/// The lock belongs to a session of the server, which a proxy may keep long after the process is dead. The heartbeat decides.
+/// If the process lives after all, it finds that its name was taken, and stops.
+async fn wait_for_silence(
     db: &Db,
     name: &str,
     lease: Duration,
-) -> Result<Option<HostLock>, StartError> {
-    let before = last_heartbeat(db, name).await?;
+) -> Result<Option<FreeName>, StartError> {
+    let before = last_sign_of_life(db, name).await?;
+    let wait = until_silent(db, before).await?.max(SIGN_OF_LIFE_WAIT);
     tracing::warn!(
         host = %name,
-        "the name of this host is locked: waiting up to {} s for the connection of an earlier process to end, unless a host of this name is alive",
-        DEAD_SESSION_WAIT.as_secs()
+        "the name of this host is locked: taking it in {:.1} s, unless a host of this name sends a heartbeat",
+        wait.as_secs_f64()
     );
-    let until = Instant::now() + DEAD_SESSION_WAIT;
-    while Instant::now() < until {
+    let until = Instant::now() + wait;
+    loop {
         tokio::time::sleep(DEAD_SESSION_PAUSE).await;
-        let last = last_heartbeat(db, name).await?;
-        if last.is_some() && last != before {
+        if is_newer(last_sign_of_life(db, name).await?, before) {
             return Ok(None);
         }
         if let Some(lock) = db.host_lock(name).await? {
             // The lock was held for long: the host may be alive, and cut off from the database with all its connections.
             return unless_alive(db, name, lock, lease, lease).await;
         }
+        if Instant::now() >= until {
+            tracing::warn!(host = %name, "the process that has this host's name has been silent for longer than its lease: this one takes the name");
+            let lock = db.lock_of_silent_name(name).await?;
+            return Ok(lock.map(|lock| FreeName {
+                name: name.to_owned(),
+                lock,
+                last: before,
+            }));
+        }
     }
-    Ok(None)
 }
 
-/// Return `lock` when no host `name` is alive: none is on record, its last heartbeat is older than `lease`, or it sends
+/// Returns how long a process that sent this sign of life counts as alive. A heartbeat from the future is of a clock that was
+/// wrong: then for a whole lease from now on.
+async fn until_silent(db: &Db, last: Option<SignOfLife>) -> Result<Duration, DbError> {
+    let Some((heartbeat, lease_until)) = last else {
+        return Ok(Duration::ZERO);
+    };
+    let now = db.server_time().await?.unwrap_or(heartbeat);
+    Ok(lease_until.since(now).min(lease_until.since(heartbeat)))
+}
+
+/// Return the name when no host `name` is alive: none is on record, its last heartbeat is older than `lease`, or it sends
 /// none for `wait`. Its runs are recovered then, so a host that only lost its lock must not be taken for dead.
 async fn unless_alive(
     db: &Db,
     name: &str,
-    lock: HostLock,
+    mut lock: HostLock,
     wait: Duration,
     lease: Duration,
-) -> Result<Option<HostLock>, StartError> {
-    let Some(before) = last_heartbeat(db, name).await? else {
-        return Ok(Some(lock));
-    };
-    let now = db.server_time().await?.unwrap_or(before);
-    // A heartbeat from the future is of a clock that was wrong.
-    let until_silent = match before.since(now) > lease {
-        true => Duration::ZERO,
-        false => lease.saturating_sub(now.since(before)),
-    };
-    let until = Instant::now() + wait.min(until_silent);
-    while Instant::now() < until {
-        tokio::time::sleep(DEAD_SESSION_PAUSE).await;
-        let last = last_heartbeat(db, name).await?;
-        if last.is_some_and(|last| last != before) {
-            return Ok(None);
+) -> Result<Option<FreeName>, StartError> {
+    let last = last_sign_of_life(db, name).await?;
+    if let Some((before, _)) = last {
+        let now = db.server_time().await?.unwrap_or(before);
+        // A heartbeat from the future is of a clock that was wrong.
+        let until_silent = match before.since(now) > lease {
+            true => Duration::ZERO,
+            false => lease.saturating_sub(now.since(before)),
+        };
+        let until = Instant::now() + wait.min(until_silent);
+        while Instant::now() < until {
+            tokio::time::sleep(DEAD_SESSION_PAUSE).await;
+            if is_newer(last_sign_of_life(db, name).await?, last) {
+                return Ok(None);
+            }
+            lock.hold().await?;
         }
     }
-    Ok(Some(lock))
+    Ok(Some(FreeName {
+        name: name.to_owned(),
+        lock,
+        last,
+    }))
 }
 
-async fn last_heartbeat(db: &Db, name: &str) -> Result<Option<Timestamp>, DbError> {
-    hosts::last_heartbeat(&mut db.read().await?, name).await
+async fn last_sign_of_life(db: &Db, name: &str) -> Result<Option<SignOfLife>, DbError> {
+    hosts::last_sign_of_life(&mut db.read().await?, name).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_heartbeat_or_a_new_process_is_a_sign_of_life() {
+        let at = |seconds| Timestamp::EPOCH.plus(Duration::from_secs(seconds));
+        let sign = |seconds| Some((at(seconds), at(seconds + 8)));
+        for (found, last, expected) in [
+            (None, None, false),
+            (None, sign(5), false),
+            (sign(5), sign(5), false),
+            (sign(6), sign(5), true),
+            (sign(5), None, true),
+            (sign(4), sign(5), false),
+        ] {
+            assert_eq!(is_newer(found, last), expected, "{found:?} {last:?}");
+        }
+    }
 }

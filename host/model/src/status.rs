@@ -286,6 +286,8 @@ words! {
         DiskLow => "disk_low",
         /// The disk of the database has room again.
         DiskFreed => "disk_freed",
+        /// A host decides and claims nothing until it is started again, because the database is damaged.
+        DatabaseDamaged => "database_damaged",
         /// The clock of a host's machine or of the database stepped. The host pauses until its time is known.
         ClockStepped => "clock_stepped",
         /// A host knows the time again, and works.

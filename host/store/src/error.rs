@@ -10,7 +10,7 @@ pub type Result<T = (), E = DbError> = std::result::Result<T, E>;
 pub(super) const TRANSACTION_POOLING: &str = "a pooler before the server gives each transaction another session, and a host needs its own: set `pool_mode = session` for this database in PgBouncer, or name the server itself in the address";
 
 /// An error of the database.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum DbError {
     /// The server is absent or has gone away: try again later.
     #[error("the database cannot be reached: {0}")]
@@ -18,6 +18,9 @@ pub enum DbError {
     /// Another transaction was in the way: try again at once.
     #[error("the database was busy: {0}")]
     Busy(String),
+    /// The server accepts no writes: it is a standby, or read-only. Try again, perhaps on another server.
+    #[error("the database's server accepts no writes, as a standby does: {0}")]
+    ReadOnly(String),
     /// It is readable but not writable: an operator must act, then try again.
     #[error("the database cannot be written: {0}")]
     NotWritable(String),
@@ -33,6 +36,9 @@ pub enum DbError {
     /// The tables are of a newer version.
     #[error("{0}")]
     NewerSchema(String),
+    /// What the database has stored cannot be read: an operator must mend it.
+    #[error("the database is damaged: {0}")]
+    Damaged(String),
     /// The address, the user or the file cannot be used.
     #[error("{0}")]
     Refused(String),
@@ -48,6 +54,7 @@ impl DbError {
             self,
             DbError::Unavailable(_)
                 | DbError::Busy(_)
+                | DbError::ReadOnly(_)
                 | DbError::NotWritable(_)
                 | DbError::DiskFull(_)
         )
@@ -65,6 +72,14 @@ impl DbError {
         self
     }
 
+    /// Returns the error of opening a database. What cannot be read then may never have been one.
+    pub(super) fn while_opening(self) -> DbError {
+        match self {
+            DbError::Damaged(message) => DbError::Refused(message),
+            error => error,
+        }
+    }
+
     /// Return what is wrong, without the kind of the error.
     pub(super) fn into_message(mut self) -> String {
         std::mem::take(self.message_mut())
@@ -73,11 +88,13 @@ impl DbError {
     fn message_mut(&mut self) -> &mut String {
         let (DbError::Unavailable(message)
         | DbError::Busy(message)
+        | DbError::ReadOnly(message)
         | DbError::NotWritable(message)
         | DbError::DiskFull(message)
         | DbError::Conflict(message)
         | DbError::Schema(message)
         | DbError::NewerSchema(message)
+        | DbError::Damaged(message)
         | DbError::Refused(message)
         | DbError::Unexpected(message)) = self;
         message
@@ -116,6 +133,9 @@ impl From<sqlx::Error> for DbError {
     }
 }
 
+/// What SQLite says of a file that cannot be read: `SQLITE_IOERR_READ`, `_SHORT_READ`, `_DATA` and `_CORRUPTFS`.
+const UNREADABLE: [&str; 4] = ["266", "522", "8202", "8458"];
+
 /// Codes of both databases. SQLite's are decimal numbers whose low byte is the class;
 /// Postgres's are five characters whose first two are the class.
 fn of_code(code: &str, message: &str, unique: bool) -> DbError {
@@ -135,7 +155,12 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
             // The prepared statement of another session.
             (_, "26000" | "42P05") => return DbError::Refused(TRANSACTION_POOLING.to_owned()),
             (_, "40001" | "40P01" | "55P03" | "57014") => (DbError::Busy, ""),
-            (_, "25006") => (DbError::NotWritable, "; is it a standby?"),
+            (_, "25006") => (DbError::ReadOnly, ""),
+            // A page or an index of a table cannot be read.
+            (_, "XX001" | "XX002") => (
+                DbError::Damaged,
+                "; restore a backup, or let the server's administrator mend it",
+            ),
             (_, "53100") => (DbError::DiskFull, "; free some space on the server's disk"),
             // The server lacks memory, or another resource.
             ("53", _) | (_, "58030") => (DbError::NotWritable, ""),
@@ -171,13 +196,17 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
                 DbError::DiskFull,
                 "; check the disk, its free space, and the limits of this user and of the size of files",
             ),
+            Ok(10) if UNREADABLE.contains(&code) => (
+                DbError::Damaged,
+                "; check the disk, and restore the file from a backup",
+            ),
             Ok(10) => (DbError::NotWritable, "; check the disk and its free space"),
             Ok(14) => (
                 DbError::Refused,
                 "; check that the folder exists and may be written",
             ),
             Ok(11 | 26) => (
-                DbError::Refused,
+                DbError::Damaged,
                 "; restore the file from a backup, or give another one",
             ),
             _ => return DbError::Unexpected(format!("{message} (SQLite code {code})")),
@@ -206,13 +235,16 @@ mod tests {
             assert!(matches!(of(code), DbError::NotWritable(_)));
         }
         assert!(matches!(of("42703"), DbError::Unexpected(_)));
-        // SQLITE_BUSY_SNAPSHOT, SQLITE_READONLY_DIRECTORY, SQLITE_FULL, SQLITE_IOERR_WRITE, SQLITE_IOERR_READ, SQLITE_CORRUPT.
+        // SQLITE_BUSY_SNAPSHOT, SQLITE_READONLY_DIRECTORY, SQLITE_FULL, SQLITE_IOERR_WRITE, SQLITE_IOERR_DELETE.
         assert!(matches!(of("517"), DbError::Busy(_)));
         assert!(matches!(of("1544"), DbError::NotWritable(_)));
         assert!(of("13").is_disk_full() && of("13").is_transient());
         assert!(of("778").is_disk_full());
-        assert!(matches!(of("266"), DbError::NotWritable(_)));
-        assert!(matches!(of("11"), DbError::Refused(_)));
+        assert!(matches!(of("2570"), DbError::NotWritable(_)));
+        for code in ["11", "26", "267", "266", "522", "8458", "XX001", "XX002"] {
+            assert!(matches!(of(code), DbError::Damaged(_)), "{code}");
+        }
+        assert!(matches!(of("25006"), DbError::ReadOnly(_)));
         assert!(matches!(of_code("2067", "m", true), DbError::Conflict(_)));
     }
 }

@@ -57,11 +57,11 @@ macro_rules! host_columns {
 }
 
 statements! {
-    /// Insert a host that starts. It is drained if the last process of its name is.
+    /// Insert a host that starts, as the newest process of its name. It is drained if the last process of its name is.
     pub async fn register(host: &Host) -> () = run
-        "INSERT INTO host (id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, lease_until, runs_max,
+        "INSERT INTO host (id, name, number, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, lease_until, runs_max,
             labels, drained_at, drained_by)
-        VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $8, $9,
+        VALUES ($1, $2, (SELECT coalesce(max(number), 0) + 1 FROM host WHERE name = $2), $3, $4, $5, $6, $6, $7, $8, $9,
             (SELECT drained_at FROM host WHERE name = $2 ORDER BY started_at DESC LIMIT 1),
             (SELECT drained_by FROM host WHERE name = $2 ORDER BY started_at DESC LIMIT 1))"
         => [
@@ -86,9 +86,28 @@ statements! {
         "SELECT name, trouble_since, trouble FROM host WHERE ended_at IS NULL AND lease_until >= $1 AND trouble IS NOT NULL
         ORDER BY name";
 
-    /// Undo a mark as dead: the process was only silent, for example while its machine slept.
-    pub async fn revive(id: HostId, now: Timestamp, lease_until: Timestamp) -> () = run
-        "UPDATE host SET heartbeat_at = $2, lease_until = $3, ended_at = NULL, end_reason = NULL WHERE id = $1";
+    /// Undo a mark as dead: the process was only silent, for example while its machine slept. False when a later process
+    /// has taken its name.
+    pub async fn revive(id: HostId, now: Timestamp, lease_until: Timestamp) -> bool = changed
+        "UPDATE host SET heartbeat_at = $2, lease_until = $3, ended_at = NULL, end_reason = NULL WHERE id = $1
+            AND NOT EXISTS (SELECT 1 FROM host later WHERE later.name = host.name AND later.number > host.number)";
+
+    /// Locks the name, so that two processes do not take it at the same moment, and returns the number of its last process.
+    pub async fn lock_name(name: &str) -> Option<i64> = value locking!(
+        "SELECT number FROM host WHERE name = $1 ORDER BY number DESC LIMIT 1",
+        "FOR NO KEY UPDATE"
+    );
+
+    /// Returns the number of the process `id` among those of its name.
+    pub async fn number_of(id: HostId) -> Option<i64> = value "SELECT number FROM host WHERE id = $1";
+
+    /// Whether a later process than that with `number` has taken the name, also if it has ended since.
+    pub async fn is_replaced(name: &str, number: i64) -> bool = one_value
+        "SELECT EXISTS (SELECT 1 FROM host WHERE name = $1 AND number > $2)";
+
+    /// Returns the last heartbeat of a host on record as alive, and when its lease ends; none when no process of the name is.
+    pub async fn last_sign_of_life(name: &str) -> Option<(Timestamp, Timestamp)> = row
+        "SELECT heartbeat_at, lease_until FROM host WHERE name = $1 AND ended_at IS NULL ORDER BY heartbeat_at DESC LIMIT 1";
 
     /// Record that a host shut down in order.
     pub async fn end(id: HostId, now: Timestamp) -> () = run
@@ -120,14 +139,6 @@ statements! {
         Batch::new("UPDATE host SET ended_at = v.column2, end_reason = 'died'
         FROM (VALUES ($1, $2)) AS v WHERE host.id = v.column1"),
         hosts, |host| [host.id, now];
-
-    /// Return whether a live incarnation of the host `name` other than `id` is on record.
-    pub async fn has_other_incarnation(name: &str, id: HostId) -> bool = one_value
-        "SELECT EXISTS (SELECT 1 FROM host WHERE name = $1 AND id <> $2 AND ended_at IS NULL)";
-
-    /// Return the last heartbeat of the host `name`; none when no incarnation of it is on record as alive.
-    pub async fn last_heartbeat(name: &str) -> Option<Timestamp> = one_value
-        "SELECT max(heartbeat_at) FROM host WHERE name = $1 AND ended_at IS NULL";
 
     /// Return the time zone database of the newest host besides `host`, if there is one.
     pub async fn tzdata_before(host: HostId) -> Option<String> = value

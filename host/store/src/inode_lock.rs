@@ -20,6 +20,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(target_os = "linux")]
 use super::DbError;
 use super::Result;
+#[cfg(target_os = "linux")]
+use super::partial::with_end;
 
 /// What a path leads to: the device and the inode.
 pub(super) type FileId = (u64, u64);
@@ -83,17 +85,28 @@ impl InodeLock {
     }
 }
 
-/// Whether another process serves the file at `path` under a name that the file had before.
+/// Read bytes of a file that SQLite may have open in this process.
+#[cfg(target_os = "linux")]
+pub(super) fn read_open_file(path: &Path, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+    use std::os::unix::fs::FileExt as _;
+    let id = file_id(path)?.ok_or(std::io::ErrorKind::NotFound)?;
+    let mut handles = handles();
+    let file = match handles.get_or_insert_default().entry(id) {
+        Entry::Occupied(known) => &known.into_mut().0,
+        Entry::Vacant(unknown) => &unknown.insert((File::open(path)?, false)).0,
+    };
+    file.read_exact_at(bytes, offset)
+}
+
+/// Return why no other process may open the file at `path`, which a host serves: it would not read the commits in the
+/// write-ahead log that the host has open.
 ///
-/// A served file has a `-shm` file beside the name under which it was opened. Without one at `path`, the write-ahead
-/// log is beside another name, and a process that opens the file at `path` does not read the commits in that log.
+/// A served file has `-wal` and `-shm` beside the name under which it was opened.
 ///
 /// The caller has not opened the file with SQLite yet: closing the handle would drop its locks.
 #[cfg(target_os = "linux")]
-pub(super) fn is_served_elsewhere(path: &Path) -> bool {
-    let Ok(Some(id)) = file_id(path) else {
-        return false;
-    };
+pub(super) fn served_without_log(path: &Path) -> Option<&'static str> {
+    let id = file_id(path).ok().flatten()?;
     let is_blocked = |file: &File| match file.try_lock_shared() {
         Ok(()) => {
             let _ = file.unlock();
@@ -108,21 +121,25 @@ pub(super) fn is_served_elsewhere(path: &Path) -> bool {
         Some((file, false)) => is_blocked(file),
         None => File::open(path).is_ok_and(|file| is_blocked(&file)),
     };
-    is_locked && !shared_memory(path).exists()
+    let is_beside = |end| {
+        let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        with_end(&path, end).exists()
+    };
+    match is_locked {
+        true if !is_beside("-shm") => Some(
+            "the file was renamed while a host serves it under its former name, and does not have yet what that host recorded last; wait until the host has ended",
+        ),
+        true if !is_beside("-wal") => Some(
+            "its `-wal` was deleted while a host serves it, and the file does not have yet what that host recorded last; wait until the host has ended",
+        ),
+        _ => None,
+    }
 }
 
 /// Locks of files are found under each name.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn is_served_elsewhere(_: &Path) -> bool {
-    false
-}
-
-#[cfg(target_os = "linux")]
-fn shared_memory(path: &Path) -> std::path::PathBuf {
-    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut name = path.into_os_string();
-    name.push("-shm");
-    name.into()
+pub(super) fn served_without_log(_: &Path) -> Option<&'static str> {
+    None
 }
 
 #[cfg(target_os = "linux")]

@@ -20,15 +20,19 @@
 //! 10. `backup.rs`: copies, which only SQLite's file has;
 //! 11. `restore.rs`: the place of that file;
 //! 12. `claims.rs`, `chores.rs` and `retention.rs`: locks of rows and advisory locks on Postgres, where SQLite has one writer;
-//! 13. `task_use.rs`: JSON, and the day of an instant.
+//! 13. `task_use.rs`: JSON, and the day of an instant;
+//! 14. `servable.rs`: what a host needs of each;
+//! 15. `file_watch.rs`: the files of SQLite.
 
 // Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 // Stdout is data, and the command line's.
 #![warn(clippy::print_stdout)]
 
+mod condition;
 pub mod disk;
 mod error;
+mod file_watch;
 mod finished_launches;
 mod hard_links;
 mod inode_lock;
@@ -36,6 +40,7 @@ mod lock;
 mod open;
 mod partial;
 mod postgres;
+mod servable;
 mod sql;
 mod types;
 mod url;
@@ -85,7 +90,6 @@ pub mod traces;
 pub mod use_growth;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
@@ -94,13 +98,15 @@ pub use campanile_model::status::{
     BackfillStatus, Decision, FailureKind, LaunchStatus, Origin, RunStatus,
 };
 pub use error::{DbError, Result};
+pub use file_watch::FileLoss;
 pub use lock::HostLock;
 pub use open::MigrationState;
 pub use partial::{PartialFile, delete_left};
 
 use campanile_model::access::Actor;
 use campanile_model::clock::{Anchor, Clock, Timestamp};
-use postgres::{Kind, PgTx, Server, USUAL_PATIENCE, answered};
+use condition::{Answers, Condition};
+use postgres::{Kind, PgTx, Server};
 
 /// The log filter for the database driver, where no other one is given.
 pub const LOG_FILTER: &str = "sqlx=warn,sqlx::postgres::notice=error,sqlx_core::pool=off";
@@ -129,6 +135,7 @@ pub struct Db {
     pools: Pools,
     /// Who makes the changes of its transactions.
     actor: Arc<Actor>,
+    condition: Arc<Condition>,
 }
 
 #[derive(Clone)]
@@ -149,10 +156,11 @@ pub enum Tx {
     Postgres(PgTx),
 }
 
-/// A transaction on SQLite, and who makes its changes.
+/// A transaction on SQLite with its actor.
 pub struct SqliteTx {
     tx: Transaction<'static, Sqlite>,
     actor: Arc<Actor>,
+    answers: Answers,
 }
 
 impl Db {
@@ -195,12 +203,26 @@ impl Db {
 
     async fn begin(&self, kind: Kind) -> Result<Tx> {
         let actor = Arc::clone(&self.actor);
+        let answers = Answers {
+            limit: None,
+            condition: Arc::clone(&self.condition),
+        };
         let tx = match &self.pools {
-            Pools::Sqlite { readers, .. } if kind.is_read() => readers.begin().await?,
-            Pools::Sqlite { writer, .. } => writer.begin_with("BEGIN IMMEDIATE").await?,
+            Pools::Sqlite { readers, .. } if kind.is_read() => {
+                answers.wait(readers.begin()).await?
+            }
+            Pools::Sqlite { writer, .. } => {
+                answers.wait(writer.begin_with("BEGIN IMMEDIATE")).await?
+            }
             Pools::Postgres(server) => return Ok(Tx::Postgres(server.begin(kind, actor).await?)),
         };
-        Ok(Tx::Sqlite(SqliteTx { tx, actor }))
+        Ok(Tx::Sqlite(SqliteTx { tx, actor, answers }))
+    }
+
+    /// Returns why the database counts as damaged: what the first answer said that only a damaged database gives. It stays
+    /// until the process ends, because pages that can be read do not mend those that cannot.
+    pub fn damage(&self) -> Option<&str> {
+        self.condition.damage()
     }
 
     /// Move the write-ahead log of a SQLite file into the file, under whatever name the file has by now.
@@ -219,7 +241,7 @@ impl Db {
             Pools::Sqlite { .. } => Ok(None),
             Pools::Postgres(server) => {
                 let asked = sqlx::query_scalar(SERVER_TIME).fetch_one(server.pool());
-                Ok(Some(answered(Some(USUAL_PATIENCE), asked).await?))
+                Ok(Some(server.answers().wait(asked).await?))
             }
         }
     }
@@ -232,7 +254,7 @@ impl Db {
                 .await?),
             Pools::Postgres(server) => {
                 let asked = sqlx::query_scalar(SERVER_VERSION).fetch_one(server.pool());
-                answered(Some(USUAL_PATIENCE), asked).await
+                server.answers().wait(asked).await
             }
         }
     }
@@ -277,7 +299,7 @@ impl Tx {
     /// Make all changes of the transaction durable together.
     pub async fn commit(self) -> Result {
         match self {
-            Tx::Sqlite(tx) => tx.tx.commit().await?,
+            Tx::Sqlite(tx) => tx.answers.wait(tx.tx.commit()).await?,
             Tx::Postgres(tx) => tx.commit().await?,
         }
         Ok(())
@@ -309,11 +331,25 @@ impl Tx {
         })
     }
 
-    /// Return how long to wait for an answer; none on SQLite, whose connections bound each wait themselves.
-    fn patience(&self) -> Option<Duration> {
+    /// Returns how to wait for the answers to its statements.
+    fn answers(&self) -> Answers {
         match self {
-            Tx::Sqlite(_) => None,
-            Tx::Postgres(tx) => Some(tx.patience),
+            Tx::Sqlite(tx) => tx.answers.clone(),
+            Tx::Postgres(tx) => tx.answers.clone(),
+        }
+    }
+
+    /// Returns what [`Db::damage`] returns.
+    pub fn damage(&self) -> Option<String> {
+        self.answers().condition.damage().map(str::to_owned)
+    }
+
+    /// Whether the server of the transaction accepts no writes. A SQLite file has no such role.
+    pub async fn is_on_standby(&mut self) -> Result<bool> {
+        let answers = self.answers();
+        match self {
+            Tx::Sqlite(_) => Ok(false),
+            Tx::Postgres(tx) => answers.wait(postgres::is_read_only(&mut tx.tx)).await,
         }
     }
 }

@@ -12,8 +12,9 @@ use sha2::{Digest as _, Sha256};
 use sqlx::PgConnection;
 use tokio::time::timeout;
 
+use super::file_watch::{FileLoss, FileWatch};
 use super::hard_links::refuse_second_name;
-use super::inode_lock::{FileId, InodeLock, file_id};
+use super::inode_lock::InodeLock;
 use super::open::FILE_MODE;
 use super::postgres::Server;
 use super::{Db, DbError, Pools, Result};
@@ -32,11 +33,10 @@ struct FileLock {
     /// Locked until it is closed.
     file: File,
     path: PathBuf,
-    /// The database, and what its path led to when the lock was acquired.
-    database: PathBuf,
-    found: Option<FileId>,
     /// None while a host that does not run has it.
     _inode: Option<InodeLock>,
+    /// Of a host alone.
+    watch: Option<FileWatch>,
 }
 
 /// The lock on a host's name. The server keeps it while the connection lasts.
@@ -44,6 +44,8 @@ struct NameLock {
     server: Server,
     key: i64,
     connection: Option<PgConnection>,
+    /// Whether a session that has the lock is of a process whose name was taken: the server is asked to end it.
+    ends_holder: bool,
     /// The session that had the lock last: its process on the server, and when that began.
     session: Option<(i32, Timestamp)>,
 }
@@ -51,14 +53,24 @@ struct NameLock {
 /// How long the connection of a lock may take to answer before another one is opened, in seconds.
 const ANSWER_SECONDS: u64 = 3;
 
+/// After how many seconds without a question the server ends the session that has the lock. A holder asks every second. A proxy
+/// may keep the session of a dead one open for much longer.
+const IDLE_SECONDS: u64 = 20;
+
+// Servers before version 14 do not know it.
+const BOUND_IDLENESS: &str = "SELECT set_config('idle_session_timeout', $1, false)
+    WHERE CAST(current_setting('server_version_num') AS INT) >= 140000";
 const TRY_LOCK: &str =
     "SELECT pg_try_advisory_lock($1), a.pid, a.backend_start FROM pg_stat_activity a
     WHERE a.pid = pg_backend_pid()";
-const STILL_HELD: &str = "SELECT 1";
 // A pooler may have given the process to another program. So the process must have the lock.
 const END_SESSION: &str = "SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a JOIN pg_locks l ON l.pid = a.pid
     WHERE a.pid = $1 AND a.backend_start = $2 AND l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
         AND CAST(l.classid AS BIGINT) = $3 AND CAST(l.objid AS BIGINT) = $4";
+const END_HOLDER: &str = "SELECT pg_terminate_backend(l.pid) FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.pid <> pg_backend_pid()
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND CAST(l.classid AS BIGINT) = $1 AND CAST(l.objid AS BIGINT) = $2";
 
 impl Db {
     /// Return whether the database is a SQLite file without a lock file beside it.
@@ -71,9 +83,9 @@ impl Db {
     /// running process holds the lock file.
     ///
     /// That host has lost its lock file and has not created it again, so it does not run. When it runs again, it stops.
-    pub fn lock_of_silent_host(&self) -> Result<Option<HostLock>> {
+    pub async fn lock_of_silent_host(&self) -> Result<Option<HostLock>> {
         match self.url.sqlite_path() {
-            Some(path) => HostLock::beside(&real_path(path), false),
+            Some(path) => HostLock::watching(path, false).await,
             None => Ok(None),
         }
     }
@@ -82,20 +94,29 @@ impl Db {
     pub async fn host_lock(&self, name: &str) -> Result<Option<HostLock>> {
         match &self.pools {
             Pools::Sqlite { .. } => {
-                HostLock::of_file(self.url.sqlite_path().unwrap_or(Path::new("")))
+                let path = self.url.sqlite_path().unwrap_or(Path::new(""));
+                HostLock::watching(path, true).await
             }
             Pools::Postgres(server) => {
-                let schema: String = sqlx::query_scalar("SELECT current_schema()")
-                    .fetch_one(server.pool())
-                    .await?;
-                let mut lock = NameLock {
-                    server: server.clone(),
-                    key: key(&schema, name),
-                    connection: None,
-                    session: None,
-                };
+                let mut lock = NameLock::new(server, name).await?;
                 let is_held = lock.hold().await?;
                 Ok(is_held.then_some(HostLock(Lock::Advisory(lock))))
+            }
+        }
+    }
+
+    /// Return the lock of the host `name` although another session has it, whose process is silent; none on SQLite, where a
+    /// held lock proves a running process.
+    ///
+    /// The caller registers as the next process of that name first. Then [`HostLock::hold`] asks the server to end the other
+    /// session, and acquires the lock as soon as it is free.
+    pub async fn lock_of_silent_name(&self, name: &str) -> Result<Option<HostLock>> {
+        match &self.pools {
+            Pools::Sqlite { .. } => Ok(None),
+            Pools::Postgres(server) => {
+                let mut lock = NameLock::new(server, name).await?;
+                lock.ends_holder = true;
+                Ok(Some(HostLock(Lock::Advisory(lock))))
             }
         }
     }
@@ -113,6 +134,23 @@ impl HostLock {
         HostLock::beside(&real_path(database), true)
     }
 
+    /// Acquire the lock of a database that is open, and watch its files.
+    async fn watching(database: &Path, needs_inode: bool) -> Result<Option<HostLock>> {
+        let database = real_path(database);
+        // Before the lock: a process that opens a locked file expects the log beside it.
+        let watch = FileWatch::start(&database).await?;
+        let lock = HostLock::beside(&database, needs_inode)?;
+        Ok(lock.map(|HostLock(lock)| {
+            HostLock(match lock {
+                Lock::File(lock) => Lock::File(FileLock {
+                    watch: Some(watch),
+                    ..lock
+                }),
+                advisory @ Lock::Advisory(_) => advisory,
+            })
+        }))
+    }
+
     /// Acquire the lock file beside `database`, and the lock of the file itself, which may be missing unless `needs_inode`.
     fn beside(database: &Path, needs_inode: bool) -> Result<Option<HostLock>> {
         refuse_second_name(database)?;
@@ -124,14 +162,11 @@ impl HostLock {
         if needs_inode && inode.is_none() {
             return Ok(None);
         }
-        let database = database.to_owned();
-        let found = file_id(&database).ok().flatten();
         Ok(Some(HostLock(Lock::File(FileLock {
             file,
             path,
-            database,
-            found,
             _inode: inode,
+            watch: None,
         }))))
     }
 
@@ -141,16 +176,27 @@ impl HostLock {
         file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Return the path of the SQLite file when the file was renamed, deleted or replaced.
-    ///
-    /// SQLite continues with the open file, which no other process finds under this path.
-    pub fn missing_file(&self) -> Option<&Path> {
-        match &self.0 {
-            Lock::File(lock) => {
-                // An error of the file system does not say that the file is gone.
-                let is_there = file_id(&lock.database).map_or(true, |found| found == lock.found);
-                (!is_there).then_some(&lock.database)
-            }
+    /// Return what happened to the files of a SQLite database behind the back of its host, if anything did.
+    pub fn file_loss(&mut self) -> Option<FileLoss> {
+        self.watch()?.look()
+    }
+
+    /// Whether the write-ahead log that the host has open may be moved into the file that it has open.
+    pub fn may_merge_log(&mut self) -> bool {
+        self.watch().is_some_and(|watch| watch.may_merge())
+    }
+
+    /// End the watch over the files, before the database is closed.
+    pub async fn end_watch(&mut self) -> Result {
+        match self.watch() {
+            Some(watch) => watch.end().await,
+            None => Ok(()),
+        }
+    }
+
+    fn watch(&mut self) -> Option<&mut FileWatch> {
+        match &mut self.0 {
+            Lock::File(lock) => lock.watch.as_mut(),
             Lock::Advisory(_) => None,
         }
     }
@@ -183,11 +229,11 @@ impl FileLock {
 }
 
 /// Return the path without symbolic links: one file has one lock, whatever link leads to it.
-fn real_path(database: &Path) -> PathBuf {
+pub(super) fn real_path(database: &Path) -> PathBuf {
     std::fs::canonicalize(database).unwrap_or_else(|_| database.to_owned())
 }
 
-fn lock_path(database: &Path) -> PathBuf {
+pub(super) fn lock_path(database: &Path) -> PathBuf {
     real_path(database).with_added_extension("lock")
 }
 
@@ -226,16 +272,34 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 impl NameLock {
+    async fn new(server: &Server, name: &str) -> Result<NameLock> {
+        let schema: String = sqlx::query_scalar("SELECT current_schema()")
+            .fetch_one(server.pool())
+            .await?;
+        Ok(NameLock {
+            server: server.clone(),
+            key: key(&schema, name),
+            connection: None,
+            ends_holder: false,
+            session: None,
+        })
+    }
+
     async fn hold(&mut self) -> Result<bool> {
         // Without an answer the connection is dropped: it may be one that only this side still has.
         if let Some(mut held) = self.connection.take() {
-            let asked = sqlx::query(STILL_HELD).execute(&mut held);
-            if let Ok(Ok(_)) = timeout(Duration::from_secs(ANSWER_SECONDS), asked).await {
+            // So is one whose server accepts no writes: its lock binds no host of the present primary.
+            let asked = self.server.accepts_writes(&mut held);
+            if let Ok(Ok(true)) = timeout(Duration::from_secs(ANSWER_SECONDS), asked).await {
                 self.connection = Some(held);
                 return Ok(true);
             }
         }
         let mut fresh = self.server.connect().await?;
+        sqlx::query(BOUND_IDLENESS)
+            .bind(format!("{IDLE_SECONDS}s"))
+            .execute(&mut fresh)
+            .await?;
         let (held, pid, began): (bool, i32, Timestamp) = sqlx::query_as(TRY_LOCK)
             .bind(self.key)
             .fetch_one(&mut fresh)
@@ -243,27 +307,26 @@ impl NameLock {
         if held {
             self.connection = Some(fresh);
             self.session = Some((pid, began));
+            self.ends_holder = false;
         } else {
-            self.end_former_session(&mut fresh).await;
+            self.end_other_session(&mut fresh).await;
         }
         Ok(held)
     }
 
-    /// Ask the server to end the session that had the lock before its connection broke.
+    /// Ask the server to end the session that had the lock before its connection broke, or that of a process whose name was
+    /// taken.
     ///
-    /// Without the right to do that, its keepalives end the session.
-    async fn end_former_session(&self, fresh: &mut PgConnection) {
-        let Some((pid, began)) = self.session else {
-            return;
-        };
+    /// Without the right to do that, its keepalives and [`IDLE_SECONDS`] end the session.
+    async fn end_other_session(&self, fresh: &mut PgConnection) {
         let key = self.key.cast_unsigned();
-        let _ = sqlx::query(END_SESSION)
-            .bind(pid)
-            .bind(began)
-            .bind((key >> 32).cast_signed())
-            .bind((key & 0xffff_ffff).cast_signed())
-            .execute(fresh)
-            .await;
+        let (high, low) = ((key >> 32).cast_signed(), (key & 0xffff_ffff).cast_signed());
+        let end = match self.session {
+            _ if self.ends_holder => sqlx::query(END_HOLDER),
+            Some((pid, began)) => sqlx::query(END_SESSION).bind(pid).bind(began),
+            None => return,
+        };
+        let _ = end.bind(high).bind(low).execute(fresh).await;
     }
 }
 

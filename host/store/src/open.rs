@@ -11,16 +11,18 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 
+use super::condition::Condition;
 use super::error::refused;
 use super::hard_links::refuse_second_name;
-use super::inode_lock::is_served_elsewhere;
+use super::inode_lock::served_without_log;
+use super::lock::{lock_path, real_path};
+use super::partial::with_end;
 use super::postgres::Server;
-use super::url::PostgresUrl;
 use super::{ACQUIRE_SECONDS, DatabaseUrl, Db, DbError, Pools, Result, STATEMENTS_MAX};
 use campanile_model::access::Actor;
 
 static SQLITE_MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
-static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
+pub(super) static POSTGRES_MIGRATIONS: Migrator = sqlx::migrate!("migrations/postgres");
 
 /// The most readers of a SQLite file at the same time.
 const SQLITE_READERS_MAX: u32 = 4;
@@ -42,6 +44,9 @@ const BUSY_SECONDS: u64 = 10;
 /// The mode of new files: the record may hold what no other user of the machine may read.
 pub(super) const FILE_MODE: u32 = 0o600;
 
+/// The least bytes of a page of SQLite, and so of a database. Of a shorter file SQLite makes a new one.
+const PAGE_BYTES_MIN: u64 = 512;
+
 /// One migration.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, schemars::JsonSchema)]
 pub struct MigrationState {
@@ -52,10 +57,6 @@ pub struct MigrationState {
 
 const APPLIED: &str =
     "SELECT version, checksum FROM _sqlx_migrations WHERE success = TRUE ORDER BY version";
-
-/// The tables of the schema of a Postgres session, also those that its role may not read.
-const TABLES: &str =
-    "SELECT CAST(tablename AS TEXT) FROM pg_tables WHERE schemaname = current_schema()";
 
 /// Whether a SQLite file has tables, and not those of Campanile.
 const IS_FOREIGN: &str =
@@ -75,6 +76,7 @@ impl Db {
     /// Open the database at `url`, create a missing SQLite file, and migrate the tables to this version.
     pub async fn open_and_migrate(url: &DatabaseUrl) -> Result<Db> {
         let db = Db::open_or_create(url, true).await?;
+        db.refuse_unservable().await?;
         match db.migrate().await {
             Ok(()) => Ok(db),
             // This error names the database already.
@@ -84,6 +86,7 @@ impl Db {
     }
 
     async fn open_or_create(url: &DatabaseUrl, create: bool) -> Result<Db> {
+        let condition = Arc::new(Condition::default());
         let pools = match url {
             DatabaseUrl::Sqlite(path) if !create && !path.exists() => {
                 return refused(format!(
@@ -92,12 +95,16 @@ impl Db {
                 ));
             }
             DatabaseUrl::Sqlite(path) => open_sqlite(path, create).await,
-            DatabaseUrl::Postgres(url) => open_postgres(url, create).await,
+            DatabaseUrl::Postgres(url) => {
+                let server = Server::open(url, Arc::clone(&condition)).await;
+                server.map(Pools::Postgres)
+            }
         };
         Ok(Db {
-            pools: pools.map_err(|error| error.at(url))?,
+            pools: pools.map_err(|error| error.while_opening().at(url))?,
             url: url.clone(),
             actor: Arc::new(Actor::HOST),
+            condition,
         })
     }
 
@@ -154,6 +161,7 @@ impl Db {
             },
             url: DatabaseUrl::Sqlite(path.to_owned()),
             actor: Arc::new(Actor::HOST),
+            condition: Arc::default(),
         }
     }
 
@@ -184,7 +192,7 @@ impl Db {
     pub async fn migrate(&self) -> Result {
         let states = self.migrations().await?;
         if let Pools::Postgres(server) = &self.pools {
-            self.check_tables(server, &states).await?;
+            self.refuse_other_tables(server, &states).await?;
             if states.iter().all(|state| state.applied) {
                 // A role without the right to change tables is enough.
                 return Ok(());
@@ -221,35 +229,6 @@ impl Db {
                 self.url
             )),
         })
-    }
-
-    /// Refuse a schema of a server that has some of the tables and not those of the applied migrations.
-    async fn check_tables(&self, server: &Server, states: &[MigrationState]) -> Result {
-        let is_applied = |version| {
-            let mut states = states.iter();
-            states.any(|state| state.version == version && state.applied)
-        };
-        let (mut expected, mut others) = (Vec::new(), Vec::new());
-        for migration in POSTGRES_MIGRATIONS.iter() {
-            let tables = match is_applied(migration.version) {
-                true => &mut expected,
-                false => &mut others,
-            };
-            tables.extend(created_tables(migration.sql.as_str()));
-        }
-        let found: Vec<String> = sqlx::query_scalar(TABLES).fetch_all(server.pool()).await?;
-        let is_found = |table: &&str| found.iter().any(|found| found == table);
-        if let Some(table) = others.iter().find(|table| is_found(table)) {
-            return refused(format!(
-                "its schema has a table `{table}` that this campanile did not create; name an empty schema with `options=-c search_path=NAME` in the address"
-            ));
-        }
-        match expected.iter().find(|table| !is_found(table)) {
-            None => Ok(()),
-            Some(table) => refused(format!(
-                "its schema lacks the table `{table}` and has the record of its creation; restore a backup, or name an empty schema"
-            )),
-        }
     }
 
     /// Return the migrations that this version knows, and whether each is applied.
@@ -336,12 +315,6 @@ async fn drop_schema_once(server: &Server, name: &str) -> Result {
     Ok(connection.close().await?)
 }
 
-/// Return the names of the tables that a migration creates.
-fn created_tables(migration: &str) -> impl Iterator<Item = &str> {
-    let created = migration.lines();
-    created.filter_map(|line| line.strip_prefix("CREATE TABLE ")?.split(' ').next())
-}
-
 fn is_missing_table(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| {
         error.code().is_some_and(|code| code == "42P01")
@@ -349,22 +322,12 @@ fn is_missing_table(error: &sqlx::Error) -> bool {
     })
 }
 
-/// Open the database of a server. With `is_host`, a pooler must keep a session for each connection.
-async fn open_postgres(url: &PostgresUrl, is_host: bool) -> Result<Pools> {
-    let server = Server::open(url).await?;
-    if is_host {
-        server.refuse_shared_sessions().await?;
-    }
-    Ok(Pools::Postgres(server))
-}
-
 async fn open_sqlite(path: &Path, create: bool) -> Result<Pools> {
     refuse_second_name(path)?;
-    if is_served_elsewhere(path) {
-        return refused(
-            "the file was renamed while a host serves it under its former name, and does not have yet what that host recorded last; wait until the host has ended",
-        );
+    if let Some(why) = served_without_log(path) {
+        return refused(why);
     }
+    refuse_emptied(path)?;
     refuse_foreign(path).await?;
     let options = SqliteConnectOptions::new()
         .filename(path)
@@ -424,6 +387,43 @@ async fn is_clean(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error
         connection.ping().await?;
     }
     Ok(!connection.is_in_transaction())
+}
+
+/// Refuse an empty or missing file where a database was: SQLite would begin a new one, and delete the log of the former.
+fn refuse_emptied(path: &Path) -> Result {
+    let bytes = |path: &Path| std::fs::metadata(path).map(|found| found.len());
+    let is_missing = match bytes(path) {
+        Ok(0) => false,
+        Ok(length) if length < PAGE_BYTES_MIN => {
+            return refused(format!(
+                "the file has {length} bytes and is no database, or was cut short; restore a backup, or give another file"
+            ));
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        _ => return Ok(()),
+    };
+    let real = real_path(path);
+    let log = with_end(&real, "-wal");
+    let log_bytes = bytes(&log).unwrap_or(0);
+    let what = match is_missing {
+        true => "the file is missing",
+        false => "the file is empty",
+    };
+    let restore = format!(
+        "put the file back, or restore a backup with `campanile db restore FILE --force`; to begin a new record, delete {}* first",
+        path.display()
+    );
+    if log_bytes > 0 {
+        return refused(format!(
+            "{what}, and its write-ahead log has {log_bytes} bytes of a former database; {restore}"
+        ));
+    }
+    if !is_missing && (lock_path(path).exists() || with_end(&real, "-shm").exists()) {
+        return refused(format!(
+            "{what}, and a host has served it before; {restore}"
+        ));
+    }
+    Ok(())
 }
 
 /// Refuse a SQLite file of another program, and leave it unchanged: opening it for writing would change its journal mode.

@@ -6,20 +6,21 @@
 //! Locks end with their session. So each session tells the server how soon to end it when this host is lost: other hosts
 //! continue then. The driver has no options for the client's end of a connection. There this process bounds each wait.
 
-use std::future::Future;
 use std::net::IpAddr;
 use std::str::FromStr as _;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Row as _,
     Transaction,
 };
+use tokio::sync::Mutex;
 use tokio::time::timeout;
 use url::Url;
 
+use super::condition::{Answers, Condition, within};
 use super::error::{TRANSACTION_POOLING, refused};
 use super::url::{PostgresUrl, ServerRole};
 use super::{ACQUIRE_SECONDS, DbError, Result, STATEMENTS_MAX};
@@ -92,8 +93,7 @@ const IS_STANDBY: &str = "SELECT pg_is_in_recovery()";
 const POOLER_LOOKS: usize = 3;
 
 /// The longest wait for the answer to a statement of usual length.
-pub(super) const USUAL_PATIENCE: Duration =
-    Duration::from_secs(STATEMENT_SECONDS + ANSWER_MARGIN_SECONDS);
+const USUAL_PATIENCE: Duration = Duration::from_secs(STATEMENT_SECONDS + ANSWER_MARGIN_SECONDS);
 
 /// A kind of transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,16 +137,16 @@ impl Kind {
     }
 }
 
-/// A transaction, who makes its changes, and how long to wait for each of its answers.
+/// A transaction with its actor.
 pub struct PgTx {
     pub(super) tx: Transaction<'static, Postgres>,
     pub(super) actor: Arc<Actor>,
-    pub(super) patience: Duration,
+    pub(super) answers: Answers,
 }
 
 impl PgTx {
     pub(super) async fn commit(self) -> Result {
-        answered(Some(self.patience), self.tx.commit()).await
+        self.answers.wait(self.tx.commit()).await
     }
 
     pub(super) async fn abandon(self) -> Result {
@@ -158,22 +158,9 @@ impl PgTx {
         let seconds = IDLE_IN_TRANSACTION_SECONDS + bytes as u64 / UPLOAD_BYTES_PER_SECOND;
         let sql = format!("SET LOCAL idle_in_transaction_session_timeout = '{seconds}s'");
         let set = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *self.tx);
-        answered(Some(USUAL_PATIENCE), set).await?;
+        self.answers.wait(set).await?;
         Ok(())
     }
-}
-
-/// Give up on an answer that does not come within `patience`, where there is any bound.
-pub(super) async fn answered<T, E: Into<DbError>>(
-    patience: Option<Duration>,
-    step: impl Future<Output = Result<T, E>>,
-) -> Result<T> {
-    let Some(limit) = patience else {
-        return step.await.map_err(Into::into);
-    };
-    let no_answer = |_| DbError::Unavailable(format!("no answer in {} s", limit.as_secs()));
-    let answer = timeout(limit, step).await.map_err(no_answer)?;
-    answer.map_err(Into::into)
 }
 
 /// The server that has the record: one, or the one of several that has the wanted role.
@@ -183,41 +170,68 @@ pub(super) struct Server {
     /// The options for each server of the address, in its order.
     places: Arc<[PgConnectOptions]>,
     role: ServerRole,
+    condition: Arc<Condition>,
+    /// The end of the last search that found no server that accepts writes, and what it found.
+    failed_search: Arc<Mutex<Option<(Instant, DbError)>>>,
 }
 
 impl Server {
-    /// Connect to the first server of `url` that has its role.
+    /// Connect to the first server of `url` that has its role, if possible to one that accepts writes.
     ///
     /// # Errors
     ///
     /// `Refused` when the server cannot show that it is the right one, or refuses the user; `Unavailable` when it does not
     /// answer.
-    pub(super) async fn open(url: &PostgresUrl) -> Result<Server> {
+    pub(super) async fn open(url: &PostgresUrl, condition: Arc<Condition>) -> Result<Server> {
         let places = url.servers().into_iter().map(|server| options(&server));
         let places: Arc<[PgConnectOptions]> = places.collect::<Result<_>>()?;
         let role = url.role();
         // A pool tries again silently until its time-out. A single connection reports the error at once.
-        let (place, connection) = first_open(&places, role).await?;
-        connection.close().await?;
+        let found = first_open(&places, role).await?;
         let acquire_seconds = match places.len() {
             1 => ACQUIRE_SECONDS,
             // The pool tries one server until then. After that the others are tried.
             _ => CONNECT_SECONDS,
         };
+        let (acquired, released) = (Arc::clone(&condition), Arc::clone(&condition));
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(Duration::from_secs(acquire_seconds))
             .test_before_acquire(false)
-            .before_acquire(|connection, _| Box::pin(answers(connection, PING_SECONDS)))
+            .before_acquire(move |connection, meta| {
+                let is_given_up = acquired.is_given_up(meta.age);
+                Box::pin(
+                    async move { Ok(!is_given_up && answers(connection, PING_SECONDS).await?) },
+                )
+            })
             .after_connect(move |connection, _| Box::pin(prepare(connection, role)))
-            .after_release(|connection, _| Box::pin(answers(connection, ACQUIRE_SECONDS)))
-            .connect_lazy_with(place);
-        Ok(Server { pool, places, role })
+            .after_release(move |connection, meta| {
+                let is_given_up = released.is_given_up(meta.age);
+                Box::pin(
+                    async move { Ok(!is_given_up && answers(connection, ACQUIRE_SECONDS).await?) },
+                )
+            })
+            .connect_lazy_with(found.place);
+        Ok(Server {
+            pool,
+            places,
+            role,
+            condition,
+            failed_search: Arc::default(),
+        })
     }
 
     /// Return the pool of connections, for statements outside transactions.
     pub(super) fn pool(&self) -> &PgPool {
         &self.pool
+    }
+
+    /// Returns how to wait for the answers to statements of usual length.
+    pub(super) fn answers(&self) -> Answers {
+        Answers {
+            limit: Some(USUAL_PATIENCE),
+            condition: Arc::clone(&self.condition),
+        }
     }
 
     /// Begin a transaction, to the end even if the caller stops waiting.
@@ -228,6 +242,10 @@ impl Server {
     pub(super) async fn begin(&self, kind: Kind, actor: Arc<Actor>) -> Result<PgTx> {
         let server = self.clone();
         let begun = tokio::spawn(async move {
+            server.give_up_idle();
+            if !kind.is_read() {
+                server.settle_doubt().await?;
+            }
             match server.try_begin(kind, Arc::clone(&actor)).await {
                 Err(DbError::Unavailable(_)) if server.places.len() > 1 => {
                     server.find_again().await?;
@@ -244,30 +262,101 @@ impl Server {
 
     async fn try_begin(&self, kind: Kind, actor: Arc<Actor>) -> Result<PgTx> {
         let begin = self.pool.begin_with(AssertSqlSafe(kind.begin()));
-        let tx = answered(Some(USUAL_PATIENCE), begin).await?;
-        Ok(PgTx {
-            tx,
-            actor,
-            patience: kind.patience(),
-        })
+        // No connection in time says nothing about the role of the server.
+        let tx = within(Some(USUAL_PATIENCE), begin).await?;
+        let answers = Answers {
+            limit: Some(kind.patience()),
+            condition: Arc::clone(&self.condition),
+        };
+        Ok(PgTx { tx, actor, answers })
     }
 
-    /// Find the server that has the wanted role now, for all later connections.
-    async fn find_again(&self) -> Result {
-        let (place, connection) = first_open(&self.places, self.role).await?;
-        let current = self.pool.connect_options();
-        if (current.get_host(), current.get_port()) != (place.get_host(), place.get_port()) {
+    /// Closes the idle connections to a server whose role is in doubt.
+    fn give_up_idle(&self) {
+        if !self.condition.take_drain() {
+            return;
+        }
+        let pool = self.pool.clone();
+        tokio::spawn(async move {
+            for _ in 0..CONNECTIONS_MAX {
+                let Some(idle) = pool.try_acquire() else {
+                    return;
+                };
+                let _ = timeout(Duration::from_secs(PING_SECONDS), idle.close()).await;
+            }
+        });
+    }
+
+    /// Finds a server that accepts writes, if there is doubt about the present one.
+    ///
+    /// # Errors
+    ///
+    /// `ReadOnly` when no server of the address accepts writes, and `Unavailable` when none answers.
+    async fn settle_doubt(&self) -> Result {
+        if self.condition.doubted_since().is_none() {
+            return Ok(());
+        }
+        let asked_at = Instant::now();
+        let mut failed = self.failed_search.lock().await;
+        // Another caller may have settled it meanwhile.
+        let Some(since) = self.condition.doubted_since() else {
+            return Ok(());
+        };
+        // All services of a host wait for the same search.
+        if let Some((_, error)) = failed.as_ref().filter(|(at, _)| *at >= asked_at) {
+            return Err(error.clone());
+        }
+        let found = match self.find_again().await {
+            Ok(Some(name)) => Err(read_only(&name)),
+            found => found.map(drop),
+        };
+        match &found {
+            Ok(()) => self.condition.settle_doubt(since),
+            Err(error) => *failed = Some((Instant::now(), error.clone())),
+        }
+        found
+    }
+
+    /// Refuses a server that accepts no writes.
+    pub(super) async fn refuse_read_only(&self) -> Result {
+        match self.find_again().await? {
+            Some(name) => Err(read_only(&name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Finds the server for all later connections: the first that accepts writes, or else the first that has the role.
+    /// Returns the name of the latter.
+    async fn find_again(&self) -> Result<Option<String>> {
+        let Found {
+            place,
+            is_read_only,
+        } = first_open(&self.places, self.role).await?;
+        let name = name_of(&place);
+        if name_of(&self.pool.connect_options()) != name {
             self.pool.set_connect_options(place);
         }
-        Ok(connection.close().await?)
+        Ok(is_read_only.then_some(name))
     }
 
-    /// Open a connection beside those of the pool.
+    /// Open a connection beside those of the pool, to the server that accepts writes.
     pub(super) async fn connect(&self) -> Result<PgConnection> {
+        self.settle_doubt().await?;
         let options = self.pool.connect_options();
-        let mut connection = connect(&options, self.role, ACQUIRE_SECONDS).await?;
-        answered(Some(USUAL_PATIENCE), set_bounds(&mut connection)).await?;
+        let connected = connect(&options, self.role, ACQUIRE_SECONDS).await;
+        let connected = connected.inspect_err(|_| self.condition.raise_doubt());
+        let mut connection = connected?;
+        self.answers().wait(set_bounds(&mut connection)).await?;
         Ok(connection)
+    }
+
+    /// Whether the server of a connection accepts writes. If not, all connections to it are given up.
+    pub(super) async fn accepts_writes(&self, connection: &mut PgConnection) -> Result<bool> {
+        let is_read_only = self.answers().wait(is_read_only(connection)).await?;
+        if is_read_only {
+            self.condition.raise_doubt();
+        }
+        Ok(!is_read_only)
     }
 
     /// Open a connection beside those of the pool whose statements may take minutes.
@@ -313,35 +402,71 @@ async fn session(connection: &mut PgConnection, sql: &'static str) -> Result<i32
     Ok(pid.unwrap_or_default())
 }
 
-/// Connect to the first of `places` whose server has the role. Return its options too.
+fn read_only(name: &str) -> DbError {
+    DbError::ReadOnly(format!(
+        "{name} is a standby, or read-only; name every server of a cluster in the address, or wait until this one accepts writes"
+    ))
+}
+
+/// A server that can be used.
+struct Found {
+    place: PgConnectOptions,
+    is_read_only: bool,
+}
+
+fn name_of(place: &PgConnectOptions) -> String {
+    format!("{}:{}", place.get_host(), place.get_port())
+}
+
+/// Finds the first of `places` whose server has the role and accepts writes, or else the first that has the role.
 ///
 /// # Errors
 ///
 /// The error of the only server, or one with what each of them said.
-async fn first_open(
-    places: &[PgConnectOptions],
-    role: ServerRole,
-) -> Result<(PgConnectOptions, PgConnection)> {
+async fn first_open(places: &[PgConnectOptions], role: ServerRole) -> Result<Found> {
     let seconds = match places.len() {
         1 => ACQUIRE_SECONDS,
         _ => CONNECT_SECONDS,
     };
     let mut said: Vec<String> = Vec::new();
+    let mut read_only = None;
     for place in places {
-        match connect(place, role, seconds).await {
-            Ok(connection) => return Ok((place.clone(), connection)),
+        match look_at(place, role, seconds).await {
+            Ok(found) if !found.is_read_only => return Ok(found),
+            Ok(found) => read_only = read_only.or(Some(found)),
             Err(error) if places.len() == 1 => return Err(error),
-            Err(error) => {
-                let (host, port) = (place.get_host(), place.get_port());
-                said.push(format!("{host}:{port}: {}", error.into_message()));
-            }
+            Err(error) => said.push(format!("{}: {}", name_of(place), error.into_message())),
         }
     }
-    Err(DbError::Unavailable(format!(
-        "none of the {} servers can be used: {}",
-        places.len(),
-        said.join("; ")
-    )))
+    let none = || {
+        DbError::Unavailable(format!(
+            "none of the {} servers can be used: {}",
+            places.len(),
+            said.join("; ")
+        ))
+    };
+    read_only.ok_or_else(none)
+}
+
+/// Connects to a server that must have the role, and looks whether it accepts writes.
+async fn look_at(place: &PgConnectOptions, role: ServerRole, seconds: u64) -> Result<Found> {
+    let mut connection = connect(place, role, seconds).await?;
+    let asked = within(
+        Some(Duration::from_secs(seconds)),
+        is_read_only(&mut connection),
+    );
+    let is_read_only = asked.await?;
+    connection.close().await?;
+    Ok(Found {
+        place: place.clone(),
+        is_read_only,
+    })
+}
+
+pub(super) async fn is_read_only(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    // A simple query: a pooler may know no prepared statement.
+    let answer = sqlx::raw_sql(IS_READ_ONLY).fetch_one(connection).await?;
+    answer.try_get(0)
 }
 
 /// Open a connection to a server that has the role. Its session has no bounds yet.

@@ -8,10 +8,10 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 use super::sql::on;
 use super::{
     Result, Tx, alert_facts, alert_messages, alerts, api_answers, backfills, backup, buckets,
-    calendar, cancellation, changes, chores, claims, events, history, hosts, launch_list, launches,
-    outbox, overlap, package_record, package_removal, package_versions, packages, recovery,
-    removed_launches, results, retention, runs, schedule_defaults, schedules, seals, sidecars,
-    size, skipped_ranges, stats, task_runs, task_use, tokens, traces, use_growth,
+    calendar, cancellation, changes, chores, claims, events, history, hosts,
+    launch_list, launches, outbox, overlap, package_record, package_removal, package_versions,
+    packages, recovery, removed_launches, results, retention, runs, schedule_defaults, schedules,
+    seals, sidecars, size, skipped_ranges, stats, task_runs, task_use, tokens, traces, use_growth,
 };
 
 /// Run any SQL, also several statements.

@@ -97,7 +97,8 @@ impl RestoreTarget {
     ///
     /// `Refused` when another process has the database open. A database that cannot be read is left as it is.
     pub async fn take_over(&mut self) -> Result {
-        if !self.path.exists() {
+        // SQLite would delete the log of an empty file.
+        if !fs::metadata(&self.path).is_ok_and(|found| found.len() > 0) {
             return Ok(());
         }
         let shown = self.path.display();

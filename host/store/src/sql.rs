@@ -307,7 +307,7 @@ macro_rules! on {
 macro_rules! execute {
     ($tx:expr, $sql:expr $(, $value:expr)* $(,)?) => {{
         let sql = $crate::sql::Sql::sql(&$sql, $tx);
-        let patience = $tx.patience();
+        let answers = $tx.answers();
         let executed = async {
             $crate::sql::on!($tx, |conn| sqlx::query(sql)
                 $(.bind($value))*
@@ -315,7 +315,7 @@ macro_rules! execute {
                 .await
                 .map(|done| done.rows_affected()))
         };
-        $crate::postgres::answered(patience, executed).await
+        answers.wait(executed).await
     }};
 }
 
@@ -333,11 +333,11 @@ macro_rules! changed {
 macro_rules! fetch {
     ($query:ident, $fetch:ident, $tx:expr, $sql:expr $(, $value:expr)*) => {{
         let sql = $crate::sql::Sql::sql(&$sql, $tx);
-        let patience = $tx.patience();
+        let answers = $tx.answers();
         let fetched = async {
             $crate::sql::on!($tx, |conn| sqlx::$query(sql)$(.bind($value))*.$fetch(conn).await)
         };
-        $crate::postgres::answered(patience, fetched).await
+        answers.wait(fetched).await
     }};
 }
 
@@ -374,6 +374,7 @@ macro_rules! one_value {
 /// Run a batch for each piece of `items`: `$run` executes the query after the values of the piece are bound.
 macro_rules! each_piece {
     ($query:ident, $tx:expr, $batch:expr, $items:expr, |$item:pat_param| [$($value:expr),* $(,)?], |$bound:ident, $conn:ident| $run:expr) => {
+        let answers = $tx.answers();
         match $tx {
             $crate::Tx::Sqlite(tx) => {
                 for piece in $items.chunks($crate::sql::SQLITE_ROWS_MAX) {
@@ -382,12 +383,15 @@ macro_rules! each_piece {
                     for $item in piece {
                         $bound = $bound$(.bind($value))*;
                     }
-                    $run
+                    let executed = async {
+                        $run
+                        Ok::<_, $crate::DbError>(())
+                    };
+                    answers.wait(executed).await?;
                 }
             }
             $crate::Tx::Postgres(tx) => {
                 for piece in $items.chunks($crate::sql::ROWS_MAX) {
-                    let patience = Some(tx.patience);
                     let $conn = &mut *tx.tx;
                     #[allow(
                         clippy::allow_attributes,
@@ -400,7 +404,7 @@ macro_rules! each_piece {
                         $run
                         Ok::<_, $crate::DbError>(())
                     };
-                    $crate::postgres::answered(patience, executed).await?;
+                    answers.wait(executed).await?;
                 }
             }
         }

@@ -286,6 +286,12 @@ statements! {
     pub async fn clock_steps(since: Timestamp, limit: i64) -> Vec<(String, Timestamp, String)> = rows
         "SELECT subject, at, detail FROM event WHERE at >= $1 AND kind = 'clock_stepped' ORDER BY at DESC LIMIT $2";
 
+    /// Return the live hosts that have met damage of the database, each with what it noted.
+    // The index `event_damage` finds these events.
+    pub async fn damage(limit: i64) -> Vec<(String, String)> = rows
+        "SELECT h.name, max(e.detail) FROM event e JOIN host h ON h.name = e.subject AND h.ended_at IS NULL AND h.started_at <= e.at
+        WHERE e.kind = 'database_damaged' GROUP BY h.name ORDER BY h.name LIMIT $1";
+
     /// Return up to `limit` enabled schedules whose newest `failures` launches all failed for good, each with the last
     /// failure as JSON. Manual and backfill launches do not count.
     // Only schedules with a failure newer than their last success are looked at, and `launch_schedule` yields their launches.

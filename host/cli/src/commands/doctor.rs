@@ -128,6 +128,7 @@ async fn checks(config: &Config) -> Vec<Check> {
     checks.extend(database(config).await);
     checks.push(plugins(&config.files.plugins));
     checks.extend(permissions(config));
+    checks.extend(server(config));
     checks.push(open_files(config));
     checks.extend(sandbox(config).await);
     checks.push(confinement());
@@ -142,6 +143,7 @@ async fn database(config: &Config) -> Vec<Check> {
     }
     let opened = async {
         let db = Db::open(url).await?;
+        db.refuse_unservable().await?;
         let migrations = db.migrations().await?;
         Ok::<_, DbError>((db, migrations))
     };
@@ -285,6 +287,20 @@ fn permissions(config: &Config) -> Vec<Check> {
             ForeignWriters::Warn => Check::warning(NAME, detail, FOREIGN_HINT),
         });
     checks.collect()
+}
+
+/// Check what `serve` refuses of the API's settings and of the secrets of channels.
+fn server(config: &Config) -> Vec<Check> {
+    let mut checks = vec![match config.api_server().check() {
+        Ok(_) => Check::ok("api", "its settings can be used"),
+        Err(why) => Check::failed("api", why.to_string(), "correct it under `[server]`"),
+    }];
+    let secrets = config.alert_secrets().into_iter();
+    checks.extend(secrets.map(|why| {
+        let fix = "correct the secret that it names; `campanile config check` looks again";
+        Check::failed("secrets", why, fix)
+    }));
+    checks
 }
 
 /// Check the folder of compiled code that the host would use, `used`.

@@ -294,7 +294,10 @@ async fn open_database(config: &Config, clock: &Clock) -> Result<Db> {
             Ok(db) => return Ok(db),
             Err(error) => error,
         };
-        let waits = matches!(error, DbError::Unavailable(_) | DbError::Busy(_));
+        let waits = matches!(
+            error,
+            DbError::Unavailable(_) | DbError::Busy(_) | DbError::ReadOnly(_)
+        );
         if !waits || clock.now() >= give_up_at {
             return Err(error.into());
         }
