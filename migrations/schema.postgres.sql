@@ -154,6 +154,21 @@ CREATE TABLE chore_lease (
     CHECK ((id = 1)),
     PRIMARY KEY (id)
 );
+CREATE TABLE clock_set_back (
+    host TEXT NOT NULL,
+    since TIMESTAMP WITH TIME ZONE NOT NULL,
+    until TIMESTAMP WITH TIME ZONE NOT NULL,
+    PRIMARY KEY (host, since)
+);
+CREATE TABLE cursor_reset (
+    schedule_id UUID NOT NULL,
+    reset_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    from_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    to_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    revision BIGINT NOT NULL,
+    FOREIGN KEY (schedule_id) REFERENCES schedule(id),
+    PRIMARY KEY (schedule_id, reset_at)
+);
 CREATE TABLE event (
     id UUID NOT NULL,
     at TIMESTAMP WITH TIME ZONE NOT NULL,

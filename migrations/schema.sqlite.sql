@@ -127,6 +127,20 @@ CREATE TABLE chore_lease (
     CHECK ((host_id IS NULL) = (chores_since IS NULL)),
     CHECK ((host_id IS NULL) = (lease_until IS NULL))
 ) STRICT;
+CREATE TABLE clock_set_back (
+    host TEXT NOT NULL,
+    since INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    PRIMARY KEY (host, since)
+) STRICT;
+CREATE TABLE cursor_reset (
+    schedule_id BLOB NOT NULL REFERENCES schedule (id),
+    reset_at INTEGER NOT NULL,
+    from_at INTEGER NOT NULL,
+    to_at INTEGER NOT NULL,
+    revision INTEGER NOT NULL,
+    PRIMARY KEY (schedule_id, reset_at)
+) STRICT;
 CREATE TABLE event (
     id BLOB NOT NULL PRIMARY KEY,
     at INTEGER NOT NULL,

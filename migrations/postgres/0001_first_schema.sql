@@ -412,6 +412,25 @@ CREATE TABLE removed_calls (
 -- task_use::removed, task_use::remove_sums
 CREATE INDEX removed_calls_decided ON removed_calls (decided_day);
 
+-- Cursors that an operator moved back: slots up to `from_at` may be decided again. `audit verify` explains by it why a slot has
+-- two decisions.
+CREATE TABLE cursor_reset (
+    schedule_id UUID NOT NULL REFERENCES schedule (id),
+    reset_at TIMESTAMPTZ NOT NULL,
+    from_at TIMESTAMPTZ NOT NULL,
+    to_at TIMESTAMPTZ NOT NULL,
+    revision BIGINT NOT NULL,
+    PRIMARY KEY (schedule_id, reset_at)
+);
+
+-- Clocks of hosts that went back from `until` to `since`. `audit verify` explains by it why a launch has ended before it began.
+CREATE TABLE clock_set_back (
+    host TEXT NOT NULL,
+    since TIMESTAMPTZ NOT NULL,
+    until TIMESTAMPTZ NOT NULL,
+    PRIMARY KEY (host, since)
+);
+
 -- A chain of hashes over finished launches and events. Rows are added; retention removes the leaves of old ones.
 CREATE TABLE seal (
     -- 1, 2, 3 and so on.

@@ -11,6 +11,7 @@ use crate::site::{Site, list, millis, stop, text};
 on_both_empty!(
     a_cursor_ahead_of_the_clock_is_reported_at_once_and_reset,
     a_reset_that_could_launch_twice_is_refused,
+    all_cursors_ahead_are_reset_by_one_command,
 );
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -32,6 +33,27 @@ fn events(site: &Site, kind: &str) -> Vec<Value> {
     let mut events = list(site.json(["event", "list"]));
     events.retain(|event| event["kind"] == kind);
     events
+}
+
+async fn all_cursors_ahead_are_reset_by_one_command(place: Place) {
+    let site = Site::new(place);
+    site.copy_package("guests");
+    let mut host = site.serve();
+    for name in ["x", "y"] {
+        site.add(name, "ok", &["--cron", "0 0 1 1 *"]);
+    }
+    stop(&mut host);
+    move_cursors_ahead(&site).await;
+    let all = ["schedule", "reset-cursor", "--all", "--by", "Ada"];
+    assert_eq!(site.ok(all), "reset x\nreset y\n");
+    assert_eq!(events(&site, "cursor_reset").len(), 2);
+    assert_eq!(site.ok(all), "", "nothing is ahead any more");
+    for wrong in [
+        &["schedule", "reset-cursor"][..],
+        &["schedule", "reset-cursor", "x", "--all"],
+    ] {
+        assert_eq!(site.run(wrong.iter().copied()).code, 2, "{wrong:?}");
+    }
 }
 
 async fn a_cursor_ahead_of_the_clock_is_reported_at_once_and_reset(place: Place) {

@@ -10,11 +10,12 @@ use campanile_store::launches::LaunchRow;
 use campanile_store::{HostLock, launches};
 use campanile_tests::{TestDb, on_both};
 
-use crate::host_steps::{add, clock_time};
+use crate::host_steps::{add, add_named, clock_time};
 use crate::serving::{self, GUESTS, settings};
 
 on_both!(
     a_slot_on_record_is_not_launched_again_after_a_reset,
+    all_cursors_ahead_are_reset_and_each_refusal_is_named,
     a_reset_is_refused_to_a_day_whose_launches_were_removed,
 );
 
@@ -73,6 +74,47 @@ async fn a_slot_on_record_is_not_launched_again_after_a_reset(test: TestDb) {
         slots,
         ["11:00:00", "12:00:00", "13:00:00"].map(clock_time),
         "every slot has one launch"
+    );
+}
+
+async fn all_cursors_ahead_are_reset_and_each_refusal_is_named(test: TestDb) {
+    let (wrong, lock) = start(&test, "10:30:00").await;
+    let ok = ("guests", Some("ok"));
+    for (number, name) in [(1, "a"), (2, "b"), (3, "c")] {
+        add_named(&test, (number, name), ok, &Policies::default()).await;
+    }
+    tick(&wrong, "12:00:01").await;
+    drop((wrong, lock));
+    let now = clock_time("10:40:00");
+    // `b` was added later than the time to which it is to be reset.
+    let late = format!(
+        "UPDATE schedule SET created_at = {} WHERE name = 'b'",
+        test.backend().instant(clock_time("10:39:00"))
+    );
+    test.execute(&late).await;
+    let reset_all = async |to: Option<Timestamp>| {
+        let mut tx = test.write().await;
+        let reset = CursorReset { to, by: "Ada" };
+        let done = schedule_admin::reset_cursors(&mut tx, "", reset, now).await;
+        tx.commit().await.unwrap();
+        done.unwrap()
+    };
+    let done = reset_all(Some(clock_time("10:35:00"))).await;
+    assert_eq!(done.reset, ["a", "c"]);
+    let [refused] = &done.refused[..] else {
+        panic!("{done:?}");
+    };
+    assert_eq!(refused.schedule, "b");
+    assert!(refused.why.contains("was added, changed or resumed at"));
+    // What is not ahead any more is left alone.
+    let done = reset_all(None).await;
+    assert_eq!(
+        (&*done.reset, done.refused.len()),
+        (&["b".to_owned()][..], 0)
+    );
+    assert_eq!(
+        reset_all(None).await,
+        schedule_admin::CursorResets::default()
     );
 }
 

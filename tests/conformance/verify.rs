@@ -1,5 +1,7 @@
 //! Verification of the record: a clean one has no faults, and each change behind Campanile's back is found.
 
+mod explained;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -11,8 +11,9 @@ use crate::error::Result;
 use crate::lease_table::CLOCK_ERROR_MAX;
 use crate::service::{Next, Service, within};
 use campanile_model::clock::{CONFIRM, Clock, Look, Monotonic, Timestamp};
+use campanile_store::corrections::ClockSetBack;
 use campanile_store::events::{self, EventKind, NewEvent};
-use campanile_store::{Db, DbError};
+use campanile_store::{Db, DbError, corrections};
 
 /// How often the database's clock is measured.
 pub(crate) const CLOCK_INTERVAL: Duration = Duration::from_secs(60);
@@ -35,6 +36,8 @@ pub(crate) struct ClockKeeper {
     paused_at: Option<Monotonic>,
     /// What is not on record yet.
     unrecorded: Vec<NewEvent>,
+    /// By how much the time of this host went back, where that is not on record yet.
+    set_backs: Vec<ClockSetBack>,
     /// By how much the wall clock was off when that was logged last, in microseconds.
     logged_skew_us: i64,
 }
@@ -97,6 +100,11 @@ impl ClockKeeper {
         if has_jumped {
             ctx.note_jump();
         }
+        if moved_us < 0 && has_jumped && self.set_backs.len() < UNRECORDED_MAX {
+            let since = ctx.clock.now();
+            let until = since.plus(Duration::from_micros(moved_us.unsigned_abs()));
+            self.set_backs.push(ClockSetBack { since, until });
+        }
         if let Some(paused_at) = self.paused_at.take() {
             let pause = ctx.clock.monotonic().since(paused_at).as_secs_f64();
             let moved = seconds(moved_us);
@@ -130,16 +138,20 @@ impl ClockKeeper {
 
     /// Record events; they stay for the next time when that fails.
     async fn record(&mut self, ctx: &Ctx) -> Result {
-        if self.unrecorded.is_empty() {
+        if self.unrecorded.is_empty() && self.set_backs.is_empty() {
             return Ok(());
         }
         let recording = async {
             let mut tx = ctx.db.write().await?;
             events::record_all(&mut tx, ctx.clock.now(), &self.unrecorded).await?;
+            for back in &self.set_backs {
+                corrections::record_clock_set_back(&mut tx, &ctx.name, *back).await?;
+            }
             Ok(tx.commit().await?)
         };
         within(PATIENCE, recording).await?;
         take(&mut self.unrecorded);
+        take(&mut self.set_backs);
         Ok(())
     }
 

@@ -75,6 +75,17 @@ impl fmt::Display for Fault {
     }
 }
 
+/// Rows that are as they are because something was corrected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Explained {
+    pub kind: FaultKind,
+    /// The schedule of slots, or the host whose clock went back.
+    pub subject: String,
+    pub rows: u64,
+    /// One clause: the correction.
+    pub text: String,
+}
+
 /// The numbers of rows that a verification compared, and the faults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Verification {
@@ -89,6 +100,8 @@ pub struct Verification {
     pub events: u64,
     pub seals: u64,
     pub artifacts: u64,
+    /// What would be a fault, and was caused by a recorded correction: a command or a clock that was set back.
+    pub explained: Vec<Explained>,
     /// What could not be compared, and why.
     pub notes: Vec<String>,
     pub faults: Vec<Fault>,
@@ -132,6 +145,20 @@ impl Span {
 }
 
 impl Verification {
+    /// Count a row that a correction explains.
+    fn explain(&mut self, kind: FaultKind, subject: &str, text: String) {
+        let mut same = self.explained.iter_mut();
+        match same.find(|it| it.kind == kind && it.subject == subject && it.text == text) {
+            Some(known) => known.rows += 1,
+            None => self.explained.push(Explained {
+                kind,
+                subject: subject.to_owned(),
+                rows: 1,
+                text,
+            }),
+        }
+    }
+
     fn fault(&mut self, kind: FaultKind, subject: impl ToString, text: impl Into<String>) {
         if self.faults.len() < FAULTS_MAX {
             self.faults.push(Fault {

@@ -177,6 +177,17 @@ pub struct ResetCursor {
     pub to: Option<Timestamp>,
 }
 
+/// Where to reset the cursors to that are ahead of the clock.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResetCursors {
+    /// Decide the slots after this time; now without it.
+    pub to: Option<Timestamp>,
+    /// Look at the schedules whose names come after this one.
+    #[serde(default)]
+    pub after: String,
+}
+
 /// What the removal of a package keeps.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

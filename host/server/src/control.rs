@@ -156,6 +156,15 @@ pub(crate) async fn reset_cursor(call: Call) -> Result {
     })
 }
 
+pub(crate) async fn reset_cursors(call: Call) -> Result {
+    let bodies::ResetCursors { to, after } = call.json()?;
+    change!(call, StatusCode::OK, |tx, now| {
+        let reset = CursorReset { to, by: call.by() };
+        let done = schedule_admin::reset_cursors(tx, &after, reset, now).await?;
+        (done, None)
+    })
+}
+
 pub(crate) async fn remove_schedule(call: Call) -> Result {
     let revision = call.if_match()?;
     let name = call.name("name");

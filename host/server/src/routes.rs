@@ -29,6 +29,7 @@ use campanile_engine::records::schedule::{
 };
 use campanile_engine::records::schedules_file::FileReport;
 use campanile_engine::records::top::TopReport;
+use campanile_engine::schedule_admin::CursorResets;
 use campanile_engine::token_admin::{CreatedToken, TokenReport};
 use campanile_engine::use_statistics::{DayStatistics, PackageStatistics};
 use campanile_engine::verify::{AuditReport, Checkpoint};
@@ -353,6 +354,7 @@ routes! {
     skip_slot: Post "/api/v1/schedules/{name}/skip", OPERATE, Named, 5, "Skip one future slot of a schedule, or restore it", NONE, body bodies::Skip, 200 schema::<SkipReport<'_>>, control::skip;
     reset_cursor: Post "/api/v1/schedules/{name}/reset-cursor", EDIT, Named, 5, "Reset a cursor that a wrong clock has moved ahead", NONE, body bodies::ResetCursor, 200 schema::<ChangeReport<'_>>, control::reset_cursor;
 
+    reset_cursors: Post "/api/v1/bulk/reset-cursors", EDIT, Installation, 20, "Reset the cursors that are ahead of the clock, up to 500 with one request", NONE, body bodies::ResetCursors, 200 schema::<CursorResets>, control::reset_cursors;
     count_schedules: Post "/api/v1/bulk/count", OPERATE, Installation, 5, "Count the schedules of a filter that a change of many would touch", NONE, body bodies::BulkQuery, 200 schema::<BulkCount>, bulk::count;
     pause_schedules: Post "/api/v1/bulk/pause", OPERATE, Installation, 20, "Pause the schedules of a filter, all or none", NONE, body bodies::BulkPause, 200 schema::<BulkReport>, bulk::pause;
     resume_schedules: Post "/api/v1/bulk/resume", OPERATE, Installation, 20, "Resume the paused schedules of a filter, all or none", NONE, body bodies::BulkResume, 200 schema::<BulkReport>, bulk::resume;

@@ -57,6 +57,7 @@ pub mod cancellation;
 pub mod changes;
 pub mod chores;
 pub mod claims;
+pub mod corrections;
 pub mod events;
 pub mod history;
 pub mod hosts;

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, Executor as _, Row as _, SqlSafeStr as _};
 use super::sql::on;
 use super::{
     Result, Tx, alert_facts, alert_messages, alerts, api_answers, backfills, backup, buckets,
-    calendar, cancellation, changes, chores, claims, events, history, hosts,
+    calendar, cancellation, changes, chores, claims, corrections, events, history, hosts,
     launch_list, launches, outbox, overlap, package_record, package_removal, package_versions,
     packages, recovery, removed_launches, results, retention, runs, schedule_defaults, schedules,
     seals, sidecars, size, skipped_ranges, stats, task_runs, task_use, tokens, traces, use_growth,
@@ -54,6 +54,7 @@ pub fn statements(tx: &Tx) -> Vec<String> {
         changes::STATEMENTS,
         chores::STATEMENTS,
         claims::STATEMENTS,
+        corrections::STATEMENTS,
         events::STATEMENTS,
         history::STATEMENTS,
         hosts::STATEMENTS,

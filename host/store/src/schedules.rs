@@ -271,6 +271,10 @@ statements! {
             last_catchup_fire_time = CASE WHEN last_catchup_at <= $4 THEN last_catchup_fire_time END
         WHERE id = $1 AND deleted_at IS NULL";
 
+    /// Return up to `limit` names after `after` of schedules whose cursor is ahead of `now`.
+    pub async fn ahead_of(now: Timestamp, after: &str, limit: i64) -> Vec<String> = values
+        "SELECT name FROM schedule WHERE next_slot IS NOT NULL AND cursor_at > $1 AND name > $2 ORDER BY name LIMIT $3";
+
     /// Remove a schedule. Its row and its launches stay. False when it was removed already.
     pub async fn remove(id: ScheduleId, now: Timestamp) -> bool = changed
         "UPDATE schedule SET next_slot = NULL, paused_until = NULL, deleted_at = $2, updated_at = $2

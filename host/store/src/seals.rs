@@ -55,6 +55,7 @@ pub struct SlotRow {
     pub scheduled_time: Timestamp,
     pub last_scheduled_time: Timestamp,
     pub slot_count: i64,
+    pub schedule_revision: i64,
     /// Of the host that decided it, or opened it last.
     pub tzdata_version: Option<String>,
 }
@@ -105,7 +106,7 @@ statements! {
     /// Return up to `limit` decisions about slots of a schedule, of slots after `after` and up to `until`, in this order.
     pub async fn slots(schedule: ScheduleId, after: Timestamp, until: Timestamp, limit: i64) -> Vec<SlotRow> = rows
         "SELECT l.id, l.kind, l.scheduled_time, coalesce(l.last_scheduled_time, l.scheduled_time) AS last_scheduled_time,
-            coalesce(l.slot_count, 1) AS slot_count, h.tzdata_version
+            coalesce(l.slot_count, 1) AS slot_count, l.schedule_revision, h.tzdata_version
         FROM launch l LEFT JOIN host h ON h.id = l.decided_by
         WHERE l.schedule_id = $1 AND l.scheduled_time > $2 AND l.scheduled_time <= $3 AND l.kind IN ('schedule', 'catchup')
             AND l.retry_of IS NULL ORDER BY l.scheduled_time LIMIT $4";

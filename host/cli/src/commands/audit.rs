@@ -72,6 +72,15 @@ impl Record for AuditReport {
             counted(found.seals, "seal"),
             counted(found.artifacts, "artifact")
         )?;
+        for explained in &found.explained {
+            output::print_line!(
+                "explained: {}  {}  {}: {}",
+                explained.kind,
+                explained.subject,
+                counted(explained.rows, "row"),
+                explained.text
+            )?;
+        }
         for note in &found.notes {
             output::print_line!("note: {note}")?;
         }

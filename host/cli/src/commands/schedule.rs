@@ -20,14 +20,16 @@ use super::serve;
 use super::slots::{self, SlotCount};
 use crate::Common;
 use crate::environment;
-use crate::output::{self, Failure, Result, refused};
+use crate::output::{self, Failure, Record, Result, refused};
 use crate::times::time;
 use crate::watch;
 use campanile_engine::definition::policies;
 use campanile_engine::records::schedule::{
     self, ChangeReport, NewSchedule, ScheduleDetail, ScheduleRecord,
 };
-use campanile_engine::schedule_admin::{self, CursorReset, ScheduleDefinition, ScheduleError};
+use campanile_engine::schedule_admin::{
+    self, CursorReset, CursorResets, RefusedReset, ScheduleDefinition, ScheduleError,
+};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_schedule::policy::Policies;
@@ -97,7 +99,11 @@ pub(crate) enum Schedule {
     /// Reset the cursor of a schedule that a wrong clock has moved ahead; slots on record are not launched again
     ResetCursor {
         /// The schedule's name
-        name: String,
+        #[arg(required_unless_present = "all")]
+        name: Option<String>,
+        /// Reset each cursor that is ahead of the clock; exit code 1 when one of them cannot be reset
+        #[arg(long, conflicts_with = "name")]
+        all: bool,
         /// Decide the slots after this time, such as 2027-01-31T08:00:00Z or now-2h [default: now]
         #[arg(long, value_name = "TIME", value_parser = time)]
         to: Option<Timestamp>,
@@ -238,7 +244,15 @@ impl Schedule {
                 };
                 change(common, &name, "resumed", resume).await
             }
-            Schedule::ResetCursor { name, to, by } => {
+            Schedule::ResetCursor {
+                name: None, to, by, ..
+            } => reset_cursors(common, to, &by).await,
+            Schedule::ResetCursor {
+                name: Some(name),
+                to,
+                by,
+                ..
+            } => {
                 if let Some(client) = common.client()? {
                     let body = bodies::ResetCursor { to };
                     let call = client.post(&["schedules", &name, "reset-cursor"], &body)?;
@@ -306,6 +320,46 @@ async fn change(
     common.change(change).await?;
     let (schedule, done) = (schedule.into(), done.into());
     print_change(common, &ChangeReport { schedule, done })
+}
+
+impl Record for CursorResets {
+    fn print(&self) -> Result {
+        for name in &self.reset {
+            output::print_line!("reset {name}")?;
+        }
+        for RefusedReset { schedule, why } in &self.refused {
+            output::print_line!("refused {schedule}: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Reset all cursors that are ahead of the clock, those of one transaction after the other.
+async fn reset_cursors(common: &Common, to: Option<Timestamp>, by: &By) -> Result {
+    let client = common.client()?;
+    let mut all = CursorResets::default();
+    let mut after = Some(String::new());
+    while let Some(name) = after {
+        let some: CursorResets = match &client {
+            Some(client) => {
+                let body = bodies::ResetCursors { to, after: name };
+                let call = client.post(&["bulk", "reset-cursors"], &body)?;
+                call.send().await?
+            }
+            None => {
+                let reset = async |tx: &mut Tx, now| {
+                    let reset = CursorReset { to, by: &by.by };
+                    schedule_admin::reset_cursors(tx, &name, reset, now).await
+                };
+                common.change(reset).await?
+            }
+        };
+        all.reset.extend(some.reset);
+        all.refused.extend(some.refused);
+        after = some.next;
+    }
+    common.print(&all)?;
+    output::check(all.refused.is_empty())
 }
 
 fn print_change(common: &Common, report: &ChangeReport<'_>) -> Result {

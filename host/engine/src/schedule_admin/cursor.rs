@@ -4,7 +4,11 @@ use super::{Result, ScheduleError, lock, next_slot, parse};
 use campanile_model::clock::Timestamp;
 use campanile_store::events::EventKind;
 use campanile_store::schedules::{self, Schedule};
-use campanile_store::{Tx, changes, removed_launches};
+use campanile_store::{Tx, changes, corrections, removed_launches};
+use serde::{Deserialize, Serialize};
+
+/// The most cursors that one transaction resets: hosts wait for it.
+const RESETS_MAX: i64 = 500;
 
 /// Where to reset a cursor to.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,9 +40,65 @@ pub async fn reset_cursor(
         false => None,
     };
     schedules::reset_cursor(tx, state.id, to, next, now).await?;
-    let detail = format!("by {}: from {} to {to}", reset.by, state.cursor_at);
+    let moved = corrections::CursorReset {
+        reset_at: now,
+        from_at: state.cursor_at,
+        to_at: to,
+        revision: state.revision,
+    };
+    corrections::record_cursor_reset(tx, state.id, &moved).await?;
+    let detail = format!("by {}: {}", reset.by, move_text(&moved));
     changes::record(tx, now, EventKind::CursorReset, name, &detail).await?;
     Ok(to)
+}
+
+/// Say from where to where a cursor was moved. `audit verify` compares it with the event.
+pub(crate) fn move_text(reset: &corrections::CursorReset) -> String {
+    format!("from {} to {}", reset.from_at, reset.to_at)
+}
+
+/// What became of the schedules whose cursor is ahead of the clock.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct CursorResets {
+    /// The schedules whose cursor was reset.
+    pub reset: Vec<String>,
+    /// Those whose cursor stays where it is.
+    pub refused: Vec<RefusedReset>,
+    /// The last name that was looked at, when there are more.
+    pub next: Option<String>,
+}
+
+/// A schedule whose cursor cannot be reset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct RefusedReset {
+    pub schedule: String,
+    pub why: String,
+}
+
+/// Reset the cursors of the schedules that are ahead of the clock, in the order of their names after `after`: those of one
+/// transaction. A schedule that cannot be reset is left as it is.
+pub async fn reset_cursors(
+    tx: &mut Tx,
+    after: &str,
+    reset: CursorReset<'_>,
+    now: Timestamp,
+) -> Result<CursorResets> {
+    let names = schedules::ahead_of(tx, now, after, RESETS_MAX).await?;
+    let mut done = CursorResets::default();
+    if names.len() as i64 == RESETS_MAX {
+        done.next = names.last().cloned();
+    }
+    for schedule in names {
+        match reset_cursor(tx, &schedule, reset, now).await {
+            Ok(_) => done.reset.push(schedule),
+            Err(ScheduleError::Db(error)) => return Err(error.into()),
+            Err(error) => done.refused.push(RefusedReset {
+                schedule,
+                why: error.to_string(),
+            }),
+        }
+    }
+    Ok(done)
 }
 
 /// Refuse a reset that could launch a slot twice, or that resets nothing.

@@ -9,6 +9,7 @@ use crate::seal::{Leaf, hash_of, is_settled, late_from, read_ids};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ChainHash, LaunchId};
 use campanile_model::status::LaunchStatus;
+use campanile_store::corrections::{self, ClockSetBack};
 use campanile_store::events::Event;
 use campanile_store::seals::{self, FinishedLaunch, Seal};
 use campanile_store::{Db, DbError, Tx, removed_launches};
@@ -37,6 +38,7 @@ struct Walk<'r> {
     /// Sealed launches that are not on record, by the day of their slot.
     absent: BTreeMap<i64, Vec<LaunchId>>,
     oldest_event: Option<Timestamp>,
+    set_backs: Vec<ClockSetBack>,
 }
 
 pub(super) async fn verify(
@@ -46,7 +48,10 @@ pub(super) async fn verify(
     now: Timestamp,
     report: &mut Verification,
 ) -> Result<(), DbError> {
-    let oldest_event = seals::oldest_event(&mut db.read().await?).await?;
+    let mut tx = db.read().await?;
+    let oldest_event = seals::oldest_event(&mut tx).await?;
+    let set_backs = corrections::clock_set_backs(&mut tx).await?;
+    drop(tx);
     let mut walk = Walk {
         report,
         span,
@@ -57,6 +62,7 @@ pub(super) async fn verify(
         moved: HashSet::new(),
         absent: BTreeMap::new(),
         oldest_event,
+        set_backs,
     };
     loop {
         let after = walk.last.as_ref().map_or(0, |last| last.number);
@@ -303,12 +309,49 @@ impl Walk<'_> {
         let lost: HashMap<LaunchId, i64> = lost.into_iter().collect();
         for launch in asked {
             let lost = lost.get(&launch.id).copied().unwrap_or(0);
+            let kind = FaultKind::LaunchImpossible;
             if let Some(text) = contradiction(launch, lost) {
-                self.report
-                    .fault(FaultKind::LaunchImpossible, launch.id, text);
+                self.report.fault(kind, launch.id, text);
+            } else if let Some((text, back)) = self.wrong_order(launch) {
+                match back {
+                    None => self.report.fault(kind, launch.id, text),
+                    Some(back) => {
+                        let why = format!(
+                            "a clock went back from {} to {}, so {text}",
+                            back.until, back.since
+                        );
+                        self.report.explain(kind, "clock", why);
+                    }
+                }
             }
         }
         Ok(())
+    }
+
+    /// Return which times of a launch are in the wrong order, if any are, and when a clock went back that explains it.
+    fn wrong_order(&self, launch: &FinishedLaunch) -> Option<(&'static str, Option<ClockSetBack>)> {
+        let began_at = launch.started_at.unwrap_or(launch.decided_at);
+        let pairs = [
+            (
+                launch.decided_at,
+                launch.started_at,
+                "it has started before it was decided",
+            ),
+            (began_at, launch.finished_at, "it has ended before it began"),
+        ];
+        let mut wrong = pairs.into_iter().filter_map(|(earlier, later, text)| {
+            let later = later.filter(|later| !is_in_order(earlier, *later))?;
+            let explains = |back: &&ClockSetBack| {
+                is_in_order(earlier, back.until) && is_in_order(back.since, later)
+            };
+            Some((text, self.set_backs.iter().find(explains).copied()))
+        });
+        let first = wrong.next()?;
+        // One that nothing explains is the fault.
+        match first.1 {
+            None => Some(first),
+            Some(_) => Some(wrong.find(|(_, back)| back.is_none()).unwrap_or(first)),
+        }
     }
 
     /// Report the sealed launches that are neither on record nor counted as removed.
@@ -347,13 +390,15 @@ fn time_of(id: Uuid) -> i64 {
     i64::try_from(id.as_u128() >> 80).unwrap_or(i64::MAX)
 }
 
+/// Pure: whether one time is not before another, but for the differences of clocks.
+fn is_in_order(earlier: Timestamp, later: Timestamp) -> bool {
+    later.micros() + CLOCKS_MS * 1_000 >= earlier.micros()
+}
+
 /// Pure: return which columns of a launch contradict each other, if any do. `lost` is the number of its lost runs.
 fn contradiction(launch: &FinishedLaunch, lost: i64) -> Option<&'static str> {
     use LaunchStatus::{Failed, Skipped, Succeeded};
     let status = launch.status;
-    let is_later = |later: Option<Timestamp>, earlier: Timestamp| {
-        later.is_none_or(|later| later.micros() + CLOCKS_MS * 1_000 >= earlier.micros())
-    };
     let has_started = launch.started_at.is_some();
     Some(match () {
         () if matches!(status, Succeeded | Failed) && launch.attempts == 0 => {
@@ -374,16 +419,6 @@ fn contradiction(launch: &FinishedLaunch, lost: i64) -> Option<&'static str> {
             && !launch.kind.is_by_hand() =>
         {
             "it fires before its slot"
-        }
-        () if !is_later(launch.started_at, launch.decided_at) => {
-            "it has started before it was decided"
-        }
-        () if !is_later(
-            launch.finished_at,
-            launch.started_at.unwrap_or(launch.decided_at),
-        ) =>
-        {
-            "it has ended before it began"
         }
         () if lost > launch.recoveries => "it has more lost runs than recoveries",
         () => return None,

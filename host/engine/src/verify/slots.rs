@@ -1,17 +1,21 @@
 //! Compute the slots of every schedule again, and compare them with the decisions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::{FaultKind, Span, Verification};
 use crate::definition;
 use crate::error::Result;
+use crate::schedule_admin::move_text;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{Rule, tzdata_version};
+use campanile_store::corrections::{self, CursorReset};
+use campanile_store::events::{Event, EventKind};
+use campanile_store::schedules::Revision;
 use campanile_store::seals::{self, SlotRow, VerifiedSchedule};
-use campanile_store::{Db, DbError, history, removed_launches};
+use campanile_store::{Db, DbError, Tx, history, removed_launches};
 
 /// The schedules of one page.
 const SCHEDULES_PAGE: i64 = 256;
@@ -24,10 +28,13 @@ const MISSING_MAX: usize = 20;
 struct Definitions {
     name: String,
     rules: Vec<TimedRule>,
+    /// The recorded resets of its cursor, oldest first.
+    resets: Vec<CursorReset>,
 }
 
 /// A definition, and since when it holds: slots up to the next one's beginning are its own.
 struct TimedRule {
+    revision: i64,
     since: Timestamp,
     rule: Rule,
     policies: Policies,
@@ -42,6 +49,8 @@ struct Comparison<'a> {
     uncounted_before: Option<i64>,
     /// Whether launches of a day were removed, of the days that were asked for.
     removed_days: HashMap<i64, bool>,
+    /// The last slots of the decisions so far that may hold later ones.
+    open_ranges: Vec<Timestamp>,
     missing: usize,
 }
 
@@ -94,6 +103,7 @@ async fn verify_schedule(
         definitions: &definitions,
         uncounted_before: schedule.uncounted_before,
         removed_days: HashMap::new(),
+        open_ranges: Vec::new(),
         missing: 0,
     };
     comparison.run(begin, end).await
@@ -102,7 +112,10 @@ async fn verify_schedule(
 impl Definitions {
     /// Read the definitions of a schedule. The inner error is a note why they cannot be compared.
     async fn read(db: &Db, id: ScheduleId) -> Result<Result<Definitions, String>, DbError> {
-        let revisions = history::revisions(&mut db.read().await?, id).await?;
+        let mut tx = db.read().await?;
+        let revisions = history::revisions(&mut tx, id).await?;
+        let resets = resets(&mut tx, id, &revisions).await?;
+        drop(tx);
         let name = revisions
             .last()
             .map_or_else(|| id.to_string(), |newest| newest.name.clone());
@@ -111,6 +124,7 @@ impl Definitions {
             let since = revision.since;
             match definition::parse(&revision) {
                 Ok((rule, policies)) => rules.push(TimedRule {
+                    revision: revision.revision,
                     since,
                     rule,
                     policies,
@@ -123,7 +137,35 @@ impl Definitions {
                 }
             }
         }
-        Ok(Ok(Definitions { name, rules }))
+        // A wrong clock may have dated a revision later than the reset. It has decided since then.
+        for reset in &resets {
+            for timed in &mut rules {
+                if timed.revision <= reset.revision && timed.since > reset.to_at {
+                    timed.since = reset.to_at;
+                }
+            }
+        }
+        Ok(Ok(Definitions {
+            name,
+            rules,
+            resets,
+        }))
+    }
+
+    /// Return the resets after which a slot may have been decided again.
+    fn resets_of(&self, slot: Timestamp) -> impl Iterator<Item = &CursorReset> {
+        let resets = self.resets.iter();
+        resets.filter(move |reset| reset.to_at < slot && slot <= reset.from_at)
+    }
+
+    /// Whether a slot is one of the definition with this revision.
+    fn is_slot_of(&self, revision: i64, slot: Timestamp) -> bool {
+        let mut rules = self.rules.iter();
+        let before = slot.minus(Duration::from_micros(1));
+        rules.any(|timed| {
+            timed.revision == revision
+                && timed.policies.next_slot(&timed.rule, before, 0) == Some(slot)
+        })
     }
 
     /// Return the first slot after `after`, by the definition that held at its time.
@@ -165,12 +207,44 @@ impl Definitions {
     }
 }
 
+/// Return the resets of a schedule's cursor that are on record with their events. Retention may have removed old events.
+async fn resets(
+    tx: &mut Tx,
+    id: ScheduleId,
+    revisions: &[Revision],
+) -> Result<Vec<CursorReset>, DbError> {
+    let mut resets = Vec::new();
+    let all = corrections::cursor_resets(tx, id).await?;
+    if all.is_empty() {
+        return Ok(resets);
+    }
+    let oldest_event = seals::oldest_event(tx).await?;
+    let names: BTreeSet<&str> = revisions.iter().map(|it| it.name.as_str()).collect();
+    for reset in all {
+        let at = reset.reset_at;
+        let is_removed = oldest_event.is_none_or(|oldest| at < oldest);
+        let mut has_event = is_removed;
+        for name in names.iter().take_while(|_| !is_removed) {
+            let events = history::events(tx, name, at, at).await?;
+            let is_it = |event: &Event| {
+                event.kind == EventKind::CursorReset && event.detail.ends_with(&move_text(&reset))
+            };
+            has_event |= events.iter().any(is_it);
+        }
+        if has_event {
+            resets.push(reset);
+        }
+    }
+    Ok(resets)
+}
+
 impl Comparison<'_> {
     /// Compare the slots after `begin` and up to `end` with the decisions.
     async fn run(&mut self, begin: Timestamp, end: Timestamp) -> Result<(), DbError> {
         // A range may have begun before.
         let range = seals::range_over(&mut self.db.read().await?, self.id, begin).await?;
         let mut last = range.unwrap_or(begin);
+        self.open_ranges.extend(range);
         let mut expected = self.definitions.next(last);
         let mut after = begin;
         loop {
@@ -236,13 +310,38 @@ impl Comparison<'_> {
             slots += 1;
         }
         self.report.slots += slots as u64;
+        self.open_ranges.retain(|end| *end >= slot);
+        let decided_before = self.open_ranges.len();
+        self.open_ranges.push(until);
+        // Each reset lets a slot be decided once more. A slot with a launch of its own has one id, so one of them is a range.
+        let resets: Vec<&CursorReset> = self.definitions.resets_of(slot).collect();
+        let why = resets.last().map(|reset| {
+            format!(
+                "the cursor was reset at {}, {}",
+                reset.reset_at,
+                move_text(reset)
+            )
+        });
+        let is_own_slot = self.definitions.is_slot_of(row.schedule_revision, slot);
         let mut fault = |kind, text: String| self.report.fault(kind, &name, text);
-        if slot <= last && expected != Some(slot) {
+        if slot <= last
+            && expected != Some(slot)
+            && let Some(why) = why.clone()
+            && decided_before <= resets.len()
+            && is_own_slot
+        {
+            self.report.explain(FaultKind::SlotTwice, &name, why);
+        } else if slot <= last && expected != Some(slot) {
             let text = format!(
                 "the slot {slot} has two decisions; the second is launch {}",
                 row.id
             );
             fault(FaultKind::SlotTwice, text);
+        } else if expected != Some(slot)
+            && let Some(why) = why
+            && is_own_slot
+        {
+            self.report.explain(FaultKind::SlotWrong, &name, why);
         } else if expected != Some(slot) {
             let text = format!("launch {} is of {slot}, which is no slot", row.id);
             fault(FaultKind::SlotWrong, text);
@@ -254,6 +353,7 @@ impl Comparison<'_> {
             fault(FaultKind::SlotWrong, text);
         }
         if row.id != LaunchId::of(self.id, slot, row.kind) {
+            let mut fault = |kind, text: String| self.report.fault(kind, &name, text);
             let text = format!(
                 "launch {} is of the slot {slot}, and its id is of another slot or schedule",
                 row.id
