@@ -221,9 +221,12 @@ fn a_host_whose_file_is_damaged_launches_nothing_more() {
     site.install_schedules(SCHEDULES, "{}");
     let mut host = site.start("first");
     site.wait_for_slots_after(now(), &[&host]);
+    // The pages are in the file, and no longer in the log alone.
+    site.with_db(async |db| db.merge_log().await.expect("a checkpoint"));
     let file = std::fs::File::options().write(true).open(database(&site));
     let file = file.expect("the database");
     let bytes = file.metadata().expect("its length").len();
+    assert!(bytes > 100 * 4_096, "{bytes} bytes");
     let garbage = vec![0xa5; usize::try_from(bytes - 4_096).expect("a length")];
     std::os::unix::fs::FileExt::write_all_at(&file, &garbage, 4_096).expect("a write");
     host.wait_for_line("this host decides and claims nothing until it is started again");
