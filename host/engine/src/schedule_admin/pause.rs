@@ -209,21 +209,33 @@ pub(super) async fn drop_past_slots(
     let mut rows: Vec<NewLaunch> = Vec::new();
     let mut last = cursor_at;
     let definer = Definer::of(definition, &policies);
-    for slot in rule.slots(first.minus(MICROSECOND), until) {
+    let mut next = Some(first);
+    while let Some(slot) = next.filter(|slot| *slot <= until) {
         let reason = Some(reason_of(slot));
+        // The reason may change at these: at a slot that a person skipped and after it, and where the pause began.
+        let after_skip = skipped.contains(&slot).then(|| slot.plus(MICROSECOND));
+        let next_skip = skipped.range(slot.plus(MICROSECOND)..).next().copied();
+        let paused_at = state.paused_at.filter(|paused_at| slot < *paused_at);
+        let changes = [after_skip, next_skip, paused_at].into_iter().flatten();
+        let end = changes.fold(until.plus(MICROSECOND), Timestamp::min);
+        let (run_last, count) = rule.run(slot, end);
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
         match rows.last_mut().filter(|row| row.reason == reason) {
             Some(row) => {
-                row.last_scheduled_time = slot;
-                row.slot_count += 1;
+                row.last_scheduled_time = run_last;
+                row.slot_count += count;
             }
             None => rows.push(NewLaunch {
                 decision: Decision::Skipped,
                 reason,
                 interval_start: last,
+                last_scheduled_time: run_last,
+                slot_count: count,
                 ..launch_of_slot(&definer, &rule, LaunchKind::Schedule, slot, now)
             }),
         }
-        last = slot;
+        last = run_last;
+        next = rule.next(last);
     }
     launches::insert(tx, &rows).await?;
     Ok(last)

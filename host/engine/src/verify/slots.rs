@@ -21,6 +21,7 @@ use campanile_store::{Db, DbError, Tx, history, removed_launches};
 const SCHEDULES_PAGE: i64 = 256;
 /// The decisions of one page.
 const SLOTS_PAGE: i64 = 4_096;
+const MICROSECOND: Duration = Duration::from_micros(1);
 /// So many missing slots of one schedule are listed. The rest of that schedule is not compared.
 const MISSING_MAX: usize = 20;
 
@@ -91,10 +92,7 @@ async fn verify_schedule(
         return Ok(());
     }
     report.schedules += 1;
-    let begin = span
-        .from
-        .minus(Duration::from_micros(1))
-        .max(schedule.created_at);
+    let begin = span.from.minus(MICROSECOND).max(schedule.created_at);
     let end = span.to.min(schedule.cursor_at);
     let mut comparison = Comparison {
         db,
@@ -168,16 +166,38 @@ impl Definitions {
         })
     }
 
-    /// Return the first slot after `after`, by the definition that held at its time.
-    fn next(&self, after: Timestamp) -> Option<Timestamp> {
+    /// Returns the definitions that held after `after`, each with the span of its slots: from after one instant up to
+    /// another.
+    fn after(&self, after: Timestamp) -> impl Iterator<Item = (&TimedRule, Timestamp, Timestamp)> {
         let ends = self.rules.iter().skip(1).map(|next| next.since);
         let ends = ends.chain([Timestamp::LAST]);
-        let mut spans = self.rules.iter().zip(ends).filter(|(_, end)| *end > after);
-        spans.find_map(|(timed, end)| {
+        let spans = self.rules.iter().zip(ends);
+        let spans = spans.filter(move |(_, end)| *end > after);
+        spans.map(move |(timed, end)| (timed, after.max(timed.since), end))
+    }
+
+    /// Returns the last slot after `first` and up to `until`, or `first`, and how many there are. A range may stand for more
+    /// slots than can be walked through.
+    fn last_and_count(&self, first: Timestamp, until: Timestamp) -> (Timestamp, u64) {
+        let (mut last, mut count) = (first, 0);
+        for (timed, after, end) in self.after(first) {
+            let policies = &timed.policies;
+            let end = policies.end_at.unwrap_or(end).min(end).min(until);
             // `max_launches` ends the slots by the cursor, which stays at the last launch.
-            let slot = timed
-                .policies
-                .next_slot(&timed.rule, after.max(timed.since), 0)?;
+            let slot = policies.next_slot(&timed.rule, after, 0);
+            if let Some(slot) = slot.filter(|slot| *slot <= end) {
+                let (of_rule, slots) = timed.rule.run(slot, end.plus(MICROSECOND));
+                (last, count) = (of_rule, count + slots);
+            }
+        }
+        (last, count)
+    }
+
+    /// Return the first slot after `after`, by the definition that held at its time.
+    fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        self.after(after).find_map(|(timed, after, end)| {
+            // `max_launches` ends the slots by the cursor, which stays at the last launch.
+            let slot = timed.policies.next_slot(&timed.rule, after, 0)?;
             (slot <= end).then_some(slot)
         })
     }
@@ -301,15 +321,10 @@ impl Comparison<'_> {
     fn decision(&mut self, row: &SlotRow, expected: Option<Timestamp>, last: Timestamp) {
         let (slot, until) = (row.scheduled_time, row.last_scheduled_time);
         let name = self.definitions.name.clone();
-        let mut slots = 1;
-        let mut at = slot;
-        while at < until
-            && let Some(next) = self.definitions.next(at).filter(|next| *next <= until)
-        {
-            at = next;
-            slots += 1;
-        }
-        self.report.slots += slots as u64;
+        // Also for a time that is no slot.
+        let (at, further) = self.definitions.last_and_count(slot, until);
+        let slots = i64::try_from(1 + further).unwrap_or(i64::MAX);
+        self.report.slots += 1 + further;
         self.open_ranges.retain(|end| *end >= slot);
         let decided_before = self.open_ranges.len();
         self.open_ranges.push(until);

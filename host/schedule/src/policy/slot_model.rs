@@ -96,7 +96,7 @@ fn modelled(
             SlotAction::Drop(DropReason::Coalesced)
         };
         left -= u64::from(!matches!(action, SlotAction::Drop(_)));
-        decisions.append(SlotDecision {
+        decisions.push(SlotDecision {
             action,
             first: slot,
             last: slot,
@@ -231,5 +231,37 @@ fn a_million_missed_slots_are_few_decisions() {
             .map(|decision| decision.count)
             .sum();
         assert_eq!(slots, 1_000_000);
+    }
+}
+
+#[test]
+fn slots_since_1970_are_decided_in_one_call() {
+    let now = time("2026-01-13T00:00:00.5Z");
+    let second = every("1s", "UTC").unwrap();
+    let cron = cron("* * * * * *", "Europe/London").unwrap();
+    let millions = now.micros() as u64 / 1_000_000;
+    for rule in [&second, &cron] {
+        for (json, decisions) in [
+            (r#"{"catchup":"none"}"#, 1 + 300),
+            (r#"{"catchup":"latest"}"#, 2 + 1 + 300),
+            (r#"{"catchup":"all"}"#, 2 + 100 + 300),
+            (r#"{"catchup":"all","catchup_window":"1h"}"#, 2 + 100 + 300),
+            (r#"{"catchup":"earliest"}"#, 2 + 1 + 300),
+            // The jitter of one more slot ends within the grace.
+            (r#"{"catchup":"none","jitter":"10s"}"#, 1 + 301),
+        ] {
+            let policies = policies(json);
+            let mut progress = progress_at(Timestamp::EPOCH);
+            let skipped = time("2001-01-01T00:00:00Z");
+            for skip in [false, true] {
+                progress.skips.extend(skip.then_some(skipped));
+                let decided = evaluator(rule, &policies).evaluate(&progress, now, 1_000);
+                let expected = decisions + 2 * usize::from(skip);
+                assert_eq!(decided.decisions.len(), expected, "{json}");
+                let counts = decided.decisions.iter().map(|decision| decision.count);
+                assert_eq!(counts.sum::<u64>(), millions, "{json}");
+                assert!(decided.next.is_some_and(|next| next > now), "{json}");
+            }
+        }
     }
 }

@@ -6,14 +6,16 @@
 //!            └ window ┘     └ by `catchup` ┘       launch
 //! ```
 //!
-//! [`policy`](super) documents the rule. The evaluator walks the slots one by one, as many as the
-//! caller allows. Consecutive drops with one reason are one [`SlotDecision`] with a count, so a long
-//! walk needs little memory. For `latest` and `all` the evaluator first goes back from the newest
-//! missed slot, at most [`CATCHUP_MAX_LIMIT`](super::CATCHUP_MAX_LIMIT) slots that were not skipped.
+//! [`policy`](super) documents the rule. Consecutive drops with one reason are one [`SlotDecision`] with a count.
+//! Where the reason cannot change, the evaluator counts the slots up to the end of the run and does not walk
+//! through them: a clock that starts in 1970 leaves a billion. It walks the other slots one by one, as many as the
+//! caller allows. For `latest` and `all` it first goes back from the newest missed slot, at most
+//! [`CATCHUP_MAX_LIMIT`](super::CATCHUP_MAX_LIMIT) slots that were not skipped.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::iter;
+use std::ops::Bound;
 use std::time::Duration;
 
 use super::jitter;
@@ -114,7 +116,8 @@ pub struct SlotDecisions {
 }
 
 impl<'a> SlotEvaluator<'a> {
-    /// Decide about the slots after the cursor up to `now`, at most `slots_max` of them and at least one.
+    /// Decide about the slots after the cursor up to `now`, at least one. A run of drops counts as one of at most
+    /// `slots_max`, however many slots it has.
     ///
     /// Several calls, each from the cursor of the one before, decide the same as one call, provided
     /// that all their launches are made.
@@ -144,9 +147,23 @@ impl<'a> SlotEvaluator<'a> {
             let Some(slot) = decided.next.filter(|&slot| slot <= now) else {
                 break;
             };
-            let next = self.rule.next(slot);
-            decided.push(slot, evaluation.decide(slot, next));
-            decided.cursor = Some(slot);
+            let mut next = self.rule.next(slot);
+            let action = evaluation.decide(slot, next);
+            let (mut last, mut count) = (slot, 1);
+            if let SlotAction::Drop(reason) = action {
+                let end = evaluation.end_of_drops(slot, reason);
+                if next.is_some_and(|next| next < end) {
+                    (last, count) = self.rule.run(slot, end);
+                    next = self.rule.next(last);
+                }
+            }
+            decided.push(SlotDecision {
+                action,
+                first: slot,
+                last,
+                count,
+            });
+            decided.cursor = Some(last);
             decided.next = next.and_then(|next| policies.allowed_from(next, evaluation.launches));
         }
         decided
@@ -234,6 +251,34 @@ impl Evaluation<'_> {
         }
     }
 
+    /// Returns an instant before which every slot from `slot` on is dropped for the same `reason` as `slot`.
+    fn end_of_drops(&self, slot: Timestamp, reason: DropReason) -> Timestamp {
+        let policies = self.evaluator.policies;
+        // With its jitter a slot may have been late for a shorter time.
+        let jitter = policies.jitter.unwrap_or_default();
+        let late_for = |instant: Timestamp, time: Duration| instant.minus(time).minus(jitter);
+        let missed = late_for(self.now, self.grace);
+        let kept_from = || self.kept_from.get().copied().flatten();
+        let end = match reason {
+            DropReason::SkippedOnce => slot,
+            DropReason::CatchupNone => missed,
+            DropReason::Window => late_for(self.now, self.window.max(self.grace)),
+            // What was missed when another slot was caught up.
+            DropReason::Coalesced if policies.catchup() == Catchup::Earliest => {
+                let last = self.caught_up.map_or(slot, |last| last.decided_at);
+                late_for(last.min(self.now), self.grace)
+            }
+            DropReason::Coalesced | DropReason::CatchupMax => kept_from().unwrap_or(missed),
+        };
+        let after = (Bound::Excluded(slot), Bound::Unbounded);
+        let skipped = self.progress.skips.range(after).next().copied();
+        let ended = policies.end_at.map(|end| end.plus(MICROSECOND));
+        [skipped, ended]
+            .into_iter()
+            .flatten()
+            .fold(end, Timestamp::min)
+    }
+
     /// Return the oldest of the newest `count` missed slots after the cursor that were not skipped.
     fn oldest_of_newest(&self, count: u32) -> Option<Timestamp> {
         let policies = self.evaluator.policies;
@@ -273,19 +318,15 @@ impl Evaluation<'_> {
 }
 
 impl SlotDecisions {
-    /// Add the action for `slot`. Merge it with the decision before if that is the same drop.
-    fn push(&mut self, slot: Timestamp, action: SlotAction) {
+    /// Add a decision. Merge it with the decision before if that is the same drop.
+    pub(super) fn push(&mut self, decision: SlotDecision) {
+        let is_drop = matches!(decision.action, SlotAction::Drop(_));
         match self.decisions.last_mut() {
-            Some(last) if last.action == action && matches!(action, SlotAction::Drop(_)) => {
-                last.last = slot;
-                last.count += 1;
+            Some(last) if is_drop && last.action == decision.action => {
+                last.last = decision.last;
+                last.count += decision.count;
             }
-            _ => self.decisions.push(SlotDecision {
-                action,
-                first: slot,
-                last: slot,
-                count: 1,
-            }),
+            _ => self.decisions.push(decision),
         }
     }
 }

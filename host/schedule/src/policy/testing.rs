@@ -58,7 +58,7 @@ pub(super) fn evaluator<'a>(rule: &'a Rule, policies: &'a Policies) -> SlotEvalu
     }
 }
 
-/// Evaluate until every slot up to `now` is decided, at most `slots_max` slots a call, and make all launches.
+/// Evaluate until every slot up to `now` is decided, at most `slots_max` decisions a call, and make all launches.
 pub(super) fn evaluated_in_parts(
     evaluator: SlotEvaluator<'_>,
     progress: &SlotProgress,
@@ -73,8 +73,7 @@ pub(super) fn evaluated_in_parts(
     };
     loop {
         let piece = evaluator.evaluate(&progress, now, slots_max);
-        let decided: u64 = piece.decisions.iter().map(|decision| decision.count).sum();
-        assert!(decided <= slots_max as u64);
+        assert!(piece.decisions.len() <= slots_max);
         for decision in piece.decisions {
             progress.launches += u64::from(!matches!(decision.action, SlotAction::Drop(_)));
             if let SlotAction::CatchUp { fire_time } = decision.action {
@@ -83,7 +82,7 @@ pub(super) fn evaluated_in_parts(
                     fire_time,
                 });
             }
-            whole.append(decision);
+            whole.push(decision);
         }
         progress.cursor = piece.cursor.unwrap_or(progress.cursor);
         whole.cursor = piece.cursor.or(whole.cursor);
@@ -91,23 +90,7 @@ pub(super) fn evaluated_in_parts(
         if whole.next.is_none_or(|next| next > now) {
             return whole;
         }
-        assert!(decided > 0, "no slot was decided");
-    }
-}
-
-impl SlotDecisions {
-    /// Add a decision. Merge it with the decision before if that is the same drop.
-    pub(super) fn append(&mut self, decision: SlotDecision) {
-        match self.decisions.last_mut() {
-            Some(last)
-                if last.action == decision.action
-                    && matches!(decision.action, SlotAction::Drop(_)) =>
-            {
-                last.last = decision.last;
-                last.count += decision.count;
-            }
-            _ => self.decisions.push(decision),
-        }
+        assert!(piece.cursor.is_some(), "no slot was decided");
     }
 }
 

@@ -78,7 +78,7 @@ impl CronRule {
     }
 
     /// Return the days of `month` that have a slot, as bits.
-    fn days_of(&self, month: &Month) -> u32 {
+    pub(super) fn days_of(&self, month: &Month) -> u32 {
         let days = self.fields.days_of(month);
         // The exclusions cost more than the days.
         match days {
@@ -106,6 +106,10 @@ impl LocalTimes for CronRule {
                 Some(end) => from = end,
             }
         }
+    }
+
+    fn count(&self, from: i64, until: i64) -> u64 {
+        self.count_local(from, until)
     }
 }
 

@@ -20,6 +20,9 @@ const GAP_MAX: i64 = 3 * 3_600 * SECOND;
 pub(super) trait LocalTimes {
     /// Return the first local time at `from` or later.
     fn first_from(&self, from: i64) -> Option<i64>;
+
+    /// Counts the local times from `from` on and before `until`.
+    fn count(&self, from: i64, until: i64) -> u64;
 }
 
 /// The instants of a local time in a gap or a fold.
@@ -80,7 +83,7 @@ impl DstMapping {
     }
 
     /// Return the first local time that fires when `span` shows it, and the end of these local times.
-    fn window(self, span: &Span) -> (i64, i64) {
+    pub(super) fn window(self, span: &Span) -> (i64, i64) {
         match self.fold {
             DstFold::First => (span.local_begin.max(span.reached), span.local_end),
             DstFold::Second => (span.local_begin, span.local_end.min(span.shown_again)),

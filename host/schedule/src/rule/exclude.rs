@@ -175,6 +175,10 @@ impl Exclude {
         Some((day + 1) * DAY)
     }
 
+    pub(super) fn crons(&self) -> &[Fields] {
+        &self.crons
+    }
+
     /// Return the item that excludes `local`, as written.
     pub(super) fn item_of(&self, local: i64) -> Option<&str> {
         let (month, number) = Month::of(local.div_euclid(DAY));

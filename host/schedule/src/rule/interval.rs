@@ -1,5 +1,7 @@
 //! Intervals: a slot at the anchor, and one after every period from there.
 
+use std::iter;
+
 use chrono::{DateTime, Datelike as _, Months};
 
 use super::dst_mapping::{DstMapping, LocalTimes, refuse_overrides};
@@ -72,6 +74,17 @@ impl Interval {
             }
             _ => self.dst.next(self, zone, after.max(self.anchor)),
         }
+    }
+
+    /// Counts the slots after `after` and up to `until`.
+    pub(super) fn count(&self, zone: &Zone, after: i64, until: i64) -> u64 {
+        if self.is_elapsed() {
+            return self.count_elapsed(zone, after, until);
+        }
+        let begins = after < self.anchor && self.anchor <= until;
+        let first = begins && self.next(zone, after) == Some(self.anchor);
+        let rest = self.dst.count(self, zone, after.max(self.anchor), until);
+        u64::from(first) + rest
     }
 
     /// Whether the interval counts elapsed time, not time on the clock.
@@ -172,6 +185,12 @@ impl LocalTimes for Interval {
                 free => from = free,
             }
         }
+    }
+
+    // There are at most 47,000 of them, one a day.
+    fn count(&self, from: i64, until: i64) -> u64 {
+        let times = iter::successors(self.first_from(from), |&local| self.first_from(local + 1));
+        times.take_while(|&local| local < until).count() as u64
     }
 }
 

@@ -28,6 +28,7 @@
 //! days of Quartz (`quartz_days.rs`). `H` is a number chosen for each schedule (`hash.rs`), and counts as
 //! a number. Exclusions remove local times before they are mapped to instants.
 
+mod count;
 mod cron;
 mod dialects;
 mod dst_effects;
@@ -194,6 +195,24 @@ impl Rule {
         const BEGIN: i64 = LOCAL_FIRST - DAY;
         let slot = last_before(before.micros(), BEGIN, |from| self.next_micros(from - 1));
         slot.map(Timestamp::from_micros)
+    }
+
+    /// Returns how many slots are after `after` and up to `until`: exactly, and without walking through them.
+    pub fn count(&self, after: Timestamp, until: Timestamp) -> u64 {
+        let (after, until) = (after.micros(), until.micros());
+        match &self.shape {
+            Shape::Cron(cron) => cron.dst.count(&**cron, self.zone, after, until),
+            Shape::Every(interval) => interval.count(self.zone, after, until),
+            Shape::At(slot) => u64::from(after < slot.micros() && slot.micros() <= until),
+            Shape::AfterCompletion(_) | Shape::HostStart => 0,
+        }
+    }
+
+    /// Returns the last slot before `end` and the number of slots from `first`, which is one, up to it. `first` stands
+    /// alone when no slot follows it before `end`.
+    pub fn run(&self, first: Timestamp, end: Timestamp) -> (Timestamp, u64) {
+        let last = self.prev(end).map_or(first, |last| last.max(first));
+        (last, 1 + self.count(first, last))
     }
 
     /// Whether `instant` is a slot.

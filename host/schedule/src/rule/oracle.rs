@@ -210,6 +210,7 @@ fn compare(
         .collect();
     let found: Vec<Timestamp> = rule.slots(start, end).collect();
     assert_eq!(found, expected, "{}", context());
+    compare_counts(random, rule, &expected, (start, end), &context);
     let after_end = timestamp(range.end + 1);
     let backwards = std::iter::successors(rule.prev(after_end), |&slot| rule.prev(slot));
     let mut backwards: Vec<Timestamp> = backwards.take(expected.len()).collect();
@@ -247,6 +248,45 @@ fn compare(
         context()
     );
     expected.len()
+}
+
+/// Compare the numbers of slots in the whole range and in random parts of it.
+fn compare_counts(
+    random: &mut StdRng,
+    rule: &Rule,
+    expected: &[Timestamp],
+    (start, end): (Timestamp, Timestamp),
+    context: &dyn Fn() -> String,
+) {
+    assert_eq!(
+        rule.count(start, end),
+        expected.len() as u64,
+        "{}",
+        context()
+    );
+    for _ in 0..3 {
+        let mut any = || random.random_range(start.micros()..=end.micros());
+        let (after, until) = (Timestamp::from_micros(any()), Timestamp::from_micros(any()));
+        let within = expected
+            .iter()
+            .filter(|&&slot| after < slot && slot <= until);
+        let count = rule.count(after, until);
+        assert_eq!(
+            count,
+            within.count() as u64,
+            "{} {after} {until}",
+            context()
+        );
+    }
+    let Some((first, last)) = expected.first().zip(expected.last()) else {
+        return;
+    };
+    assert_eq!(
+        rule.count(*first, *last),
+        expected.len() as u64 - 1,
+        "{}",
+        context()
+    );
 }
 
 /// Return ten times as many cases with `CAMPANILE_LONG_TESTS=1`.

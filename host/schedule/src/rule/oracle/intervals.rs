@@ -9,7 +9,7 @@ use super::super::testing::*;
 use super::super::{DstFold, DstGap, RuleKind, RuleText};
 use super::random::{random_start, random_text, random_zone};
 use super::reading::Reading;
-use super::{DAY, END, MINUTE, offset};
+use super::{DAY, END, MINUTE, compare_counts, offset};
 use campanile_model::clock::Timestamp;
 
 /// Return the instants of a local time, from the answers of chrono-tz for every minute around it.
@@ -77,6 +77,8 @@ fn compare_interval(random: &mut StdRng, text: &RuleText, anchor: i64, expected:
     let before = Timestamp::from_micros(anchor * 1_000_000 - 1);
     let found: Vec<Timestamp> = rule.slots(before, end).collect();
     assert_eq!(found, expected, "{text:?}");
+    let context = || format!("{text:?}");
+    compare_counts(random, &rule, &expected, (before, end), &context);
     for _ in 0..5 {
         let instant = Timestamp::from_micros(random.random_range(before.micros()..end.micros()));
         let first = expected.iter().find(|&&slot| slot > instant);
