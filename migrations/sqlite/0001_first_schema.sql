@@ -193,8 +193,8 @@ CREATE INDEX schedule_removed ON schedule (name) WHERE deleted_at IS NOT NULL;
 CREATE INDEX schedule_defined ON schedule (origin, package) WHERE deleted_at IS NULL AND origin <> 'operator';
 -- schedules::names_of_package, schedules::others_of_package, schedules::tasks_of_package
 CREATE INDEX schedule_package ON schedule (package, name) WHERE deleted_at IS NULL;
--- schedules::due, schedules::next_due, stats::health_signs, which counts cursors by the index alone
-CREATE INDEX schedule_due ON schedule (next_slot, cursor_at) WHERE next_slot IS NOT NULL;
+-- schedules::due, schedules::newest_due, schedules::next_due, stats::health_signs, which counts cursors by the index alone
+CREATE INDEX schedule_due ON schedule (next_slot, cursor_at DESC) WHERE next_slot IS NOT NULL;
 -- schedules::expired_pause, schedules::next_due
 CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
 
@@ -323,7 +323,7 @@ CREATE INDEX launch_active ON launch (schedule_id) WHERE status IN ('running', '
 CREATE INDEX launch_retry ON launch (retry_at) WHERE status = 'waiting';
 -- claims::running_in_group
 CREATE INDEX launch_running_group ON launch (group_name) WHERE status = 'running' AND group_name IS NOT NULL;
--- claims::claimable, claims::next_wake
+-- claims::claimable, claims::claimable_on_time, claims::next_wake
 CREATE INDEX launch_open ON launch (fire_time) WHERE status = 'open' AND group_name IS NULL;
 -- claims::waiting_packages, claims::open_of_package
 --

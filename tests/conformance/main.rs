@@ -4,6 +4,7 @@
 mod alerts;
 mod authority;
 mod backfill;
+mod backlog;
 mod buckets;
 mod channels;
 mod chores;

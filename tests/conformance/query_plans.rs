@@ -16,6 +16,7 @@ const EXPECTED: &[(&str, &str)] = &[
         "WHERE s.next_slot <= $1 ORDER BY s.next_slot",
         "schedule_due",
     ),
+    ("ORDER BY s.next_slot DESC", "schedule_due"),
     ("min(next_slot)", "schedule_due"),
     ("l.group_name IS NULL ORDER BY l.fire_time", "launch_open"),
     (
@@ -27,6 +28,7 @@ const EXPECTED: &[(&str, &str)] = &[
     // In tables of three rows launch_open is as good.
     ("AND l.package = $6", "launch_"),
     ("AND l.group_name = $6", "launch_group"),
+    ("'backfill' ORDER BY l.fire_time DESC LIMIT $3", "launch_"),
     (
         "group_name = $1 AND status = 'running'",
         "launch_running_group",
@@ -63,7 +65,7 @@ const EXPECTED: &[(&str, &str)] = &[
         "launch_decided",
     ),
     ("AND scheduled_time >= $2 AND status IN", "launch_schedule"),
-    ("ORDER BY next_slot, cursor_at LIMIT", "schedule_due"),
+    ("ORDER BY next_slot, cursor_at DESC LIMIT", "schedule_due"),
     ("ORDER BY l.started_at LIMIT $1", "launch_active"),
     ("FROM event WHERE id < $1", "event_pkey"),
     ("FROM token WHERE hash = $1", "token_pkey"),
@@ -221,7 +223,7 @@ fn with_values(sql: &str) -> String {
     const ID: &str = "'00000000-0000-0000-0000-00000000a001'";
     let is_limit = |parameter: &str| sql.contains(&format!("LIMIT {parameter}"));
     let mut filled = sql.to_owned();
-    for parameter in ["$1", "$2", "$3", "$4", "$5", "$6"] {
+    for parameter in ["$1", "$2", "$3", "$4", "$5", "$6", "$7"] {
         let compares = |name: &str| sql.contains(&format!("{name} = {parameter}"));
         let value = if is_limit(parameter) {
             "10"

@@ -291,6 +291,13 @@ pub async fn health(
     health.issues.extend(free);
     health.notes.extend(disk.wal_bytes.and_then(grown_wal));
     health.issues.extend(database_state::issues(tx).await?);
+    if signs.overdue_schedules > 0 {
+        for (name, slot) in stats::overdue(tx, overdue_since, NAMED_MAX).await? {
+            health.notes.push(format!(
+                "the schedule `{name}` has slots since {slot} that no host has decided"
+            ));
+        }
+    }
     let dead = outbox::count_dead(tx).await?;
     if dead > 0 {
         health.notes.push(format!(

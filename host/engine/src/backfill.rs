@@ -48,6 +48,14 @@ pub struct BackfillProgress {
     pub has_more: bool,
 }
 
+impl BackfillProgress {
+    pub(crate) fn add(&mut self, step: BackfillProgress) {
+        self.launched += step.launched;
+        self.is_running |= step.is_running;
+        self.has_more |= step.has_more;
+    }
+}
+
 /// The step of a backfill that waits for another event.
 const WAITS: BackfillProgress = BackfillProgress {
     launched: 0,
@@ -57,20 +65,27 @@ const WAITS: BackfillProgress = BackfillProgress {
 
 /// Launch the next slots of every running backfill, and end each backfill that is done.
 pub(crate) async fn run_backfills(ctx: &Ctx, now: Timestamp) -> Result<BackfillProgress> {
-    let running = backfills::running(&mut ctx.db.read().await?).await?;
-    let is_any = !running.is_empty();
-    ctx.backfill_running.store(is_any, Ordering::Relaxed);
     let mut done = BackfillProgress::default();
-    for backfill in running {
-        let step = fill_one(ctx, &backfill, now).await?;
-        done.launched += step.launched;
-        done.is_running |= step.is_running;
-        done.has_more |= step.has_more;
+    for backfill in running(ctx).await? {
+        done.add(fill_one(ctx, &backfill, now).await?);
     }
     Ok(done)
 }
 
-async fn fill_one(ctx: &Ctx, backfill: &Backfill, now: Timestamp) -> Result<BackfillProgress> {
+/// Returns the running backfills, oldest first.
+pub(crate) async fn running(ctx: &Ctx) -> Result<Vec<Backfill>> {
+    let running = backfills::running(&mut ctx.db.read().await?).await?;
+    let is_any = !running.is_empty();
+    ctx.backfill_running.store(is_any, Ordering::Relaxed);
+    Ok(running)
+}
+
+/// Launches the next slots of one backfill, or ends it when it is done.
+pub(crate) async fn fill_one(
+    ctx: &Ctx,
+    backfill: &Backfill,
+    now: Timestamp,
+) -> Result<BackfillProgress> {
     let mut tx = ctx.db.write().await?;
     // The host that has locked the schedule's row decides its launches, and continues the backfill.
     let locked = schedules::lock_available(&mut tx, &[backfill.schedule_id]).await?;

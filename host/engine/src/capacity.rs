@@ -1,6 +1,7 @@
 //! The capacity of a host: how many runs it may execute at once, which packages hold it, and since when some of it has
 //! been free.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,9 +10,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::lock::lock;
-use crate::shares::{Refused, Shares, Waiting};
+use crate::shares::{Ask, OVERTAKING_PART, Refused, Shares, Waiting};
 use campanile_model::clock::Timestamp;
-use campanile_package::Quota;
 use campanile_package::quota::Namespaces;
 
 /// How often a host without concurrency groups looks for launches of some, which another host defines.
@@ -23,6 +23,10 @@ pub(crate) struct Capacity {
     shares: Arc<Mutex<Shares>>,
     /// Set while launches wait although they are due. Then the host divides what is free between packages.
     pub(crate) is_short: AtomicBool,
+    /// Set while launches on time wait too. Otherwise they may start at once, beside late launches that wait.
+    pub(crate) is_short_on_time: AtomicBool,
+    /// The turns in concurrency groups that are full.
+    pub(crate) group_turns: GroupTurns,
     /// Notified when permits are given back.
     released: Notify,
     /// When a host without concurrency groups may look for launches of some again, in microseconds.
@@ -30,6 +34,35 @@ pub(crate) struct Capacity {
     total: u32,
     /// When no permit was free for the last time, in microseconds; at first the time of the start.
     full_at: AtomicI64,
+}
+
+/// How many launches of each full concurrency group were claimed since one on time overtook late ones.
+#[derive(Default)]
+pub(crate) struct GroupTurns(Mutex<HashMap<String, usize>>);
+
+impl GroupTurns {
+    /// Returns how many launches of a group that are on time may overtake others when it has `room`: one of as many as
+    /// [`OVERTAKING_PART`], and none in a group that has had room for all.
+    pub(crate) fn overtaking(&self, group: &str, room: usize) -> usize {
+        let turns = lock(&self.0);
+        turns
+            .get(group)
+            .map_or(0, |claimed| (claimed + room) / OVERTAKING_PART)
+    }
+
+    /// Notes how many launches of a group were claimed, and how many of them overtook others.
+    pub(crate) fn note(&self, group: &str, is_full: bool, claimed: usize, overtaking: usize) {
+        let mut turns = lock(&self.0);
+        if !is_full {
+            turns.remove(group);
+            return;
+        }
+        match turns.get_mut(group) {
+            Some(since) => *since = (*since + claimed).saturating_sub(overtaking * OVERTAKING_PART),
+            // The first turn comes next.
+            None => _ = turns.insert(group.to_owned(), OVERTAKING_PART - 1),
+        }
+    }
 }
 
 /// Held by one run from its claim until it has ended, or until its end is being recorded: see
@@ -40,11 +73,12 @@ pub struct Permit {
     shares: Arc<Mutex<Shares>>,
     package: String,
     proposed: bool,
+    late: bool,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        lock(&self.shares).give_back(&self.package, self.proposed);
+        lock(&self.shares).give_back(&self.package, self.proposed, self.late);
     }
 }
 
@@ -55,6 +89,8 @@ impl Capacity {
             permits: Arc::new(Semaphore::new(total)),
             shares: Arc::new(Mutex::new(Shares::new(namespaces))),
             is_short: AtomicBool::new(false),
+            is_short_on_time: AtomicBool::new(false),
+            group_turns: GroupTurns::default(),
             released: Notify::new(),
             groups_due_at: AtomicI64::new(0),
             total: u32::try_from(total).unwrap_or(u32::MAX),
@@ -72,38 +108,59 @@ impl Capacity {
         (self.total as usize).saturating_sub(self.free())
     }
 
-    /// Return how many permits any one package may take now.
-    pub(crate) fn free_for_one(&self) -> usize {
-        lock(&self.shares).free_for_one(self.free())
+    /// Return how many permits any one package may take now, for launches that are `late` or all on time.
+    pub(crate) fn free_for_one(&self, late: bool) -> usize {
+        lock(&self.shares).free_for_one(self.free(), late)
     }
 
-    /// Return how the free permits are to be divided between packages that wait for them.
-    pub(crate) fn divide(&self, waiting: &[Waiting<'_>], now: Timestamp) -> Vec<usize> {
-        lock(&self.shares).divide(self.free(), waiting, now)
+    /// Returns how many permits launches on time may take now before late ones that wait.
+    pub(crate) fn overtaking(&self) -> usize {
+        lock(&self.shares).overtaking(self.free())
     }
 
-    /// Take a permit for a launch of a package.
+    /// Whether a launch may start before those that wait: none do, or they are late and it is not.
+    pub(crate) fn may_overtake(&self, late: bool) -> bool {
+        !self.is_short.load(Ordering::Relaxed)
+            || !late && !self.is_short_on_time.load(Ordering::Relaxed) && self.overtaking() > 0
+    }
+
+    /// Notes that a launch waits for a permit although it is due.
+    pub(crate) fn note_waiting(&self, late: bool) {
+        self.is_short.store(true, Ordering::Relaxed);
+        if !late {
+            self.is_short_on_time.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Return how at most `most` of the free permits are to be divided between packages that wait for them, with launches
+    /// that are `late` or all on time.
+    pub(crate) fn divide(
+        &self,
+        most: usize,
+        waiting: &[Waiting<'_>],
+        late: bool,
+        now: Timestamp,
+    ) -> Vec<usize> {
+        lock(&self.shares).divide((self.free(), most), waiting, late, now)
+    }
+
+    /// Take a permit for a launch.
     ///
     /// # Errors
     ///
-    /// Why the package gets none now.
-    pub(crate) fn take(
-        &self,
-        package: &str,
-        quota: &Quota,
-        proposed: bool,
-        now: Timestamp,
-    ) -> Result<Permit, Refused> {
+    /// Why it gets none now.
+    pub(crate) fn take(&self, ask: &Ask<'_>, now: Timestamp) -> Result<Permit, Refused> {
         let mut shares = lock(&self.shares);
-        shares.may_take(self.free(), package, quota, proposed, now)?;
+        shares.may_take(self.free(), ask, now)?;
         let permit = Arc::clone(&self.permits).try_acquire_owned();
         let permit = permit.map_err(|_| Refused::Share)?;
-        shares.count(package, quota, proposed, now);
+        shares.count(ask, now);
         Ok(Permit {
             _permit: permit,
             shares: Arc::clone(&self.shares),
-            package: package.to_owned(),
-            proposed,
+            package: ask.package.to_owned(),
+            proposed: ask.proposed,
+            late: ask.late,
         })
     }
 
@@ -154,6 +211,7 @@ impl Capacity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use campanile_package::Quota;
 
     const SPAN: Duration = Duration::from_secs(10);
 
@@ -162,8 +220,13 @@ mod tests {
     }
 
     fn acquire(capacity: &Capacity) -> Option<Permit> {
-        let taken = capacity.take("hello", &Quota::default(), false, at(0));
-        taken.ok()
+        let ask = Ask {
+            package: "hello",
+            quota: Quota::default(),
+            proposed: false,
+            late: false,
+        };
+        capacity.take(&ask, at(0)).ok()
     }
 
     #[test]

@@ -3,18 +3,25 @@
 //! Usually there is enough for all that is due, and two queries find it. When there is not, or when a package may not have
 //! more, the host divides what is free between the packages that wait (`shares`), and takes the launches of each by
 //! priority. Launches of a concurrency group are chosen apart, as many as the group has room for on all hosts together.
+//!
+//! The earliest launches come first, and those of an outage are the earliest. So when there is not enough, launches on time
+//! come before them, up to their share.
 
+use std::collections::HashSet;
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::capacity::Permit;
 use crate::ctx::Ctx;
 use crate::error::Result;
+use crate::lateness::{ON_TIME_MAX, is_late};
 use crate::peers;
 use crate::placement::Turns;
-use crate::shares::{Refused, Waiting};
+use crate::shares::{Ask, Refused, Waiting};
 use crate::version_check::is_unvouched;
 use campanile_model::clock::Timestamp;
+use campanile_model::ids::LaunchId;
 use campanile_package::{Package, Quota};
 use campanile_store::Tx;
 use campanile_store::claims::{self, ClaimedLaunch, RetriesOf, WaitingClass};
@@ -31,6 +38,8 @@ pub(crate) struct Chosen {
     pub launches: Vec<(ClaimedLaunch, Permit)>,
     /// Whether launches stay behind that are due and that this host may not take now.
     pub is_short: bool,
+    /// Whether some of those are on time.
+    pub is_short_on_time: bool,
     /// Whether it took all that this host may have until a permit is given back or another launch is due.
     pub took_all: bool,
     /// When the next launch of a package is allowed that has begun too many in this second.
@@ -57,15 +66,22 @@ pub(crate) async fn choose(ctx: &Ctx, tx: &mut Tx, free: usize, now: Timestamp) 
         now,
         turns: None,
         has_asked: false,
+        has_looked_on_time: false,
+        overtaking: HashSet::new(),
         chosen: Chosen::default(),
     };
+    if ctx.capacity.is_short.load(Ordering::Relaxed) {
+        choice.on_time(tx).await?;
+    }
     choice.retries(tx).await?;
     choice.groups(tx).await?;
     choice.launches(tx).await?;
     let chosen = choice.chosen;
-    ctx.capacity
-        .is_short
-        .store(chosen.is_short, Ordering::Relaxed);
+    let capacity = &ctx.capacity;
+    capacity.is_short.store(chosen.is_short, Ordering::Relaxed);
+    capacity
+        .is_short_on_time
+        .store(chosen.is_short_on_time, Ordering::Relaxed);
     Ok(chosen)
 }
 
@@ -77,7 +93,20 @@ struct Choice<'a> {
     /// None when this host is alone, and until launches are due.
     turns: Option<Turns>,
     has_asked: bool,
+    has_looked_on_time: bool,
+    /// The launches of `chosen` that came before others because they are on time. They stay open until the claim, so that the
+    /// queries for the others return them again.
+    overtaking: HashSet<LaunchId>,
     chosen: Chosen,
+}
+
+/// Which launches of a class to choose.
+#[derive(Clone, Copy)]
+enum Which {
+    /// The earliest.
+    Earliest,
+    /// The latest of those that are on time.
+    OnTime,
 }
 
 impl Choice<'_> {
@@ -112,14 +141,21 @@ impl Choice<'_> {
             }
             let package = self.ctx.packages.get(&launch.package);
             let quota = quota(self.ctx, package.as_deref());
-            let (name, proposed) = (&launch.package, launch.proposed);
-            match self.ctx.capacity.take(name, &quota, proposed, self.now) {
+            let late = is_late(launch.kind, launch.fire_time, self.now);
+            let ask = Ask {
+                package: &launch.package,
+                quota,
+                proposed: launch.proposed,
+                late,
+            };
+            match self.ctx.capacity.take(&ask, self.now) {
                 Ok(permit) => {
                     self.free = self.free.saturating_sub(1);
                     self.chosen.launches.push((launch, permit));
                 }
                 Err(refused) => {
                     self.chosen.is_short = true;
+                    self.chosen.is_short_on_time |= !late;
                     if let Refused::Rate(wait) = refused {
                         let earlier = self.chosen.wait;
                         self.chosen.wait = Some(earlier.map_or(wait, |earlier| earlier.min(wait)));
@@ -127,6 +163,54 @@ impl Choice<'_> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Takes permits for launches that come before others because they are on time.
+    async fn take_first(&mut self, tx: &mut Tx, open: Vec<ClaimedLaunch>) -> Result {
+        let before = self.chosen.len();
+        self.take_all(tx, open).await?;
+        let taken = &self.chosen.launches[before..];
+        let taken = taken.iter().map(|(launch, _)| launch.launch_id);
+        self.overtaking.extend(taken);
+        Ok(())
+    }
+
+    /// Returns how many launches a query for `limit` others is to return.
+    fn limit_for(&self, limit: usize) -> i64 {
+        (limit + self.overtaking.len()) as i64
+    }
+
+    /// Returns the first `limit` launches that are not chosen yet.
+    fn not_chosen(&self, mut open: Vec<ClaimedLaunch>, limit: usize) -> Vec<ClaimedLaunch> {
+        open.retain(|launch| !self.overtaking.contains(&launch.launch_id));
+        open.truncate(limit);
+        open
+    }
+
+    /// Since when launches are on time.
+    fn since(&self) -> Timestamp {
+        self.now.minus(ON_TIME_MAX)
+    }
+
+    /// Chooses launches of no group that are on time, as many as may overtake others.
+    async fn on_time(&mut self, tx: &mut Tx) -> Result {
+        if mem::replace(&mut self.has_looked_on_time, true) {
+            return Ok(());
+        }
+        let limit = self.ctx.capacity.overtaking().min(self.free);
+        let (host, now, since) = (self.ctx.host, self.now, self.since());
+        if limit > 0 {
+            let open = claims::claimable_on_time(tx, host, now, limit as i64, since).await?;
+            if open.len() < limit {
+                return self.take_first(tx, open).await;
+            }
+            let classes = claims::waiting_packages_on_time(tx, now, since).await?;
+            self.launches_of_all(tx, &classes, limit, Which::OnTime)
+                .await?;
+        }
+        // As far as this host has seen.
+        self.chosen.is_short_on_time = true;
         Ok(())
     }
 
@@ -141,7 +225,7 @@ impl Choice<'_> {
         self.chosen.is_short = true;
         let packages = claims::packages_with_retries(tx, now).await?;
         let classes: Vec<(&str, bool)> = packages.iter().map(|name| (&**name, false)).collect();
-        for (package, limit) in packages.iter().zip(self.divide(&classes)) {
+        for (package, limit) in packages.iter().zip(self.divide(&classes, limit, true)) {
             if limit > 0 {
                 let of = RetriesOf::Package(package);
                 let due = claims::retries(tx, of, host, now, limit as i64).await?;
@@ -186,17 +270,47 @@ impl Choice<'_> {
             let retries = claims::retries(tx, of, host, now, limit as i64).await?;
             self.take_all(tx, retries).await?;
         }
+        let overtaking = self.group_on_time(tx, group, classes, room).await?;
+        let mut is_full = false;
         for class in classes {
             let room = room.saturating_sub(self.chosen.len() - before);
             let limit = room.min(self.free);
             if limit == 0 {
-                self.chosen.is_short = true;
+                (is_full, self.chosen.is_short) = (true, true);
                 break;
             }
-            let open = claims::open_of_group(tx, host, now, limit as i64, class).await?;
+            let most = self.limit_for(limit);
+            let open = claims::open_of_group(tx, host, now, most, class).await?;
+            let open = self.not_chosen(open, limit);
+            is_full |= open.len() == limit;
             self.take_all(tx, open).await?;
         }
+        let claimed = self.chosen.len() - before;
+        let turns = &self.ctx.capacity.group_turns;
+        turns.note(group, is_full, claimed, overtaking);
         Ok(())
+    }
+
+    /// Chooses launches of a group that are on time, as many as may overtake others in `room`. Returns how many.
+    async fn group_on_time(
+        &mut self,
+        tx: &mut Tx,
+        group: &str,
+        classes: &[&WaitingClass],
+        room: usize,
+    ) -> Result<usize> {
+        let (host, now, since, before) = (self.ctx.host, self.now, self.since(), self.chosen.len());
+        let limit = self.ctx.capacity.group_turns.overtaking(group, room);
+        for class in classes {
+            let left = limit.saturating_sub(self.chosen.len() - before);
+            let limit = left.min(self.free) as i64;
+            if limit > 0 {
+                let open =
+                    claims::open_of_group_on_time(tx, host, now, limit, class, since).await?;
+                self.take_first(tx, open).await?;
+            }
+        }
+        Ok(self.chosen.len() - before)
     }
 
     /// Choose launches of no group.
@@ -209,49 +323,85 @@ impl Choice<'_> {
                 return Ok(());
             }
         }
+        self.on_time(tx).await?;
         let classes = claims::waiting_packages(tx, now).await?;
+        let free = self.free;
+        self.chosen.took_all = self
+            .launches_of_all(tx, &classes, free, Which::Earliest)
+            .await?;
+        Ok(())
+    }
+
+    /// Choose at most `free` launches of these classes, and divide them between their packages. Return whether each package
+    /// took its part; others may have what it leaves.
+    async fn launches_of_all(
+        &mut self,
+        tx: &mut Tx,
+        classes: &[WaitingClass],
+        free: usize,
+        which: Which,
+    ) -> Result<bool> {
         let of_each: Vec<&[WaitingClass]> = classes.chunk_by(|a, b| a.name == b.name).collect();
         let waiting = of_each.iter().map(|classes| {
             let only_proposed = classes.iter().all(|class| class.proposed);
             (&*classes[0].name, only_proposed)
         });
         let waiting: Vec<(&str, bool)> = waiting.collect();
-        self.chosen.took_all = true;
-        for (classes, given) in of_each.iter().zip(self.divide(&waiting)) {
+        let late = matches!(which, Which::Earliest);
+        let mut took_all = true;
+        for (classes, given) in of_each.iter().zip(self.divide(&waiting, free, late)) {
             let before = self.chosen.len();
-            self.launches_of(tx, classes, given).await?;
-            // Others may have what this package leaves.
-            self.chosen.took_all &= self.chosen.len() - before == given;
+            self.launches_of(tx, classes, given, which).await?;
+            took_all &= self.chosen.len() - before == given;
         }
-        Ok(())
+        Ok(took_all)
     }
 
     /// Choose at most `given` launches of one package, by priority.
-    async fn launches_of(&mut self, tx: &mut Tx, classes: &[WaitingClass], given: usize) -> Result {
+    async fn launches_of(
+        &mut self,
+        tx: &mut Tx,
+        classes: &[WaitingClass],
+        given: usize,
+        which: Which,
+    ) -> Result {
         let mut left = given;
         for class in classes {
             if left == 0 {
                 self.chosen.is_short = true;
                 break;
             }
-            let (host, now, limit) = (self.ctx.host, self.now, left as i64);
-            let open = claims::open_of_package(tx, host, now, limit, class).await?;
-            self.chosen.is_short |= open.len() == left;
+            let (host, now) = (self.ctx.host, self.now);
             let before = self.chosen.len();
-            self.take_all(tx, open).await?;
+            match which {
+                Which::Earliest => {
+                    let most = self.limit_for(left);
+                    let open = claims::open_of_package(tx, host, now, most, class).await?;
+                    let open = self.not_chosen(open, left);
+                    self.chosen.is_short |= open.len() == left;
+                    self.take_all(tx, open).await?;
+                }
+                Which::OnTime => {
+                    let (limit, since) = (left as i64, self.since());
+                    let open =
+                        claims::open_of_package_on_time(tx, host, now, limit, class, since).await?;
+                    self.chosen.is_short |= open.len() == left;
+                    self.take_first(tx, open).await?;
+                }
+            }
             left = left.saturating_sub(self.chosen.len() - before);
         }
         Ok(())
     }
 
-    /// Divide what is free between packages, each with whether only launches wait that it proposed.
-    fn divide(&self, packages: &[(&str, bool)]) -> Vec<usize> {
+    /// Divide at most `free` permits between packages, each with whether only launches wait that it proposed.
+    fn divide(&self, packages: &[(&str, bool)], free: usize, late: bool) -> Vec<usize> {
         let waiting = packages.iter().map(|&(package, only_proposed)| Waiting {
             package,
             quota: quota(self.ctx, self.ctx.packages.get(package).as_deref()),
             only_proposed,
         });
         let waiting: Vec<Waiting<'_>> = waiting.collect();
-        self.ctx.capacity.divide(&waiting, self.now)
+        self.ctx.capacity.divide(free, &waiting, late, self.now)
     }
 }

@@ -104,6 +104,7 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Claimed> {
         is_short,
         took_all,
         wait,
+        ..
     } = choose(ctx, &mut tx, free, now).await?;
     if is_short {
         ctx.capacity.note_full(now);

@@ -6,12 +6,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::capacity::Permit;
 use crate::choose::quota;
 use crate::ctx::Ctx;
 use crate::error::Result;
+use crate::lateness::is_late;
+use crate::shares::Ask;
 use crate::spec::Spec;
 use crate::starter::Claiming;
 use crate::version_check::is_unvouched;
@@ -68,7 +69,8 @@ pub(crate) async fn insert<'a>(
     Ok(work.into_values().collect())
 }
 
-/// Take a permit for each launch that may start now: the most urgent first, and none while others wait for permits.
+/// Take a permit for each launch that may start now: the most urgent first, of equally urgent ones those on time, and none
+/// while others wait for permits that it may not overtake.
 fn take_permits<'a>(
     ctx: &Ctx,
     decisions: &'a [NewLaunch],
@@ -76,12 +78,14 @@ fn take_permits<'a>(
 ) -> Vec<(&'a NewLaunch, Arc<Package>, Permit)> {
     let is_due =
         |launch: &&NewLaunch| launch.decision == Decision::Launched && launch.fire_time <= now;
+    let is_late = |launch: &NewLaunch| is_late(launch.kind, launch.fire_time, now);
     let mut due: Vec<&NewLaunch> = decisions.iter().filter(is_due).collect();
-    due.sort_by_key(|launch| (-launch.priority, launch.fire_time));
+    due.sort_by_key(|launch| (-launch.priority, is_late(launch), launch.fire_time));
     let mut admitted = Vec::with_capacity(due.len());
     for launch in due {
-        if ctx.capacity.is_short.load(Ordering::Relaxed) {
-            break;
+        let late = is_late(launch);
+        if !ctx.capacity.may_overtake(late) {
+            continue;
         }
         // The dispatcher counts how many runs a group has on all hosts. A host with the labels claims what this one may not.
         let may_run =
@@ -95,15 +99,17 @@ fn take_permits<'a>(
         let Some(package) = package.filter(may_begin) else {
             continue;
         };
-        let quota = quota(ctx, Some(&package));
-        let permit = ctx
-            .capacity
-            .take(&launch.package, &quota, launch.proposed, now);
-        match permit {
+        let ask = Ask {
+            package: &launch.package,
+            quota: quota(ctx, Some(&package)),
+            proposed: launch.proposed,
+            late,
+        };
+        match ctx.capacity.take(&ask, now) {
             Ok(permit) => admitted.push((launch, package, permit)),
             Err(_) => {
                 ctx.capacity.note_full(now);
-                ctx.capacity.is_short.store(true, Ordering::Relaxed);
+                ctx.capacity.note_waiting(late);
             }
         }
     }

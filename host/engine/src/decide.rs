@@ -12,6 +12,7 @@ use crate::claim_at_once;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::error::Result;
+use crate::lateness::ON_TIME_MAX;
 use crate::lease_table::ClaimsInDoubt;
 use crate::metrics::CommitOf;
 use crate::peers;
@@ -37,6 +38,10 @@ const DUE_BATCH_MAX: i64 = 512;
 /// After this time of planning, the transaction decides no further schedule: other transactions wait for it. The time of
 /// statements does not count: a slow network would leave one schedule to each transaction.
 const PLAN_TIME_MAX: Duration = Duration::from_millis(20);
+/// When a slot has been due for longer and one transaction cannot decide all that are due, those on time have a share.
+const BACKLOG_AGE: Duration = Duration::from_secs(1);
+/// The share of slots on time: one decision for as many others.
+const OTHERS_FOR_ONE: usize = 4;
 /// How long slots that are due wait for permits, so that their launches can start at once. When it is over, the launches
 /// are opened, and wait on the record. A host that starts fewer than [`LAUNCHES_MIN`] launches in this time is full.
 const CAPACITY_PATIENCE: Duration = Duration::from_millis(100);
@@ -69,26 +74,26 @@ impl Service for Scheduler {
 
     /// Decide all due slots, and do one step of each backfill.
     ///
-    /// A backfill may have a million slots: slots that become due meanwhile do not wait for it.
+    /// There may be a thousand backfills, each with a million slots: slots that become due meanwhile wait for one step of one
+    /// of them.
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         let idle = Next::At(now.plus(IDLE_INTERVAL));
         ctx.metrics.note_tick(now);
-        loop {
-            if ctx.begins_nothing() {
-                ctx.unrecorded.set_deciding(false);
+        if !self.decide_all(ctx).await? {
+            return Ok(Next::After(RETRY_PAUSE));
+        }
+        let mut filled = BackfillProgress::default();
+        for backfill in backfill::running(ctx).await? {
+            filled.add(backfill::fill_one(ctx, &backfill, ctx.clock.now()).await?);
+            let due = next_due(ctx).await?;
+            if due.is_some_and(|due| due <= ctx.clock.now()) && !self.decide_all(ctx).await? {
                 return Ok(Next::After(RETRY_PAUSE));
             }
-            if !self.decide_due(ctx).await? {
-                break;
-            }
-            self.wait_for_capacity(ctx).await;
-            ctx.unrecorded.set_deciding(true);
         }
-        let filled = backfill::run_backfills(ctx, ctx.clock.now()).await?;
         if filled.launched > 0 {
             ctx.wake.dispatcher.notify_one();
         }
-        let due = schedules::next_due(&mut ctx.db.read().await?).await?;
+        let due = next_due(ctx).await?;
         Ok(next_step(due, filled, ctx.clock.now()).map_or(idle, Next::At))
     }
 
@@ -98,6 +103,21 @@ impl Service for Scheduler {
 }
 
 impl Scheduler {
+    /// Decide all due slots. Return whether this host may go on.
+    async fn decide_all(&self, ctx: &SharedCtx) -> Result<bool> {
+        loop {
+            if ctx.begins_nothing() {
+                ctx.unrecorded.set_deciding(false);
+                return Ok(false);
+            }
+            if !self.decide_due(ctx).await? {
+                return Ok(true);
+            }
+            self.wait_for_capacity(ctx).await;
+            ctx.unrecorded.set_deciding(true);
+        }
+    }
+
     /// Decide a batch of the slots that are due, and start the launches that this host can run at once. Return whether more
     /// slots are due.
     async fn decide_due(&self, ctx: &SharedCtx) -> Result<bool> {
@@ -120,7 +140,7 @@ impl Scheduler {
         let until = Instant::now() + CAPACITY_PATIENCE;
         let is_enough = || {
             !ctx.capacity.is_short.load(Ordering::Relaxed)
-                && ctx.capacity.free_for_one() >= LAUNCHES_MIN
+                && ctx.capacity.free_for_one(true) >= LAUNCHES_MIN
         };
         while !is_enough() {
             let patience = until.saturating_duration_since(Instant::now());
@@ -129,6 +149,11 @@ impl Scheduler {
             }
         }
     }
+}
+
+/// Returns the next slot of all schedules, or the end of a pause.
+async fn next_due(ctx: &Ctx) -> Result<Option<Timestamp>> {
+    Ok(schedules::next_due(&mut ctx.db.read().await?).await?)
 }
 
 /// Pure: when the next step is due, where `due` is the next slot and `filled` the last step of the backfills.
@@ -198,14 +223,18 @@ async fn decide_batch(
     let begun = Instant::now();
     let size = &ctx.batch_sizes.decisions;
     // While the transaction waited for its turn, more permits may have become free.
-    let rows_max = match &claiming {
-        Some(_) => rows_max(ctx.capacity.free_for_one(), size.rows()),
+    let rows_max = |late| match &claiming {
+        Some(_) => rows_max(ctx.capacity.free_for_one(late), size.rows()),
         None => size.rows(),
     };
     let resumed = schedule_admin::end_pauses(&mut tx, now).await?;
-    let due_max = (rows_max as i64).min(DUE_BATCH_MAX);
-    let due = schedules::due(&mut tx, now, due_max).await?;
-    let mut has_more = resumed > 0 || due.len() as i64 == due_max;
+    let DueBatch {
+        due,
+        newest,
+        is_backlog,
+        more,
+    } = due_batch(&mut tx, rows_max(false), now).await?;
+    let mut has_more = resumed > 0 || more;
     let due_count = due.len();
     let due = record_quota::pause_beyond_quota(ctx, &mut tx, due, now).await?;
     if due.is_empty() {
@@ -223,40 +252,30 @@ async fn decide_batch(
     let mut beside = unfinished_launches(&mut tx, &due, &specs, now).await?;
     let mut turns = peers::turns(ctx, &mut tx).await?;
     let mut plans: Vec<Plan> = Vec::with_capacity(due.len());
-    let mut rows = 0;
+    let mut rows = Rows::new(rows_max(is_backlog));
     let planning = Instant::now();
     for (due, spec) in due.iter().zip(&specs) {
-        if rows >= rows_max || (!plans.is_empty() && planning.elapsed() >= PLAN_TIME_MAX) {
+        let rows = rows.of(newest.contains(&due.id));
+        if !rows.has_room(planning.elapsed() < PLAN_TIME_MAX) {
             // The next transaction decides the other schedules.
             has_more = true;
-            break;
+            continue;
         }
         if let Some(turns) = &mut turns
             && is_left(ctx, turns, due, spec, claiming.is_some(), now)
         {
             continue;
         }
-        let plan = match &spec.rule {
-            Some(rule) => plan::plan(
-                due,
-                SlotEvaluator {
-                    schedule: due.id,
-                    rule,
-                    policies: &spec.policies,
-                    defaults: &ctx.settings.late,
-                },
-                beside.remove(&due.id).unwrap_or_default(),
-                ctx.host,
-                now,
-            ),
-            // No launch is better than one at a wrong time. The audit restores the next slot when a host can read the
-            // rule.
-            None => plan::leave_undecided(due),
-        };
-        rows += plan.launches.len();
-        if rows > rows_max && !plans.is_empty() {
+        let plan = plan_of(
+            ctx,
+            due,
+            spec,
+            beside.remove(&due.id).unwrap_or_default(),
+            now,
+        );
+        if !rows.add(plan.launches.len()) {
             has_more = true;
-            break;
+            continue;
         }
         plans.push(plan);
     }
@@ -308,6 +327,124 @@ async fn decide_batch(
         more: has_more || moves.iter().any(is_due),
     };
     Ok((decided, work))
+}
+
+/// Decides the slots of one schedule. Pure, but for the cache of the packages.
+fn plan_of(
+    ctx: &Ctx,
+    due: &DueSchedule,
+    spec: &Spec,
+    beside: OverlapState,
+    now: Timestamp,
+) -> Plan {
+    // No launch is better than one at a wrong time. The audit restores the next slot when a host can read the rule.
+    let Some(rule) = &spec.rule else {
+        return plan::leave_undecided(due);
+    };
+    let evaluator = SlotEvaluator {
+        schedule: due.id,
+        rule,
+        policies: &spec.policies,
+        defaults: &ctx.settings.late,
+    };
+    plan::plan(due, evaluator, beside, ctx.host, now)
+}
+
+/// The schedules of one transaction, in the order in which it decides them.
+struct DueBatch {
+    due: Vec<DueSchedule>,
+    /// Those that are on time and come first, beside a backlog.
+    newest: HashSet<ScheduleId>,
+    /// Whether the others are too many to be on time.
+    is_backlog: bool,
+    /// Whether there may be more.
+    more: bool,
+}
+
+/// Reads up to `rows_max` schedules that are due, the earliest first.
+///
+/// After an outage the earliest are those that missed the most, and they are due again and again until they have caught up.
+/// So schedules that are on time come before them, up to their share. Of the others, those of the shortest period come first:
+/// they soon have little left to decide, and are on time.
+async fn due_batch(tx: &mut Tx, rows_max: usize, now: Timestamp) -> Result<DueBatch> {
+    let due_max = (rows_max as i64).min(DUE_BATCH_MAX);
+    let earliest = schedules::due(tx, now, due_max).await?;
+    let more = earliest.len() as i64 == due_max;
+    let is_backlog = |first: &DueSchedule| more && now.since(first.next_slot) > BACKLOG_AGE;
+    if !earliest.first().is_some_and(is_backlog) {
+        return Ok(DueBatch {
+            due: earliest,
+            newest: HashSet::new(),
+            is_backlog: false,
+            more,
+        });
+    }
+    let since = now.minus(ON_TIME_MAX);
+    let mut due = schedules::newest_due(tx, since, now, Rows::newest_max(rows_max) as i64).await?;
+    let newest: HashSet<ScheduleId> = due.iter().map(|due| due.id).collect();
+    let mut others = earliest;
+    others.retain(|due| !newest.contains(&due.id));
+    others.sort_by_key(|due| due.next_slot.since(due.cursor_at));
+    due.append(&mut others);
+    Ok(DueBatch {
+        due,
+        newest,
+        is_backlog: true,
+        more,
+    })
+}
+
+/// Pure: the rows that one transaction decides, and how many it may. Those of schedules on time beside a backlog count apart.
+struct Rows {
+    newest: Counted,
+    others: Counted,
+}
+
+struct Counted {
+    plans: usize,
+    rows: usize,
+    rows_max: usize,
+}
+
+impl Rows {
+    fn new(rows_max: usize) -> Rows {
+        let counted = |rows_max| Counted {
+            plans: 0,
+            rows: 0,
+            rows_max,
+        };
+        Rows {
+            newest: counted(Rows::newest_max(rows_max)),
+            others: counted(rows_max),
+        }
+    }
+
+    /// Returns how many rows of schedules on time come on top of `rows_max` others.
+    fn newest_max(rows_max: usize) -> usize {
+        (rows_max / OTHERS_FOR_ONE).max(LAUNCHES_MIN)
+    }
+
+    fn of(&mut self, is_newest: bool) -> &mut Counted {
+        match is_newest {
+            true => &mut self.newest,
+            false => &mut self.others,
+        }
+    }
+}
+
+impl Counted {
+    /// Whether another schedule is to be planned. One always is: it may have more rows than a transaction, or take longer.
+    fn has_room(&self, is_in_time: bool) -> bool {
+        self.plans == 0 || (self.rows < self.rows_max && is_in_time)
+    }
+
+    /// Counts the rows of a plan. Returns whether they are decided now.
+    fn add(&mut self, rows: usize) -> bool {
+        self.rows += rows;
+        let is_decided = self.plans == 0 || self.rows <= self.rows_max;
+        self.plans += usize::from(is_decided);
+        is_decided
+    }
 }
 
 /// Add slots that have no package to the row of the slots before them, in the same hour. Return their decisions, and those
@@ -406,6 +543,22 @@ pub(crate) async fn set_next_slots(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slots_on_time_and_a_backlog_have_bounds_of_their_own() {
+        let mut rows = Rows::new(400);
+        // A schedule with more slots than a transaction has rows is decided all the same.
+        assert!(rows.of(true).add(1_000));
+        assert!(!rows.of(true).has_room(true));
+        assert!(rows.of(false).has_room(false));
+        assert!(rows.of(false).add(399));
+        assert!(!rows.of(false).has_room(false));
+        assert!(rows.of(false).has_room(true));
+        assert!(!rows.of(false).add(2));
+        for (rows_max, newest_max) in [(32, 32), (400, 100), (1_024, 256)] {
+            assert_eq!(Rows::newest_max(rows_max), newest_max);
+        }
+    }
 
     #[test]
     fn slots_are_decided_between_two_steps_of_a_backfill() {

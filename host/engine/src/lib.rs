@@ -97,6 +97,7 @@ mod finish;
 mod folder;
 mod forget;
 mod heartbeat;
+mod lateness;
 mod launch_log;
 mod lease_keeper;
 mod lease_table;

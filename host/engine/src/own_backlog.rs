@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use crate::audit::{Lag, OVERDUE};
 use crate::cursor_watch::NAMED_MAX;
+use crate::lateness::ON_TIME_MAX;
 use campanile_model::clock::Timestamp;
 use campanile_model::namespace::split;
 use campanile_store::stats::{self, StartedLaunch};
 use campanile_store::{DbError, Tx, package_record};
 
 /// On-time launches that start later are a sign that hosts are overloaded, or that a package has more launches than it may run.
-const LAG_MAX_MS: f64 = 10_000.0;
+const LAG_MAX_MS: f64 = ON_TIME_MAX.as_secs() as f64 * 1e3;
 /// The lag is judged on the launches of this span.
 const LAG_SPAN: Duration = Duration::from_secs(600);
 /// The newest launches on which the lag is judged.

@@ -16,15 +16,24 @@ use campanile_schedule::policy;
 use campanile_store::overlap::{self, UnfinishedLaunch};
 use campanile_store::schedules;
 
+/// The schedules of one transaction. After an outage, thousands have a hundred queued launches each, which it reads. Other
+/// transactions wait for it meanwhile.
+const SCHEDULES_AT_ONCE: usize = 128;
+
 /// Open the queued launches that may start. Return how many.
 pub(crate) async fn release(ctx: &Ctx, now: Timestamp) -> Result<usize> {
-    let candidates = releasable(ctx, now).await?;
-    if candidates.is_empty() {
-        return Ok(0);
+    let mut opened = 0;
+    for candidates in releasable(ctx, now).await?.chunks(SCHEDULES_AT_ONCE) {
+        opened += release_of(ctx, candidates, now).await?;
     }
+    Ok(opened)
+}
+
+/// Opens the queued launches of these schedules that may start. Returns how many.
+async fn release_of(ctx: &Ctx, candidates: &[ScheduleId], now: Timestamp) -> Result<usize> {
     let mut tx = ctx.db.write().await?;
     // A transaction that decides launches of a schedule locks its row. A host that has locked one releases its launches.
-    let held = schedules::lock_available(&mut tx, &candidates).await?;
+    let held = schedules::lock_available(&mut tx, candidates).await?;
     let mut of_each: HashMap<ScheduleId, Vec<UnfinishedLaunch>> = HashMap::new();
     for launch in overlap::unfinished(&mut tx, &held).await? {
         of_each.entry(launch.schedule_id).or_default().push(launch);

@@ -4,6 +4,10 @@
 //! packages that hold none. So a package that comes later finds a free permit, although others hold as much as they may. A
 //! host whose capacity does not suffice gives each next permit to the package that holds the fewest. Between packages that
 //! hold as many, it goes to the one that was served longest ago.
+//!
+//! Launches that are late, such as those of an outage, leave a 32nd of the permits to launches on time. While late launches
+//! wait, those on time overtake them until they hold a fifth of the permits. So a backlog delays nobody else, and has at
+//! least four fifths of the host.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,6 +22,13 @@ use campanile_package::quota::{Namespaces, quota_of};
 const FREE_FACTOR: usize = 7;
 /// The part of all permits that is kept for packages that hold none.
 const KEPT_PART: usize = 64;
+
+/// The part of all permits that late launches leave to launches on time, and the fewest permits of a host that does so.
+const RESERVED_PART: usize = 32;
+const RESERVED_FROM: usize = 5;
+/// The part of the permits that launches on time may take before others that wait. On a host with fewer permits, they take
+/// turns: one of as many permits.
+pub(crate) const OVERTAKING_PART: usize = 5;
 
 /// Why a package gets no permit now.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -37,6 +48,10 @@ pub(crate) struct Shares {
     namespaces: Arc<Namespaces>,
     /// The permits that all packages hold.
     held: usize,
+    /// The permits of `held` for late launches.
+    late: usize,
+    /// How many permits were given since a launch on time had the last turn.
+    since_turn: usize,
     /// How many permits were given so far.
     given: u64,
 }
@@ -117,6 +132,17 @@ impl Bucket {
     }
 }
 
+/// A launch that asks for a permit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub package: &'a str,
+    pub quota: Quota,
+    /// Whether it is a slot of a schedule that its package proposed.
+    pub proposed: bool,
+    /// Whether it is not on time: see [`is_late`](crate::lateness::is_late).
+    pub late: bool,
+}
+
 /// A package that waits for permits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiting<'a> {
@@ -135,49 +161,59 @@ impl Shares {
         }
     }
 
-    /// Return how many of `free` permits a package may take that holds as many as any other.
-    pub fn free_for_one(&self, free: usize) -> usize {
+    /// Returns how many of `free` permits a package may take that holds as many as any other, for launches that are `late` or
+    /// all on time.
+    pub fn free_for_one(&self, free: usize, late: bool) -> usize {
         let most = self.of.values().map(|share| share.held).max();
-        // The n-th is allowed while `held + n <= FREE_FACTOR * (free - n + 1)`.
-        let sum = (FREE_FACTOR * (free + 1)).saturating_sub(most.unwrap_or(0));
+        let reserved = self.reserved(free, late);
+        let free = free.saturating_sub(reserved);
+        // The n-th is allowed while `held + reserved + n <= FREE_FACTOR * (free - n + 1)`.
+        let sum = (FREE_FACTOR * (free + 1)).saturating_sub(most.unwrap_or(0) + reserved);
         (sum / (FREE_FACTOR + 1)).min(free)
     }
 
-    /// Ask for one of `free` permits for a package; count it when it is granted.
-    pub fn take(
-        &mut self,
-        free: usize,
-        package: &str,
-        quota: &Quota,
-        proposed: bool,
-        now: Timestamp,
-    ) -> Result<(), Refused> {
-        self.may_take(free, package, quota, proposed, now)?;
-        self.count(package, quota, proposed, now);
+    /// Returns how many of `free` permits a launch leaves to others, which are on time: none unless it is late.
+    fn reserved(&self, free: usize, late: bool) -> usize {
+        let total = free + self.held;
+        let reserved = match late && total >= RESERVED_FROM {
+            true => (total / RESERVED_PART).max(1),
+            false => 0,
+        };
+        reserved.saturating_sub(self.held - self.late)
+    }
+
+    /// Returns how many of `free` permits launches on time may take before late ones that wait.
+    pub fn overtaking(&self, free: usize) -> usize {
+        match (free + self.held) / OVERTAKING_PART {
+            0 => usize::from(self.since_turn + 1 >= OVERTAKING_PART).min(free),
+            most => most.saturating_sub(self.held - self.late).min(free),
+        }
+    }
+
+    /// Ask for one of `free` permits; count it when it is granted.
+    pub fn take(&mut self, free: usize, ask: &Ask<'_>, now: Timestamp) -> Result<(), Refused> {
+        self.may_take(free, ask, now)?;
+        self.count(ask, now);
         Ok(())
     }
 
-    /// Whether a package may have one of `free` permits.
+    /// Whether a launch may have one of `free` permits.
     ///
     /// # Errors
     ///
     /// Why not.
-    pub fn may_take(
-        &self,
-        free: usize,
-        package: &str,
-        quota: &Quota,
-        proposed: bool,
-        now: Timestamp,
-    ) -> Result<(), Refused> {
+    pub fn may_take(&self, free: usize, ask: &Ask<'_>, now: Timestamp) -> Result<(), Refused> {
         let unknown = Share::default();
-        let share = self.of.get(package).unwrap_or(&unknown);
+        let share = self.of.get(ask.package).unwrap_or(&unknown);
+        let quota = &ask.quota;
         let within = |held: usize, most: Option<u32>| most.is_none_or(|most| held < most as usize);
         let kept = (free + self.held) / KEPT_PART;
-        let allowed = share.held < FREE_FACTOR * free
+        let reserved = self.reserved(free, ask.late);
+        // As if the package held what is reserved, so that its own launches on time find it too.
+        let allowed = share.held + reserved < FREE_FACTOR * free.saturating_sub(reserved)
             && (share.held == 0 || free > kept)
             && within(share.held, quota.runs_max);
-        let allowed_proposed = !proposed
+        let allowed_proposed = !ask.proposed
             || (share.proposed < free && within(share.proposed, Some(quota.proposed_runs_max)));
         if !allowed || !allowed_proposed {
             return Err(Refused::Share);
@@ -185,11 +221,11 @@ impl Shares {
         let own_wait = quota
             .launches_per_second
             .map(|rate| share.launches.wait(Rate::per_second(rate), now));
-        let proposed_wait = proposed.then(|| {
+        let proposed_wait = ask.proposed.then(|| {
             let rate = Rate::per_second(quota.proposed_launches_per_second);
             share.proposed_launches.wait(rate, now)
         });
-        let of_namespace = self.may_take_in_namespace(package, now)?;
+        let of_namespace = self.may_take_in_namespace(ask.package, now)?;
         let wait = own_wait.max(proposed_wait).max(of_namespace);
         let wait = wait.unwrap_or_default();
         match wait > Duration::ZERO {
@@ -219,26 +255,31 @@ impl Shares {
         Ok(quota.launches_per_minute.map(wait))
     }
 
-    /// Count a permit that a package was given.
-    pub fn count(&mut self, package: &str, quota: &Quota, proposed: bool, now: Timestamp) {
+    /// Count a permit that was given.
+    pub fn count(&mut self, ask: &Ask<'_>, now: Timestamp) {
         self.given += 1;
         let given = self.given;
-        let share = match self.of.get_mut(package) {
+        let share = match self.of.get_mut(ask.package) {
             Some(share) => share,
-            None => self.of.entry(package.to_owned()).or_default(),
+            None => self.of.entry(ask.package.to_owned()).or_default(),
         };
         self.held += 1;
+        self.late += usize::from(ask.late);
+        self.since_turn = match ask.late {
+            true => self.since_turn + 1,
+            false => 0,
+        };
         share.held += 1;
         share.last_given = given;
-        if let Some(rate) = quota.launches_per_second {
+        if let Some(rate) = ask.quota.launches_per_second {
             share.launches.use_one(Rate::per_second(rate), now);
         }
-        if proposed {
+        if ask.proposed {
             share.proposed += 1;
-            let rate = Rate::per_second(quota.proposed_launches_per_second);
+            let rate = Rate::per_second(ask.quota.proposed_launches_per_second);
             share.proposed_launches.use_one(rate, now);
         }
-        if let Some((namespace, quota)) = quota_of(&self.namespaces, package) {
+        if let Some((namespace, quota)) = quota_of(&self.namespaces, ask.package) {
             let share = self.of_namespace.entry(namespace.clone()).or_default();
             share.held += 1;
             if let Some(rate) = quota.launches_per_minute {
@@ -247,10 +288,11 @@ impl Shares {
         }
     }
 
-    /// Count a permit that a package has given back.
-    pub fn give_back(&mut self, package: &str, proposed: bool) {
+    /// Count a permit that was given back.
+    pub fn give_back(&mut self, package: &str, proposed: bool, late: bool) {
         if let Some(share) = self.of.get_mut(package) {
             self.held = self.held.saturating_sub(1);
+            self.late = self.late.saturating_sub(usize::from(late));
             share.held = share.held.saturating_sub(1);
             share.proposed = share.proposed.saturating_sub(usize::from(proposed));
             if let Some((namespace, _)) = quota_of(&self.namespaces, package)
@@ -261,12 +303,19 @@ impl Shares {
         }
     }
 
-    /// Divide `free` permits between packages, as if each had launches without end. Return how many each may take.
-    pub fn divide(&self, free: usize, waiting: &[Waiting<'_>], now: Timestamp) -> Vec<usize> {
+    /// Divide at most `most` of `free` permits between packages, as if each had launches without end, which are `late` or all
+    /// on time. Return how many each may take.
+    pub fn divide(
+        &self,
+        (free, most): (usize, usize),
+        waiting: &[Waiting<'_>],
+        late: bool,
+        now: Timestamp,
+    ) -> Vec<usize> {
         let mut shares = self.clone();
         let mut given = vec![0; waiting.len()];
         let mut open: Vec<usize> = (0..waiting.len()).collect();
-        for left in (1..=free).rev() {
+        for left in (1..=free).rev().take(most) {
             loop {
                 let next = open.iter().copied().min_by_key(|&index| {
                     let share = shares.of.get(waiting[index].package);
@@ -280,10 +329,13 @@ impl Shares {
                     quota,
                     only_proposed,
                 } = waiting[next];
-                if shares
-                    .take(left, package, &quota, only_proposed, now)
-                    .is_ok()
-                {
+                let ask = Ask {
+                    package,
+                    quota,
+                    proposed: only_proposed,
+                    late,
+                };
+                if shares.take(left, &ask, now).is_ok() {
                     given[next] += 1;
                     break;
                 }
@@ -311,17 +363,42 @@ mod tests {
         }
     }
 
+    /// A launch of a package that is on time.
+    fn ask(package: &str) -> Ask<'_> {
+        Ask {
+            package,
+            quota: Quota::default(),
+            proposed: false,
+            late: false,
+        }
+    }
+
     /// Let `package` take what it may of `total` permits; return how many it holds then.
-    fn fill(shares: &mut Shares, total: usize, package: &str, proposed: bool) -> usize {
+    fn fill_with(
+        shares: &mut Shares,
+        total: usize,
+        package: &str,
+        (proposed, late): (bool, bool),
+    ) -> usize {
         let held = |shares: &Shares| shares.of.values().map(|share| share.held).sum::<usize>();
         let quota = Quota {
             proposed_launches_per_second: 10_000,
             ..Quota::default()
         };
+        let ask = Ask {
+            quota,
+            proposed,
+            late,
+            ..ask(package)
+        };
         while let Some(free) = total.checked_sub(held(shares)).filter(|free| *free > 0)
-            && shares.take(free, package, &quota, proposed, at(0)).is_ok()
+            && shares.take(free, &ask, at(0)).is_ok()
         {}
         shares.of.get(package).map_or(0, |share| share.held)
+    }
+
+    fn fill(shares: &mut Shares, total: usize, package: &str, proposed: bool) -> usize {
+        fill_with(shares, total, package, (proposed, false))
     }
 
     #[test]
@@ -339,18 +416,79 @@ mod tests {
     }
 
     #[test]
+    fn late_launches_leave_permits_to_those_on_time_and_have_at_least_four_fifths() {
+        let late = (false, true);
+        for total in 1..=600 {
+            let all = fill(&mut Shares::default(), total, "a", false);
+            let mut shares = Shares::default();
+            let of_late = fill_with(&mut shares, total, "a", late);
+            assert!(5 * of_late >= 4 * all, "{of_late} of {all}");
+            // Its own launches on time find one, and so do those of another package.
+            let is_left = total >= RESERVED_FROM;
+            assert_eq!(
+                fill(&mut shares.clone(), total, "a", false) > of_late,
+                is_left,
+                "{total}"
+            );
+            assert!(
+                !is_left || fill(&mut shares.clone(), total, "b", false) > 0,
+                "{total}"
+            );
+        }
+        // All of the others together leave them too.
+        let mut shares = Shares::default();
+        for package in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+            fill_with(&mut shares, 512, package, late);
+        }
+        assert!(512 - shares.held >= 16, "{} are held", shares.held);
+    }
+
+    #[test]
+    fn launches_on_time_overtake_up_to_a_fifth_of_the_permits() {
+        let mut shares = Shares::default();
+        let late = Ask {
+            late: true,
+            ..ask("a")
+        };
+        for _ in 0..300 {
+            shares.count(&late, at(0));
+        }
+        assert_eq!(shares.overtaking(212), 102);
+        for held in 1..=102 {
+            shares.count(&ask("b"), at(0));
+            assert_eq!(shares.overtaking(212 - held), 102 - held);
+        }
+        // A host with few permits gives them one turn in five.
+        let mut shares = Shares::default();
+        let mut order = String::new();
+        for _ in 0..12 {
+            let (letter, next) = match shares.overtaking(1) {
+                0 => ("l", late),
+                _ => ("o", ask("b")),
+            };
+            order += letter;
+            shares.count(&next, at(0));
+            shares.give_back(next.package, false, next.late);
+        }
+        assert_eq!(order, "llllolllloll");
+    }
+
+    #[test]
     fn what_one_package_may_take_is_known_before() {
         let mut shares = Shares::default();
-        for free in [0, 1, 2, 7, 8, 16, 256] {
-            let taken = fill(&mut Shares::default(), free, "a", false);
-            assert_eq!(shares.free_for_one(free), taken, "{free}");
+        for late in [false, true] {
+            for free in [0, 1, 2, 4, 5, 6, 7, 8, 16, 64, 256] {
+                let taken = fill_with(&mut Shares::default(), free, "a", (false, late));
+                assert_eq!(shares.free_for_one(free, late), taken, "{free}");
+            }
         }
-        assert_eq!(fill(&mut shares, 256, "a", false), 224);
-        assert_eq!(shares.free_for_one(32), 0);
+        let late = (false, true);
+        assert_eq!(fill_with(&mut shares, 256, "a", late), 216);
+        assert_eq!(shares.free_for_one(40, true), 0);
         for _ in 0..40 {
-            shares.give_back("a", false);
+            shares.give_back("a", false, true);
         }
-        assert_eq!(shares.free_for_one(72), 40);
+        assert_eq!(shares.free_for_one(80, true), 40);
     }
 
     #[test]
@@ -364,12 +502,12 @@ mod tests {
     fn a_permit_goes_to_the_package_that_holds_the_fewest() {
         let mut shares = Shares::default();
         for _ in 0..10 {
-            shares.count("a", &Quota::default(), false, at(0));
+            shares.count(&ask("a"), at(0));
         }
         let both = [waiting("a"), waiting("b")];
-        assert_eq!(shares.divide(4, &both, at(0)), [0, 4]);
+        assert_eq!(shares.divide((4, 4), &both, false, at(0)), [0, 4]);
         // Two stay free.
-        assert_eq!(shares.divide(30, &both, at(0)), [9, 19]);
+        assert_eq!(shares.divide((30, 30), &both, false, at(0)), [9, 19]);
     }
 
     #[test]
@@ -381,8 +519,7 @@ mod tests {
         };
         let team = "team".parse().unwrap();
         let mut shares = Shares::new(Arc::new(Namespaces::from([(team, quota)])));
-        let own = Quota::default();
-        let take = |shares: &mut Shares, package, now| shares.take(100, package, &own, false, now);
+        let take = |shares: &mut Shares, package, now| shares.take(100, &ask(package), now);
         for package in ["@team/a", "@team/b", "@team/a"] {
             assert_eq!(take(&mut shares, package, at(0)), Ok(()), "{package}");
         }
@@ -390,9 +527,9 @@ mod tests {
         for other in ["a", "@team2/a"] {
             assert_eq!(take(&mut shares, other, at(0)), Ok(()), "{other}");
         }
-        shares.give_back("@team/b", false);
+        shares.give_back("@team/b", false, false);
         assert_eq!(take(&mut shares, "@team/b", at(0)), Ok(()));
-        shares.give_back("@team/a", false);
+        shares.give_back("@team/a", false, false);
         // The fifth launch of this minute waits for a quarter of it.
         let wait = Duration::from_secs(15);
         assert_eq!(
@@ -401,9 +538,9 @@ mod tests {
         );
         assert_eq!(take(&mut shares, "@team/a", at(15_000)), Ok(()));
         // What a division gives counts too.
-        shares.give_back("@team/a", false);
+        shares.give_back("@team/a", false, false);
         let both = [waiting("@team/a"), waiting("@team/b")];
-        let given = shares.divide(10, &both, at(45_000));
+        let given = shares.divide((10, 10), &both, false, at(45_000));
         assert_eq!(given.iter().sum::<usize>(), 1, "{given:?}");
     }
 
@@ -413,11 +550,11 @@ mod tests {
         let both = [waiting("a"), waiting("b")];
         let mut order = String::new();
         for _ in 0..4 {
-            let given = shares.divide(1, &both, at(0));
+            let given = shares.divide((1, 1), &both, false, at(0));
             let next = if given[0] == 1 { "a" } else { "b" };
             order += next;
-            shares.count(next, &Quota::default(), false, at(0));
-            shares.give_back(next, false);
+            shares.count(&ask(next), at(0));
+            shares.give_back(next, false, false);
         }
         assert_eq!(order, "abab");
     }
@@ -429,10 +566,11 @@ mod tests {
             launches_per_second: Some(5),
             ..Quota::default()
         };
+        let limited = Ask { quota, ..ask("a") };
         let mut shares = Shares::default();
         let begin = |shares: &mut Shares, now| {
-            let result = shares.take(100, "a", &quota, false, now);
-            result.map(|()| shares.give_back("a", false))
+            let result = shares.take(100, &limited, now);
+            result.map(|()| shares.give_back("a", false, false))
         };
         for _ in 0..5 {
             assert_eq!(begin(&mut shares, at(0)), Ok(()));
@@ -448,9 +586,9 @@ mod tests {
         assert!(begin(&mut shares, at(60_000)).is_err());
 
         for _ in 0..3 {
-            assert_eq!(shares.take(100, "a", &quota, false, at(90_000)), Ok(()));
+            assert_eq!(shares.take(100, &limited, at(90_000)), Ok(()));
         }
-        let refused = shares.take(100, "a", &quota, false, at(99_000));
+        let refused = shares.take(100, &limited, at(99_000));
         assert_eq!(refused, Err(Refused::Share));
     }
 }

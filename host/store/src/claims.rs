@@ -137,6 +137,16 @@ macro_rules! open_launches {
         )
     };
 }
+/// Of open launches those on time: after an instant, and not for a past slot.
+macro_rules! on_time {
+    ($since:literal) => {
+        concat!(
+            " AND l.fire_time > ",
+            $since,
+            " AND l.kind <> 'catchup' AND l.kind <> 'backfill'"
+        )
+    };
+}
 /// The launches whose retry is due and whose package and labels the host has, for the transaction to claim.
 macro_rules! due_retries {
     ($condition:literal) => {
@@ -175,7 +185,7 @@ macro_rules! with_classes {
 ///
 /// With `EXISTS`, Postgres reads every open launch into a hash table first.
 macro_rules! due_classes {
-    ($name:literal, $group:literal) => {
+    ($name:literal, $group:literal, $condition:expr) => {
         with_classes!(
             $name,
             $group,
@@ -184,7 +194,7 @@ macro_rules! due_classes {
                 WHERE l.status = 'open' AND l.group_name ", $group, "
                     AND l.priority IS NOT NULL AND l.priority = class.priority AND l.proposed = class.proposed
                     AND l.", $name, " = class.name AND l.fire_time <= $1
-                    AND (l.not_before IS NULL OR l.not_before <= $1) LIMIT 1) IS NOT NULL
+                    AND (l.not_before IS NULL OR l.not_before <= $1)", $condition, " LIMIT 1) IS NOT NULL
                 ORDER BY name, priority DESC, proposed"
             )
         )
@@ -219,8 +229,29 @@ statements! {
         "FOR UPDATE OF l SKIP LOCKED"
     );
 
+    /// Returns up to `limit` launches of no group that are on time since `since` and that `host` may claim, latest first.
+    pub async fn claimable_on_time(
+        host: HostId, now: Timestamp, limit: i64, since: Timestamp,
+    ) -> Vec<ClaimedLaunch> = rows locking!(
+        concat!(open_launches!("IS NULL"), on_time!("$4"), " ORDER BY l.fire_time DESC LIMIT $3"),
+        "FOR UPDATE OF l SKIP LOCKED"
+    );
+
+    /// Returns the packages with a launch of no group that is on time since `since`, by priority.
+    pub async fn waiting_packages_on_time(now: Timestamp, since: Timestamp) -> Vec<WaitingClass> = rows
+        due_classes!("package", "IS NULL", on_time!("$2"));
+
+    /// Returns up to `limit` launches of one class of a package that are on time since `since`, latest first.
+    pub async fn open_of_package_on_time(
+        host: HostId, now: Timestamp, limit: i64, class: &WaitingClass, since: Timestamp,
+    ) -> Vec<ClaimedLaunch> = rows locking!(
+        concat!(open_launches!("IS NULL"), " AND l.priority IS NOT NULL AND l.priority = $4 AND l.proposed = $5
+            AND l.package = $6", on_time!("$7"), " ORDER BY l.fire_time DESC LIMIT $3"),
+        "FOR UPDATE OF l SKIP LOCKED"
+    ) => [host, now, limit, class.priority, class.proposed, &class.name, since];
+
     /// Return the packages with a due launch of no group, by priority.
-    pub async fn waiting_packages(now: Timestamp) -> Vec<WaitingClass> = rows due_classes!("package", "IS NULL");
+    pub async fn waiting_packages(now: Timestamp) -> Vec<WaitingClass> = rows due_classes!("package", "IS NULL", "");
 
     /// Return up to `limit` launches of one class of a package, earliest first.
     pub async fn open_of_package(
@@ -232,7 +263,7 @@ statements! {
     ) => [host, now, limit, class.priority, class.proposed, &class.name];
 
     /// Return the groups with a due launch, by priority.
-    pub async fn waiting_groups(now: Timestamp) -> Vec<WaitingClass> = rows due_classes!("group_name", "IS NOT NULL");
+    pub async fn waiting_groups(now: Timestamp) -> Vec<WaitingClass> = rows due_classes!("group_name", "IS NOT NULL", "");
 
     /// Return up to `limit` launches of one class of a group, earliest first.
     pub async fn open_of_group(
@@ -242,6 +273,15 @@ statements! {
             AND l.group_name = $6 ORDER BY l.fire_time LIMIT $3"),
         "FOR UPDATE OF l SKIP LOCKED"
     ) => [host, now, limit, class.priority, class.proposed, &class.name];
+
+    /// Returns up to `limit` launches of one class of a group that are on time since `since`, latest first.
+    pub async fn open_of_group_on_time(
+        host: HostId, now: Timestamp, limit: i64, class: &WaitingClass, since: Timestamp,
+    ) -> Vec<ClaimedLaunch> = rows locking!(
+        concat!(open_launches!("IS NOT NULL"), " AND l.priority = $4 AND l.proposed = $5
+            AND l.group_name = $6", on_time!("$7"), " ORDER BY l.fire_time DESC LIMIT $3"),
+        "FOR UPDATE OF l SKIP LOCKED"
+    ) => [host, now, limit, class.priority, class.proposed, &class.name, since];
 
     /// Return the packages with a due retry of no group.
     pub async fn packages_with_retries(now: Timestamp) -> Vec<String> = values

@@ -219,6 +219,19 @@ macro_rules! select_schedules {
     };
 }
 
+/// A query for [`DueSchedule`]s.
+macro_rules! select_due {
+    ($rest:literal) => {
+        concat!(
+            "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.last_catchup_at, s.last_catchup_fire_time, s.skips,
+            s.origin, s.package, p.digest, p.missing_since,
+            (SELECT v.decision FROM package_version v WHERE v.package = p.name AND v.digest = p.digest) AS version_decision
+            FROM schedule s LEFT JOIN package p ON p.name = s.package ",
+            $rest
+        )
+    };
+}
+
 statements! {
     const REVISE: &str = "UPDATE schedule SET revision = $3, name = $4, package = $5, cursor_at = $6, next_slot = $7, updated_at = $8, origin = $9
         WHERE id = $1 AND revision = $2 AND enabled = $10 AND deleted_at IS NULL";
@@ -497,15 +510,18 @@ statements! {
         ON r.schedule_id = v.column1 AND r.revision = v.column2")),
         revisions, |(id, revision)| [*id, *revision];
 
-    /// Return up to `limit` schedules whose next slot has come, earliest first, for this transaction to decide.
+    /// Return up to `limit` schedules whose next slot has come, earliest first, for this transaction to decide. Of those of one
+    /// moment, the shortest period comes first.
     pub async fn due(now: Timestamp, limit: i64) -> Vec<DueSchedule> = rows locking!(
-        "SELECT s.id, s.revision, s.cursor_at, s.next_slot, s.launches, s.last_catchup_at, s.last_catchup_fire_time, s.skips,
-            s.origin, s.package, p.digest, p.missing_since,
-            (SELECT v.decision FROM package_version v WHERE v.package = p.name AND v.digest = p.digest) AS version_decision
-        FROM schedule s LEFT JOIN package p ON p.name = s.package
-        WHERE s.next_slot <= $1 ORDER BY s.next_slot LIMIT $2",
+        select_due!("WHERE s.next_slot <= $1 ORDER BY s.next_slot, s.cursor_at DESC LIMIT $2"),
         "FOR UPDATE OF s SKIP LOCKED"
     );
+
+    /// Returns up to `limit` schedules whose next slot has come after `since`, latest first, for this transaction to decide.
+    pub async fn newest_due(since: Timestamp, now: Timestamp, limit: i64) -> Vec<DueSchedule> = rows locking!(
+        select_due!("WHERE s.next_slot <= $1 AND s.next_slot > $2 ORDER BY s.next_slot DESC LIMIT $3"),
+        "FOR UPDATE OF s SKIP LOCKED"
+    ) => [now, since, limit];
 }
 
 /// Insert schedules with their first revisions.

@@ -395,10 +395,14 @@ statements! {
         JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.host_id
         WHERE l.status IN ('running', 'waiting') ORDER BY l.started_at LIMIT $1";
 
+    /// Returns up to `limit` schedules that have not decided a slot of before `since`: each with that slot, the oldest first.
+    pub async fn overdue(since: Timestamp, limit: i64) -> Vec<(String, Timestamp)> = rows
+        "SELECT name, next_slot FROM schedule WHERE next_slot < $1 ORDER BY next_slot, cursor_at DESC LIMIT $2";
+
     /// Return the `limit` schedules whose next slot comes first.
     pub async fn next_slots(limit: i64) -> Vec<NextSlot> = rows
         "SELECT name AS schedule, next_slot AS slot FROM schedule
-        WHERE next_slot IS NOT NULL ORDER BY next_slot, cursor_at LIMIT $1";
+        WHERE next_slot IS NOT NULL ORDER BY next_slot, cursor_at DESC LIMIT $1";
 
     /// Return the runs of all schedules that have not ended.
     // The condition on `schedule_id` is always true. Without it, SQLite reads all launches in place of an index.
