@@ -155,6 +155,11 @@ async fn bench_outage_catches_up_every_missed_slot(place: Place) {
         assert!(figure > 0.0, "{key}: {report:#}");
     }
     assert_percentiles(&report, "write_wait_ms");
+    let several = ["--schedules", "20", "--slots", "7", "--on-time", "4"];
+    let report = site.json(["bench", "outage"].into_iter().chain(several));
+    assert_eq!(report["launches"], 140);
+    assert_eq!(report["on_time_schedules"], 4);
+    assert_percentiles(&report, "on_time_lag_ms");
     assert_no_files_left(&site);
 }
 

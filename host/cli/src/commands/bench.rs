@@ -67,7 +67,8 @@ pub(crate) enum Bench {
     Growth(growth::Growth),
     /// Measure how much requests and listeners of the API delay launches, and how fast they are answered
     Api(api::Api),
-    /// Measure how a host catches up after an outage of an hour, and how long other writers wait meanwhile
+    /// Measure how a host catches up after an outage of an hour, how late launches on time start meanwhile, and how long other
+    /// writers wait
     Outage(outage::Outage),
     /// Measure how much sealing the record delays launches
     Seals(seals::Seals),
@@ -147,7 +148,14 @@ impl Burst {
         let now = host.engine.clock().now();
         // They are due in a year.
         let idle = every("8760h", now);
-        add_many_schedules(host.engine.db(), schedules, &idle, now).await?;
+        add_many_schedules(
+            host.engine.db(),
+            schedules,
+            &idle,
+            &beside_each_other(),
+            now,
+        )
+        .await?;
         tokio::time::sleep(Duration::from_secs(self.warm_up)).await;
         // All schedules must be added before the first slot.
         let from = host.engine.clock().now().plus(MARGIN);
@@ -353,6 +361,16 @@ impl BenchHost {
 
     /// Return the launches of the schedules of a measurement with slots after `from` and until `until`.
     async fn launches(&self, from: Timestamp, until: Timestamp) -> Result<Vec<LaunchRow>> {
+        self.launches_of(BACKLOG, from, until).await
+    }
+
+    /// Returns the launches of the schedules whose names have a prefix, with slots after `from` and until `until`.
+    async fn launches_of(
+        &self,
+        prefix: &str,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> Result<Vec<LaunchRow>> {
         const PAGE: i64 = 10_000;
         let mut tx = self.engine.db().read().await?;
         let (mut rows, mut after) = (Vec::new(), None);
@@ -360,7 +378,7 @@ impl BenchHost {
             let page = campanile_store::launches::list(&mut tx, after, PAGE).await?;
             let last = page.last().map(|last| (last.id, last.scheduled_time));
             let is_in = |row: &LaunchRow| from < row.scheduled_time && row.scheduled_time <= until;
-            let is_ours = |row: &LaunchRow| row.schedule.starts_with(BACKLOG) && is_in(row);
+            let is_ours = |row: &LaunchRow| row.schedule.starts_with(prefix) && is_in(row);
             rows.extend(page.into_iter().filter(is_ours));
             match last {
                 // The ids sort by slot, to a quarter of a second.
@@ -414,13 +432,14 @@ async fn add_many_schedules(
     db: &Db,
     numbers: std::ops::Range<u32>,
     rule: &RuleText,
+    policies: &Policies,
     since: Timestamp,
 ) -> Result {
     const AT_ONCE: u32 = 1_000;
     for from in numbers.clone().step_by(AT_ONCE as usize) {
         let until = numbers.end.min(from.saturating_add(AT_ONCE));
         let moment = since.plus(Duration::from_micros(u64::from(from / AT_ONCE)));
-        add_schedules(db, from..until, rule, moment).await?;
+        add_schedules_with(db, (BACKLOG, from..until), rule, policies, moment).await?;
     }
     Ok(())
 }
@@ -440,13 +459,17 @@ async fn add_schedules(
     rule: &RuleText,
     since: Timestamp,
 ) -> Result {
-    // All due slots are launched at once, and each is still checked for overlap.
-    let policies = Policies {
+    let policies = beside_each_other();
+    add_schedules_with(db, (BACKLOG, numbers), rule, &policies, since).await
+}
+
+/// Returns policies by which all due slots are launched at once. Each is still checked for overlap.
+fn beside_each_other() -> Policies {
+    Policies {
         overlap: Overlap::Allow,
         max_concurrent: Some(u32::MAX),
         ..Policies::default()
-    };
-    add_schedules_with(db, (BACKLOG, numbers), rule, &policies, since).await
+    }
 }
 
 /// Add schedules of the no-op package with these policies, named by a prefix and numbers.
