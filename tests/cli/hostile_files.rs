@@ -114,6 +114,7 @@ fn the_process_that_loads_a_file_is_confined_before_it_reads_it() {
         "memory_bytes_max": 1 << 20,
         "stack_bytes_max": 1 << 20,
         "loaded_bytes_max": 1 << 30,
+        "component_limits": {"core_instances_max": 200, "memories_max": 8, "tables_max": 40, "instance_bytes_max": 8 << 20},
         "limits": {"memory_bytes": 128 << 20, "time": {"secs": 7, "nanos": 0}},
     });
     let mut loading = crate::site::command(cache.path(), ["load-package", &settings.to_string()])

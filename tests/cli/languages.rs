@@ -56,10 +56,11 @@ impl Example {
     /// Return a copy of the example in a new folder, with this sidecar and an empty folder `reports`.
     fn with_sidecar(&self, sidecar: &str) -> (TempDir, Example) {
         let folder = temp_folder();
-        let file = folder.path().join("primes.wasm");
+        let plugins = folder.path().join("plugins");
+        std::fs::create_dir(&plugins).expect("a folder");
+        let file = plugins.join("primes.wasm");
         std::fs::copy(&self.file, &file).expect("a copy");
-        std::fs::write(folder.path().join("primes.toml"), sidecar).expect("a sidecar");
-        be_plugins_folder(folder.path());
+        std::fs::write(plugins.join("primes.toml"), sidecar).expect("a sidecar");
         std::fs::create_dir(folder.path().join("reports")).expect("a folder");
         let copy = Example {
             name: self.name.clone(),
@@ -85,7 +86,7 @@ impl Example {
 /// Return a sidecar that grants the folder `reports`.
 fn grant_of_reports(access: &str) -> String {
     format!(
-        "[[grants.directories]]\nhost = \"reports\"\nguest = \"/reports\"\naccess = \"{access}\"\n"
+        "[[grants.directories]]\nhost = \"../reports\"\nguest = \"/reports\"\naccess = \"{access}\"\n"
     )
 }
 

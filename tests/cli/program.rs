@@ -155,7 +155,9 @@ fn a_flag_replaces_a_variable_from_the_context_and_keeps_the_working_directory()
         assert_eq!(output["env"], json!({"N": "8", "PWD": "/data"}));
 
         // Relative paths begin in the directory that is granted as `/`, if there is one.
-        let root = [&context[..], &["--dir", "data::/"]].concat();
+        let outside = temp_folder();
+        let granted = format!("{}::/", outside.path().display());
+        let root = [&context[..], &["--dir", &granted]].concat();
         run_program(folder.path(), name, &root).assert_refused(&[
             "with these flags `program.cwd` of the sidecar is \"/data\"",
             "another directory is granted as \"/\"",
@@ -166,17 +168,20 @@ fn a_flag_replaces_a_variable_from_the_context_and_keeps_the_working_directory()
 #[test]
 fn a_directory_is_granted_for_writing_unless_it_says_otherwise() {
     let folder = guests_folder(None);
-    let write = |directory: &str| {
+    // Nothing inside the plugins folder can be granted for writing.
+    let data = temp_folder();
+    let write = |access: &str| {
+        let directory = &format!("{}::/out{access}", data.path().display());
         let context = r#"{"path": "/out/new.txt", "text": "ding"}"#;
         let args = ["task", "run", "guests.wasm", "--task", "write_file"];
         let more = ["--context", context, "--dir", directory, "--json"];
         run(folder.path(), args.into_iter().chain(more))
     };
-    assert_eq!(write("data::/out:ro").code, 1);
-    assert!(!folder.path().join("data/new.txt").exists());
-    let output = write("data::/out");
+    assert_eq!(write(":ro").code, 1);
+    assert!(!data.path().join("new.txt").exists());
+    let output = write("");
     assert_eq!(output.code, 0, "{output:?}");
-    assert!(folder.path().join("data/new.txt").exists());
+    assert!(data.path().join("new.txt").exists());
 }
 
 #[test]

@@ -5,24 +5,23 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::site::{CommandOutput, be_plugins_folder, keys, package, run};
+use crate::site::{CommandOutput, keys, package, run};
 
-/// Return a plugins folder with the package `name` and this sidecar.
+/// Return a folder with the package `name` and this sidecar in its plugins folder.
 fn folder_with(name: &str, sidecar: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join(format!("{name}.wasm"));
-    std::fs::copy(package(name), &file).unwrap();
-    std::fs::write(file.with_extension("toml"), sidecar).unwrap();
-    be_plugins_folder(folder.path());
-    for directory in ["source", "out"] {
+    for directory in ["source", "out", "plugins"] {
         std::fs::create_dir(folder.path().join(directory)).unwrap();
     }
     std::fs::write(folder.path().join("source/a.txt"), "one").unwrap();
+    let file = folder.path().join(format!("plugins/{name}.wasm"));
+    std::fs::copy(package(name), &file).unwrap();
+    std::fs::write(file.with_extension("toml"), sidecar).unwrap();
     folder
 }
 
 fn check(folder: &Path, name: &str, more: &[&str]) -> CommandOutput {
-    let file = format!("{name}.wasm");
+    let file = format!("plugins/{name}.wasm");
     let args = ["task", "check", &file]
         .into_iter()
         .chain(more.iter().copied());
@@ -30,9 +29,9 @@ fn check(folder: &Path, name: &str, more: &[&str]) -> CommandOutput {
 }
 
 const APPEND: &str =
-    "[[grants.directories]]\nhost = \"out\"\nguest = \"/out\"\naccess = \"write\"\n";
-const BACKUP: &str = "[[grants.directories]]\nhost = \"source\"\nguest = \"/source\"\naccess = \"read\"\n\
-    [[grants.directories]]\nhost = \"out\"\nguest = \"/snapshots\"\naccess = \"write\"\n";
+    "[[grants.directories]]\nhost = \"../out\"\nguest = \"/out\"\naccess = \"write\"\n";
+const BACKUP: &str = "[[grants.directories]]\nhost = \"../source\"\nguest = \"/source\"\naccess = \"read\"\n\
+    [[grants.directories]]\nhost = \"../out\"\nguest = \"/snapshots\"\naccess = \"write\"\n";
 
 #[test]
 fn a_backup_passes_and_its_directories_stay_unchanged() {

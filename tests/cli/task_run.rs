@@ -239,6 +239,15 @@ pub fn run_in_folder(folder: &Path, task: &str, context: &Value) -> (i32, Value)
 
 const DATA: &str = "[[grants.directories]]\nhost = 'data'\nguest = '/data'\naccess = 'read'\n";
 
+/// Return a directory with a note, and its grant for writing: nothing inside the plugins folder can be granted so.
+fn writable_data() -> (TempDir, String) {
+    let data = temp_folder();
+    std::fs::write(data.path().join("note.txt"), "ding").expect("a file");
+    let host = format!("'{}'", data.path().display());
+    let grant = DATA.replace("'read'", "'write'").replace("'data'", &host);
+    (data, grant)
+}
+
 #[test]
 fn a_directory_needs_a_grant_and_a_write_needs_write_access() {
     let read = |folder: &TempDir| {
@@ -285,17 +294,18 @@ fn a_directory_needs_a_grant_and_a_write_needs_write_access() {
     assert_eq!(report["outcome"], "failed", "{report:#}");
     assert!(!read_only.path().join("data/new.txt").exists());
 
-    // Not the folder of the sidecar: a task that writes there could extend its own grants.
-    let writable = guests_folder(Some(&DATA.replace("'read'", "'write'")));
-    let (code, report) = write(&writable);
+    // Not in the folder of the sidecar: a task that writes there could extend its own grants.
+    let (data, grant) = writable_data();
+    let (code, report) = write(&guests_folder(Some(&grant)));
     assert_eq!(code, 0, "{report:#}");
-    let written = std::fs::read_to_string(writable.path().join("data/new.txt"));
+    let written = std::fs::read_to_string(data.path().join("new.txt"));
     assert_eq!(written.expect("the task's file"), "dong");
 }
 
 #[test]
 fn a_task_writes_to_a_directory_only_within_its_quota() {
-    let quota = format!("{}max_bytes = '8KiB'\n", DATA.replace("'read'", "'write'"));
+    let (data, grant) = writable_data();
+    let quota = format!("{grant}max_bytes = '8KiB'\n");
     let folder = guests_folder(Some(&quota));
     let write = |name: &str| {
         let file = json!({"path": format!("/data/{name}"), "text": "dong"});
@@ -315,7 +325,7 @@ fn a_task_writes_to_a_directory_only_within_its_quota() {
             && message.contains("raise `max_bytes`"),
         "{message}"
     );
-    assert!(!folder.path().join("data/more.txt").exists());
+    assert!(!data.path().join("more.txt").exists());
     let (code, report) = write("new.txt");
     assert_eq!(code, 0, "{report:#}");
 }

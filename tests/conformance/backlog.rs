@@ -12,6 +12,7 @@ use campanile_model::ids::{BackfillId, LaunchKind, ScheduleId};
 use campanile_schedule::policy::{Catchup, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::Origin;
+use campanile_store::disk::DiskSigns;
 use campanile_store::launches::{self, LaunchRow, NewLaunch};
 use campanile_store::runs::RunEnd;
 use campanile_store::schedules::{self, NewSchedule, Revision};
@@ -387,7 +388,7 @@ async fn health_names_schedules_that_have_slots_to_decide(test: TestDb) {
     let (_, _) = start(&test, settings(8)).await;
     add_missed(&test, 1..3).await;
     let mut tx = test.read().await;
-    let health = audit::health(&mut tx, now(), &settings(8), 0, None)
+    let health = audit::health(&mut tx, now(), &settings(8), 0, DiskSigns::default())
         .await
         .unwrap();
     let since = at(1_000);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use campanile_engine::audit;
 use campanile_model::clock::Clock;
 use campanile_schedule::policy::Policies;
+use campanile_store::disk::DiskSigns;
 use campanile_store::{Db, DbError, changes, launches};
 use campanile_tests::{Backend, TestDb, on_both};
 
@@ -90,7 +91,7 @@ async fn a_host_that_meets_damage_launches_nothing_until_it_is_started_again(tes
     assert_eq!((ticked.decisions, ticked.claimed), (0, 0));
     if test.backend() == Backend::Postgres {
         let mut tx = test.read().await;
-        let health = audit::health(&mut tx, now, &settings(8), 0, None).await;
+        let health = audit::health(&mut tx, now, &settings(8), 0, DiskSigns::default()).await;
         let said = health.unwrap().issues.join("; ");
         assert!(
             said.contains("the database is damaged") && said.contains("restore a backup"),

@@ -174,7 +174,7 @@ async fn the_newest_version_of_a_package_is_active(test: TestDb) {
         sidecar: SidecarSummary {
             grants: r#"["env","TOKEN"]"#,
             pin: None,
-            text: None,
+            context: "",
         },
     };
     packages::publish(&mut tx, host, &newer, at(5))

@@ -160,10 +160,10 @@ async fn fill(test: &TestDb, from: u64, to: u64) {
         let at = now().minus(Duration::from_secs(3_600 + number));
         let (id, at) = (backend.id(HostId::new(at).0), instant(at));
         format!(
-            "({id}, 'host-1', '0.1.0', '48', '2026a', {at}, {at}, {at}, 8, '', {at}, 'stopped')"
+            "({id}, 'former', {number} + 1, '0.1.0', '48', '2026a', {at}, {at}, {at}, 8, '', {at}, 'stopped')"
         )
     };
-    let into = "host (id, name, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, lease_until, runs_max, labels,
+    let into = "host (id, name, number, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, lease_until, runs_max, labels,
         ended_at, end_reason)";
     insert(test, into, (from..to).step_by(50).map(ended)).await;
     let removed = |number: u64| {

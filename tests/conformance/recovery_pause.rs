@@ -71,8 +71,8 @@ async fn a_crash_loop_loses_no_third_run_and_abandons_nothing(test: TestDb) {
     let clock = Clock::simulated(at(10));
     let live = async |now: Timestamp| {
         clock.advance_to(now);
-        // The process before has died without a word: its lock is free.
-        serving::start(&test, &clock, settings(LAUNCHES), NOOP).await
+        // The process before has died without a word: its lock is free. One permit is kept for launches on time.
+        serving::start(&test, &clock, settings(LAUNCHES + 1), NOOP).await
     };
     let (engine, lock) = live(at(10)).await;
     let mut tx = test.write().await;

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use campanile_engine::audit;
 use campanile_model::clock::Timestamp;
+use campanile_store::disk::DiskSigns;
 use campanile_store::{DatabaseUrl, Db, DbError, Tx, changes, probe};
 use campanile_tests::Cluster;
 
@@ -162,7 +163,7 @@ async fn the_only_server_is_used_again_when_it_accepts_writes_again() {
     let now: Timestamp = "2026-05-04T20:30:00Z".parse().unwrap();
     let settings = crate::serving::settings(8);
     let mut tx = db.read().await.unwrap();
-    let health = audit::health(&mut tx, now, &settings, 0, None).await;
+    let health = audit::health(&mut tx, now, &settings, 0, DiskSigns::default()).await;
     let health = health.unwrap();
     let issue = health.issues.iter().find(|it| it.contains("no writes"));
     assert!(issue.is_some() && !health.healthy, "{health:?}");
@@ -177,7 +178,14 @@ async fn the_only_server_is_used_again_when_it_accepts_writes_again() {
         assert!(Instant::now() < until, "{error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let health = audit::health(&mut db.read().await.unwrap(), now, &settings, 0, None).await;
+    let health = audit::health(
+        &mut db.read().await.unwrap(),
+        now,
+        &settings,
+        0,
+        DiskSigns::default(),
+    )
+    .await;
     assert!(
         !health
             .unwrap()

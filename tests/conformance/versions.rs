@@ -89,7 +89,7 @@ async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: T
         sidecar: SidecarSummary {
             grants: &package.grant_record.text,
             pin: None,
-            text: None,
+            context: "",
         },
     };
     match admission {
@@ -517,7 +517,7 @@ async fn a_rollback_against_a_hosts_pin_is_refused(test: TestDb) {
     let settings = SidecarSummary {
         grants: "",
         pin: Some(pin.as_str()),
-        text: None,
+        context: "",
     };
     let mut tx = test.write().await;
     packages::publish_host(&mut tx, host_id(2), PACKAGE, &pin, settings)

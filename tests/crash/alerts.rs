@@ -28,7 +28,6 @@ use crate::receiver::{Received, Receiver};
 use crate::site::Site;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-/// A claim of a message lasts 20 seconds.
 
 const TABLE: PointTable<3> = PointTable {
     columns: ["firing", "resolved", "deliveries"],

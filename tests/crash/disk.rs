@@ -290,7 +290,7 @@ fn fill_while_serving(disk: &FullDisk) {
     host.stays_up(Duration::from_secs(3));
     disk.free(Some(&host));
     let freed = now();
-    host.wait_for_line("the database answers again");
+    host.wait_for_line("the disk of the database has room again");
     site.wait_for_slots_after(freed.plus(Duration::from_secs(2)), &[&host]);
     let record = site.pause_and_finish(&[&host]);
     host.terminate();

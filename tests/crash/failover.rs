@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use campanile_store::RunStatus;
-use campanile_tests::{Backend, HostProcess, PATIENCE, campanile_binary};
+use campanile_tests::{Backend, HostProcess, PATIENCE};
 
 use crate::site::{Site, now};
 
@@ -25,15 +25,6 @@ fn wait_until_drained(host: &HostProcess, nth: usize) {
         }
         assert!(Instant::now() < until, "not drained: {lines:#?}");
         std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-impl Site {
-    /// Run one command, which must succeed.
-    fn ok(&self, args: &[&str]) {
-        let output = self.command(campanile_binary()).args(args).output();
-        let output = output.expect("a command");
-        assert!(output.status.success(), "{args:?}: {output:?}");
     }
 }
 

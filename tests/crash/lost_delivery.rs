@@ -10,7 +10,6 @@ use crate::receiver::Receiver;
 use crate::site::Site;
 
 const RECOVERY: &str = "[recovery]\nlease = \"5s\"\nrenew = \"1s\"\ninterval = \"1s\"\n";
-/// A claim of a message lasts longer than a lease; a dead host's claims are released when it is marked as dead.
 
 #[test]
 fn a_resumed_host_does_not_deliver_a_message_that_another_host_delivered() {

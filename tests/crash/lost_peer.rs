@@ -95,11 +95,12 @@ fn a_host_lost_while_it_finishes_does_not_stop_the_others() {
 
 /// Install one launch that runs for long, and start the host `dies`, which claims it.
 fn start_long_run(site: &Site) -> HostProcess {
-    let slot = now().plus(Duration::from_secs(3));
-    let schedule =
-        format!("[[schedules]]\nname = \"long\"\nat = \"{slot}\"\ncontext = {LONG_TASK}\n");
+    let schedule = format!(
+        "[[schedules]]\nname = \"long\"\nat = \"2099-01-01T00:00:00Z\"\ncontext = {LONG_TASK}\n"
+    );
     site.install_append(&schedule);
     let dies = site.start("dies");
+    site.ok(&["schedule", "trigger", "long"]);
     site.record_when("the run begins", &[&dies], |record| runs_on(record, "dies"));
     dies
 }

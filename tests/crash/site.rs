@@ -11,7 +11,7 @@ use campanile_store::launches::LaunchRow;
 use campanile_store::runs::RunRow;
 use campanile_store::schedules::Schedule;
 use campanile_store::{DatabaseUrl, Db, LaunchStatus, changes, launches, probe, runs, schedules};
-use campanile_tests::{Backend, HostProcess, Place, campanile_binary, fresh_place};
+use campanile_tests::{Backend, HostProcess, PATIENCE, Place, campanile_binary, fresh_place};
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -190,6 +190,13 @@ impl Site {
         })
     }
 
+    /// Runs one command, which must succeed.
+    pub fn ok(&self, args: &[&str]) {
+        let output = self.command(campanile_binary()).args(args).output();
+        let output = output.expect("a command");
+        assert!(output.status.success(), "{args:?}: {output:?}");
+    }
+
     /// Read the record.
     pub fn record(&self) -> Record {
         self.with_db(async |db| read(&db).await)
@@ -259,7 +266,7 @@ impl Site {
     ///
     /// A launch of a paused schedule that is still to be recovered is abandoned, as `schedule_disabled`.
     pub fn pause_and_finish(&self, hosts: &[&HostProcess]) -> Record {
-        self.wait_until_recovered(limit);
+        self.wait_until_recovered();
         self.with_db(async |db| {
             let now = Clock::system().now();
             let mut tx = db.write().await.expect("a transaction");
@@ -284,11 +291,11 @@ impl Site {
     }
 
     /// Wait until no launch is one of a host that died.
-    fn wait_until_recovered(&self, limit: Duration) {
+    fn wait_until_recovered(&self) {
         const ORPHANS: &str = "SELECT CAST(count(*) AS TEXT) FROM launch l
             JOIN host h ON h.id = CASE WHEN l.status = 'open' THEN l.decided_by ELSE l.host_id END
             WHERE l.status IN ('open', 'running') AND h.end_reason = 'died'";
-        let until = Instant::now() + limit;
+        let until = Instant::now() + PATIENCE;
         self.with_db(async |db| {
             loop {
                 let mut tx = db.read().await.expect("a transaction");
@@ -298,7 +305,7 @@ impl Site {
                 }
                 assert!(
                     Instant::now() < until,
-                    "orphans after {limit:?}: {orphans:?}"
+                    "orphans after {PATIENCE:?}: {orphans:?}"
                 );
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }

@@ -74,11 +74,11 @@ const SHORT_DRAIN: &str = "[host]\ndrain = \"1s\"\n";
 /// Start a host with a task that sleeps for longer than the test takes.
 fn start_busy(site: &Site, configuration: &str) -> HostProcess {
     site.configure(configuration);
-    let slot = now().plus(Duration::from_secs(3));
-    site.install_append(&format!(
-        "[[schedules]]\nname = \"long\"\nat = \"{slot}\"\ncontext = {{ before_ms = 600000 }}\n"
-    ));
+    site.install_append(
+        "[[schedules]]\nname = \"long\"\nat = \"2099-01-01T00:00:00Z\"\ncontext = { before_ms = 600000 }\n",
+    );
     let host = site.start("host-1");
+    site.ok(&["schedule", "trigger", "long"]);
     site.record_when("a task runs", &[&host], |record| {
         record.count(LaunchStatus::Running) == 1
     });

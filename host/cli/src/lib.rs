@@ -2,6 +2,8 @@
 //!
 //! Data goes to stdout, messages to stderr. `output::Exit` lists the exit codes.
 
+// A command's future holds those of the engine, the store and the driver, one in another: more than the usual 128.
+#![recursion_limit = "256"]
 // Bad input must end with a message and an exit code, never with a panic. Tests may panic (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 // Stdout is for data. Only `output.rs` writes there, and it handles a closed pipe.

@@ -12,6 +12,8 @@ use crate::cursor_watch::{CURSOR_AHEAD, NAMED_MAX, silent_until};
 use crate::database_state;
 use crate::disk_keeper::{grown_wal, unhealthy};
 use crate::error::Result;
+pub use crate::lateness::Lag;
+use crate::lateness::OVERDUE;
 use crate::own_backlog;
 use crate::service::{Next, Service, record_event};
 use crate::settings::Settings;
@@ -28,8 +30,6 @@ use campanile_store::stats::{self, Counts, HealthSigns};
 use campanile_store::task_use::{self, UseSums};
 use campanile_store::{DbError, Tx, alert_messages, alerts, hosts, outbox};
 
-/// A slot that is undecided for longer, or a launch that is unclaimed for longer, is a sign of bad health.
-pub(crate) const OVERDUE: Duration = Duration::from_secs(60);
 /// So many overdue schedules are healthy.
 const MISSED_MAX: i64 = 10;
 /// So many stalled launches and runs are healthy.
@@ -116,38 +116,6 @@ impl Rates {
             average_time_ms: (!executions.is_empty()).then(|| total_ms / executions.len() as f64),
             lost: counts.recovery_attempts + counts.abandoned + counts.unknown,
             recovery_success_rate: share(recovered, recovered + failed + counts.abandoned),
-        }
-    }
-}
-
-/// How late launches started, in milliseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct Lag {
-    pub p50: f64,
-    pub p99: f64,
-    pub max: f64,
-}
-
-impl Lag {
-    /// Return the lag of launches, each with its fire time and its start.
-    pub fn of(launches: impl IntoIterator<Item = (Timestamp, Timestamp)>) -> Lag {
-        let lags = launches.into_iter();
-        Lag::of_times(lags.map(|(fire_time, started_at)| started_at.since(fire_time)))
-    }
-
-    /// Return the percentiles of waiting times.
-    pub fn of_times(times: impl IntoIterator<Item = Duration>) -> Lag {
-        let lags = times.into_iter();
-        let mut lags: Vec<f64> = lags.map(|lag| lag.as_micros() as f64 / 1e3).collect();
-        lags.sort_by(f64::total_cmp);
-        let at = |share: f64| -> f64 {
-            let place = (lags.len() as f64 * share).ceil() as usize;
-            lags.get(place.saturating_sub(1)).copied().unwrap_or(0.0)
-        };
-        Lag {
-            p50: at(0.50),
-            p99: at(0.99),
-            max: at(1.0),
         }
     }
 }

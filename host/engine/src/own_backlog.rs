@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::audit::{Lag, OVERDUE};
 use crate::cursor_watch::NAMED_MAX;
-use crate::lateness::ON_TIME_MAX;
+use crate::lateness::{Lag, ON_TIME_MAX, OVERDUE};
 use campanile_model::clock::Timestamp;
 use campanile_model::namespace::split;
 use campanile_store::stats::{self, StartedLaunch};

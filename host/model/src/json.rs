@@ -109,13 +109,13 @@ impl<'t> JsonParts<'t> {
 /// Reads the parts of one value, each as text.
 struct Parts<T>(PhantomData<T>);
 
-impl<'t> Parts<(String, &'t RawValue)> {
+impl Parts<(String, &RawValue)> {
     fn entries() -> Self {
         Parts(PhantomData)
     }
 }
 
-impl<'t> Parts<&'t RawValue> {
+impl Parts<&RawValue> {
     fn items() -> Self {
         Parts(PhantomData)
     }

@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::files::{self, FileState, Stamp, off_thread};
 use super::grant_record::GrantRecord;
 use super::host_rules::HostRules;
@@ -26,15 +24,6 @@ pub(super) struct SidecarFile {
     pub(super) stamp: Option<Stamp>,
     pub(super) hash: Option<String>,
     pub(super) result: Result<Arc<Sidecar>, String>,
-}
-
-/// The sidecar with which a package was last used, as the host's own record has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordedSidecar {
-    /// `None` when the package had no sidecar.
-    pub text: Option<String>,
-    /// The text of its grants; see [`GrantRecord::text`].
-    pub grants: String,
 }
 
 /// Why a file is not a usable package.
@@ -138,23 +127,6 @@ impl SidecarFile {
 fn read_sidecar(path: &Path, state: &FileState) -> Result<Option<(Stamp, Vec<u8>)>, String> {
     let stamp = state.clone()?.of_at_most(SIDECAR_BYTES_MAX)?;
     Ok(files::read(path, stamp)?.map(|bytes| (stamp, bytes)))
-}
-
-impl RecordedSidecar {
-    /// Read the recorded sidecar again as if it were the file at `path`. Blocks.
-    ///
-    /// # Errors
-    /// A sentence. The sidecar must grant what it granted before: a directory may lead elsewhere by now.
-    pub(super) fn read(&self, path: &Path, rules: &HostRules) -> Result<Arc<Sidecar>, String> {
-        let parse = |text: &String| Sidecar::parse(path, text, rules);
-        let sidecar = self.text.as_ref().map(parse).transpose();
-        let sidecar = sidecar.map_err(|error| error.to_string())?;
-        let sidecar = sidecar.unwrap_or_default();
-        match GrantRecord::of(&sidecar.grants).text == self.grants {
-            true => Ok(Arc::new(sidecar)),
-            false => Err("its grants would differ from those that it had".to_owned()),
-        }
-    }
 }
 
 impl<A> Package<A> {

@@ -11,11 +11,16 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use campanile_model::text::size_text;
+#[cfg(target_os = "linux")]
+use campanile_sandbox::mounts;
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, Stat, fstat, statat};
 #[cfg(target_os = "linux")]
-use rustix::fs::{Mode, fstatfs, openat};
+use rustix::fs::{Mode, openat};
 use rustix::io::Errno;
 use tokio::task::spawn_blocking;
+
+/// The most packages of one folder. Files beyond are not used, so that a folder of many files does not fill the record.
+pub const PACKAGES_MAX: usize = 4_096;
 
 /// Tells one content of a file from another without reading it.
 ///
@@ -98,31 +103,9 @@ pub(super) fn inspect_in(folder: impl AsFd, path: &Path) -> Option<Result<Stat, 
 /// says nothing of its content, and its times change whenever somebody looks.
 #[cfg(target_os = "linux")]
 fn is_in_pseudo_file_system(folder: impl AsFd, path: &Path) -> bool {
-    /// proc, sysfs, cgroup, cgroup2, debugfs, tracefs, securityfs, configfs, selinuxfs, bpf, pstore, efivarfs, binfmt_misc,
-    /// fusectl and nsfs.
-    const KINDS: [i64; 15] = [
-        0x9fa0,
-        0x6265_6572,
-        0x27_e0eb,
-        0x6367_7270,
-        0x6462_6720,
-        0x7472_6163,
-        0x7363_6673,
-        0x6265_6570,
-        0xf97c_ff8c,
-        0xcafe_4a11,
-        0x6165_676c,
-        0xde5e_81e4,
-        0x4249_4e4d,
-        0x6573_5543,
-        0x6e73_6673,
-    ];
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let opened = openat(folder, path, flags, Mode::empty());
-    let kind = opened
-        .and_then(fstatfs)
-        .map(|found| i64::from(found.f_type));
-    kind.is_ok_and(|kind| KINDS.contains(&kind))
+    opened.is_ok_and(|file| mounts::pseudo(file).is_some())
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use self::loads::{Loads, Waiting};
 use self::resolve::{KnownFiles, PackageFiles, Rejection, Unresolved};
 use super::assemble::usable;
-use super::files::{self, Listing, off_thread};
+use super::files::{self, Listing, PACKAGES_MAX, off_thread};
 use super::host_rules::HostRules;
 use super::loader::{LoadError, Loader, PackageLoader};
 use super::open_folder::OpenFolder;
@@ -24,9 +24,6 @@ mod resolve;
 
 /// How long a file must stay unchanged before it is read.
 pub const SETTLE: Duration = Duration::from_millis(200);
-
-/// The most packages of one folder. Files beyond are not used, so that a folder of many files does not fill the record.
-pub const PACKAGES_MAX: usize = 4_096;
 
 /// How long files may be seen to change before they are refused, until they stop.
 const CHANGING_MAX: Duration = Duration::from_secs(30);

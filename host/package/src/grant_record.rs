@@ -103,7 +103,9 @@ pub fn shown(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use campanile_sandbox::{BucketGrant, DirectoryGrant, HttpGrant, Protocol, SocketGrant};
+    use campanile_sandbox::{
+        BucketGrant, Device, DirectoryGrant, HttpGrant, Protocol, SocketGrant,
+    };
 
     fn some() -> Grants {
         let http = |host: &str, port, methods: &[&str]| HttpGrant {
@@ -126,6 +128,7 @@ mod tests {
                 http("Example.com", Some(8443), &["HEAD", "GET"]),
                 http("*", None, &[]),
             ],
+            devices: vec![Device::Urandom],
             config: [("a\nb".to_owned(), "1".to_owned())].into(),
             keyvalue: vec![BucketGrant {
                 bucket: "default".to_owned(),
@@ -150,6 +153,7 @@ mod tests {
             grant_record.text.lines().collect::<Vec<_>>(),
             [
                 r#"["config","a\nb"]"#,
+                r#"["device","urandom"]"#,
                 r#"["directory","write","/source","/srv/a b"]"#,
                 r#"["env","TOKEN"]"#,
                 r#"["http","https","*","","",""]"#,

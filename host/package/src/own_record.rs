@@ -17,15 +17,14 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::assemble::RecordedSidecar;
-use crate::files::off_thread;
-use crate::folder::PACKAGES_MAX;
+use crate::files::{PACKAGES_MAX, off_thread};
 use crate::grant_record::{self, GrantRecord, RecordedGrants};
+use crate::host_rules::HostRules;
 use crate::sidecar::{SIDECAR_BYTES_MAX, Sidecar};
 use campanile_model::ids::{ArtifactDigest, sha256};
 use campanile_sandbox::own_files::{NotPrivate, private_directory};
@@ -56,6 +55,32 @@ struct Known {
     versions: Vec<ArtifactDigest>,
     /// The last sidecar that read well; none when no version was used since the file left the folder.
     sidecar: Option<RecordedSidecar>,
+}
+
+/// The sidecar with which a package was last used, as the host's own record has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedSidecar {
+    /// `None` when the package had no sidecar.
+    pub text: Option<String>,
+    /// The text of its grants; see [`GrantRecord::text`].
+    pub grants: String,
+}
+
+impl RecordedSidecar {
+    /// Read the recorded sidecar again as if it were the file at `path`. Blocks.
+    ///
+    /// # Errors
+    /// A sentence. The sidecar must grant what it granted before: a directory may lead elsewhere by now.
+    pub(super) fn read(&self, path: &Path, rules: &HostRules) -> Result<Arc<Sidecar>, String> {
+        let parse = |text: &String| Sidecar::parse(path, text, rules);
+        let sidecar = self.text.as_ref().map(parse).transpose();
+        let sidecar = sidecar.map_err(|error| error.to_string())?;
+        let sidecar = sidecar.unwrap_or_default();
+        match GrantRecord::of(&sidecar.grants).text == self.grants {
+            true => Ok(Arc::new(sidecar)),
+            false => Err("its grants would differ from those that it had".to_owned()),
+        }
+    }
 }
 
 impl OwnRecord {

@@ -307,7 +307,7 @@ mod tests {
             denial,
             "the package needs the environment variable A, which is not granted; \
              the package needs the environment variable B\", which is not granted: add to backup.toml\n\
-             [grants]\nenv = [\"A\", 'B\"']"
+             [grants]\nenv = [\"A\", \"B\\\"\"]"
         );
     }
 

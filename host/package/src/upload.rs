@@ -13,8 +13,7 @@ use rustix::fs::{AtFlags, Dir, Mode, OFlags, mkdirat, openat, renameat, statat, 
 use rustix::io::Errno;
 
 use super::assemble::{FILE_BYTES_MAX, SidecarFile, assemble, usable};
-use super::files::{self, off_thread};
-use super::folder::PACKAGES_MAX;
+use super::files::{self, PACKAGES_MAX, off_thread};
 use super::host_rules::HostRules;
 use super::loader::{Attempt, Loader, PackageLoader, load};
 use super::names::package_name_fault;

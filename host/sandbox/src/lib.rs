@@ -67,7 +67,7 @@ pub use ledger::{memory_of_machine, raise_descriptor_limit};
 pub use limits::{
     DirectoryShare, LIMITS, LimitSpec, Limits, MEMORY_BYTES_LEAST, Resource, Share, Unit, Usage,
 };
-pub use load::artifact::Artifact;
+pub use load::loaded::Artifact;
 pub use load::loaded::HeldCode;
 pub use load::recognise::{Form, imports_of};
 pub use load::refusal::Refusal;

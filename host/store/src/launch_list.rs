@@ -61,9 +61,6 @@ const FIRST_WINDOW: i64 = 64;
 /// By how much each further window is larger.
 const WINDOW_GROWTH: i64 = 4;
 
-/// The most launches that a command looks at for one page.
-pub const LOOKED_AT_MAX: i64 = 100_000;
-
 /// The most launches that a list on a page reads. The link to the next page continues after the last launch that was read.
 pub const LOOKED_AT_FOR_BROWSER_MAX: i64 = 5_000;
 

@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 
-use super::launch_list::LOOKED_AT_MAX;
 use super::runs::{NEWEST, RunHashes, position};
 use super::sql::{Batch, statements};
 use super::{Result, Tx, schedules};
@@ -18,6 +17,9 @@ use campanile_model::labels::Labels;
 use campanile_model::namespace::Namespace;
 use campanile_model::status::{Decision, FailureKind, LaunchStatus, Overlap};
 use campanile_model::trace_context::TraceContext;
+
+/// The most launches that a command looks at for one page.
+pub const LOOKED_AT_MAX: i64 = 100_000;
 
 /// A decision to insert.
 #[derive(Debug, Clone, PartialEq)]

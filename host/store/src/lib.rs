@@ -310,7 +310,7 @@ impl Tx {
     /// when its connection has told the server, in the background.
     pub async fn abandon(self) -> Result {
         match self {
-            Tx::Sqlite(tx) => tx.tx.rollback().await?,
+            Tx::Sqlite(tx) => tx.answers.wait(tx.tx.rollback()).await?,
             Tx::Postgres(tx) => tx.abandon().await?,
         }
         Ok(())

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::file_watch::{FileLoss, FileWatch};
 use super::hard_links::refuse_second_name;
 use super::inode_lock::InodeLock;
-use super::open::FILE_MODE;
+use super::partial::FILE_MODE;
 use super::postgres::Server;
 use super::{Db, DbError, Pools, Result};
 use campanile_model::clock::Timestamp;

@@ -16,7 +16,7 @@ use super::error::refused;
 use super::hard_links::refuse_second_name;
 use super::inode_lock::served_without_log;
 use super::lock::{lock_path, real_path};
-use super::partial::with_end;
+use super::partial::{FILE_MODE, with_end};
 use super::postgres::Server;
 use super::{ACQUIRE_SECONDS, DatabaseUrl, Db, DbError, Pools, Result, STATEMENTS_MAX};
 use campanile_model::access::Actor;
@@ -40,9 +40,6 @@ const SQLITE_WAL_PAGES: u32 = 8_192;
 const SQLITE_WAL_BYTES_KEPT: u64 = 64 << 20;
 /// How long a SQLite statement waits for another process's write, in seconds.
 const BUSY_SECONDS: u64 = 10;
-
-/// The mode of new files: the record may hold what no other user of the machine may read.
-pub(super) const FILE_MODE: u32 = 0o600;
 
 /// The least bytes of a page of SQLite, and so of a database. Of a shorter file SQLite makes a new one.
 const PAGE_BYTES_MIN: u64 = 512;

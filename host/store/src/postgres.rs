@@ -150,7 +150,7 @@ impl PgTx {
     }
 
     pub(super) async fn abandon(self) -> Result {
-        answered(Some(self.patience), self.tx.rollback()).await
+        self.answers.wait(self.tx.rollback()).await
     }
 
     /// Let the server wait until `bytes` are sent, although no statement runs meanwhile.

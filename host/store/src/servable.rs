@@ -32,7 +32,8 @@ impl Db {
         match &self.pools {
             Pools::Sqlite { .. } => self.refuse_foreign_lock_file(),
             Pools::Postgres(server) => match self.refuse_server(server).await {
-                Err(error @ DbError::Schema(_)) => Err(error),
+                // These name the database already.
+                Err(error @ (DbError::Schema(_) | DbError::NewerSchema(_))) => Err(error),
                 checked => checked.map_err(|error| error.at(&self.url)),
             },
         }

@@ -3,8 +3,9 @@
 use std::iter;
 use std::time::Duration;
 
+use crate::client::Client;
 use crate::output::{self, Record, Result};
-use campanile_engine::records::run::{TaskCall, TaskLogs};
+use campanile_engine::records::run::{RunDetail, TaskCall, TaskLogs};
 use campanile_model::text::{duration_text, printable_line, printable_lines, size_rounded};
 use campanile_sandbox::{LogLine, Resource, Share, Unit};
 
@@ -21,6 +22,24 @@ impl Record for TaskCall {
             }
             "output" => self.row.output.clone(),
             _ => None,
+        }
+    }
+}
+
+/// Reads a run with all its calls, page by page.
+pub(crate) async fn detail_by_api(client: &Client, id: &str) -> Result<RunDetail> {
+    let mut all: Option<RunDetail> = None;
+    let mut after = None;
+    loop {
+        let call = client.get(&["runs", id]).query("after", after);
+        let (page, next) = call.part::<RunDetail>().await?;
+        match &mut all {
+            Some(all) => all.tasks.extend(page.tasks),
+            None => all = Some(page),
+        }
+        match (next, all) {
+            (None, Some(all)) => return Ok(all),
+            (next, read) => (after, all) = (next, read),
         }
     }
 }

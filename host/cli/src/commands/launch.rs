@@ -12,7 +12,8 @@ use campanile_engine::records::launch::{self, LaunchDetail, refuse_unknown_sched
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchKind, ShortId};
 use campanile_model::time_text::Moment;
-use campanile_store::launch_list::{Filter, LOOKED_AT_MAX};
+use campanile_store::launch_list::Filter;
+use campanile_store::launches::LOOKED_AT_MAX;
 use campanile_store::launches::LaunchRow;
 use campanile_store::{LaunchStatus, Tx, removed_launches};
 

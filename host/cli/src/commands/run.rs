@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use super::calls::{close_to_limit, print_logs};
+use super::calls::{close_to_limit, detail_by_api, print_logs};
 use super::follow;
 use super::launch::ListOptions;
 use super::schedule::By;
 use super::schedule::trigger::{self, Wait};
-use crate::client::Client;
 use crate::output::{self, Failure, Record, Result};
 use crate::{Common, watch};
 use campanile_engine::launch_admin;
@@ -199,24 +198,6 @@ pub(crate) async fn request_cancel(
     let cancel =
         async |tx: &mut Tx, now| launch_admin::cancel(tx, (launch, run), grace, by, now).await;
     Ok(CancelReport::new(launch, common.change(cancel).await?))
-}
-
-/// Reads a run with all its calls, page by page.
-pub(crate) async fn detail_by_api(client: &Client, id: &str) -> Result<RunDetail> {
-    let mut all: Option<RunDetail> = None;
-    let mut after = None;
-    loop {
-        let call = client.get(&["runs", id]).query("after", after);
-        let (page, next) = call.part::<RunDetail>().await?;
-        match &mut all {
-            Some(all) => all.tasks.extend(page.tasks),
-            None => all = Some(page),
-        }
-        match (next, all) {
-            (None, Some(all)) => return Ok(all),
-            (next, read) => (after, all) = (next, read),
-        }
-    }
 }
 
 /// Prints what the tasks of a run logged and printed, page by page.

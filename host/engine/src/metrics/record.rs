@@ -8,8 +8,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
-use crate::audit::{self, OVERDUE, Rates};
+use crate::audit::{self, Rates};
 use crate::cursor_watch::CURSOR_AHEAD;
+use crate::lateness::OVERDUE;
 use campanile_model::clock::Timestamp;
 use campanile_store::outbox;
 use campanile_store::stats::{self, Counts, HealthSigns, ScheduleCount, ScheduleTimes, Unfinished};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::network::parse_host;
+use super::part::parse_host;
 use super::{GrantReader, KeyFault, device, directory, name};
 use crate::host_rules::HostRules;
 use campanile_sandbox::{DirectoryQuota, Grants, HttpGrant};

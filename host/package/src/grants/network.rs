@@ -1,9 +1,8 @@
 //! HTTP requests and sockets.
 
 use super::name::check_secret;
-use super::part::{Part, private_text, read_port, read_private};
+use super::part::{Part, parse_host, private_text, read_port, read_private};
 use super::{GrantKind, GrantReader};
-use crate::names::is_plain;
 use crate::toml_reader::{Error, Section};
 use campanile_sandbox::{HttpGrant, Protocol, SocketGrant, method_fault};
 
@@ -124,17 +123,4 @@ fn read_socket(section: &mut Section<'_>, reader: &mut GrantReader<'_>) -> Resul
 fn read_host(section: &mut Section<'_>, example: &str) -> Result<String, Error> {
     let host = section.required("host", &format!("such as \"{example}\""))?;
     parse_host(&host).map_err(|what| section.error("host", what))
-}
-
-/// Return the host of a grant in lower case; the error is a clause.
-pub(super) fn parse_host(host: &str) -> Result<String, String> {
-    let host = host.to_ascii_lowercase();
-    let name = host.strip_prefix("*.").unwrap_or(&host);
-    let is_name = name.split('.').all(is_plain);
-    if host == "*" || is_name || host.parse::<std::net::IpAddr>().is_ok() {
-        return Ok(host);
-    }
-    Err(format!(
-        "is {host:?}, which is not a host: write a name or an address without scheme, port or path, or \"*.example.com\", or \"*\""
-    ))
 }

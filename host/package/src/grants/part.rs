@@ -1,12 +1,18 @@
 //! The parts of requests: how each is read, and how it compares with the same part of a grant.
 
-use super::network::parse_host;
+use crate::names::is_plain;
 use crate::toml_reader::{Error, Section};
 use campanile_model::text::is_printable_line;
 use campanile_model::words;
 use campanile_sandbox::{AccessMode, ENV_PREFIX, Protocol, has_private_addresses};
 
 const PRIVATE: &str = Part::Private.as_str();
+
+/// The longest name that DNS can look up.
+const HOST_BYTES_MAX: usize = 253;
+
+/// The longest part of such a name between two dots.
+const LABEL_BYTES_MAX: usize = 63;
 
 words! {
     /// One part of a request, with the key that holds it in sidecars and descriptions.
@@ -135,4 +141,25 @@ pub(super) fn check_guest_path(path: &str) -> Result<(), String> {
             "is {path:?}, which is not a path inside a task: write one from the root, such as \"/data\", without `.` or `..`"
         )),
     }
+}
+
+/// Return the host of a grant in lower case; the error is a clause.
+pub(super) fn parse_host(host: &str) -> Result<String, String> {
+    let host = host.to_ascii_lowercase();
+    let name = host.strip_prefix("*.").unwrap_or(&host);
+    let is_name = name.split('.').all(is_plain);
+    if is_name
+        && (name.len() > HOST_BYTES_MAX
+            || name.split('.').any(|label| label.len() > LABEL_BYTES_MAX))
+    {
+        return Err(format!(
+            "is a name that DNS can't look up: write at most {HOST_BYTES_MAX} bytes, and {LABEL_BYTES_MAX} between two dots"
+        ));
+    }
+    if host == "*" || is_name || host.parse::<std::net::IpAddr>().is_ok() {
+        return Ok(host);
+    }
+    Err(format!(
+        "is {host:?}, which is not a host: write a name or an address without scheme, port or path, or \"*.example.com\", or \"*\""
+    ))
 }

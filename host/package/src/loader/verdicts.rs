@@ -11,7 +11,7 @@ use campanile_model::ids::{ArtifactDigest, sha256};
 
 use super::exchange::{ChildSettings, Verdict};
 use crate::files;
-use crate::folder::PACKAGES_MAX;
+use crate::files::PACKAGES_MAX;
 
 /// The most verdicts that are kept: more than those of all files of a folder, so that a start loads none again. The oldest half
 /// is removed when there are more.

@@ -161,7 +161,7 @@ impl FairShares {
         let (give, given) = oneshot::channel();
         {
             let mut state = self.state();
-            let queued = state.waiting.get(package).is_some();
+            let queued = state.waiting.contains_key(package);
             if !queued && self.may_take(&state, package, amount, most) {
                 return Some(self.share(&mut state, package.into(), amount));
             }

@@ -58,10 +58,14 @@ pub(crate) fn address_space_max() -> Option<u64> {
 }
 
 #[cfg(target_os = "linux")]
+#[expect(
+    clippy::useless_conversion,
+    reason = "the number has fewer bits on other processors"
+)]
 fn machine_bytes() -> Option<u64> {
     let machine = rustix::system::sysinfo();
     let unit = u64::from(machine.mem_unit.max(1));
-    Some(u64::try_from(machine.totalram).ok()?.saturating_mul(unit))
+    Some(u64::from(machine.totalram).saturating_mul(unit))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -1,9 +1,7 @@
 //! Loading a file: checking, compiling and linking it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
-use campanile_model::ids::ArtifactDigest;
 use wasmparser::{Encoding, Parser, Payload};
 use wasmtime::Module;
 use wasmtime::component::types::ComponentItem;
@@ -18,26 +16,10 @@ use crate::linker::is_provided;
 use crate::load::compile_cost;
 use crate::load::component_size;
 use crate::load::foreign::not_provided;
-use crate::load::loaded::CodePlace;
 use crate::load::outline::Labels;
 use crate::load::recognise::{Form, Recognised, recognise};
 use crate::load::refusal::{Refusal, one_line, refuse};
 use crate::state::HostState;
-
-/// A package's file that was checked. Its compiled code is loaded when a call needs it, see [`Sandbox::hold`].
-///
-/// All artifacts of the same bytes share their code.
-///
-/// [`Sandbox::hold`]: crate::Sandbox::hold
-#[derive(Clone)]
-pub struct Artifact {
-    /// The digest of the file, before any adaption.
-    pub digest: ArtifactDigest,
-    pub form: Form,
-    /// What the compiled code takes of the host's memory while it is loaded.
-    pub code_bytes: u64,
-    pub(crate) place: Arc<CodePlace>,
-}
 
 /// Compiled and linked code, ready to be called any number of times.
 pub(crate) struct Code {

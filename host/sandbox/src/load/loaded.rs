@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::load::artifact::Code;
+use crate::load::recognise::Form;
 use crate::load::refusal::Refusal;
 
 /// How many times its size the code that a call begins to use must leave to other code in use.
@@ -29,6 +30,21 @@ const RECENT: Duration = Duration::from_secs(10);
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// How often a waiting call looks whether other code is no longer recent.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// A package's file that was checked. Its compiled code is loaded when a call needs it, see [`Sandbox::hold`].
+///
+/// All artifacts of the same bytes share their code.
+///
+/// [`Sandbox::hold`]: crate::Sandbox::hold
+#[derive(Clone)]
+pub struct Artifact {
+    /// The digest of the file, before any adaption.
+    pub digest: ArtifactDigest,
+    pub form: Form,
+    /// What the compiled code takes of the host's memory while it is loaded.
+    pub code_bytes: u64,
+    pub(crate) place: Arc<CodePlace>,
+}
 
 /// All loaded code of a sandbox.
 pub(crate) struct LoadedCode {

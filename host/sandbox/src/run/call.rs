@@ -55,12 +55,7 @@ pub(crate) async fn run(
     let timeout = call.limits.timeout.saturating_sub(started.elapsed());
     let cpu_max = call.limits.cpu;
     let stop = call.stop.clone();
-    let mut store = state::open(
-        code.instance.engine(),
-        (call, charge, ledger),
-        clock,
-        input,
-    );
+    let mut store = state::open(code.instance.engine(), (call, charge, ledger), clock, input);
     let mut cpu = Duration::ZERO;
     let ended = {
         let calling = call_entry(&mut store, code);

@@ -1,5 +1,6 @@
 //! The manifest of a package: from its `describe` function, run without any capability, or from the labels of the file.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};

@@ -26,6 +26,7 @@ fn bounded(loaded_bytes_max: u64) -> Arc<Sandbox> {
         memory_bytes_max: 64 << 20,
         stack_bytes_max: 1 << 20,
         loaded_bytes_max,
+        ..SandboxSettings::default()
     };
     Arc::new(Sandbox::new(settings, Clock::system()).unwrap())
 }

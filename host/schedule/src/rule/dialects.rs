@@ -181,7 +181,7 @@ fn zone_before(text: &str) -> Option<RuleError> {
         None => {
             let (last, rest) = parts.split_last()?;
             let is_zone = last.chars().any(|letter| letter.is_ascii_alphabetic());
-            if !is_zone || rest.len() < 5 || Zone::named(last).is_err() {
+            if !is_zone || rest.len() < 5 || !Zone::is_named(last) {
                 return None;
             }
             (*last, rest)
@@ -292,7 +292,7 @@ fn systemd(text: &str) -> Option<RuleError> {
         matches!(parts.len(), 2..=3) && parts.contains(&"*") && parts.iter().all(digits)
     };
     if words.len() > 4
-        || !(words.iter().any(|word| is_time(&word)) || words.iter().any(|word| is_date(&word)))
+        || !(words.iter().any(|word| is_time(word)) || words.iter().any(|word| is_date(word)))
     {
         return None;
     }

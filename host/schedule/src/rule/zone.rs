@@ -59,6 +59,11 @@ impl Zone {
         Ok(Zone::of(tz))
     }
 
+    /// Whether a zone has this IANA name. Unlike [`Zone::named`], this neither builds a table nor looks for names nearby.
+    pub(super) fn is_named(name: &str) -> bool {
+        name.parse::<Tz>().is_ok()
+    }
+
     fn of(tz: Tz) -> &'static Zone {
         static ZONES: [OnceLock<Zone>; TZ_VARIANTS.len()] =
             [const { OnceLock::new() }; TZ_VARIANTS.len()];

@@ -11,7 +11,7 @@ use campanile_engine::problem::{ErrorCode, Problem};
 use campanile_engine::records::launch::TriggerReport;
 use campanile_engine::records::run::TaskLogs;
 use campanile_model::text::{printable, printable_json};
-use campanile_store::launch_list::LOOKED_AT_MAX;
+use campanile_store::launches::LOOKED_AT_MAX;
 
 /// The greatest size of an answer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;

@@ -162,7 +162,8 @@ fn starts_on(url: &DatabaseUrl, dir: &Path, packages: u32) -> Result<Starts> {
     let plugins = dir.join("plugins");
     std::fs::create_dir(&plugins).map_err(Failure::failed)?;
     let file = dir.join("campanile.toml");
-    std::fs::write(&file, "[sandbox]\ncache_dir = \"started\"\n").map_err(Failure::failed)?;
+    let own = "[host]\nstate_dir = \"state\"\n[sandbox]\ncache_dir = \"started\"\n";
+    std::fs::write(&file, own).map_err(Failure::failed)?;
     let start = || start(&file, &plugins, url).map(millis);
     // The first start records the host.
     start()?;

@@ -135,7 +135,7 @@ const PYTHON_SDK: Files = files!("python";
 const TYPESCRIPT_SDK: Files = files!("typescript";
     "README.md" "package.json" "src/bucket.ts" "src/context.ts" "src/failures.ts" "src/files.ts" "src/host.ts" "src/http.ts"
     "src/index.ts" "src/interfaces.d.ts" "src/json.ts" "src/logs.ts" "src/manifest.ts" "src/no-wasi.ts" "src/outbox.ts" "src/package.ts"
-    "src/run.ts" "src/testing.ts" "src/wasi.ts" "tsconfig.json");
+    "src/reason.ts" "src/run.ts" "src/testing.ts" "src/wasi.ts" "tsconfig.json");
 
 /// What differs between an example and a project with a copy of the SDK: a text of the example, and its replacement.
 const OWN_SDK: [(&str, &str); 3] = [

@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::read_context;
 use crate::Common;
+use crate::commands::calls::detail_by_api;
 use crate::commands::follow;
-use crate::commands::run::detail_by_api;
 use crate::environment;
 use crate::output::{self, Result};
 use campanile_engine::records::launch::TriggerReport;

@@ -21,7 +21,9 @@ use crate::capability::files::devices::{
 use crate::capability::files::directories::{OpenDirectory, Tracked, device_folder, empty_root};
 use crate::capability::files::links::Links;
 use crate::capability::files::listing::{Listing, entries_of};
-use crate::capability::files::quota::{Admission, Quota, QuotaExceeded};
+use crate::capability::files::quota::{
+    Admitted, Quota, QuotaExceeded, admit_entry, admit_growth, admit_link, admit_move,
+};
 use crate::capability::files::quota_stream::{QuotaOfStream, size_after};
 use crate::capability::files::slashes::{Wants, check, following, stat_at};
 use crate::capability::files::state::{Fd, FilesView, HasFiles};
@@ -103,7 +105,7 @@ fn guard_opening<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime
                 };
                 let shown = view.files.path_in(&directory, &path);
                 if view.serves_devices(&directory, &path) {
-                    return Ok((view.open_device(&path, shown, how, wanted)?,));
+                    return Ok((view.open_device(&path, (shown, file), how, wanted)?,));
                 }
                 let effects = view.files.shared.effects.clone();
                 let quota = view.files.quota_of(&directory);
@@ -310,11 +312,11 @@ impl FilesView<'_> {
         denied.escaped(&self.files.path_in(directory, path))
     }
 
-    /// Opens the device at `path`, which the task sees as `shown`.
+    /// Opens the device at `path`, which the task sees as `shown`, as the open file `file`.
     fn open_device(
         &mut self,
         path: &str,
-        shown: String,
+        (shown, file): (String, Arc<OpenFile>),
         how: OpenFlags,
         wanted: DescriptorFlags,
     ) -> wasmtime::Result<Result<Fd, ErrorCode>> {
@@ -335,7 +337,7 @@ impl FilesView<'_> {
         };
         let tracked = Tracked {
             path: shown,
-            file: Some(OpenFile::open(&self.files.shared)),
+            file: Some(file),
             quota: None,
             served: Some(Served::Device(device)),
         };
@@ -433,9 +435,6 @@ fn count_open_files<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmt
     )
 }
 
-/// What a quota says of an operation; none when no quota limits it.
-type Admitted = Result<Option<Admission>, ErrorCode>;
-
 /// Wait for what a quota says, if an operation needs that.
 macro_rules! admitted {
     () => {
@@ -444,45 +443,6 @@ macro_rules! admitted {
     ($admission:expr) => {
         $admission.await
     };
-}
-
-/// Ask the quota of a directory whether an entry of `size` bytes may be added.
-async fn admit_entry(quota: Option<Arc<Quota>>, size: usize) -> Admitted {
-    match quota {
-        Some(quota) => Ok(Some(quota.admit_entry(size as u64).await?)),
-        None => Ok(None),
-    }
-}
-
-/// Ask the quota of a file's directory whether the file may get the size that `new_size` returns for its present size.
-async fn admit_growth(
-    target: Option<(Arc<Quota>, Arc<File>)>,
-    new_size: impl Fn(u64) -> u64 + Send + Sync,
-) -> Admitted {
-    match target {
-        Some((quota, file)) => Ok(Some(quota.admit_growth(&file, new_size).await?)),
-        None => Ok(None),
-    }
-}
-
-/// Refuse what would give a file of one quota a name in the directory of another, as systems with quotas do: the file
-/// could then grow there. Programs copy the file instead.
-async fn admit_move(one: Option<Arc<Quota>>, other: Option<Arc<Quota>>) -> Admitted {
-    if !Quota::are_same(one.as_ref(), other.as_ref()) {
-        return Err(ErrorCode::CrossDevice);
-    }
-    match other {
-        Some(quota) => Ok(Some(quota.admit_move().await?)),
-        None => Ok(None),
-    }
-}
-
-/// Refuse as [`admit_move`], and ask whether one more name may be added.
-async fn admit_link(one: Option<Arc<Quota>>, other: Option<Arc<Quota>>) -> Admitted {
-    match Quota::are_same(one.as_ref(), other.as_ref()) {
-        true => admit_entry(other, 0).await,
-        false => Err(ErrorCode::CrossDevice),
-    }
 }
 
 /// Put a report of its effect before one function of `descriptor`. `in` names the directories in which it changes a

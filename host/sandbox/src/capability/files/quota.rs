@@ -222,3 +222,45 @@ async fn size_of(file: &Arc<File>) -> Option<u64> {
     let size = tokio::task::spawn_blocking(move || file.metadata().map(|found| found.len()));
     size.await.ok()?.ok()
 }
+
+/// What a quota says of an operation; none when no quota limits it.
+pub(super) type Admitted = Result<Option<Admission>, ErrorCode>;
+
+/// Ask the quota of a directory whether an entry of `size` bytes may be added.
+pub(super) async fn admit_entry(quota: Option<Arc<Quota>>, size: usize) -> Admitted {
+    match quota {
+        Some(quota) => Ok(Some(quota.admit_entry(size as u64).await?)),
+        None => Ok(None),
+    }
+}
+
+/// Ask the quota of a file's directory whether the file may get the size that `new_size` returns for its present size.
+pub(super) async fn admit_growth(
+    target: Option<(Arc<Quota>, Arc<File>)>,
+    new_size: impl Fn(u64) -> u64 + Send + Sync,
+) -> Admitted {
+    match target {
+        Some((quota, file)) => Ok(Some(quota.admit_growth(&file, new_size).await?)),
+        None => Ok(None),
+    }
+}
+
+/// Refuse what would give a file of one quota a name in the directory of another, as systems with quotas do: the file
+/// could then grow there. Programs copy the file instead.
+pub(super) async fn admit_move(one: Option<Arc<Quota>>, other: Option<Arc<Quota>>) -> Admitted {
+    if !Quota::are_same(one.as_ref(), other.as_ref()) {
+        return Err(ErrorCode::CrossDevice);
+    }
+    match other {
+        Some(quota) => Ok(Some(quota.admit_move().await?)),
+        None => Ok(None),
+    }
+}
+
+/// Refuse as [`admit_move`], and ask whether one more name may be added.
+pub(super) async fn admit_link(one: Option<Arc<Quota>>, other: Option<Arc<Quota>>) -> Admitted {
+    match Quota::are_same(one.as_ref(), other.as_ref()) {
+        true => admit_entry(other, 0).await,
+        false => Err(ErrorCode::CrossDevice),
+    }
+}

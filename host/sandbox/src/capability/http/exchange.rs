@@ -8,6 +8,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::header::{CONNECTION, HOST, TRANSFER_ENCODING};
+use hyper::http::uri::PathAndQuery;
 use hyper::{Request, Response, Uri, Version};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -134,9 +135,11 @@ async fn handshake(
         let (mut sender, connection) = shaken.map_err(protocol_error)?;
         // To the server itself a request names only the path; its host is in the header.
         let path = request.uri().path_and_query();
-        // The text of an empty path is `/`, while an address made of it has none at all.
-        let path = path.and_then(|path| Uri::try_from(path.as_str()).ok());
-        *request.uri_mut() = path.unwrap_or(Uri::from_static("/"));
+        // The text of an empty path is `/`, while an address made of it has none at all; before a query there's none either.
+        let path = path.map_or("/", PathAndQuery::as_str);
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        let path = Uri::try_from(format!("{slash}{path}"));
+        *request.uri_mut() = path.map_err(|_| Error::HttpRequestUriInvalid)?;
         let sending = async move { sender.send_request(request).await };
         Ok((Box::pin(sending), drive(connection, permit)))
     }
