@@ -95,7 +95,7 @@ async fn packages_that_take_what_a_host_needs_are_refused_or_bounded_and_a_neigh
     until("a new package is not loaded", || {
         let packages = list(site.json(["package", "list"]));
         let hello = packages.iter().find(|row| row["name"] == "hello");
-        hello.is_some_and(|row| row["rejection"].is_null() && row["version"].is_string())
+        hello.is_some_and(|row| row["rejection"].is_null() && row["digest"].is_string())
     });
     #[cfg(target_os = "linux")]
     {

@@ -319,11 +319,11 @@ fn a_task_writes_to_a_directory_only_within_its_quota() {
     );
     let (code, report) = write("more.txt");
     assert_eq!(code, 1, "{report:#}");
-    let message = report["failure"]["message"].as_str().expect("a message");
+    let note = report["failure"]["note"].as_str().expect("a note");
     assert!(
-        message.starts_with("/data is full: it holds 8KiB of the 8KiB that its quota allows")
-            && message.contains("raise `max_bytes`"),
-        "{message}"
+        note.starts_with("/data is full: it holds 8KiB of the 8KiB that its quota allows")
+            && note.contains("raise `max_bytes`"),
+        "{note}"
     );
     assert!(!data.path().join("more.txt").exists());
     let (code, report) = write("new.txt");

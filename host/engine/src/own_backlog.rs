@@ -20,7 +20,7 @@ const LAGS_MAX: i64 = 2_000;
 /// Skips are judged on the decisions of this span.
 const SKIPS_SPAN: Duration = Duration::from_secs(24 * 3_600);
 /// The newest decisions on which skips are judged.
-const SKIPS_SEARCHED: i64 = 20_000;
+const SKIPS_SEARCHED: i64 = 2_000;
 /// With fewer decided slots, a schedule hasn't skipped often enough for a finding.
 const SLOTS_MIN: i64 = 10;
 /// The most packages whose launches that wait are counted.

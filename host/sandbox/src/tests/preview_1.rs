@@ -228,9 +228,11 @@ async fn a_program_gets_arguments_and_variables_of_any_size() {
         let program = Arc::new(sandbox.load(&wat::parse_str(program).unwrap()).unwrap());
         for (count, letters) in [(1, 1), (1, 65_536), (1, 1 << 20), (8_000, 10), (3, 700_000)] {
             let mut call = call();
-            let mut input = ProgramInput::default();
-            input.args = vec![Template::parse(&"a".repeat(letters)).unwrap(); count];
-            input.campanile_env = false;
+            let input = ProgramInput {
+                args: vec![Template::parse(&"a".repeat(letters)).unwrap(); count],
+                campanile_env: false,
+                ..ProgramInput::default()
+            };
             call.program = Arc::new(input);
             let env = (0..count).map(|n| (format!("V{n:05}"), "a".repeat(letters)));
             call.grants = Arc::new(Grants {

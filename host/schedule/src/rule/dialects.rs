@@ -291,9 +291,7 @@ fn systemd(text: &str) -> Option<RuleError> {
         };
         matches!(parts.len(), 2..=3) && parts.contains(&"*") && parts.iter().all(digits)
     };
-    if words.len() > 4
-        || !(words.iter().any(|word| is_time(word)) || words.iter().any(|word| is_date(word)))
-    {
+    if words.len() > 4 || !words.iter().any(|word| is_time(word) || is_date(word)) {
         return None;
     }
     let time = words

@@ -164,7 +164,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_ends_has_its_length() {
-        let cases: [(Method, &[&[u8]], Option<&str>); 6] = [
+        type Case<'c> = (Method, &'c [&'c [u8]], Option<&'c str>);
+        let cases: [Case<'_>; 6] = [
             (Method::POST, &[b"ab", b"", b"c"], Some("3")),
             (Method::PUT, &[], Some("0")),
             (Method::POST, &[b""], Some("0")),
