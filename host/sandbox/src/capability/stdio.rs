@@ -57,10 +57,16 @@ impl Capture {
         let kept = self.lock();
         let head = &kept.head[..kept.head.len().min(kept.text_bytes_max)];
         let beyond = kept.dropped_bytes + (kept.head.len() - head.len()) as u64;
-        let whole = match std::str::from_utf8(head) {
-            // The limit fell inside a character, which is not the guest's mistake.
-            Err(error) if beyond > 0 && error.error_len().is_none() => error.valid_up_to(),
-            _ => head.len(),
+        // The limit fell inside a character, which is not the guest's mistake. What is left of it would also hide the beginning of
+        // a secret before it from the redaction.
+        let last = head
+            .utf8_chunks()
+            .last()
+            .map_or(&[][..], |chunk| chunk.invalid());
+        let is_begun = std::str::from_utf8(last).is_err_and(|error| error.error_len().is_none());
+        let whole = match beyond > 0 && is_begun {
+            true => head.len() - last.len(),
+            false => head.len(),
         };
         let dropped = beyond + (head.len() - whole) as u64;
         (
@@ -191,5 +197,19 @@ mod tests {
         let capture = capture(4);
         capture.write("abc€".as_bytes());
         assert_eq!(capture.text(), ("abc".to_owned(), 3));
+    }
+
+    #[test]
+    fn a_character_cut_by_the_limit_is_dropped_also_behind_other_bytes() {
+        let capture = capture(8);
+        capture.write(b"\xffpassw\xc3");
+        capture.write(b"\xb6rd");
+        assert_eq!(capture.text(), ("\u{fffd}passwö".to_owned(), 2));
+        let capture = self::capture(7);
+        capture.write("\u{0}passwörd".as_bytes());
+        assert_eq!(capture.text(), ("\u{0}passw".to_owned(), 4));
+        let capture = self::capture(7);
+        capture.write(b"\xffpassw\xc3\xb6rd");
+        assert_eq!(capture.text(), ("\u{fffd}passw".to_owned(), 4));
     }
 }
