@@ -53,6 +53,13 @@ impl Report {
         self.failure().map_or("", |failure| &failure.message)
     }
 
+    /// Returns what the host says about a failure that the task reported, such as the grant or the limit behind it; empty if
+    /// it has nothing to say.
+    pub fn note(&self) -> &str {
+        let note = self.failure().and_then(|failure| failure.note.as_deref());
+        note.unwrap_or_default()
+    }
+
     /// Return the task's output, if there is one.
     pub fn output(&self) -> Option<&Value> {
         self.output.as_ref()
@@ -85,6 +92,16 @@ impl Report {
     /// Return the text that the task printed to stderr.
     pub fn stderr(&self) -> &str {
         &self.trial.report.stderr
+    }
+
+    /// Returns how many bytes of stdout were dropped beyond `limits.stdio`.
+    pub fn stdout_bytes_dropped(&self) -> u64 {
+        self.trial.report.stdout_bytes_dropped
+    }
+
+    /// Returns how many bytes of stderr were dropped beyond `limits.stdio`.
+    pub fn stderr_bytes_dropped(&self) -> u64 {
+        self.trial.report.stderr_bytes_dropped
     }
 
     /// Return the HTTP requests that the test replied to, in order.
