@@ -1,10 +1,12 @@
 //! Files that do harm while they are read or compiled: the host continues, says what happened, and does not try again.
 
-use campanile_tests::hostile::{many_functions, many_types, nested_components, nested_types};
+use campanile_tests::hostile::{
+    language_engine, many_functions, many_types, nested_components, nested_types,
+};
 use campanile_tests::{Place, on_both_empty};
 use serde_json::Value;
 
-use crate::site::{Site, eventually, list, package, stop, text};
+use crate::site::{Site, eventually, list, package, run, stop, text};
 
 on_both_empty!(
     files_that_exhaust_their_loader_are_refused_and_a_neighbour_launches_on,
@@ -102,6 +104,17 @@ async fn a_refused_file_is_not_loaded_again_until_it_is_touched(place: Place) {
         _ => Ok(()),
     });
     stop(&mut host);
+}
+
+#[test]
+fn a_large_file_with_scattered_data_loads_in_little_memory() {
+    let place = tempfile::tempdir().unwrap();
+    // A cache of its own: other tests have compiled the same bytes.
+    let config = "[packages]\nload_memory = '256MiB'\n[sandbox]\ncache_dir = 'cache'\n";
+    std::fs::write(place.path().join("campanile.toml"), config).unwrap();
+    std::fs::write(place.path().join("engine.wasm"), language_engine()).unwrap();
+    let output = run(place.path(), ["task", "run", "engine.wasm", "--json"]);
+    assert_eq!(output.json()["outcome"], "succeeded", "{output:?}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ const MEMORIES: u8 = 5;
 const EXPORTS: u8 = 7;
 const ELEMENTS: u8 = 9;
 const CODE: u8 = 10;
+const DATA: u8 = 11;
 const NESTED_COMPONENT: u8 = 4;
 const COMPONENT_TYPES: u8 = 7;
 
@@ -61,6 +62,35 @@ pub fn many_elements(count: usize) -> Vec<u8> {
         (EXPORTS, vector(2, START_AND_MEMORY)),
         (ELEMENTS, vector(count, &segments)),
         (CODE, vector(1, &EMPTY_BODY)),
+    ])
+}
+
+/// A program like those that contain a language engine: ten thousand pieces of data in 8 MiB of mostly zeros, in a file that is
+/// no smaller.
+pub fn language_engine() -> Vec<u8> {
+    const PIECES: usize = 10_000;
+    const DISTANCE: usize = (8 << 20) / PIECES;
+    let piece = |number: usize| {
+        // The constant of an address is a signed number; so many bytes keep its sign.
+        let address = number * DISTANCE;
+        let address = [0, 7, 14, 21].map(|bits| (address >> bits & 0x7f) as u8 | 0x80);
+        [
+            &[0, 0x41],
+            &address[..],
+            &[0, 0x0b],
+            &vector(300, &[1; 300]),
+        ]
+        .concat()
+    };
+    let pieces = (0..PIECES).flat_map(piece).collect::<Vec<u8>>();
+    program(&[
+        (CUSTOM, vector(1, &vec![b'x'; 6 << 20])),
+        (TYPES, vector(1, NO_RESULT)),
+        (FUNCTIONS, vector(1, &[0])),
+        (MEMORIES, vector(1, &[&[0], leb(128).as_slice()].concat())),
+        (EXPORTS, vector(2, START_AND_MEMORY)),
+        (CODE, vector(1, &EMPTY_BODY)),
+        (DATA, vector(PIECES, &pieces)),
     ])
 }
 

@@ -260,6 +260,7 @@ impl Config {
                 .memory_total_bytes
                 .unwrap_or_else(|| memory_of_machine() / 2),
             loaded_bytes_max: self.packages.loaded_bytes_max,
+            ..SandboxSettings::default()
         }
     }
 

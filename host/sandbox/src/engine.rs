@@ -37,10 +37,6 @@ const TABLE_ELEMENTS_MAX: usize = 100_000;
 const MEMORY_KEPT_BYTES: usize = 256 << 10;
 const TABLE_KEPT_BYTES: usize = 64 << 10;
 
-/// The largest image of a memory's data that is kept to make instances from although most of it is zeros. Larger sparse
-/// data is copied into each instance: a file of some hundred bytes would otherwise take many megabytes while it is loaded.
-const SPARSE_IMAGE_BYTES_MAX: u64 = 1 << 20;
-
 /// The part of a call's stack for host calls, beside the guest's.
 const HOST_STACK_BYTES: usize = 3 << 20;
 
@@ -85,6 +81,9 @@ pub struct SandboxSettings {
     pub stack_bytes_max: usize,
     /// The most memory that all loaded code may take. One file may take half of it.
     pub loaded_bytes_max: u64,
+    /// The largest image of a memory that is kept to make instances from although most of it is zeros. Without the image, each
+    /// start copies the data with code that has to be compiled. It matters only for code that isn't in the cache.
+    pub sparse_image_bytes_max: u64,
     /// What an instance of one package may have.
     pub component_limits: ComponentLimits,
     /// The memory of all calls together: linear memories, tables and instances.
@@ -100,10 +99,19 @@ impl Default for SandboxSettings {
             memory_bytes_max: 1 << 30,
             stack_bytes_max: 1 << 20,
             loaded_bytes_max: 1 << 30,
+            sparse_image_bytes_max: sparse_image_bytes_max(0),
             component_limits: ComponentLimits::default(),
             memory_total_bytes: memory_of_machine() / 2,
         }
     }
+}
+
+/// Returns how large the sparse image of a file of so many bytes may be.
+///
+/// It is no larger than the file, or a file of some hundred bytes would take many megabytes of code. A language engine has
+/// ten thousand pieces of data in megabytes of zeros: compiling code that copies them takes more than an image does.
+pub fn sparse_image_bytes_max(file_bytes: u64) -> u64 {
+    file_bytes.clamp(1 << 20, 16 << 20)
 }
 
 impl SandboxSettings {
@@ -229,7 +237,7 @@ fn config(settings: &SandboxSettings) -> Config {
         // Names come from the name section. Parsing a guest's DWARF costs too much.
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
         .wasm_memory64(false)
-        .memory_guaranteed_dense_image_size(SPARSE_IMAGE_BYTES_MAX)
+        .memory_guaranteed_dense_image_size(settings.sparse_image_bytes_max)
         .concurrency_support(false);
     config
 }

@@ -57,7 +57,7 @@ pub use capability::outbox::target::{grants_to, grants_to_mail_server};
 pub use capability::shared::Call;
 pub use code_cache::CodeCache;
 pub use effects::{Crash, EffectObserver};
-pub use engine::{ComponentLimits, SandboxError, SandboxSettings};
+pub use engine::{ComponentLimits, SandboxError, SandboxSettings, sparse_image_bytes_max};
 pub use grants::{
     AccessMode, BucketGrant, Device, DirectoryGrant, DirectoryQuota, ENV_PREFIX, Grants, HttpGrant,
     Protocol, QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST, Secret, Secrets, SocketGrant,

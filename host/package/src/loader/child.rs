@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::thread;
 
 use campanile_model::clock::Clock;
-use campanile_sandbox::{CodeCache, Refusal, Sandbox, SandboxSettings};
+use campanile_sandbox::{CodeCache, Refusal, Sandbox, SandboxSettings, sparse_image_bytes_max};
 
 use super::exchange::{Accepted, ChildSettings, Verdict, is_out_of_memory};
 use super::manifest_of;
@@ -69,6 +69,7 @@ fn verdict(settings: &ChildSettings) -> Result<Verdict, String> {
         component_limits: settings.component_limits,
         memory_total_bytes: settings.limits.memory_bytes,
         loaded_bytes_max: settings.loaded_bytes_max,
+        sparse_image_bytes_max: sparse_image_bytes_max(bytes.len() as u64),
     };
     let sandbox = Sandbox::new(sandbox, Clock::system()).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
