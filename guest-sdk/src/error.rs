@@ -86,8 +86,8 @@ impl Error {
 
     /// Create an error of a task that lacks a grant of the operator.
     ///
-    /// The error is permanent. The host records the outcome `denied`, because the failure's details contain `"kind":
-    /// "denied"`.
+    /// The error is permanent, and its details contain `"kind": "denied"` for whoever reads the record. What the host itself
+    /// says doesn't depend on them: it records that the task failed, and its note names a grant only for a path that it hid.
     ///
     /// ```
     /// # use campanile_sdk::Error;

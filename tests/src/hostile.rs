@@ -117,6 +117,16 @@ pub fn nested_types(depth: usize) -> Vec<u8> {
     [many_functions(1), section(CUSTOM, &custom)].concat()
 }
 
+/// A program of some hundred bytes with data at both ends of 16 MB.
+///
+/// # Panics
+/// When the text is not valid, which is a mistake here.
+pub fn distant_data() -> Vec<u8> {
+    let text = r#"(module (memory (export "memory") 300) (func (export "_start"))
+        (data (i32.const 0) "a") (data (i32.const 16000000) "b"))"#;
+    wat::parse_str(text).expect("a module")
+}
+
 /// A component whose instances double over `levels` levels.
 ///
 /// # Panics

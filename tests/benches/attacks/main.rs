@@ -164,6 +164,24 @@ fn attacks() -> Vec<Attack> {
             with_schedule("wide", "task = 'few'\n"),
         ),
         attack(
+            "60 copies of a file with data 16 MiB apart",
+            (0..60)
+                .map(|number| (format!("attack-{number}.wasm"), hostile::distant_data()))
+                .collect(),
+        ),
+        attack(
+            "300 sidecars with a key of 1 MB",
+            (0..300)
+                .flat_map(|number| {
+                    let sidecar = format!("{} = 1\n", "k".repeat(1_000_000));
+                    [
+                        (format!("attack-{number}.wasm"), committed("guests/noop.wasm")),
+                        (format!("attack-{number}.toml"), sidecar.into_bytes()),
+                    ]
+                })
+                .collect(),
+        ),
+        attack(
             "5,000 files whose names are no names of packages",
             (0..5_000)
                 .map(|number| (format!("attack {number}.wasm"), b"x".to_vec()))
@@ -243,7 +261,7 @@ fn stopped_by(folder: &Path) -> String {
             .collect();
         return match rejections.first() {
             Some(first) => format!("{} files are refused: {}", rejections.len(), text(first)),
-            None => "nothing was dropped".to_owned(),
+            None => format!("{} files are active", rows(&packages).count() - 1),
         };
     };
     if let Some(why) = attack["rejection"].as_str() {
