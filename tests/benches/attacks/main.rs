@@ -175,7 +175,10 @@ fn attacks() -> Vec<Attack> {
                 .flat_map(|number| {
                     let sidecar = format!("{} = 1\n", "k".repeat(1_000_000));
                     [
-                        (format!("attack-{number}.wasm"), committed("guests/noop.wasm")),
+                        (
+                            format!("attack-{number}.wasm"),
+                            committed("guests/noop.wasm"),
+                        ),
                         (format!("attack-{number}.toml"), sidecar.into_bytes()),
                     ]
                 })
