@@ -193,8 +193,9 @@ CREATE INDEX schedule_removed ON schedule (name) WHERE deleted_at IS NOT NULL;
 CREATE INDEX schedule_defined ON schedule (origin, package) WHERE deleted_at IS NULL AND origin <> 'operator';
 -- schedules::names_of_package, schedules::others_of_package, schedules::tasks_of_package
 CREATE INDEX schedule_package ON schedule (package, name) WHERE deleted_at IS NULL;
--- schedules::due, schedules::newest_due, schedules::next_due, stats::health_signs, which counts cursors by the index alone
-CREATE INDEX schedule_due ON schedule (next_slot, cursor_at DESC) WHERE next_slot IS NOT NULL;
+-- schedules::due, schedules::newest_due, the same of operators, which pass over the proposed ones by the index alone,
+-- schedules::next_due, stats::health_signs, which counts cursors by the index alone
+CREATE INDEX schedule_due ON schedule (next_slot, cursor_at DESC, origin) WHERE next_slot IS NOT NULL;
 -- schedules::expired_pause, schedules::next_due
 CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
 

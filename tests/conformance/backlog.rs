@@ -24,6 +24,7 @@ use crate::serving::{self, NOOP, settings};
 
 on_both!(
     slots_on_time_are_decided_first_beside_a_backlog,
+    what_operators_scheduled_is_decided_before_what_packages_propose,
     the_shortest_periods_of_a_backlog_are_settled_first,
     slots_on_time_start_while_launches_of_a_backlog_wait,
     launches_on_time_are_claimed_before_a_backlog_which_keeps_four_fifths,
@@ -140,6 +141,39 @@ async fn slots_on_time_are_decided_first_beside_a_backlog(test: TestDb) {
     );
     while engine.decide(now()).await.unwrap().more {}
     assert_eq!(self::rows(&test).await.len(), 3_040);
+}
+
+async fn what_operators_scheduled_is_decided_before_what_packages_propose(test: TestDb) {
+    let (engine, _) = start(&test, settings(8)).await;
+    // As many slots at once, and slots of some seconds ago, which make a backlog.
+    for (first, slot) in [(1, at(9_999)), (10_001, at(9_990))] {
+        let of = |number, slot, origin| NewSchedule {
+            origin,
+            ..schedule(number, "1d", (slot, at(9_000)))
+        };
+        let proposed = (first..first + 3_000).map(|number| of(number, slot, Origin::Package));
+        add(&test, &proposed.collect::<Vec<_>>()).await;
+        let own = (first + 5_000..first + 5_040).map(|number| of(number, now(), Origin::File));
+        add(&test, &own.collect::<Vec<_>>()).await;
+        let before = rows(&test).await.len();
+        let of_operators = async || {
+            let rows = rows(&test).await;
+            let own = rows.iter().filter(|row| row.scheduled_time == now());
+            own.count() % 40
+        };
+        // A slow machine may need several transactions.
+        while {
+            assert!(engine.decide(now()).await.unwrap().more, "all is decided");
+            of_operators().await > 0
+        } {}
+        let decided = rows(&test).await.len() - before;
+        assert!(
+            (41..3_000).contains(&decided),
+            "{decided} slots are decided from {slot}"
+        );
+        while engine.decide(now()).await.unwrap().more {}
+        assert_eq!(rows(&test).await.len(), before + 3_040);
+    }
 }
 
 async fn the_shortest_periods_of_a_backlog_are_settled_first(test: TestDb) {

@@ -17,6 +17,7 @@ const EXPECTED: &[(&str, &str)] = &[
         "schedule_due",
     ),
     ("ORDER BY s.next_slot DESC", "schedule_due"),
+    ("s.origin <> 'package' ORDER BY s.next_slot", "schedule_due"),
     ("min(next_slot)", "schedule_due"),
     ("l.group_name IS NULL ORDER BY l.fire_time", "launch_open"),
     (

@@ -11,8 +11,8 @@ use crate::batch_size::LAUNCHES_MIN;
 use crate::claim_at_once;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
+use crate::due_batch::{DueBatch, Rows, due_batch};
 use crate::error::Result;
-use crate::lateness::ON_TIME_MAX;
 use crate::lease_table::ClaimsInDoubt;
 use crate::metrics::CommitOf;
 use crate::peers;
@@ -33,15 +33,9 @@ use campanile_store::overlap::{self, UnfinishedLaunch};
 use campanile_store::schedules::{self, CursorMove, DueSchedule};
 use campanile_store::skipped_ranges;
 
-/// Schedules decided in one transaction at most.
-const DUE_BATCH_MAX: i64 = 512;
 /// After this time of planning, the transaction decides no further schedule: other transactions wait for it. The time of
 /// statements does not count: a slow network would leave one schedule to each transaction.
 const PLAN_TIME_MAX: Duration = Duration::from_millis(20);
-/// When a slot has been due for longer and one transaction cannot decide all that are due, those on time have a share.
-const BACKLOG_AGE: Duration = Duration::from_secs(1);
-/// The share of slots on time: one decision for as many others.
-const OTHERS_FOR_ONE: usize = 4;
 /// How long slots that are due wait for permits, so that their launches can start at once. When it is over, the launches
 /// are opened, and wait on the record. A host that starts fewer than [`LAUNCHES_MIN`] launches in this time is full.
 const CAPACITY_PATIENCE: Duration = Duration::from_millis(100);
@@ -255,7 +249,7 @@ async fn decide_batch(
     let mut rows = Rows::new(rows_max(is_backlog));
     let planning = Instant::now();
     for (due, spec) in due.iter().zip(&specs) {
-        let rows = rows.of(newest.contains(&due.id));
+        let rows = rows.of(newest.contains(&due.id), due.origin);
         if !rows.has_room(planning.elapsed() < PLAN_TIME_MAX) {
             // The next transaction decides the other schedules.
             has_more = true;
@@ -348,103 +342,6 @@ fn plan_of(
         defaults: &ctx.settings.late,
     };
     plan::plan(due, evaluator, beside, ctx.host, now)
-}
-
-/// The schedules of one transaction, in the order in which it decides them.
-struct DueBatch {
-    due: Vec<DueSchedule>,
-    /// Those that are on time and come first, beside a backlog.
-    newest: HashSet<ScheduleId>,
-    /// Whether the others are too many to be on time.
-    is_backlog: bool,
-    /// Whether there may be more.
-    more: bool,
-}
-
-/// Reads up to `rows_max` schedules that are due, the earliest first.
-///
-/// After an outage the earliest are those that missed the most, and they are due again and again until they have caught up.
-/// So schedules that are on time come before them, up to their share. Of the others, those of the shortest period come first:
-/// they soon have little left to decide, and are on time.
-async fn due_batch(tx: &mut Tx, rows_max: usize, now: Timestamp) -> Result<DueBatch> {
-    let due_max = (rows_max as i64).min(DUE_BATCH_MAX);
-    let earliest = schedules::due(tx, now, due_max).await?;
-    let more = earliest.len() as i64 == due_max;
-    let is_backlog = |first: &DueSchedule| more && now.since(first.next_slot) > BACKLOG_AGE;
-    if !earliest.first().is_some_and(is_backlog) {
-        return Ok(DueBatch {
-            due: earliest,
-            newest: HashSet::new(),
-            is_backlog: false,
-            more,
-        });
-    }
-    let since = now.minus(ON_TIME_MAX);
-    let mut due = schedules::newest_due(tx, since, now, Rows::newest_max(rows_max) as i64).await?;
-    let newest: HashSet<ScheduleId> = due.iter().map(|due| due.id).collect();
-    let mut others = earliest;
-    others.retain(|due| !newest.contains(&due.id));
-    others.sort_by_key(|due| due.next_slot.since(due.cursor_at));
-    due.append(&mut others);
-    Ok(DueBatch {
-        due,
-        newest,
-        is_backlog: true,
-        more,
-    })
-}
-
-/// Pure: the rows that one transaction decides, and how many it may. Those of schedules on time beside a backlog count apart.
-struct Rows {
-    newest: Counted,
-    others: Counted,
-}
-
-struct Counted {
-    plans: usize,
-    rows: usize,
-    rows_max: usize,
-}
-
-impl Rows {
-    fn new(rows_max: usize) -> Rows {
-        let counted = |rows_max| Counted {
-            plans: 0,
-            rows: 0,
-            rows_max,
-        };
-        Rows {
-            newest: counted(Rows::newest_max(rows_max)),
-            others: counted(rows_max),
-        }
-    }
-
-    /// Returns how many rows of schedules on time come on top of `rows_max` others.
-    fn newest_max(rows_max: usize) -> usize {
-        (rows_max / OTHERS_FOR_ONE).max(LAUNCHES_MIN)
-    }
-
-    fn of(&mut self, is_newest: bool) -> &mut Counted {
-        match is_newest {
-            true => &mut self.newest,
-            false => &mut self.others,
-        }
-    }
-}
-
-impl Counted {
-    /// Whether another schedule is to be planned. One always is: it may have more rows than a transaction, or take longer.
-    fn has_room(&self, is_in_time: bool) -> bool {
-        self.plans == 0 || (self.rows < self.rows_max && is_in_time)
-    }
-
-    /// Counts the rows of a plan. Returns whether they are decided now.
-    fn add(&mut self, rows: usize) -> bool {
-        self.rows += rows;
-        let is_decided = self.plans == 0 || self.rows <= self.rows_max;
-        self.plans += usize::from(is_decided);
-        is_decided
-    }
 }
 
 /// Add slots that have no package to the row of the slots before them, in the same hour. Return their decisions, and those
@@ -543,22 +440,6 @@ pub(crate) async fn set_next_slots(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn slots_on_time_and_a_backlog_have_bounds_of_their_own() {
-        let mut rows = Rows::new(400);
-        // A schedule with more slots than a transaction has rows is decided all the same.
-        assert!(rows.of(true).add(1_000));
-        assert!(!rows.of(true).has_room(true));
-        assert!(rows.of(false).has_room(false));
-        assert!(rows.of(false).add(399));
-        assert!(!rows.of(false).has_room(false));
-        assert!(rows.of(false).has_room(true));
-        assert!(!rows.of(false).add(2));
-        for (rows_max, newest_max) in [(32, 32), (400, 100), (1_024, 256)] {
-            assert_eq!(Rows::newest_max(rows_max), newest_max);
-        }
-    }
 
     #[test]
     fn slots_are_decided_between_two_steps_of_a_backfill() {

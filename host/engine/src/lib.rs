@@ -91,6 +91,7 @@ mod decide;
 mod delivery;
 mod delivery_table;
 mod disk_keeper;
+mod due_batch;
 mod error;
 mod failing;
 mod finish;

@@ -66,7 +66,7 @@ pub async fn remove(
     Ok(RemovedPackage {
         package: name.to_owned(),
         schedules: own.into_iter().map(|own| own.definition.name).collect(),
-        bytes: sizes.iter().sum(),
+        bytes: sizes.into_iter().fold(0, i64::saturating_add),
         history_kept: keeps_history,
     })
 }

@@ -115,7 +115,8 @@ pub fn plan(
     let is_launched = |launch: &&NewLaunch| launch.decision != Decision::Skipped;
     let launched = launches.iter().filter(is_launched).count() as i64;
     let cursor = decided.cursor.unwrap_or(due.cursor_at);
-    let launches_made = u64::try_from(due.history.launches + launched).unwrap_or_default();
+    let launches_made =
+        u64::try_from(due.history.launches.saturating_add(launched)).unwrap_or_default();
     let next_slot = match spec.rule.delay_after_completion() {
         // Without a launch there is no end from which to count.
         Some(delay) if launched == 0 => policies.allowed_from(now.plus(delay), launches_made),

@@ -64,20 +64,27 @@ pub(crate) async fn serve(
     let (stop, _) = watch::channel(false);
     let (drained, until_drained) = watch::channel(false);
     let leases = LeaseKeeper::new(lock, stop.clone());
-    let leases = tokio::spawn(leases.run(Arc::clone(ctx), until_drained));
+    let leases = leases.run(Arc::clone(ctx), until_drained);
+    let leases = tokio::spawn(stopping_at_panic(leases, &stop));
     let forwarding = tokio::spawn(forward(shutdown.clone(), stop.clone()));
-    let left = run_services(ctx, executor, followed, &stop).await;
+    let ended = run_services(ctx, executor, followed, &stop).await;
     forwarding.abort();
     drained.send_replace(true);
     // The name stays locked until the last writes are recorded.
     let keeper = leases.await;
-    let runs = left.as_deref().unwrap_or_default();
+    let runs = ended.as_ref().map(|ended| &*ended.left).unwrap_or_default();
     let stopped = within(STOP_WAIT, start::stop(ctx, runs, ctx.clock.now())).await;
+    let keeper_panic = keeper.as_ref().err().map(ToString::to_string);
     if let Ok(mut keeper) = keeper {
         keeper.end_watch(ctx).await?;
     }
-    left?;
+    let panic = ended?.panic.or(keeper_panic);
     stopped?;
+    if let Some(panic) = panic {
+        return Err(EngineError::Bug(format!(
+            "a service of this host ended in a panic, so the host has stopped ({panic}); start it again, and report what its log says before"
+        )));
+    }
     match *shutdown.borrow() {
         true => Ok(()),
         // No one asked for this stop.
@@ -86,19 +93,29 @@ pub(crate) async fn serve(
     }
 }
 
-/// Run every service until `stop` holds true, then drain. Return the runs that did not end.
+/// What the services of a host left behind.
+#[derive(Default)]
+struct Ended {
+    /// Runs that did not end.
+    left: Vec<RunId>,
+    /// Why a service ended before the stop, if one did.
+    panic: Option<String>,
+}
+
+/// Runs every service until `stop` holds true, then drains. Without one of its services a host would look healthy and do nothing, so
+/// the panic of one is a stop.
 async fn run_services(
     ctx: &SharedCtx,
     executor: &Arc<Executor>,
     mut followed: Followed,
     stop: &watch::Sender<bool>,
-) -> Result<Vec<RunId>> {
+) -> Result<Ended> {
     let mut stopping = stop.subscribe();
     let mut services = JoinSet::new();
     // Before all others: they depend on the time.
     spawn(&mut services, ctx, ClockKeeper::default(), stop);
     if !prepare(ctx, &mut followed, &mut stopping).await? {
-        return Ok(Vec::new());
+        return Ok(Ended::default());
     }
     tracing::info!(host = %ctx.name, database = %ctx.db.url(), packages = ctx.packages.all().len(), "serving");
     ctx.serving.send_replace(true);
@@ -139,14 +156,14 @@ async fn run_services(
     spawn(&mut services, ctx, CursorWatch::default(), stop);
     spawn(&mut services, ctx, disk, stop);
     // The finisher works while the host drains, until the last run has ended.
-    let finisher = tokio::spawn(finish::record_ends(Arc::clone(ctx), ends));
+    let finisher = finish::record_ends(Arc::clone(ctx), ends);
+    let finisher = tokio::spawn(stopping_at_panic(finisher, stop));
 
     let _ = stopping.wait_for(|stop| *stop).await;
     let until = Instant::now() + STOP_WAIT;
+    let mut panic = None;
     while let Ok(Some(ended)) = timeout_at(until, services.join_next()).await {
-        if let Err(panic) = ended {
-            tracing::error!("a service ended in a panic: {panic}");
-        }
+        panic = panic.or(ended.err().map(|panic| panic.to_string()));
     }
     // A service that still waits for the database is dropped.
     services.shutdown().await;
@@ -154,10 +171,11 @@ async fn run_services(
     // Runs that have not ended are dropped and handed back.
     let left = ctx.leases.drop_all();
     let patience = ctx.settings.drain.clamp(RETRY_PAUSE, STOP_WAIT);
-    if timeout(patience, finisher).await.is_err() {
-        tracing::error!(
+    match timeout(patience, finisher).await {
+        Ok(ended) => panic = panic.or(ended.err().map(|panic| panic.to_string())),
+        Err(_) => tracing::error!(
             "the database does not answer: the ends of runs are not recorded, and the next host recovers these runs"
-        );
+        ),
     }
     pings::send_waiting(ctx).await;
     let unsent = traces::export_waiting(ctx).await;
@@ -167,7 +185,7 @@ async fn run_services(
             "their traces were not sent to the collector"
         );
     }
-    Ok(left)
+    Ok(Ended { left, panic })
 }
 
 fn spawn<S: Service + 'static>(
@@ -177,7 +195,27 @@ fn spawn<S: Service + 'static>(
     stop: &watch::Sender<bool>,
 ) {
     let run = service.run(Arc::clone(ctx), stop.subscribe());
-    services.spawn(run.map(drop));
+    services.spawn(stopping_at_panic(run.map(drop), stop));
+}
+
+/// Runs `work`; its panic stops the host.
+fn stopping_at_panic<W: Future>(
+    work: W,
+    stop: &watch::Sender<bool>,
+) -> impl Future<Output = W::Output> + use<W> {
+    struct StopAtPanic(watch::Sender<bool>);
+    impl Drop for StopAtPanic {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.0.send_replace(true);
+            }
+        }
+    }
+    let guard = StopAtPanic(stop.clone());
+    async move {
+        let _guard = guard;
+        work.await
+    }
 }
 
 /// Bring the database up to date with this host. Return false when the host was stopped meanwhile.
@@ -235,4 +273,28 @@ async fn drain(ctx: &Ctx) {
 async fn forward(mut from: watch::Receiver<bool>, to: watch::Sender<bool>) {
     let _ = from.wait_for(|stop| *stop).await;
     to.send_replace(true);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_stops_the_host_and_an_end_does_not() {
+        let (stop, _) = watch::channel(false);
+        tokio::spawn(stopping_at_panic(async {}, &stop))
+            .await
+            .unwrap();
+        assert!(!*stop.borrow());
+        // Dropped in the middle, as at a stop that takes too long.
+        drop(stopping_at_panic(std::future::pending::<()>(), &stop));
+        assert!(!*stop.borrow());
+        let work = async {
+            tokio::task::yield_now().await;
+            panic!("a test");
+        };
+        let ended = tokio::spawn(stopping_at_panic(work, &stop)).await;
+        assert!(ended.is_err_and(|error: tokio::task::JoinError| error.is_panic()));
+        assert!(*stop.borrow());
+    }
 }

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
+use campanile_model::text::{cut_error, printable_line};
+
 /// The result of a call of the database.
 pub type Result<T = (), E = DbError> = std::result::Result<T, E>;
 
@@ -128,7 +130,8 @@ impl From<sqlx::Error> for DbError {
             sqlx::Error::Configuration(error) => DbError::Refused(format!(
                 "{error}; write postgres://user:password@host:port/name"
             )),
-            other => DbError::Unexpected(other.to_string()),
+            // It may quote what is stored.
+            other => DbError::Unexpected(cut_error(printable_line(&other.to_string()))),
         }
     }
 }

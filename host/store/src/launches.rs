@@ -142,7 +142,9 @@ where
         let host: Option<HostId> = row.try_get("host_id")?;
         let (launch, recoveries): (LaunchId, i64) =
             (row.try_get("launch_id")?, row.try_get("recoveries")?);
-        Ok(NewestRun(host.map(|_| RunId::of(launch, recoveries + 1))))
+        Ok(NewestRun(
+            host.map(|_| RunId::of(launch, recoveries.saturating_add(1))),
+        ))
     }
 }
 

@@ -129,7 +129,8 @@ impl Record for BackfillRecord {
 
 /// Return the number of slots that are finished or left alone.
 pub(super) fn slots_finished(record: &BackfillRecord) -> i64 {
-    record.row.launched + record.row.slots_skipped - record.ends.unfinished
+    let over = record.row.launched.saturating_add(record.row.slots_skipped);
+    over.saturating_sub(record.ends.unfinished)
 }
 
 /// Return a line such as `done: 9 of 10 slots finished, 7 succeeded, 1 failed, 1 left alone`.

@@ -88,7 +88,7 @@ impl PackageDetail {
             manifest: serde_json::from_str(&row.manifest).unwrap_or_default(),
             schedules,
             grants: grants.filter_map(Result::ok).collect(),
-            bytes_kept: sizes.map(i64::unsigned_abs).sum(),
+            bytes_kept: sizes.map(i64::unsigned_abs).fold(0, u64::saturating_add),
             versions: versions
                 .into_iter()
                 .map(|version| VersionRecord::new(&row, version))
