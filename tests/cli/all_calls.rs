@@ -5,12 +5,13 @@ use std::process::Command;
 
 use campanile_tests::hostile::{many_descriptors, many_instances};
 use campanile_tests::{HostProcess, Place, on_both_empty};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::site::{Site, eventually, list, run_until_exit, stop};
 
 on_both_empty!(
     packages_that_take_what_a_host_needs_are_refused_or_bounded_and_a_neighbour_launches_on,
+    runs_that_keep_much_leave_memory_to_a_neighbour,
     an_address_space_that_is_too_small_is_one_error,
 );
 
@@ -105,6 +106,41 @@ async fn packages_that_take_what_a_host_needs_are_refused_or_bounded_and_a_neigh
         assert!(open < 512 - 64, "{open} descriptors are open");
     }
     stop(&mut host);
+}
+
+async fn runs_that_keep_much_leave_memory_to_a_neighbour(place: Place) {
+    let site = Site::new(place);
+    site.configure(
+        "[host]\ndrain = '1s'\n[sandbox]\nmemory_max = '64MiB'\nmemory_total = '64MiB'\n",
+    );
+    site.copy_package("noop");
+    site.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
+    site.copy_package("wide");
+    let _host = site.serve();
+    let wide = [
+        "schedule",
+        "add",
+        "wide",
+        "--package",
+        "wide",
+        "--task",
+        "few",
+    ];
+    let when = ["--at", "2099-01-01T00:00:00Z", "--overlap", "allow"];
+    site.ok(wide.into_iter().chain(when));
+    // Each would hold 60 MiB, and all may hold 9.
+    let hogs: Vec<String> = (0..6).map(|_| site.trigger("wide", &json!({}))).collect();
+    let before = launches(&site, "noop", "succeeded");
+    for hog in &hogs {
+        let hog = site.wait_until_ended("wide", hog);
+        assert_eq!(hog["failure"], "invalid_output", "{hog:#}");
+        let message = hog["message"].as_str().unwrap();
+        assert!(message.contains("a quarter of `memory_total`"), "{message}");
+    }
+    until("the neighbour launches no more", || {
+        launches(&site, "noop", "succeeded") >= before + 3
+    });
+    assert_eq!(launches(&site, "noop", "failed"), 0);
 }
 
 async fn an_address_space_that_is_too_small_is_one_error(place: Place) {

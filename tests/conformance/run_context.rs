@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use campanile_engine::Engine;
 use campanile_model::clock::Clock;
+use campanile_sandbox::SandboxSettings;
 use campanile_schedule::policy::Policies;
 use campanile_store::task_runs::{self, LaunchCall, TaskRun};
 use campanile_store::{FailureKind, HostLock, LaunchStatus, launches, runs};
@@ -18,6 +19,8 @@ on_both!(
     all_layers_are_recovered,
     a_run_whose_tasks_pass_on_too_much_fails_with_the_limit,
     a_recovery_reads_no_more_than_a_run_may_hold,
+    runs_that_the_host_can_not_keep_fail_with_the_bound_of_all_runs,
+    a_recovery_of_more_than_the_host_can_keep_fails_with_the_bound_of_all_runs,
 );
 
 const LAYERS: Guest = ("layers", include_bytes!("../guests/layers.wasm"));
@@ -168,4 +171,60 @@ async fn a_recovery_reads_no_more_than_a_run_may_hold(test: TestDb) {
     assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     let calls = task_runs::of_launch(&mut tx, launch.id).await.unwrap();
     assert_eq!(calls.len(), 5, "nothing is called");
+}
+
+/// Start a host that keeps 16 MiB for all runs, at most 9.3 MiB for those of one package, with the schedule of [`start_wide`]. One
+/// run may hold 64 MiB.
+async fn start_with_little_memory(test: &TestDb, clock: &Clock) -> (Arc<Engine>, HostLock) {
+    let sandbox = SandboxSettings {
+        memory_total_bytes: 64 << 20,
+        ..serving::sandbox_settings()
+    };
+    let names = ("host-1", "plugins");
+    let (engine, lock, _) = serving::start_in(test, clock, settings(8), WIDE, names, sandbox).await;
+    add(test, "wide", Some("few"), &Policies::default()).await;
+    (engine, lock)
+}
+
+fn assert_bound_of_all_runs(launch: &launches::LaunchRow) {
+    let kind = Some(FailureKind::InvalidOutput);
+    assert_eq!(launch.failure, kind, "{launch:?}");
+    let message = launch.message.as_ref().unwrap();
+    let parts = [
+        "in memory for the calls and runs of this package",
+        "of the 16.0 MiB for all packages",
+        "raise `memory_total` under `[sandbox]`",
+    ];
+    assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+}
+
+async fn runs_that_the_host_can_not_keep_fail_with_the_bound_of_all_runs(test: TestDb) {
+    let clock = Clock::simulated(clock_time("10:30:00"));
+    let (engine, _lock) = start_with_little_memory(&test, &clock).await;
+    // A run that has ended keeps nothing, so later ones come as far as the first.
+    for hour in ["11:00:00", "12:00:00", "13:00:00", "14:00:00"] {
+        clock.advance_to(clock_time(hour));
+        let tick = engine.tick(clock_time(hour)).await.unwrap();
+        assert_eq!((tick.claimed, tick.finished), (1, 1), "{hour}");
+        let mut tx = test.read().await;
+        let launch = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
+        assert_bound_of_all_runs(&launch);
+        let calls = task_runs::of_launch(&mut tx, launch.id).await.unwrap();
+        let kept = calls.iter().filter(|call| call.succeeded).count();
+        assert!((2..=8).contains(&kept), "{kept} results at {hour}");
+        assert!(calls.iter().all(|call| call.task != "few"));
+    }
+}
+
+async fn a_recovery_of_more_than_the_host_can_keep_fails_with_the_bound_of_all_runs(test: TestDb) {
+    let clock = Clock::simulated(clock_time("10:30:00"));
+    let (engine, _lock) = start_with_little_memory(&test, &clock).await;
+    let large = "x".repeat(1 << 20);
+    let calls = (0..7).map(|n| recorded_call(&format!("t{n}"), format!(r#"{{"t{n}":"{large}"}}"#)));
+    lose_run_after(&test, &engine, &clock, &calls.collect::<Vec<_>>()).await;
+    let mut tx = test.read().await;
+    let launch = launches::list(&mut tx, None, 1).await.unwrap().remove(0);
+    assert_bound_of_all_runs(&launch);
+    let calls = task_runs::of_launch(&mut tx, launch.id).await.unwrap();
+    assert_eq!(calls.len(), 7, "nothing is called");
 }

@@ -41,22 +41,37 @@ pub async fn start_with_folder(
 }
 
 /// Start a host of another name, which has scanned the folder of another name.
-pub async fn start_named(
+pub fn start_named(
+    test: &TestDb,
+    clock: &Clock,
+    settings: Settings,
+    guest: Guest<'_>,
+    names: (&str, &str),
+) -> impl Future<Output = (Arc<Engine>, HostLock, PluginsFolder)> {
+    start_in(test, clock, settings, guest, names, sandbox_settings())
+}
+
+pub fn sandbox_settings() -> SandboxSettings {
+    SandboxSettings {
+        calls_max: 8,
+        guest_threads: 2,
+        // The cache is shared, so that the package is compiled once for all tests.
+        code_cache: CodeCache::Directory(env!("CARGO_TARGET_TMPDIR").into()),
+        memory_bytes_max: Limits::default().memory_bytes_max,
+        ..SandboxSettings::default()
+    }
+}
+
+/// Start a host of another name, with the folder of another name and another sandbox.
+pub async fn start_in(
     test: &TestDb,
     clock: &Clock,
     settings: Settings,
     (name, bytes): Guest<'_>,
     (host, folder): (&str, &str),
+    sandbox: SandboxSettings,
 ) -> (Arc<Engine>, HostLock, PluginsFolder) {
-    let memory_bytes_max = Limits::default().memory_bytes_max;
-    let sandbox = SandboxSettings {
-        calls_max: 8,
-        guest_threads: 2,
-        // The cache is shared, so that the package is compiled once for all tests.
-        code_cache: CodeCache::Directory(env!("CARGO_TARGET_TMPDIR").into()),
-        memory_bytes_max,
-        ..SandboxSettings::default()
-    };
+    let memory_bytes_max = sandbox.memory_bytes_max;
     let sandbox = Arc::new(Sandbox::new(sandbox, clock.clone()).unwrap());
     let loader = Arc::new(PackageLoader::in_this_process(sandbox));
     let plugins = test.place.folder.path().join(folder);

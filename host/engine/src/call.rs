@@ -1,5 +1,6 @@
 //! One call of a task: its context, its record, and what its result means for the run.
 
+use std::mem;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
@@ -15,13 +16,13 @@ use campanile_model::clock::Timestamp;
 use campanile_package::context::{ContextFault, check_keys};
 use campanile_sandbox::{
     Call, HeldCode, JsonObject, JsonText, Outcome, ProgramInput, Refusal, Report, Sandbox,
-    StopSignal, Usage, World, object_text,
+    StopSignal, Usage, World, object_bytes, object_text,
 };
 use campanile_schedule::policy::Delivery;
 use campanile_store::task_runs::TaskRun;
 use campanile_store::{DbError, FailureKind, packages};
 use campanile_workflow::graph::Step;
-use campanile_workflow::inheritance::{Inheritance, context_bytes};
+use campanile_workflow::inheritance::Inheritance;
 use campanile_workflow::outcome::{self, FailedCall, RetryRules};
 
 /// The most bytes of JSON that are read or merged on the host's own threads. It takes about a millisecond.
@@ -63,13 +64,13 @@ impl Caller {
     pub(crate) async fn call(&self, call: TaskCall<'_>) -> Option<(TaskRun, Report)> {
         let started_at = self.ctx.clock.now();
         let (step, attempt) = (call.step.id.clone(), call.attempt);
-        let report = self.report(call).await?;
+        let mut report = self.report(call).await?;
         let finished_at = self.ctx.clock.now();
         let output_bytes = report.output.as_ref().map_or(0, |json| json.as_str().len());
-        let bytes = output_bytes + report.context.as_ref().map_or(0, context_bytes);
-        // The record copies the output and the context.
+        let bytes = output_bytes + report.context.as_ref().map_or(0, object_bytes);
+        // The record copies the output and the context, and takes the rest.
         on_json(bytes, move || {
-            let record = task_run(&step, attempt, started_at, finished_at, &report);
+            let record = task_run(&step, attempt, started_at, finished_at, &mut report);
             (record, report)
         })
         .await
@@ -287,7 +288,7 @@ fn task_run(
     attempt: i64,
     started_at: Timestamp,
     finished_at: Timestamp,
-    report: &Report,
+    report: &mut Report,
 ) -> TaskRun {
     let context = report.context.as_ref().map(|context| {
         let entries = context.iter();
@@ -301,11 +302,11 @@ fn task_run(
             .failure
             .as_ref()
             .and_then(|failure| failure.note.clone()),
-        stdout: report.stdout.clone(),
+        stdout: mem::take(&mut report.stdout),
         stdout_bytes_dropped: i64::try_from(report.stdout_bytes_dropped).unwrap_or(i64::MAX),
-        stderr: report.stderr.clone(),
+        stderr: mem::take(&mut report.stderr),
         stderr_bytes_dropped: i64::try_from(report.stderr_bytes_dropped).unwrap_or(i64::MAX),
-        logs: serde_json::to_string(&report.logs).unwrap_or_default(),
+        logs: serde_json::to_string(&mem::take(&mut report.logs)).unwrap_or_default(),
         wall_ms: report.usage.wall_ms,
         cpu_ms: report.usage.cpu_ms,
         memory_peak_bytes: i64::try_from(report.usage.memory_peak_bytes).unwrap_or(i64::MAX),

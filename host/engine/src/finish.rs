@@ -9,12 +9,12 @@ use tokio::sync::mpsc;
 
 use crate::alerts::ping_queue::RunPing;
 use crate::alerts::pings;
-use crate::capacity::Permit;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
 use crate::error::{EngineError, Result};
 use crate::failing;
+use crate::kept_of_run::KeptOfRun;
 use crate::metrics::CommitOf;
 use crate::record_quota;
 use crate::service::RETRY_PAUSE;
@@ -46,12 +46,14 @@ pub(crate) async fn record_ends(ctx: SharedCtx, mut ends: mpsc::UnboundedReceive
             batch.push(ended);
         }
         // Sorted by id, as in every transaction, so that two transactions cannot deadlock.
-        batch.sort_unstable_by_key(|(finish, _)| finish.run_id);
-        let (finishes, permits): (Vec<Finish>, Vec<Option<Permit>>) = batch.drain(..).unzip();
+        batch.sort_unstable_by_key(|ended| ended.finish.run_id);
         // Other launches may take the permits while the ends are recorded.
-        let permits = permits.into_iter().flatten();
+        let permits = batch.iter_mut().filter_map(|ended| ended.permit.take());
         ctx.capacity.release(permits, ctx.clock.now());
+        let ends = batch.drain(..).map(|ended| (ended.finish, ended.kept));
+        let (finishes, kept): (Vec<Finish>, Vec<KeptOfRun>) = ends.unzip();
         finish_until_recorded(&ctx, Some(tx), &finishes).await;
+        drop(kept);
         for finish in &finishes {
             ctx.leases.untrack(finish.run_id, finish.fence);
         }

@@ -98,6 +98,7 @@ mod finish;
 mod folder;
 mod forget;
 mod heartbeat;
+mod kept_of_run;
 mod lateness;
 mod launch_log;
 mod lease_keeper;
@@ -341,7 +342,9 @@ impl Engine {
 
     async fn execute(&self, work: &Work) -> Option<Finish> {
         let stop = self.track(work);
-        self.executor.execute(work, &stop).await
+        let executed = self.executor.execute(work, &stop).await;
+        // The other runs of the step may wait for what this one kept.
+        executed.map(|(finish, _kept)| finish)
     }
 
     /// Stop tracking a run, unless it was claimed again under another fence.

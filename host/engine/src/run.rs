@@ -11,6 +11,7 @@ use crate::call::{CallFailure, Caller, TaskCall, judge, not_committed, on_json, 
 use crate::call_commit::{self, CallCommit, SucceededCall};
 use crate::choose::quota;
 use crate::ctx::SharedCtx;
+use crate::kept_of_run::KeptOfRun;
 use crate::record_use;
 use crate::retry_rules;
 use crate::service::retry_while_tracked;
@@ -20,7 +21,7 @@ use crate::work::{LastEnds, Work, stored_json};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::size_text;
 use campanile_package::PackageLoader;
-use campanile_sandbox::{Report, Resource, StopSignal, Uncommitted};
+use campanile_sandbox::{JsonObject, JsonText, Report, Resource, StopSignal, Uncommitted};
 use campanile_schedule::policy::Delivery;
 use campanile_store::FailureKind;
 use campanile_store::events::EventKind;
@@ -56,18 +57,23 @@ impl Executor {
     ///
     /// Return `None` when the run was dropped because this host has lost it. A run that was asked to end is cancelled,
     /// unless it succeeded.
-    pub(crate) async fn execute(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
+    pub(crate) async fn execute(
+        &self,
+        work: &Work,
+        stop: &StopSignal,
+    ) -> Option<(Finish, KeptOfRun)> {
         if work.launch.begins_run {
             let started = RunPing::started(work.launch.schedule_id, work.run_id());
             pings::note(&self.ctx, [started]);
         }
-        let finish = self.run_tasks(work, stop).await;
+        let mut kept = KeptOfRun::new(&self.loader, &work.launch.package);
+        let finish = self.run_tasks(work, stop, &mut kept).await;
         if !stop.is_cancelled() {
-            return finish;
+            return Some((finish?, kept));
         }
         let (message, tasks) = match finish {
             Some(finish) => match finish.end {
-                RunEnd::Succeeded { .. } | RunEnd::Cancelled { .. } => return Some(finish),
+                RunEnd::Succeeded { .. } | RunEnd::Cancelled { .. } => return Some((finish, kept)),
                 _ => ("it ended when it was asked to", finish.tasks),
             },
             None => (
@@ -77,11 +83,16 @@ impl Executor {
         };
         let message = message.to_owned();
         let end = RunEnd::Cancelled { message };
-        Some(work.finished(end, tasks, self.ctx.clock.now()))
+        Some((work.finished(end, tasks, self.ctx.clock.now()), kept))
     }
 
     /// Call the tasks that are ready until none is, recording each call when it ends.
-    async fn run_tasks(&self, work: &Work, stop: &StopSignal) -> Option<Finish> {
+    async fn run_tasks(
+        &self,
+        work: &Work,
+        stop: &StopSignal,
+        kept: &mut KeptOfRun,
+    ) -> Option<Finish> {
         let quota = quota(&self.ctx, work.package.as_deref()).record_bytes_per_day;
         let (package, now) = (&work.launch.package, self.ctx.clock.now());
         if let Err(message) = self.ctx.record_use.check(package, quota, now) {
@@ -97,10 +108,16 @@ impl Executor {
         let last = last_ends(work).await?;
         let mut flow = Workflow::new(Arc::clone(&version.graph), Arc::clone(&work.user.keys));
         let mut failed = None;
-        if work.launch.attempts > 0 {
-            (flow, failed) = self.replayed(work, flow, &version, stop).await?;
+        let begins_with = flow.held_bytes() + last.bytes();
+        if let Err(why) = kept.wait_for(begins_with, stop).await? {
+            failed = Some((FailureKind::InvalidOutput, why));
+        } else if work.launch.attempts > 0 {
+            let begun = (flow, begins_with);
+            (flow, failed) = self.replayed(work, begun, &version, stop, kept).await?;
         }
         let mut progress = Progress {
+            kept,
+            beside: last.bytes(),
             flow,
             delivery: work.spec.policies.delivery(),
             rules: retry_rules::of(work),
@@ -120,6 +137,14 @@ impl Executor {
                 let is_full = calls.len() >= CALLS_MAX || context_bytes + bytes > limit;
                 // The rest is called when calls have ended. A single call is never too large.
                 if is_full && !calls.is_empty() {
+                    break;
+                }
+                progress.beside += bytes;
+                if let Err(why) = progress.cover() {
+                    progress.beside -= bytes;
+                    if calls.is_empty() {
+                        progress.fail_before_call(&version.graph.steps()[place], &why);
+                    }
                     break;
                 }
                 context_bytes += bytes;
@@ -151,11 +176,15 @@ impl Executor {
                 break;
             };
             context_bytes -= bytes;
+            progress.beside -= bytes;
             if stop.is_dropped() {
                 return None;
             }
             let (call, mut report) = ended?;
-            let uncommitted = mem::take(&mut report.uncommitted);
+            let (uncommitted, kept) = (
+                mem::take(&mut report.uncommitted),
+                mem::take(&mut report.kept),
+            );
             let now = call.finished_at;
             let bytes = record_use::bytes_of(&call) + uncommitted.message_bytes();
             self.ctx.metrics.count_call(package, &report.usage, bytes);
@@ -173,10 +202,14 @@ impl Executor {
                 }
             }
             progress.unrecorded.push(call);
+            progress.kept.add_call(kept);
             // The last call is recorded with the end of the run, in one transaction.
             let is_last = calls.is_empty() && progress.ready(now, stop).is_empty();
-            if !is_last && !self.record(work, &mut progress.unrecorded, stop).await {
-                return None;
+            if !is_last {
+                if !self.record(work, &mut progress.unrecorded, stop).await {
+                    return None;
+                }
+                progress.kept.calls_are_recorded();
             }
         }
         let (end, unrecorded) = progress.end().await?;
@@ -220,40 +253,64 @@ impl Executor {
     async fn replayed(
         &self,
         work: &Work,
-        mut flow: Workflow,
+        (mut flow, begins_with): (Workflow, usize),
         version: &Version,
         stop: &StopSignal,
+        kept: &mut KeptOfRun,
     ) -> Option<(Workflow, Option<(FailureKind, String)>)> {
+        let message = loop {
+            match self
+                .recorded(work, version, begins_with, stop, kept)
+                .await?
+            {
+                Replay::Read(bytes, calls, lost) => {
+                    let replay = move || {
+                        let failure = flow.replay(recorded_calls(calls, &lost), lost.len());
+                        (flow, failure)
+                    };
+                    return on_json(bytes, replay).await;
+                }
+                Replay::NeedsRoom(bytes) => {
+                    if let Err(why) = kept.wait_for(begins_with + bytes, stop).await? {
+                        break why;
+                    }
+                }
+                Replay::Refused(message) => break message,
+            }
+        };
+        Some((flow, Some((FailureKind::InvalidOutput, message))))
+    }
+
+    /// Read the recorded calls of a launch, if their values have room beside `begins_with` bytes; none when the run was dropped.
+    async fn recorded(
+        &self,
+        work: &Work,
+        version: &Version,
+        begins_with: usize,
+        stop: &StopSignal,
+        kept: &KeptOfRun,
+    ) -> Option<Replay> {
         let launch = work.launch.launch_id;
         let limit = version.graph.run_context_bytes_max();
-        let read = retry_while_tracked(&self.ctx, stop, || async {
+        retry_while_tracked(&self.ctx, stop, || async {
             let mut tx = self.ctx.db.read().await?;
             let bytes = task_runs::bytes_of_launch(&mut tx, launch).await?;
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             if bytes > limit {
-                return Ok(Err(bytes));
-            }
-            let calls = task_runs::of_launch(&mut tx, launch).await?;
-            let lost = runs::lost_of_launch(&mut tx, launch).await?;
-            Ok(Ok((bytes, calls, lost)))
-        });
-        match read.await? {
-            Ok((bytes, calls, lost)) => {
-                let replay = move || {
-                    let failure = flow.replay(recorded_calls(calls, &lost), lost.len());
-                    (flow, failure)
-                };
-                on_json(bytes, replay).await
-            }
-            Err(bytes) => {
-                let message = format!(
+                return Ok(Replay::Refused(format!(
                     "the contexts and outputs that earlier runs of this launch recorded have {bytes} bytes; their limit is {}; {}",
                     size_text(limit as u64),
                     Resource::RunContext.raise()
-                );
-                Some((flow, Some((FailureKind::InvalidOutput, message))))
+                )));
             }
-        }
+            if !kept.has_room(begins_with + bytes) {
+                return Ok(Replay::NeedsRoom(bytes));
+            }
+            let calls = task_runs::of_launch(&mut tx, launch).await?;
+            let lost = runs::lost_of_launch(&mut tx, launch).await?;
+            Ok(Replay::Read(bytes, calls, lost))
+        })
+        .await
     }
 
     /// Record a call, and let what it held back take effect; none when the run is not this host's any more.
@@ -295,8 +352,20 @@ impl Executor {
     }
 }
 
+/// What is on record of the earlier runs of a launch.
+enum Replay {
+    /// The bytes of their values, their calls, and the numbers of the lost ones.
+    Read(usize, Vec<LaunchCall>, Vec<i64>),
+    /// Their values have so many bytes, for which the run has to wait first.
+    NeedsRoom(usize),
+    Refused(String),
+}
+
 /// What a run has done until now.
-struct Progress {
+struct Progress<'k> {
+    kept: &'k mut KeptOfRun,
+    /// The bytes of what is kept beside the values of `flow`: how earlier runs ended, and the contexts of calls under way.
+    beside: usize,
     flow: Workflow,
     delivery: Delivery,
     rules: RetryRules,
@@ -306,7 +375,7 @@ struct Progress {
     unrecorded: Vec<TaskRun>,
 }
 
-impl Progress {
+impl Progress<'_> {
     /// Fail the steps that wait for a retry, when it is too late for one.
     fn expire(&mut self, now: Timestamp) {
         if let Some(expires_at) = self.rules.expires_at.filter(|end| now > *end)
@@ -348,7 +417,7 @@ impl Progress {
             judged = Err((FailureKind::QuotaExceeded, message, None));
         }
         let result = judged.and_then(|gives| {
-            self.flow.succeed(place, output, gives).map_err(|exceeded| {
+            self.keep_values(place, output, gives).map_err(|exceeded| {
                 // The call keeps nothing, so that a recovery comes to the same end.
                 (call.output, call.context) = (None, None);
                 (FailureKind::InvalidOutput, exceeded, None)
@@ -363,6 +432,33 @@ impl Progress {
             self.fail_call(step, place, failure, &mut call);
         }
         call
+    }
+
+    /// Count what the run keeps now.
+    fn cover(&mut self) -> Result<(), String> {
+        self.kept.cover(self.flow.held_bytes() + self.beside)
+    }
+
+    /// Keep what a call of a step returned.
+    fn keep_values(
+        &mut self,
+        place: usize,
+        output: Option<JsonText>,
+        gives: JsonObject,
+    ) -> Result<(), String> {
+        self.flow.succeed(place, output, gives)?;
+        self.cover().map_err(|why| {
+            self.flow.forget_success(place);
+            format!("the task returned a result for the tasks of its run, and {why}")
+        })
+    }
+
+    /// Fail the run, because `step` can't be called.
+    fn fail_before_call(&mut self, step: &Step, why: &str) {
+        let why = format!("it needs its context, and {why}");
+        let message = self.flow.failure_message(&step.id, &why);
+        self.failed
+            .get_or_insert((FailureKind::InvalidOutput, message));
     }
 
     /// Turn the success of `call` into a failure, because it could not be recorded.
@@ -408,6 +504,7 @@ impl Progress {
             flow,
             failed,
             unrecorded,
+            kept,
             ..
         } = self;
         let end = match (failed, flow.next_retry()) {
@@ -416,9 +513,12 @@ impl Progress {
             (None, None) if !flow.is_done() => RunEnd::Cancelled {
                 message: "it ended when it was asked to, before its last task".to_owned(),
             },
-            (None, None) => RunEnd::Succeeded {
-                output: on_json(flow.held_bytes(), move || flow.output()).await?,
-            },
+            (None, None) => {
+                let output = on_json(flow.held_bytes(), move || flow.output()).await?;
+                // No more than the values of which it's a part.
+                let _ = kept.cover(output.as_ref().map_or(0, String::len));
+                RunEnd::Succeeded { output }
+            }
         };
         Some((end, unrecorded))
     }

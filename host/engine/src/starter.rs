@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::capacity::Permit;
 use crate::ctx::{Ctx, SharedCtx};
+use crate::kept_of_run::KeptOfRun;
 use crate::lease_table::{ClaimsInDoubt, Lease, held_until};
 use crate::run::Executor;
 use crate::spec::Spec;
@@ -22,9 +23,13 @@ use campanile_store::runs::Finish;
 /// How long a launch pauses whose run could not begin because this host failed: another host may claim it then.
 const FAULT_PAUSE: Duration = Duration::from_secs(60);
 
-/// The end of a run, for [`record_ends`](crate::finish::record_ends). While too many ends are not recorded, the run's permit
-/// comes with it.
-pub(crate) type Ended = (Finish, Option<Permit>);
+/// The end of a run, for [`record_ends`](crate::finish::record_ends).
+pub(crate) struct Ended {
+    pub(crate) finish: Finish,
+    /// The run's permit, while too many ends are not recorded.
+    pub(crate) permit: Option<Permit>,
+    pub(crate) kept: KeptOfRun,
+}
 
 /// What executes claimed runs, for the services that claim them.
 #[derive(Clone)]
@@ -64,14 +69,18 @@ impl Starter {
             let begun = Instant::now();
             let executed = AssertUnwindSafe(executor.execute(&work, &stop)).catch_unwind();
             match executed.await {
-                Ok(Some(finish)) => {
+                Ok(Some((finish, kept))) => {
                     ctx.metrics.observe_run(begun.elapsed());
                     let mut permit = Some(work.permit);
                     if ctx.unrecorded.add() {
                         ctx.capacity.release(permit.take(), ctx.clock.now());
                     }
                     // Sending cannot fail: `record_ends` runs until the last sender is gone.
-                    return drop(ended.send((finish, permit)));
+                    return drop(ended.send(Ended {
+                        finish,
+                        permit,
+                        kept,
+                    }));
                 }
                 Ok(None) => {
                     let not_before = ctx.clock.now().plus(FAULT_PAUSE);

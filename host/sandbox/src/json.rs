@@ -82,6 +82,17 @@ impl<'de> Deserialize<'de> for JsonText {
     }
 }
 
+/// What each key costs besides its text and that of its value, in bytes.
+const KEY_BYTES: usize = 64;
+
+/// Return the bytes that an object counts: keys, values, and 64 bytes for each key.
+pub fn object_bytes(object: &JsonObject) -> usize {
+    let entries = object.iter();
+    entries
+        .map(|(key, value)| key.len() + value.as_str().len() + KEY_BYTES)
+        .sum()
+}
+
 /// Return the entries of a parsed object.
 pub fn object_of(parsed: &Map<String, Value>) -> JsonObject {
     let entries = parsed.iter();

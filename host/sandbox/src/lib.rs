@@ -62,7 +62,8 @@ pub use grants::{
     AccessMode, BucketGrant, Device, DirectoryGrant, DirectoryQuota, ENV_PREFIX, Grants, HttpGrant,
     Protocol, QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST, Secret, Secrets, SocketGrant,
 };
-pub use json::{JsonObject, JsonText, object_of, object_text};
+pub use json::{JsonObject, JsonText, object_bytes, object_of, object_text};
+pub use ledger::kept::{KEPT_FREE_BYTES, Kept, KeptShare};
 pub use ledger::{memory_of_machine, raise_descriptor_limit};
 pub use limits::{
     DirectoryShare, LIMITS, LimitSpec, Limits, MEMORY_BYTES_LEAST, Resource, Share, Unit, Usage,

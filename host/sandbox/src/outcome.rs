@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::json::{JsonObject, JsonText};
+use crate::ledger::kept::KeptShare;
 use crate::limits::Usage;
 use crate::uncommitted::Uncommitted;
 
@@ -158,6 +159,9 @@ pub struct Report {
     /// What takes effect when the success of the call is recorded. Empty if the call did not succeed.
     #[serde(skip)]
     pub uncommitted: Uncommitted,
+    /// What all of this takes of the memory that the host keeps for all packages.
+    #[serde(skip)]
+    pub kept: KeptShare,
 }
 
 impl Report {
@@ -180,6 +184,7 @@ impl Report {
             logs: Vec::new(),
             usage: Usage::default(),
             uncommitted: Uncommitted::default(),
+            kept: KeptShare::default(),
         }
     }
 
@@ -192,6 +197,7 @@ impl Report {
             stderr_bytes_dropped: self.stderr_bytes_dropped,
             logs: mem::take(&mut self.logs),
             usage: mem::take(&mut self.usage),
+            kept: mem::take(&mut self.kept),
             ..Report::without_call(kind, message)
         };
     }

@@ -16,6 +16,7 @@ use crate::capability::shared::Call;
 use crate::code_cache::CacheDir;
 use crate::engine::{DESCRIBES_MAX, Engines, SandboxError, SandboxSettings};
 use crate::ledger::Ledger;
+use crate::ledger::kept::Kept;
 use crate::load::artifact;
 use crate::load::loaded::{Artifact, HeldCode, LoadedCode, Room};
 use crate::load::recognise::Form;
@@ -196,6 +197,11 @@ impl Sandbox {
     /// Return the directory of compiled code, without links in its path; none without a cache.
     pub fn cache_dir(&self) -> Option<&Path> {
         self.engines.cache_dir.as_ref().map(CacheDir::path)
+    }
+
+    /// Return what this process keeps in memory for a run of `package`, which is nothing yet.
+    pub fn nothing_kept(&self, package: &str) -> Kept {
+        self.ledger.nothing_kept(package)
     }
 
     /// Return the time by which the sandbox dates log lines.

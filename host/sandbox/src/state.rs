@@ -81,10 +81,10 @@ impl HostState {
         let shared = Arc::new(Shared::new(call, ledger, clock.now()));
         let Call { limits, world, .. } = &shared.call;
         let stdout = match &input {
-            Some(_) => Capture::of_program(limits),
-            None => Capture::new(limits),
+            Some(_) => Capture::of_program(limits, &shared.kept),
+            None => Capture::new(limits, &shared.kept),
         };
-        let stderr = Capture::new(limits);
+        let stderr = Capture::new(limits, &shared.kept);
         let input_bytes = input.as_ref().map_or(0, Input::bytes);
         let sockets = Sockets::new(shared.clone());
         let mut wasi = WasiCtxBuilder::new();
@@ -102,7 +102,7 @@ impl HostState {
         http.set_field_size_limit(HEADER_BYTES_MAX);
         HostState {
             run_info: RunInfo {
-                logs: Logs::new(clock, limits.log_bytes_max),
+                logs: Logs::new(clock, limits.log_bytes_max, &shared.kept),
                 shared: shared.clone(),
             },
             stdout,

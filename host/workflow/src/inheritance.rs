@@ -5,18 +5,7 @@ use std::sync::Arc;
 
 use crate::context::{self, Facts};
 use crate::graph::Graph;
-use campanile_sandbox::{JsonObject, JsonText};
-
-/// What each key costs besides its text and that of its value, in bytes.
-const KEY_BYTES: usize = 64;
-
-/// Return the bytes that a context counts: keys, values, and 64 bytes for each key.
-pub fn context_bytes(context: &JsonObject) -> usize {
-    let entries = context.iter();
-    entries
-        .map(|(key, value)| key.len() + value.as_str().len() + KEY_BYTES)
-        .sum()
-}
+use campanile_sandbox::{JsonObject, JsonText, object_bytes};
 
 /// The contexts from which the context of one step is merged. It shares their texts, so that a large merge can be done on
 /// another thread.
@@ -41,8 +30,8 @@ impl Inheritance {
     /// Return at most how many bytes the merged context has, without the keys of the host.
     pub fn bytes(&self) -> usize {
         let passed = self.passed.iter();
-        let passed: usize = passed.map(|(_, context)| context_bytes(context)).sum();
-        context_bytes(&self.user) + passed
+        let passed: usize = passed.map(|(_, context)| object_bytes(context)).sum();
+        object_bytes(&self.user) + passed
     }
 
     /// Return the context of one call as text, with the values of the reserved keys.

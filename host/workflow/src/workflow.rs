@@ -7,11 +7,11 @@ use std::mem;
 use std::sync::Arc;
 
 use crate::graph::Graph;
-use crate::inheritance::{Inheritance, context_bytes};
+use crate::inheritance::Inheritance;
 use campanile_model::clock::Timestamp;
 use campanile_model::status::FailureKind;
 use campanile_model::text::size_text;
-use campanile_sandbox::{JsonObject, JsonText, Resource, object_text};
+use campanile_sandbox::{JsonObject, JsonText, Resource, object_bytes, object_text};
 
 /// A call of a task that an earlier run of the launch recorded.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,7 +86,7 @@ impl Workflow {
             states: vec![State::Pending; steps.len()],
             tries: vec![0; steps.len()],
             lost_calls: vec![0; steps.len()],
-            held_bytes: context_bytes(&user),
+            held_bytes: object_bytes(&user),
             graph,
             user,
         }
@@ -190,7 +190,7 @@ impl Workflow {
         gives: JsonObject,
     ) -> Result<(), String> {
         let output_bytes = output.as_ref().map_or(0, |output| output.as_str().len());
-        let bytes = output_bytes + context_bytes(&gives);
+        let bytes = output_bytes + object_bytes(&gives);
         let (held, limit) = (self.held_bytes + bytes, self.graph.run_context_bytes_max());
         if held > limit {
             self.fail(place);
@@ -211,7 +211,7 @@ impl Workflow {
         let state = mem::replace(&mut self.states[place], State::Running);
         if let State::Done { output, gives } = state {
             let output_bytes = output.map_or(0, |output| output.as_str().len());
-            self.held_bytes -= output_bytes + context_bytes(&gives);
+            self.held_bytes -= output_bytes + object_bytes(&gives);
         }
     }
 

@@ -374,7 +374,8 @@ table! {
         /// The largest memory limit of a task. A 32-bit memory has at most 4GiB.
         memory_bytes_max "memory_max": u64 = 1 << 30, size(64 << 10, 4 << 30);
         /// The memory of all tasks that run at once: their memories, tables and instances. A package may have two thirds of what
-        /// the others leave, and eight times the `memory` of its limits, at least 256MiB. Without it, half of the machine's memory.
+        /// the others leave, and eight times the `memory` of its limits, at least 256MiB. A quarter more is for what the host keeps for
+        /// calls and runs, such as outputs and logs. Without it, half of the machine's memory.
         memory_total_bytes "memory_total": Option<u64> = None, optional(size(64 << 20, 1 << 50)), example "\"4GiB\"";
         /// The stack of a task, which bounds how deep it may recurse.
         stack_bytes_max "stack": u64 = 1 << 20, size(64 << 10, 64 << 20);

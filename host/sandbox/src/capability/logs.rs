@@ -1,8 +1,11 @@
 //! `wasi:logging`: the lines of a call, up to a limit.
 
+use std::sync::Arc;
+
 use campanile_model::clock::{Clock, Timestamp};
 
 use crate::bindings::wasi::logging::logging::{self, Level};
+use crate::ledger::kept::KeptOfCall;
 use crate::limits::Resource;
 use crate::outcome::LogLine;
 
@@ -11,6 +14,9 @@ pub(crate) const HOST_CONTEXT: &str = "campanile";
 
 /// What a line costs beside its text: its time and level. It also bounds a flood of empty lines.
 const LINE_OVERHEAD_BYTES: usize = 32;
+
+/// What a line takes in the host's memory beside its text, and then as JSON.
+const KEPT_LINE_BYTES: u64 = 192;
 
 /// The log of one call.
 pub(crate) struct Logs {
@@ -21,16 +27,23 @@ pub(crate) struct Logs {
     bytes_max: usize,
     /// How many lines were dropped or cut, and when the last one was.
     dropped: Option<(u64, Timestamp)>,
+    kept: Arc<KeptOfCall>,
+    kept_bytes: u64,
+    /// Why the host kept less than the call's limits allow.
+    refused_by_host: Option<String>,
 }
 
 impl Logs {
-    pub(crate) fn new(clock: Clock, bytes_max: usize) -> Logs {
+    pub(crate) fn new(clock: Clock, bytes_max: usize, kept: &Arc<KeptOfCall>) -> Logs {
         Logs {
             clock,
             lines: Vec::new(),
             bytes: 0,
             bytes_max,
             dropped: None,
+            kept: Arc::clone(kept),
+            kept_bytes: 0,
+            refused_by_host: None,
         }
     }
 
@@ -48,6 +61,13 @@ impl Logs {
             message.truncate(message.floor_char_boundary(room - fixed));
             self.dropped = Some((1, at));
         }
+        let kept = KEPT_LINE_BYTES + json_bytes(&context) + json_bytes(&message);
+        if let Err(why) = self.kept.keep(kept) {
+            self.dropped = Some((1, at));
+            self.refused_by_host = Some(why);
+            return;
+        }
+        self.kept_bytes += kept;
         self.bytes += fixed + message.len();
         self.lines.push(LogLine {
             at,
@@ -58,33 +78,53 @@ impl Logs {
         });
     }
 
-    /// Return the bytes of the kept lines, or the limit when lines were dropped.
+    /// Return the bytes of the kept lines, or the limit when lines were dropped because of it.
     pub(crate) fn bytes(&self) -> u64 {
-        let bytes = match self.dropped {
-            None => self.bytes,
-            Some(_) => self.bytes_max.max(1),
+        let is_full = self.dropped.is_some() && self.refused_by_host.is_none();
+        let bytes = match is_full {
+            false => self.bytes,
+            true => self.bytes_max.max(1),
         };
         bytes as u64
+    }
+
+    /// Return what the lines take in the host's memory.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.kept_bytes
     }
 
     /// Returns the lines, and whether any were dropped or cut. Then a last line says how many.
     pub(crate) fn into_lines(mut self) -> (Vec<LogLine>, bool) {
         let is_cut = self.dropped.is_some();
         if let Some((lines, at)) = self.dropped {
+            let why = self.refused_by_host.unwrap_or_else(|| {
+                let raise = Resource::Log.raise();
+                format!(
+                    "the limit is {} bytes; to keep more, {raise}",
+                    self.bytes_max
+                )
+            });
             self.lines.push(LogLine {
                 at,
                 level: "warn".to_owned(),
                 context: HOST_CONTEXT.to_owned(),
-                message: format!(
-                    "{lines} log lines were dropped or cut here; the limit is {} bytes; to keep more, {}",
-                    self.bytes_max,
-                    Resource::Log.raise()
-                ),
+                message: format!("{lines} log lines were dropped or cut here; {why}"),
                 by_host: true,
             });
         }
         (self.lines, is_cut)
     }
+}
+
+/// Return the bytes of `text` as JSON.
+fn json_bytes(text: &str) -> u64 {
+    let bytes = text.bytes().map(|byte| match byte {
+        b'"' | b'\\' => 2,
+        // `\u001b`
+        ..b' ' => 6,
+        _ => 1,
+    });
+    bytes.sum()
 }
 
 impl logging::Host for Logs {
@@ -104,9 +144,15 @@ impl logging::Host for Logs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Ledger;
 
     fn logs(bytes_max: usize) -> Logs {
-        Logs::new(Clock::simulated(Timestamp::EPOCH), bytes_max)
+        logs_of(&Ledger::unbounded(), bytes_max)
+    }
+
+    fn logs_of(ledger: &Ledger, bytes_max: usize) -> Logs {
+        let kept = KeptOfCall::new(ledger.nothing_kept("package"));
+        Logs::new(Clock::simulated(Timestamp::EPOCH), bytes_max, &kept)
     }
 
     #[test]

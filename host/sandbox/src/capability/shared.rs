@@ -17,6 +17,7 @@ use crate::effects::Effects;
 use crate::grants::{Grants, Secrets};
 use crate::ledger::Ledger;
 use crate::ledger::fair_shares::FairShare;
+use crate::ledger::kept::KeptOfCall;
 use crate::limits::{Limits, Resource};
 use crate::program_input::ProgramInput;
 use crate::stop_signal::StopSignal;
@@ -78,6 +79,7 @@ pub(crate) struct Shared {
     pub(crate) call: Call,
     /// What its package shares with others.
     pub(crate) ledger: Arc<Ledger>,
+    pub(crate) kept: Arc<KeptOfCall>,
     pub(crate) deadline: Timestamp,
     pub(crate) effects: Effects,
     pub(crate) request_permits: Arc<Semaphore>,
@@ -102,6 +104,7 @@ impl Shared {
             open_files: AtomicU64::new(0),
             denied: OnceLock::new(),
             exceeded: OnceLock::new(),
+            kept: KeptOfCall::new(ledger.nothing_kept(&call.package)),
             ledger,
             call,
         }

@@ -11,6 +11,7 @@ use wasmtime_wasi::async_trait;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
+use crate::ledger::kept::KeptOfCall;
 use crate::limits::Limits;
 use crate::run::cause::{self, Cause};
 
@@ -19,10 +20,13 @@ const LINE_END_BYTES_MAX: usize = 2;
 
 /// One captured stream. Clones share the bytes.
 #[derive(Clone)]
-pub(crate) struct Capture(Arc<Mutex<Kept>>);
+pub(crate) struct Capture(Arc<Mutex<Captured>>);
 
-struct Kept {
+struct Captured {
     head: Vec<u8>,
+    kept: Arc<KeptOfCall>,
+    /// Why the host kept less than the call's limits allow.
+    refused_by_host: Option<String>,
     /// The most that the stream takes at once. It's what one host call may bring, because some programs don't look how much
     /// of a write was taken: the rest of a line would be lost without a mark.
     write_bytes_max: usize,
@@ -32,19 +36,21 @@ struct Kept {
 }
 
 impl Capture {
-    pub(crate) fn new(limits: &Limits) -> Capture {
-        Capture::keeping(limits.stdio_bytes_max, limits)
+    pub(crate) fn new(limits: &Limits, kept: &Arc<KeptOfCall>) -> Capture {
+        Capture::keeping(limits.stdio_bytes_max, limits, kept)
     }
 
     /// Capture the stdout of a program: it keeps a whole output, and no more than the limit of `stdio` as text.
-    pub(crate) fn of_program(limits: &Limits) -> Capture {
+    pub(crate) fn of_program(limits: &Limits, kept: &Arc<KeptOfCall>) -> Capture {
         let output = limits.output_bytes_max.saturating_add(LINE_END_BYTES_MAX);
-        Capture::keeping(limits.stdio_bytes_max.max(output), limits)
+        Capture::keeping(limits.stdio_bytes_max.max(output), limits, kept)
     }
 
-    fn keeping(head_bytes_max: usize, limits: &Limits) -> Capture {
-        Capture(Arc::new(Mutex::new(Kept {
+    fn keeping(head_bytes_max: usize, limits: &Limits, kept: &Arc<KeptOfCall>) -> Capture {
+        Capture(Arc::new(Mutex::new(Captured {
             head: Vec::new(),
+            kept: Arc::clone(kept),
+            refused_by_host: None,
             write_bytes_max: limits.list_bytes_max(),
             head_bytes_max,
             text_bytes_max: limits.stdio_bytes_max,
@@ -54,9 +60,9 @@ impl Capture {
 
     /// Returns the captured text, and how many bytes more were dropped. Bytes that aren't UTF-8 become replacement characters.
     pub(crate) fn text(&self) -> (String, u64) {
-        let kept = self.lock();
-        let head = &kept.head[..kept.head.len().min(kept.text_bytes_max)];
-        let beyond = kept.dropped_bytes + (kept.head.len() - head.len()) as u64;
+        let captured = self.lock();
+        let head = &captured.head[..captured.head.len().min(captured.text_bytes_max)];
+        let beyond = captured.dropped_bytes + (captured.head.len() - head.len()) as u64;
         // The limit fell inside a character, which is not the guest's mistake. What is left of it would also hide the beginning of
         // a secret before it from the redaction.
         let last = head
@@ -77,14 +83,14 @@ impl Capture {
 
     /// Return how many bytes were written, kept or dropped.
     pub(crate) fn written_bytes(&self) -> u64 {
-        let kept = self.lock();
-        kept.head.len() as u64 + kept.dropped_bytes
+        let captured = self.lock();
+        captured.head.len() as u64 + captured.dropped_bytes
     }
 
     /// Return the captured bytes, and how many more were dropped.
     pub(crate) fn bytes(&self) -> (Vec<u8>, u64) {
-        let kept = self.lock();
-        (kept.head.clone(), kept.dropped_bytes)
+        let captured = self.lock();
+        (captured.head.clone(), captured.dropped_bytes)
     }
 
     /// Return the last cause in the text. If anything was dropped, the last cause was dropped too.
@@ -100,16 +106,33 @@ impl Capture {
     }
 
     pub(crate) fn write(&self, bytes: &[u8]) {
-        let mut kept = self.lock();
-        let room = kept.head_bytes_max.saturating_sub(kept.head.len());
-        let (head, rest) = bytes.split_at(room.min(bytes.len()));
-        kept.head.extend_from_slice(head);
-        kept.dropped_bytes += rest.len() as u64;
+        let mut captured = self.lock();
+        let room = captured.head_bytes_max.saturating_sub(captured.head.len());
+        let (mut head, mut rest) = bytes.split_at(room.min(bytes.len()));
+        if let Err(why) = captured.kept.keep(text_bytes(head)) {
+            // What follows a gap would look as if it belonged to what is before.
+            captured.head_bytes_max = captured.head.len();
+            captured.refused_by_host = Some(why);
+            (head, rest) = (&[], bytes);
+        }
+        captured.head.extend_from_slice(head);
+        captured.dropped_bytes += rest.len() as u64;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Kept> {
+    /// Return why the host kept less than the call's limits allow, if it did.
+    pub(crate) fn refusal_of_host(&self) -> Option<String> {
+        self.lock().refused_by_host.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Captured> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Return at most how many bytes the text of `bytes` has: each that isn't UTF-8 becomes a character of three.
+fn text_bytes(bytes: &[u8]) -> u64 {
+    let beyond_ascii = bytes.iter().filter(|byte| !byte.is_ascii()).count();
+    (bytes.len() + 2 * beyond_ascii) as u64
 }
 
 impl IsTerminal for Capture {
@@ -153,12 +176,18 @@ impl OutputStream for Capture {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Ledger;
 
     fn capture(stdio_bytes_max: usize) -> Capture {
-        Capture::new(&Limits {
+        let limits = Limits {
             stdio_bytes_max,
             ..Limits::default()
-        })
+        };
+        Capture::new(&limits, &kept_of(&Ledger::unbounded()))
+    }
+
+    fn kept_of(ledger: &Ledger) -> Arc<KeptOfCall> {
+        KeptOfCall::new(ledger.nothing_kept("package"))
     }
 
     #[test]
@@ -180,11 +209,12 @@ mod tests {
 
     #[test]
     fn an_output_may_be_longer_than_its_text() {
-        let capture = Capture::of_program(&Limits {
+        let limits = Limits {
             stdio_bytes_max: 4,
             output_bytes_max: 4,
             ..Limits::default()
-        });
+        };
+        let capture = Capture::of_program(&limits, &kept_of(&Ledger::unbounded()));
         capture.write(b"abcdefgh");
         assert_eq!(capture.bytes(), (b"abcdef".to_vec(), 2));
         assert_eq!(capture.text(), ("abcd".to_owned(), 4));

@@ -1,10 +1,12 @@
-//! What the calls of all packages may have of this process together: memory, mappings and file descriptors.
+//! What the calls of all packages may have of this process together: memory, what the host keeps for them, mappings and file
+//! descriptors.
 //!
 //! Each limit of a call has a bound for all calls here, so that many calls within their limits can't take what the host
 //! itself needs. A call waits for what it needs at its start, and is refused what it wants to have more while it runs.
 
 pub(crate) mod fair_shares;
 pub(crate) mod footprint;
+pub(crate) mod kept;
 mod machine;
 
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use campanile_model::text::{size_rounded, size_text};
 
 use crate::ledger::fair_shares::{Division, FairShare, FairShares};
 use crate::ledger::footprint::Footprint;
+use crate::ledger::kept::Kept;
 use crate::limits::{Limits, Resource};
 pub(crate) use machine::address_space_max;
 pub use machine::{memory_of_machine, raise_descriptor_limit};
@@ -26,6 +29,9 @@ const CALL_BYTES: u64 = 64 << 10;
 
 /// What the host keeps for an element of a table.
 pub(crate) const TABLE_ELEMENT_BYTES: u64 = 8;
+
+/// Beside the memory of all calls, the host keeps a fourth as much for calls and runs.
+const KEPT_PART: u64 = 4;
 
 /// A call's stack with its guard page.
 const MAPPINGS_OF_STACK: u64 = 2;
@@ -43,6 +49,9 @@ const OWN_DESCRIPTORS_MAX: u64 = 4_096;
 /// The bounds of all calls together. One for a sandbox.
 pub(crate) struct Ledger {
     pub(crate) memory: Arc<FairShares>,
+    /// What the host itself keeps for calls and runs. It's apart from `memory`, for which a call waits: a run that keeps results
+    /// may be waiting to begin its next call.
+    pub(crate) kept: Arc<FairShares>,
     pub(crate) mappings: Arc<FairShares>,
     pub(crate) descriptors: Arc<FairShares>,
 }
@@ -81,9 +90,15 @@ impl Ledger {
         let shares = |total| FairShares::new(total, Division::with_spare(total));
         Ledger {
             memory: shares(memory_bytes),
+            kept: shares(memory_bytes / KEPT_PART),
             mappings: shares(mappings),
             descriptors: shares(descriptors),
         }
+    }
+
+    /// Return what the host keeps for a call or run of `package`, which is nothing yet.
+    pub(crate) fn nothing_kept(&self, package: &str) -> Kept {
+        Kept::new(&self.kept, package)
     }
 
     /// Return why `package` gets no descriptor.

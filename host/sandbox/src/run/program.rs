@@ -219,7 +219,9 @@ pub(crate) fn take_output(stdout: &Capture, limits: &Limits) -> Result<Option<Js
     let parsed: Result<JsonText, _> = serde_json::from_slice(value);
     let length = value.len() as u64 + dropped;
     match parsed {
-        Ok(_) if length > limits.output_bytes_max as u64 => Err(NoOutput::TooLong(length)),
+        Ok(_) if length > limits.output_bytes_max as u64 || stdout.refusal_of_host().is_some() => {
+            Err(NoOutput::TooLong(length))
+        }
         Ok(parsed) => {
             json_depth::check(value).map_err(NoOutput::TooDeep)?;
             stdout.clear();
@@ -251,9 +253,15 @@ pub(crate) fn exited(code: i32, stderr: &Capture) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Ledger;
+    use crate::ledger::kept::KeptOfCall;
+
+    fn kept() -> Arc<KeptOfCall> {
+        KeptOfCall::new(Ledger::unbounded().nothing_kept("package"))
+    }
 
     fn capture(text: &str, limits: &Limits) -> Capture {
-        let capture = Capture::of_program(limits);
+        let capture = Capture::of_program(limits, &kept());
         capture.write(text.as_bytes());
         capture
     }
@@ -304,6 +312,24 @@ mod tests {
     }
 
     #[test]
+    fn an_output_of_which_the_host_dropped_a_part_is_never_taken() {
+        let kept = KeptOfCall::new(Ledger::new(4 << 20, 100, 100).nothing_kept("package"));
+        let limits = Limits {
+            output_bytes_max: 1 << 20,
+            ..Limits::default()
+        };
+        let stdout = Capture::of_program(&limits, &kept);
+        stdout.write(b"1");
+        stdout.write(&b"2".repeat(700 << 10));
+        // There is room again, but what follows a gap isn't kept.
+        stdout.write(b"3");
+        assert!(stdout.refusal_of_host().is_some());
+        assert_eq!(stdout.bytes(), (b"1".to_vec(), (700 << 10) + 1));
+        let taken = take_output(&stdout, &limits);
+        assert_eq!(taken, Err(NoOutput::TooLong((700 << 10) + 2)));
+    }
+
+    #[test]
     fn an_output_that_nests_too_deep_is_refused_whatever_its_reader_says() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         assert!(of(&nested(100), 4096, 4096).unwrap().is_some());
@@ -330,10 +356,11 @@ mod tests {
         for code in [2, 64, 66, 255] {
             assert!(exited(code, &capture("", &limits)).retryable, "{code}");
         }
-        let cut_short = Capture::new(&Limits {
+        let limits = Limits {
             stdio_bytes_max: 5,
             ..limits
-        });
+        };
+        let cut_short = Capture::new(&limits, &kept());
         cut_short.write(b"first\nlast\n");
         assert_eq!(exited(1, &cut_short).message, "exited with code 1");
     }

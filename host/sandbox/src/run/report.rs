@@ -8,11 +8,13 @@ use serde_json::Value;
 
 use crate::capability::shared::Call;
 use crate::grants::Secrets;
+use crate::json::object_bytes;
+use crate::ledger::kept::KeptShare;
 use crate::limits::{Resource, Usage};
 use crate::outcome::{Outcome, Report};
 use crate::run::redaction::Redaction;
 use crate::run::time::thread_time;
-use crate::run::verdict::{Success, Verdict};
+use crate::run::verdict::{Success, Verdict, details_bytes};
 use crate::state::HostState;
 use crate::uncommitted::Uncommitted;
 
@@ -37,11 +39,12 @@ pub(crate) async fn report(
         Err(failure) => (failure.kind, Success::default(), Some(failure)),
     };
     let mut usage = usage(&success, &state);
-    let (report, cuts) = {
+    let (report, cuts, log_bytes) = {
         // What the call still holds, such as open directories, is dropped at the end of this block.
         let mut state = state;
         let (stdout, stdout_bytes_dropped) = state.stdout.text();
         let (stderr, stderr_bytes_dropped) = state.stderr.text();
+        let log_bytes = state.run_info.logs.kept_bytes();
         let (logs, log) = state.run_info.logs.into_lines();
         let cuts = Cuts {
             stdout: (stdout_bytes_dropped > 0).then_some(stdout.len()),
@@ -63,10 +66,12 @@ pub(crate) async fn report(
             stderr_bytes_dropped,
             logs,
             usage: Usage::default(),
+            kept: KeptShare::default(),
         };
-        (report, cuts)
+        (report, cuts, log_bytes)
     };
     let (report, redacting) = redacted(report, cuts, secrets).await;
+    let kept = shared.kept.end(left_bytes(&report) + log_bytes);
     let (wall, cpu) = (wall + started.elapsed(), cpu + redacting);
     usage.wall_ms = wall.as_secs_f64() * 1e3;
     usage.cpu_ms = cpu.as_secs_f64() * 1e3;
@@ -76,7 +81,24 @@ pub(crate) async fn report(
     usage
         .shares
         .splice(0..0, shares.filter(|share| share.used > 0));
-    Report { usage, ..report }
+    Report {
+        usage,
+        kept,
+        ..report
+    }
+}
+
+/// Return what a report takes in the host's memory, without its log.
+fn left_bytes(report: &Report) -> u64 {
+    let output = report.output.as_ref().map_or(0, |json| json.as_str().len());
+    let context = report.context.as_ref().map_or(0, object_bytes);
+    let details = report
+        .failure
+        .as_ref()
+        .and_then(|failed| failed.details.as_ref());
+    let details = details.map_or(0, |details| details_bytes(details.to_string().len()));
+    let texts = output + context + report.stdout.len() + report.stderr.len();
+    texts as u64 + details + report.uncommitted.bytes()
 }
 
 /// Where the host cut what a call left, so that a secret may be there in part.

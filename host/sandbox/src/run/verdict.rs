@@ -11,7 +11,7 @@ use wasmtime::component::ResourceTableError;
 
 use crate::bindings::campanile::task::types;
 use crate::capability::files::directories::Unopened;
-use crate::json::{JsonObject, JsonText};
+use crate::json::{JsonObject, JsonText, object_bytes};
 use crate::limits::{Limits, Resource};
 use crate::outcome::{Failure, Outcome};
 use crate::run::cause::Cause;
@@ -46,11 +46,23 @@ pub(crate) struct Success {
     pub(crate) context_bytes: usize,
 }
 
+impl Success {
+    /// Return what the values take in the host's memory.
+    fn kept_bytes(&self) -> u64 {
+        let output = self
+            .output
+            .as_ref()
+            .map_or(0, |output| output.as_str().len());
+        let context = self.context.as_ref().map_or(0, object_bytes);
+        (output + context) as u64
+    }
+}
+
 /// Decide the result of a call.
 pub(crate) fn verdict(ended: Ended<Returned>, state: &HostState) -> Verdict {
     let limits = &state.shared.call.limits;
     match ended {
-        Ended::Returned(Returned::Completion(completion)) => completed(completion, limits),
+        Ended::Returned(Returned::Completion(completion)) => completed(completion, state),
         Ended::Returned(Returned::Failure(failure)) => Err(failed(failure, state)),
         Ended::Returned(Returned::Exit(0)) => printed(state),
         Ended::Returned(Returned::Exit(code)) => {
@@ -98,13 +110,16 @@ fn printed(state: &HostState) -> Verdict {
     let limits = &state.shared.call.limits;
     let bytes = usize::try_from(state.stdout.written_bytes()).unwrap_or(usize::MAX);
     let output = program::take_output(&state.stdout, limits).map_err(|refusal| {
-        invalid_output(match refusal {
-            NoOutput::TooLong(bytes) => format!(
+        invalid_output(match (refusal, state.stdout.refusal_of_host()) {
+            (NoOutput::TooLong(_), Some(why)) => {
+                format!("the task printed one JSON value, which would be its output, and {why}")
+            }
+            (NoOutput::TooLong(bytes), None) => format!(
                 "the task printed one JSON value of {bytes} bytes, which would be its output, and the limit is {}; {}",
                 limits.output_bytes_max,
                 return_less()
             ),
-            NoOutput::TooDeep(too_deep) => {
+            (NoOutput::TooDeep(too_deep), _) => {
                 format!("the task printed one JSON value, which would be its output, and it {too_deep}")
             }
         })
@@ -116,15 +131,19 @@ fn printed(state: &HostState) -> Verdict {
     })
 }
 
-fn completed(completion: types::Completion, limits: &Limits) -> Verdict {
+fn completed(completion: types::Completion, state: &HostState) -> Verdict {
     let types::Completion { output, context } = completion;
+    let limits = &state.shared.call.limits;
     let bytes = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    Ok(Success {
+    let success = Success {
         output_bytes: bytes(&output),
         context_bytes: bytes(&context),
         output: parsed("output", output, limits)?,
         context: parsed("context", context, limits)?,
-    })
+    };
+    let kept = state.shared.kept.keep(success.kept_bytes());
+    kept.map_err(|why| invalid_output(format!("the task returned a result, and {why}")))?;
+    Ok(success)
 }
 
 /// Read the JSON text that the task returned as its output, or the object that it returned as its context.
@@ -158,13 +177,19 @@ fn parsed<T: DeserializeOwned>(
     value.map(Some)
 }
 
+/// Return what details of `bytes` bytes of JSON may take in the host's memory: a number of one digit takes 32.
+pub(crate) fn details_bytes(bytes: usize) -> u64 {
+    (bytes as u64).saturating_mul(32)
+}
+
 /// The task returned a failure.
 ///
 /// Its kind follows from what the host refused, and never from what the task says, in its message or in its details. What the
 /// host has to say about a failure of the task's own is in the note, and the message is the task's.
 fn failed(failure: types::Failure, state: &HostState) -> Failure {
     let details = failure.details.map(|text| {
-        if text.len() > state.shared.call.limits.output_bytes_max {
+        let is_long = text.len() > state.shared.call.limits.output_bytes_max;
+        if is_long || state.shared.kept.keep(details_bytes(text.len())).is_err() {
             return Value::String(format!("{} bytes of details were dropped", text.len()));
         }
         let is_flat = json_depth::check(text.as_bytes()).is_ok();

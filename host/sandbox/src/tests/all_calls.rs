@@ -11,7 +11,7 @@ use crate::*;
 const MIB: u64 = 1 << 20;
 
 /// A sandbox for `calls` calls at once, whose calls may have this much together.
-fn sandbox_with(calls_max: u32, ledger: Ledger) -> Arc<Sandbox> {
+pub(super) fn sandbox_with(calls_max: u32, ledger: Ledger) -> Arc<Sandbox> {
     let settings = SandboxSettings {
         calls_max,
         guest_threads: 2,
@@ -23,7 +23,7 @@ fn sandbox_with(calls_max: u32, ledger: Ledger) -> Arc<Sandbox> {
     Arc::new(sandbox)
 }
 
-fn of_package(package: &str) -> Call {
+pub(super) fn of_package(package: &str) -> Call {
     Call {
         package: package.to_owned(),
         ..call()

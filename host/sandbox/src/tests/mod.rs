@@ -7,6 +7,7 @@ mod forms;
 mod guest_text;
 mod guests;
 mod hostile;
+mod kept;
 mod limits;
 mod loaded;
 mod malformed;

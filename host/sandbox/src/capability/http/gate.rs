@@ -82,7 +82,7 @@ impl WasiHttpHooks for HttpGate {
             let answer = match &shared.call.world.replies {
                 None => {
                     let request = traced(request, of_call.call.facts.traceparent);
-                    let request = with_length(request).await;
+                    let request = with_length(request, &of_call.kept).await;
                     exchange(request, destination, reach, waits, of_call).await
                 }
                 Some(script) => answer(Arc::clone(script), request, of_call).await,

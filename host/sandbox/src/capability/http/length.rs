@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use hyper::{Method, Request};
 use tokio::time::timeout;
 use wasmtime_wasi_http::{Error, WasiBody};
 
+use crate::ledger::kept::{KeptForNow, KeptOfCall};
+
 /// The longest body whose end is waited for.
 const BODY_BYTES_MAX: usize = 256 << 10;
 
@@ -22,11 +25,20 @@ const BODY_BYTES_MAX: usize = 256 << 10;
 const BODY_WAIT: Duration = Duration::from_secs(1);
 
 /// Returns the request with the length of its body, if the guest named none and the body ends soon.
-pub(crate) async fn with_length(request: Request<WasiBody>) -> Request<WasiBody> {
-    with_length_within(BODY_WAIT, request).await
+///
+/// What's read of it counts as `kept` until it's sent. A body that may not be kept is streamed, as a long one.
+pub(crate) async fn with_length(
+    request: Request<WasiBody>,
+    kept: &Arc<KeptOfCall>,
+) -> Request<WasiBody> {
+    with_length_within(BODY_WAIT, request, kept).await
 }
 
-async fn with_length_within(wait: Duration, request: Request<WasiBody>) -> Request<WasiBody> {
+async fn with_length_within(
+    wait: Duration,
+    request: Request<WasiBody>,
+    kept: &Arc<KeptOfCall>,
+) -> Request<WasiBody> {
     let (mut head, mut body) = request.into_parts();
     let names_framing = [CONTENT_LENGTH, TRANSFER_ENCODING];
     if names_framing
@@ -35,22 +47,31 @@ async fn with_length_within(wait: Duration, request: Request<WasiBody>) -> Reque
     {
         return Request::from_parts(head, body);
     }
-    let mut begun = Begun::default();
+    let mut begun = Begun {
+        frames: VecDeque::new(),
+        bytes: 0,
+        kept: kept.nothing_for_now(),
+    };
     let reading = timeout(wait, begun.read(&mut body)).await;
     if !matches!(reading, Ok(Ending::Whole)) {
         let rest = BegunBody {
             begun: begun.frames,
             rest: body,
+            _kept: begun.kept,
         };
         return Request::from_parts(head, rest.boxed_unsync());
     }
-    let bytes = begun.bytes();
+    let (bytes, kept) = begun.whole();
     let needs_length = !bytes.is_empty() || !is_bodiless(&head.method);
     if needs_length {
         let length = HeaderValue::from(bytes.len());
         head.headers.insert(CONTENT_LENGTH, length);
     }
-    let body = Full::new(bytes).map_err(|never| match never {});
+    let body = Full::new(bytes).map_err(move |never| {
+        // Dropped with the body.
+        let _ = &kept;
+        match never {}
+    });
     Request::from_parts(head, body.boxed_unsync())
 }
 
@@ -66,10 +87,10 @@ enum Ending {
 }
 
 /// What was read of a body.
-#[derive(Default)]
 struct Begun {
     frames: VecDeque<Result<Frame<Bytes>, Error>>,
     bytes: usize,
+    kept: KeptForNow,
 }
 
 impl Begun {
@@ -82,20 +103,21 @@ impl Begun {
                 .and_then(Frame::data_ref)
                 .map(Bytes::len);
             self.frames.push_back(frame);
-            match data {
-                Some(bytes) if self.bytes + bytes <= BODY_BYTES_MAX => self.bytes += bytes,
-                _ => return Ending::Other,
+            let bytes = data.filter(|bytes| self.bytes + bytes <= BODY_BYTES_MAX);
+            match bytes.filter(|bytes| self.kept.grow(*bytes as u64).is_ok()) {
+                Some(bytes) => self.bytes += bytes,
+                None => return Ending::Other,
             }
         }
         Ending::Whole
     }
 
-    fn bytes(self) -> Bytes {
+    fn whole(self) -> (Bytes, KeptForNow) {
         let mut bytes = Vec::with_capacity(self.bytes);
         for frame in self.frames.into_iter().flatten() {
             bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
         }
-        bytes.into()
+        (bytes.into(), self.kept)
     }
 }
 
@@ -103,6 +125,7 @@ impl Begun {
 struct BegunBody {
     begun: VecDeque<Result<Frame<Bytes>, Error>>,
     rest: WasiBody,
+    _kept: KeptForNow,
 }
 
 impl Body for BegunBody {
@@ -127,6 +150,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
+    use crate::ledger::Ledger;
 
     /// A body whose frames come through a channel.
     struct Streamed(mpsc::Receiver<Bytes>);
@@ -157,6 +181,10 @@ mod tests {
         (sender, request.unwrap())
     }
 
+    fn kept() -> Arc<KeptOfCall> {
+        KeptOfCall::new(Ledger::unbounded().nothing_kept("package"))
+    }
+
     fn length(request: &Request<WasiBody>) -> Option<&str> {
         let length = request.headers().get(CONTENT_LENGTH);
         length.map(|length| length.to_str().unwrap())
@@ -176,7 +204,7 @@ mod tests {
         for (method, parts, expected) in cases {
             let (sender, request) = streamed(method.clone(), parts);
             drop(sender);
-            let request = with_length(request).await;
+            let request = with_length(request, &kept()).await;
             assert_eq!(length(&request), expected, "{method} {parts:?}");
             let body = request.into_body().collect().await.unwrap().to_bytes();
             assert_eq!(body, parts.concat());
@@ -186,7 +214,7 @@ mod tests {
     #[tokio::test]
     async fn a_body_that_goes_on_is_streamed_from_its_beginning() {
         let (sender, request) = streamed(Method::POST, &[b"first "]);
-        let request = with_length_within(Duration::ZERO, request).await;
+        let request = with_length_within(Duration::ZERO, request, &kept()).await;
         assert_eq!(length(&request), None);
         sender.try_send(Bytes::from_static(b"second")).unwrap();
         drop(sender);
@@ -196,9 +224,28 @@ mod tests {
         let part: &'static [u8] = &[7; BODY_BYTES_MAX / 4];
         let (sender, request) = streamed(Method::POST, &[part; 5]);
         drop(sender);
-        let request = with_length(request).await;
+        let request = with_length(request, &kept()).await;
         assert_eq!(length(&request), None);
         let body = request.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(body.len(), 5 * part.len());
+    }
+
+    #[tokio::test]
+    async fn a_body_counts_until_it_is_sent_and_one_that_may_not_be_kept_is_streamed() {
+        let ledger = Ledger::new(4 << 20, 100, 100);
+        let kept = KeptOfCall::new(ledger.nothing_kept("package"));
+        let parts: [&'static [u8]; 2] = [&[7; 100 << 10]; 2];
+        let (_, request) = streamed(Method::POST, &parts);
+        let request = with_length_within(BODY_WAIT, request, &kept).await;
+        assert_eq!(length(&request), Some("204800"));
+        assert!(ledger.kept.held("package") >= 196 << 10);
+        drop(request);
+        assert_eq!(ledger.kept.held("package"), 0);
+        kept.keep(450 << 10).unwrap();
+        let (_, request) = streamed(Method::POST, &parts);
+        let request = with_length_within(BODY_WAIT, request, &kept).await;
+        assert_eq!(length(&request), None);
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(body, parts.concat());
     }
 }

@@ -11,6 +11,7 @@ use crate::capability::keyvalue::opened::OpenBucket;
 use crate::capability::keyvalue::session::{BucketSession, Known};
 use crate::capability::shared::{Shared, to_allow};
 use crate::grants::BucketGrant;
+use crate::ledger::kept::KeptForNow;
 use crate::limits::Resource as Limit;
 use crate::uncommitted::Uncommitted;
 
@@ -98,6 +99,12 @@ impl KeyValueView<'_> {
         })
     }
 
+    /// Keep the arguments of a function while it waits for the bucket's database.
+    fn keep_for_now(&self, bytes: u64) -> Result<KeptForNow, store::Error> {
+        let kept = self.shared.kept.keep_for_now(bytes);
+        kept.map_err(store::Error::Other)
+    }
+
     async fn write(&mut self, bucket: &Bucket, changes: Vec<Change>) -> Answer<()> {
         let OpenBucket { grant, in_session } = self.opened(bucket)?;
         if let Some(error) = self.refusal(&grant, &changes) {
@@ -106,6 +113,14 @@ impl KeyValueView<'_> {
         if in_session {
             return Ok(self.write_in_session(&grant, changes));
         }
+        let bytes = changes.iter().map(|(key, value)| {
+            let value = value.as_deref().unwrap_or_default();
+            entry_bytes(key, value)
+        });
+        let _kept = match self.keep_for_now(bytes.sum()) {
+            Ok(kept) => kept,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let bytes_max = self.shared.limit(Limit::Keyvalue);
         let writing = buckets(self.shared).write(&grant.namespace, &changes, bytes_max);
         let describe = || described(&grant, &changes);
@@ -119,6 +134,11 @@ impl KeyValueView<'_> {
         if let Some(error) = too_many(keys.len()) {
             return Ok(Err(error));
         }
+        let bytes = keys.iter().map(|key| entry_bytes(key, &[]));
+        let _kept = match self.keep_for_now(bytes.sum()) {
+            Ok(kept) => kept,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         // A key that occurs many times is looked up once.
         let unique: BTreeSet<&String> = keys.iter().collect();
         let unique: Vec<String> = unique.into_iter().cloned().collect();
@@ -195,9 +215,12 @@ impl KeyValueView<'_> {
                 Limit::Uncommitted.raise()
             )));
         }
+        let kept = self.shared.kept.keep(growth);
+        kept.map_err(store::Error::Other)?;
         change(self.session(grant));
-        let bytes = self.uncommitted.bytes();
-        self.shared.record_peak(Limit::Uncommitted, bytes);
+        let unused = bytes - self.uncommitted.bytes();
+        self.shared.kept.release(unused);
+        self.shared.record_peak(Limit::Uncommitted, bytes - unused);
         Ok(())
     }
 

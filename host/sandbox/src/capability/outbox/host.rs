@@ -43,6 +43,8 @@ impl OutboxView<'_> {
                 Resource::Uncommitted.raise()
             )));
         }
+        let kept = self.shared.kept.keep(message.bytes());
+        kept.map_err(Refusal::Invalid)?;
         self.shared.record_peak(Resource::Uncommitted, bytes);
         Ok(())
     }
@@ -85,7 +87,11 @@ impl outbox::Host for OutboxView<'_> {
         };
         let accepted = self.accept(&message);
         let accepted = match accepted {
-            Ok(()) => search(message, self.shared).await,
+            Ok(()) => {
+                let bytes = message.bytes();
+                let searched = search(message, self.shared).await;
+                searched.inspect_err(|_| self.shared.kept.release(bytes))
+            }
             Err(refusal) => Err(refusal),
         };
         Ok(match accepted {

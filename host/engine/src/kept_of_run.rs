@@ -1,0 +1,77 @@
+//! What a host keeps in memory for one run: contexts, outputs, and calls that aren't recorded yet.
+
+use std::sync::Arc;
+
+use campanile_package::PackageLoader;
+use campanile_sandbox::{KEPT_FREE_BYTES, Kept, KeptShare, StopSignal};
+
+/// What is kept for a run, as the ledger of the sandbox counts it. Dropped when the end of the run is recorded.
+///
+/// A run waits only for what it needs at its start, when it has nothing: so none waits for another one that waits.
+pub(crate) struct KeptOfRun {
+    values: Kept,
+    /// What was waited for.
+    room: u64,
+    /// The calls that aren't recorded yet.
+    calls: Vec<KeptShare>,
+}
+
+impl KeptOfRun {
+    pub(crate) fn new(loader: &Arc<PackageLoader>, package: &str) -> KeptOfRun {
+        KeptOfRun {
+            values: loader.sandbox().nothing_kept(package),
+            room: KEPT_FREE_BYTES,
+            calls: Vec::new(),
+        }
+    }
+
+    /// Whether a run with `bytes` of values can begin without waiting.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        needed(bytes) <= self.room
+    }
+
+    /// Wait for room for `bytes` of values, and for the context of one call, which copies them. None when the run is dropped
+    /// meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, when no run of the package can ever have so much.
+    pub(crate) async fn wait_for(
+        &mut self,
+        bytes: usize,
+        stop: &StopSignal,
+    ) -> Option<Result<(), String>> {
+        let needed = needed(bytes).max(KEPT_FREE_BYTES);
+        let waited = tokio::select! {
+            biased;
+            () = stop.dropped() => return None,
+            waited = self.values.wait_for(needed) => waited,
+        };
+        self.room = needed;
+        Some(waited)
+    }
+
+    /// Count `bytes` of values and contexts in all.
+    ///
+    /// # Errors
+    ///
+    /// A sentence, when the package can't have so much now.
+    pub(crate) fn cover(&mut self, bytes: usize) -> Result<(), String> {
+        self.values.cover(bytes as u64)
+    }
+
+    /// Count what a call left until [`KeptOfRun::calls_are_recorded`].
+    pub(crate) fn add_call(&mut self, share: KeptShare) {
+        if !share.is_empty() {
+            self.calls.push(share);
+        }
+    }
+
+    pub(crate) fn calls_are_recorded(&mut self) {
+        self.calls.clear();
+    }
+}
+
+fn needed(bytes: usize) -> u64 {
+    (bytes as u64).saturating_mul(2)
+}
