@@ -15,8 +15,8 @@ use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 use crate::capability::shared::Call;
 use crate::code_cache::CacheDir;
 use crate::engine::{DESCRIBES_MAX, Engines, SandboxError, SandboxSettings};
-use crate::ledger::Ledger;
 use crate::ledger::kept::Kept;
+use crate::ledger::{BLOCKING_THREADS, Ledger};
 use crate::load::artifact;
 use crate::load::loaded::{Artifact, HeldCode, LoadedCode, Room};
 use crate::load::recognise::Form;
@@ -27,9 +27,6 @@ use crate::run::describe::describe;
 
 /// How much code is read from the cache at the same time.
 const RELOADS_MAX: usize = 2;
-
-/// Threads for host calls that block, such as files.
-const BLOCKING_THREADS_MAX: usize = 64;
 
 /// Loads packages and calls their tasks. One for the process.
 pub struct Sandbox {
@@ -60,7 +57,7 @@ impl Sandbox {
         // Last, because a runtime that is dropped in an async context panics.
         let guests = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(settings.guest_threads.max(1))
-            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .max_blocking_threads(BLOCKING_THREADS)
             .thread_name("campanile-guest")
             .enable_all()
             .build()

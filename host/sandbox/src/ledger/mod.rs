@@ -1,5 +1,5 @@
-//! What the calls of all packages may have of this process together: memory, what the host keeps for them, mappings and file
-//! descriptors.
+//! What the calls of all packages may have of this process together: memory, what the host keeps for them, mappings, file
+//! descriptors, and the threads that wait for files.
 //!
 //! Each limit of a call has a bound for all calls here, so that many calls within their limits can't take what the host
 //! itself needs. A call waits for what it needs at its start, and is refused what it wants to have more while it runs.
@@ -46,6 +46,11 @@ const MAPPINGS_PART: u64 = 2;
 /// The host's own descriptors: half of all, and no more than these. Its API alone may have 2,000 connections.
 const OWN_DESCRIPTORS_MAX: u64 = 4_096;
 
+/// Threads for what blocks: most for files, and the others for walks of directories with quotas and for the host's own work, such as
+/// the removal of secrets.
+pub(crate) const BLOCKING_THREADS: usize = 64;
+const FILE_THREADS: u64 = 48;
+
 /// The bounds of all calls together. One for a sandbox.
 pub(crate) struct Ledger {
     pub(crate) memory: Arc<FairShares>,
@@ -54,6 +59,8 @@ pub(crate) struct Ledger {
     pub(crate) kept: Arc<FairShares>,
     pub(crate) mappings: Arc<FairShares>,
     pub(crate) descriptors: Arc<FairShares>,
+    /// Threads that wait for files. An operation waits for its own, and begins no other one meanwhile.
+    pub(crate) file_threads: Arc<FairShares>,
 }
 
 /// What a call has of the ledger.
@@ -93,6 +100,7 @@ impl Ledger {
             kept: shares(memory_bytes / KEPT_PART),
             mappings: shares(mappings),
             descriptors: shares(descriptors),
+            file_threads: FairShares::new(FILE_THREADS, Division::QUARTERS),
         }
     }
 

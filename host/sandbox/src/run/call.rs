@@ -45,7 +45,7 @@ pub(crate) async fn run(
     };
     let started = Instant::now();
     let input = match code.form.is_command() {
-        true => match Input::prepare(&mut call).await {
+        true => match Input::prepare(&mut call, &ledger).await {
             Ok(input) => Some(input),
             Err(failure) => return Report::of_failure(*failure),
         },

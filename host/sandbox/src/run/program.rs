@@ -19,6 +19,7 @@ use crate::capability::shared::{Call, Shared};
 use crate::capability::stdio::Capture;
 use crate::grants::ENV_PREFIX;
 use crate::json::{JsonObject, JsonText};
+use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::outcome::{self, Outcome};
 use crate::program_input::{ARGUMENT_BYTES_MAX, ProgramInput, Stdin, read_stdin};
@@ -41,14 +42,25 @@ pub(crate) struct Input {
 
 impl Input {
     /// Return the input of `call`, and take its context.
-    pub(crate) async fn prepare(call: &mut Call) -> Result<Input, Box<outcome::Failure>> {
+    pub(crate) async fn prepare(
+        call: &mut Call,
+        ledger: &Ledger,
+    ) -> Result<Input, Box<outcome::Failure>> {
         let (program, task) = (Arc::clone(&call.program), call.task.clone());
         let context = mem::take(&mut call.context);
         if !program.needs_context() && !matches!(program.stdin, Stdin::File(_)) {
             return Input::of(&program, task, context);
         }
         // A large context takes long to parse, and a file long to read.
-        let preparing = tokio::task::spawn_blocking(move || Input::of(&program, task, context));
+        let package = call.package.clone();
+        let preparing = async {
+            let thread = ledger.file_threads.acquire(&package, 1, u64::MAX).await;
+            let preparing = tokio::task::spawn_blocking(move || {
+                let _thread = thread;
+                Input::of(&program, task, context)
+            });
+            preparing.await
+        };
         let (kind, message) = tokio::select! {
             biased;
             input = preparing => match input {
@@ -253,7 +265,6 @@ pub(crate) fn exited(code: i32, stderr: &Capture) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::Ledger;
     use crate::ledger::kept::KeptOfCall;
 
     fn kept() -> Arc<KeptOfCall> {

@@ -54,8 +54,11 @@ pub(crate) async fn open(shared: &Arc<Shared>) -> Result<Vec<OpenDirectory>, Uno
         return Ok(Vec::new());
     }
     let shared = Arc::clone(shared);
+    let threads = &shared.ledger.file_threads;
+    let thread = threads.acquire(&shared.call.package, 1, u64::MAX).await;
     // A file system that does not answer may block one of these threads, but not a thread of the guests.
     let opening = tokio::task::spawn_blocking(move || {
+        let _thread = thread;
         let directories = shared.call.grants.directories.iter();
         let opened = directories.map(|grant| open_one(&shared, grant));
         opened.collect::<Result<Vec<_>, _>>()

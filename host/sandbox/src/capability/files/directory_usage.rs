@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::fstat;
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore};
 
 use crate::capability::files::measure::{Amount, Unmeasured, identity, measure};
@@ -60,7 +60,8 @@ impl DirectoryUsage {
             return Ok(usage);
         }
         let usage = Arc::new(DirectoryUsage {
-            directory: Arc::clone(directory),
+            // Of its own: operations of the call count their threads by the pointer to its directory.
+            directory: Arc::new(File::from(fcntl_dupfd_cloexec(directory, 0)?)),
             operations: Arc::default(),
             measuring: tokio::sync::Mutex::default(),
             state: Mutex::new(State {

@@ -9,25 +9,24 @@ use wasmtime::component::{HasData, Linker, LinkerInstance, Resource, ResourceTyp
 use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystemCtxView, WasiFilesystemView as _};
 use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
-    DescriptorFlags, DescriptorType, ErrorCode, Filesize, Host as _, HostDescriptor, NewTimestamp,
-    OpenFlags, PathFlags,
+    DescriptorFlags, DescriptorType, ErrorCode, Filesize, Host as _, HostDescriptor, OpenFlags,
+    PathFlags,
 };
 use wasmtime_wasi::p2::{DynInputStream, FsResult};
 
+use crate::capability::files::changes::report_effects;
 use crate::capability::files::denied_paths::DeniedPath;
 use crate::capability::files::devices::{
     DeviceReader, Served, device_at, device_entries, hash_of, open_device, stat_of,
 };
 use crate::capability::files::directories::{OpenDirectory, Tracked, device_folder, empty_root};
-use crate::capability::files::links::Links;
 use crate::capability::files::listing::{Listing, entries_of};
-use crate::capability::files::quota::{
-    Admitted, Quota, QuotaExceeded, admit_entry, admit_growth, admit_link, admit_move,
-};
-use crate::capability::files::quota_stream::{QuotaOfStream, size_after};
+use crate::capability::files::quota::{Quota, QuotaExceeded};
+use crate::capability::files::quota_stream::QuotaOfStream;
 use crate::capability::files::slashes::{Wants, check, following, stat_at};
-use crate::capability::files::state::{Fd, FilesView, HasFiles};
-use crate::capability::files::streams::{reading, writing};
+use crate::capability::files::state::{Fd, FilesView, HasFiles, file_behind};
+use crate::capability::files::streams::{StreamOwner, reading, writing};
+use crate::capability::files::threads::{guard_waits, thread_for};
 use crate::capability::shared::{OpenFile, as_wasi};
 use crate::grants::AccessMode;
 use crate::mounts;
@@ -77,6 +76,7 @@ pub(crate) fn guard_files<T: HasFiles>(linker: &mut Linker<T>) -> wasmtime::Resu
     let mut functions = linker.instance(FILESYSTEM)?;
     guard_opening(&mut functions)?;
     guard_paths(&mut functions)?;
+    guard_waits(&mut functions)?;
     count_open_files(&mut functions)?;
     report_effects(&mut functions)?;
     report_writes(&mut functions)
@@ -96,43 +96,50 @@ fn guard_opening<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime
             DescriptorFlags,
         )| {
             Box::new(async move {
-                let mut view = store.data_mut().files();
-                if view.note_denied(&directory, &path, access_mode(how, wanted))? {
-                    return Ok((Err(ErrorCode::NoEntry),));
-                }
-                let Some(file) = OpenFile::open(&view.files.shared) else {
-                    return Ok((Err(ErrorCode::Quota),));
-                };
-                let shown = view.files.path_in(&directory, &path);
-                if view.serves_devices(&directory, &path) {
-                    return Ok((view.open_device(&path, (shown, file), how, wanted)?,));
-                }
-                let effects = view.files.shared.effects.clone();
-                let quota = view.files.quota_of(&directory);
-                let files = store.data_mut().filesystem();
-                let creation = quota.as_deref();
-                let follow = following(follow, &path);
-                let opening = open_at(files, directory, follow, path, how, wanted, creation);
-                let opened = match effect_of_opening(&shown, how) {
-                    Some(effect) => effects.observe(|| effect, opening).await?,
-                    None => opening.await,
-                };
-                let opened = as_wasi(opened)?;
-                if let Ok(opened) = &opened {
-                    let view = store.data_mut().files();
-                    if let (Some(quota), Descriptor::File(file)) = (&quota, view.table.get(opened)?)
-                    {
-                        quota.remember(&file.file);
-                    }
-                    let tracked = Tracked {
-                        path: shown,
-                        file: Some(file),
-                        quota,
-                        served: None,
-                    };
-                    view.files.descriptors.insert(opened.rep(), tracked);
-                }
-                Ok((opened,))
+                let thread = thread_for(&mut store, &directory).await?;
+                thread
+                    .during(async {
+                        let mut view = store.data_mut().files();
+                        if view.note_denied(&directory, &path, access_mode(how, wanted))? {
+                            return Ok((Err(ErrorCode::NoEntry),));
+                        }
+                        let Some(file) = OpenFile::open(&view.files.shared) else {
+                            return Ok((Err(ErrorCode::Quota),));
+                        };
+                        let shown = view.files.path_in(&directory, &path);
+                        if view.serves_devices(&directory, &path) {
+                            return Ok((view.open_device(&path, (shown, file), how, wanted)?,));
+                        }
+                        let effects = view.files.shared.effects.clone();
+                        let quota = view.files.quota_of(&directory);
+                        let files = store.data_mut().filesystem();
+                        let creation = quota.as_deref();
+                        let follow = following(follow, &path);
+                        let opening =
+                            open_at(files, directory, follow, path, how, wanted, creation);
+                        let opened = match effect_of_opening(&shown, how) {
+                            Some(effect) => effects.observe(|| effect, opening).await?,
+                            None => opening.await,
+                        };
+                        let opened = as_wasi(opened)?;
+                        if let Ok(opened) = &opened {
+                            let view = store.data_mut().files();
+                            if let (Some(quota), Descriptor::File(file)) =
+                                (&quota, view.table.get(opened)?)
+                            {
+                                quota.remember(&file.file);
+                            }
+                            let tracked = Tracked {
+                                path: shown,
+                                file: Some(file),
+                                quota,
+                                served: None,
+                            };
+                            view.files.descriptors.insert(opened.rep(), tracked);
+                        }
+                        Ok((opened,))
+                    })
+                    .await
             })
         },
     )
@@ -204,22 +211,21 @@ async fn open_at(
     }
 }
 
-fn file_behind(descriptor: &Descriptor) -> Arc<File> {
-    match descriptor {
-        Descriptor::File(file) => Arc::clone(&file.file),
-        Descriptor::Dir(directory) => Arc::clone(&directory.dir),
-    }
-}
-
 /// Whether a file that was opened in `parent`, which is of no pseudo file system, belongs to one. What was mounted after the
 /// grant was checked is found only here.
-async fn leads_to_pseudo(parent: &File, file: Arc<File>) -> bool {
+async fn leads_to_pseudo(parent: &Arc<File>, file: Arc<File>) -> bool {
     let device = |file: &File| fstat(file).map(|found| found.st_dev);
     if device(parent).is_ok_and(|parent| device(&file) == Ok(parent)) {
         return false;
     }
     // A file system on a network may take long to answer.
-    let asked = tokio::task::spawn_blocking(move || mounts::pseudo(&*file).is_some());
+    let parent = Arc::clone(parent);
+    let asked = tokio::task::spawn_blocking(move || {
+        let is_pseudo = mounts::pseudo(&*file).is_some();
+        // The thread counts as long as it has this.
+        drop(parent);
+        is_pseudo
+    });
     asked.await.unwrap_or(true)
 }
 
@@ -229,17 +235,22 @@ fn guard_paths<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::
         "[method]descriptor.stat-at",
         |mut store: StoreContextMut<'_, T>, (fd, follow, path): (Fd, PathFlags, String)| {
             Box::new(async move {
-                let view = store.data_mut().files();
-                if view.serves_devices(&fd, &path) {
-                    let device = device_at(&view.files.shared, &path);
-                    return Ok((device.map(|_| stat_of(DescriptorType::CharacterDevice)),));
-                }
-                // Libraries ask for each name that they list.
-                if let Some(kind) = view.escaped(&fd, &path) {
-                    return Ok((Ok(stat_of(kind)),));
-                }
-                let mut files = store.data_mut().filesystem();
-                Ok((as_wasi(stat_at(&mut files, &fd, follow, &path).await)?,))
+                let thread = thread_for(&mut store, &fd).await?;
+                thread
+                    .during(async {
+                        let view = store.data_mut().files();
+                        if view.serves_devices(&fd, &path) {
+                            let device = device_at(&view.files.shared, &path);
+                            return Ok((device.map(|_| stat_of(DescriptorType::CharacterDevice)),));
+                        }
+                        // Libraries ask for each name that they list.
+                        if let Some(kind) = view.escaped(&fd, &path) {
+                            return Ok((Ok(stat_of(kind)),));
+                        }
+                        let mut files = store.data_mut().filesystem();
+                        Ok((as_wasi(stat_at(&mut files, &fd, follow, &path).await)?,))
+                    })
+                    .await
             })
         },
     )?;
@@ -247,20 +258,25 @@ fn guard_paths<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::
         "[method]descriptor.metadata-hash-at",
         |mut store: StoreContextMut<'_, T>, (fd, follow, path): (Fd, PathFlags, String)| {
             Box::new(async move {
-                let view = store.data_mut().files();
-                if view.serves_devices(&fd, &path) {
-                    let device = device_at(&view.files.shared, &path);
-                    return Ok((device.map(|device| hash_of(device.as_str())),));
-                }
-                if view.escaped(&fd, &path).is_some() {
-                    return Ok((Ok(hash_of(&view.files.path_in(&fd, &path))),));
-                }
-                let mut files = store.data_mut().filesystem();
-                if let Err(error) = check(&mut files, &fd, &path, Wants::Directory).await {
-                    return Ok((as_wasi(Err(error))?,));
-                }
-                let follow = following(follow, &path);
-                Ok((as_wasi(files.metadata_hash_at(fd, follow, path).await)?,))
+                let thread = thread_for(&mut store, &fd).await?;
+                thread
+                    .during(async {
+                        let view = store.data_mut().files();
+                        if view.serves_devices(&fd, &path) {
+                            let device = device_at(&view.files.shared, &path);
+                            return Ok((device.map(|device| hash_of(device.as_str())),));
+                        }
+                        if view.escaped(&fd, &path).is_some() {
+                            return Ok((Ok(hash_of(&view.files.path_in(&fd, &path))),));
+                        }
+                        let mut files = store.data_mut().filesystem();
+                        if let Err(error) = check(&mut files, &fd, &path, Wants::Directory).await {
+                            return Ok((as_wasi(Err(error))?,));
+                        }
+                        let follow = following(follow, &path);
+                        Ok((as_wasi(files.metadata_hash_at(fd, follow, path).await)?,))
+                    })
+                    .await
             })
         },
     )?;
@@ -268,16 +284,21 @@ fn guard_paths<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::
         "[method]descriptor.readlink-at",
         |mut store: StoreContextMut<'_, T>, (fd, path): (Fd, String)| {
             Box::new(async move {
-                let view = store.data_mut().files();
-                if view.serves_devices(&fd, &path) {
-                    let device = device_at(&view.files.shared, &path);
-                    return Ok((device.and(Err(ErrorCode::Invalid)),));
-                }
-                let mut files = store.data_mut().filesystem();
-                if let Err(error) = check(&mut files, &fd, &path, Wants::ReadLink).await {
-                    return Ok((as_wasi(Err(error))?,));
-                }
-                Ok((as_wasi(files.readlink_at(fd, path).await)?,))
+                let thread = thread_for(&mut store, &fd).await?;
+                thread
+                    .during(async {
+                        let view = store.data_mut().files();
+                        if view.serves_devices(&fd, &path) {
+                            let device = device_at(&view.files.shared, &path);
+                            return Ok((device.and(Err(ErrorCode::Invalid)),));
+                        }
+                        let mut files = store.data_mut().filesystem();
+                        if let Err(error) = check(&mut files, &fd, &path, Wants::ReadLink).await {
+                            return Ok((as_wasi(Err(error))?,));
+                        }
+                        Ok((as_wasi(files.readlink_at(fd, path).await)?,))
+                    })
+                    .await
             })
         },
     )?;
@@ -285,15 +306,20 @@ fn guard_paths<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::
         "[method]descriptor.read",
         |mut store: StoreContextMut<'_, T>, (fd, length, offset): (Fd, Filesize, Filesize)| {
             Box::new(async move {
-                let files = store.data_mut().files().files;
-                let Some(Served::Device(device)) = files.served(&fd) else {
-                    let mut files = store.data_mut().filesystem();
-                    return Ok((as_wasi(files.read(fd, length, offset).await)?,));
-                };
-                let mut reader = DeviceReader::new(device, offset, &files.shared, None);
-                let bytes = reader.bytes(usize::try_from(length).unwrap_or(usize::MAX))?;
-                let is_end = bytes.is_empty() && length > 0;
-                Ok((Ok::<_, ErrorCode>((bytes, is_end)),))
+                let thread = thread_for(&mut store, &fd).await?;
+                thread
+                    .during(async {
+                        let files = store.data_mut().files().files;
+                        let Some(Served::Device(device)) = files.served(&fd) else {
+                            let mut files = store.data_mut().filesystem();
+                            return Ok((as_wasi(files.read(fd, length, offset).await)?,));
+                        };
+                        let mut reader = DeviceReader::new(device, offset, &files.shared, None);
+                        let bytes = reader.bytes(usize::try_from(length).unwrap_or(usize::MAX))?;
+                        let is_end = bytes.is_empty() && length > 0;
+                        Ok((Ok::<_, ErrorCode>((bytes, is_end)),))
+                    })
+                    .await
             })
         },
     )
@@ -384,16 +410,24 @@ fn count_open_files<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmt
         move |mut store: StoreContextMut<'_, T>, (fd, offset): (Fd, Filesize)| {
             let state = store.data_mut();
             let files = state.files().files;
-            let file = files.file_of(&fd);
+            let open = files.file_of(&fd);
+            let shared = Arc::clone(&files.shared);
             if let Some(Served::Device(device)) = files.served(&fd) {
-                let reader = DeviceReader::new(device, offset, &files.shared, file);
+                let reader = DeviceReader::new(device, offset, &shared, open);
                 let stream: DynInputStream = Box::new(reader);
                 return Ok((Ok(state.files().table.push(stream)?),));
             }
+            let table = state.files().table;
+            let file = file_behind(table.get(&fd)?);
             let stream = state.filesystem().read_via_stream(fd, offset);
             let table = state.files().table;
+            let owner = StreamOwner {
+                shared,
+                file,
+                _open: open,
+            };
             Ok((as_wasi(
-                stream.and_then(|stream| reading(table, stream, file)),
+                stream.and_then(|stream| reading(table, stream, owner)),
             )?,))
         },
     )?;
@@ -401,6 +435,8 @@ fn count_open_files<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmt
         "[method]descriptor.read-directory",
         move |mut store: StoreContextMut<'_, T>, (fd,): (Fd,)| {
             Box::new(async move {
+                let thread = thread_for(&mut store, &fd).await?;
+                thread.during(async {
                 let state = store.data_mut();
                 let files = state.files().files;
                 if files.listings >= LISTINGS_MAX {
@@ -412,6 +448,7 @@ fn count_open_files<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmt
                 let listing = state.files().list(&fd).await;
                 state.files().files.listings += u64::from(listing.is_ok());
                 Ok((as_wasi(listing)?,))
+                }).await
             })
         },
     )?;
@@ -435,110 +472,18 @@ fn count_open_files<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmt
     )
 }
 
-/// Wait for what a quota says, if an operation needs that.
-macro_rules! admitted {
-    () => {
-        Ok(None)
-    };
-    ($admission:expr) => {
-        $admission.await
-    };
-}
-
-/// Put a report of its effect before one function of `descriptor`. `in` names the directories in which it changes a
-/// path; a path that is not granted for writing is recorded. `first` changes an argument. `check` refuses links
-/// that would lead out of the granted directory. `admit` asks a quota.
-macro_rules! report {
-    (
-        $functions:ident, $method:ident, $function:literal, ($($argument:ident: $type:ty),*),
-        $(first $name:ident = $value:expr,)? $(in $directory:ident: $path:ident,)*
-        $(admit |$view:ident| $admission:expr,)?
-        $(check |$links:ident| $check:expr,)? |$files:ident| $description:expr
-    ) => {
-        $functions.func_wrap_async(
-            concat!("[method]descriptor.", $function),
-            move |mut store: StoreContextMut<'_, T>, ($($argument,)*): ($($type,)*)| {
-                Box::new(async move {
-                    let state = store.data_mut();
-                    $(let $name = $value;)?
-                    $(state.files().note_denied(&$directory, &$path, AccessMode::Write)?;)*
-                    $(
-                        let granted = state.files().files.granted();
-                        let $links = Links { files: state.filesystem(), granted };
-                        if let Err(error) = $check.await {
-                            return Ok((as_wasi(Err(error))?,));
-                        }
-                    )?
-                    let admitted: Admitted = admitted!($({ let $view = state.files(); $admission })?);
-                    let admitted = match admitted {
-                        Ok(admitted) => admitted,
-                        Err(code) => return Ok((Err(code),)),
-                    };
-                    let $files = state.files().files;
-                    let effects = &$files.shared.effects;
-                    let mut effect = effects.begin(|| format!("wasi:filesystem: {}", $description))?;
-                    let done = state.filesystem().$method($($argument),*).await;
-                    if let Some(admitted) = admitted {
-                        admitted.end(done.is_ok()).await;
-                    }
-                    effect.end()?;
-                    Ok((as_wasi(done)?,))
-                })
-            },
-        )?;
-    };
-}
-
-/// Put reports before the functions that change files, other than `open-at` and streams.
-fn report_effects<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::Result<()> {
-    report!(functions, set_size, "set-size", (fd: Fd, size: Filesize), admit |view| admit_growth(view.growing(&fd), move |_| size), |files| {
-        format!("cut {} to {size} bytes", files.path_of(&fd))
-    });
-    report!(functions, set_times, "set-times", (fd: Fd, accessed: NewTimestamp, modified: NewTimestamp), |files| {
-        format!("set the times of {}", files.path_of(&fd))
-    });
-    report!(functions, write, "write", (fd: Fd, bytes: Vec<u8>, offset: Filesize), admit |view| admit_growth(view.growing(&fd), size_after(bytes.len(), Some(offset))), |files| {
-        format!("write {} bytes at {offset} to {}", bytes.len(), files.path_of(&fd))
-    });
-    report!(functions, create_directory_at, "create-directory-at", (fd: Fd, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), 0), |files| {
-        format!("create the directory {}", files.path_in(&fd, &path))
-    });
-    report!(functions, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), in fd: path, check |links| links.check_path(&fd, &path, Wants::Unlink), |files| {
-        format!("remove {}", files.path_in(&fd, &path))
-    });
-    report!(functions, remove_directory_at, "remove-directory-at", (fd: Fd, path: String), first path = without_slashes(path), in fd: path, |files| {
-        format!("remove the directory {}", files.path_in(&fd, &path))
-    });
-    report!(functions, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), target.len()), check |links| links.check_new(&fd, &path, &target), |files| {
-        format!("link {} to {target}", files.path_in(&fd, &path))
-    });
-    report!(functions, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), in fd: old, in new_fd: new, admit |view| admit_move(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_moved((&fd, &old), (&new_fd, &new)), |files| {
-        format!("rename {} to {}", files.path_in(&fd, &old), files.path_in(&new_fd, &new))
-    });
-    report!(functions, link_at, "link-at", (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String), in new_fd: new, admit |view| admit_link(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_linked((&fd, &old), (&new_fd, &new)), |files| {
-        format!("link {} to {}", files.path_in(&new_fd, &new), files.path_in(&fd, &old))
-    });
-    report!(functions, set_times_at, "set-times-at", (fd: Fd, flags: PathFlags, path: String, accessed: NewTimestamp, modified: NewTimestamp), first flags = following(flags, &path), in fd: path, check |links| links.check_path(&fd, &path, Wants::Directory), |files| {
-        format!("set the times of {}", files.path_in(&fd, &path))
-    });
-    Ok(())
-}
-
-/// Cut the slashes at the end of a path, which only say that it is a directory. wasmtime would try to remove `.` for
-/// them, which no system does. A path of slashes only has no name.
-fn without_slashes(path: String) -> String {
-    match path.trim_end_matches('/') {
-        "" => path,
-        name => name.to_owned(),
-    }
-}
-
 /// Put reports before the streams that write to a file, let them keep it open, and explain their errors.
 fn report_writes<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::Result<()> {
     let wrap = move |state: &mut T, fd: Fd, offset: Option<Filesize>| {
         let files = state.files().files;
-        let (path, file) = (files.path_of(&fd).to_owned(), files.file_of(&fd));
-        let effects = files.shared.effects.clone();
+        let (path, open) = (files.path_of(&fd).to_owned(), files.file_of(&fd));
+        let shared = Arc::clone(&files.shared);
+        let file = file_behind(state.files().table.get(&fd)?);
+        let owner = StreamOwner {
+            shared,
+            file,
+            _open: open,
+        };
         let growing = state.files().growing(&fd);
         let quota = growing.map(|(quota, file)| QuotaOfStream {
             quota,
@@ -550,7 +495,7 @@ fn report_writes<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime
             None => state.filesystem().append_via_stream(fd),
         };
         let table = state.files().table;
-        as_wasi(stream.and_then(|stream| writing(table, stream, path, file, effects, quota)))
+        as_wasi(stream.and_then(|stream| writing(table, stream, path, owner, quota)))
     };
     functions.func_wrap(
         "[method]descriptor.write-via-stream",
@@ -585,7 +530,7 @@ mod tests {
     async fn a_file_of_a_pseudo_file_system_is_found_behind_an_ordinary_directory() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a"), "").unwrap();
-        let parent = File::open(folder.path()).unwrap();
+        let parent = Arc::new(File::open(folder.path()).unwrap());
         let open = |path: &std::path::Path| Arc::new(File::open(path).unwrap());
         for (path, is_pseudo) in [
             (folder.path().join("a"), false),

@@ -37,6 +37,8 @@ const TREE_ENTRIES_MAX: usize = 1 << 16;
 pub(super) struct Links<'a> {
     pub(super) files: WasiFilesystemCtxView<'a>,
     pub(super) granted: Vec<Arc<File>>,
+    /// The directory of the operation. Its thread counts as long as it has this.
+    pub(super) directory: Arc<File>,
 }
 
 impl Links<'_> {
@@ -122,8 +124,13 @@ impl Links<'_> {
         self,
         check: impl FnOnce(&[Arc<File>]) -> Result<(), Refused> + Send + 'static,
     ) -> FsResult<()> {
-        let granted = self.granted;
-        let checked = tokio::task::spawn_blocking(move || check(&granted)).await;
+        let (granted, directory) = (self.granted, self.directory);
+        let checked = tokio::task::spawn_blocking(move || {
+            let checked = check(&granted);
+            drop(directory);
+            checked
+        });
+        let checked = checked.await;
         match checked {
             Ok(Ok(())) => Ok(()),
             Ok(Err(Refused::LeadsOut)) => Err(ErrorCode::NotPermitted.into()),

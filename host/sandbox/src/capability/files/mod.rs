@@ -1,8 +1,9 @@
 //! `wasi:filesystem`: the granted directories.
 //!
 //! wasmtime-wasi does the work. The functions here stand before its own: they refuse what could block or grow without
-//! a limit, enforce quotas, count open files, record denied paths, report effects, and serve devices.
+//! a limit, share the threads, enforce quotas, count open files, record denied paths, report effects, and serve devices.
 
+mod changes;
 pub(crate) mod denied_paths;
 pub(crate) mod devices;
 pub(crate) mod directories;
@@ -16,3 +17,4 @@ mod quota_stream;
 mod slashes;
 pub(crate) mod state;
 mod streams;
+mod threads;

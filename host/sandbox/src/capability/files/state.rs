@@ -156,3 +156,11 @@ impl FilesView<'_> {
         Ok(lies_nowhere)
     }
 }
+
+/// Return the file or directory of a descriptor.
+pub(super) fn file_behind(descriptor: &Descriptor) -> Arc<File> {
+    match descriptor {
+        Descriptor::File(file) => Arc::clone(&file.file),
+        Descriptor::Dir(directory) => Arc::clone(&directory.dir),
+    }
+}

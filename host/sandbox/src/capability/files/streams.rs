@@ -1,5 +1,7 @@
-//! Streams of files: each keeps its file open, and writing is an effect.
+//! Streams of files: each keeps its file open, takes its part of the threads for files, and writing is an effect.
 
+use std::fs::File;
+use std::mem;
 use std::sync::Arc;
 
 use hyper::body::Bytes;
@@ -9,50 +11,151 @@ use wasmtime_wasi::p2::{
     DynInputStream, DynOutputStream, FsResult, InputStream, OutputStream, Pollable, StreamError,
     StreamResult,
 };
+use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 
 use crate::capability::files::quota_stream::QuotaOfStream;
-use crate::capability::shared::OpenFile;
-use crate::effects::{Crash, EffectUnderWay, Effects};
+use crate::capability::files::threads::FileThread;
+use crate::capability::shared::{OpenFile, Shared};
+use crate::effects::{Crash, EffectUnderWay};
+
+/// What is read when a guest waits before it has asked for anything.
+const READ_BYTES: usize = 4 << 10;
+
+/// What a stream needs of its call, and its file.
+#[derive(Clone)]
+pub(super) struct StreamOwner {
+    pub(super) shared: Arc<Shared>,
+    pub(super) file: Arc<File>,
+    /// Counts as an open file until the stream is dropped.
+    pub(super) _open: Option<Arc<OpenFile>>,
+}
+
+impl StreamOwner {
+    async fn thread(&self) -> FileThread {
+        FileThread::wait(&self.shared, &self.file).await
+    }
+}
+
+/// A stream between operations, or the operation under way. That is a task of its own, so that its thread is free when it ends,
+/// and not when the guest asks again.
+enum State<S, T> {
+    Ready(S),
+    UnderWay(AbortOnDropJoinHandle<(S, StreamResult<T>)>),
+    /// Only while the state changes.
+    Taken,
+}
+
+impl<S, T> State<S, T> {
+    /// Wait for the end of the operation under way, and return how it ended.
+    async fn ended(&mut self) -> Option<StreamResult<T>> {
+        let State::UnderWay(operation) = self else {
+            return None;
+        };
+        let (stream, done) = operation.await;
+        *self = State::Ready(stream);
+        Some(done)
+    }
+
+    /// Return the stream if no operation is under way.
+    fn take(&mut self) -> Option<S> {
+        match mem::replace(self, State::Taken) {
+            State::Ready(stream) => Some(stream),
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+}
 
 /// Let a stream that reads a file keep it open.
 pub(super) fn reading(
     table: &mut ResourceTable,
     stream: Resource<DynInputStream>,
-    file: Option<Arc<OpenFile>>,
+    owner: StreamOwner,
 ) -> FsResult<Resource<DynInputStream>> {
     let stream = table.delete(stream)?;
     let reading: DynInputStream = Box::new(ReadingStream {
-        stream,
-        _file: file,
+        state: State::Ready(stream),
+        owner,
+        wanted: READ_BYTES,
+        read: None,
     });
     Ok(table.push(reading)?)
 }
 
-/// A stream that reads a file.
+/// A stream that reads a file while the guest waits for it.
 struct ReadingStream {
-    stream: DynInputStream,
-    _file: Option<Arc<OpenFile>>,
+    state: State<DynInputStream, Bytes>,
+    owner: StreamOwner,
+    /// How much the guest wants.
+    wanted: usize,
+    /// What was read, and the guest doesn't have yet.
+    read: Option<StreamResult<Bytes>>,
 }
 
 #[async_trait]
 impl Pollable for ReadingStream {
     async fn ready(&mut self) {
-        self.stream.ready().await;
+        if self.read.is_some() {
+            return;
+        }
+        if let Some(mut stream) = self.state.take() {
+            let (owner, wanted) = (self.owner.clone(), self.wanted);
+            let reading = tokio::spawn(async move {
+                let thread = owner.thread().await;
+                let read = stream.blocking_read(wanted).await;
+                thread.end();
+                (stream, read)
+            });
+            self.state = State::UnderWay(reading.into());
+        }
+        self.read = self.state.ended().await;
     }
 }
 
 #[async_trait]
 impl InputStream for ReadingStream {
     fn read(&mut self, size: usize) -> StreamResult<Bytes> {
-        self.stream.read(size)
+        if size == 0 {
+            return Ok(Bytes::new());
+        }
+        match self.read.take() {
+            Some(Ok(mut bytes)) => {
+                let part = bytes.split_to(bytes.len().min(size));
+                self.read = (!bytes.is_empty()).then_some(Ok(bytes));
+                Ok(part)
+            }
+            Some(Err(error)) => Err(error),
+            None => {
+                self.wanted = size;
+                Ok(Bytes::new())
+            }
+        }
     }
 
     async fn blocking_read(&mut self, size: usize) -> StreamResult<Bytes> {
-        self.stream.blocking_read(size).await
+        if size > 0 && self.read.is_none() {
+            self.read = match &mut self.state {
+                // The guest waits for nothing else, so this needs no task.
+                State::Ready(stream) => {
+                    let thread = self.owner.thread().await;
+                    let read = stream.blocking_read(size).await;
+                    thread.end();
+                    Some(read)
+                }
+                state => state.ended().await,
+            };
+        }
+        self.read(size)
     }
 
     async fn cancel(&mut self) {
-        self.stream.cancel().await;
+        // What has begun ends in its thread; the guest may not begin many of them.
+        self.state.ended().await;
+        if let State::Ready(stream) = &mut self.state {
+            stream.cancel().await;
+        }
     }
 }
 
@@ -61,8 +164,7 @@ pub(super) fn writing(
     table: &mut ResourceTable,
     stream: Resource<DynOutputStream>,
     path: String,
-    file: Option<Arc<OpenFile>>,
-    effects: Effects,
+    owner: StreamOwner,
     quota: Option<QuotaOfStream>,
 ) -> FsResult<Resource<DynOutputStream>> {
     let stream = table.delete(stream)?;
@@ -71,31 +173,36 @@ pub(super) fn writing(
         None => stream,
     };
     let writing: DynOutputStream = Box::new(WritingStream {
-        stream,
+        state: State::Ready(stream),
         path,
-        effects,
-        _file: file,
+        owner,
         under_way: None,
+        failed: None,
     });
     Ok(table.push(writing)?)
 }
 
 /// A stream that writes a file. Each write is an effect.
 struct WritingStream {
-    stream: DynOutputStream,
+    state: State<DynOutputStream, ()>,
     path: String,
-    _file: Option<Arc<OpenFile>>,
-    effects: Effects,
+    owner: StreamOwner,
     /// A write that is not known to have ended.
     under_way: Option<EffectUnderWay>,
+    /// The error of the last write, which the guest doesn't know yet.
+    failed: Option<StreamError>,
 }
 
 impl WritingStream {
     fn begin(&self, bytes: usize) -> StreamResult<EffectUnderWay> {
-        let path = &self.path;
-        self.effects
+        let (path, effects) = (&self.path, &self.owner.shared.effects);
+        effects
             .begin(|| format!("wasi:filesystem: write {bytes} bytes to {path}"))
             .map_err(trap)
+    }
+
+    fn check_failed(&mut self) -> StreamResult<()> {
+        self.failed.take().map_or(Ok(()), Err)
     }
 }
 
@@ -106,7 +213,11 @@ fn trap(crash: Crash) -> StreamError {
 #[async_trait]
 impl Pollable for WritingStream {
     async fn ready(&mut self) {
-        self.stream.ready().await;
+        if let Some(written) = self.state.ended().await {
+            self.failed = written.err();
+        } else if let State::Ready(stream) = &mut self.state {
+            stream.ready().await;
+        }
         // Dropping it ends it.
         self.under_way = None;
     }
@@ -115,32 +226,72 @@ impl Pollable for WritingStream {
 #[async_trait]
 impl OutputStream for WritingStream {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
-        self.under_way = Some(self.begin(bytes.len())?);
-        self.stream.write(bytes)
+        self.check_failed()?;
+        let kept = self.owner.shared.kept.keep_for_now(bytes.len() as u64);
+        let kept = kept.map_err(|why| {
+            self.owner.shared.exceed(why);
+            StreamError::LastOperationFailed(
+                std::io::Error::from(std::io::ErrorKind::OutOfMemory).into(),
+            )
+        })?;
+        let effect = self.begin(bytes.len())?;
+        let Some(mut stream) = self.state.take() else {
+            return Err(StreamError::trap(
+                "write not permitted: check_write not called first",
+            ));
+        };
+        self.under_way = Some(effect);
+        let owner = self.owner.clone();
+        let writing = tokio::spawn(async move {
+            let thread = owner.thread().await;
+            let written = stream.blocking_write_and_flush(bytes).await;
+            thread.end();
+            drop(kept);
+            (stream, written)
+        });
+        self.state = State::UnderWay(writing.into());
+        Ok(())
     }
 
     async fn blocking_write_and_flush(&mut self, bytes: Bytes) -> StreamResult<()> {
         self.ready().await;
+        self.check_failed()?;
         let mut effect = self.begin(bytes.len())?;
-        let written = self.stream.blocking_write_and_flush(bytes).await;
+        let State::Ready(stream) = &mut self.state else {
+            return Err(StreamError::Closed);
+        };
+        let thread = self.owner.thread().await;
+        let written = stream.blocking_write_and_flush(bytes).await;
+        thread.end();
         effect.end().map_err(trap)?;
         written
     }
 
     fn flush(&mut self) -> StreamResult<()> {
-        self.stream.flush()
+        self.check_failed()?;
+        match &mut self.state {
+            State::Ready(stream) => stream.flush(),
+            // A write is flushed when it has ended.
+            _ => Ok(()),
+        }
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
-        match self.effects.have_crashed() {
-            true => Err(trap(Crash)),
+        if self.owner.shared.effects.have_crashed() {
+            return Err(trap(Crash));
+        }
+        self.check_failed()?;
+        match &mut self.state {
             // The effect under way ends when the guest waits for it.
-            false if self.under_way.is_some() => Ok(0),
-            false => self.stream.check_write(),
+            State::Ready(stream) if self.under_way.is_none() => stream.check_write(),
+            _ => Ok(0),
         }
     }
 
     async fn cancel(&mut self) {
-        self.stream.cancel().await;
+        self.state.ended().await;
+        if let State::Ready(stream) = &mut self.state {
+            stream.cancel().await;
+        }
     }
 }

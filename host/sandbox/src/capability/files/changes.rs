@@ -1,0 +1,135 @@
+//! The functions that change files, other than `open-at` and streams: each is an effect, keeps to quotas, and leads no link out
+//! of a granted directory.
+
+use wasmtime::StoreContextMut;
+use wasmtime::component::LinkerInstance;
+use wasmtime_wasi::filesystem::WasiFilesystemView as _;
+use wasmtime_wasi::p2::bindings::filesystem::types::{
+    ErrorCode, Filesize, HostDescriptor as _, NewTimestamp, PathFlags,
+};
+
+use crate::capability::files::links::Links;
+use crate::capability::files::quota::{
+    Admitted, admit_entry, admit_growth, admit_link, admit_move,
+};
+use crate::capability::files::quota_stream::size_after;
+use crate::capability::files::slashes::{Wants, following};
+use crate::capability::files::state::{Fd, HasFiles, file_behind};
+use crate::capability::files::threads::thread_for;
+use crate::capability::shared::as_wasi;
+use crate::grants::AccessMode;
+
+/// Wait for what a quota says, if an operation needs that.
+macro_rules! admitted {
+    () => {
+        Ok(None)
+    };
+    ($admission:expr) => {
+        $admission.await
+    };
+}
+
+/// Put a report of its effect before one function of `descriptor`. `in` names the directories in which it changes a
+/// path; a path that is not granted for writing is recorded. `first` changes an argument. `check` refuses links
+/// that would lead out of the granted directory. `admit` asks a quota.
+macro_rules! report {
+    (
+        $functions:ident, $method:ident, $function:literal, ($first_fd:ident: Fd $(, $argument:ident: $type:ty)*),
+        $(first $name:ident = $value:expr,)? $(in $directory:ident: $path:ident,)*
+        $(keep $bytes:expr,)?
+        $(admit |$view:ident| $admission:expr,)?
+        $(check |$links:ident| $check:expr,)? |$files:ident| $description:expr
+    ) => {
+        $functions.func_wrap_async(
+            concat!("[method]descriptor.", $function),
+            move |mut store: StoreContextMut<'_, T>, ($first_fd, $($argument,)*): (Fd, $($type,)*)| {
+                Box::new(async move {
+                    $(
+                        let shared = &store.data_mut().files().files.shared;
+                        let _kept = match shared.kept.keep_for_now($bytes) {
+                            Ok(kept) => kept,
+                            Err(why) => {
+                                shared.exceed(why);
+                                return Ok((Err(ErrorCode::InsufficientMemory),));
+                            }
+                        };
+                    )?
+                    let thread = thread_for(&mut store, &$first_fd).await?;
+                    thread.during(async {
+                    let state = store.data_mut();
+                    $(let $name = $value;)?
+                    $(state.files().note_denied(&$directory, &$path, AccessMode::Write)?;)*
+                    $(
+                        let granted = state.files().files.granted();
+                        let directory = file_behind(state.files().table.get(&$first_fd)?);
+                        let $links = Links { files: state.filesystem(), granted, directory };
+                        if let Err(error) = $check.await {
+                            return Ok((as_wasi(Err(error))?,));
+                        }
+                    )?
+                    let admitted: Admitted = admitted!($({ let $view = state.files(); $admission })?);
+                    let admitted = match admitted {
+                        Ok(admitted) => admitted,
+                        Err(code) => return Ok((Err(code),)),
+                    };
+                    let $files = state.files().files;
+                    let effects = &$files.shared.effects;
+                    let mut effect = effects.begin(|| format!("wasi:filesystem: {}", $description))?;
+                    let done = state.filesystem().$method($first_fd $(, $argument)*).await;
+                    if let Some(admitted) = admitted {
+                        admitted.end(done.is_ok()).await;
+                    }
+                    effect.end()?;
+                    Ok((as_wasi(done)?,))
+                    }).await
+                })
+            },
+        )?;
+    };
+}
+
+/// Put reports before the functions that change files, other than `open-at` and streams.
+pub(super) fn report_effects<T: HasFiles>(
+    functions: &mut LinkerInstance<'_, T>,
+) -> wasmtime::Result<()> {
+    report!(functions, set_size, "set-size", (fd: Fd, size: Filesize), admit |view| admit_growth(view.growing(&fd), move |_| size), |files| {
+        format!("cut {} to {size} bytes", files.path_of(&fd))
+    });
+    report!(functions, set_times, "set-times", (fd: Fd, accessed: NewTimestamp, modified: NewTimestamp), |files| {
+        format!("set the times of {}", files.path_of(&fd))
+    });
+    report!(functions, write, "write", (fd: Fd, bytes: Vec<u8>, offset: Filesize), keep bytes.len() as u64, admit |view| admit_growth(view.growing(&fd), size_after(bytes.len(), Some(offset))), |files| {
+        format!("write {} bytes at {offset} to {}", bytes.len(), files.path_of(&fd))
+    });
+    report!(functions, create_directory_at, "create-directory-at", (fd: Fd, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), 0), |files| {
+        format!("create the directory {}", files.path_in(&fd, &path))
+    });
+    report!(functions, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), in fd: path, check |links| links.check_path(&fd, &path, Wants::Unlink), |files| {
+        format!("remove {}", files.path_in(&fd, &path))
+    });
+    report!(functions, remove_directory_at, "remove-directory-at", (fd: Fd, path: String), first path = without_slashes(path), in fd: path, |files| {
+        format!("remove the directory {}", files.path_in(&fd, &path))
+    });
+    report!(functions, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), target.len()), check |links| links.check_new(&fd, &path, &target), |files| {
+        format!("link {} to {target}", files.path_in(&fd, &path))
+    });
+    report!(functions, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), in fd: old, in new_fd: new, admit |view| admit_move(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_moved((&fd, &old), (&new_fd, &new)), |files| {
+        format!("rename {} to {}", files.path_in(&fd, &old), files.path_in(&new_fd, &new))
+    });
+    report!(functions, link_at, "link-at", (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String), in new_fd: new, admit |view| admit_link(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_linked((&fd, &old), (&new_fd, &new)), |files| {
+        format!("link {} to {}", files.path_in(&new_fd, &new), files.path_in(&fd, &old))
+    });
+    report!(functions, set_times_at, "set-times-at", (fd: Fd, flags: PathFlags, path: String, accessed: NewTimestamp, modified: NewTimestamp), first flags = following(flags, &path), in fd: path, check |links| links.check_path(&fd, &path, Wants::Directory), |files| {
+        format!("set the times of {}", files.path_in(&fd, &path))
+    });
+    Ok(())
+}
+
+/// Cut the slashes at the end of a path, which only say that it is a directory. wasmtime would try to remove `.` for
+/// them, which no system does. A path of slashes only has no name.
+fn without_slashes(path: String) -> String {
+    match path.trim_end_matches('/') {
+        "" => path,
+        name => name.to_owned(),
+    }
+}
