@@ -7,7 +7,7 @@ use std::time::Instant;
 use campanile_tests::{HostProcess, PATIENCE, Place};
 use serde_json::{Value, json};
 
-use crate::site::{Site, eventually};
+use crate::site::{CommandOutput, Site, eventually, run_until_exit};
 
 /// A host with its API.
 pub struct Api {
@@ -104,6 +104,15 @@ impl Api {
             site,
             host,
         }
+    }
+
+    /// Runs a command that asks this host.
+    pub fn run(&self, args: &[&str]) -> CommandOutput {
+        let mut command = self.site.command(args);
+        command.env_remove("CAMPANILE_DATABASE_URL");
+        command.env("CAMPANILE_SERVER", format!("http://{}", self.address));
+        command.env("CAMPANILE_TOKEN", &self.token);
+        run_until_exit(&mut command)
     }
 
     pub fn head(&self, method: &str, path: &str) -> String {

@@ -13,6 +13,7 @@ use crate::site::{list, stop, text};
 on_both_empty!(
     one_viewer_leaves_streams_to_others,
     a_run_with_much_output_is_shown_in_parts,
+    every_package_is_listed_however_long_their_descriptions_are,
     what_one_client_sends_leaves_room_for_others,
     what_no_address_or_reader_can_hold_is_refused,
     a_host_outlives_signals_that_end_other_programs,
@@ -180,17 +181,10 @@ async fn a_run_with_much_output_is_shown_in_parts(place: Place) {
     .assert_problem(400, "no key of a page");
 
     // The commands put the parts together, over the API as over the database.
-    let over_api = |args: &[&str]| {
-        let mut command = api.site.command(args);
-        command.env_remove("CAMPANILE_DATABASE_URL");
-        command.env("CAMPANILE_SERVER", format!("http://{}", api.address));
-        command.env("CAMPANILE_TOKEN", &api.token);
-        crate::site::run_until_exit(&mut command)
-    };
     for args in [["run", "logs", run.as_str()], ["run", "show", run.as_str()]] {
         let with_json = [&args[..], &["--json"]].concat();
         for args in [&args[..], &with_json] {
-            let (remote, local) = (over_api(args), api.site.run(args.iter().copied()));
+            let (remote, local) = (api.run(args), api.site.run(args.iter().copied()));
             assert_eq!(
                 (remote.code, local.code),
                 (0, 0),
@@ -224,6 +218,65 @@ async fn a_run_with_much_output_is_shown_in_parts(place: Place) {
     let page = browser.get(&format!("/runs/{run}"));
     assert_eq!(page.status, 200, "{:.300}", page.body);
     assert!(page.body.len() < 1 << 20, "{} bytes", page.body.len());
+}
+
+/// How many packages are added, and the bytes of the description and of the rejection of each.
+const PACKAGES: usize = 1_200;
+const DESCRIPTION: usize = 256 << 10;
+const REJECTION: usize = 2 << 10;
+/// By how much the host's memory may grow while it shows them. Their descriptions have 300 MiB, and each reader
+/// of a SQLite file caches 16.
+const GROWTH_BYTES_MAX: u64 = 128 << 20;
+
+async fn every_package_is_listed_however_long_their_descriptions_are(place: Place) {
+    let api = Api::start(place, "");
+    let description = json!({"summary": "x".repeat(DESCRIPTION)});
+    let names = Vec::from_iter((0..PACKAGES).map(|number| format!("many-{number:04}")));
+    let values = Vec::from_iter(names.iter().map(|name| format!("('{name}')"))).join(", ");
+    let add = format!(
+        "INSERT INTO package (name, manifest, missing_since, rejection, rejected_at, rejected_by)
+        SELECT n.column1, '{description}', p.loaded_at, '{}', p.loaded_at, (SELECT id FROM host)
+        FROM package p, (VALUES {values}) AS n WHERE p.name = 'guests'",
+        "y".repeat(REJECTION)
+    );
+    api.site.execute(&add).await;
+    let before = api.host.peak_memory();
+
+    let listed = pages(&api, "/api/v1/packages?limit=500");
+    assert_eq!(listed.len(), 3);
+    let rows = Vec::from_iter(listed.iter().flat_map(|(_, answer)| list(answer.json())));
+    let shown = Vec::from_iter(rows.iter().map(|row| text(&row["name"])));
+    assert_eq!(shown, [&["guests".to_owned()], &*names].concat());
+    assert_eq!(text(&rows[1]["rejection"]).len(), REJECTION);
+    api.send("GET", "/api/v1/packages?limit=501", &[], None)
+        .assert_problem(400, "`limit`");
+    // One has its description.
+    let one = api.get("/api/v1/packages/many-0000");
+    assert_eq!(one["manifest"], description);
+    // An unknown name is compared with all of them.
+    api.send("GET", "/api/v1/packages/many-00000", &[], None)
+        .assert_problem(404, "did you mean `many-0000`?");
+
+    // The pages for a browser have all of them too, and find the last one.
+    let browser = crate::browser::Browser::of(&api, &api.token);
+    for path in ["/packages", "/packages?q=many-1199&state=rejected", "/plan"] {
+        let page = browser.get(path);
+        assert_eq!(page.status, 200, "{path}: {:.300}", page.body);
+        let last = path.contains("1199");
+        assert_eq!(page.body.contains("packages/many-1199"), last, "{path}");
+    }
+    let growth = api.host.peak_memory().saturating_sub(before);
+    assert!(
+        growth < GROWTH_BYTES_MAX,
+        "the host took {growth} bytes more"
+    );
+
+    for args in [&["package", "list"][..], &["package", "list", "--json"]] {
+        let (remote, local) = (api.run(args), api.site.run(args.iter().copied()));
+        assert_eq!((remote.code, local.code), (0, 0), "{:.300}", remote.stderr);
+        assert!(remote.stdout == local.stdout, "{args:?}");
+        assert_eq!(remote.stdout.matches("many-").count(), PACKAGES, "{args:?}");
+    }
 }
 
 async fn what_one_client_sends_leaves_room_for_others(place: Place) {
@@ -297,11 +350,7 @@ async fn what_no_address_or_reader_can_hold_is_refused(place: Place) {
     let launch = site.trigger("one", &serde_json::from_str(&nested(99)).expect("JSON"));
     let ended = api.end_of(&launch);
     assert_eq!(ended["status"], "succeeded", "{ended}");
-    let mut shown = site.command(["run", "show", &launch, "--json"]);
-    shown.env_remove("CAMPANILE_DATABASE_URL");
-    shown.env("CAMPANILE_SERVER", format!("http://{}", api.address));
-    shown.env("CAMPANILE_TOKEN", &api.token);
-    let shown = crate::site::run_until_exit(&mut shown);
+    let shown = api.run(&["run", "show", &launch, "--json"]);
     assert_eq!(shown.code, 0, "{shown:?}");
     let again = site.trigger("one", &json!({}));
     assert_eq!(api.end_of(&again)["status"], "succeeded");

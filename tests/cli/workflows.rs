@@ -207,15 +207,7 @@ async fn large_contexts_of_many_tasks_end_their_run_within_bounded_memory(place:
         let message = text(&launch["message"]);
         assert!(message.contains(part), "{message}");
     }
-    let peak = peak_memory(host.id());
+    let peak = host.peak_memory();
     println!("the host needed {} MiB", peak >> 20);
     assert!(peak < PEAK_MAX, "the host needed {} MiB", peak >> 20);
-}
-
-/// Return the greatest resident memory of a process until now, in bytes; 0 where the system does not tell.
-fn peak_memory(process: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.unwrap_or_default() * 1024
 }

@@ -206,9 +206,19 @@ async fn the_newest_version_of_a_package_is_active(test: TestDb) {
             .is_some()
     );
     publish(&mut tx, host, "a-second", BYTES, at(6)).await;
-    let all = packages::list(&mut tx, None).await.unwrap();
+    let all = packages::list(&mut tx, None, None, i64::MAX).await.unwrap();
     let names: Vec<_> = all.iter().map(|package| package.name.as_str()).collect();
     assert_eq!(names, ["a-second", PACKAGE]);
+    for (pattern, after, limit, expected) in [
+        (None, None, 1, &["a-second"][..]),
+        (None, Some("a-second"), 2, &[PACKAGE]),
+        (Some("a-%"), None, 2, &["a-second"]),
+        (Some("a-%"), Some("a-second"), 2, &[]),
+    ] {
+        let page = packages::list(&mut tx, pattern, after, limit).await;
+        let page = page.unwrap().into_iter().map(|row| row.name);
+        assert_eq!(Vec::from_iter(page), expected, "{pattern:?} {after:?}");
+    }
     assert_eq!(packages::find(&mut tx, "missing").await.unwrap(), None);
 }
 

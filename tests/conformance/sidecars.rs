@@ -123,7 +123,7 @@ async fn a_rejected_file_that_was_never_usable_is_deleted_with_the_file(test: Te
     for name in ["broken", "other", PACKAGE] {
         packages::forget_file(&mut tx, first, name).await.unwrap();
     }
-    let all = packages::list(&mut tx, None).await.unwrap();
+    let all = packages::list(&mut tx, None, None, i64::MAX).await.unwrap();
     let all: Vec<_> = all
         .iter()
         .map(|row| (row.name.as_str(), row.state()))
@@ -151,10 +151,16 @@ async fn rejections_of_a_host_are_deleted_when_the_host_ends(test: TestDb) {
         .await
         .unwrap();
     packages::forget_files_of_ended(&mut tx).await.unwrap();
-    assert_eq!(packages::list(&mut tx, None).await.unwrap().len(), 3);
+    assert_eq!(
+        packages::list(&mut tx, None, None, i64::MAX)
+            .await
+            .unwrap()
+            .len(),
+        3
+    );
     hosts::end(&mut tx, first, at(3)).await.unwrap();
     packages::forget_files_of_ended(&mut tx).await.unwrap();
-    let all = packages::list(&mut tx, None).await.unwrap();
+    let all = packages::list(&mut tx, None, None, i64::MAX).await.unwrap();
     let all: Vec<_> = all
         .iter()
         .map(|row| (row.name.as_str(), row.state()))

@@ -123,17 +123,26 @@ async fn state(test: &TestDb) -> (PackageState, ArtifactDigest, Option<ArtifactD
     // The manifest is that of the active version.
     let manifest = Manifest::from_stored(PACKAGE, &row.manifest);
     let digest = row.digest.clone().expect("an active version");
-    assert_eq!(digest_of(&manifest.version.expect("a version")), digest);
+    assert_eq!(
+        digest_of(&manifest.version.clone().expect("a version")),
+        digest
+    );
     (row.state(), digest, row.pending_digest)
 }
 
 async fn decisions(test: &TestDb) -> Vec<(String, Option<VersionDecision>)> {
-    let all = package_versions::of_package(&mut test.read().await, PACKAGE).await;
-    let version = |version: package_versions::Version| {
-        let manifest = Manifest::from_stored(PACKAGE, &version.manifest);
-        (manifest.version.unwrap_or_default(), version.decision)
-    };
-    all.unwrap().into_iter().map(version).collect()
+    let mut tx = test.read().await;
+    let all = package_versions::of_package(&mut tx, PACKAGE).await;
+    let mut decisions = Vec::new();
+    for version in all.unwrap() {
+        let stored = package_versions::manifest(&mut tx, PACKAGE, &version.digest).await;
+        let manifest = Manifest::from_stored(PACKAGE, &stored.unwrap().unwrap());
+        decisions.push((
+            manifest.version.clone().unwrap_or_default(),
+            version.decision,
+        ));
+    }
+    decisions
 }
 
 async fn roll_back(

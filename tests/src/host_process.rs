@@ -137,6 +137,15 @@ impl HostProcess {
         self.child.id()
     }
 
+    /// Returns the greatest resident memory of the process until now, in bytes; 0 where the system does not tell.
+    pub fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()));
+        let status = status.unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kib.unwrap_or_default() << 10
+    }
+
     /// Waits for a line on stderr that contains `text`, up to [`PATIENCE`], and returns the first.
     ///
     /// # Panics

@@ -163,8 +163,7 @@ async fn check_names(tx: &mut Tx, wanted: &NewSilence<'_>) -> Result {
     }
     let mut known = schedules::names(tx, NAMES_MAX).await?;
     known.extend(hosts::newest(tx).await?.into_iter().map(|host| host.name));
-    let on_record = packages::list(tx, None).await?;
-    known.extend(on_record.into_iter().map(|package| package.name));
+    known.extend(packages::names(tx, NAMES_MAX).await?);
     known.extend(open.into_iter().map(|alert| alert.subject));
     let near = did_you_mean(subject, known.iter().map(String::as_str));
     Err(ScheduleError::NotFound(format!(

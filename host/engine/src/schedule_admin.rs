@@ -529,8 +529,8 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow> {
 
 /// Return the end of the message that no package has this name: it suggests the nearest name.
 pub(crate) async fn nearest_package(tx: &mut Tx, name: &str) -> Result<String, DbError> {
-    let all = packages::list(tx, None).await?;
-    Ok(did_you_mean(name, all.iter().map(|row| &*row.name)))
+    let names = packages::names(tx, SIMILAR_MAX).await?;
+    Ok(did_you_mean(name, names.iter().map(String::as_str)))
 }
 
 pub(super) fn parse(schedule: &Schedule) -> Result<(Rule, Policies)> {

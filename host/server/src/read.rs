@@ -261,11 +261,12 @@ pub(crate) async fn backfill(call: Call) -> Result {
 }
 
 pub(crate) async fn packages(call: Call) -> Result {
-    let mut rows = packages::list(&mut call.read().await?, None).await?;
-    if let Some(namespace) = call.namespace() {
-        rows.retain(|row| namespace.contains(&row.name));
-    }
-    Reply::json(&Vec::from_iter(rows.into_iter().map(PackageRecord::from)))
+    let (limit, after) = (call.query.limit()?, call.query.text("after"));
+    let like = call.namespace().map(like);
+    let rows = packages::list(&mut call.read().await?, like.as_deref(), after, limit).await?;
+    let next = last(&rows, limit, |row| row.name.clone());
+    let records = Vec::from_iter(rows.into_iter().map(PackageRecord::from));
+    Reply::page(&call, &records, next)
 }
 
 pub(crate) async fn package(call: Call) -> Result {

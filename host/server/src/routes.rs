@@ -378,7 +378,7 @@ routes! {
     get_backfill: Get "/api/v1/backfills/{id}", READ, Backfill, 2, "Show one backfill", NONE, 200 schema::<BackfillRecord>, read::backfill;
     cancel_backfill: Post "/api/v1/backfills/{id}/cancel", EDIT, Backfill, 5, "Cancel a backfill: launches that have not started are skipped", NONE, body bodies::Nothing, 200 schema::<CancelledBackfill>, control::cancel_backfill;
 
-    list_packages: Get "/api/v1/packages", READ, Chosen, 2, "List all packages that a host has ever seen", NONE, 200 schema::<Vec<PackageRecord>>, read::packages;
+    list_packages: Get "/api/v1/packages", READ, Chosen, 2, "List the packages that a host has ever seen, by name", PAGE, 200 schema::<Vec<PackageRecord>>, read::packages;
     get_package: Get "/api/v1/packages/{name}", READ, Named, 2, "Show one package with its versions", NONE, 200 schema::<PackageDetail>, read::package;
     diff_package: Get "/api/v1/packages/{name}/diff", READ, Named, 5, "Show what changes from one version to another", DIFF, 200 schema::<DiffReport>, read::package_diff;
     approve_version: Post "/api/v1/packages/{name}/approve", APPROVE, Named, 5, "Activate the pending version, or one that was rejected", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::approve;

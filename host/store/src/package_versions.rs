@@ -18,9 +18,6 @@ pub struct Version {
     pub size_bytes: i64,
     /// When retention removed the bytes; none while the database has them.
     pub removed_at: Option<Timestamp>,
-    /// JSON.
-    #[serde(skip)]
-    pub manifest: String,
     pub first_seen_at: Timestamp,
     /// When it last became active; none when it never was.
     pub activated_at: Option<Timestamp>,
@@ -85,9 +82,13 @@ statements! {
         "UPDATE package_version SET activated_at = $3 WHERE package = $1 AND digest = $2
         AND NOT EXISTS (SELECT 1 FROM package p WHERE p.name = $1 AND p.digest = $2)";
 
-    /// Return all versions of a package, in the order in which they were first seen.
+    /// Returns the manifest of a version, JSON.
+    pub async fn manifest(package: &str, digest: &ArtifactDigest) -> Option<String> = value
+        "SELECT manifest FROM package_version WHERE package = $1 AND digest = $2";
+
+    /// Returns all versions of a package, in the order in which they were first seen. Their manifests may take gigabytes together.
     pub async fn of_package(package: &str) -> Vec<Version> = rows
-        "SELECT v.digest, a.form, a.size_bytes, a.removed_at, v.manifest,
+        "SELECT v.digest, a.form, a.size_bytes, a.removed_at,
             v.first_seen_at, v.activated_at, v.decision, v.decided_at, v.decided_by, v.note, v.signature
         FROM package_version v JOIN artifact a ON a.digest = v.digest
         WHERE v.package = $1 ORDER BY v.first_seen_at, v.digest";

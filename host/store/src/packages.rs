@@ -21,12 +21,12 @@ pub struct PackageRow {
     /// `typed_component` or `core_module_with_wit`.
     pub form: Option<String>,
     pub size_bytes: Option<i64>,
-    /// JSON.
+    /// JSON; empty in a list.
     #[serde(skip)]
     pub manifest: String,
     /// When a host last loaded the active version.
     pub loaded_at: Option<Timestamp>,
-    /// What the sidecar that a host published last grants, one a line.
+    /// What the sidecar that a host published last grants, one a line; empty in a list.
     #[serde(skip)]
     pub grants: String,
     /// The version of the newest file, while it is not active.
@@ -81,6 +81,16 @@ impl PackageRow {
     }
 }
 
+/// Which version of a package is active.
+#[derive(Debug, Clone, FromRow)]
+pub struct ActiveVersion {
+    pub name: String,
+    /// None when no version was ever active.
+    pub digest: Option<ArtifactDigest>,
+    /// Set while no live host has the package.
+    pub missing_since: Option<Timestamp>,
+}
+
 /// A package that a host has loaded.
 #[derive(Debug, Clone)]
 pub struct LoadedPackage<'a> {
@@ -92,6 +102,21 @@ pub struct LoadedPackage<'a> {
     /// The text of the signature file, if a key that the host trusts made it.
     pub signature: Option<&'a str>,
     pub sidecar: SidecarSummary<'a>,
+}
+
+/// A query for [`PackageRow`]s: where their texts come from, and which they are.
+macro_rules! select_packages {
+    ($texts:literal, $which:literal) => {
+        concat!(
+            "SELECT p.name, p.digest, a.form, a.size_bytes, ",
+            $texts,
+            ", p.loaded_at, p.pending_digest, p.pending_since, v.decision AS pending_decision, p.missing_since, p.rejection,
+            p.rejected_at, p.loading_since
+        FROM package p LEFT JOIN artifact a ON a.digest = p.digest
+        LEFT JOIN package_version v ON v.package = p.name AND v.digest = p.pending_digest ",
+            $which
+        )
+    };
 }
 
 statements! {
@@ -186,14 +211,21 @@ statements! {
             WHERE s.deleted_at IS NULL AND s.origin <> 'operator' AND s.origin IN ('sidecar', 'package') AND s.package = p.name)
         ORDER BY p.name LIMIT $2";
 
-    /// Return all packages, or the one called `name`.
-    pub async fn list(name: Option<&str>) -> Vec<PackageRow> = rows
-        "SELECT p.name, p.digest, a.form, a.size_bytes, p.manifest,
-            p.loaded_at, p.grants, p.pending_digest, p.pending_since, v.decision AS pending_decision, p.missing_since,
-            p.rejection, p.rejected_at, p.loading_since
-        FROM package p LEFT JOIN artifact a ON a.digest = p.digest
-        LEFT JOIN package_version v ON v.package = p.name AND v.digest = p.pending_digest
-        WHERE p.name = $1 OR $1 IS NULL ORDER BY p.name";
+    /// Returns the package called `name`.
+    pub async fn find(name: &str) -> Option<PackageRow> = row select_packages!("p.manifest, p.grants", "WHERE p.name = $1");
+
+    /// Returns up to `limit` packages after the name `after`, by name, without their manifests and grants, which may take gigabytes
+    /// together; with `pattern` those whose names match it.
+    pub async fn list(pattern: Option<&str>, after: Option<&str>, limit: i64) -> Vec<PackageRow> = rows
+        select_packages!("'' AS manifest, '' AS grants", "WHERE (CAST($1 AS TEXT) IS NULL OR p.name LIKE $1) AND p.name > $2
+            ORDER BY p.name LIMIT $3")
+        => [pattern, after.unwrap_or_default(), limit];
+
+    /// Returns up to `limit` names of packages.
+    pub async fn names(limit: i64) -> Vec<String> = values "SELECT name FROM package ORDER BY name LIMIT $1";
+
+    /// Returns the active version of each package, and since when no live host has it.
+    pub async fn active_versions() -> Vec<ActiveVersion> = rows "SELECT name, digest, missing_since FROM package";
 
     /// Return the bytes of an artifact, if a host ever loaded it and retention has not removed them.
     pub async fn artifact(digest: &ArtifactDigest) -> Option<Vec<u8>> = value
@@ -303,9 +335,4 @@ pub async fn forget_files_of_ended(tx: &mut Tx) -> Result {
     run!(tx, CLEAR_REJECTIONS_OF_ENDED)?;
     run!(tx, CLEAR_LOADS_OF_ENDED)?;
     run!(tx, DELETE_WITHOUT_VERSION)
-}
-
-/// Return the package called `name`.
-pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<PackageRow>> {
-    Ok(list(tx, Some(name)).await?.pop())
 }

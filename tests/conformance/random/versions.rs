@@ -36,7 +36,7 @@ pub(super) async fn change(tx: &mut Tx, list: &mut OperationList, now: Timestamp
         7 => text(&packages::withdraw_ended(tx).await),
         _ => text(&sorted(packages::mark_missing(tx, now).await)),
     };
-    let all = packages::list(tx, None).await;
+    let all = packages::list(tx, None, None, i64::MAX).await;
     ("packages", format!("{answer} {}", text(&all)), true)
 }
 

@@ -21,6 +21,9 @@ use campanile_server::bodies;
 use campanile_store::Tx;
 use campanile_store::packages;
 
+/// The packages that one statement reads.
+const READ_AT_ONCE: i64 = 500;
+
 #[derive(Subcommand)]
 pub(crate) enum Package {
     /// List all packages that a host has ever seen
@@ -91,11 +94,8 @@ impl Package {
         match self {
             Package::List => {
                 let records = match common.client()? {
-                    Some(client) => client.get(&["packages"]).send().await?,
-                    None => {
-                        let rows = packages::list(&mut common.read().await?, None).await?;
-                        Vec::from_iter(rows.into_iter().map(PackageRecord::from))
-                    }
+                    Some(client) => client.get(&["packages"]).list(i64::MAX).await?,
+                    None => all(&mut common.read().await?).await?,
                 };
                 record::list(common, &records)
             }
@@ -124,6 +124,20 @@ impl Package {
             Package::Keygen(keygen) => keygen.run(common),
             Package::Sign(sign) => sign.run(common),
             Package::Verify(verify) => verify.run(common),
+        }
+    }
+}
+
+/// Reads all packages, some at a time.
+async fn all(tx: &mut Tx) -> Result<Vec<PackageRecord>> {
+    let mut all: Vec<PackageRecord> = Vec::new();
+    loop {
+        let after = all.last().map(|record| &*record.row.name);
+        let rows = packages::list(tx, None, after, READ_AT_ONCE).await?;
+        let is_last = (rows.len() as i64) < READ_AT_ONCE;
+        all.extend(rows.into_iter().map(PackageRecord::from));
+        if is_last {
+            return Ok(all);
         }
     }
 }

@@ -145,7 +145,6 @@ fn seen(bytes: &str, activated_at: Option<i64>, decision: Option<VersionDecision
         form: "typed_component".to_owned(),
         size_bytes: bytes.len() as i64,
         removed_at: None,
-        manifest: "{}".to_owned(),
         first_seen_at: at(0),
         activated_at: activated_at.map(at),
         decision,

@@ -15,7 +15,7 @@ use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::Rule;
 use campanile_store::hosts::Host;
 use campanile_store::overlap::UnfinishedLaunch;
-use campanile_store::packages::PackageRow;
+use campanile_store::packages::ActiveVersion;
 use campanile_store::schedules::{DueSchedule, Schedule, ScheduleState};
 use campanile_store::stats::{self, ActiveRun};
 use campanile_store::{DbError, Tx, hosts, overlap, packages, schedules};
@@ -109,9 +109,9 @@ pub async fn read(
         .into_iter()
         .filter(|host| host.is_alive(now) && host.drained_at.is_none());
     let live: Vec<Host> = live.collect();
-    let packages = packages::list(tx, None).await?.into_iter();
+    let packages = packages::active_versions(tx).await?.into_iter();
     let packages = packages.map(|package| (package.name.clone(), package));
-    let packages: HashMap<String, PackageRow> = packages.collect();
+    let packages: HashMap<String, ActiveVersion> = packages.collect();
     let mut unfinished = unfinished(tx, schedules).await?;
     let mut snapshot = SystemSnapshot {
         now,

@@ -10,7 +10,7 @@ use campanile_model::ids::ArtifactDigest;
 use campanile_package::{Manifest, signature};
 use campanile_store::package_versions::{self, Version, VersionDecision};
 use campanile_store::packages::{self, PackageRow, PackageState};
-use campanile_store::{Tx, schedules};
+use campanile_store::{DbError, Tx, schedules};
 
 /// The most schedules of a package that are shown. `schedule list` lists them all.
 const SCHEDULES_MAX: i64 = 1_000;
@@ -83,31 +83,34 @@ impl PackageDetail {
             .iter()
             .filter(|version| version.removed_at.is_none());
         let sizes = kept.map(|version| version.size_bytes);
+        let bytes_kept = sizes.map(i64::unsigned_abs).sum();
         let grants = row.grants.lines().map(serde_json::from_str);
+        let mut records = Vec::with_capacity(versions.len());
+        for version in versions {
+            records.push(VersionRecord::read(tx, &row, version).await?);
+        }
         Ok(PackageDetail {
             manifest: serde_json::from_str(&row.manifest).unwrap_or_default(),
             schedules,
             grants: grants.filter_map(Result::ok).collect(),
-            bytes_kept: sizes.map(i64::unsigned_abs).fold(0, u64::saturating_add),
-            versions: versions
-                .into_iter()
-                .map(|version| VersionRecord::new(&row, version))
-                .collect(),
+            bytes_kept,
+            versions: records,
             package: PackageRecord::from(row),
         })
     }
 }
 
 impl VersionRecord {
-    fn new(row: &PackageRow, version: Version) -> VersionRecord {
-        let manifest = Manifest::from_stored(&row.name, &version.manifest);
-        VersionRecord {
+    async fn read(tx: &mut Tx, row: &PackageRow, version: Version) -> Result<Self, DbError> {
+        let stored = package_versions::manifest(tx, &row.name, &version.digest).await?;
+        let manifest = Manifest::from_stored(&row.name, &stored.unwrap_or_default());
+        Ok(VersionRecord {
             state: Cow::Borrowed(state(row, &version)),
-            name: manifest.name,
-            manifest_version: manifest.version,
+            name: manifest.name.clone(),
+            manifest_version: manifest.version.clone(),
             signed_by: version.signature.as_deref().and_then(signature::signer),
             version,
-        }
+        })
     }
 }
 

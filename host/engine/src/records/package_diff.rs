@@ -39,7 +39,10 @@ impl DiffReport {
         let row = find(tx, name).await?;
         let versions = package_versions::of_package(tx, &row.name).await?;
         let (from, to) = sides(&row, &versions, from, to)?;
-        let manifests = [from, to].map(|side| Manifest::from_stored(&row.name, &side.manifest));
+        let manifests = [
+            manifest(tx, &row.name, from).await?,
+            manifest(tx, &row.name, to).await?,
+        ];
         let mut both = [from, to].into_iter();
         let removed = both.find(|side| side.removed_at.is_some());
         let imports = match removed {
@@ -128,6 +131,11 @@ fn sides<'v>(
     };
     let of = |wanted| version(&row.name, versions, wanted);
     Ok((of(from)?, of(to)?))
+}
+
+async fn manifest(tx: &mut Tx, package: &str, version: &Version) -> Result<Manifest, DbError> {
+    let stored = package_versions::manifest(tx, package, &version.digest).await?;
+    Ok(Manifest::from_stored(package, &stored.unwrap_or_default()))
 }
 
 async fn imports(tx: &mut Tx, version: &Version) -> Result<BTreeSet<String>, DbError> {

@@ -29,7 +29,7 @@ const SLOTS_MAX: i64 = 200;
 /// The most launches of the last hour that are counted.
 const COUNTED_MAX: i64 = 2_000;
 /// The most packages that a new installation lists.
-const PACKAGES_MAX: usize = 50;
+const PACKAGES_MAX: i64 = 50;
 const FAILURES: [LaunchStatus; 3] = [
     LaunchStatus::Failed,
     LaunchStatus::Abandoned,
@@ -65,7 +65,7 @@ pub(super) async fn show(visit: &Visit) -> Result<View> {
     let Page { rows: failures, .. } =
         launch_list::filtered(&mut tx, &failed, None, ROWS_MAX, LOOKED_AT_FOR_BROWSER_MAX).await?;
     let first_packages = match launches::list(&mut tx, None, 1).await?.is_empty() {
-        true => Some(packages::list(&mut tx, None).await?),
+        true => Some(packages::list(&mut tx, None, None, PACKAGES_MAX).await?),
         false => None,
     };
     let running = stats::oldest_runs(&mut tx, ROWS_MAX).await?;
@@ -158,7 +158,7 @@ fn first_launch(packages: &[PackageRow]) -> Markup {
                     } @else {
                         p { "In the folder now:" }
                         ul {
-                            @for package in packages.iter().take(PACKAGES_MAX) {
+                            @for package in packages {
                                 li { (links::package(&package.name)) " " (badge(package.state().as_str())) }
                             }
                         }

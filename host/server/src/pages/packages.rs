@@ -22,6 +22,8 @@ pub(super) const QUERY: &[Parameter] = &[
 ];
 /// The packages of a page.
 const SHOWN_MAX: usize = 50;
+/// The packages that one statement reads.
+const READ_AT_ONCE: i64 = 500;
 /// The schedules, grants and versions of a package that are shown.
 const PARTS_MAX: usize = 50;
 /// The most characters of one grant, and of one reason in a list.
@@ -34,14 +36,19 @@ pub(super) async fn list(visit: &Visit) -> Result<View> {
     let state = call
         .query
         .read_with("state", packages::PackageState::read)?;
-    let rows = packages::list(&mut call.read().await?, None).await?;
-    let is_new = rows.is_empty();
     let matches = |row: &PackageRow| {
-        row.name.as_str() > given("after")
-            && row.name.to_lowercase().contains(&wanted)
-            && state.is_none_or(|state| row.state() == state)
+        row.name.to_lowercase().contains(&wanted) && state.is_none_or(|state| row.state() == state)
     };
-    let mut rows = Vec::from_iter(rows.into_iter().filter(matches).take(SHOWN_MAX + 1));
+    let mut tx = call.read().await?;
+    let (mut rows, mut after) = (Vec::new(), Some(given("after").to_owned()));
+    while let Some(place) = after.filter(|_| rows.len() <= SHOWN_MAX) {
+        let found = packages::list(&mut tx, None, Some(&place), READ_AT_ONCE).await?;
+        let is_full = found.len() as i64 >= READ_AT_ONCE;
+        after = found.last().filter(|_| is_full).map(|row| row.name.clone());
+        rows.extend(found.into_iter().filter(matches));
+    }
+    let is_new = rows.is_empty() && packages::names(&mut tx, 1).await?.is_empty();
+    drop(tx);
     let next = (rows.len() > SHOWN_MAX).then(|| {
         rows.truncate(SHOWN_MAX);
         rows.last().map(|last| last.name.clone())
