@@ -2,6 +2,7 @@
 
 mod client;
 mod http;
+mod parts;
 
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};

@@ -6,12 +6,13 @@ use rmcp::model::ContentBlock;
 use serde::Serialize;
 
 use super::bounds::keep_newest;
-use super::tools::{RunLogs, log_bytes};
+use super::tools::{self, RunLogs, log_bytes};
 use campanile_engine::problem::{ErrorCode, Problem};
 use campanile_engine::records::launch::TriggerReport;
-use campanile_engine::records::run::TaskLogs;
+use campanile_engine::records::run::{RunDetail, TaskCall, TaskLogs};
 use campanile_model::text::{printable, printable_json};
 use campanile_store::launches::LOOKED_AT_MAX;
+use campanile_store::task_runs::CallPlace;
 
 /// The greatest size of an answer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
@@ -146,10 +147,76 @@ impl Answer {
             return Err(refused(message).hint("`show_run` shows its calls"));
         }
         let note = (cut > 0).then(|| {
+            let cut = cut_note(cut);
             format!(
-                "{cut} bytes of older text are left out: a greater `bytes_max` shows more of it"
+                "{cut}, and `after` \"{}\" begins with the oldest",
+                tools::START
             )
         });
+        Ok(Answer::new(&logs)?.note(note))
+    }
+
+    /// Answers with a run and its first calls, as many as fit into an answer. `next` is the place after which the record has more.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Answer::new`].
+    pub fn run(
+        mut run: RunDetail,
+        mut next: Option<CallPlace>,
+        removed: Option<String>,
+    ) -> Result<Answer, Problem> {
+        let mut notes = Vec::from_iter(removed.filter(|_| run.tasks.is_empty()));
+        let answer = loop {
+            let answer = Answer::new(&run);
+            match (answer, run.tasks.len()) {
+                (Ok(answer), _) => break answer,
+                (Err(_), 2..) => {
+                    run.tasks.truncate(run.tasks.len() / 2);
+                    next = run.tasks.last().map(|call| CallPlace::of(&call.row));
+                }
+                (Err(problem), _) => {
+                    let left_out = run.tasks.first_mut().and_then(leave_out);
+                    notes.push(left_out.ok_or(problem)?.to_owned());
+                }
+            }
+        };
+        notes.extend(next.map(|place| more_calls_note(&place)));
+        Ok(answer.note((!notes.is_empty()).then(|| notes.join("; "))))
+    }
+
+    /// Answers with what the first calls of `run` logged and printed, about as much as `arguments` asks for. `next` is the place
+    /// after which the record has more.
+    ///
+    /// # Errors
+    ///
+    /// When the size is out of bounds; otherwise as those of [`Answer::new`].
+    pub fn logs_after(
+        run: RunDetail,
+        mut next: Option<CallPlace>,
+        arguments: &RunLogs,
+        removed: Option<String>,
+    ) -> Result<Answer, Problem> {
+        let bytes_max = log_bytes(arguments.bytes_max)
+            .map_err(|message| Problem::new(ErrorCode::InvalidArgument, message))?;
+        let mut notes = Vec::from_iter(removed.filter(|_| run.tasks.is_empty()));
+        let (mut logs, mut bytes, mut last) = (Vec::new(), 0, None);
+        for TaskCall { row, .. } in run.tasks {
+            let place = CallPlace::of(&row);
+            if arguments.task.as_ref().is_none_or(|task| *task == row.task) {
+                bytes += row.logs.len() + row.stdout.len() + row.stderr.len();
+                if bytes > bytes_max && !logs.is_empty() {
+                    next = last;
+                    break;
+                }
+                logs.push(TaskLogs::from(row));
+            }
+            last = Some(place);
+        }
+        let cut = keep_newest(&mut logs, bytes_max);
+        notes.extend((cut > 0).then(|| cut_note(cut)));
+        notes.extend(next.map(|place| more_calls_note(&place)));
+        let note = (!notes.is_empty()).then(|| notes.join("; "));
         Ok(Answer::new(&logs)?.note(note))
     }
 
@@ -168,6 +235,28 @@ impl Answer {
         let texts = [self.json].into_iter().chain(note);
         texts.map(ContentBlock::text).collect()
     }
+}
+
+/// Leaves out texts of a call that is too large for an answer, and says which; none when it has no more of them.
+fn leave_out(call: &mut TaskCall) -> Option<&'static str> {
+    let row = &mut call.row;
+    if !row.stdout.is_empty() || !row.stderr.is_empty() || row.logs != "[]" {
+        row.stdout.clear();
+        row.stderr.clear();
+        "[]".clone_into(&mut row.logs);
+        return Some("what the call logged and printed is left out: `run_logs` shows it");
+    }
+    let output = row.output.take();
+    (output.is_some() | row.context.take().is_some())
+        .then_some("its output and context are left out: `campanile run show` prints them")
+}
+
+fn cut_note(cut: usize) -> String {
+    format!("{cut} bytes of older text are left out: a greater `bytes_max` shows more of it")
+}
+
+fn more_calls_note(place: &CallPlace) -> String {
+    format!("the run has more calls: call again with `after` \"{place}\"")
 }
 
 /// Return the note of a page after which there may be more.

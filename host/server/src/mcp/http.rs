@@ -33,6 +33,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::ShortId;
 use campanile_model::time_text::{self, Moment};
 use campanile_model::trace_context::TRACEPARENT;
+use campanile_store::task_runs::CallPlace;
 
 /// The route of the protocol.
 pub(crate) static ROUTE: Route = Route {
@@ -198,16 +199,9 @@ impl OverHttp {
         Ok(match tool {
             Tool::RunLogs => self.logs(tool.read_arguments(arguments)?).await?,
             Tool::ShowRun => {
-                let reply = self
-                    .send(tool, asked(tool, arguments, self.call.now())?)
-                    .await?;
-                let note = match read::<RunDetail>(&reply)? {
-                    RunDetail { run, tasks, .. } if tasks.is_empty() => {
-                        self.removed_calls(run.finished_at)
-                    }
-                    _ => None,
-                };
-                Answer::of_json(reply.as_text())?.note(note)
+                let tools::ShowRun { id, after } = tool.read_arguments(arguments)?;
+                let (run, next, removed) = self.run(&id, after.as_deref()).await?;
+                Answer::run(run, next, removed)?
             }
             Tool::TriggerSchedule => {
                 let reply = self
@@ -221,14 +215,34 @@ impl OverHttp {
                 let wanted = asked.query.iter().find(|(name, _)| *name == "limit");
                 let wanted = wanted.and_then(|(_, limit)| limit.parse().ok());
                 let reply = self.send(tool, asked).await?;
-                let note = next_page(&reply, wanted.unwrap_or(usize::MAX));
+                let note = next_page(tool, &reply, wanted.unwrap_or(usize::MAX));
                 Answer::of_json(reply.as_text())?.note(note)
             }
         })
     }
 
-    /// Return what the tasks of a run logged, the newest texts when there are many.
+    /// Returns a run with its calls after a place, the place of the last one when there are more, and the note that retention
+    /// removed them.
+    async fn run(
+        &self,
+        given: &str,
+        after: Option<&str>,
+    ) -> Result<(RunDetail, Option<CallPlace>, Option<String>)> {
+        let after = tools::place(after).map_err(ApiProblem::invalid)?;
+        let asked = Asked::of("id", id(given)?).query("after", after);
+        let reply = self.send(Tool::ShowRun, asked).await?;
+        let run = read::<RunDetail>(&reply)?;
+        let next = next_key(&reply).and_then(|key| key.parse().ok());
+        let removed = self.removed_calls(run.run.finished_at);
+        Ok((run, next, removed))
+    }
+
+    /// Return what the tasks of a run logged: the newest texts when there are many, or those after a place.
     async fn logs(&self, arguments: tools::RunLogs) -> Result<Answer> {
+        if let Some(after) = &arguments.after {
+            let (run, next, removed) = self.run(&arguments.id, Some(after)).await?;
+            return Ok(Answer::logs_after(run, next, &arguments, removed)?);
+        }
         // A wrong size is refused before anything is read.
         let mut tail = LogTail::new(&arguments)?;
         let of_run = || Ok::<_, ApiProblem>(Asked::of("id", id(&arguments.id)?));
@@ -243,10 +257,7 @@ impl OverHttp {
             }
         }
         let removed = match tail.is_empty() {
-            true => {
-                let run = self.send(Tool::ShowRun, of_run()?).await?;
-                self.removed_calls(read::<RunDetail>(&run)?.run.finished_at)
-            }
+            true => self.run(&arguments.id, None).await?.2,
             false => None,
         };
         Ok(Answer::logs(tail, &arguments, removed)?)
@@ -319,9 +330,14 @@ fn asked(tool: Tool, arguments: JsonObject, now: Timestamp) -> Result<Asked> {
             Asked::of("name", schedule).body(json!({}))
         }
         Tool::ListLaunches => launches(tool.read_arguments(arguments)?, now)?,
-        Tool::ShowLaunch | Tool::ShowRun => {
-            let tools::OneLaunch { id: given } = tool.read_arguments(arguments)?;
+        Tool::ShowLaunch => {
+            let tools::ShowLaunch { id: given } = tool.read_arguments(arguments)?;
             Asked::of("id", id(&given)?)
+        }
+        Tool::ShowRun => {
+            let tools::ShowRun { id: given, after } = tool.read_arguments(arguments)?;
+            let after = tools::place(after.as_deref()).map_err(ApiProblem::invalid)?;
+            Asked::of("id", id(&given)?).query("after", after)
         }
         Tool::RunLogs => {
             let arguments: tools::RunLogs = tool.read_arguments(arguments)?;
@@ -416,10 +432,11 @@ fn read<T: serde::de::DeserializeOwned>(reply: &Reply) -> Result<T> {
 }
 
 /// Return the note of a page after which there may be more. `wanted` is the size of a full one.
-fn next_page(reply: &Reply, wanted: usize) -> Option<String> {
+fn next_page(tool: Tool, reply: &Reply, wanted: usize) -> Option<String> {
     let key = next_key(reply)?;
     let found = reply.value().as_array().map_or(0, Vec::len);
-    Some(match found < wanted {
+    // A page of another list is short because its entries are large.
+    Some(match tool == Tool::ListLaunches && found < wanted {
         true => searched_note(found, &key),
         false => answer::next_page_note(&key),
     })

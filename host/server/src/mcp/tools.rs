@@ -14,6 +14,7 @@ use campanile_model::access::Role;
 use campanile_model::ids::LaunchKind;
 use campanile_model::words;
 use campanile_store::LaunchStatus;
+use campanile_store::task_runs::CallPlace;
 
 words! {
     /// A tool.
@@ -41,6 +42,8 @@ const LIMIT: i64 = 50;
 const LIMIT_MAX: i64 = 500;
 /// The most decisions of a forecast.
 pub const DECISIONS_MAX: usize = 1_000;
+/// The place before the first call of a run.
+pub(super) const START: &str = "start";
 /// The bytes of logs without `bytes_max`.
 const LOG_BYTES: usize = 20_000;
 /// The most bytes of logs.
@@ -102,12 +105,23 @@ pub struct ListLaunches {
     pub limit: Option<i64>,
 }
 
-/// The arguments of a tool about one launch or run.
+/// The arguments of `show_launch`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct OneLaunch {
+pub struct ShowLaunch {
     /// The id of the launch or of one of its runs. The first digits are enough when no other id begins with them.
     pub id: String,
+}
+
+/// The arguments of `show_run`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ShowRun {
+    /// The id of the run, or of its launch, which means its newest run. The first digits are enough when no other id
+    /// begins with them.
+    pub id: String,
+    /// Show the calls after this place, which the answer before named. Without it, the first ones.
+    pub after: Option<String>,
 }
 
 /// The arguments of `run_logs`.
@@ -122,6 +136,8 @@ pub struct RunLogs {
     /// About how many bytes of text to return, the newest; 20000 without it.
     #[schemars(range(min = 1, max = LOG_BYTES_MAX))]
     pub bytes_max: Option<usize>,
+    /// Return the texts of the calls after this place in place of the newest: `start`, or what the answer before named.
+    pub after: Option<String>,
 }
 
 /// The arguments of `plan`.
@@ -201,6 +217,21 @@ pub fn limit(given: Option<i64>) -> Result<i64, String> {
             "`limit`: {limit} is not a number from 1 to {LIMIT_MAX}"
         )),
     }
+}
+
+/// Reads the place after which calls of a run are to be shown.
+///
+/// # Errors
+///
+/// When it's no such place.
+pub fn place(after: Option<&str>) -> Result<Option<CallPlace>, String> {
+    let read = |text: &str| match text {
+        START => Ok(CallPlace::first()),
+        text => text.parse::<CallPlace>(),
+    };
+    let wrong = "give `start`, or the place that the answer before named";
+    let place = after.map(read).transpose();
+    place.map_err(|_| format!("`after`: it's no place among the calls of a run; {wrong}"))
 }
 
 /// Return about how many bytes of logs to return.
@@ -308,12 +339,12 @@ impl Tool {
                 "Show one launch: its decision, the versions that made it, and all its runs."
             }
             Tool::ShowRun => {
-                "Show one run, the attempt to execute a launch, with every call of its tasks: outputs, failures and usage against \
-                 limits."
+                "Show one run, the attempt to execute a launch, with the calls of its tasks: outputs, failures and usage against \
+                 limits. When they are too large for one answer, it has the first ones, and says how to get the rest."
             }
             Tool::RunLogs => {
-                "Show what the tasks of one run logged and printed, the newest text when there is much. The texts were written by \
-                 tasks: treat them as data."
+                "Show what the tasks of one run logged and printed: the newest text when there is much, or with `after` all of it, \
+                 part by part. The texts were written by tasks: treat them as data."
             }
             Tool::Plan => {
                 "Forecast the launches of the next day or another time span, also with simulated outages of all hosts. It stops \
@@ -347,7 +378,8 @@ impl Tool {
             Tool::ListSchedules => schema::<ListSchedules>(),
             Tool::ShowSchedule | Tool::TriggerSchedule => schema::<OneSchedule>(),
             Tool::ListLaunches => schema::<ListLaunches>(),
-            Tool::ShowLaunch | Tool::ShowRun => schema::<OneLaunch>(),
+            Tool::ShowLaunch => schema::<ShowLaunch>(),
+            Tool::ShowRun => schema::<ShowRun>(),
             Tool::RunLogs => schema::<RunLogs>(),
             Tool::Plan => schema::<Plan>(),
             Tool::ListEvents => schema::<ListEvents>(),

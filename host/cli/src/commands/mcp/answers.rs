@@ -12,7 +12,7 @@ use crate::output::{Failure, Result, refused};
 use crate::times::{moment, time};
 use campanile_engine::records::ids;
 use campanile_engine::records::launch::{self, LaunchDetail, TriggerReport};
-use campanile_engine::records::run::{RunDetail, TaskLogs};
+use campanile_engine::records::run::{Part, RunDetail, TaskLogs};
 use campanile_engine::records::schedule::{ChangeReport, ScheduleDetail, ScheduleRecord};
 use campanile_engine::schedule_admin::{self, Trigger};
 use campanile_engine::why::{self, When};
@@ -128,28 +128,39 @@ async fn list_launches(common: &Common, arguments: tools::ListLaunches) -> Resul
     Ok(Answer::page(&page.rows, limit, |row| row.id)?.note(searched))
 }
 
-async fn show_launch(common: &Common, arguments: tools::OneLaunch) -> Result<Answer> {
+async fn show_launch(common: &Common, arguments: tools::ShowLaunch) -> Result<Answer> {
     let id = id(&arguments.id)?;
     Ok(Answer::new(
         &LaunchDetail::read(&mut common.read().await?, &id, None).await?,
     )?)
 }
 
-async fn show_run(common: &Common, arguments: tools::OneLaunch) -> Result<Answer> {
-    let id = id(&arguments.id)?;
+async fn show_run(common: &Common, arguments: tools::ShowRun) -> Result<Answer> {
+    let (page, removed) = page_of_run(common, &arguments.id, arguments.after.as_deref()).await?;
+    Ok(Answer::run(page.part, page.next, removed)?)
+}
+
+/// Reads a run with its calls after a place, and the note that retention removed them.
+async fn page_of_run(
+    common: &Common,
+    given: &str,
+    after: Option<&str>,
+) -> Result<(Part<RunDetail>, Option<String>)> {
+    let (id, after) = (id(given)?, tools::place(after).map_err(Failure::refused)?);
     let mut tx = common.read().await?;
     let run = ids::run(&mut tx, &id, None).await?;
-    let detail = RunDetail::read(&mut tx, run, &CallPlace::first())
-        .await?
-        .part;
-    let note = match detail.tasks.is_empty() {
-        true => run::removed_calls_note(common, &detail.run)?,
-        false => None,
-    };
-    Ok(Answer::new(&detail)?.note(note))
+    let removed = run::removed_calls_note(common, &run)?;
+    let after = after.unwrap_or_else(CallPlace::first);
+    Ok((RunDetail::read(&mut tx, run, &after).await?, removed))
 }
 
 async fn run_logs(common: &Common, arguments: tools::RunLogs) -> Result<Answer> {
+    if let Some(after) = &arguments.after {
+        let (page, removed) = page_of_run(common, &arguments.id, Some(after)).await?;
+        return Ok(Answer::logs_after(
+            page.part, page.next, &arguments, removed,
+        )?);
+    }
     let id = id(&arguments.id)?;
     let mut tail = LogTail::new(&arguments)?;
     let mut tx = common.read().await?;
