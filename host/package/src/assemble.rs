@@ -1,5 +1,6 @@
 //! Making a package of its two files, the `.wasm` file and the sidecar: the same for a host and for `task run`.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -179,8 +180,9 @@ pub(super) fn assemble<L: Loader>(
         ));
     }
     check_tasks(&name, &sidecar, &manifest)?;
-    let schedules = sidecar.schedules.as_ref().unwrap_or(&manifest.schedules);
-    for schedule in schedules {
+    let own = sidecar.schedules.as_deref();
+    let schedules = own.map_or_else(|| Cow::Owned(manifest.schedules()), Cow::Borrowed);
+    for schedule in schedules.iter() {
         check_group(&schedule.policies, &rules.groups)
             .map_err(|why| cut_error(format!("the schedule `{}`: {why}", schedule.name)))?;
     }

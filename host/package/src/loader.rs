@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::Manifest;
 use super::files::off_thread;
+use super::manifest::{Descriptions, Manifest};
 use super::package::Compiled;
 use campanile_model::clock::Clock;
 use campanile_model::ids::ArtifactDigest;
@@ -81,6 +81,9 @@ pub trait Loader: Send + Sync + 'static {
     /// Return how the code communicates with the host.
     fn form(artifact: &Self::Artifact) -> Form;
 
+    /// Returns the descriptions of the loaded packages.
+    fn descriptions(&self) -> &Descriptions;
+
     /// Return the result of an earlier load of the file with this digest; `None` when none is on record.
     fn recall(
         &self,
@@ -102,6 +105,7 @@ pub struct PackageLoader {
     sandbox: Arc<Sandbox>,
     /// `None` where the files are trusted.
     processes: Option<LoadProcesses>,
+    descriptions: Descriptions,
 }
 
 impl PackageLoader {
@@ -128,6 +132,7 @@ impl PackageLoader {
         Ok(PackageLoader {
             sandbox: Arc::new(sandbox),
             processes: Some(processes),
+            descriptions: Descriptions::default(),
         })
     }
 
@@ -136,6 +141,7 @@ impl PackageLoader {
         PackageLoader {
             sandbox,
             processes: None,
+            descriptions: Descriptions::default(),
         }
     }
 
@@ -175,6 +181,10 @@ impl Loader for PackageLoader {
 
     fn form(artifact: &Artifact) -> Form {
         artifact.form
+    }
+
+    fn descriptions(&self) -> &Descriptions {
+        &self.descriptions
     }
 
     async fn recall(&self, digest: &ArtifactDigest) -> Option<Result<Loaded<Artifact>, String>> {
@@ -229,15 +239,17 @@ pub(crate) async fn load_at<L: Loader>(
     pace: Pace,
 ) -> Result<Compiled<L::Artifact>, LoadError> {
     let loaded = loader.load(name, bytes, attempt, pace).await?;
-    Ok(describe(name, loaded)?)
+    Ok(describe(loader, name, loaded)?)
 }
 
 /// Check the package's description; the error is one sentence.
-pub(crate) fn describe<A>(
+pub(crate) fn describe<L: Loader>(
+    loader: &L,
     name: &str,
-    (artifact, description): Loaded<A>,
-) -> Result<Compiled<A>, String> {
+    (artifact, description): Loaded<L::Artifact>,
+) -> Result<Compiled<L::Artifact>, String> {
     let manifest = manifest_of(name, description.as_ref())?;
+    let manifest = loader.descriptions().share(manifest);
     for warning in &manifest.warnings {
         let warning = printable_line(warning);
         tracing::warn!(package = name, "in the package's description: {warning}");

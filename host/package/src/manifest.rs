@@ -3,6 +3,8 @@
 //! A manifest grants nothing, and the operator's sidecar overrides its proposals.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use semver::Version;
@@ -10,10 +12,13 @@ use serde_json::Value;
 
 use super::grant_record::RecordedGrants;
 use super::requests::{Request, Requested, evaluate_requests};
-use super::spec::ScheduleDefinition;
+use super::schedule_reader::named_for;
+use super::spec::{ScheduleDefinition, name_all};
 use campanile_model::text::nearest;
+pub use descriptions::{Description, Descriptions};
 use graph::TaskGraph;
 
+mod descriptions;
 mod graph;
 mod read;
 
@@ -26,26 +31,22 @@ pub const DEPENDENCIES_MAX: usize = 4_096;
 /// The most JSON values in a description. A value takes far more memory than its text.
 pub const VALUES_MAX: usize = 32_768;
 
-/// A checked description: ids are unique, and dependencies are known and have no cycle.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A checked description under the name of its file: ids are unique, and dependencies are known and have no cycle.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// The name of the file, not the name that the author gives.
     pub package: String,
-    /// The name that the author gives.
-    pub name: Option<String>,
-    pub version: Option<String>,
-    /// The programming language, as the build tools report it.
-    pub language: Option<String>,
-    pub summary: Option<String>,
     /// At least one, in the order of the description.
-    pub tasks: Vec<Task>,
-    pub schedules: Vec<ScheduleDefinition>,
-    /// What the package needs to be granted.
-    pub requests: Vec<Requested>,
-    /// One sentence for each key that this host does not know; a newer SDK may write them.
-    pub warnings: Vec<String>,
-    /// The text of the description, JSON; an empty object when the package has none.
-    pub description: String,
+    pub tasks: Arc<Vec<Task>>,
+    described: Arc<Description>,
+}
+
+impl Deref for Manifest {
+    type Target = Description;
+
+    fn deref(&self) -> &Description {
+        &self.described
+    }
 }
 
 /// One unit of work of a package.
@@ -62,15 +63,45 @@ pub struct Task {
 impl Manifest {
     /// Return the manifest of a package without a description: one task of the package's name.
     pub fn undescribed(package: &str) -> Manifest {
-        Manifest {
-            package: package.to_owned(),
-            tasks: vec![Task {
+        let description = Description {
+            description: "{}".to_owned(),
+            ..Description::default()
+        };
+        Manifest::of(package, Arc::new(description))
+    }
+
+    /// Returns the manifest of a description that was checked for this package.
+    fn of(package: &str, described: Arc<Description>) -> Manifest {
+        let tasks = match described.tasks.is_empty() {
+            false => Arc::clone(&described.tasks),
+            true => Arc::new(vec![Task {
                 id: package.to_owned(),
                 ..Task::default()
-            }],
-            description: "{}".to_owned(),
-            ..Manifest::default()
+            }]),
+        };
+        Manifest {
+            package: package.to_owned(),
+            tasks,
+            described,
         }
+    }
+
+    /// Returns the same manifest with another copy of its description.
+    fn with_description(self, described: Arc<Description>) -> Manifest {
+        Manifest::of(&self.package, described)
+    }
+
+    /// Returns the schedules that the author proposes, with their names.
+    pub fn schedules(&self) -> Vec<ScheduleDefinition> {
+        let mut schedules = self.described.schedules.clone();
+        for schedule in &mut schedules {
+            self.package.clone_into(&mut schedule.package);
+            if !schedule.name.is_empty() {
+                schedule.name = named_for(&self.package, &schedule.name);
+            }
+        }
+        name_all(&self.package, &mut schedules);
+        schedules
     }
 
     /// Return the manifest of a description that the database stores.

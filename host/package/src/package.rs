@@ -67,8 +67,8 @@ impl<A> Package<A> {
     /// The sidecar's list, even an empty one, replaces the schedules that the package proposes, and its `max_attempts` stands
     /// above theirs.
     pub fn schedules(&self) -> Vec<ScheduleDefinition> {
-        let schedules = self.sidecar.schedules.as_ref();
-        let mut schedules = schedules.unwrap_or(&self.manifest.schedules).clone();
+        let own = self.sidecar.schedules.clone();
+        let mut schedules = own.unwrap_or_else(|| self.manifest.schedules());
         let is_proposed = self.sidecar.schedules.is_none();
         for schedule in &mut schedules {
             if is_proposed && self.sidecar.max_attempts.is_some() {

@@ -74,10 +74,7 @@ pub(super) fn read_name(
     if let Some(fault) = schedule_name_fault(&name) {
         return Err(section.error("name", fault));
     }
-    let name = match (Namespace::of(&name), package) {
-        (None, Some(package)) => in_namespace_of(package, &name),
-        _ => name,
-    };
+    let name = package.map_or_else(|| name.clone(), |package| named_for(package, &name));
     if let Some(fault) = package.and_then(|package| namespace_of_schedule_fault(&name, package)) {
         return Err(section.error("name", format_args!("is refused: {fault}")));
     }
@@ -86,6 +83,14 @@ pub(super) fn read_name(
         return Err(section.error("name", what));
     }
     Ok(Some(name))
+}
+
+/// Returns the name of a schedule of `package` that is written as `name`: one without a namespace gets that of the package.
+pub(super) fn named_for(package: &str, name: &str) -> String {
+    match Namespace::of(name) {
+        None => in_namespace_of(package, name),
+        Some(_) => name.to_owned(),
+    }
 }
 
 /// Read the rest of an operator's schedule, and check that its rule and policies can be used.

@@ -68,6 +68,7 @@ impl Changes {
 
 /// Return what changes from `from` to `to`, two versions of a package that is granted `grants`.
 pub fn diff(from: &Side<'_>, to: &Side<'_>, grants: &RecordedGrants) -> Diff {
+    let schedules = [from, to].map(|side| side.manifest.schedules());
     Diff {
         from: from.version.digest.clone(),
         to: to.version.digest.clone(),
@@ -78,8 +79,8 @@ pub fn diff(from: &Side<'_>, to: &Side<'_>, grants: &RecordedGrants) -> Diff {
             |before, after| lines(task_lines(before), task_lines(after)),
         ),
         schedules: changes(
-            named(&from.manifest.schedules, |schedule| &schedule.name),
-            named(&to.manifest.schedules, |schedule| &schedule.name),
+            named(&schedules[0], |schedule| &schedule.name),
+            named(&schedules[1], |schedule| &schedule.name),
             |before, after| differences(before, after),
         ),
         requests: requests(from.manifest, to.manifest, grants),

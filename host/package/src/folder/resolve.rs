@@ -115,7 +115,8 @@ impl<L: Loader> PluginsFolder<L> {
             _ if self.loads.is_running(name, &digest) => return Err(Unresolved::Loading),
             _ => match self.loader.recall(&digest).await {
                 Some(recalled) if recalled.is_ok() || !known.load_again => {
-                    let described = recalled.and_then(|recalled| describe(name, recalled));
+                    let described =
+                        recalled.and_then(|recalled| describe(&*self.loader, name, recalled));
                     known.loaded = Some((digest.clone(), described.clone()));
                     described?
                 }

@@ -1,76 +1,25 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::sync::Semaphore;
 
 use super::*;
-use crate::loader::{Attempt, LoadError, Loaded, Pace};
+use crate::loader::Pace;
 use crate::{FILE_BYTES_MAX, ForeignWriters, VersionPolicy};
 use campanile_model::ids::ArtifactDigest;
-use campanile_sandbox::{Form, Limits};
+use campanile_sandbox::Limits;
+use fake::Fake;
 
+mod fake;
 mod loading;
 mod many_files;
 mod not_applied;
 mod others;
 mod policy;
 mod random;
-
-/// A compiler that accepts bytes that begin with `good`. A JSON object in them is the description.
-struct Fake {
-    loads: AtomicUsize,
-    /// Ends the loads of bytes that contain `slow`.
-    slow_ends: Semaphore,
-}
-
-impl Fake {
-    fn new() -> Fake {
-        Fake {
-            loads: AtomicUsize::new(0),
-            slow_ends: Semaphore::new(0),
-        }
-    }
-}
-
-impl Loader for Fake {
-    type Artifact = Vec<u8>;
-
-    fn form(_: &Vec<u8>) -> Form {
-        Form::TypedComponent
-    }
-
-    async fn recall(&self, digest: &ArtifactDigest) -> Option<Result<Loaded<Vec<u8>>, String>> {
-        let bytes = b"good and known".to_vec();
-        (*digest == ArtifactDigest::of(&bytes)).then(|| Ok((Arc::new(bytes), None)))
-    }
-
-    async fn load(
-        &self,
-        _: &str,
-        bytes: Arc<Vec<u8>>,
-        _: Attempt,
-        pace: Pace,
-    ) -> Result<Loaded<Vec<u8>>, LoadError> {
-        if bytes.ends_with(b"slow") && pace == Pace::Quick {
-            return Err(LoadError::Slow);
-        }
-        self.loads.fetch_add(1, Ordering::Relaxed);
-        assert!(!bytes.starts_with(b"panic"), "the loader panics");
-        if bytes.ends_with(b"slow") {
-            self.slow_ends.acquire().await.unwrap().forget();
-        }
-        if !bytes.starts_with(b"good") {
-            return Err(LoadError::Refused("not good".to_owned()));
-        }
-        let start = bytes.iter().position(|byte| *byte == b'{');
-        let description = start.map(|start| serde_json::from_slice(&bytes[start..]).unwrap());
-        Ok((bytes, description))
-    }
-}
 
 /// A folder, its active packages, and the compiler.
 struct Scene {

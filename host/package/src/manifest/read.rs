@@ -1,16 +1,17 @@
 //! From a package's description in JSON to a checked manifest.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::graph::TaskGraph;
-use super::{DEPENDENCIES_MAX, ENTRIES_MAX, Manifest, Task};
+use super::{DEPENDENCIES_MAX, Description, ENTRIES_MAX, Manifest, Task};
 use crate::grants::{GrantKind, KINDS};
 use crate::limits::{self, MAX_ATTEMPTS_MOST};
 use crate::requests::Requested;
 use crate::schedule_reader;
-use crate::spec::{ScheduleDefinition, name_all};
+use crate::spec::ScheduleDefinition;
 use crate::toml_reader::{Document, Error, Section};
 use campanile_model::text::nearest;
 
@@ -21,41 +22,43 @@ pub(super) fn manifest(package: &str, description: &Value) -> Read<Manifest> {
     let mut top = document.section();
     // The schema of the context is for people and editors.
     top.any("context_schema");
-    let mut manifest = Manifest {
+    let mut described = Description {
         name: top.text("name")?,
         version: top.text("version")?,
         language: top.text("language")?,
         summary: top.text("summary")?,
         description: description.to_string(),
-        ..Manifest::undescribed(package)
+        ..Description::default()
     };
     let mut warnings = Vec::new();
     let tasks = entries(&mut top, "tasks")?.into_iter();
     let tasks: Vec<Task> = tasks
         .map(|section| task(section, &mut warnings))
         .collect::<Read<_>>()?;
-    if !tasks.is_empty() {
-        manifest.tasks = tasks;
-    }
-    check_tasks(&manifest.tasks).map_err(|what| top.error("tasks", what))?;
+    check_tasks(&tasks).map_err(|what| top.error("tasks", what))?;
+    described.tasks = Arc::new(tasks);
+    let with_tasks = Description {
+        tasks: Arc::clone(&described.tasks),
+        ..Description::default()
+    };
+    let with_tasks = Manifest::of(package, Arc::new(with_tasks));
     let mut names = BTreeSet::new();
     for mut section in entries(&mut top, "schedules")? {
-        let schedule = schedule(&mut section, &mut names, &manifest)?;
-        manifest.schedules.push(schedule);
+        let schedule = schedule(&mut section, &mut names, &with_tasks)?;
+        described.schedules.push(schedule);
         section.finish_with_warnings(&mut warnings);
     }
-    name_all(package, &mut manifest.schedules);
     if let Some(mut section) = top.table("requests")? {
         for kind in KINDS.into_iter().filter(|kind| !kind.parts.is_empty()) {
-            manifest
+            described
                 .requests
                 .extend(requests(&mut section, kind, &mut warnings)?);
         }
         section.finish_with_warnings(&mut warnings);
     }
     top.finish_with_warnings(&mut warnings);
-    manifest.warnings = warnings;
-    Ok(manifest)
+    described.warnings = warnings;
+    Ok(Manifest::of(package, Arc::new(described)))
 }
 
 fn entries<'d>(section: &mut Section<'d>, key: &'static str) -> Read<Vec<Section<'d>>> {
@@ -136,14 +139,16 @@ fn check_tasks(tasks: &[Task]) -> Result<(), String> {
     Ok(())
 }
 
+/// Reads a proposed schedule, whose name must be one that a schedule of this package can have. Returns it with the name as it's
+/// written, and without a package.
 fn schedule(
     section: &mut Section<'_>,
     names: &mut BTreeSet<String>,
     manifest: &Manifest,
 ) -> Read<ScheduleDefinition> {
-    let name = schedule_reader::read_name(section, names, Some(&manifest.package))?;
-    let name = name.unwrap_or_default();
-    let schedule = schedule_reader::read(section, name, &manifest.package)?;
+    let written = section.text("name")?.unwrap_or_default();
+    schedule_reader::read_name(section, names, Some(&manifest.package))?;
+    let schedule = schedule_reader::read(section, written, "")?;
     if let Some(id) = &schedule.task
         && manifest.task(id).is_none()
     {

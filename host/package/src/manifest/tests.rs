@@ -60,12 +60,12 @@ fn a_whole_description_is_read() {
     );
     assert_eq!(manifest.task("collect").unwrap().max_attempts, Some(5));
     assert_eq!(manifest.task("upload").unwrap().depends_on, ["collect"]);
-    assert_eq!(manifest.schedules[0].rule.kind, RuleKind::Cron);
-    assert_eq!(manifest.schedules[0].rule.timezone, "Europe/Paris");
-    assert_eq!(manifest.schedules[0].context["full"], json!(true));
-    assert_eq!(manifest.schedules[1].rule.kind, RuleKind::Every);
-    assert_eq!(manifest.schedules[1].rule.timezone, "UTC");
-    assert_eq!(manifest.schedules[2].rule.kind, RuleKind::At);
+    assert_eq!(manifest.schedules()[0].rule.kind, RuleKind::Cron);
+    assert_eq!(manifest.schedules()[0].rule.timezone, "Europe/Paris");
+    assert_eq!(manifest.schedules()[0].context["full"], json!(true));
+    assert_eq!(manifest.schedules()[1].rule.kind, RuleKind::Every);
+    assert_eq!(manifest.schedules()[1].rule.timezone, "UTC");
+    assert_eq!(manifest.schedules()[2].rule.kind, RuleKind::At);
     assert_eq!(manifest.requests[3].parts, ["https", "*.example.com", ""]);
 }
 
@@ -295,7 +295,7 @@ fn a_proposal_sets_policies_by_the_keys_of_the_published_schema() {
         "start_at": "2027-01-01T00:00:00Z", "keep": null});
     let manifest = read(json!({"schedules": [proposal]}));
     assert_eq!(manifest.warnings, Vec::<String>::new());
-    let actual: Vec<String> = manifest.schedules[0]
+    let actual: Vec<String> = manifest.schedules()[0]
         .policies
         .entries()
         .map(|(policy, text)| format!("{policy} {text}"))

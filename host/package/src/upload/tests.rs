@@ -5,17 +5,23 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::loader::{LoadError, Loaded, Pace};
+use crate::manifest::Descriptions;
 use crate::{ForeignWriters, VersionPolicy};
 use campanile_sandbox::{Form, Limits};
 
 /// A loader that accepts bytes that begin with `good`.
-struct Fake;
+#[derive(Default)]
+struct Fake(Descriptions);
 
 impl Loader for Fake {
     type Artifact = Vec<u8>;
 
     fn form(_: &Vec<u8>) -> Form {
         Form::TypedComponent
+    }
+
+    fn descriptions(&self) -> &Descriptions {
+        &self.0
     }
 
     async fn recall(&self, _: &ArtifactDigest) -> Option<Result<Loaded<Vec<u8>>, String>> {
@@ -50,7 +56,7 @@ fn uploads(folder: &TempDir, policy: VersionPolicy) -> UploadFolder<Fake> {
         groups: Default::default(),
         policy,
     };
-    UploadFolder::open(folder.path(), Arc::new(Fake), rules).unwrap()
+    UploadFolder::open(folder.path(), Arc::new(Fake::default()), rules).unwrap()
 }
 
 /// Return the names in a folder, hidden ones too.

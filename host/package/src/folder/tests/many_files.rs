@@ -32,3 +32,43 @@ async fn files_beyond_the_most_are_rejected_together_and_displace_no_package() {
     assert_eq!(changes.len(), 7, "{changes:?}");
     assert_eq!(scene.content("d").as_deref(), Some("good"));
 }
+
+#[tokio::test]
+async fn all_names_of_a_file_share_its_description() {
+    let mut scene = Scene::new();
+    let summary = "s".repeat(100_000);
+    let schedules =
+        json!([{"every": "5m", "context": {"text": summary}}, {"name": "x", "every": "6m"}]);
+    let described = json!({"summary": summary, "schedules": schedules});
+    scene.write("p0.wasm", &format!("good {described}"));
+    for number in 1..200 {
+        fs::hard_link(scene.at("p0.wasm"), scene.at(&format!("p{number}.wasm"))).unwrap();
+    }
+    scene.write("q.wasm", &format!("good {}", json!({"summary": "another"})));
+    assert_eq!(scene.scan().await.len(), 201);
+    let texts = |scene: &Scene| {
+        let all = scene.active.all();
+        let texts = all
+            .values()
+            .map(|package| package.manifest.description.as_ptr());
+        BTreeSet::from_iter(texts).len()
+    };
+    assert_eq!(texts(&scene), 2);
+    for (name, package) in scene.active.all().iter().filter(|(name, _)| *name != "q") {
+        let names = Vec::from_iter(
+            package
+                .schedules()
+                .into_iter()
+                .map(|schedule| schedule.name),
+        );
+        assert_eq!(names, [name, "x"]);
+        assert!(package.manifest.task(name).is_some());
+    }
+    // One that gets its file again, or a sidecar, shares it too.
+    fs::remove_file(scene.at("p7.wasm")).unwrap();
+    scene.scan().await;
+    fs::hard_link(scene.at("p0.wasm"), scene.at("p7.wasm")).unwrap();
+    scene.write("p8.toml", "max_attempts = 2\n");
+    assert_eq!(scene.scan().await.len(), 2);
+    assert_eq!(texts(&scene), 2);
+}

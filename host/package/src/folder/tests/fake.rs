@@ -1,0 +1,69 @@
+//! A loader that compiles nothing.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::loader::{Attempt, LoadError, Loaded, Pace};
+use crate::manifest::Descriptions;
+use campanile_model::ids::ArtifactDigest;
+use campanile_sandbox::Form;
+
+/// A compiler that accepts bytes that begin with `good`. A JSON object in them is the description.
+pub(super) struct Fake {
+    pub(super) loads: AtomicUsize,
+    /// Ends the loads of bytes that contain `slow`.
+    pub(super) slow_ends: Semaphore,
+    descriptions: Descriptions,
+}
+
+impl Fake {
+    pub(super) fn new() -> Fake {
+        Fake {
+            loads: AtomicUsize::new(0),
+            slow_ends: Semaphore::new(0),
+            descriptions: Descriptions::default(),
+        }
+    }
+}
+
+impl Loader for Fake {
+    type Artifact = Vec<u8>;
+
+    fn form(_: &Vec<u8>) -> Form {
+        Form::TypedComponent
+    }
+
+    fn descriptions(&self) -> &Descriptions {
+        &self.descriptions
+    }
+
+    async fn recall(&self, digest: &ArtifactDigest) -> Option<Result<Loaded<Vec<u8>>, String>> {
+        let bytes = b"good and known".to_vec();
+        (*digest == ArtifactDigest::of(&bytes)).then(|| Ok((Arc::new(bytes), None)))
+    }
+
+    async fn load(
+        &self,
+        _: &str,
+        bytes: Arc<Vec<u8>>,
+        _: Attempt,
+        pace: Pace,
+    ) -> Result<Loaded<Vec<u8>>, LoadError> {
+        if bytes.ends_with(b"slow") && pace == Pace::Quick {
+            return Err(LoadError::Slow);
+        }
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        assert!(!bytes.starts_with(b"panic"), "the loader panics");
+        if bytes.ends_with(b"slow") {
+            self.slow_ends.acquire().await.unwrap().forget();
+        }
+        if !bytes.starts_with(b"good") {
+            return Err(LoadError::Refused("not good".to_owned()));
+        }
+        let start = bytes.iter().position(|byte| *byte == b'{');
+        let description = start.map(|start| serde_json::from_slice(&bytes[start..]).unwrap());
+        Ok((bytes, description))
+    }
+}
