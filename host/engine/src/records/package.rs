@@ -83,7 +83,7 @@ impl PackageDetail {
             .iter()
             .filter(|version| version.removed_at.is_none());
         let sizes = kept.map(|version| version.size_bytes);
-        let bytes_kept = sizes.map(i64::unsigned_abs).sum();
+        let bytes_kept = sizes.map(i64::unsigned_abs).fold(0, u64::saturating_add);
         let grants = row.grants.lines().map(serde_json::from_str);
         let mut records = Vec::with_capacity(versions.len());
         for version in versions {

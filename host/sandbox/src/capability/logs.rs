@@ -27,6 +27,8 @@ pub(crate) struct Logs {
     bytes_max: usize,
     /// How many lines were dropped or cut, and when the last one was.
     dropped: Option<(u64, Timestamp)>,
+    /// Whether the last line was cut.
+    is_last_cut: bool,
     kept: Arc<KeptOfCall>,
     kept_bytes: u64,
     /// Why the host kept less than the call's limits allow.
@@ -41,6 +43,7 @@ impl Logs {
             bytes: 0,
             bytes_max,
             dropped: None,
+            is_last_cut: false,
             kept: Arc::clone(kept),
             kept_bytes: 0,
             refused_by_host: None,
@@ -57,7 +60,8 @@ impl Logs {
             self.dropped = Some((dropped + 1, at));
             return;
         }
-        if message.len() > room - fixed {
+        let is_cut = message.len() > room - fixed;
+        if is_cut {
             message.truncate(message.floor_char_boundary(room - fixed));
             self.dropped = Some((1, at));
         }
@@ -67,6 +71,7 @@ impl Logs {
             self.refused_by_host = Some(why);
             return;
         }
+        self.is_last_cut = is_cut;
         self.kept_bytes += kept;
         self.bytes += fixed + message.len();
         self.lines.push(LogLine {
@@ -88,14 +93,14 @@ impl Logs {
         bytes as u64
     }
 
-    /// Return what the lines take in the host's memory.
+    /// Returns what the lines take in the host's memory.
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.kept_bytes
     }
 
-    /// Returns the lines, and whether any were dropped or cut. Then a last line says how many.
+    /// Returns the lines, and whether the last one of the guest was cut. After lines that were dropped or cut, a line of the host
+    /// says how many.
     pub(crate) fn into_lines(mut self) -> (Vec<LogLine>, bool) {
-        let is_cut = self.dropped.is_some();
         if let Some((lines, at)) = self.dropped {
             let why = self.refused_by_host.unwrap_or_else(|| {
                 let raise = Resource::Log.raise();
@@ -112,7 +117,7 @@ impl Logs {
                 by_host: true,
             });
         }
-        (self.lines, is_cut)
+        (self.lines, self.is_last_cut)
     }
 }
 
@@ -175,6 +180,13 @@ mod tests {
              raise `limits.log` in the package's sidecar file"
         );
         assert_eq!(lines[2].context, "campanile");
+        // A line before one that was dropped whole was not cut.
+        let mut logs = self::logs(40);
+        for _ in 0..2 {
+            logs.add("info", String::new(), "whole".into());
+        }
+        let (lines, is_cut) = logs.into_lines();
+        assert_eq!((lines[0].message.as_str(), is_cut), ("whole", false));
     }
 
     #[test]

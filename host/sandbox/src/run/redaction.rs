@@ -55,6 +55,15 @@ struct SoughtValue {
     mark: String,
 }
 
+/// What the end of a text that was cut may be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Begun {
+    /// The beginning of the value at this place of `values`.
+    Value(usize),
+    /// So little of a value, or of the spelling of its first letter, that other texts end with it too.
+    Little,
+}
+
 /// Finds the values, reversed.
 struct Automaton {
     nfa: NFA,
@@ -119,8 +128,8 @@ impl Redaction {
         }
     }
 
-    /// Replaces the values in `text`, and the beginning of a value where the host cut it, at the byte `cut_at`. What follows
-    /// there is the host's own. Nothing in the text itself says where it was cut: a guest could write that too.
+    /// Replaces the values in `text`, and the beginning of a value where the host cut it, at the byte `cut_at`: not one letter of it
+    /// stays. What follows there is the host's own. Nothing in the text itself says where it was cut: a guest could write that too.
     pub(crate) fn cut_text(&self, text: &mut String, cut_at: Option<usize>) {
         let Some(cut_at) = cut_at else {
             return self.text(text);
@@ -131,7 +140,8 @@ impl Redaction {
         text.push_str(&rest);
     }
 
-    /// Replaces the longest end of `text` that is the beginning of a value, if it is long enough to be looked for.
+    /// Replaces the longest end of `text` that is the beginning of a value. One that is too short to be looked for elsewhere is left
+    /// out: it's rarely a value's, and a mark would say that it was.
     fn end_of(&self, text: &mut String) {
         let end = text.len();
         let kept = text.as_str();
@@ -140,16 +150,20 @@ impl Redaction {
         let from = kept.floor_char_boundary(from);
         let mut places = kept[from..].char_indices().map(|(place, _)| from + place);
         let begun = places.find_map(|place| Some((place, self.begun(kept, place)?)));
-        if let Some((begin, value)) = begun {
-            text.replace_range(begin..end, &self.values[value].mark);
+        match begun {
+            Some((begin, Begun::Value(value))) => {
+                text.replace_range(begin..end, &self.values[value].mark);
+            }
+            Some((begin, Begun::Little)) => text.truncate(begin),
+            None => {}
         }
     }
 
-    /// Return the longest value whose beginning is the end of `text` from `place` on.
-    fn begun(&self, text: &str, place: usize) -> Option<usize> {
+    /// Returns the longest value whose beginning is the end of `text` from `place` on.
+    fn begun(&self, text: &str, place: usize) -> Option<Begun> {
         // Where a way to read the text has come to, and the values that begin with its letters.
         let mut ways = vec![(place, 0..self.by_letters.len())];
-        let mut longest: Option<usize> = None;
+        let mut longest: Option<Begun> = None;
         for letters in 0.. {
             if ways.is_empty() {
                 break;
@@ -158,7 +172,13 @@ impl Redaction {
             let begun = cut.flat_map(|(end, values)| {
                 let is_whole = *end == text.len();
                 let values = self.by_letters[values.clone()].iter().copied();
-                values.filter(move |value| self.values[*value].is_begun(letters, is_whole))
+                values.filter_map(move |value| {
+                    let sought = &self.values[value];
+                    match sought.is_begun(letters, is_whole)? {
+                        true => Some(Begun::Value(value)),
+                        false => Some(Begun::Little),
+                    }
+                })
             });
             longest = longest.into_iter().chain(begun).min();
             let mut next = Vec::new();
@@ -310,11 +330,11 @@ impl SoughtValue {
         ends.into_iter().max()
     }
 
-    /// Whether the first `letters` letters are enough to be looked for, and more of the value follows unless the text
-    /// `is_whole` up to its end.
-    fn is_begun(&self, letters: usize, is_whole: bool) -> bool {
+    /// Whether the first `letters` letters are enough to be looked for. None when no more of the value can follow, although the
+    /// text isn't `is_whole` up to its end.
+    fn is_begun(&self, letters: usize, is_whole: bool) -> Option<bool> {
         let bytes: usize = self.letters[..letters].iter().map(|it| it.len_utf8()).sum();
-        bytes >= REDACTED_BYTES_MIN && (is_whole || letters < self.letters.len())
+        (is_whole || letters < self.letters.len()).then_some(bytes >= REDACTED_BYTES_MIN)
     }
 }
 

@@ -111,9 +111,12 @@ pub(crate) fn plain_host(host: &str) -> String {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
 
-/// Return as much of a host as fits a message.
+/// Returns a host as messages show it. None has a longer name, and a part of one could be a part of a secret.
 pub(crate) fn shown_host(host: &str) -> &str {
-    &host[..host.floor_char_boundary(SHOWN_HOST_BYTES_MAX)]
+    match host.len() <= SHOWN_HOST_BYTES_MAX {
+        true => host,
+        false => "a name of more than 253 bytes",
+    }
 }
 
 #[cfg(test)]

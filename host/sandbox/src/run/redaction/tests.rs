@@ -113,8 +113,25 @@ fn the_beginning_of_a_value_is_taken_from_where_a_text_was_cut() {
         for kept in ["a hunter2-an", "a hunt", "a hunter2\\u002dan\\u0"] {
             assert_eq!(cut(kept, rest), format!("a [secret db]{rest}"), "{kept}");
         }
-        // Too little of it to know.
-        assert_eq!(cut("a hun", rest), format!("a hun{rest}"));
+        // Too little of it to say whose it is, and none of it stays.
+        for kept in [
+            "a h",
+            "a hu",
+            "a hun",
+            "a hu\\u006",
+            "a %68",
+            "a %6",
+            "a \\u00",
+            "a r2-",
+        ] {
+            assert_eq!(cut(kept, rest), format!("a {rest}"), "{kept}");
+        }
+        // The end of another word goes with it, and all before that stays.
+        assert_eq!(cut("a path", rest), format!("a pat{rest}"));
+        for kept in ["a hunter", "a unter2"] {
+            let whole = format!("{kept} is gone");
+            assert_eq!(cut(&whole, rest), format!("{whole}{rest}"));
+        }
     }
     // The guest's own mark says nothing.
     for text in ["a hunter2", "a hunter2 [the rest was dropped]"] {
@@ -255,21 +272,24 @@ fn redacted_slowly(redaction: &Redaction, text: &str, is_cut: bool) -> String {
 
 fn end_redacted_slowly(values: &[SoughtValue], kept: &str) -> String {
     let end = kept.len();
-    let is_begun = |place: usize, letters: &[char]| {
-        (1..=letters.len()).any(|count| {
+    let is_begun = |place: usize, letters: &[char], bytes_min: usize| {
+        (0..=letters.len()).any(|count| {
             let begun = &letters[..count];
             let is_cut =
                 |at: &usize| *at == end || (count < letters.len() && is_broken_off(&kept[*at..]));
-            String::from_iter(begun).len() >= REDACTED_BYTES_MIN
+            String::from_iter(begun).len() >= bytes_min
                 && ends(kept, place, begun).iter().any(is_cut)
         })
     };
     for (place, _) in kept.char_indices() {
-        let mut begun = values
-            .iter()
-            .filter(|sought| is_begun(place, &sought.letters));
-        if let Some(sought) = begun.next() {
-            return format!("{}{}", &kept[..place], sought.mark);
+        let begun = |bytes_min| {
+            let mut all = values.iter();
+            all.find(|sought| is_begun(place, &sought.letters, bytes_min))
+        };
+        match (begun(REDACTED_BYTES_MIN), begun(0)) {
+            (Some(sought), _) => return format!("{}{}", &kept[..place], sought.mark),
+            (None, Some(_)) => return kept[..place].to_owned(),
+            (None, None) => {}
         }
     }
     kept.to_owned()
