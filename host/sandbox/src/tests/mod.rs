@@ -9,6 +9,8 @@ mod guests;
 mod hostile;
 mod kept;
 mod limits;
+mod link_races;
+mod listings;
 mod loaded;
 mod malformed;
 mod outcomes;

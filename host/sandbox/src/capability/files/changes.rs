@@ -8,12 +8,12 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
     ErrorCode, Filesize, HostDescriptor as _, NewTimestamp, PathFlags,
 };
 
-use crate::capability::files::links::Links;
+use crate::capability::files::link_changes::LinkChanges;
 use crate::capability::files::quota::{
     Admitted, admit_entry, admit_growth, admit_link, admit_move,
 };
 use crate::capability::files::quota_stream::size_after;
-use crate::capability::files::slashes::{Wants, following};
+use crate::capability::files::slashes::{Wants, check, following};
 use crate::capability::files::state::{Fd, HasFiles, file_behind};
 use crate::capability::files::threads::thread_for;
 use crate::capability::shared::as_wasi;
@@ -29,16 +29,34 @@ macro_rules! admitted {
     };
 }
 
+/// Make an operation, by its own function or by wasmtime's.
+macro_rules! operation {
+    ($state:ident.$method:ident($first_fd:ident $(, $argument:ident)*)) => {
+        $state.filesystem().$method($first_fd $(, $argument)*).await
+    };
+    ($changes:ident => $operation:expr, $state:ident.$method:ident($first_fd:ident $(, $argument:ident)*)) => {{
+        let view = $state.files();
+        let $changes = LinkChanges {
+            granted: view.files.granted(),
+            package: view.files.shared.call.package.clone(),
+            directory: file_behind(view.table.get(&$first_fd)?),
+            files: $state.filesystem(),
+        };
+        $operation.await
+    }};
+}
+
 /// Put a report of its effect before one function of `descriptor`. `in` names the directories in which it changes a
-/// path; a path that is not granted for writing is recorded. `first` changes an argument. `check` refuses links
-/// that would lead out of the granted directory. `admit` asks a quota.
+/// path; a path that is not granted for writing is recorded. `first` changes an argument. `check` refuses a path. `admit`
+/// asks a quota. `by` makes the operation in place of wasmtime's function.
 macro_rules! report {
     (
         $functions:ident, $method:ident, $function:literal, ($first_fd:ident: Fd $(, $argument:ident: $type:ty)*),
         $(first $name:ident = $value:expr,)? $(in $directory:ident: $path:ident,)*
         $(keep $bytes:expr,)?
         $(admit |$view:ident| $admission:expr,)?
-        $(check |$links:ident| $check:expr,)? |$files:ident| $description:expr
+        $(check |$checked:ident| $check:expr,)? $(by |$changes:ident| $operation:expr,)?
+        |$files:ident| $description:expr
     ) => {
         $functions.func_wrap_async(
             concat!("[method]descriptor.", $function),
@@ -60,9 +78,7 @@ macro_rules! report {
                     $(let $name = $value;)?
                     $(state.files().note_denied(&$directory, &$path, AccessMode::Write)?;)*
                     $(
-                        let granted = state.files().files.granted();
-                        let directory = file_behind(state.files().table.get(&$first_fd)?);
-                        let $links = Links { files: state.filesystem(), granted, directory };
+                        let mut $checked = state.filesystem();
                         if let Err(error) = $check.await {
                             return Ok((as_wasi(Err(error))?,));
                         }
@@ -75,7 +91,7 @@ macro_rules! report {
                     let $files = state.files().files;
                     let effects = &$files.shared.effects;
                     let mut effect = effects.begin(|| format!("wasi:filesystem: {}", $description))?;
-                    let done = state.filesystem().$method($first_fd $(, $argument)*).await;
+                    let done = operation!($($changes => $operation,)? state.$method($first_fd $(, $argument)*));
                     if let Some(admitted) = admitted {
                         admitted.end(done.is_ok()).await;
                     }
@@ -104,22 +120,22 @@ pub(super) fn report_effects<T: HasFiles>(
     report!(functions, create_directory_at, "create-directory-at", (fd: Fd, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), 0), |files| {
         format!("create the directory {}", files.path_in(&fd, &path))
     });
-    report!(functions, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), in fd: path, check |links| links.check_path(&fd, &path, Wants::Unlink), |files| {
+    report!(functions, unlink_file_at, "unlink-file-at", (fd: Fd, path: String), in fd: path, check |files| check(&mut files, &fd, &path, Wants::Unlink), |files| {
         format!("remove {}", files.path_in(&fd, &path))
     });
     report!(functions, remove_directory_at, "remove-directory-at", (fd: Fd, path: String), first path = without_slashes(path), in fd: path, |files| {
         format!("remove the directory {}", files.path_in(&fd, &path))
     });
-    report!(functions, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), target.len()), check |links| links.check_new(&fd, &path, &target), |files| {
+    report!(functions, symlink_at, "symlink-at", (fd: Fd, target: String, path: String), in fd: path, admit |view| admit_entry(view.files.quota_of(&fd), target.len()), by |links| links.symlink(fd, target, path), |files| {
         format!("link {} to {target}", files.path_in(&fd, &path))
     });
-    report!(functions, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), in fd: old, in new_fd: new, admit |view| admit_move(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_moved((&fd, &old), (&new_fd, &new)), |files| {
+    report!(functions, rename_at, "rename-at", (fd: Fd, old: String, new_fd: Fd, new: String), in fd: old, in new_fd: new, admit |view| admit_move(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), by |links| links.rename((fd, old), (new_fd, new)), |files| {
         format!("rename {} to {}", files.path_in(&fd, &old), files.path_in(&new_fd, &new))
     });
-    report!(functions, link_at, "link-at", (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String), in new_fd: new, admit |view| admit_link(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), check |links| links.check_linked((&fd, &old), (&new_fd, &new)), |files| {
+    report!(functions, link_at, "link-at", (fd: Fd, flags: PathFlags, old: String, new_fd: Fd, new: String), in new_fd: new, admit |view| admit_link(view.files.quota_of(&fd), view.files.quota_of(&new_fd)), by |links| links.link(flags, (fd, old), (new_fd, new)), |files| {
         format!("link {} to {}", files.path_in(&new_fd, &new), files.path_in(&fd, &old))
     });
-    report!(functions, set_times_at, "set-times-at", (fd: Fd, flags: PathFlags, path: String, accessed: NewTimestamp, modified: NewTimestamp), first flags = following(flags, &path), in fd: path, check |links| links.check_path(&fd, &path, Wants::Directory), |files| {
+    report!(functions, set_times_at, "set-times-at", (fd: Fd, flags: PathFlags, path: String, accessed: NewTimestamp, modified: NewTimestamp), first flags = following(flags, &path), in fd: path, check |files| check(&mut files, &fd, &path, Wants::Directory), |files| {
         format!("set the times of {}", files.path_in(&fd, &path))
     });
     Ok(())

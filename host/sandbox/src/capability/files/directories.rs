@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use wasmtime_wasi::filesystem::{Descriptor, Dir};
+use wasmtime_wasi::runtime::spawn_blocking;
 use wasmtime_wasi::{FsPerms, OpenMode};
 
 use crate::capability::files::devices::{DEVICES, Served};
@@ -57,17 +58,13 @@ pub(crate) async fn open(shared: &Arc<Shared>) -> Result<Vec<OpenDirectory>, Uno
     let threads = &shared.ledger.file_threads;
     let thread = threads.acquire(&shared.call.package, 1, u64::MAX).await;
     // A file system that does not answer may block one of these threads, but not a thread of the guests.
-    let opening = tokio::task::spawn_blocking(move || {
+    spawn_blocking(move || {
         let _thread = thread;
         let directories = shared.call.grants.directories.iter();
         let opened = directories.map(|grant| open_one(&shared, grant));
-        opened.collect::<Result<Vec<_>, _>>()
-    });
-    opening.await.unwrap_or_else(|error| {
-        Err(Unopened(format!(
-            "the granted directories cannot be opened: {error}"
-        )))
+        opened.collect()
     })
+    .await
 }
 
 fn open_one(shared: &Arc<Shared>, grant: &DirectoryGrant) -> Result<OpenDirectory, Unopened> {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::fstat;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use tokio::sync::{OwnedRwLockReadGuard, RwLock, Semaphore};
+use wasmtime_wasi::runtime::spawn_blocking;
 
 use crate::capability::files::measure::{Amount, Unmeasured, identity, measure};
 
@@ -154,11 +155,7 @@ impl DirectoryUsage {
         // Dropped with this future when nothing waits for the walk any more.
         let waits = Arc::new(());
         let waiting = Arc::downgrade(&waits);
-        let walk = tokio::task::spawn_blocking(move || measure(&directory, &open, &waiting));
-        let found = walk.await.unwrap_or_else(|error| {
-            let why = error.to_string();
-            Err(Unmeasured::Unreadable(why))
-        });
+        let found = spawn_blocking(move || measure(&directory, &open, &waiting)).await;
         let mut state = self.state();
         state.used = found;
         state.measured = Some((began, began.elapsed()));

@@ -9,10 +9,11 @@ use wasmtime::component::{HasData, Linker, LinkerInstance, Resource, ResourceTyp
 use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystemCtxView, WasiFilesystemView as _};
 use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi::p2::bindings::filesystem::types::{
-    DescriptorFlags, DescriptorType, ErrorCode, Filesize, Host as _, HostDescriptor, OpenFlags,
-    PathFlags,
+    DescriptorFlags, DescriptorType, DirectoryEntry, ErrorCode, Filesize, Host as _,
+    HostDescriptor, OpenFlags, PathFlags,
 };
-use wasmtime_wasi::p2::{DynInputStream, FsResult};
+use wasmtime_wasi::p2::{DynInputStream, FsError, FsResult};
+use wasmtime_wasi::runtime::spawn_blocking;
 
 use crate::capability::files::changes::report_effects;
 use crate::capability::files::denied_paths::DeniedPath;
@@ -20,7 +21,7 @@ use crate::capability::files::devices::{
     DeviceReader, Served, device_at, device_entries, hash_of, open_device, stat_of,
 };
 use crate::capability::files::directories::{OpenDirectory, Tracked, device_folder, empty_root};
-use crate::capability::files::listing::{Listing, entries_of};
+use crate::capability::files::listing::{Listing, Unlisted};
 use crate::capability::files::quota::{Quota, QuotaExceeded};
 use crate::capability::files::quota_stream::QuotaOfStream;
 use crate::capability::files::slashes::{Wants, check, following, stat_at};
@@ -33,9 +34,6 @@ use crate::mounts;
 
 /// The name in wasmtime-wasi; a test notices when it changes.
 const FILESYSTEM: &str = "wasi:filesystem/types@0.2.12";
-
-/// The listings of directories under way at once. The host holds each in memory whole.
-const LISTINGS_MAX: u64 = 16;
 
 impl HasData for FilesView<'static> {
     type Data<'a> = FilesView<'a>;
@@ -220,13 +218,13 @@ async fn leads_to_pseudo(parent: &Arc<File>, file: Arc<File>) -> bool {
     }
     // A file system on a network may take long to answer.
     let parent = Arc::clone(parent);
-    let asked = tokio::task::spawn_blocking(move || {
+    let asked = spawn_blocking(move || {
         let is_pseudo = mounts::pseudo(&*file).is_some();
         // The thread counts as long as it has this.
         drop(parent);
         is_pseudo
     });
-    asked.await.unwrap_or(true)
+    asked.await
 }
 
 /// Put what a slash at the end means, and the devices, before the functions that look at a path.
@@ -371,26 +369,35 @@ impl FilesView<'_> {
         Ok(Ok(opened))
     }
 
-    /// Lists a directory.
+    /// Begins to list a directory.
     async fn list(&mut self, fd: &Fd) -> FsResult<Resource<Listing>> {
-        let entries = match self.files.served(fd) {
-            Some(Served::Folder) => device_entries(&self.files.shared),
+        let listing = match self.files.served(fd) {
+            Some(Served::Folder) => Listing::of(device_entries(&self.files.shared)),
             _ => {
                 let directory = match self.table.get(fd)? {
                     Descriptor::Dir(directory) => Arc::clone(&directory.dir),
                     Descriptor::File(_) => return Err(ErrorCode::NotDirectory.into()),
                 };
-                let reading = tokio::task::spawn_blocking(move || entries_of(&directory)).await;
-                let found = reading.map_err(|_| ErrorCode::Io)?;
-                let found = found.map_err(std::io::Error::from)?;
-                for entry in found.escaped {
-                    let path = self.files.path_in(fd, &entry.name);
-                    self.files.denied.add_escaped(path, entry.type_);
-                }
-                found.entries
+                let path = self.files.path_of(fd).to_owned();
+                let listing = Listing::begin(&self.files.shared, directory, path).await;
+                listing.map_err(|why| match why {
+                    Unlisted::Refused => ErrorCode::Quota.into(),
+                    Unlisted::Failed(error) => FsError::from(std::io::Error::from(error)),
+                })?
             }
         };
-        Ok(self.table.push(Listing::of(entries))?)
+        Ok(self.table.push(listing)?)
+    }
+
+    /// Returns the next entry of a listing.
+    async fn next_entry(
+        &mut self,
+        listing: &Resource<Listing>,
+    ) -> FsResult<Option<DirectoryEntry>> {
+        let listing = self.table.get_mut(listing)?;
+        let denied = &mut self.files.denied;
+        let next = listing.next(|path, kind| denied.add_escaped(path, kind));
+        Ok(next.await.map_err(std::io::Error::from)?)
     }
 }
 
@@ -436,19 +443,12 @@ fn count_open_files<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmt
         move |mut store: StoreContextMut<'_, T>, (fd,): (Fd,)| {
             Box::new(async move {
                 let thread = thread_for(&mut store, &fd).await?;
-                thread.during(async {
-                let state = store.data_mut();
-                let files = state.files().files;
-                if files.listings >= LISTINGS_MAX {
-                    files.shared.exceed(format!(
-                        "the task reads {LISTINGS_MAX} directories at once, the most that it may; end some before it begins more"
-                    ));
-                    return Ok((Err(ErrorCode::Quota),));
-                }
-                let listing = state.files().list(&fd).await;
-                state.files().files.listings += u64::from(listing.is_ok());
-                Ok((as_wasi(listing)?,))
-                }).await
+                thread
+                    .during(async {
+                        let listing = store.data_mut().files().list(&fd).await;
+                        Ok((as_wasi(listing)?,))
+                    })
+                    .await
             })
         },
     )?;
@@ -456,18 +456,18 @@ fn count_open_files<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmt
         "directory-entry-stream",
         ResourceType::host::<Listing>(),
         move |mut store, handle| {
-            let files = store.data_mut().files();
-            files.files.listings -= 1;
-            files.table.delete(Resource::<Listing>::new_own(handle))?;
+            let table = store.data_mut().files().table;
+            table.delete(Resource::<Listing>::new_own(handle))?;
             Ok(())
         },
     )?;
-    functions.func_wrap(
+    functions.func_wrap_async(
         "[method]directory-entry-stream.read-directory-entry",
         move |mut store: StoreContextMut<'_, T>, (listing,): (Resource<Listing>,)| {
-            let files = store.data_mut().files();
-            let entry = files.table.get_mut(&listing)?.next();
-            Ok((Ok::<_, ErrorCode>(entry),))
+            Box::new(async move {
+                let entry = store.data_mut().files().next_entry(&listing).await;
+                Ok((as_wasi(entry)?,))
+            })
         },
     )
 }

@@ -4,28 +4,20 @@
 //! at most as often as the link lies below the granted directory, and must not have `..` after a name. Its names may be
 //! links themselves: those were checked in the same way, so no path through them leads out either.
 //!
-//! The checks do not see what another program changes at the same time.
+//! The checks don't see what another process changes at the same time. Operations of this process wait for each other: see
+//! [`link_changes`](super::link_changes).
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Component, Path};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
-use wasmtime::component::Resource;
-use wasmtime_wasi::filesystem::{Descriptor, WasiFilesystemCtxView};
-use wasmtime_wasi::p2::FsResult;
-use wasmtime_wasi::p2::bindings::filesystem::types::{
-    DescriptorFlags, ErrorCode, HostDescriptor as _, OpenFlags, PathFlags,
-};
 
 use crate::capability::files::directories::ON_THE_WAY;
 use crate::capability::files::measure::{READABLE, identity};
-use crate::capability::files::slashes::{self, Wants};
-use crate::capability::files::state::Fd;
 
 /// No link climbs further: a longer target is no path.
 const LEVELS_MAX: usize = 4096 / "../".len() + 1;
@@ -33,121 +25,17 @@ const LEVELS_MAX: usize = 4096 / "../".len() + 1;
 const TREE_LEVELS_MAX: usize = 64;
 const TREE_ENTRIES_MAX: usize = 1 << 16;
 
-/// The checks of one call.
-pub(super) struct Links<'a> {
-    pub(super) files: WasiFilesystemCtxView<'a>,
-    pub(super) granted: Vec<Arc<File>>,
-    /// The directory of the operation. Its thread counts as long as it has this.
-    pub(super) directory: Arc<File>,
-}
-
-impl Links<'_> {
-    /// Check a new link to `target` at `path` in the directory `fd`.
-    pub(super) async fn check_new(mut self, fd: &Fd, path: &str, target: &str) -> FsResult<()> {
-        let climb = match leading_climb(target) {
-            Some(0) => return Ok(()),
-            Some(climb) => climb,
-            None => return Err(ErrorCode::NotPermitted.into()),
-        };
-        let Some((parent, _)) = self.open_parent(fd, path).await? else {
-            return Ok(());
-        };
-        self.off_thread(move |granted| check_climb(climb, depth(&parent, granted)?))
-            .await
-    }
-
-    /// Checks a second name of `old`.
-    pub(super) async fn check_linked(mut self, old: (&Fd, &str), new: (&Fd, &str)) -> FsResult<()> {
-        slashes::check(&mut self.files, old.0, old.1, Wants::Link).await?;
-        slashes::check(&mut self.files, new.0, new.1, Wants::NewName).await?;
-        self.check_moved(old, new).await
-    }
-
-    /// Checks the path of an operation that doesn't create a link.
-    pub(super) async fn check_path(mut self, fd: &Fd, path: &str, wants: Wants) -> FsResult<()> {
-        slashes::check(&mut self.files, fd, path, wants).await
-    }
-
-    /// Check a link, or a directory with its links, that is to be renamed, or to get a second name.
-    ///
-    /// A link leads the same way from each directory that is as deep as its own, or deeper.
-    pub(super) async fn check_moved(
-        mut self,
-        (old_fd, old): (&Fd, &str),
-        (new_fd, new): (&Fd, &str),
-    ) -> FsResult<()> {
-        let Some((old_parent, name)) = self.open_parent(old_fd, old).await? else {
-            return Ok(());
-        };
-        let Some((new_parent, _)) = self.open_parent(new_fd, new).await? else {
-            return Ok(());
-        };
-        let name = name.to_owned();
-        self.off_thread(move |granted| {
-            let new_depth = depth(&new_parent, granted)?;
-            if new_depth >= depth(&old_parent, granted)? {
-                return Ok(());
-            }
-            check_climb(climb_of(&old_parent, &name)?, new_depth)
-        })
-        .await
-    }
-
-    /// Open the directory of the last name of `path`, as wasmtime does for the operation itself; `None` for a path that has
-    /// no last name, for which the operation fails.
-    async fn open_parent<'p>(
-        &mut self,
-        fd: &Fd,
-        path: &'p str,
-    ) -> FsResult<Option<(Arc<File>, &'p OsStr)>> {
-        let mut names = Path::new(path).components();
-        let Some(Component::Normal(name)) = names.next_back() else {
-            return Ok(None);
-        };
-        let parent = match names.as_path().to_str() {
-            None | Some("") => ".".to_owned(),
-            Some(parent) => parent.to_owned(),
-        };
-        let (follow, how) = (PathFlags::SYMLINK_FOLLOW, OpenFlags::DIRECTORY);
-        let fd = Resource::new_borrow(fd.rep());
-        let opening = self
-            .files
-            .open_at(fd, follow, parent, how, DescriptorFlags::READ);
-        let opened = opening.await?;
-        match self.files.table.delete(opened)? {
-            Descriptor::Dir(directory) => Ok(Some((directory.dir, name))),
-            Descriptor::File(_) => Err(ErrorCode::NotDirectory.into()),
-        }
-    }
-
-    async fn off_thread(
-        self,
-        check: impl FnOnce(&[Arc<File>]) -> Result<(), Refused> + Send + 'static,
-    ) -> FsResult<()> {
-        let (granted, directory) = (self.granted, self.directory);
-        let checked = tokio::task::spawn_blocking(move || {
-            let checked = check(&granted);
-            drop(directory);
-            checked
-        });
-        let checked = checked.await;
-        match checked {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(Refused::LeadsOut)) => Err(ErrorCode::NotPermitted.into()),
-            // Programs then copy the files, and create each link anew.
-            Ok(Err(Refused::TooLarge)) => Err(ErrorCode::CrossDevice.into()),
-            Ok(Err(Refused::Failed(error))) => Err(std::io::Error::from(error).into()),
-            Err(_) => Err(ErrorCode::Io.into()),
-        }
-    }
-}
+/// The number of entries after which a search checks whether its result is still wanted.
+const CHECK_ENTRIES: usize = 256;
 
 /// Why a link is not created, or a file not moved.
 #[derive(Debug, PartialEq)]
-enum Refused {
+pub(super) enum Refused {
     LeadsOut,
-    /// A directory has more entries or levels than are searched.
+    /// A directory has more entries or levels than are searched, or another file system in it.
     TooLarge,
+    /// The call has ended.
+    Unwanted,
     Failed(Errno),
 }
 
@@ -157,7 +45,8 @@ impl From<Errno> for Refused {
     }
 }
 
-fn check_climb(climb: usize, depth: usize) -> Result<(), Refused> {
+/// Refuses a link that climbs further than to the granted directory, `depth` levels above it.
+pub(super) fn check_climb(climb: usize, depth: usize) -> Result<(), Refused> {
     match climb > depth {
         true => Err(Refused::LeadsOut),
         false => Ok(()),
@@ -165,7 +54,7 @@ fn check_climb(climb: usize, depth: usize) -> Result<(), Refused> {
 }
 
 /// Return how often a target begins with `..`; `None` if it is absolute or has `..` after a name.
-fn leading_climb(target: &str) -> Option<usize> {
+pub(super) fn leading_climb(target: &str) -> Option<usize> {
     let mut names = target.split('/').filter(|name| !matches!(*name, "" | "."));
     let climb = names.by_ref().take_while(|name| *name == "..").count();
     let is_clear = !target.starts_with('/') && names.all(|name| name != "..");
@@ -173,7 +62,7 @@ fn leading_climb(target: &str) -> Option<usize> {
 }
 
 /// Return how many levels a directory is below the nearest granted one, at most [`LEVELS_MAX`].
-fn depth(directory: &File, granted: &[Arc<File>]) -> Result<usize, Errno> {
+pub(super) fn depth(directory: &File, granted: &[Arc<File>]) -> Result<usize, Errno> {
     let granted = granted.iter().filter_map(|granted| fstat(granted).ok());
     let granted: Vec<_> = granted.map(|found| identity(&found)).collect();
     let mut at = openat(directory, ".", ON_THE_WAY, Mode::empty())?;
@@ -193,49 +82,80 @@ fn depth(directory: &File, granted: &[Arc<File>]) -> Result<usize, Errno> {
     Ok(LEVELS_MAX)
 }
 
-/// Return how many levels the links at `name` in `directory` may climb above it: the link there, or those below the
-/// directory there.
-fn climb_of(directory: &File, name: &OsStr) -> Result<usize, Refused> {
-    let mut entries = TREE_ENTRIES_MAX;
-    climb_at(directory, name, FileType::Unknown, 0, &mut entries)
+/// A search for the links of what is to be moved.
+pub(super) struct Search {
+    /// More entries than these aren't searched.
+    entries: usize,
+    /// The number of the file system.
+    device: u64,
+    /// Its owner is gone when nobody waits for the result any more.
+    waiting: Weak<()>,
 }
 
-/// Return how many levels the links at `name`, which is `level` levels below the moved entry, may climb above that
-/// entry's directory. `entries` more entries are searched.
-fn climb_at(
-    parent: impl AsFd,
-    name: &OsStr,
-    kind: FileType,
-    level: usize,
-    entries: &mut usize,
-) -> Result<usize, Refused> {
-    let kind = match kind {
-        FileType::Unknown => {
-            let found = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
-            FileType::from_raw_mode(found.st_mode)
+impl Search {
+    pub(super) fn new(device: u64, waiting: Weak<()>) -> Search {
+        Search {
+            entries: TREE_ENTRIES_MAX,
+            device,
+            waiting,
         }
-        kind => kind,
-    };
-    match kind {
-        FileType::Symlink => return Ok(climb_of_link(parent, name)?.saturating_sub(level)),
-        FileType::Directory if level == TREE_LEVELS_MAX => return Err(Refused::TooLarge),
-        FileType::Directory => {}
-        _ => return Ok(0),
     }
-    let directory = openat(parent, name, READABLE, Mode::empty())?;
-    let mut most = 0;
-    for entry in Dir::read_from(&directory)? {
-        let entry = entry?;
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name == "." || name == ".." {
-            continue;
+
+    pub(super) fn check_wanted(&self) -> Result<(), Refused> {
+        match self.waiting.strong_count() {
+            0 => Err(Refused::Unwanted),
+            _ => Ok(()),
         }
-        *entries = entries.checked_sub(1).ok_or(Refused::TooLarge)?;
-        let kind = entry.file_type();
-        let climb = climb_at(&directory, name, kind, level + 1, entries)?;
-        most = most.max(climb);
     }
-    Ok(most)
+
+    /// Return how many levels the links at `name` in `directory` may climb above it: the link there, or those below the
+    /// directory there.
+    pub(super) fn climb_of(&mut self, directory: &File, name: &OsStr) -> Result<usize, Refused> {
+        self.climb_at(directory, name, FileType::Unknown, 0)
+    }
+
+    /// Return how many levels the links at `name`, which is `level` levels below the moved entry, may climb above that
+    /// entry's directory.
+    fn climb_at(
+        &mut self,
+        parent: impl AsFd,
+        name: &OsStr,
+        kind: FileType,
+        level: usize,
+    ) -> Result<usize, Refused> {
+        let kind = match kind {
+            FileType::Unknown => {
+                let found = statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                FileType::from_raw_mode(found.st_mode)
+            }
+            kind => kind,
+        };
+        match kind {
+            FileType::Symlink => return Ok(climb_of_link(parent, name)?.saturating_sub(level)),
+            FileType::Directory if level == TREE_LEVELS_MAX => return Err(Refused::TooLarge),
+            FileType::Directory => {}
+            _ => return Ok(0),
+        }
+        let directory = openat(parent, name, READABLE, Mode::empty())?;
+        if identity(&fstat(&directory)?).0 != self.device {
+            return Err(Refused::TooLarge);
+        }
+        let mut most = 0;
+        for entry in Dir::read_from(&directory)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            self.entries = self.entries.checked_sub(1).ok_or(Refused::TooLarge)?;
+            if self.entries.is_multiple_of(CHECK_ENTRIES) {
+                self.check_wanted()?;
+            }
+            let climb = self.climb_at(&directory, name, entry.file_type(), level + 1)?;
+            most = most.max(climb);
+        }
+        Ok(most)
+    }
 }
 
 /// Return how many levels a link may climb. Moving an absolute link does not change where it leads.
@@ -253,6 +173,7 @@ fn climb_of_link(directory: impl AsFd, name: &OsStr) -> Result<usize, Errno> {
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::path::Path;
 
     use super::*;
 
@@ -297,7 +218,14 @@ mod tests {
     fn the_links_of_a_moved_directory_are_found() {
         let root = tempfile::tempdir().unwrap();
         let at = |path: &str| root.path().join(path);
-        let climb = |name: &str| climb_of(&open(root.path()), OsStr::new(name));
+        let folder = open(root.path());
+        let (device, _) = identity(&fstat(&folder).unwrap());
+        let waits = Arc::new(());
+        let climb_on = |device: u64, name: &str| {
+            let mut search = Search::new(device, Arc::downgrade(&waits));
+            search.climb_of(&folder, OsStr::new(name))
+        };
+        let climb = |name: &str| climb_on(device, name);
         fs::create_dir_all(at("tree/a/b")).unwrap();
         symlink("../../..", at("tree/a/b/stays")).unwrap();
         symlink("/etc", at("tree/absolute")).unwrap();
@@ -312,5 +240,6 @@ mod tests {
         let deep = at("deep").join("d/".repeat(TREE_LEVELS_MAX));
         fs::create_dir_all(deep).unwrap();
         assert_eq!(climb("deep"), Err(Refused::TooLarge));
+        assert_eq!(climb_on(device + 1, "tree"), Err(Refused::TooLarge));
     }
 }

@@ -1,47 +1,152 @@
-//! Listing a directory.
+//! Listing a directory, lazily: of a directory of any size, the host holds a few entries.
 //!
 //! A name in WASI is UTF-8 text. One that isn't is listed with its other bytes escaped, as `ls` shows it: the listing goes on, and
 //! the error of a task that opens it has the name. No task can open it.
 
-use std::collections::HashSet;
 use std::fs::File;
+use std::sync::Arc;
 use std::vec;
 
+use campanile_model::text::size_text;
 use rustix::fs::{AtFlags, Dir, FileType, statat};
 use rustix::io::Errno;
 use wasmtime_wasi::p2::bindings::filesystem::types::{DescriptorType, DirectoryEntry};
+use wasmtime_wasi::runtime::spawn_blocking;
 
-/// A listing under way.
-pub(crate) struct Listing(vec::IntoIter<DirectoryEntry>);
+use crate::capability::shared::{OpenFile, Shared};
+use crate::ledger::fair_shares::FairShare;
+
+/// The entries that are read at once, which keeps a thread for a moment only, and the bytes of their names.
+const PART_ENTRIES: usize = 128;
+const PART_BYTES: usize = 32 << 10;
+
+/// The most memory of a listing: one part, whose names with escapes are kept twice, and the buffer of the system call.
+const LISTING_BYTES: u64 = 128 << 10;
+
+/// A listing under way, which is an open file of its own.
+pub(crate) struct Listing {
+    /// The entries that were read and not given yet.
+    part: vec::IntoIter<DirectoryEntry>,
+    /// None at the end of the directory.
+    rest: Option<Dir>,
+    /// The directory's path, as the task sees it.
+    path: String,
+    held: Option<Held>,
+}
+
+/// What a listing counts for.
+struct Held {
+    shared: Arc<Shared>,
+    _file: Arc<OpenFile>,
+    _memory: FairShare,
+}
+
+/// Some entries of a directory.
+struct Part {
+    entries: Vec<DirectoryEntry>,
+    /// The entries with escapes.
+    escaped: Vec<DirectoryEntry>,
+    /// What is left to read.
+    rest: Option<Dir>,
+}
+
+/// Why a listing doesn't begin.
+pub(super) enum Unlisted {
+    /// The call, or its package, may have no more; that is recorded.
+    Refused,
+    Failed(Errno),
+}
 
 impl Listing {
+    /// Returns a listing of `entries`.
     pub(super) fn of(entries: Vec<DirectoryEntry>) -> Listing {
-        Listing(entries.into_iter())
+        Listing {
+            part: entries.into_iter(),
+            rest: None,
+            path: String::new(),
+            held: None,
+        }
     }
 
-    pub(super) fn next(&mut self) -> Option<DirectoryEntry> {
-        self.0.next()
+    /// Begins to list `directory`, which the task sees at `path`.
+    pub(super) async fn begin(
+        shared: &Arc<Shared>,
+        directory: Arc<File>,
+        path: String,
+    ) -> Result<Listing, Unlisted> {
+        let file = OpenFile::open(shared).ok_or(Unlisted::Refused)?;
+        let (memory, package) = (&shared.ledger.memory, &shared.call.package);
+        let memory = memory.try_acquire(package, LISTING_BYTES, u64::MAX);
+        let Some(memory) = memory else {
+            shared.exceed(format!(
+                "listing {path} needs {} of the host's memory, and the calls of this package can't have that now; let fewer run at once, or raise `memory_total` under `[sandbox]`",
+                size_text(LISTING_BYTES)
+            ));
+            return Err(Unlisted::Refused);
+        };
+        let opening = spawn_blocking(move || Dir::read_from(&*directory));
+        Ok(Listing {
+            part: Vec::new().into_iter(),
+            rest: Some(opening.await.map_err(Unlisted::Failed)?),
+            path,
+            held: Some(Held {
+                shared: Arc::clone(shared),
+                _file: file,
+                _memory: memory,
+            }),
+        })
+    }
+
+    /// Returns the next entry. Calls `note_escaped` with the paths with escapes that were read for it, and what is there.
+    ///
+    /// # Errors
+    /// When the directory can't be read on. The listing has then ended.
+    pub(super) async fn next(
+        &mut self,
+        mut note_escaped: impl FnMut(String, DescriptorType),
+    ) -> Result<Option<DirectoryEntry>, Errno> {
+        loop {
+            if let Some(entry) = self.part.next() {
+                return Ok(Some(entry));
+            }
+            let (Some(rest), Some(Held { shared, .. })) = (self.rest.take(), &self.held) else {
+                return Ok(None);
+            };
+            let threads = &shared.ledger.file_threads;
+            let thread = threads.acquire(&shared.call.package, 1, u64::MAX).await;
+            let reading = spawn_blocking(move || {
+                let _thread = thread;
+                read_part(rest)
+            });
+            let read = reading.await?;
+            for entry in read.escaped {
+                let path = format!("{}/{}", self.path.trim_end_matches('/'), entry.name);
+                note_escaped(path, entry.type_);
+            }
+            self.part = read.entries.into_iter();
+            self.rest = read.rest;
+        }
     }
 }
 
-/// The entries of a directory, and the escaped names among them.
-pub(super) struct Entries {
-    pub(super) entries: Vec<DirectoryEntry>,
-    pub(super) escaped: Vec<DirectoryEntry>,
-}
-
-/// Reads the entries of `directory`, without `.` and `..`. Blocks.
-pub(super) fn entries_of(directory: &File) -> Result<Entries, Errno> {
-    let mut named = Vec::new();
-    let mut unnamed = Vec::new();
-    for entry in Dir::read_from(directory)? {
+/// Reads some entries of `directory`, without `.` and `..`. Blocks.
+fn read_part(mut directory: Dir) -> Result<Part, Errno> {
+    let (mut entries, mut escaped, mut bytes) = (Vec::new(), Vec::new(), 0);
+    while entries.len() < PART_ENTRIES && bytes < PART_BYTES {
+        let Some(entry) = directory.read() else {
+            return Ok(Part {
+                entries,
+                escaped,
+                rest: None,
+            });
+        };
         let entry = entry?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
         let kind = match entry.file_type() {
-            FileType::Unknown => match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            FileType::Unknown => match statat(directory.fd()?, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(found) => FileType::from_raw_mode(found.st_mode),
                 // Removed meanwhile.
                 Err(Errno::NOENT) => continue,
@@ -49,29 +154,32 @@ pub(super) fn entries_of(directory: &File) -> Result<Entries, Errno> {
             },
             kind => kind,
         };
-        match name.to_str() {
-            Ok(name) => named.push(entry_of(name.to_owned(), kind)),
-            Err(_) => unnamed.push((escaped(name.to_bytes()), kind)),
-        }
+        let shown = match name.to_str() {
+            Ok(name) => name.to_owned(),
+            Err(_) => {
+                let shown = escaped_name(&directory, name.to_bytes())?;
+                escaped.push(entry_of(shown.clone(), kind));
+                shown
+            }
+        };
+        bytes += shown.len();
+        entries.push(entry_of(shown, kind));
     }
-    let mut entries = Entries {
-        entries: named,
-        escaped: Vec::new(),
-    };
-    if unnamed.is_empty() {
-        return Ok(entries);
+    Ok(Part {
+        entries,
+        escaped,
+        rest: Some(directory),
+    })
+}
+
+/// Returns the name under which a name that isn't UTF-8 is listed: its own, whatever else is in `directory`.
+fn escaped_name(directory: &Dir, name: &[u8]) -> Result<String, Errno> {
+    let mut name = escape(name);
+    // A file that has this very name is another one. No other escaped name ends with a question mark.
+    while statat(directory.fd()?, &name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        name.push('?');
     }
-    let mut known: HashSet<String> = entries.entries.iter().map(|it| it.name.clone()).collect();
-    unnamed.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    for (mut name, kind) in unnamed {
-        // A file that has this very name is another one.
-        while !known.insert(name.clone()) {
-            name.push('?');
-        }
-        entries.escaped.push(entry_of(name.clone(), kind));
-        entries.entries.push(entry_of(name, kind));
-    }
-    Ok(entries)
+    Ok(name)
 }
 
 fn entry_of(name: String, kind: FileType) -> DirectoryEntry {
@@ -86,48 +194,98 @@ fn entry_of(name: String, kind: FileType) -> DirectoryEntry {
     DirectoryEntry { type_, name }
 }
 
-/// Returns a name with the bytes that aren't UTF-8 as `\xe9`.
-fn escaped(name: &[u8]) -> String {
+/// Returns a name with the bytes that aren't UTF-8 as `\xe9`. Different names stay different: a backslash, and a question mark
+/// at the end, are escaped too.
+fn escape(name: &[u8]) -> String {
     let mut text = String::new();
     for chunk in name.utf8_chunks() {
-        text.push_str(chunk.valid());
+        text.push_str(&chunk.valid().replace('\\', "\\x5c"));
         for byte in chunk.invalid() {
             text.push_str(&format!("\\x{byte:02x}"));
         }
     }
-    text
+    match text.strip_suffix('?') {
+        Some(begin) => format!("{begin}\\x3f"),
+        None => text,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::ffi::OsStr;
     use std::fs;
     use std::os::unix::ffi::OsStrExt as _;
 
     use super::*;
 
+    fn parts_of(folder: &std::path::Path) -> Vec<Part> {
+        let mut rest = Some(Dir::read_from(File::open(folder).unwrap()).unwrap());
+        let mut parts = Vec::new();
+        while let Some(directory) = rest {
+            let mut part = read_part(directory).unwrap();
+            rest = part.rest.take();
+            parts.push(part);
+        }
+        parts
+    }
+
     #[test]
     fn a_name_that_is_not_utf_8_is_listed_escaped() {
         let root = tempfile::tempdir().unwrap();
-        let names: [&[u8]; 5] = [
+        let names: [&[u8]; 8] = [
             b"a",
             b"caf\xe9.txt",
             b"caf\\xe9.txt",
+            b"caf\xe9.txt?",
             b"\xff",
+            b"\xff\\xff",
+            b"\xff\xff",
             "é".as_bytes(),
         ];
         for name in names {
             fs::write(root.path().join(OsStr::from_bytes(name)), "").unwrap();
         }
         fs::create_dir(root.path().join(OsStr::from_bytes(b"d\xc3"))).unwrap();
-        let found = entries_of(&File::open(root.path()).unwrap()).unwrap();
-        let mut names: Vec<&str> = found.entries.iter().map(|it| it.name.as_str()).collect();
-        names.sort_unstable();
-        let expected = ["\\xff", "a", "caf\\xe9.txt", "caf\\xe9.txt?", "d\\xc3", "é"];
-        assert_eq!(names, expected);
-        let escaped: Vec<&str> = found.escaped.iter().map(|it| it.name.as_str()).collect();
-        assert_eq!(escaped, ["\\xff", "caf\\xe9.txt?", "d\\xc3"]);
+        let [found] = &parts_of(root.path())[..] else {
+            panic!("a few entries are one part")
+        };
+        let sorted = |entries: &[DirectoryEntry]| -> Vec<String> {
+            let names: BTreeSet<String> = entries.iter().map(|it| it.name.clone()).collect();
+            names.into_iter().collect()
+        };
+        let escaped = [
+            "\\xff",
+            "\\xff\\x5cxff",
+            "\\xff\\xff",
+            "caf\\xe9.txt?",
+            "caf\\xe9.txt\\x3f",
+            "d\\xc3",
+        ];
+        assert_eq!(sorted(&found.escaped), escaped);
+        let mut expected = escaped.to_vec();
+        expected.extend(["a", "caf\\xe9.txt", "é"]);
+        expected.sort_unstable();
+        assert_eq!(sorted(&found.entries), expected);
         let of = |name: &str| found.entries.iter().find(|it| it.name == name).unwrap();
         assert_eq!(of("d\\xc3").type_, DescriptorType::Directory);
+    }
+
+    #[test]
+    fn a_directory_is_read_in_parts_each_entry_once() {
+        let root = tempfile::tempdir().unwrap();
+        let count = 3 * PART_ENTRIES + 1;
+        for number in 0..count {
+            fs::write(root.path().join(format!("{number:0>250}")), "").unwrap();
+        }
+        let parts = parts_of(root.path());
+        assert!(parts.iter().all(|part| part.entries.len() <= PART_ENTRIES));
+        let names = parts.iter().flat_map(|part| &part.entries);
+        let names: BTreeSet<&str> = names.map(|entry| entry.name.as_str()).collect();
+        assert_eq!(names.len(), count);
+        assert_eq!(
+            parts.iter().map(|it| it.entries.len()).sum::<usize>(),
+            count
+        );
     }
 }

@@ -19,6 +19,9 @@ pub(super) const READABLE: OFlags = OFlags::DIRECTORY
 /// The most directories inside each other. A walk keeps one file descriptor open for each.
 const DEPTH_MAX: usize = 64;
 
+/// The most files with several names that a walk remembers, each in some 20 bytes.
+const LINKED_MAX: usize = 1 << 18;
+
 /// The number of entries after which a walk checks whether its result is still wanted.
 const CHECK_ENTRIES: u64 = 256;
 
@@ -66,6 +69,8 @@ pub(super) fn blocks(size: u64) -> u64 {
 pub(super) enum Unmeasured {
     #[error("it has more than {QUOTA_FILES_MOST} entries, too many to count")]
     TooMany,
+    #[error("it has more than {LINKED_MAX} files with several names, too many to count")]
+    TooManyLinked,
     #[error("it has more than {DEPTH_MAX} directories inside each other, too many to count")]
     TooDeep,
     #[error("it cannot be read: {0}")]
@@ -152,6 +157,9 @@ impl Walk {
             FileType::RegularFile | FileType::Symlink => u64::try_from(stat.st_size).unwrap_or(0),
             _ => 0,
         };
+        if self.linked.len() > LINKED_MAX {
+            return Err(Unmeasured::TooManyLinked);
+        }
         self.found = self.found.plus(Amount::entry(size));
         match self.found.files > QUOTA_FILES_MOST {
             true => Err(Unmeasured::TooMany),

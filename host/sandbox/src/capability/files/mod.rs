@@ -9,6 +9,7 @@ pub(crate) mod devices;
 pub(crate) mod directories;
 mod directory_usage;
 pub(crate) mod host;
+mod link_changes;
 mod links;
 mod listing;
 mod measure;

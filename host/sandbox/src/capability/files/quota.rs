@@ -9,6 +9,7 @@ use campanile_model::text::size_text;
 use rustix::io::Errno;
 use tokio::sync::OwnedRwLockReadGuard;
 use wasmtime_wasi::p2::bindings::filesystem::types::ErrorCode;
+use wasmtime_wasi::runtime::spawn_blocking;
 
 use crate::capability::files::directory_usage::DirectoryUsage;
 use crate::capability::files::measure::{Amount, blocks};
@@ -219,8 +220,8 @@ impl Quota {
 /// Return the size of `file`. A file system that does not answer may block one of the threads for that.
 async fn size_of(file: &Arc<File>) -> Option<u64> {
     let file = Arc::clone(file);
-    let size = tokio::task::spawn_blocking(move || file.metadata().map(|found| found.len()));
-    size.await.ok()?.ok()
+    let size = spawn_blocking(move || file.metadata().map(|found| found.len()));
+    size.await.ok()
 }
 
 /// What a quota says of an operation; none when no quota limits it.

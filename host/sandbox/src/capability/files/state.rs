@@ -33,8 +33,6 @@ pub(crate) struct Files {
     /// would be one that the program has not opened.
     pub(crate) has_root: bool,
     pub(crate) denied: DeniedPaths,
-    /// Listings of directories under way.
-    pub(super) listings: u64,
     /// The open descriptors, by their handles.
     pub(super) descriptors: HashMap<u32, Tracked>,
 }
@@ -47,7 +45,6 @@ impl Files {
             working_directory: None,
             has_root: true,
             denied: DeniedPaths::default(),
-            listings: 0,
             descriptors: HashMap::new(),
         }
     }
