@@ -6,11 +6,9 @@
 /// The deepest nesting of lists and objects in JSON that the host accepts.
 pub const JSON_DEPTH_MAX: usize = 100;
 
-/// JSON nests deeper than [`JSON_DEPTH_MAX`]. It reads as the end of a sentence.
+/// JSON nests deeper than [`JSON_DEPTH_MAX`]. It reads as a clause; what to do about it depends on where the JSON comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "nests deeper than {JSON_DEPTH_MAX} levels of lists and objects; return it flatter, or as text"
-)]
+#[error("nests deeper than {JSON_DEPTH_MAX} levels of lists and objects")]
 pub struct TooDeep;
 
 /// Refuses a JSON text that nests too deep. Whether it's JSON at all is up to the reader.

@@ -28,7 +28,7 @@ pub enum ContextFault {
     /// It sets a key of [`RESERVED`].
     #[error("the context may not set `{0}`: the host sets it for every run; choose another name")]
     Reserved(&'static str),
-    #[error("the context {0}")]
+    #[error("the context {0}; make it flatter, or pass its deep part as a text")]
     TooDeep(#[from] TooDeep),
 }
 

@@ -113,8 +113,11 @@ impl Call {
             ));
         }
         let wrong = |error: serde_json::Error| ApiProblem::invalid(format!("the body: {error}"));
-        json_depth::check(body)
-            .map_err(|too_deep| ApiProblem::invalid(format!("the body {too_deep}")))?;
+        json_depth::check(body).map_err(|too_deep| {
+            ApiProblem::invalid(format!(
+                "the body {too_deep}; send it flatter, or its deep part as a text"
+            ))
+        })?;
         // Most bodies have no such escape, and are parsed once.
         if body.windows(ZERO.len()).any(|part| part == ZERO)
             && has_zero(&serde_json::from_slice(body).map_err(wrong)?)

@@ -197,7 +197,7 @@ mod tests {
         for (entry, expected) in [
             ("C", "names C, which is not set"),
             ("CAMPANILE_X=1", "names CAMPANILE_X: the host sets"),
-            ("=1", "must hold names of variables"),
+            ("=1", "has a variable without a name"),
         ] {
             let error = grants.add_variable(entry).unwrap_err();
             assert!(error.starts_with(expected), "{entry}: {error}");

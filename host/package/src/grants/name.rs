@@ -6,7 +6,7 @@ use super::part::Part;
 use super::{GrantKind, GrantReader};
 use crate::host_rules::HostRules;
 use crate::toml_reader::{Error, Section};
-use campanile_model::text::nearest;
+use campanile_model::text::{nearest, toml_string};
 use campanile_sandbox::ENV_PREFIX;
 
 pub(super) static ENV: GrantKind = GrantKind {
@@ -107,6 +107,11 @@ pub(super) fn read_variable(entry: &str, rules: &HostRules) -> Result<(String, S
         None => (entry, None),
     };
     check_variable(name)?;
+    if value.as_ref().is_some_and(|value| value.contains('\0')) {
+        return Err(format!(
+            "sets {name} to a text with a NUL byte, which no variable can hold: remove it"
+        ));
+    }
     let value = value.map_or_else(|| host_variable(rules, name), Ok)?;
     Ok((name.to_owned(), value))
 }
@@ -137,9 +142,20 @@ pub(crate) fn check_variable(name: &str) -> Result<(), String> {
             "names {name}: the host sets the variables that begin with {ENV_PREFIX} for each run; choose another name"
         ));
     }
-    match name.is_empty() || name.contains(['=', '\0']) {
-        true => Err("must hold names of variables".to_owned()),
-        false => Ok(()),
+    if name.is_empty() {
+        return Err(
+            "has a variable without a name: write the name, before the `=` if it has one"
+                .to_owned(),
+        );
+    }
+    let wrong = |character: &char| *character == '=' || character.is_control();
+    match name.chars().find(wrong) {
+        None => Ok(()),
+        Some(wrong) => Err(format!(
+            "names {}, and a variable's name can't have the character {}: choose another name",
+            toml_string(name),
+            toml_string(wrong.encode_utf8(&mut [0; 4])),
+        )),
     }
 }
 

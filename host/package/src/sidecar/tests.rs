@@ -242,7 +242,35 @@ fn mistakes_about_buckets_and_secrets_are_named() {
         ),
         (
             "[grants]\nenv = ['=1']",
-            "`grants.env` must hold names of variables",
+            "2:1: `grants.env` has a variable without a name",
+        ),
+        (
+            "[grants]\nenv = ['']",
+            "2:1: `grants.env` has a variable without a name",
+        ),
+        (
+            "[grants]\nenv = [\"X=a\\u0000b\"]",
+            "2:1: `grants.env` sets X to a text with a NUL byte",
+        ),
+        (
+            "[grants]\nenv = [\"A\\nB=1\"]",
+            "2:1: `grants.env` names \"A\\nB\", and a variable's name can't have the character \"\\n\"",
+        ),
+        (
+            "[grants]\nenv = [\"A\\u0000\"]",
+            "2:1: `grants.env` names \"A\\U00000000\", and a variable's name can't have the character \"\\U00000000\"",
+        ),
+        (
+            "[grants.secret_env]\n\"A\\tB\" = 'db'",
+            "`grants.secret_env` names \"A\\tB\", and a variable's name can't have the character \"\\t\"",
+        ),
+        (
+            "[grants.secret_env]\n\"A=B\" = 'db'",
+            "`grants.secret_env` names \"A=B\", and a variable's name can't have the character \"=\"",
+        ),
+        (
+            "[program.env_from_context]\n\"A\\rB\" = 'key'",
+            "names \"A\\U0000000dB\", and a variable's name can't have the character \"\\U0000000d\"",
         ),
         (
             "[[grants.keyvalue]]\naccess = 'read'",
@@ -381,7 +409,7 @@ fn mistakes_are_named_with_line_and_hint() {
         ),
         (
             "[grants]\nenv = ['=x']",
-            "2:1: `grants.env` must hold names of variables",
+            "2:1: `grants.env` has a variable without a name",
         ),
         (
             "[grants.config]\nport = 80",

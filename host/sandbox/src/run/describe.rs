@@ -77,7 +77,7 @@ fn manifest(text: &str) -> Result<Value, String> {
         ));
     }
     json_depth::check(text.as_bytes())
-        .map_err(|too_deep| format!("returned JSON that {too_deep}"))?;
+        .map_err(|too_deep| format!("returned JSON that {too_deep}; return it flatter"))?;
     match serde_json::from_str(text) {
         Ok(manifest @ Value::Object(_)) => Ok(manifest),
         Ok(_) => Err("returned JSON that is not an object".to_owned()),

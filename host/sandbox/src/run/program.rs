@@ -40,6 +40,21 @@ pub(crate) struct Input {
     stdin: Bytes,
 }
 
+/// Refuses a secret that no variable can hold. It's known only now, when the call has its value.
+fn check_secrets(call: &Call) -> Result<(), Box<outcome::Failure>> {
+    for (variable, name) in &call.grants.secret_env {
+        let secret = call.secrets.get(name);
+        if secret.is_some_and(|secret| secret.reveal().contains('\0')) {
+            let message = format!(
+                "the program's variable {variable} cannot be set: the secret `{name}` has a NUL byte, which no variable can hold"
+            );
+            let kind = Outcome::Refused;
+            return Err(Box::new(outcome::Failure::before_call(kind, message)));
+        }
+    }
+    Ok(())
+}
+
 impl Input {
     /// Return the input of `call`, and take its context.
     pub(crate) async fn prepare(
@@ -48,6 +63,7 @@ impl Input {
     ) -> Result<Input, Box<outcome::Failure>> {
         let (program, task) = (Arc::clone(&call.program), call.task.clone());
         let context = mem::take(&mut call.context);
+        check_secrets(call)?;
         if !program.needs_context() && !matches!(program.stdin, Stdin::File(_)) {
             return Input::of(&program, task, context);
         }

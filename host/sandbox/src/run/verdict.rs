@@ -120,7 +120,7 @@ fn printed(state: &HostState) -> Verdict {
                 return_less()
             ),
             (NoOutput::TooDeep(too_deep), _) => {
-                format!("the task printed one JSON value, which would be its output, and it {too_deep}")
+                format!("the task printed one JSON value, which would be its output, and it {too_deep}; print it flatter, or as a text")
             }
         })
     })?;
@@ -163,8 +163,11 @@ fn parsed<T: DeserializeOwned>(
             return_less()
         )));
     }
-    json_depth::check(text.as_bytes())
-        .map_err(|too_deep| invalid_output(format!("the task's {name} {too_deep}")))?;
+    json_depth::check(text.as_bytes()).map_err(|too_deep| {
+        invalid_output(format!(
+            "the task's {name} {too_deep}; return it flatter, or as a text"
+        ))
+    })?;
     let value = serde_json::from_str(&text).map_err(|error| {
         let is_json = serde_json::from_str::<JsonText>(&text).is_ok();
         invalid_output(match is_json {

@@ -253,3 +253,29 @@ async fn a_program_gets_arguments_and_variables_of_any_size() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_program_is_not_called_with_a_secret_that_no_variable_can_hold() {
+    let sandbox = sandbox();
+    let program = r#"(module (memory (export "memory") 1) (func (export "_start")))"#;
+    let program = Arc::new(sandbox.load(&wat::parse_str(program).unwrap()).unwrap());
+    for (value, refusal) in [("a\0b", Some("a NUL byte")), ("ab", None)] {
+        let mut call = granted(Grants {
+            secret_env: [("TOKEN".to_owned(), "token".to_owned())].into(),
+            ..Grants::default()
+        });
+        call.secrets = Arc::new([("token".to_owned(), Secret::new(value))].into());
+        let report = sandbox.run(&program, call).await;
+        match refusal {
+            Some(refusal) => {
+                let message = &failure(&report, Outcome::Refused).message;
+                assert!(
+                    message.contains("variable TOKEN cannot be set"),
+                    "{message}"
+                );
+                assert!(message.contains(refusal), "{message}");
+            }
+            None => assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}"),
+        }
+    }
+}
