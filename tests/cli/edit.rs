@@ -262,10 +262,7 @@ async fn an_invalid_edit_is_refused_and_changes_nothing(place: Place) {
         &["rename", "theirs", "mine"],
     ] {
         site.run(["schedule"].into_iter().chain(command.iter().copied()))
-            .assert_refused(&[
-                "`theirs` is defined in its package's sidecar",
-                "guests.toml",
-            ]);
+            .assert_refused(&["`theirs` is defined in guests.toml", "guests.toml"]);
     }
 }
 

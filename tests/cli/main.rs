@@ -47,6 +47,7 @@ mod refusals;
 mod retention;
 mod rules;
 mod schedule_defaults;
+mod schedule_names;
 mod schedules;
 mod schedules_file;
 mod selftest;

@@ -183,7 +183,7 @@ async fn a_package_that_is_still_needed_is_not_removed(place: Place) {
 async fn schedule_remove_says_how_a_proposed_schedule_ends(place: Place) {
     let (site, _host) = site(place);
     site.run(["schedule", "remove", "hello"]).assert_refused(&[
-        "`hello` is proposed by its package",
+        "`hello` is proposed by the package `hello`",
         "write `schedules = []`",
     ]);
     site.sidecar("hello", "schedules = []\n");
@@ -201,10 +201,8 @@ async fn schedule_remove_says_how_a_proposed_schedule_ends(place: Place) {
             .then_some(())
             .ok_or_else(|| names.join(", "))
     });
-    site.run(["schedule", "remove", "hello"]).assert_refused(&[
-        "defined in its package's sidecar",
-        "take it out of hello.toml",
-    ]);
+    site.run(["schedule", "remove", "hello"])
+        .assert_refused(&["defined in hello.toml", "take it out of hello.toml"]);
     delete_file(&site);
     let refused = site.run(["schedule", "remove", "hello"]);
     refused.assert_refused(&[

@@ -9,6 +9,7 @@ mod cursor;
 mod diff;
 mod edit;
 mod error;
+mod holder;
 mod pause;
 mod reconcile;
 mod restored;
@@ -36,6 +37,7 @@ use campanile_store::{
     BackfillStatus, Db, DbError, Decision, Origin, Tx, backfills, changes, overlap,
 };
 
+pub(crate) use add::holders;
 use add::{KnownPackages, check, refuse_nothing_ahead};
 pub use add::{add, add_all};
 use args::{check_args, check_launch_args, form_of};
@@ -46,8 +48,8 @@ pub use diff::{Changed, Diff, Difference, difference_lines, differences};
 pub use edit::{Skip, check_edit, edit, rename, skip};
 pub(crate) use error::did_you_mean;
 pub(crate) use error::no_task;
-use error::origin_is;
 pub use error::{Result, ScheduleError};
+pub use holder::Holder;
 use pause::drop_past_slots;
 pub(super) use pause::{OVERDUE, PAUSED, end_pauses, pause_text};
 pub use pause::{pause, resume};
@@ -113,7 +115,13 @@ pub async fn revise(
     store_revision(tx, &definition, &revised).await?;
     let (kind, expression) = (wanted.rule.kind, &wanted.rule.expression);
     let detail = format!("revision {number}: {kind} {expression}");
-    Ok(changes::record(tx, now, EventKind::ScheduleChanged, &wanted.name, &detail).await?)
+    changes::record(tx, now, EventKind::ScheduleChanged, &wanted.name, &detail).await?;
+    if state.origin == Origin::Package && origin != Origin::Package {
+        let package = wanted.package.clone();
+        let detail = replaced_text(schedule, &Holder { origin, package });
+        events::record(tx, now, EventKind::ProposalReplaced, &wanted.name, &detail).await?;
+    }
+    Ok(())
 }
 
 /// Whether a definition has the slots of a revision.
@@ -153,7 +161,7 @@ pub async fn remove(tx: &mut Tx, name: &str, now: Timestamp) -> Result {
             ),
         },
     };
-    let is = origin_is(schedule.state.origin);
+    let is = Holder::of(&schedule).text();
     Err(ScheduleError::Refused(format!("`{name}` is {is}; {how}")))
 }
 
@@ -162,6 +170,31 @@ const REMOVED: &str = "removed";
 
 /// Remove a schedule of any origin.
 pub(super) async fn end(tx: &mut Tx, schedule: &Schedule, now: Timestamp) -> Result {
+    stop(tx, schedule, now).await?;
+    let (kind, name) = (EventKind::ScheduleRemoved, &schedule.definition.name);
+    let detail = "its launches stay on the record";
+    Ok(changes::record(tx, now, kind, name, detail).await?)
+}
+
+/// Ends the proposal of a package, whose name a schedule of another package takes: that is another job, and gets none of the
+/// proposal's slots, counts or results.
+async fn replace(tx: &mut Tx, proposal: &Schedule, by: &Holder, now: Timestamp) -> Result {
+    stop(tx, proposal, now).await?;
+    let (kind, name) = (EventKind::ProposalReplaced, &proposal.definition.name);
+    Ok(changes::record(tx, now, kind, name, &replaced_text(proposal, by)).await?)
+}
+
+/// Says whose proposal isn't used any more, and why.
+fn replaced_text(proposal: &Schedule, by: &Holder) -> String {
+    let Revision { name, package, .. } = &proposal.definition;
+    format!(
+        "the proposal of the package `{package}` isn't used: `{name}` is {}",
+        by.text()
+    )
+}
+
+/// Ends a schedule: no slot of it is decided any more, and its name is free.
+async fn stop(tx: &mut Tx, schedule: &Schedule, now: Timestamp) -> Result {
     let (name, id) = (&schedule.definition.name, schedule.state.id);
     drop_past_slots(tx, schedule, REMOVED, now).await?;
     overlap::skip_unstarted(tx, id, REMOVED, now).await?;
@@ -174,8 +207,7 @@ pub(super) async fn end(tx: &mut Tx, schedule: &Schedule, now: Timestamp) -> Res
     if !schedules::remove(tx, id, now).await? {
         return Err(ScheduleError::Raced(name.clone()));
     }
-    let detail = "its launches stay on the record";
-    Ok(changes::record(tx, now, EventKind::ScheduleRemoved, name, detail).await?)
+    Ok(())
 }
 
 /// Cancel a backfill of the schedule `name`.

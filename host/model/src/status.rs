@@ -228,6 +228,8 @@ words! {
         ScheduleRemoved => "schedule_removed",
         /// A schedule of a file, a sidecar or a package was refused.
         ScheduleRefused => "schedule_refused",
+        /// A proposal of a package isn't used any more: a definition with more authority has its name.
+        ProposalReplaced => "proposal_replaced",
         /// An operator skipped a slot.
         SlotSkipped => "slot_skipped",
         /// An operator restored a skipped slot.

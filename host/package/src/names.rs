@@ -62,6 +62,15 @@ pub fn schedule_name_fault(name: &str) -> Option<String> {
     ))
 }
 
+/// Returns how good the claim of `package` to the name of a schedule is: a name that is the package's, or begins with it and
+/// `-`, `.` or `_`, belongs to that package, and to the one with the longest name if several share the beginning.
+pub fn claim(package: &str, schedule: &str) -> usize {
+    match schedule.strip_prefix(package) {
+        Some(rest) if rest.is_empty() || rest.starts_with(['-', '.', '_']) => package.len(),
+        _ => 0,
+    }
+}
+
 /// Return why a schedule cannot launch a package, as a sentence; `None` when both are in one namespace, or in none.
 pub fn namespace_of_schedule_fault(schedule: &str, package: &str) -> Option<String> {
     let (of_schedule, of_package) = (Namespace::of(schedule), Namespace::of(package));

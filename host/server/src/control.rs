@@ -48,7 +48,9 @@ pub(crate) async fn add_schedule(call: Call) -> Result {
     check_definition(&call, &wanted)?;
     change!(call, StatusCode::CREATED, |tx, now| {
         schedule_admin::add(tx, &wanted, Origin::Operator, now).await?;
-        (NewSchedule::read(tx, &wanted.name, now).await?, Some(1))
+        let added = NewSchedule::read(tx, &wanted.name, now).await?;
+        let revision = added.schedule.row.state.revision;
+        (added, Some(revision))
     })
 }
 

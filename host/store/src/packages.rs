@@ -227,6 +227,12 @@ statements! {
     /// Returns the active version of each package, and since when no live host has it.
     pub async fn active_versions() -> Vec<ActiveVersion> = rows "SELECT name, digest, missing_since FROM package";
 
+    /// Returns up to `limit` packages whose manifest may propose a schedule that is called `name`, `plain` without its namespace,
+    /// each with that manifest. It reads all packages.
+    pub async fn perhaps_proposing(name: &str, plain: &str, limit: i64) -> Vec<(String, String)> = rows
+        "SELECT name, manifest FROM package WHERE digest IS NOT NULL
+            AND (manifest LIKE '%\"' || $2 || '\"%' OR $1 LIKE name || '%') ORDER BY name LIMIT $3";
+
     /// Return the bytes of an artifact, if a host ever loaded it and retention has not removed them.
     pub async fn artifact(digest: &ArtifactDigest) -> Option<Vec<u8>> = value
         "SELECT bytes FROM artifact WHERE digest = $1 AND bytes IS NOT NULL";

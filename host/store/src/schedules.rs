@@ -351,9 +351,9 @@ statements! {
         Batch::new("SELECT s.id, s.name FROM schedule s JOIN (VALUES ($1)) AS v ON s.id = v.column1"),
         ids, |id| [*id];
 
-    /// Return those of the names that a schedule has, each with the schedule's origin.
-    pub async fn origins(names: &[&str]) -> Vec<(String, Origin)> = rows_batch
-        Batch::new("SELECT s.name, s.origin FROM schedule s JOIN (VALUES ($1)) AS v ON s.name = v.column1 WHERE s.deleted_at IS NULL"),
+    /// Returns those of the names that a schedule has, each with the schedule's origin and package.
+    pub async fn holders(names: &[&str]) -> Vec<(String, Origin, String)> = rows_batch
+        Batch::new("SELECT s.name, s.origin, s.package FROM schedule s JOIN (VALUES ($1)) AS v ON s.name = v.column1 WHERE s.deleted_at IS NULL"),
         names, |name| [*name];
 
     /// Return the ids of the schedules with a slot before `until`, the earliest `limit` of them, with an unfinished launch,

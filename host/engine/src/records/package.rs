@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::approval::{self, PackageError, VersionChange};
+use crate::schedule_admin::{self, Holder};
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::{Manifest, signature};
 use campanile_store::package_versions::{self, Version, VersionDecision};
 use campanile_store::packages::{self, PackageRow, PackageState};
-use campanile_store::{DbError, Tx, schedules};
+use campanile_store::{DbError, Origin, Tx, schedules};
 
 /// The most schedules of a package that are shown. `schedule list` lists them all.
 const SCHEDULES_MAX: i64 = 1_000;
@@ -31,11 +32,20 @@ pub struct PackageDetail {
     pub manifest: Value,
     /// The names of its schedules, the first thousand by name.
     pub schedules: Vec<String>,
+    /// The schedules that its active version proposes and whose names others have.
+    pub unused_proposals: Vec<UnusedProposal>,
     /// What its sidecar grants, each as a list of texts.
     pub grants: Vec<Value>,
     /// The size of all its versions.
     pub bytes_kept: u64,
     pub versions: Vec<VersionRecord>,
+}
+
+/// A proposed schedule that isn't used.
+#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+pub struct UnusedProposal {
+    pub schedule: String,
+    pub why: String,
 }
 
 /// A version of a package.
@@ -92,6 +102,7 @@ impl PackageDetail {
         Ok(PackageDetail {
             manifest: serde_json::from_str(&row.manifest).unwrap_or_default(),
             schedules,
+            unused_proposals: unused_proposals(tx, &row).await?,
             grants: grants.filter_map(Result::ok).collect(),
             bytes_kept,
             versions: records,
@@ -135,6 +146,25 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow, PackageError> {
         Some(row) => Ok(row),
         None => Err(approval::unknown(tx, name).await?),
     }
+}
+
+/// Returns the proposals of a package whose names others have.
+async fn unused_proposals(tx: &mut Tx, row: &PackageRow) -> Result<Vec<UnusedProposal>, DbError> {
+    let manifest = Manifest::from_stored(&row.name, &row.manifest);
+    let proposed = manifest.schedules().iter();
+    let names: Vec<&str> = proposed.map(|proposed| &*proposed.name).collect();
+    let held = schedule_admin::holders(tx, &names).await?;
+    let own = Holder {
+        origin: Origin::Package,
+        package: row.name.clone(),
+    };
+    let unused = held.into_iter().filter(|(_, holder)| *holder != own);
+    Ok(unused
+        .map(|(schedule, holder)| UnusedProposal {
+            why: format!("`{schedule}` is {}", holder.text()),
+            schedule,
+        })
+        .collect())
 }
 
 fn state(row: &PackageRow, version: &Version) -> &'static str {

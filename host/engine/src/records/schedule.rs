@@ -10,16 +10,21 @@ use serde_json::{Map, Value};
 use crate::definition;
 use crate::schedule_admin::{self, Difference, ScheduleDefinition, ScheduleError, differences};
 use campanile_model::clock::Timestamp;
+use campanile_model::namespace::split;
+use campanile_package::Manifest;
 use campanile_schedule::policy::{Defaults, Policies, Policy};
 use campanile_schedule::rule::{HashKey, Rule, Warning};
 use campanile_store::launches::{self, LaunchRow};
 use campanile_store::schedules::{self, Schedule};
-use campanile_store::{DbError, Tx};
+use campanile_store::{DbError, Origin, Tx, packages};
 
 /// The number of other schedules in the minute of its next slot from which a new schedule is warned.
 const HERD_MIN: i64 = 10;
 
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// The most manifests that are read for the proposals of one name.
+const PROPOSALS_READ: i64 = 100;
 
 /// The number of launches that are shown with a schedule.
 const LAUNCHES_SHOWN: i64 = 10;
@@ -57,6 +62,8 @@ pub struct ScheduleDetail {
     pub explanation: Option<String>,
     /// Every policy with its value, set or default. Null where it has no effect or no bound.
     pub effective_policies: Option<Map<String, Value>>,
+    /// The packages that propose a schedule of this name, which isn't used because this schedule has the name.
+    pub replaces_proposals_of: Vec<String>,
     pub launches: Vec<LaunchRow>,
 }
 
@@ -158,10 +165,27 @@ impl ScheduleDetail {
             explanation: rule.as_ref().map(Rule::explanation),
             effective_policies: policies
                 .map(|policies| policies.effective(late).map(json).collect()),
+            replaces_proposals_of: replaced_proposals(tx, &row).await?,
             launches: launches::of_schedule(tx, row.state.id, LAUNCHES_SHOWN).await?,
             schedule: NewSchedule::new(row, rule.as_ref(), now),
         })
     }
+}
+
+/// Returns the packages that propose a schedule of this name in vain.
+async fn replaced_proposals(tx: &mut Tx, row: &Schedule) -> Result<Vec<String>, DbError> {
+    let name = &row.definition.name;
+    let found = packages::perhaps_proposing(tx, name, split(name).1, PROPOSALS_READ).await?;
+    let proposes = |(package, manifest): &(String, String)| {
+        let manifest = Manifest::from_stored(package, manifest);
+        manifest.schedules().iter().any(|it| it.name == *name)
+    };
+    let is_used =
+        |package: &str| row.state.origin == Origin::Package && row.definition.package == package;
+    let in_vain = found
+        .into_iter()
+        .filter(|found| !is_used(&found.0) && proposes(found));
+    Ok(in_vain.map(|(package, _)| package).collect())
 }
 
 impl Redefinition {

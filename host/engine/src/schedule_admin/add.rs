@@ -2,23 +2,24 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::error::{did_you_mean, no_task, origin_is};
+use super::error::{did_you_mean, no_task};
+use super::holder::Holder;
 use super::pause::pause_disabled;
 use super::{
     Result, ScheduleDefinition, ScheduleError, check_args, form_of, known_package, next_slot_after,
-    revision,
+    replace, revise, revision,
 };
 use crate::schedule_defaults;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 use campanile_package::{Manifest, context, names};
 use campanile_sandbox::Form;
-use campanile_schedule::rule::{HashKey, Rule, RuleKind};
+use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};
 use campanile_store::events::{self, EventKind, NewEvent};
-use campanile_store::schedules::{self, History, NewSchedule};
-use campanile_store::{Origin, Tx, changes};
+use campanile_store::schedules::{self, History, NewSchedule, Schedule};
+use campanile_store::{DbError, Origin, Tx, changes};
 
-/// Add a schedule. Return its id.
+/// Add a schedule. Return its id. See [`add_all`].
 pub async fn add(
     tx: &mut Tx,
     wanted: &ScheduleDefinition,
@@ -31,6 +32,8 @@ pub async fn add(
 
 /// Add schedules. For each of `wanted`, return its id, or why it is refused. The others are added.
 ///
+/// A proposal that yields its name becomes the wanted schedule if its package is the same, and ends otherwise.
+///
 /// # Errors
 /// When the database fails, or another host took one of the names at the same moment. Nothing of the transaction can be kept.
 pub async fn add_all(
@@ -40,18 +43,44 @@ pub async fn add_all(
     now: Timestamp,
 ) -> Result<Vec<Result<ScheduleId>>> {
     let names: Vec<&str> = wanted.iter().map(|wanted| &*wanted.name).collect();
-    let taken = schedules::origins(tx, &names).await?;
-    let mut taken: BTreeMap<String, Origin> = taken.into_iter().collect();
+    let mut taken = holders(tx, &names).await?;
+    let mut proposals = lock_yielding(tx, wanted, origin, &taken).await?;
     let mut packages = KnownPackages::default();
     let defaults = schedule_defaults::recorded(tx).await?;
     let mut results = Vec::with_capacity(wanted.len());
     let (mut added, mut news) = (Vec::new(), Vec::new());
     for wanted in wanted {
+        let proposal = proposals.remove(&wanted.name);
+        let holder = match &proposal {
+            Some(proposal) => Some(Holder::of(proposal)),
+            None => taken.get(&wanted.name).cloned(),
+        };
+        if let Some(proposal) = &proposal
+            && proposal.definition.package == wanted.package
+            && Holder::of(proposal).yields_to(wanted, origin)
+        {
+            let revised = revise(tx, proposal, wanted, origin, now).await;
+            let revised = revised.map(|()| proposal.state.id);
+            if let Ok(id) = revised
+                && proposal.state.enabled
+            {
+                pause_disabled(tx, &[(id, wanted)], origin, now).await?;
+            }
+            if let Err(error @ (ScheduleError::Db(_) | ScheduleError::Raced(_))) = revised {
+                return Err(error);
+            }
+            results.push(revised);
+            continue;
+        }
         let id = ScheduleId::random();
-        let holder = taken.get(&wanted.name).copied();
         let result = match prepare(tx, &mut packages, (wanted, id), (origin, holder), now).await {
             Ok(next_slot) => {
-                taken.insert(wanted.name.clone(), origin);
+                let package = wanted.package.clone();
+                let holder = Holder { origin, package };
+                if let Some(proposal) = &proposal {
+                    replace(tx, proposal, &holder, now).await?;
+                }
+                taken.insert(wanted.name.clone(), holder);
                 added.push(NewSchedule {
                     definition: revision(wanted, (id, 1), &defaults, now),
                     origin,
@@ -76,16 +105,50 @@ pub async fn add_all(
     Ok(results)
 }
 
-/// Check a new schedule, whose name belongs to a schedule of origin `holder`, if to any. Return its first slot.
+/// Returns who has names that schedules have.
+pub(crate) async fn holders(
+    tx: &mut Tx,
+    names: &[&str],
+) -> Result<BTreeMap<String, Holder>, DbError> {
+    let taken = schedules::holders(tx, names).await?.into_iter();
+    Ok(taken
+        .map(|(name, origin, package)| (name, Holder { origin, package }))
+        .collect())
+}
+
+/// Locks and returns the proposals that yield their names to `wanted`, as they are now.
+async fn lock_yielding(
+    tx: &mut Tx,
+    wanted: &[ScheduleDefinition],
+    origin: Origin,
+    taken: &BTreeMap<String, Holder>,
+) -> Result<BTreeMap<String, Schedule>> {
+    let yields = |wanted: &&ScheduleDefinition| {
+        let holder = taken.get(&wanted.name);
+        holder.is_some_and(|holder| holder.yields_to(wanted, origin))
+    };
+    let names = wanted.iter().filter(yields).map(|wanted| &*wanted.name);
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    schedules::lock_named(tx, &names).await?;
+    let proposals = schedules::named(tx, &names).await?.into_iter();
+    Ok(proposals
+        .map(|proposal| (proposal.definition.name.clone(), proposal))
+        .collect())
+}
+
+/// Check a new schedule, whose name belongs to `holder`, if to any. Return its first slot.
 async fn prepare(
     tx: &mut Tx,
     packages: &mut KnownPackages,
     (wanted, id): (&ScheduleDefinition, ScheduleId),
-    (origin, holder): (Origin, Option<Origin>),
+    (origin, holder): (Origin, Option<Holder>),
     now: Timestamp,
 ) -> Result<Option<Timestamp>> {
     let rule = check(tx, packages, wanted, id).await?;
-    if let Some(holder) = holder {
+    if let Some(holder) = holder.filter(|holder| !holder.yields_to(wanted, origin)) {
         return Err(ScheduleError::exists(&wanted.name, holder));
     }
     if origin == Origin::Operator {
@@ -96,8 +159,14 @@ async fn prepare(
 }
 
 fn event(wanted: &ScheduleDefinition, origin: Origin) -> NewEvent {
-    let (rule, origin) = (&wanted.rule, origin_is(origin));
-    let (kind, expression, timezone) = (rule.kind, &rule.expression, &rule.timezone);
+    let RuleText {
+        kind,
+        expression,
+        timezone,
+        ..
+    } = &wanted.rule;
+    let package = wanted.package.clone();
+    let origin = Holder { origin, package }.text();
     NewEvent {
         kind: EventKind::ScheduleAdded,
         subject: wanted.name.clone(),

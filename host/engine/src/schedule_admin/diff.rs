@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::holder::Holder;
 use super::pause::PAUSED_BY_DEFINITION;
 use crate::definition;
 use crate::program_args::stored;
@@ -31,8 +32,8 @@ pub struct Diff {
     pub changed: Vec<Changed>,
     /// The schedules that are no longer defined.
     pub removed: Vec<Schedule>,
-    /// Definitions whose name belongs to a schedule of another origin.
-    pub held: Vec<(ScheduleDefinition, Origin)>,
+    /// Definitions whose name belongs to a schedule that doesn't yield to them.
+    pub held: Vec<(ScheduleDefinition, Holder)>,
 }
 
 /// A schedule whose definition changes.
@@ -62,7 +63,8 @@ impl Diff {
 
 /// Compare the schedules of one file or package, of that `origin`, with the definitions `wanted`; return what to change.
 ///
-/// `current` holds these schedules, and all with a wanted name. The others do not change and keep their names.
+/// `current` holds these schedules, and all with a wanted name. Of the others, proposals yield to `wanted`: of the same package
+/// they change, of another one they are replaced by what is added. The rest doesn't change.
 pub fn diff(
     current: &[Schedule],
     wanted: &[ScheduleDefinition],
@@ -79,7 +81,13 @@ pub fn diff(
         let wanted = (*wanted).clone();
         match current.get(name) {
             None => diff.added.push(wanted),
-            Some(other) if !is_owned(other) => diff.held.push((wanted, other.state.origin)),
+            Some(other) if !is_owned(other) && !is_changed(other, &wanted, origin) => {
+                let holder = Holder::of(other);
+                match holder.yields_to(&wanted, origin) {
+                    true => diff.added.push(wanted),
+                    false => diff.held.push((wanted, holder)),
+                }
+            }
             Some(schedule) => {
                 let before = read(schedule, &wanted);
                 if before.as_ref() != Some(&wanted) || schedule.state.origin != origin {
@@ -96,6 +104,11 @@ pub fn diff(
     current.retain(|name, schedule| is_owned(schedule) && !wanted.contains_key(name));
     diff.removed = current.into_values().cloned().collect();
     diff
+}
+
+/// Whether a schedule that another definer owns becomes the wanted one, because its package is the same.
+fn is_changed(other: &Schedule, wanted: &ScheduleDefinition, origin: Origin) -> bool {
+    other.definition.package == wanted.package && Holder::of(other).yields_to(wanted, origin)
 }
 
 /// Return the current definition of a schedule, to compare it with `wanted`; none when this version cannot read it.
@@ -285,7 +298,7 @@ mod tests {
         assert_eq!(removed, ["gone"]);
         let held = found.held.iter();
         let held: Vec<_> = held
-            .map(|(wanted, origin)| (name(wanted), *origin))
+            .map(|(wanted, holder)| (name(wanted), holder.origin))
             .collect();
         assert_eq!(
             held,

@@ -6,10 +6,10 @@ use serde_json::json;
 
 use super::add::check_name;
 use super::diff::{difference_lines, differences};
-use super::error::origin_is;
+use super::holder::Holder;
 use super::{
     KnownPackages, Result, ScheduleDefinition, ScheduleError, check, has_same_timing, lock, parse,
-    read, refuse_nothing_ahead, revise, store_revision,
+    read, refuse_nothing_ahead, replace, revise, store_revision,
 };
 use crate::plan::decidable;
 use campanile_model::clock::Timestamp;
@@ -72,10 +72,15 @@ pub async fn check_edit(
 
 /// Rename an operator's schedule; return its new revision. It keeps its id, and so its hashed slots and its launches.
 pub async fn rename(tx: &mut Tx, old: &str, new: &str, now: Timestamp) -> Result<i64> {
+    schedules::lock_named(tx, &[old, new]).await?;
     let schedule = own(tx, old).await?;
     check_name(new, &schedule.definition.package)?;
     if let Some(other) = schedules::find(tx, new).await? {
-        return Err(ScheduleError::exists(new, other.state.origin));
+        let (holder, wanted) = (Holder::of(&other), read(&schedule.definition)?);
+        if other.state.id == schedule.state.id || !holder.yields_to(&wanted, Origin::Operator) {
+            return Err(ScheduleError::exists(new, holder));
+        }
+        replace(tx, &other, &Holder::of(&schedule), now).await?;
     }
     let state = &schedule.state;
     let definition = Revision {
@@ -142,7 +147,7 @@ fn refuse_other_origin(schedule: &Schedule) -> Result {
         Origin::Sidecar => format!("{package}.toml"),
         Origin::Package => format!("`schedules` in {package}.toml, which replaces the proposal"),
     };
-    let is = origin_is(schedule.state.origin);
+    let is = Holder::of(schedule).text();
     let message = format!("`{name}` is {is}; pause it, or change {place}");
     Err(ScheduleError::Refused(message))
 }

@@ -1,5 +1,6 @@
 //! Why a schedule cannot be changed as asked.
 
+use super::holder::Holder;
 use crate::error::EngineError;
 use campanile_model::clock::Timestamp;
 use campanile_model::namespace::Namespace;
@@ -7,8 +8,8 @@ use campanile_package::Manifest;
 use campanile_package::context::ContextFault;
 use campanile_schedule::policy::PolicyError;
 use campanile_schedule::rule::RuleError;
+use campanile_store::DbError;
 use campanile_store::schedules::Revision;
-use campanile_store::{DbError, Origin};
 
 /// The result of a change of schedules.
 pub type Result<T = (), E = ScheduleError> = std::result::Result<T, E>;
@@ -22,9 +23,9 @@ pub enum ScheduleError {
     Name(String),
     #[error(
         "a schedule named `{name}` exists already, and is {}; choose another name, or remove that one first",
-        origin_is(*.origin)
+        .holder.text()
     )]
-    Exists { name: String, origin: Origin },
+    Exists { name: String, holder: Holder },
     /// The name, and the end of the message, which may suggest another name.
     #[error("there is no package named `{0}`{1}")]
     UnknownPackage(String, String),
@@ -121,15 +122,6 @@ fn nearest_slots(near: &[String]) -> String {
     }
 }
 
-pub(crate) fn origin_is(origin: Origin) -> &'static str {
-    match origin {
-        Origin::Operator => "the operator's",
-        Origin::File => "defined in the schedules file",
-        Origin::Sidecar => "defined in its package's sidecar",
-        Origin::Package => "proposed by its package",
-    }
-}
-
 impl From<ScheduleError> for EngineError {
     fn from(error: ScheduleError) -> EngineError {
         match error {
@@ -140,9 +132,9 @@ impl From<ScheduleError> for EngineError {
 }
 
 impl ScheduleError {
-    pub(super) fn exists(name: &str, origin: Origin) -> ScheduleError {
+    pub(super) fn exists(name: &str, holder: Holder) -> ScheduleError {
         let name = name.to_owned();
-        ScheduleError::Exists { name, origin }
+        ScheduleError::Exists { name, holder }
     }
 
     pub(crate) fn unreadable(definition: &Revision, why: String) -> ScheduleError {

@@ -67,8 +67,14 @@ pub(crate) async fn reconcile(
 ) -> Result<Reconciled> {
     let mut done = Reconciled::default();
     for (wanted, holder) in &diff.held {
-        done.note(wanted, Err(ScheduleError::exists(&wanted.name, *holder)))?;
+        let refused = ScheduleError::exists(&wanted.name, holder.clone());
+        done.note(wanted, Err(refused))?;
     }
+    // A proposal whose name somebody else has isn't used, and means no schedule that the package has.
+    let unused = match origin {
+        Origin::Package => done.refusals.len(),
+        _ => 0,
+    };
     let added = add_all(tx, &diff.added, origin, now).await?;
     for (wanted, added) in diff.added.iter().zip(added) {
         done.added += done.note(wanted, added.map(drop))?;
@@ -77,7 +83,7 @@ pub(crate) async fn reconcile(
         let applied = apply(tx, changed, origin, now).await;
         done.changed += done.note(&changed.wanted, applied)?;
     }
-    if done.refusals.is_empty() {
+    if done.refusals.len() == unused {
         for schedule in &diff.removed {
             end(tx, schedule, now).await?;
         }

@@ -161,6 +161,10 @@ fn schedules(detail: &PackageDetail) -> Markup {
     html! {
         section aria-labelledby="schedules" {
             h2 #schedules { (counted(names.len() as u64, "schedule")) " launch it" }
+            @if !detail.unused_proposals.is_empty() {
+                p { "Not used of what it proposes:" }
+                ul { @for unused in detail.unused_proposals.iter().take(PARTS_MAX) { li { (line(&unused.why)) } } }
+            }
             @if names.is_empty() {
                 (empty("No schedule launches it.", html! { "Add one: " code { "campanile schedule add NAME --package " (line(&shell(&detail.package.row.name))) " --cron '0 2 * * *'" } "." }))
             } @else {

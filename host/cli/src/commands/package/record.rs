@@ -30,7 +30,7 @@ impl Record for PackageRecord {
 
 impl Record for PackageDetail {
     const DETAIL: &'static str = "name state digest pending_digest pending_since form size loaded_at missing_since \
-        rejection rejected_at loading_since grants schedules kept";
+        rejection rejected_at loading_since grants schedules unused_proposals kept";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {
@@ -39,6 +39,11 @@ impl Record for PackageDetail {
                 let grants = self.grants.iter();
                 let grants = grants.map(|grant| grant_record::shown(&grant.to_string()));
                 Some(grants.collect::<Vec<_>>().join("\n"))
+            }
+            "unused_proposals" => {
+                let unused = self.unused_proposals.iter();
+                let unused = unused.map(|it| format!("{}: {}", it.schedule, it.why));
+                Some(unused.collect::<Vec<_>>().join("\n"))
             }
             "kept" => {
                 let kept = self.versions.iter();

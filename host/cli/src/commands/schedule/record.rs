@@ -45,11 +45,12 @@ impl Record for ScheduleRecord {
 
 impl Record for ScheduleDetail {
     const DETAIL: &'static str = "name id package task args rule anchor timezone day_match dst_gap dst_fold exclude policies \
-        context origin state paused revision next_slot cursor launches_made skips notes";
+        context origin state paused revision next_slot cursor launches_made skips replaces_proposals_of notes";
 
     fn text(&self, key: &str) -> Option<String> {
         match key {
             "notes" => Some(self.schedule.notes.join("\n")),
+            "replaces_proposals_of" => Some(self.replaces_proposals_of.join("\n")),
             _ => self.schedule.schedule.text(key),
         }
     }
