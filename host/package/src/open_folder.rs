@@ -39,6 +39,14 @@ pub(super) struct OpenFolder {
     foreign_writers: ForeignWriters,
 }
 
+/// What is in the plugins folder in the place of a namespace's folder.
+pub(super) enum NamespaceFolder {
+    Open(File),
+    Missing,
+    /// A link, or a file. The sentence says so.
+    Unusable(String),
+}
+
 impl OpenFolder {
     /// Open the folder at `path`.
     ///
@@ -104,23 +112,31 @@ impl OpenFolder {
     pub(super) fn list(&self) -> io::Result<(Listing, BTreeSet<String>)> {
         let mut found = (Listing::new(), BTreeSet::new());
         for name in self.list_in(&self.directory, "", &mut found)? {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            match openat(&self.directory, &name, flags, Mode::empty()) {
-                Ok(folder) => {
-                    self.list_in(&File::from(folder), &format!("{name}/"), &mut found)?;
+            match self.open_namespace(&name)? {
+                NamespaceFolder::Open(folder) => {
+                    self.list_in(&folder, &format!("{name}/"), &mut found)?;
                 }
-                Err(Errno::NOENT) => {}
-                Err(Errno::LOOP | Errno::NOTDIR) => {
-                    let name = printable_line(&name);
-                    let what = "is not used: the folder of a namespace must be a folder, not a link or a file";
-                    found
-                        .1
-                        .insert(format!("{name} in the plugins folder {what}"));
+                NamespaceFolder::Missing => {}
+                NamespaceFolder::Unusable(why) => {
+                    found.1.insert(why);
                 }
-                Err(error) => return Err(error.into()),
             }
         }
         Ok(found)
+    }
+
+    /// Opens the folder of a namespace, whose name begins with `@`, without following a link.
+    pub(super) fn open_namespace(&self, name: &str) -> io::Result<NamespaceFolder> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match openat(&self.directory, name, flags, Mode::empty()) {
+            Ok(folder) => Ok(NamespaceFolder::Open(File::from(folder))),
+            Err(Errno::NOENT) => Ok(NamespaceFolder::Missing),
+            Err(Errno::LOOP | Errno::NOTDIR) => Ok(NamespaceFolder::Unusable(format!(
+                "{} in the plugins folder is not used: the folder of a namespace must be a folder, not a link or a file",
+                printable_line(name)
+            ))),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Add the files of `directory` to what was found, with `prefix` before their names. Return what else may be the folder of

@@ -3,6 +3,7 @@
 //! A file is checked as a scan would check it, before the folder has it. It is written under a hidden name, which a scan
 //! ignores, and then renamed: a scan never finds half of it.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,10 +18,11 @@ use super::files::{self, PACKAGES_MAX, off_thread};
 use super::host_rules::HostRules;
 use super::loader::{Attempt, Loader, PackageLoader, load};
 use super::names::package_name_fault;
-use super::open_folder::OpenFolder;
+use super::open_folder::{NamespaceFolder, OpenFolder};
 use super::signature;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
+use campanile_model::namespace::split;
 use campanile_model::text::size_text;
 
 /// The prefix of the hidden names.
@@ -178,29 +180,8 @@ impl CheckedUpload {
             return Ok(());
         };
         let (folder, name) = (Arc::clone(&self.folder), format!("{}.wasm", self.package));
-        let renamed = off_thread(move || {
-            let directory = folder.directory();
-            let namespace = Path::new(&name).parent().unwrap_or(Path::new(""));
-            if !namespace.as_os_str().is_empty() {
-                let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
-                match mkdirat(directory, namespace, mode) {
-                    Ok(()) | Err(Errno::EXIST) => {}
-                    Err(error) => return Err(error.into()),
-                }
-                renameat(directory, hidden, directory, &name)?;
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                File::from(openat(directory, namespace, flags, Mode::empty())?).sync_all()?;
-            } else {
-                renameat(directory, hidden, directory, &name)?;
-            }
-            directory.sync_all()
-        });
-        let renamed = renamed.await.map_err(UploadError::Failed)?;
-        renamed.map_err(|error| {
-            UploadError::Failed(format!(
-                "the file cannot be put into the plugins folder: {error}"
-            ))
-        })?;
+        let moved = off_thread(move || move_into_place(&folder, &hidden, &name));
+        moved.await.map_err(UploadError::Failed)??;
         self.hidden = None;
         Ok(())
     }
@@ -215,8 +196,52 @@ impl Drop for CheckedUpload {
     }
 }
 
+impl UploadError {
+    fn of_place(error: impl fmt::Display) -> UploadError {
+        UploadError::Failed(format!(
+            "the file cannot be put into the plugins folder: {error}"
+        ))
+    }
+}
+
+/// Gives the file `hidden` in the folder the name `file`, which may begin with the folder of a namespace. Blocks.
+///
+/// That folder is opened without following a link, and the file is put into what was opened.
+fn move_into_place(folder: &OpenFolder, hidden: &str, file: &str) -> Result<(), UploadError> {
+    let directory = folder.directory();
+    if let Some((namespace, own_name)) = file.split_once('/') {
+        let mode = Mode::RWXU | Mode::RGRP | Mode::XGRP | Mode::ROTH | Mode::XOTH;
+        match mkdirat(directory, namespace, mode) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(UploadError::of_place(error)),
+        }
+        let opened = open_namespace(folder, namespace)?;
+        let opened = opened.ok_or_else(|| UploadError::of_place(Errno::NOENT))?;
+        renameat(directory, hidden, &opened, own_name).map_err(UploadError::of_place)?;
+        opened.sync_all().map_err(UploadError::of_place)?;
+    } else {
+        renameat(directory, hidden, directory, file).map_err(UploadError::of_place)?;
+    }
+    directory.sync_all().map_err(UploadError::of_place)
+}
+
+/// Opens the folder of a namespace; none when there is nothing. Refuses a link or a file in its place. Blocks.
+fn open_namespace(folder: &OpenFolder, namespace: &str) -> Result<Option<File>, UploadError> {
+    match folder
+        .open_namespace(namespace)
+        .map_err(UploadError::of_place)?
+    {
+        NamespaceFolder::Open(opened) => Ok(Some(opened)),
+        NamespaceFolder::Missing => Ok(None),
+        NamespaceFolder::Unusable(why) => Err(UploadError::Refused(why)),
+    }
+}
+
 /// Return whether the folder has a file for the package `name`. Refuse a place that cannot have one. Blocks.
 fn check_place(folder: &OpenFolder, name: &str) -> Result<bool, UploadError> {
+    if let (Some(namespace), _) = split(name) {
+        open_namespace(folder, &format!("@{namespace}"))?;
+    }
     let file = PathBuf::from(format!("{name}.wasm"));
     if files::is_link_in(folder.directory(), &file) {
         let message = format!(

@@ -136,6 +136,45 @@ async fn what_a_scan_would_refuse_is_refused_and_nothing_is_left() {
 }
 
 #[tokio::test]
+async fn a_link_in_the_place_of_a_namespaces_folder_is_not_followed() {
+    let (folder, outside) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let at = |name: &str| folder.path().join(name);
+    let victim = outside.path().join("vic.wasm");
+    fs::write(&victim, "good before").unwrap();
+    symlink(outside.path(), at("@lnk")).unwrap();
+    fs::write(at("@file"), "").unwrap();
+    let uploads = uploads(&folder, VersionPolicy::default());
+    let part = "must be a folder, not a link or a file";
+    for name in ["@lnk/vic", "@lnk/new", "@file/vic"] {
+        let refused = uploads.check(name, b"good".to_vec(), NOW).await;
+        let why = format!("{:?}", refused.err());
+        assert!(
+            why.contains("Refused") && why.contains(part),
+            "{name}: {why}"
+        );
+    }
+    // A link that takes the place of the folder after the check is not followed either.
+    let mut checked = uploads
+        .check("@team/vic", b"good".to_vec(), NOW)
+        .await
+        .unwrap();
+    symlink(outside.path(), at("@team")).unwrap();
+    let why = format!("{:?}", checked.publish().await.err());
+    assert!(why.contains("Refused") && why.contains(part), "{why}");
+    drop(checked);
+    assert_eq!(names(&folder), ["@file", "@lnk", "@team"]);
+    assert_eq!(names(&outside), ["vic.wasm"]);
+    assert_eq!(fs::read(&victim).unwrap(), b"good before");
+    fs::remove_file(at("@team")).unwrap();
+    let mut checked = uploads
+        .check("@team/vic", b"good".to_vec(), NOW)
+        .await
+        .unwrap();
+    checked.publish().await.unwrap();
+    assert_eq!(fs::read(at("@team/vic.wasm")).unwrap(), b"good");
+}
+
+#[tokio::test]
 async fn what_a_host_left_that_ended_is_deleted_after_an_hour() {
     let folder = TempDir::new().unwrap();
     let left = folder.path().join(format!("{HIDDEN}left"));
