@@ -6,7 +6,7 @@ use clap::Subcommand;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::serve::{self, foreign_writers};
+use super::serve::{self, check_files};
 use crate::Common;
 use crate::config::Config;
 use crate::output::{self, Result, failed, print_message};
@@ -48,7 +48,7 @@ impl ConfigCommand {
             ConfigCommand::Check => {
                 let config = common.config()?;
                 config.api_server().check().map_err(serve::misconfigured)?;
-                let warnings = foreign_writers(&config)?;
+                let warnings = check_files(&config)?;
                 let wrong = config.unreadable_secrets(config.alerts.secrets()).await;
                 if !wrong.is_empty() {
                     return Err(serve::misconfigured(wrong.join("; ")));

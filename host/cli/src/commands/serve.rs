@@ -62,7 +62,7 @@ impl Serve {
         }
         telemetry::init(self.log_format, self.verbose).map_err(misconfigured)?;
         let config = common.config_with(self.flags)?;
-        for warning in foreign_writers(&config)? {
+        for warning in check_files(&config)? {
             tracing::warn!("{warning}");
         }
         let manager = ServiceManager::connect(&|name| std::env::var_os(name));
@@ -217,8 +217,11 @@ fn end_with(parent: i32) -> Result {
 }
 
 /// Refuse to use files that other users of this machine can change, or warn of them, as configured. Return the warnings.
-/// Refuse secrets of channels that cannot be used, or that others can read.
-pub(crate) fn foreign_writers(config: &Config) -> Result<Vec<String>> {
+/// Refuse paths that contradict each other, and secrets of channels that cannot be used, or that others can read.
+pub(crate) fn check_files(config: &Config) -> Result<Vec<String>> {
+    if let Some(why) = config.contradiction() {
+        return Err(misconfigured(why));
+    }
     let secrets = config.alert_secrets();
     if !secrets.is_empty() {
         return Err(misconfigured(secrets.join("; ")));

@@ -6,6 +6,7 @@ use super::secret_commands::files_of;
 use super::{Config, FILE_NAME};
 use campanile_engine::secrets::Source;
 use campanile_package::{OwnPath, OwnPathKind};
+use campanile_sandbox::own_files::PathTrace;
 use campanile_server::Listen;
 
 impl Config {
@@ -38,6 +39,40 @@ impl Config {
             .chain(of_server)
             .chain(self.secrets.values().flat_map(of_secret))
             .collect()
+    }
+
+    /// Returns a sentence without an end when two of these paths can't be used together. Blocks.
+    ///
+    /// What a host writes must not be taken for a package, and the cache may be deleted at any time.
+    pub fn contradiction(&self) -> Option<String> {
+        let (plugins, state) = (self.files.plugins.as_path(), self.state_dir());
+        let cache = self.sandbox.cache_dir.as_deref();
+        let plugins = ("the plugins folder", Some(plugins));
+        let state = ("`state_dir` under `[host]`", Some(&*state));
+        let cache = ("`cache_dir` under `[sandbox]`", cache);
+        let database = ("the database", self.files.database.sqlite_path());
+        let inside = [
+            (database, plugins),
+            (state, plugins),
+            (plugins, state),
+            (cache, plugins),
+            (plugins, cache),
+            (state, cache),
+            (database, cache),
+        ];
+        let mut inside = inside.into_iter();
+        let found = inside.find_map(|((inner, path), (outer, folder))| {
+            let (path, folder) = (path?, folder?);
+            let (end, around) = (PathTrace::of(path), PathTrace::of(folder));
+            let how = match around.end() == end.end() {
+                true => "is also",
+                false if around.contains(end.end()) => "lies inside",
+                false => return None,
+            };
+            let path = path.display();
+            Some(format!("{inner}, {path}, {how} {outer}"))
+        })?;
+        Some(format!("{found}: give each a folder of its own"))
     }
 
     /// Return a sentence without an end for each of these paths that others than the user of this process can change.
@@ -96,6 +131,117 @@ mod tests {
     fn a_configuration_that_does_not_exist_is_a_path_of_the_host() {
         let found = paths(&Config::default(), OwnPathKind::Configuration);
         assert_eq!(found, [Path::new(FILE_NAME)]);
+    }
+
+    #[test]
+    fn folders_that_contradict_each_other_are_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        fs::create_dir_all(at("plugins/inside")).unwrap();
+        std::os::unix::fs::symlink(at("plugins"), at("link")).unwrap();
+        let contradiction = |state: &str, cache: &str, database: &str, plugins: &str| {
+            let mut config = Config::default();
+            config.files.plugins = at(plugins);
+            config.files.database = format!("sqlite:{}", at(database).display())
+                .parse()
+                .unwrap();
+            config.host.state_dir = Some(at(state));
+            config.sandbox.cache_dir = Some(at(cache));
+            config.contradiction()
+        };
+        assert_eq!(contradiction("state", "cache", "a.db", "plugins"), None);
+        // The cache may go at any time, but may lie in a folder that stays.
+        assert_eq!(
+            contradiction("state", "state/cache", "a.db", "plugins"),
+            None
+        );
+        for (state, cache, database, plugins, part) in [
+            (
+                "plugins",
+                "cache",
+                "a.db",
+                "plugins",
+                "is also the plugins folder",
+            ),
+            (
+                "link",
+                "cache",
+                "a.db",
+                "plugins",
+                "is also the plugins folder",
+            ),
+            (
+                "link/inside",
+                "cache",
+                "a.db",
+                "plugins",
+                "lies inside the plugins folder",
+            ),
+            (
+                "plugins/new",
+                "cache",
+                "a.db",
+                "link",
+                "lies inside the plugins folder",
+            ),
+            (
+                "plugins",
+                "cache",
+                "a.db",
+                "plugins/inside",
+                "lies inside `state_dir`",
+            ),
+            (
+                "state",
+                "plugins",
+                "a.db",
+                "plugins",
+                "is also the plugins folder",
+            ),
+            (
+                "state",
+                "plugins/new",
+                "a.db",
+                "plugins",
+                "lies inside the plugins folder",
+            ),
+            (
+                "state",
+                "plugins",
+                "a.db",
+                "plugins/inside",
+                "lies inside `cache_dir`",
+            ),
+            ("state", "state", "a.db", "plugins", "is also `cache_dir`"),
+            (
+                "cache/state",
+                "cache",
+                "a.db",
+                "plugins",
+                "lies inside `cache_dir`",
+            ),
+            (
+                "state",
+                "cache",
+                "plugins/a.db",
+                "plugins",
+                "lies inside the plugins folder",
+            ),
+            (
+                "state",
+                "cache",
+                "cache/a.db",
+                "plugins",
+                "lies inside `cache_dir`",
+            ),
+        ] {
+            let found = contradiction(state, cache, database, plugins);
+            let found = found.unwrap_or_default();
+            assert!(
+                found.contains(part),
+                "{state} {cache} {database} {plugins}: {found}"
+            );
+        }
     }
 
     #[test]

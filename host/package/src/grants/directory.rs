@@ -195,6 +195,10 @@ fn check_own_paths(
         format!(
             "which overlaps {own}, a path that the host uses, or a link on the way to it: a task that can write there could change what the host does; grant another directory, or only \"read\""
         )
+    } else if let Some(own) = own_paths.iter().find(|own| is_record_reached(own, path)) {
+        format!(
+            "from which {own} can be read, with the sidecars of all packages and the values in them; grant another directory"
+        )
     } else if let Some(own) = own_paths.iter().find(|own| is_secret_below(own, path)) {
         format!(
             "which contains {own}: a task that can read there could read the secret; grant another directory, or the secret by its name"
@@ -219,6 +223,12 @@ fn plugins_of(folder: &Path) -> &Path {
 fn is_writable_through(own: &OwnPath, granted: &Path, mounts: &Mounts) -> bool {
     let trace = PathTrace::of(&own.path);
     trace.is_open_to_writer_of(granted) || mounts.overlap(granted, trace.end())
+}
+
+/// Whether a reader of the directory `granted` finds the host's own record, or a part of it.
+fn is_record_reached(own: &OwnPath, granted: &Path) -> bool {
+    let reaches = |trace: PathTrace| trace.ends_below(granted) || trace.contains(granted);
+    own.kind == OwnPathKind::State && reaches(PathTrace::of(&own.path))
 }
 
 fn is_secret_below(own: &OwnPath, granted: &Path) -> bool {

@@ -45,6 +45,24 @@ fn files_that_the_host_uses_are_never_granted_for_writing() {
     grant_beside_own_paths(root, "../free/link", "write").unwrap_err();
 }
 
+#[test]
+fn the_record_of_the_host_is_never_granted_even_for_reading() {
+    let root = tempfile::tempdir().unwrap();
+    let at = |name: &str| root.path().join(name);
+    for folder in ["plugins", "host/state/deep", "free"] {
+        fs::create_dir_all(at(folder)).unwrap();
+    }
+    symlink(at("host/state"), at("link")).unwrap();
+    let record = || vec![own(OwnPathKind::State, at("host/state"))];
+    for folder in ["host", "host/state", "host/state/deep", "link"] {
+        for access in ["read", "write"] {
+            let refused = grant(&at("plugins"), record(), &at(folder), access).unwrap_err();
+            assert!(refused.contains("the record of the host"), "{refused}");
+        }
+    }
+    grant(&at("plugins"), record(), &at("free"), "read").unwrap();
+}
+
 fn own(kind: OwnPathKind, path: PathBuf) -> OwnPath {
     OwnPath { kind, path }
 }
