@@ -37,10 +37,20 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     if word.len() > WORD_BYTES_MAX {
         return None;
     }
+    let best = most_alike(word, candidates)?;
+    (strsim::jaro_winkler(word, best) > 0.75).then_some(best)
+}
+
+/// Returns the candidate that is most like `word`, however little that is; the last of several.
+pub fn most_alike<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let end = word.char_indices().nth(WORD_BYTES_MAX);
+    let word = end.map_or(word, |(end, _)| &word[..end]);
     candidates
         .into_iter()
         .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
-        .filter(|(likeness, _)| *likeness > 0.75)
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, candidate)| candidate)
 }

@@ -27,6 +27,9 @@ use campanile_sandbox::{Grants, ProgramInput};
 /// The largest sidecar that is read.
 pub const SIDECAR_BYTES_MAX: u64 = 1 << 20;
 
+/// The most schedules of one sidecar: a host compares all of them in one transaction whenever the package changes.
+pub const SCHEDULES_MAX: usize = 4_096;
+
 /// Who says that bytes are a version of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vouched {
@@ -86,9 +89,7 @@ impl Sidecar {
             limits: LimitChanges::read(top.table_or_empty("limits")?, rules.memory_bytes_most)?,
             quota: QuotaChanges::read(top.table_or_empty("quota")?)?,
             max_attempts: read_max_attempts(top.table_or_empty("retry")?)?,
-            schedules: (top.tables("schedules")?)
-                .map(|sections| schedule_reader::read_sidecar(sections, grants.package))
-                .transpose()?,
+            schedules: read_schedules(&mut top, grants.package)?,
             grants: Arc::new(grants.read(top.table_or_empty("grants")?)?),
             program: None,
         };
@@ -138,7 +139,7 @@ impl Sidecar {
             Vouched::OnThisHost => Ok(()),
             Vouched::OnlyInDatabase if grants_nothing || is_pinned => Ok(()),
             Vouched::OnlyInDatabase => Err(format!(
-                "only the database knows it: it was never in this host's plugins folder, so it gets none of the grants in {name}.toml; put its file there as {name}.wasm, or have a trusted key sign it"
+                "only the database knows it as `{name}`: these bytes were never {name}.wasm in this host's plugins folder, so they get none of the grants in {name}.toml; put the file there as {name}.wasm, or have a trusted key sign it"
             )),
         }
     }
@@ -188,6 +189,24 @@ fn read_max_attempts(mut section: Section<'_>) -> Result<Option<u32>, Error> {
     let attempts = section.number("max_attempts", 1, MAX_ATTEMPTS_MOST)?;
     section.finish()?;
     Ok(attempts)
+}
+
+fn read_schedules(
+    top: &mut Section<'_>,
+    package: &str,
+) -> Result<Option<Vec<ScheduleDefinition>>, Error> {
+    let Some(sections) = top.tables("schedules")? else {
+        return Ok(None);
+    };
+    match sections.len() {
+        0..=SCHEDULES_MAX => schedule_reader::read_sidecar(sections, package).map(Some),
+        n => Err(top.error(
+            "schedules",
+            format_args!(
+                "has {n} entries, and {SCHEDULES_MAX} are allowed: put the others into the schedules file"
+            ),
+        )),
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,9 @@ use toml::de::{DeString, DeTable, DeValue};
 
 use crate::names::is_plain;
 use campanile_model::clock::Timestamp;
-use campanile_model::text::{counted, cut_error, duration_within, nearest, size_within};
+use campanile_model::text::{
+    counted, cut_error, duration_within, most_alike, nearest, size_within,
+};
 
 /// A mistake in a file, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -517,6 +519,12 @@ impl<'d> Section<'d> {
         let key = first.min_by_key(|key| self.offset_of(key))?;
         let hint = match self.nearest_known(key) {
             Some(near) => format!("did you mean `{near}`?"),
+            None if self.known.len() > KEYS_LISTED => {
+                match most_alike(key, self.known.iter().copied()) {
+                    Some(near) => format!("the nearest known key is `{near}`"),
+                    None => "remove it".to_owned(),
+                }
+            }
             None => format!("the keys known here are `{}`", self.known.join("`, `")),
         };
         let message = format!("unknown key `{}`: {hint}", self.path_of(key));
@@ -544,6 +552,9 @@ impl<'d> Section<'d> {
         }
     }
 }
+
+/// The most keys of a table that an error about an unknown one lists.
+const KEYS_LISTED: usize = 16;
 
 /// The most warnings about unknown keys that are kept of one file.
 const WARNINGS_MAX: usize = 16;

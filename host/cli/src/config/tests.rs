@@ -190,6 +190,16 @@ fn a_file_of_another_type_is_refused_without_blocking() {
 }
 
 #[test]
+fn an_unknown_key_unlike_all_others_has_one_nearest_key_too() {
+    for key in ["zzzzzz", &"k".repeat(10_000)] {
+        let error = read(&format!("{key} = 1")).unwrap_err();
+        let (_, near) = error.split_once(": the nearest known key is `").unwrap();
+        let near = near.strip_suffix('`').unwrap();
+        assert!(!near.contains('`'), "{error}");
+    }
+}
+
+#[test]
 fn an_error_is_one_sentence_with_file_line_key_and_hint() {
     for (text, expected) in [
         (

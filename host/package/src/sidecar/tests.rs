@@ -552,6 +552,18 @@ fn the_reference_has_the_keys_that_are_read() {
 }
 
 #[test]
+fn a_sidecar_has_a_bounded_number_of_schedules() {
+    let schedules = |count: usize| "[[schedules]]\nevery = '1h'\n".repeat(count);
+    let read_back = read(&schedules(SCHEDULES_MAX)).unwrap().schedules;
+    assert_eq!(read_back.unwrap().len(), SCHEDULES_MAX);
+    let error = read(&schedules(SCHEDULES_MAX + 1)).unwrap_err();
+    assert!(
+        error.ends_with("`schedules` has 4097 entries, and 4096 are allowed: put the others into the schedules file"),
+        "{error}"
+    );
+}
+
+#[test]
 fn long_keys_cost_no_more_than_their_text() {
     let entries: String = (0..20_000)
         .map(|number| format!("{number:x}=0\n"))
