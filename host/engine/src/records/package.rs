@@ -151,8 +151,8 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow, PackageError> {
 /// Returns the proposals of a package whose names others have.
 async fn unused_proposals(tx: &mut Tx, row: &PackageRow) -> Result<Vec<UnusedProposal>, DbError> {
     let manifest = Manifest::from_stored(&row.name, &row.manifest);
-    let proposed = manifest.schedules().iter();
-    let names: Vec<&str> = proposed.map(|proposed| &*proposed.name).collect();
+    let proposed = manifest.schedules();
+    let names: Vec<&str> = proposed.iter().map(|proposed| &*proposed.name).collect();
     let held = schedule_admin::holders(tx, &names).await?;
     let own = Holder {
         origin: Origin::Package,
