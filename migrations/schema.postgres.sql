@@ -475,7 +475,7 @@ CREATE TABLE schedule (
     PRIMARY KEY (id)
 );
 CREATE INDEX schedule_defined ON schedule USING btree (origin, package) WHERE ((deleted_at IS NULL) AND (origin <> 'operator'::text));
-CREATE INDEX schedule_due ON schedule USING btree (next_slot, cursor_at DESC) WHERE (next_slot IS NOT NULL);
+CREATE INDEX schedule_due ON schedule USING btree (next_slot, cursor_at DESC, origin) WHERE (next_slot IS NOT NULL);
 CREATE UNIQUE INDEX schedule_name ON schedule USING btree (name) WHERE (deleted_at IS NULL);
 CREATE INDEX schedule_package ON schedule USING btree (package, name) WHERE (deleted_at IS NULL);
 CREATE INDEX schedule_paused_until ON schedule USING btree (paused_until) WHERE (paused_until IS NOT NULL);

@@ -420,7 +420,7 @@ CREATE TABLE schedule (
     CHECK (paused_at IS NOT NULL OR (paused_by IS NULL AND pause_note IS NULL AND paused_until IS NULL))
 ) STRICT;
 CREATE INDEX schedule_defined ON schedule (origin, package) WHERE deleted_at IS NULL AND origin <> 'operator';
-CREATE INDEX schedule_due ON schedule (next_slot, cursor_at DESC) WHERE next_slot IS NOT NULL;
+CREATE INDEX schedule_due ON schedule (next_slot, cursor_at DESC, origin) WHERE next_slot IS NOT NULL;
 CREATE UNIQUE INDEX schedule_name ON schedule (name) WHERE deleted_at IS NULL;
 CREATE INDEX schedule_package ON schedule (package, name) WHERE deleted_at IS NULL;
 CREATE INDEX schedule_paused_until ON schedule (paused_until) WHERE paused_until IS NOT NULL;
