@@ -192,7 +192,7 @@ mod tests {
         }
         let unknown = read("unknown = 1").unwrap_err();
         assert!(
-            unknown.contains("unknown key `limits.unknown`"),
+            unknown.contains("unknown key `unknown`"),
             "{unknown}"
         );
     }
