@@ -191,9 +191,6 @@ mod tests {
             assert!(accepted, "`{key}` is no key of [limits]");
         }
         let unknown = read("unknown = 1").unwrap_err();
-        assert!(
-            unknown.contains("unknown key `unknown`"),
-            "{unknown}"
-        );
+        assert!(unknown.contains("unknown key `unknown`"), "{unknown}");
     }
 }
