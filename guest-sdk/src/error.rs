@@ -86,8 +86,8 @@ impl Error {
 
     /// Create an error of a task that lacks a grant of the operator.
     ///
-    /// The error is permanent, and its details contain `"kind": "denied"` for whoever reads the record. What the host itself
-    /// says doesn't depend on them: it records that the task failed, and its note names a grant only for a path that it hid.
+    /// The error is permanent. Its details contain `"kind": "denied"` for anyone reading the record, but the host doesn't rely
+    /// on them: it records a failed task, and only suggests a grant for a path it was hiding.
     ///
     /// ```
     /// # use campanile_sdk::Error;

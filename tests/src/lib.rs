@@ -34,7 +34,7 @@ pub use host_process::{HostProcess, LISTEN, campanile_binary};
 /// It's the only limit of its kind, and far longer than anything takes: a test asserts which state comes, and never how soon,
 /// because other work on the machine can take the processor from it for many seconds. What must *not* happen within a test's
 /// life, such as the end of a task that sleeps, takes several times as long.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A kind of database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Which due schedules one transaction decides, in which order, and how many rows of each kind.
+//! Choosing and ordering the due schedules for one transaction.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,31 +13,31 @@ use campanile_store::{Origin, Tx};
 
 /// Schedules decided in one transaction at most.
 const DUE_BATCH_MAX: i64 = 512;
-/// When a slot has been due for longer and one transaction cannot decide all that are due, those on time have a share.
+/// Slots due for longer than this form a backlog when one transaction can't clear it. On-time slots then get a share of their own.
 const BACKLOG_AGE: Duration = Duration::from_secs(1);
 
-/// The share of slots on time: one decision for as many others.
+/// One decision in this many (plus one) is reserved for on-time slots.
 const OTHERS_FOR_ONE: usize = 4;
 
-/// The schedules of one transaction, in the order in which it decides them.
+/// The schedules for one transaction, in deciding order.
 pub(crate) struct DueBatch {
     pub(crate) due: Vec<DueSchedule>,
-    /// Those that are on time and come first, beside a backlog.
+    /// On-time schedules, decided ahead of the backlog.
     pub(crate) newest: HashSet<ScheduleId>,
-    /// Whether the others are too many to be on time.
+    /// Whether the remaining schedules are a backlog.
     pub(crate) is_backlog: bool,
-    /// Whether there may be more.
+    /// Whether more schedules may be due.
     pub(crate) more: bool,
 }
 
 /// Reads up to `rows_max` schedules that are due, the earliest first.
 ///
-/// After an outage the earliest are those that missed the most, and they are due again and again until they have caught up.
-/// So schedules that are on time come before them, up to their share. Of the others, those of the shortest period come first:
-/// they soon have little left to decide, and are on time.
+/// After an outage, the earliest schedules are the furthest behind and keep coming up until they've caught up. To stop them
+/// from starving everything else, on-time schedules go first, up to their share. Among the rest, short periods go first: they
+/// catch up soonest.
 ///
-/// Packages may propose more slots than hosts can decide. So what operators scheduled always comes before what packages
-/// proposed, and that has a share of its own.
+/// Packages can propose more slots than hosts can decide, so operators' schedules go ahead of proposed ones, leaving those a
+/// minimum share.
 pub(crate) async fn due_batch(tx: &mut Tx, rows_max: usize, now: Timestamp) -> Result<DueBatch> {
     let due_max = (rows_max as i64).min(DUE_BATCH_MAX);
     let mut earliest = schedules::due(tx, now, due_max).await?;
@@ -77,8 +77,7 @@ pub(crate) async fn due_batch(tx: &mut Tx, rows_max: usize, now: Timestamp) -> R
     })
 }
 
-/// Pure: the rows that one transaction decides, and how many it may. Those of schedules on time beside a backlog count apart, and
-/// those of proposed schedules beside others.
+/// Pure: row budgets for one transaction, counting on-time, backlogged and proposed schedules separately.
 pub(crate) struct Rows {
     newest: Counted,
     others: Counted,
@@ -105,7 +104,7 @@ impl Rows {
         }
     }
 
-    /// Returns how many rows of schedules on time come on top of `rows_max` others.
+    /// Returns the row budget for on-time schedules, on top of `rows_max`.
     fn newest_max(rows_max: usize) -> usize {
         (rows_max / OTHERS_FOR_ONE).max(LAUNCHES_MIN)
     }
@@ -128,12 +127,12 @@ impl Rows {
 }
 
 impl Counted {
-    /// Whether another schedule is to be planned. One always is: it may have more rows than a transaction, or take longer.
+    /// Whether to plan another schedule. The first is always planned, even if it exceeds the budget.
     pub(crate) fn has_room(&self, is_in_time: bool) -> bool {
         self.plans == 0 || (self.rows < self.rows_max && is_in_time)
     }
 
-    /// Counts the rows of a plan. Returns whether they are decided now.
+    /// Adds a plan's rows, returning whether it fits.
     pub(crate) fn add(&mut self, rows: usize) -> bool {
         self.rows += rows;
         let is_decided = self.plans == 0 || self.rows <= self.rows_max;

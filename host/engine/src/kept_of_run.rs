@@ -1,13 +1,13 @@
-//! What a host keeps in memory for one run: contexts, outputs, and calls that aren't recorded yet.
+//! Memory held for one run: contexts, outputs, and calls awaiting their record.
 
 use std::sync::Arc;
 
 use campanile_package::PackageLoader;
 use campanile_sandbox::{KEPT_FREE_BYTES, Kept, KeptShare, StopSignal};
 
-/// What is kept for a run, as the ledger of the sandbox counts it. Dropped when the end of the run is recorded.
+/// A run's charge in the sandbox's ledger, released once the end of the run is recorded.
 ///
-/// A run waits only for what it needs at its start, when it has nothing: so none waits for another one that waits.
+/// A run only waits while starting, when it holds nothing yet, so runs can't deadlock waiting for each other.
 pub(crate) struct KeptOfRun {
     values: Kept,
     /// What was waited for.

@@ -96,14 +96,14 @@ pub(crate) async fn serve(
 /// What the services of a host left behind.
 #[derive(Default)]
 struct Ended {
-    /// Runs that did not end.
+    /// Unfinished runs.
     left: Vec<RunId>,
-    /// Why a service ended before the stop, if one did.
+    /// The panic that ended a service early, if any.
     panic: Option<String>,
 }
 
-/// Runs every service until `stop` holds true, then drains. Without one of its services a host would look healthy and do nothing, so
-/// the panic of one is a stop.
+/// Runs every service until `stop` holds true, then drains. A panicking service stops the host too: without it, the host would
+/// look healthy while doing nothing.
 async fn run_services(
     ctx: &SharedCtx,
     executor: &Arc<Executor>,
@@ -198,7 +198,7 @@ fn spawn<S: Service + 'static>(
     services.spawn(stopping_at_panic(run.map(drop), stop));
 }
 
-/// Runs `work`; its panic stops the host.
+/// Runs `work`, stopping the host if it panics.
 fn stopping_at_panic<W: Future>(
     work: W,
     stop: &watch::Sender<bool>,

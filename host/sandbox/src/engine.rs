@@ -81,8 +81,8 @@ pub struct SandboxSettings {
     pub stack_bytes_max: usize,
     /// The most memory that all loaded code may take. One file may take half of it.
     pub loaded_bytes_max: u64,
-    /// The largest image of a memory that is kept to make instances from although most of it is zeros. Without the image, each
-    /// start copies the data with code that has to be compiled. It matters only for code that isn't in the cache.
+    /// The largest mostly-zero memory image to keep for creating instances. Beyond it, each start copies the data using
+    /// compiled code. Only matters when compiling.
     pub sparse_image_bytes_max: u64,
     /// What an instance of one package may have.
     pub component_limits: ComponentLimits,
@@ -106,10 +106,10 @@ impl Default for SandboxSettings {
     }
 }
 
-/// Returns how large the sparse image of a file of so many bytes may be.
+/// Returns the largest sparse image for a file of `file_bytes`.
 ///
-/// It is no larger than the file, or a file of some hundred bytes would take many megabytes of code. A language engine has
-/// ten thousand pieces of data in megabytes of zeros: compiling code that copies them takes more than an image does.
+/// Capping it at the file's size keeps a tiny file from costing many megabytes. Language engines need their image: they scatter
+/// ten thousand pieces of data over megabytes of zeros, and compiling code for copying those takes far more memory.
 pub fn sparse_image_bytes_max(file_bytes: u64) -> u64 {
     file_bytes.clamp(1 << 20, 16 << 20)
 }

@@ -517,7 +517,7 @@ statements! {
         "FOR UPDATE OF s SKIP LOCKED"
     );
 
-    /// The same of schedules that no package has proposed.
+    /// [`due`], leaving out proposed schedules.
     pub async fn due_of_operators(now: Timestamp, limit: i64) -> Vec<DueSchedule> = rows locking!(
         select_due!("WHERE s.next_slot <= $1 AND s.origin <> 'package' ORDER BY s.next_slot, s.cursor_at DESC LIMIT $2"),
         "FOR UPDATE OF s SKIP LOCKED"
@@ -529,7 +529,7 @@ statements! {
         "FOR UPDATE OF s SKIP LOCKED"
     ) => [now, since, limit];
 
-    /// The same of schedules that no package has proposed.
+    /// [`newest_due`], leaving out proposed schedules.
     pub async fn newest_due_of_operators(since: Timestamp, now: Timestamp, limit: i64) -> Vec<DueSchedule> = rows locking!(
         select_due!("WHERE s.next_slot <= $1 AND s.next_slot > $2 AND s.origin <> 'package' ORDER BY s.next_slot DESC LIMIT $3"),
         "FOR UPDATE OF s SKIP LOCKED"

@@ -373,9 +373,9 @@ table! {
     "sandbox" struct Sandbox {
         /// The largest memory limit of a task. A 32-bit memory has at most 4GiB.
         memory_bytes_max "memory_max": u64 = 1 << 30, size(64 << 10, 4 << 30);
-        /// The memory of all tasks that run at once: their memories, tables and instances. A package may have two thirds of what
-        /// the others leave, and eight times the `memory` of its limits, at least 256MiB. A quarter more is for what the host keeps for
-        /// calls and runs, such as outputs and logs. Without it, half of the machine's memory.
+        /// Memory shared by all running tasks, counting memories, tables and instances. A package gets up to two thirds of what
+        /// others leave free, capped at eight times its `limits.memory` (256MiB or more). Buffers for outputs, logs and the like
+        /// take up to a quarter on top. Defaults to half of the machine's memory.
         memory_total_bytes "memory_total": Option<u64> = None, optional(size(64 << 20, 1 << 50)), example "\"4GiB\"";
         /// The stack of a task, which bounds how deep it may recurse.
         stack_bytes_max "stack": u64 = 1 << 20, size(64 << 10, 64 << 20);
