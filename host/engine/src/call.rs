@@ -149,7 +149,7 @@ impl Caller {
             }
         };
         let report = match code {
-            Ok(_held) => self.sandbox.run(&version.artifact, call).await,
+            Ok(held) => self.sandbox.run_held(held, call).await,
             Err(refusal) => return without_call(Outcome::HostError, refusal.message),
         };
         crash::point("after_call");

@@ -25,6 +25,8 @@ pub(crate) struct Capacity {
     pub(crate) is_short: AtomicBool,
     /// Set while launches on time wait too. Otherwise they may start at once, beside late launches that wait.
     pub(crate) is_short_on_time: AtomicBool,
+    /// Whether late launches were among the last that the host chose from. Only then does it look for others on time first.
+    pub(crate) has_late: AtomicBool,
     /// The turns in concurrency groups that are full.
     pub(crate) group_turns: GroupTurns,
     /// Notified when permits are given back.
@@ -90,6 +92,7 @@ impl Capacity {
             shares: Arc::new(Mutex::new(Shares::new(namespaces))),
             is_short: AtomicBool::new(false),
             is_short_on_time: AtomicBool::new(false),
+            has_late: AtomicBool::new(false),
             group_turns: GroupTurns::default(),
             released: Notify::new(),
             groups_due_at: AtomicI64::new(0),

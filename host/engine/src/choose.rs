@@ -67,6 +67,7 @@ pub(crate) async fn choose(ctx: &Ctx, tx: &mut Tx, free: usize, now: Timestamp) 
         turns: None,
         has_asked: false,
         has_looked_on_time: false,
+        saw_late: None,
         overtaking: HashSet::new(),
         chosen: Chosen::default(),
     };
@@ -76,8 +77,13 @@ pub(crate) async fn choose(ctx: &Ctx, tx: &mut Tx, free: usize, now: Timestamp) 
     choice.retries(tx).await?;
     choice.groups(tx).await?;
     choice.launches(tx).await?;
-    let chosen = choice.chosen;
+    let Choice {
+        saw_late, chosen, ..
+    } = choice;
     let capacity = &ctx.capacity;
+    if let Some(saw_late) = saw_late {
+        capacity.has_late.store(saw_late, Ordering::Relaxed);
+    }
     capacity.is_short.store(chosen.is_short, Ordering::Relaxed);
     capacity
         .is_short_on_time
@@ -94,6 +100,8 @@ struct Choice<'a> {
     turns: Option<Turns>,
     has_asked: bool,
     has_looked_on_time: bool,
+    /// Whether a late launch was among those that the queries returned, the earliest first; none before the first one.
+    saw_late: Option<bool>,
     /// The launches of `chosen` that came before others because they are on time. They stay open until the claim, so that the
     /// queries for the others return them again.
     overtaking: HashSet<LaunchId>,
@@ -135,6 +143,7 @@ impl Choice<'_> {
             self.turns = peers::turns(self.ctx, tx).await?;
             self.has_asked = true;
         }
+        self.note_late(&due);
         for launch in due {
             if self.is_left(&launch) {
                 continue;
@@ -168,12 +177,22 @@ impl Choice<'_> {
 
     /// Takes permits for launches that come before others because they are on time.
     async fn take_first(&mut self, tx: &mut Tx, open: Vec<ClaimedLaunch>) -> Result {
-        let before = self.chosen.len();
+        let (before, saw_late) = (self.chosen.len(), self.saw_late);
         self.take_all(tx, open).await?;
+        // None of these could be late.
+        self.saw_late = saw_late;
         let taken = &self.chosen.launches[before..];
         let taken = taken.iter().map(|(launch, _)| launch.launch_id);
         self.overtaking.extend(taken);
         Ok(())
+    }
+
+    /// Notes whether any of the earliest launches that wait is late.
+    fn note_late(&mut self, due: &[ClaimedLaunch]) {
+        let is_late = |launch: &ClaimedLaunch| is_late(launch.kind, launch.fire_time, self.now);
+        if !due.is_empty() {
+            self.saw_late = Some(self.saw_late == Some(true) || due.iter().any(is_late));
+        }
     }
 
     /// Returns how many launches a query for `limit` others is to return.
@@ -198,9 +217,12 @@ impl Choice<'_> {
         if mem::replace(&mut self.has_looked_on_time, true) {
             return Ok(());
         }
-        let limit = self.ctx.capacity.overtaking().min(self.free);
+        let capacity = &self.ctx.capacity;
+        let limit = capacity.overtaking().min(self.free);
         let (host, now, since) = (self.ctx.host, self.now, self.since());
-        if limit > 0 {
+        // Without late launches, the earliest come first.
+        let has_late = self.saw_late == Some(true) || capacity.has_late.load(Ordering::Relaxed);
+        if has_late && limit > 0 {
             let open = claims::claimable_on_time(tx, host, now, limit as i64, since).await?;
             if open.len() < limit {
                 return self.take_first(tx, open).await;
@@ -322,6 +344,7 @@ impl Choice<'_> {
                 self.take_all(tx, open).await?;
                 return Ok(());
             }
+            self.note_late(&open);
         }
         self.on_time(tx).await?;
         let classes = claims::waiting_packages(tx, now).await?;

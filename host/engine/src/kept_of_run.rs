@@ -41,7 +41,10 @@ impl KeptOfRun {
         bytes: usize,
         stop: &StopSignal,
     ) -> Option<Result<(), String>> {
-        let needed = needed(bytes).max(KEPT_FREE_BYTES);
+        if self.has_room(bytes) {
+            return Some(Ok(()));
+        }
+        let needed = needed(bytes);
         let waited = tokio::select! {
             biased;
             () = stop.dropped() => return None,

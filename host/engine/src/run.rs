@@ -113,7 +113,9 @@ impl Executor {
             failed = Some((FailureKind::InvalidOutput, why));
         } else if work.launch.attempts > 0 {
             let begun = (flow, begins_with);
-            (flow, failed) = self.replayed(work, begun, &version, stop, kept).await?;
+            // Boxed like other futures that few runs need, so that the rest stays small.
+            let replayed = Box::pin(self.replayed(work, begun, &version, stop, kept));
+            (flow, failed) = replayed.await?;
         }
         let mut progress = Progress {
             kept,
@@ -193,7 +195,8 @@ impl Executor {
             let result = (report, within_quota);
             let mut call = progress.end_call(step, (place, number), call, result);
             if call.succeeded && !uncommitted.is_empty() {
-                match self.commit(work, &call, &uncommitted, stop).await? {
+                let commit = Box::pin(self.commit(work, &call, &uncommitted, stop));
+                match commit.await? {
                     CallCommit::Done => continue,
                     CallCommit::Lost => return None,
                     CallCommit::Refused(why) => {

@@ -206,23 +206,27 @@ impl Sandbox {
         self.clock.now()
     }
 
-    /// Make one call to `artifact`. Every outcome, also an error of the host, is in the report.
+    /// Makes one call to `artifact`, whose code must be loaded. Every outcome, also an error of the host, is in the report.
     ///
-    /// Its code must be loaded: [`Sandbox::hold`] it meanwhile, unless nothing can unload it.
+    /// See [`Sandbox::run_held`], for code that others may unload meanwhile.
+    pub async fn run(&self, artifact: &Artifact, call: Call) -> Report {
+        match self.held(artifact).await {
+            Ok(held) => self.run_held(held, call).await,
+            Err(refusal) => Report::without_call(Outcome::HostError, refusal.message),
+        }
+    }
+
+    /// Makes one call to code that [`Sandbox::hold`] returned. Every outcome, also an error of the host, is in the report.
     ///
     /// The future may be awaited on any runtime. It waits while `calls_max` calls are under way, and dropping it drops
     /// the call.
-    pub async fn run(&self, artifact: &Artifact, mut call: Call) -> Report {
+    pub async fn run_held(&self, held: HeldCode, mut call: Call) -> Report {
         let slot = tokio::select! {
             biased;
             () = call.stop.dropped() => {
                 return Report::without_call(Outcome::Cancelled, DROPPED);
             }
             slot = self.calls.clone().acquire_owned() => slot,
-        };
-        let held = match self.held(artifact).await {
-            Ok(held) => held,
-            Err(refusal) => return Report::without_call(Outcome::HostError, refusal.message),
         };
         call.limits.memory_bytes_max = call.limits.memory_bytes_max.min(self.memory_bytes_max);
         // Boxed, because this future has several kilobytes, and each future that awaits it would have to hold them.

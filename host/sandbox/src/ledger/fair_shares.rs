@@ -1,31 +1,30 @@
-//! An amount that packages share: none can have so much that nothing is left for the others.
+//! Dividing a budget fairly between packages: however greedy some are, the next one still gets a share.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// How an amount is divided.
+/// Rules for dividing a budget.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Division {
-    /// A package may have this fraction, numerator and denominator, of what the other packages leave. Packages that never
-    /// give anything back therefore leave some for the next one.
+    /// Fraction (numerator, denominator) of the remainder a package may hold, so even packages that never give anything back
+    /// leave some for the next.
     part: (u64, u64),
-    /// Kept for packages that have at most `floor`.
+    /// Set aside for packages holding at most `floor`.
     spare: u64,
     floor: u64,
 }
 
 impl Division {
-    /// A quarter of what the others leave: of 32, greedy packages get 8, 6, 5, 4 and so on.
+    /// A quarter of the remainder: out of 32, greedy packages get 8, 6, 5, 4 and so on.
     pub(crate) const QUARTERS: Division = Division {
         part: (1, 4),
         spare: 0,
         floor: 0,
     };
 
-    /// Two thirds of what the others leave, and an eighth of `total` that greedy packages can't touch, enough for a little
-    /// for each of 32 others.
+    /// Two thirds of the remainder, setting aside an eighth of `total` out of reach of greedy packages: a minimum for 32 others.
     pub(crate) fn with_spare(total: u64) -> Division {
         Division {
             part: (2, 3),
@@ -35,7 +34,7 @@ impl Division {
     }
 }
 
-/// An amount that is lent to packages, to those who wait for it in turn.
+/// A budget lent to packages, serving waiting ones in turn.
 pub(crate) struct FairShares {
     total: u64,
     division: Division,
@@ -47,9 +46,9 @@ struct State {
     /// The sum of `held`.
     all: u64,
     held: BTreeMap<Arc<str>, u64>,
-    /// Who waits, first come first served within a package. No queue is empty.
+    /// Waiters by package, first come first served. Queues are never empty.
     waiting: BTreeMap<Arc<str>, VecDeque<Waiter>>,
-    /// The packages that wait, each once. The first has waited longest for its turn.
+    /// Waiting packages, each listed once, in serving order.
     turns: VecDeque<Arc<str>>,
 }
 
@@ -59,7 +58,7 @@ struct Waiter {
     give: oneshot::Sender<FairShare>,
 }
 
-/// What a package has, until it is dropped.
+/// An amount on loan to a package, returned on drop.
 pub(crate) struct FairShare {
     of: Arc<FairShares>,
     package: Arc<str>,
@@ -74,7 +73,7 @@ impl Drop for FairShare {
 }
 
 impl FairShare {
-    /// Take `amount` more, or return false when the package can't have that now. The package may have `most` in all.
+    /// Borrows `amount` more if the package may have that now, up to `most` in total. Returns whether it did.
     pub(crate) fn try_grow(&mut self, amount: u64, most: u64) -> bool {
         let mut state = self.of.state();
         let may = self.of.may_take(&state, &self.package, amount, most);
@@ -85,12 +84,12 @@ impl FairShare {
         may
     }
 
-    /// Return what the package has, with its other shares.
+    /// Returns the package's total, including its other loans.
     pub(crate) fn of_package(&self) -> u64 {
         self.of.held(&self.package)
     }
 
-    /// Give back a part of it.
+    /// Returns part of the loan.
     pub(crate) fn give_back(&mut self, amount: u64) {
         let amount = amount.min(self.amount);
         if amount == 0 {
@@ -116,18 +115,18 @@ impl FairShares {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Return what all packages may have together.
+    /// Returns the whole budget.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Return what a package may have while no other has anything.
+    /// Returns the most a package can hold with no others around.
     pub(crate) fn most_of_one(&self) -> u64 {
         self.part_of(self.total - self.division.spare)
             .max(self.division.floor)
     }
 
-    /// Return the part of `left` that one package may have, rounded up.
+    /// Returns one package's part of `left`, rounding up.
     fn part_of(&self, left: u64) -> u64 {
         let (numerator, denominator) = self.division.part;
         let part = (u128::from(left) * u128::from(numerator)).div_ceil(u128::from(denominator));
@@ -148,7 +147,7 @@ impl FairShares {
         after <= self.division.floor || (all <= lent && after <= self.part_of(left_by_others))
     }
 
-    /// Wait until `package` can have `amount`, and `most` in all. None when it never can.
+    /// Waits until `package` can borrow `amount`, up to `most` in total. Returns none if it never can.
     pub(crate) async fn acquire(
         self: &Arc<FairShares>,
         package: &str,
@@ -158,13 +157,13 @@ impl FairShares {
         if amount > self.most_of_one().min(most) {
             return None;
         }
-        let (give, given) = oneshot::channel();
-        {
+        let given = {
             let mut state = self.state();
             let queued = state.waiting.contains_key(package);
             if !queued && self.may_take(&state, package, amount, most) {
                 return Some(self.share(&mut state, package.into(), amount));
             }
+            let (give, given) = oneshot::channel();
             let package: Arc<str> = package.into();
             let waiter = Waiter { amount, most, give };
             let queue = state.waiting.entry(Arc::clone(&package)).or_default();
@@ -172,11 +171,12 @@ impl FairShares {
             if queue.len() == 1 {
                 state.turns.push_back(package);
             }
-        }
+            given
+        };
         given.await.ok()
     }
 
-    /// Take `amount` for `package` if it can have that now, and `most` in all.
+    /// Borrows `amount` for `package` without waiting, up to `most` in total.
     pub(crate) fn try_acquire(
         self: &Arc<FairShares>,
         package: &str,
@@ -197,18 +197,18 @@ impl FairShares {
         }
     }
 
-    /// Return what `package` has.
+    /// Returns the total on loan to `package`.
     pub(crate) fn held(&self, package: &str) -> u64 {
         self.state().held.get(package).copied().unwrap_or(0)
     }
 
-    /// Give to those who wait, one package after the other.
+    /// Serves waiting packages round-robin.
     fn serve(self: &Arc<Self>, state: &mut State) {
         let may = |state: &State| {
             let mut turns = state.turns.iter();
             turns.position(|package| {
                 let first = state.waiting.get(package).and_then(VecDeque::front);
-                // A caller that has stopped waiting is in nobody's way.
+                // A waiter that gave up shouldn't block the rest.
                 first.is_none_or(|first| {
                     first.give.is_closed()
                         || self.may_take(state, package, first.amount, first.most)
@@ -233,7 +233,7 @@ impl FairShares {
             };
             let share = self.share(state, package, amount);
             if let Err(mut unwanted) = give.send(share) {
-                // The caller stopped waiting just now. Dropping the share would lock the state again.
+                // The waiter just gave up. Dropping the share here would lock the state again.
                 state.take_back(&unwanted.package, amount);
                 unwanted.amount = 0;
             }

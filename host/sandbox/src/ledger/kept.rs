@@ -1,6 +1,6 @@
-//! What the host itself keeps in memory for the calls and runs of a package: what they print, log, return and hold back.
+//! Host memory charged to a package's calls and runs: captured output, logs, results and buffered effects.
 //!
-//! Nothing that has a part of this waits for more, so nobody waits for ever: who can't have more is cut or fails.
+//! Holders never wait for more, which rules out deadlock: at the limit, output is cut and results are refused.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,12 @@ use campanile_model::text::size_rounded;
 
 use crate::ledger::fair_shares::{FairShare, FairShares};
 
-/// A call or run that keeps no more takes nothing of the ledger, and no lock of it: this is the host's own reserve.
+/// Free of charge for each call or run, without touching the ledger or its lock. It comes out of the host's own reserve.
 pub const KEPT_FREE_BYTES: u64 = 4 << 10;
-/// The rest is taken in such steps.
+/// The rest is charged in steps of this size.
 const STEP_BYTES: u64 = 16 << 10;
 
-/// What the host keeps for one call or run, as far as it's counted. It counts until this is dropped.
+/// Charge for one call or run, released on drop.
 pub struct Kept {
     shares: Arc<FairShares>,
     package: String,
@@ -40,11 +40,11 @@ impl Kept {
         }
     }
 
-    /// Count `bytes` in all, more or fewer than before.
+    /// Sets the total to `bytes`, growing or shrinking the charge.
     ///
     /// # Errors
     ///
-    /// A sentence, when that is more and the package can't have it now. Then the count stays as it was.
+    /// Returns a sentence if the package can't grow that far right now, leaving the charge unchanged.
     pub fn cover(&mut self, bytes: u64) -> Result<(), String> {
         let (charged, charge) = (charge_of(self.bytes), charge_of(bytes));
         if charge > charged {
@@ -68,11 +68,11 @@ impl Kept {
         charged.then_some(()).ok_or(())
     }
 
-    /// Wait until `bytes` can be counted. What has been counted until now is given back first.
+    /// Releases the current charge, then waits until `bytes` can be charged.
     ///
     /// # Errors
     ///
-    /// A sentence, when a package can never have so much.
+    /// Returns a sentence if no package can ever have that much.
     pub async fn wait_for(&mut self, bytes: u64) -> Result<(), String> {
         (self.share, self.bytes) = (None, 0);
         let charge = charge_of(bytes);
@@ -93,24 +93,24 @@ impl Kept {
         )
     }
 
-    /// Return the share of what is counted now, which no longer changes.
+    /// Freezes the current charge.
     pub fn into_share(self) -> KeptShare {
         KeptShare(self.share.map(Arc::new))
     }
 }
 
-/// Return what `bytes` take of the ledger.
+/// Returns the ledger charge for `bytes`.
 fn charge_of(bytes: u64) -> u64 {
     let beyond = bytes.saturating_sub(KEPT_FREE_BYTES);
     beyond.div_ceil(STEP_BYTES).saturating_mul(STEP_BYTES)
 }
 
-/// The share of what is kept of an ended call. Hold it as long as the bytes; it's free when its last clone is dropped.
+/// Charge for what a finished call left behind. Keep it alongside those bytes; dropping the last clone releases it.
 #[derive(Clone, Default)]
 pub struct KeptShare(Option<Arc<FairShare>>);
 
 impl KeptShare {
-    /// Whether so little is kept that it takes nothing of the ledger.
+    /// Whether nothing is charged to the ledger.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -122,14 +122,14 @@ impl fmt::Debug for KeptShare {
     }
 }
 
-/// What a call left is the same, whatever is charged for it.
+/// Reports compare by content, ignoring charges.
 impl PartialEq for KeptShare {
     fn eq(&self, _: &KeptShare) -> bool {
         true
     }
 }
 
-/// What the host keeps for a call under way, shared by all that keep something of it.
+/// Charge for a running call, shared by everything buffering on its behalf.
 pub(crate) struct KeptOfCall(Mutex<Kept>);
 
 impl KeptOfCall {
@@ -141,30 +141,30 @@ impl KeptOfCall {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keep `more` bytes.
+    /// Adds `more` bytes to the charge.
     ///
     /// # Errors
     ///
-    /// The sentence of [`Kept::cover`].
+    /// As for [`Kept::cover`].
     pub(crate) fn keep(&self, more: u64) -> Result<(), String> {
         let mut kept = self.lock();
         let bytes = kept.bytes.saturating_add(more);
         kept.cover(bytes)
     }
 
-    /// Keep `bytes` fewer.
+    /// Subtracts `bytes` from the charge.
     pub(crate) fn release(&self, bytes: u64) {
         let mut kept = self.lock();
         let bytes = kept.bytes.saturating_sub(bytes);
-        // Fewer, so never refused.
+        // Shrinking never fails.
         let _ = kept.cover(bytes);
     }
 
-    /// Keep `bytes` until the guard is dropped.
+    /// Charges `bytes` until the guard is dropped.
     ///
     /// # Errors
     ///
-    /// The sentence of [`Kept::cover`].
+    /// As for [`Kept::cover`].
     pub(crate) fn keep_for_now(self: &Arc<Self>, bytes: u64) -> Result<KeptForNow, String> {
         let mut kept = self.nothing_for_now();
         kept.grow(bytes)?;
@@ -178,8 +178,8 @@ impl KeptOfCall {
         }
     }
 
-    /// Return the share of a call that has ended and left `bytes`. They are fewer than it kept, unless the removal of secrets made
-    /// a text longer.
+    /// Ends the call, keeping only a charge for the `bytes` it left. Usually that shrinks the charge, though redacting secrets can
+    /// lengthen a text.
     pub(crate) fn end(&self, bytes: u64) -> KeptShare {
         let mut kept = self.lock();
         let _ = kept.cover(bytes);
@@ -188,18 +188,18 @@ impl KeptOfCall {
     }
 }
 
-/// Bytes that are kept until this is dropped.
+/// Temporary charge, released on drop.
 pub(crate) struct KeptForNow {
     kept: Arc<KeptOfCall>,
     bytes: u64,
 }
 
 impl KeptForNow {
-    /// Keep `more` bytes.
+    /// Adds `more` bytes.
     ///
     /// # Errors
     ///
-    /// The sentence of [`Kept::cover`].
+    /// As for [`Kept::cover`].
     pub(crate) fn grow(&mut self, more: u64) -> Result<(), String> {
         self.kept.keep(more)?;
         self.bytes += more;
@@ -225,7 +225,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Keeps 1 MiB for all, and 597 KiB for one package.
+    /// Allows 1 MiB in total and 597 KiB per package.
     fn ledger() -> Ledger {
         Ledger::new(4 * MIB, 1_000, 1_000)
     }

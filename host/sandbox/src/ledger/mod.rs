@@ -1,8 +1,8 @@
-//! What the calls of all packages may have of this process together: memory, what the host keeps for them, mappings, file
-//! descriptors, and the threads that wait for files.
+//! Process-wide budgets for all calls together: guest memory, buffers on their behalf, memory mappings, file descriptors and
+//! threads for blocking file operations.
 //!
-//! Each limit of a call has a bound for all calls here, so that many calls within their limits can't take what the host
-//! itself needs. A call waits for what it needs at its start, and is refused what it wants to have more while it runs.
+//! Every per-call limit has a total here. Otherwise many calls, each within its own limits, could exhaust what the host itself
+//! needs. A call waits for its initial needs, then asks for more as it runs and may be refused.
 
 pub(crate) mod fair_shares;
 pub(crate) mod footprint;
@@ -20,63 +20,63 @@ use crate::limits::{Limits, Resource};
 pub(crate) use machine::address_space_max;
 pub use machine::{memory_of_machine, raise_descriptor_limit};
 
-/// All calls of one package together may have this many times the memory of one, and in any case the bytes.
+/// A package's calls may share this multiple of one call's memory limit, and at least this many bytes.
 const CALLS_OF_MEMORY: u64 = 8;
 const PACKAGE_BYTES_LEAST: u64 = 256 << 20;
 
-/// What a call needs beside its instances: the stack that it touches, and the host's own state of it.
+/// Overhead of a call besides its instances: touched stack and host-side state.
 const CALL_BYTES: u64 = 64 << 10;
 
-/// What the host keeps for an element of a table.
+/// Size of a table element in the host.
 pub(crate) const TABLE_ELEMENT_BYTES: u64 = 8;
 
-/// Beside the memory of all calls, the host keeps a fourth as much for calls and runs.
+/// The budget for buffers is this fraction of the budget for guest memory, on top of it.
 const KEPT_PART: u64 = 4;
 
-/// A call's stack with its guard page.
+/// A stack and its guard page.
 const MAPPINGS_OF_STACK: u64 = 2;
-/// A memory without the pool: two guards, the initial image, and what is written.
+/// A memory allocated outside the pool: two guards, the initial image and the written part.
 const MAPPINGS_OF_MEMORY: u64 = 4;
-/// The allocator may map a table, or so many bytes of instances, apart.
+/// The allocator may map a table, or this many bytes of instances, separately.
 const MAPPINGS_OF_TABLE: u64 = 1;
 const BYTES_PER_MAPPING: u64 = 64 << 10;
 
-/// Half of the mappings are the host's own: for threads, and for the code of up to 4,096 packages.
+/// The host reserves half the mappings for its threads and the code of up to 4,096 packages.
 const MAPPINGS_PART: u64 = 2;
-/// The host's own descriptors: half of all, and no more than these. Its API alone may have 2,000 connections.
+/// The host reserves half the descriptors, up to this many. Its API alone may have 2,000 connections.
 const OWN_DESCRIPTORS_MAX: u64 = 4_096;
 
-/// Threads for what blocks: most for files, and the others for walks of directories with quotas and for the host's own work, such as
-/// the removal of secrets.
+/// Threads for blocking work. Most serve file operations; the rest measure directories with quotas and do the host's own work, such as
+/// redacting secrets.
 pub(crate) const BLOCKING_THREADS: usize = 64;
 const FILE_THREADS: u64 = 48;
 
-/// The bounds of all calls together. One for a sandbox.
+/// Budgets for all calls of one sandbox.
 pub(crate) struct Ledger {
     pub(crate) memory: Arc<FairShares>,
-    /// What the host itself keeps for calls and runs. It's apart from `memory`, for which a call waits: a run that keeps results
-    /// may be waiting to begin its next call.
+    /// Buffers held by the host on behalf of calls and runs. Separate from `memory` to rule out deadlock: a run holding results may
+    /// be waiting for the memory of its next call.
     pub(crate) kept: Arc<FairShares>,
     pub(crate) mappings: Arc<FairShares>,
     pub(crate) descriptors: Arc<FairShares>,
-    /// Threads that wait for files. An operation waits for its own, and begins no other one meanwhile.
+    /// Threads blocked on files. An operation needs just one, so waiting for it can't deadlock.
     pub(crate) file_threads: Arc<FairShares>,
 }
 
-/// What a call has of the ledger.
+/// One call's charges.
 pub(crate) struct Charge {
     memory: FairShare,
     _mappings: FairShare,
-    /// The most memory of all calls of the package.
+    /// Memory limit for the package's calls together.
     memory_most: u64,
-    /// What was taken for the least size of memories and tables, and not used yet.
+    /// Charged up front for minimum sizes of memories and tables, not yet allocated.
     prepaid: u64,
     memory_total: u64,
     pub(crate) footprint: Footprint,
 }
 
 impl Ledger {
-    /// All calls may have `memory_bytes` together, and what this machine gives of the rest.
+    /// Budgets `memory_bytes` for guest memory, taking the other budgets from this machine's limits.
     pub(crate) fn of_machine(memory_bytes: u64) -> Ledger {
         let descriptors = machine::descriptors_max();
         let own = (descriptors / 2).min(OWN_DESCRIPTORS_MAX);
@@ -87,7 +87,7 @@ impl Ledger {
         )
     }
 
-    /// The ledger of what the host itself does for packages, from its own reserve.
+    /// Effectively unlimited, for work the host does on packages using its own reserve.
     pub(crate) fn unbounded() -> Ledger {
         let plenty = u64::MAX / 4;
         Ledger::new(plenty, plenty, plenty)
@@ -104,12 +104,12 @@ impl Ledger {
         }
     }
 
-    /// Return what the host keeps for a call or run of `package`, which is nothing yet.
+    /// Returns an empty buffer charge for a call or run of `package`.
     pub(crate) fn nothing_kept(&self, package: &str) -> Kept {
         Kept::new(&self.kept, package)
     }
 
-    /// Return why `package` gets no descriptor.
+    /// Explains why `package` gets no descriptor.
     pub(crate) fn no_descriptor(&self, package: &str) -> String {
         format!(
             "all calls of this package have {} files and connections open, and no more of the {} that packages share can be had now; close some, let fewer calls run at once, or raise the limit of open files of the host's process (`ulimit -n`, `LimitNOFILE` of its unit)",
@@ -118,11 +118,11 @@ impl Ledger {
         )
     }
 
-    /// Wait for what a call of `package` needs at its start.
+    /// Waits until a call of `package` can start.
     ///
     /// # Errors
     ///
-    /// A sentence, when it needs more than the calls of one package can ever have.
+    /// Returns a sentence if it needs more than one package can ever have.
     pub(crate) async fn admit(
         &self,
         package: &str,
@@ -181,11 +181,11 @@ fn mappings_of(footprint: &Footprint) -> u64 {
 }
 
 impl Charge {
-    /// Take `bytes` more for a memory or a table.
+    /// Charges `bytes` more for a growing memory or table.
     ///
     /// # Errors
     ///
-    /// A sentence, when the package can't have that now.
+    /// Returns a sentence if the package can't have them right now.
     pub(crate) fn grow(&mut self, bytes: u64) -> Result<(), String> {
         let more = bytes.saturating_sub(self.prepaid);
         if more == 0 || self.memory.try_grow(more, self.memory_most) {
@@ -200,7 +200,7 @@ impl Charge {
         ))
     }
 
-    /// Undo the last growth, of `bytes`.
+    /// Refunds `bytes` after failing to grow.
     pub(crate) fn shrink(&mut self, bytes: u64) {
         self.memory.give_back(bytes);
     }

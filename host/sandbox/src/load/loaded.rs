@@ -1,13 +1,12 @@
-//! The compiled code that is loaded now: shared by the bytes of the file, and bounded over all files.
+//! Compiled code in memory: shared between identical files, with one bound over all of them.
 //!
-//! Code is loaded when a call needs it and unloaded when other code needs its room, the least recently used first. Three
-//! rules keep that fair:
+//! Code is loaded on demand, evicting the least recently used code when memory runs out. Three rules keep that fair:
 //!
 //! * One file may take at most half of the bound.
-//! * Code is used only if it leaves some times its size of the bound to other code in use, and the largest code a half.
-//!   Whatever large packages run, smaller ones find room.
-//! * Code that was used a moment ago makes room only for code that was not loaded a moment ago. Packages that do not fit
-//!   together thus take turns and do not unload each other at each call.
+//! * Using code must leave room for other code in use: eight times its own size, capped at half the bound. However many large
+//!   packages are running, smaller ones still fit.
+//! * Recently used code is only evicted for code that hasn't been loaded recently. Packages too large to fit together take
+//!   turns instead of evicting each other on every call.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,18 +21,18 @@ use crate::load::artifact::Code;
 use crate::load::recognise::Form;
 use crate::load::refusal::Refusal;
 
-/// How many times its size the code that a call begins to use must leave to other code in use.
+/// Room to leave for other code in use, as a multiple of the size of the code about to be used.
 const LEFT_FACTOR: u64 = 8;
-/// Code that was used or loaded within this time counts as recent.
+/// How long code counts as recently used or loaded.
 const RECENT: Duration = Duration::from_secs(10);
-/// How long a call waits for room before it fails.
+/// How long a call waits for room before failing.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// How often a waiting call looks whether other code is no longer recent.
+/// How often a waiting call checks whether other code has stopped counting as recent.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// A package's file that was checked. Its compiled code is loaded when a call needs it, see [`Sandbox::hold`].
+/// A checked package file. Its compiled code is loaded on demand, see [`Sandbox::hold`].
 ///
-/// All artifacts of the same bytes share their code.
+/// Artifacts with the same bytes share their code.
 ///
 /// [`Sandbox::hold`]: crate::Sandbox::hold
 #[derive(Clone)]
@@ -41,7 +40,7 @@ pub struct Artifact {
     /// The digest of the file, before any adaption.
     pub digest: ArtifactDigest,
     pub form: Form,
-    /// What the compiled code takes of the host's memory while it is loaded.
+    /// Memory taken by the compiled code while it's loaded.
     pub code_bytes: u64,
     pub(crate) place: Arc<CodePlace>,
 }
@@ -50,23 +49,23 @@ pub struct Artifact {
 pub(crate) struct LoadedCode {
     bytes_max: u64,
     state: Mutex<State>,
-    /// Notified when code is loaded, no longer in use, or unloaded.
+    /// Notified when code is loaded, released or unloaded.
     changed: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// The sum of the entries with code or a load that runs.
+    /// Total size of the entries that are loaded or loading.
     bytes: u64,
     entries: HashMap<ArtifactDigest, Entry>,
 }
 
-/// What is known of the code of a file for which there is an artifact.
+/// The code of a file with at least one live artifact.
 struct Entry {
     place: Weak<CodePlace>,
     bytes: u64,
     code: CodeState,
-    /// When a call began or ended to use it.
+    /// When a call last started or finished using it.
     used_at: Option<Instant>,
     loaded_at: Option<Instant>,
 }
@@ -77,34 +76,34 @@ enum CodeState {
     Loaded { code: Arc<Code>, users: u32 },
 }
 
-/// The place of a file's code, shared by all its artifacts. The code is unloaded when the last of them is dropped.
+/// A file's slot among the loaded code, shared by its artifacts. Dropping the last one unloads the code.
 pub(crate) struct CodePlace {
     digest: ArtifactDigest,
     loaded: Arc<LoadedCode>,
 }
 
-/// Loaded code in use. It stays loaded until this is dropped.
+/// Loaded code in use, pinned in memory until this is dropped.
 pub struct HeldCode {
     code: Arc<Code>,
     place: Arc<CodePlace>,
 }
 
-/// What is next for a call that needs code.
+/// The next step for a call that needs code.
 pub(crate) enum Next {
     Held(HeldCode),
-    /// The code is to be loaded, and has room.
+    /// Room is reserved: load the code into it.
     Load(Room),
-    /// There is no room now, or the code is being loaded.
+    /// There's no room yet, or another call is loading the code.
     Wait,
 }
 
-/// Room for code that is to be loaded. It is given back unless the code is put into it.
+/// Room reserved for loading code, given back on drop unless it was filled.
 pub(crate) struct Room {
     place: Arc<CodePlace>,
 }
 
 impl LoadedCode {
-    /// Bound all code by `bytes_max`.
+    /// Starts with no code loaded, bounded by `bytes_max`.
     pub(crate) fn new(bytes_max: u64) -> Arc<LoadedCode> {
         Arc::new(LoadedCode {
             bytes_max,
@@ -113,10 +112,10 @@ impl LoadedCode {
         })
     }
 
-    /// Return the place of the file with this digest, whose code takes `bytes`.
+    /// Returns the slot for the file with this digest, whose code takes `bytes`.
     ///
     /// # Errors
-    /// A sentence, when its code is too large ever to be loaded.
+    /// Returns a sentence if the code is too large ever to load.
     pub(crate) fn place(
         self: &Arc<Self>,
         digest: &ArtifactDigest,
@@ -145,10 +144,10 @@ impl LoadedCode {
         Ok(place)
     }
 
-    /// Refuse code of one file that takes too many `bytes`.
+    /// Refuses a file whose code takes more `bytes` than one file may.
     ///
     /// # Errors
-    /// A sentence that says what to do.
+    /// Returns a sentence saying what to do about it.
     pub(crate) fn check(&self, bytes: u64) -> Result<(), Refusal> {
         let most = self.bytes_max / 2;
         if bytes <= most {
@@ -162,20 +161,20 @@ impl LoadedCode {
         )))
     }
 
-    /// Return the bytes of all code that is loaded.
+    /// Returns the total size of the loaded code, in bytes.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.state().bytes
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // The counts are right after each statement, even if a thread panicked.
+        // Every statement leaves the counts consistent, so a poisoned lock is fine.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl CodePlace {
-    /// Return the loaded code, or the room for it if it may be loaded at `now`.
+    /// Returns the code if it's loaded, or room for loading it if `now` allows that.
     pub(crate) fn next(self: &Arc<Self>, now: Instant) -> Next {
         let mut state = self.loaded.state();
         let Some(entry) = state.entries.get(&self.digest) else {
@@ -215,11 +214,19 @@ impl CodePlace {
         })
     }
 
-    /// Wait for the loaded code, or for the room to load it.
+    /// Waits for the code, or for room to load it.
     ///
     /// # Errors
-    /// A sentence, when other code in use has left no room for a minute.
+    /// Returns a sentence if code in use has left no room for a minute.
     pub(crate) async fn held_or_room(self: &Arc<Self>) -> Result<Result<HeldCode, Room>, Refusal> {
+        match self.next(Instant::now()) {
+            Next::Held(held) => return Ok(Ok(held)),
+            Next::Load(room) => return Ok(Err(room)),
+            Next::Wait => Box::pin(self.wait_for_room()).await,
+        }
+    }
+
+    async fn wait_for_room(self: &Arc<Self>) -> Result<Result<HeldCode, Room>, Refusal> {
         let begun = Instant::now();
         loop {
             let changed = self.loaded.changed.notified();
@@ -234,7 +241,7 @@ impl CodePlace {
         }
     }
 
-    /// Return the room for the code if nothing must be unloaded for it.
+    /// Returns room for the code if it fits without evicting anything.
     pub(crate) fn free_room(self: &Arc<Self>) -> Option<Room> {
         let is_free = {
             let state = self.loaded.state();
@@ -258,14 +265,14 @@ impl CodePlace {
 }
 
 impl Room {
-    /// Put the code here, and use it.
+    /// Loads `code` into this room, and starts using it.
     pub(crate) fn fill(self, code: Code) -> HeldCode {
         let code = Arc::new(code);
         let place = Arc::clone(&self.place);
         let mut state = place.loaded.state();
         if let Some(entry) = state.entries.get_mut(&place.digest) {
             let before = entry.taken();
-            // The loading process said how many bytes it takes. What is here counts.
+            // `entry.bytes` came from the process that compiled the code; this is the actual size.
             entry.bytes = code.bytes;
             entry.code = CodeState::Loaded {
                 code: Arc::clone(&code),
@@ -275,18 +282,18 @@ impl Room {
             state.bytes = state.bytes - before + bytes;
         }
         drop(state);
-        // Not the room any more: it is taken.
+        // Filled by now, so dropping the room gives nothing back.
         drop(self);
         HeldCode { code, place }
     }
 }
 
 impl State {
-    /// Whether the code of `entry`, which is not in use, may be used beside the code that is.
+    /// Whether the idle code of `entry` may join the code in use.
     fn may_use(&self, entry: &Entry, loaded: &LoadedCode) -> bool {
         let left = (loaded.bytes_max / 2).min(entry.bytes.saturating_mul(LEFT_FACTOR));
         let most = loaded.bytes_max.saturating_sub(entry.bytes + left);
-        // When all other code is loaded and leaves so much, what is in use does too.
+        // Code in use is at most all the loaded code, which is quicker to check.
         if self.bytes - entry.taken() <= most {
             return true;
         }
@@ -294,7 +301,7 @@ impl State {
         in_use.map(|entry| entry.bytes).sum::<u64>() <= most
     }
 
-    /// Return which code is unloaded to make room for `bytes`; none when that would not suffice.
+    /// Returns the code to evict so that `bytes` fit, or none if evicting isn't enough.
     fn unloaded_for(
         &self,
         bytes: u64,
@@ -335,7 +342,7 @@ impl Entry {
         matches!(self.code, CodeState::Loaded { .. })
     }
 
-    /// Whether no call uses it, or loads it.
+    /// Whether no call is using or loading it.
     fn is_idle(&self) -> bool {
         match self.code {
             CodeState::Unloaded => true,
@@ -344,7 +351,7 @@ impl Entry {
         }
     }
 
-    /// Return the bytes that it takes now.
+    /// Returns its current size in memory, in bytes.
     fn taken(&self) -> u64 {
         match self.code {
             CodeState::Unloaded => 0,
@@ -388,7 +395,7 @@ impl Drop for Room {
 impl Drop for CodePlace {
     fn drop(&mut self) {
         let mut state = self.loaded.state();
-        // Another place of the same file may have replaced this one.
+        // A new slot for the same file may have replaced this one.
         let is_this = |entry: &Entry| entry.place.strong_count() == 0;
         if state.entries.get(&self.digest).is_some_and(is_this) {
             state.unload(&self.digest);

@@ -1,5 +1,6 @@
 //! One call of one task.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,8 +59,10 @@ pub(crate) async fn run(
     let mut store = state::open(code.instance.engine(), (call, charge, ledger), clock, input);
     let mut cpu = Duration::ZERO;
     let ended = {
-        let calling = call_entry(&mut store, code);
-        bounded(metered(calling, &mut cpu, cpu_max), timeout, &stop).await
+        // Pinned here, because a future that's passed on takes its room twice.
+        let calling = pin!(call_entry(&mut store, code));
+        let metered = pin!(metered(calling, &mut cpu, cpu_max));
+        bounded(metered, timeout, &stop).await
     };
     let wall = started.elapsed();
     let state = store.into_data();
