@@ -357,11 +357,13 @@ CREATE TABLE package_version (
     decided_at INTEGER,
     decided_by TEXT,
     note TEXT,
+    seal TEXT,
     signature TEXT,
     PRIMARY KEY (package, digest),
     CHECK ((decision IS NULL) = (decided_at IS NULL)),
     CHECK ((decision IS NULL) = (decided_by IS NULL)),
-    CHECK (decision IS NOT NULL OR note IS NULL)
+    CHECK (decision IS NOT NULL OR note IS NULL),
+    CHECK (decision IS NOT NULL OR seal IS NULL)
 ) STRICT;
 CREATE TABLE removed_calls (
     schedule_id BLOB NOT NULL,
@@ -524,6 +526,7 @@ CREATE TABLE token (
     expires_at INTEGER,
     last_used_at INTEGER,
     revoked_at INTEGER,
+    seal TEXT,
     CHECK (expires_at > created_at)
 ) STRICT;
 CREATE UNIQUE INDEX token_name ON token (name) WHERE revoked_at IS NULL;

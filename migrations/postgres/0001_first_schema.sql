@@ -108,12 +108,15 @@ CREATE TABLE package_version (
     decided_at TIMESTAMPTZ,
     decided_by TEXT,
     note TEXT,
+    -- HMACs of the decision with keys that hosts have and the database doesn't. Without one of its own, a host ignores an approval.
+    seal TEXT,
     -- The signature file beside the package, if a key that a host trusts made it.
     signature TEXT,
     PRIMARY KEY (package, digest),
     CHECK ((decision IS NULL) = (decided_at IS NULL)),
     CHECK ((decision IS NULL) = (decided_by IS NULL)),
-    CHECK (decision IS NOT NULL OR note IS NULL)
+    CHECK (decision IS NOT NULL OR note IS NULL),
+    CHECK (decision IS NOT NULL OR seal IS NULL)
 );
 
 -- Which live host has which package. A run goes only to a host where the operator put the package and its grants.
@@ -578,6 +581,9 @@ CREATE TABLE token (
     -- When it was last used, to the minute.
     last_used_at TIMESTAMPTZ,
     revoked_at TIMESTAMPTZ,
+    -- HMACs with keys that hosts have and the database doesn't. Without one of its own, a host takes an approver or
+    -- administrator for an editor.
+    seal TEXT,
     CHECK (expires_at > created_at)
 );
 -- A name is free again when its token is revoked.

@@ -14,6 +14,7 @@ mod cursor;
 mod database_health;
 mod db_copies;
 mod db_roles;
+mod decisions;
 mod dev;
 mod docs;
 mod doctor;

@@ -1,7 +1,9 @@
 //! Hosts, packages, schedules, launches and runs that tests start with.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use campanile_model::approval_key::ApprovalKey;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, HostId, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_model::labels::Labels;
@@ -9,6 +11,7 @@ use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::claims::{self, Claim, ClaimedLaunch, RetriesOf};
 use campanile_store::hosts::{self, Host};
 use campanile_store::launches::{self, NewLaunch};
+use campanile_store::package_versions::Attribution;
 use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
 use campanile_store::runs::{self, Finish, RunEnd, RunHashes};
 use campanile_store::schedules::{self, NewSchedule, NextSlot, Pause, Revision};
@@ -334,4 +337,19 @@ pub async fn claim_retries(
     let retries = claims::retries(tx, RetriesOf::AnyPackage, host, now, limit).await?;
     claims::claim(tx, host, &claims_of(&retries), now, lease_until).await?;
     Ok(retries)
+}
+
+/// Returns who decides about versions in tests, without a note.
+pub fn ada() -> Attribution<'static> {
+    Attribution {
+        by: "ada",
+        note: None,
+        key: approval_key(),
+    }
+}
+
+/// Returns the key that seals decisions on all hosts of the tests.
+pub fn approval_key() -> &'static ApprovalKey {
+    static KEY: OnceLock<ApprovalKey> = OnceLock::new();
+    KEY.get_or_init(ApprovalKey::generate)
 }

@@ -13,6 +13,7 @@ mod clock_changes;
 mod constraints;
 mod cursor_reset;
 mod damage;
+mod decisions;
 mod effects_once;
 mod events_and_stats;
 mod fixtures;

@@ -6,7 +6,7 @@ mod task_use;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_engine::approval::{self, Attribution};
+use campanile_engine::approval;
 use campanile_engine::backfill::{self, BackfillRequest};
 use campanile_engine::{Engine, Removed, RetentionLimits, Settings};
 use campanile_model::clock::{Clock, Timestamp};
@@ -23,7 +23,7 @@ use campanile_store::{
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{
-    BYTES, ClaimedRun, PACKAGE, at, claim_all, host, host_id, insert_schedule, launch, manual,
+    BYTES, ClaimedRun, PACKAGE, ada, at, claim_all, host, host_id, insert_schedule, launch, manual,
     publish, revision, schedule_id, skipped, task_run,
 };
 use crate::sim::host::{loader, settings};

@@ -6,12 +6,14 @@ use std::time::Duration;
 use campanile_engine::{Engine, RecoveryLimits, Settings};
 use campanile_model::clock::Clock;
 use campanile_package::{
-    ForeignWriters, HostRules, PackageLoader, Packages, PluginsFolder, VersionPolicy,
+    ForeignWriters, HostRules, OwnRecord, PackageLoader, Packages, PluginsFolder, VersionPolicy,
 };
 use campanile_sandbox::{CodeCache, Limits, Sandbox, SandboxSettings};
 use campanile_schedule::policy::Defaults;
 use campanile_store::HostLock;
 use campanile_tests::TestDb;
+
+use crate::fixtures::approval_key;
 
 /// A package: its name and its bytes.
 pub type Guest<'g> = (&'g str, &'g [u8]);
@@ -95,7 +97,7 @@ pub async fn start_in(
         clock.clone(),
         Some(host),
         settings,
-        Packages::default(),
+        Packages::new(OwnRecord::default().with_key(approval_key().clone())),
         loader,
     )
     .await

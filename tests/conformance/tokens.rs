@@ -12,12 +12,13 @@ use campanile_store::events::{self, Event, EventKind};
 use campanile_store::{probe, tokens};
 use campanile_tests::{TestDb, on_both};
 
-use crate::fixtures::at;
+use crate::fixtures::{approval_key, at};
 
 on_both!(
     a_token_is_accepted_until_it_expires_or_is_revoked,
     a_refused_secret_is_nobody,
     the_last_use_is_recorded_once_a_minute,
+    only_a_token_with_a_seal_of_the_host_is_an_approver,
     a_name_is_free_again_when_its_token_is_revoked,
     bad_tokens_are_refused,
     a_token_of_a_namespace_names_it_and_has_no_role_over_tokens,
@@ -27,7 +28,13 @@ on_both!(
 /// Create a token at `at(0)`, and return its secret.
 async fn create(test: &TestDb, name: &str, role: Role, expires_in: Option<u64>) -> String {
     let mut tx = test.write().await;
-    let created = token_admin::create(&mut tx, wanted(name, role, expires_in), at(0)).await;
+    let created = token_admin::create(
+        &mut tx,
+        wanted(name, role, expires_in),
+        Some(approval_key()),
+        at(0),
+    )
+    .await;
     tx.commit().await.unwrap();
     created.unwrap().secret
 }
@@ -50,7 +57,7 @@ async fn last_use(test: &TestDb, name: &str) -> Option<Timestamp> {
 async fn a_token_is_accepted_until_it_expires_or_is_revoked(test: TestDb) {
     let ending = create(&test, "ending", Role::Viewer, Some(100)).await;
     let lasting = create(&test, "lasting", Role::Admin, None).await;
-    let check = Authenticator::new(test.db.clone());
+    let check = Authenticator::new(test.db.clone(), approval_key().clone());
     let who = async |secret: &str, second| check.authenticate(secret, at(second)).await.unwrap();
     let principal = |secret: &str, name: &str, role| {
         Some(Principal {
@@ -59,6 +66,7 @@ async fn a_token_is_accepted_until_it_expires_or_is_revoked(test: TestDb) {
             namespace: None,
             token: Some(TokenHash::of(secret.as_bytes())),
             is_proxied: false,
+            unsealed_role: None,
         })
     };
     assert_eq!(
@@ -86,7 +94,7 @@ async fn a_token_is_accepted_until_it_expires_or_is_revoked(test: TestDb) {
     );
     // Within 5 seconds of the last look, a host may still accept it.
     assert_eq!(who(&lasting, 105).await, None);
-    let fresh = Authenticator::new(test.db.clone());
+    let fresh = Authenticator::new(test.db.clone(), approval_key().clone());
     assert_eq!(fresh.authenticate(&lasting, at(101)).await.unwrap(), None);
 
     let listed = token_admin::list(&mut test.read().await, true, 10, at(101)).await;
@@ -104,7 +112,7 @@ async fn a_token_is_accepted_until_it_expires_or_is_revoked(test: TestDb) {
 async fn a_refused_secret_is_nobody(test: TestDb) {
     let secret = create(&test, "ci", Role::Editor, None).await;
     assert_eq!((secret.len(), &secret[..4]), (47, "cmp_"));
-    let check = Authenticator::new(test.db.clone());
+    let check = Authenticator::new(test.db.clone(), approval_key().clone());
     let mut other = secret.clone();
     let last = if other.ends_with('A') { 'B' } else { 'A' };
     other.pop();
@@ -123,7 +131,7 @@ async fn a_refused_secret_is_nobody(test: TestDb) {
 
 async fn the_last_use_is_recorded_once_a_minute(test: TestDb) {
     let secret = create(&test, "ci", Role::Viewer, None).await;
-    let check = Authenticator::new(test.db.clone());
+    let check = Authenticator::new(test.db.clone(), approval_key().clone());
     assert_eq!(last_use(&test, "ci").await, None);
     for (second, recorded) in [(10, 10), (12, 10), (40, 10), (70, 10), (76, 76), (136, 76)] {
         assert!(
@@ -137,6 +145,62 @@ async fn the_last_use_is_recorded_once_a_minute(test: TestDb) {
     }
 }
 
+async fn only_a_token_with_a_seal_of_the_host_is_an_approver(test: TestDb) {
+    let mut secrets = Vec::new();
+    for role in [Role::Viewer, Role::Editor, Role::Approver, Role::Admin] {
+        secrets.push(create(&test, role.as_str(), role, Some(100)).await);
+    }
+    let roles = async || {
+        // Without what an authenticator remembers.
+        let check = Authenticator::new(test.db.clone(), approval_key().clone());
+        let mut roles = Vec::new();
+        for secret in &secrets {
+            let found = check.authenticate(secret, at(1)).await.unwrap().unwrap();
+            roles.push((found.role, found.unsealed_role));
+        }
+        roles
+    };
+    let lowered = |role| (Role::Editor, Some(role));
+    let sound = [Role::Viewer, Role::Editor, Role::Approver, Role::Admin].map(|role| (role, None));
+    assert_eq!(roles().await, sound);
+    let all = "UPDATE token SET role = 'admin'";
+    let swapped = "UPDATE token SET seal = (SELECT t.seal FROM token t WHERE t.name = 'admin'), role = 'admin', namespace = NULL";
+    let lasting = "UPDATE token SET expires_at = NULL";
+    for (change, expected) in [
+        (
+            all,
+            [
+                lowered(Role::Admin),
+                lowered(Role::Admin),
+                lowered(Role::Admin),
+                sound[3],
+            ],
+        ),
+        (
+            swapped,
+            [
+                lowered(Role::Admin),
+                lowered(Role::Admin),
+                lowered(Role::Admin),
+                sound[3],
+            ],
+        ),
+        (lasting, [lowered(Role::Admin); 4]),
+    ] {
+        test.execute(change).await;
+        assert_eq!(roles().await, expected, "{change}");
+    }
+    test.execute("UPDATE token SET seal = NULL, role = name")
+        .await;
+    let expected = [
+        sound[0],
+        sound[1],
+        lowered(Role::Approver),
+        lowered(Role::Admin),
+    ];
+    assert_eq!(roles().await, expected);
+}
+
 async fn a_name_is_free_again_when_its_token_is_revoked(test: TestDb) {
     let first = create(&test, "ci", Role::Admin, None).await;
     let mut tx = test.write().await;
@@ -144,7 +208,7 @@ async fn a_name_is_free_again_when_its_token_is_revoked(test: TestDb) {
     tx.commit().await.unwrap();
     let second = create(&test, "ci", Role::Viewer, None).await;
     assert_ne!(first, second);
-    let check = Authenticator::new(test.db.clone());
+    let check = Authenticator::new(test.db.clone(), approval_key().clone());
     assert_eq!(check.authenticate(&first, at(6)).await.unwrap(), None);
     let found = check.authenticate(&second, at(6)).await.unwrap();
     assert_eq!(found.unwrap().role, Role::Viewer);
@@ -159,17 +223,24 @@ async fn a_token_of_a_namespace_names_it_and_has_no_role_over_tokens(test: TestD
         ..wanted("team-ci", role, None)
     };
     let mut tx = test.write().await;
-    let refused = token_admin::create(&mut tx, of_team(Role::Admin), at(0)).await;
+    let refused =
+        token_admin::create(&mut tx, of_team(Role::Admin), Some(approval_key()), at(0)).await;
     let refused = refused.map(|_| ()).unwrap_err();
     assert!(
         matches!(&refused, ScheduleError::Invalid(why) if why.contains("at most approver")),
         "{refused}"
     );
-    let created = token_admin::create(&mut tx, of_team(Role::Approver), at(0)).await;
+    let created = token_admin::create(
+        &mut tx,
+        of_team(Role::Approver),
+        Some(approval_key()),
+        at(0),
+    )
+    .await;
     let created = created.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(created.token.row.namespace.as_ref(), Some(&team));
-    let check = Authenticator::new(test.db.clone());
+    let check = Authenticator::new(test.db.clone(), approval_key().clone());
     let found = check.authenticate(&created.secret, at(1)).await.unwrap();
     assert_eq!(found.unwrap().namespace.as_ref(), Some(&team));
 }
@@ -179,7 +250,7 @@ async fn bad_tokens_are_refused(test: TestDb) {
     let try_create = async |name: &str, seconds: Option<u64>| {
         let mut tx = test.write().await;
         let wanted = wanted(name, Role::Viewer, seconds);
-        let created = token_admin::create(&mut tx, wanted, at(1)).await;
+        let created = token_admin::create(&mut tx, wanted, Some(approval_key()), at(1)).await;
         created.map(|_| ()).unwrap_err()
     };
     let taken = try_create("ci", None).await;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use campanile_engine::Engine;
-use campanile_engine::approval::{self, Attribution};
+use campanile_engine::approval;
 use campanile_engine::schedule_admin::known_package;
 use campanile_model::clock::Clock;
 use campanile_model::ids::ArtifactDigest;
@@ -19,6 +19,7 @@ use campanile_store::{FailureKind, HostLock, LaunchStatus, package_versions, pro
 use campanile_tests::{TestDb, on_both};
 use minisign::KeyPair;
 
+use crate::fixtures::ada;
 use crate::host_steps::{add, claim_one, clock_time};
 use crate::serving::{self, GUESTS, NOOP, settings};
 
@@ -47,10 +48,6 @@ const OTHER: &[u8] = include_bytes!("../guests/diamond.wasm");
 /// The names of hosts and of their folders.
 const FIRST: (&str, &str) = ("host-1", "plugins");
 const SECOND: (&str, &str) = ("host-2", "more");
-const ADA: Attribution<'_> = Attribution {
-    by: "ada",
-    note: None,
-};
 
 fn digest(bytes: &[u8]) -> ArtifactDigest {
     ArtifactDigest::of(bytes)
@@ -151,7 +148,7 @@ impl<'t> Host<'t> {
     async fn approve_one(&self, digest: Option<&ArtifactDigest>) {
         let mut tx = self.test.write().await;
         let (digest, now) = (digest.map(ArtifactDigest::as_str), self.clock.now());
-        approval::approve(&mut tx, "noop", digest, ADA, now)
+        approval::approve(&mut tx, "noop", digest, ada(), now)
             .await
             .unwrap();
         tx.commit().await.unwrap();
@@ -160,7 +157,7 @@ impl<'t> Host<'t> {
     /// Activate the former version. Do not scan.
     async fn roll_back(&self) -> ArtifactDigest {
         let mut tx = self.test.write().await;
-        let back = approval::roll_back(&mut tx, "noop", None, ADA, self.clock.now()).await;
+        let back = approval::roll_back(&mut tx, "noop", None, ada(), self.clock.now()).await;
         tx.commit().await.unwrap();
         back.unwrap().digest
     }
@@ -356,7 +353,7 @@ async fn a_first_version_that_is_gone_before_its_approval_leaves_no_pending_vers
     host.put("noop.wasm", NOOP.1).await;
     let mut tx = test.write().await;
     let now = host.clock.now();
-    let rejected = approval::reject(&mut tx, "noop", None, ADA, now).await;
+    let rejected = approval::reject(&mut tx, "noop", None, ada(), now).await;
     assert_eq!(rejected.unwrap().before, None);
     tx.commit().await.unwrap();
     host.scan().await;

@@ -17,7 +17,7 @@ use campanile_store::{Db, Tx, events, hosts};
 use campanile_tests::{TestDb, on_both};
 use serde_json::json;
 
-use crate::fixtures::{PACKAGE, at, host, host_id};
+use crate::fixtures::{self, PACKAGE, at, host, host_id};
 
 on_both!(
     a_pending_version_is_approved_or_rejected,
@@ -33,10 +33,12 @@ on_both!(
     a_rollback_during_a_scan_of_the_blocked_file_keeps_the_former_version_active,
 );
 
-const ADA: Attribution<'_> = Attribution {
-    by: "ada",
-    note: Some("looked at it"),
-};
+fn ada() -> Attribution<'static> {
+    Attribution {
+        note: Some("looked at it"),
+        ..fixtures::ada()
+    }
+}
 
 /// Return the package with the bytes `bytes`. Bytes that begin with `asks` request a variable.
 fn package_of(bytes: &str, granted: bool) -> Package<()> {
@@ -75,9 +77,8 @@ async fn find_file(tx: &mut Tx, host: HostId, bytes: &str, granted: bool, now: T
     let package = package_of(bytes, granted);
     packages::lock_or_create(tx, PACKAGE).await.unwrap();
     let row = packages::find(tx, PACKAGE).await.unwrap();
-    let decision = package_versions::decision(tx, PACKAGE, &package.digest)
-        .await
-        .unwrap();
+    let decision = package_versions::decision(tx, PACKAGE, &package.digest).await;
+    let decision = decision.unwrap().map(|it| it.decision);
     let admission = approval::admission(Approval::Requests, row.as_ref(), decision, &package);
     let loaded = LoadedPackage {
         name: PACKAGE,
@@ -151,7 +152,7 @@ async fn roll_back(
     now: u64,
 ) -> Result<VersionChange, PackageError> {
     let mut tx = test.write().await;
-    let decided = approval::roll_back(&mut tx, PACKAGE, to, ADA, at(now)).await?;
+    let decided = approval::roll_back(&mut tx, PACKAGE, to, ada(), at(now)).await?;
     tx.commit().await?;
     Ok(decided)
 }
@@ -162,14 +163,14 @@ async fn approve(
     now: u64,
 ) -> Result<VersionChange, PackageError> {
     let mut tx = test.write().await;
-    let decided = approval::approve(&mut tx, PACKAGE, digest, ADA, at(now)).await?;
+    let decided = approval::approve(&mut tx, PACKAGE, digest, ada(), at(now)).await?;
     tx.commit().await?;
     Ok(decided)
 }
 
 async fn reject(test: &TestDb, now: u64) -> Result<VersionChange, PackageError> {
     let mut tx = test.write().await;
-    let decided = approval::reject(&mut tx, PACKAGE, None, ADA, at(now)).await?;
+    let decided = approval::reject(&mut tx, PACKAGE, None, ada(), at(now)).await?;
     tx.commit().await?;
     Ok(decided)
 }
@@ -182,7 +183,7 @@ async fn a_decision_with_a_note_that_is_too_long_changes_nothing(test: TestDb) {
     let note = "é".repeat(2_001);
     let long = Attribution {
         note: Some(&note),
-        ..ADA
+        ..ada()
     };
     let mut tx = test.write().await;
     for decided in [
@@ -197,7 +198,7 @@ async fn a_decision_with_a_note_that_is_too_long_changes_nothing(test: TestDb) {
     assert_eq!(state(&test).await, before);
     let longest = Attribution {
         note: Some(&note[2..]),
-        ..ADA
+        ..ada()
     };
     let mut tx = test.write().await;
     let approved = approval::approve(&mut tx, PACKAGE, None, longest, at(4)).await;
@@ -406,10 +407,18 @@ async fn all_hosts_follow_the_same_decision(test: TestDb) {
     );
 
     roll_back(&test, None, 5).await.unwrap();
-    let blocked = package_versions::blocked(&mut test.read().await).await;
+    let followed = package_versions::followed(&mut test.read().await).await;
+    let followed = followed.unwrap().into_iter();
+    let mut followed: Vec<_> = followed
+        .map(|it| (it.recorded.digest, it.recorded.decision, it.is_active))
+        .collect();
+    followed.sort_by_key(|(_, _, is_active)| *is_active);
     assert_eq!(
-        blocked.unwrap(),
-        [(PACKAGE.to_owned(), digest_of("asks 2"))]
+        followed,
+        [
+            (digest_of("asks 2"), VersionDecision::RolledBack, false),
+            (digest_of("one"), VersionDecision::Approved, true)
+        ]
     );
     let mut tx = test.write().await;
     assert!(
@@ -452,13 +461,13 @@ async fn an_invalid_version_command_changes_nothing(test: TestDb) {
         assert!(message.contains(expected), "{message}");
     }
     let mut tx = test.write().await;
-    let unknown = approval::approve(&mut tx, "dem", None, ADA, at(3)).await;
+    let unknown = approval::approve(&mut tx, "dem", None, ada(), at(3)).await;
     let message = unknown.unwrap_err().to_string();
     assert!(message.contains("did you mean `demo`?"), "{message}");
     packages::reject(&mut tx, host_id(1), "bad", "it is empty", at(3))
         .await
         .unwrap();
-    let never = approval::roll_back(&mut tx, "bad", None, ADA, at(3)).await;
+    let never = approval::roll_back(&mut tx, "bad", None, ada(), at(3)).await;
     let message = never.unwrap_err().to_string();
     assert!(
         message.contains("was ever active: it is empty"),

@@ -9,6 +9,7 @@
 // Stdout is for data. Only `output.rs` writes there, and it handles a closed pipe.
 #![warn(clippy::print_stdout)]
 
+mod approval_key;
 mod client;
 mod commands;
 mod config;
@@ -389,7 +390,7 @@ impl Common {
         };
         let env = |name: &str| std::env::var_os(name);
         let config = Config::load(&flags, &env, Path::new(""));
-        config.map_err(serve::misconfigured)
+        config.map_err(Failure::misconfigured)
     }
 
     /// Return the API that commands ask in place of the database; none for the database.

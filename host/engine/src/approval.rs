@@ -94,7 +94,7 @@ pub fn approve_command(name: &str, digest: &ArtifactDigest) -> String {
 }
 
 /// Return the detail of an event: `what` was decided, by whom and why.
-fn detail(what: &str, Attribution { by, note }: Attribution<'_>) -> String {
+fn detail(what: &str, Attribution { by, note, .. }: Attribution<'_>) -> String {
     let note = note.map_or_else(String::new, |note| format!(": {note}"));
     format!("{what}, by {by}{note}")
 }

@@ -56,6 +56,8 @@ pub struct Ctx {
     pub(crate) record_use: RecordUse,
     pub(crate) heartbeats: HeartbeatHistory,
     pub(crate) reported: ReportedVersions,
+    /// Why approvals on record don't count on this host: one sentence each.
+    pub(crate) uncounted_approvals: Mutex<Vec<String>>,
     /// Schedules whose launches failed and whose failures are not counted yet.
     pub(crate) uncounted: Mutex<BTreeSet<ScheduleId>>,
     pub(crate) wake: Wake,
@@ -134,6 +136,7 @@ impl Ctx {
             record_use,
             heartbeats: HeartbeatHistory::default(),
             reported: ReportedVersions::default(),
+            uncounted_approvals: Mutex::default(),
             uncounted: Mutex::default(),
             wake: Wake::default(),
             trouble: Trouble::new(metrics.database_errors.clone()),

@@ -23,7 +23,8 @@ use campanile_model::clock::Timestamp;
 use campanile_model::text::{cut_error, printable_line};
 use campanile_package::{Approval, Change, Package, PluginsFolder, Vouched};
 use campanile_store::events::{self, EventKind};
-use campanile_store::{DbError, package_versions, packages, sidecars};
+use campanile_store::package_versions::{self, VersionDecision};
+use campanile_store::{DbError, packages, sidecars};
 
 /// The service that follows the plugin folder.
 pub(crate) struct FolderSync {
@@ -323,8 +324,10 @@ async fn report_unapproved(ctx: &Ctx, new: &Package) -> Result {
         return Ok(());
     }
     let (name, digest) = (&new.name, &new.digest);
-    let decision = package_versions::decision(&mut ctx.db.read().await?, name, digest).await?;
-    match refusal(decision, digest, new, policy) {
+    let mut tx = ctx.db.read().await?;
+    let counted = version_check::decision(ctx, &mut tx, name, digest).await?;
+    drop(tx);
+    match refusal(counted, digest, new, policy) {
         Some(why) => {
             let kind = EventKind::VersionRefused;
             version_check::report(ctx, kind, name, digest, &why).await
@@ -352,10 +355,10 @@ async fn is_known_as_pending(ctx: &Ctx, new: &Package) -> Result<bool, DbError> 
     }
     let mut tx = ctx.db.read().await?;
     let row = packages::find(&mut tx, &new.name).await?;
-    let decision = package_versions::decision(&mut tx, &new.name, &new.digest).await?;
+    let counted = version_check::decision(ctx, &mut tx, &new.name, &new.digest).await?;
     let is_recorded = row.as_ref().is_some_and(|row| row.pending_digest.is_some());
     let approval = ctx.settings.policy.approval;
-    let admission = approval::admission(approval, row.as_ref(), decision, new);
+    let admission = approval::admission(approval, row.as_ref(), counted.decision, new);
     Ok(is_recorded && admission != VersionAdmission::Active)
 }
 
@@ -374,10 +377,16 @@ async fn keep_active(ctx: &Ctx, folder: &PluginsFolder, new: &Package) -> Result
 
 /// Replace each loaded version that an operator rejected or rolled back by the active version of its package.
 async fn follow_decisions(ctx: &Ctx, folder: &PluginsFolder) -> Result {
-    let decided_against = package_versions::blocked(&mut ctx.db.read().await?).await?;
-    for (name, digest) in decided_against {
+    let followed = package_versions::followed(&mut ctx.db.read().await?).await?;
+    version_check::note_decisions(ctx, &followed).await?;
+    for it in followed {
+        let (name, is_approved) = (
+            it.recorded.package,
+            it.recorded.decision == VersionDecision::Approved,
+        );
         let active = ctx.packages.get(&name);
-        if active.is_some_and(|active| active.digest == digest) {
+        let is_loaded = active.is_some_and(|active| active.digest == it.recorded.digest);
+        if is_loaded && !is_approved && !it.is_active {
             restore_from_db(ctx, folder, &name).await?;
         }
     }

@@ -159,6 +159,7 @@ pub use work::Work;
 
 use alerts::delivery::AlertDelivery;
 use backfill::BackfillProgress;
+use campanile_model::approval_key::ApprovalKey;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{HostId, RunId};
 use campanile_package::{PackageLoader, Packages, PluginsFolder};
@@ -268,9 +269,13 @@ impl Engine {
         self.ctx.capacity.is_short.load(Ordering::Relaxed)
     }
 
-    /// Add the trouble that this host has with the database to `health`, if the record doesn't have it yet.
+    /// Add the trouble that this host has with the database to `health`, if the record doesn't have it yet, and the
+    /// approvals that don't count here.
     pub fn add_trouble(&self, health: &mut audit::Health) {
         let ctx = &self.ctx;
+        health
+            .notes
+            .extend(lock::lock(&ctx.uncounted_approvals).iter().cloned());
         let of_host = trouble::issue_of(&ctx.name);
         let is_known = health.issues.iter().any(|it| it.starts_with(&of_host));
         let lasting = ctx.trouble.lasting(std::time::Instant::now());
@@ -464,6 +469,11 @@ impl Engine {
     /// The clock of this engine, which follows the database's.
     pub fn clock(&self) -> &Clock {
         &self.ctx.clock
+    }
+
+    /// Returns the key that seals decisions about versions.
+    pub fn approval_key(&self) -> &ApprovalKey {
+        self.ctx.packages.own_record().key()
     }
 
     /// The id of this process of the host.

@@ -5,12 +5,13 @@ use crate::crash;
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::schedule_admin::{self, Refusal, ScheduleError};
+use crate::version_check;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::cut_error;
 use campanile_package::requests::list_requests;
 use campanile_package::{Change, Package};
 use campanile_store::events::{self, EventKind};
-use campanile_store::package_versions::{self, VersionDecision};
+use campanile_store::package_versions::VersionDecision;
 use campanile_store::packages::{self, LoadedPackage, PackageRow, SidecarSummary};
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{DbError, Origin, Tx};
@@ -78,7 +79,9 @@ async fn record_in(
         sidecar: settings,
     };
     tx.allow_upload(bytes.len()).await?;
-    let decision = package_versions::decision(tx, name, digest).await?;
+    let decision = version_check::decision(ctx, tx, name, digest)
+        .await?
+        .decision;
     let approval = ctx.settings.policy.approval;
     let admission = approval::admission(approval, row.as_ref(), decision, package);
     if admission != VersionAdmission::Active {

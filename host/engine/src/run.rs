@@ -15,7 +15,7 @@ use crate::kept_of_run::KeptOfRun;
 use crate::record_use;
 use crate::retry_rules;
 use crate::service::retry_while_tracked;
-use crate::version_check::refusal;
+use crate::version_check::{self, refusal};
 use crate::versions::{CannotBegin, Version, Versions};
 use crate::work::{LastEnds, Work, stored_json};
 use campanile_model::clock::Timestamp;
@@ -232,8 +232,17 @@ impl Executor {
             let (kind, version) = (EventKind::VersionRefused, (&**name, digest));
             Err(Box::pin(CannotBegin::reported(&self.ctx, stop, kind, version, why)).await)
         };
-        let (decision, policy) = (work.launch.version_decision, &self.ctx.settings.policy);
-        if let Some(why) = refusal(decision, digest, package, policy) {
+        let (recorded, policy) = (work.launch.version_decision, &self.ctx.settings.policy);
+        let own = self.ctx.packages.own_record();
+        let counted = match own.counted_before(name, digest, recorded) {
+            Some(counted) => counted,
+            None => {
+                let verify = version_check::verified_decision(&self.ctx, stop, name, digest);
+                // Boxed for the same reason as an older version.
+                Box::pin(verify).await.ok_or(CannotBegin(None))?
+            }
+        };
+        if let Some(why) = refusal(counted, digest, package, policy) {
             return refused(why).await;
         }
         let version = match package.digest == *digest {

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use crate::lock::lock;
 use crate::schedule_admin::{Result, ScheduleError};
 use campanile_model::access::Role;
+use campanile_model::approval_key::ApprovalKey;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::TokenHash;
 use campanile_model::namespace::Namespace;
@@ -107,6 +108,8 @@ pub struct Principal {
     pub token: Option<TokenHash>,
     /// Whether it is a user of whom a proxy says so. A token may have the same name.
     pub is_proxied: bool,
+    /// The role on record of a token that isn't sealed with the key of this host, and is therefore only an editor.
+    pub unsealed_role: Option<Role>,
 }
 
 impl Principal {
@@ -142,12 +145,17 @@ pub fn is_secret(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Create a token.
+/// Create a token. With the role of an approver or administrator it needs the seal of a key.
 ///
 /// # Errors
 /// When the name is not allowed or taken, when the time is too short or too long, when the role is not one for a namespace, or
 /// when there are too many tokens.
-pub async fn create(tx: &mut Tx, wanted: WantedToken<'_>, now: Timestamp) -> Result<CreatedToken> {
+pub async fn create(
+    tx: &mut Tx,
+    wanted: WantedToken<'_>,
+    key: Option<&ApprovalKey>,
+    now: Timestamp,
+) -> Result<CreatedToken> {
     let WantedToken {
         name,
         role,
@@ -166,7 +174,8 @@ pub async fn create(tx: &mut Tx, wanted: WantedToken<'_>, now: Timestamp) -> Res
         namespace,
         expires_at: expires_in.map(|span| now.plus(span)),
     };
-    if !tokens::insert(tx, &token, now).await? {
+    let seal = key.map(|key| token.seal(key));
+    if !tokens::insert(tx, &token, seal.as_deref(), now).await? {
         return Err(ScheduleError::Conflict(format!(
             "a token named `{name}` exists already; choose another name, or revoke it first with `campanile token revoke {name}`"
         )));
@@ -253,6 +262,19 @@ fn expiry_fault(expires_in: Option<Duration>) -> Option<String> {
     ))
 }
 
+/// Whether a token with this role can have versions run that nobody else approved. Who writes the database must not make one.
+pub fn needs_seal(role: Role) -> bool {
+    role.includes(Role::Approver)
+}
+
+/// Pure: return the role of a token, and the role on record if that doesn't count.
+fn counted_role(row: &TokenRow, key: &ApprovalKey) -> (Role, Option<Role>) {
+    match needs_seal(row.role) && !row.is_sealed_by(key) {
+        true => (Role::Editor, Some(row.role)),
+        false => (row.role, None),
+    }
+}
+
 /// Pure: return why a token of a namespace cannot have the role, if it cannot.
 fn role_fault(role: Role, namespace: Option<&Namespace>) -> Option<String> {
     let namespace = namespace.filter(|_| role.includes(Role::Admin))?;
@@ -265,6 +287,8 @@ fn role_fault(role: Role, namespace: Option<&Namespace>) -> Option<String> {
 /// The check of the secrets that requests bring.
 pub struct Authenticator {
     db: Db,
+    /// Seals the tokens of approvers and administrators.
+    key: ApprovalKey,
     /// The tokens that were valid a short time ago. Secrets that were refused are not remembered, so they displace none.
     valid: Mutex<HashMap<TokenHash, Valid>>,
 }
@@ -284,10 +308,11 @@ impl Valid {
 }
 
 impl Authenticator {
-    /// Check secrets by the tokens of `db`.
-    pub fn new(db: Db) -> Authenticator {
+    /// Check secrets by the tokens of `db`, and their seals by `key`.
+    pub fn new(db: Db, key: ApprovalKey) -> Authenticator {
         Authenticator {
             db,
+            key,
             valid: Mutex::default(),
         }
     }
@@ -343,12 +368,14 @@ impl Authenticator {
                 }
             }
         }
+        let (role, unsealed_role) = counted_role(&row, &self.key);
         let principal = Principal {
             name: row.name,
-            role: row.role,
+            role,
             namespace: row.namespace,
             token: Some(hash.clone()),
             is_proxied: false,
+            unsealed_role,
         };
         let mut known = lock(&self.valid);
         if known.len() >= CACHED_MAX {
@@ -413,6 +440,7 @@ mod tests {
                 namespace: None,
                 token: None,
                 is_proxied: false,
+                unsealed_role: None,
             },
             expires_at,
             looked_at: at(100),

@@ -8,13 +8,22 @@ use tokio::task::spawn_blocking;
 use crate::approval::approve_command;
 use crate::ctx::Ctx;
 use crate::error::Result;
-use crate::service::record_event;
+use crate::lock::lock;
+use crate::service::{record_event, retry_while_tracked};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::cut_error;
-use campanile_package::{Approval, Package, VersionPolicy, Vouched};
+use campanile_package::{
+    Approval, CountedDecision, FoundDecision, OwnRecord, Package, VersionPolicy, Vouched,
+};
+use campanile_sandbox::StopSignal;
 use campanile_store::events::EventKind;
-use campanile_store::package_versions::{self, VersionDecision};
-use campanile_store::packages;
+use campanile_store::package_versions::{
+    self, FollowedDecision, RecordedDecision, VersionDecision,
+};
+use campanile_store::{DbError, Tx, packages};
+
+/// So many approvals that don't count are shown by health.
+const NOTES_MAX: usize = 10;
 
 /// The stored bytes of a version, or why they are not run.
 pub(crate) enum StoredCode {
@@ -25,17 +34,95 @@ pub(crate) enum StoredCode {
     Refused(EventKind, String),
 }
 
+/// Returns what counts on this host of the decision on record about a version.
+pub(crate) async fn decision(
+    ctx: &Ctx,
+    tx: &mut Tx,
+    name: &str,
+    digest: &ArtifactDigest,
+) -> Result<CountedDecision, DbError> {
+    let own = ctx.packages.own_record();
+    let recorded = package_versions::decision(tx, name, digest).await?;
+    Ok(own.counted(name, digest, recorded.map(|it| found(own, &it))))
+}
+
+/// The same for a run; none when the run was dropped meanwhile.
+pub(crate) async fn verified_decision(
+    ctx: &Ctx,
+    stop: &StopSignal,
+    name: &str,
+    digest: &ArtifactDigest,
+) -> Option<CountedDecision> {
+    retry_while_tracked(ctx, stop, || async {
+        let mut tx = ctx.db.read().await?;
+        Ok(decision(ctx, &mut tx, name, digest).await?)
+    })
+    .await
+}
+
+/// Keeps the sealed decisions against versions in the host's own record, and reports approvals that don't count.
+pub(crate) async fn note_decisions(ctx: &Ctx, followed: &[FollowedDecision]) -> Result {
+    let own = ctx.packages.own_record();
+    let mut uncounted = Vec::new();
+    for it in followed {
+        let (name, digest) = (&it.recorded.package, &it.recorded.digest);
+        let found = found(own, &it.recorded);
+        own.note_decision(name, digest, found).await;
+        let counted = own.counted(name, digest, Some(found));
+        if counted.ignores_approval && (it.is_active || it.is_pending) {
+            let why = uncounted_approval(ctx, (name, digest), found.is_sealed);
+            report(ctx, EventKind::VersionRefused, name, digest, &why).await?;
+            if uncounted.len() < NOTES_MAX {
+                uncounted.push(format!("{name}: {why}"));
+            }
+        }
+    }
+    *lock(&ctx.uncounted_approvals) = uncounted;
+    Ok(())
+}
+
+/// Returns the sentence that an approval on record doesn't count on this host.
+fn uncounted_approval(
+    ctx: &Ctx,
+    (name, digest): (&str, &ArtifactDigest),
+    is_sealed: bool,
+) -> String {
+    let approve = approve_command(name, digest);
+    let why = match is_sealed {
+        true => {
+            format!("it's older than a decision against the version; `{approve}` approves it again")
+        }
+        false => format!(
+            "it isn't sealed with the key of that host, so anybody may have written it; `{approve}` approves it again, and hosts \
+             that share a database need the same `policy.approval_key`"
+        ),
+    };
+    format!(
+        "the approval of {} on record doesn't count on the host {}: {why}",
+        digest.short(),
+        ctx.name
+    )
+}
+
+fn found(own: &OwnRecord, recorded: &RecordedDecision) -> FoundDecision {
+    FoundDecision {
+        decision: recorded.decision,
+        decided_at: recorded.decided_at,
+        is_sealed: recorded.is_sealed_by(own.key()),
+    }
+}
+
 /// Return why this host must not run the version `digest` of a package, in one sentence; `None` when it may.
 ///
-/// `decision` is an operator's about this version.
+/// `counted` is an operator's decision about this version.
 pub(crate) fn refusal(
-    decision: Option<VersionDecision>,
+    counted: CountedDecision,
     digest: &ArtifactDigest,
     package: &Package,
     policy: &VersionPolicy,
 ) -> Option<String> {
     let name = &package.name;
-    let why = match decision {
+    let why = match counted.decision {
         Some(VersionDecision::Rejected) => format!("an operator rejected it; {}", again(name)),
         Some(VersionDecision::RolledBack) => {
             format!("an operator rolled back from it; {}", again(name))
@@ -45,7 +132,11 @@ pub(crate) fn refusal(
                 true => format!("`{}` approves it", approve_command(name, digest)),
                 false => again(name),
             };
-            format!("no operator has approved it, and `policy.approval` is \"always\"; {approve}")
+            let lacks = match counted.ignores_approval {
+                true => "its approval on record isn't sealed with this host's key",
+                false => "no operator has approved it",
+            };
+            format!("{lacks}, and `policy.approval` is \"always\"; {approve}")
         }
         None | Some(VersionDecision::Approved) => {
             package.sidecar.check_pin(name, policy, digest).err()?

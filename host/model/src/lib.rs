@@ -1,6 +1,7 @@
 //! The vocabulary of all crates of Campanile.
 //!
 //! * [`access`]: roles, and who makes a change.
+//! * [`approval_key`]: the key that seals approvals, and the tokens of approvers.
 //! * [`clock`]: the type for an instant, and the only place that reads the clock.
 //! * [`ids`]: ids of schedules, launches, runs, backfills and hosts, and the digest of a package.
 //! * [`labels`]: the labels of hosts, and those that launches need.
@@ -21,6 +22,7 @@
 #![warn(clippy::print_stdout)]
 
 pub mod access;
+pub mod approval_key;
 pub mod clock;
 #[cfg(feature = "sqlx")]
 mod columns;

@@ -49,7 +49,7 @@ pub use loader::{Confinement, confinement};
 pub use manifest::{MAX_ATTEMPTS_DEFAULT, Manifest, Task};
 pub use names::{name_of, package_name_fault};
 pub use open_folder::foreign_files;
-pub use own_record::OwnRecord;
+pub use own_record::{CountedDecision, FoundDecision, OwnRecord};
 pub use package::{Change, Package, Packages};
 pub use quota::Quota;
 pub use sidecar::{Sidecar, Vouched};

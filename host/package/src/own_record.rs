@@ -1,4 +1,5 @@
-//! What a host keeps on its own disk about its plugins folder: the files that were in it, and the last good sidecars.
+//! What a host keeps on its own disk about its plugins folder: the files that were in it, the last good sidecars, and the
+//! versions that operators decided against.
 //!
 //! The database is shared, and whoever writes it must gain no grant. So a host takes neither a sidecar nor trust in bytes
 //! from there: it asks this record, which only the user of the process can write. One file for each package, in a folder
@@ -11,7 +12,9 @@
 //! Hosts that share a plugins folder share the record of it. Without a private folder the record is in memory, and a host
 //! that starts again knows only the files that it then finds.
 
-use std::collections::BTreeMap;
+mod decisions;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -22,10 +25,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
+use self::decisions::DecidedAgainst;
+pub use self::decisions::{CountedDecision, FoundDecision};
 use crate::files::{PACKAGES_MAX, off_thread};
 use crate::grant_record::{self, GrantRecord, RecordedGrants};
 use crate::host_rules::HostRules;
 use crate::sidecar::{SIDECAR_BYTES_MAX, Sidecar};
+use campanile_model::approval_key::ApprovalKey;
 use campanile_model::ids::{ArtifactDigest, sha256};
 use campanile_sandbox::own_files::{NotPrivate, private_directory};
 
@@ -38,13 +44,16 @@ const UNFINISHED: &str = ".unfinished-";
 /// The largest file that is read. JSON may need six bytes for one of the sidecar's.
 const FILE_BYTES_MAX: u64 = 8 * SIDECAR_BYTES_MAX;
 
-/// A host's own record of its plugins folder. The default is in memory only.
-#[derive(Default)]
+/// A host's own record of its plugins folder.
 pub struct OwnRecord {
     /// The private folder with the files; none for a record in memory.
     folder: Option<PathBuf>,
     // Held only while memory is read or changed.
     packages: Mutex<BTreeMap<String, Known>>,
+    /// The key that seals decisions about versions.
+    key: ApprovalKey,
+    /// The approvals whose seals were verified, by package.
+    approved: Mutex<BTreeMap<String, BTreeSet<ArtifactDigest>>>,
 }
 
 /// What is known of one package.
@@ -55,6 +64,9 @@ struct Known {
     versions: Vec<ArtifactDigest>,
     /// The last sidecar that read well; none when no version was used since the file left the folder.
     sidecar: Option<RecordedSidecar>,
+    /// The versions that an operator decided against, the newest last.
+    #[serde(default)]
+    against: Vec<DecidedAgainst>,
 }
 
 /// The sidecar with which a package was last used, as the host's own record has it.
@@ -79,6 +91,18 @@ impl RecordedSidecar {
         match GrantRecord::of(&sidecar.grants).text == self.grants {
             true => Ok(Arc::new(sidecar)),
             false => Err("its grants would differ from those that it had".to_owned()),
+        }
+    }
+}
+
+/// A record in memory, with a key of its own.
+impl Default for OwnRecord {
+    fn default() -> OwnRecord {
+        OwnRecord {
+            folder: None,
+            packages: Mutex::default(),
+            key: ApprovalKey::generate(),
+            approved: Mutex::default(),
         }
     }
 }
@@ -123,6 +147,7 @@ impl OwnRecord {
         Ok(OwnRecord {
             folder: Some(folder),
             packages: Mutex::new(packages),
+            ..OwnRecord::default()
         })
     }
 
@@ -182,7 +207,7 @@ impl OwnRecord {
                 true => None,
                 // The folder has fewer packages: one of these has no file.
                 false => (packages.iter()).find_map(|(name, known)| {
-                    let is_gone = known.sidecar.is_none();
+                    let is_gone = known.sidecar.is_none() && known.against.is_empty();
                     is_gone.then(|| name.clone())
                 }),
             };
@@ -195,6 +220,8 @@ impl OwnRecord {
             change(known);
             let beyond = known.versions.len().saturating_sub(VERSIONS_MAX);
             known.versions.drain(..beyond);
+            let beyond = known.against.len().saturating_sub(VERSIONS_MAX);
+            known.against.drain(..beyond);
             if *known == before {
                 return;
             }

@@ -137,7 +137,10 @@ impl State {
     pub(crate) fn new(app: App, access: Access, document: String) -> State {
         let document = Bytes::from(document);
         State {
-            authenticator: Authenticator::new(app.engine.db().clone()),
+            authenticator: Authenticator::new(
+                app.engine.db().clone(),
+                app.engine.approval_key().clone(),
+            ),
             app,
             token: access.token,
             is_encrypted: access.is_encrypted,

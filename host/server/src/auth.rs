@@ -75,6 +75,7 @@ fn administrator(name: String) -> Principal {
         namespace: None,
         token: None,
         is_proxied: false,
+        unsealed_role: None,
     }
 }
 
@@ -99,6 +100,14 @@ pub(crate) fn require(principal: &Principal, needed: Role, what: &str) -> Result
         return Ok(());
     }
     let Principal { name, role, .. } = principal;
+    if let Some(recorded) = principal.unsealed_role {
+        let message = format!(
+            "{what} needs the role {needed}, and the token {name} isn't sealed with the key of this host, so its role is {role} and not {recorded}"
+        );
+        return Err(ApiProblem::forbidden(message).hint(format!(
+            "an administrator revokes it and creates another with `campanile token create NAME --role {recorded}`; hosts that share a database need the same `policy.approval_key`"
+        )));
+    }
     let (kind, hint) = match principal.is_proxied {
         true => (
             "user",

@@ -327,6 +327,7 @@ macro_rules! decide {
             let by = Attribution {
                 by: $call.by(),
                 note: note.as_deref(),
+                key: $call.state.app.engine.approval_key(),
             };
             let decided = $decide(tx, name, digest.as_deref(), by, now).await?;
             (DecisionReport::new(name.to_owned(), $done, decided), None)

@@ -185,6 +185,7 @@ impl Proxies {
             namespace: None,
             token: None,
             is_proxied: true,
+            unsealed_role: None,
         }))
     }
 }

@@ -37,7 +37,8 @@ pub(crate) async fn create(call: Call) -> Result {
         expires_in: expires,
     };
     change!(call, StatusCode::CREATED, |tx, now| {
-        (token_admin::create(tx, wanted, now).await?, None)
+        let key = Some(call.state.app.engine.approval_key());
+        (token_admin::create(tx, wanted, key, now).await?, None)
     })
 }
 

@@ -1,10 +1,15 @@
 //! The versions of packages that a host has seen, and what people decided about them.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::sql::statements;
 use super::types::storable;
+use super::{Result, Tx};
+use campanile_model::approval_key::{self, ApprovalKey, DecisionText};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 pub use campanile_model::status::VersionDecision;
@@ -35,36 +40,141 @@ pub struct Version {
 pub struct Attribution<'a> {
     pub by: &'a str,
     pub note: Option<&'a str>,
+    /// Seals the decision.
+    pub key: &'a ApprovalKey,
 }
 
-macro_rules! set_decision {
+/// A decision on record, and its seals.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct RecordedDecision {
+    pub package: String,
+    pub digest: ArtifactDigest,
+    pub decision: VersionDecision,
+    pub decided_at: Timestamp,
+    pub decided_by: String,
+    pub note: Option<String>,
+    /// Seals by different keys, with a space between them; none if nobody sealed it.
+    pub seal: Option<String>,
+}
+
+/// A decision on record about a version of a package, and what that version is to the package.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+pub struct FollowedDecision {
+    #[sqlx(flatten)]
+    pub recorded: RecordedDecision,
+    pub is_active: bool,
+    pub is_pending: bool,
+}
+
+impl RecordedDecision {
+    /// Whether this key sealed the decision.
+    pub fn is_sealed_by(&self, key: &ApprovalKey) -> bool {
+        key.has_sealed(&self.text(), self.seal.as_deref())
+    }
+
+    fn text(&self) -> DecisionText<'_> {
+        DecisionText {
+            package: &self.package,
+            digest: &self.digest,
+            decision: self.decision,
+            decided_at: self.decided_at,
+            by: &self.decided_by,
+            note: self.note.as_deref(),
+        }
+    }
+}
+
+/// Records a decision about one version in place of an earlier one, and seals it.
+///
+/// It's later than a sealed one that it replaces, even if the clock was set back: the newest decision counts.
+pub async fn decide(
+    tx: &mut Tx,
+    package: &str,
+    digest: &ArtifactDigest,
+    decision: VersionDecision,
+    attribution: Attribution<'_>,
+    now: Timestamp,
+) -> Result {
+    let (by, note) = (storable(attribution.by), attribution.note.map(storable));
+    let mut decided = RecordedDecision {
+        package: package.to_owned(),
+        digest: digest.clone(),
+        decision,
+        decided_at: now,
+        decided_by: by.into_owned(),
+        note: note.map(Cow::into_owned),
+        seal: None,
+    };
+    let before = self::decision(tx, package, digest).await?;
+    if let Some(before) = before.filter(|before| before.is_sealed_by(attribution.key)) {
+        let next = before.decided_at.plus(Duration::from_micros(1));
+        decided.decided_at = now.max(next);
+    }
+    decided.seal = Some(attribution.key.seal(&decided.text()));
+    set_decision(tx, &decided).await
+}
+
+/// Records that a person rolled back from the active version, the pending one, and those activated after `digest`; not
+/// from `digest`.
+///
+/// A host whose folder still holds one of them must not activate it when it comes back. A rejected version stays rejected.
+pub async fn block_newer(
+    tx: &mut Tx,
+    package: &str,
+    digest: &ArtifactDigest,
+    attribution: Attribution<'_>,
+    now: Timestamp,
+) -> Result {
+    for newer in newer(tx, package, digest).await? {
+        let decision = VersionDecision::RolledBack;
+        decide(tx, package, &newer, decision, attribution, now).await?;
+    }
+    Ok(())
+}
+
+/// Seals decisions with each of `keys`, in place of the seals they have.
+pub async fn seal_again(
+    tx: &mut Tx,
+    decisions: &[RecordedDecision],
+    keys: &[&ApprovalKey],
+) -> Result {
+    for decided in decisions {
+        let seals = approval_key::seal_with(&decided.text(), keys);
+        set_seal(tx, &decided.package, &decided.digest, &seals).await?;
+    }
+    Ok(())
+}
+
+macro_rules! recorded_decision {
     () => {
-        "UPDATE package_version SET decision = $3, decided_at = $4, decided_by = $5, note = $6
-        WHERE package = $1 AND "
+        "SELECT package, digest, decision, decided_at, decided_by, note, seal FROM package_version WHERE decision IS NOT NULL"
     };
 }
 
 statements! {
-    /// Record a decision about one version, in place of an earlier one.
-    pub async fn decide(package: &str, digest: &ArtifactDigest, decision: VersionDecision, attribution: Attribution<'_>, now: Timestamp) -> () = run
-        concat!(set_decision!(), "digest = $2")
-        => [package, digest, decision, now, storable(attribution.by), attribution.note.map(storable)];
+    pub(super) async fn set_decision(decided: &RecordedDecision) -> () = run
+        "UPDATE package_version SET decision = $3, decided_at = $4, decided_by = $5, note = $6, seal = $7
+        WHERE package = $1 AND digest = $2"
+        => [&decided.package, &decided.digest, decided.decision, decided.decided_at, &decided.decided_by, &decided.note, &decided.seal];
 
-    /// Record that a person rolled back from the active version, the pending one, and those activated after `digest`; not
-    /// from `digest`.
-    ///
-    /// A host whose folder still holds one of them must not activate it when it comes back. A rejected version stays
-    /// rejected.
-    pub async fn block_newer(package: &str, digest: &ArtifactDigest, attribution: Attribution<'_>, now: Timestamp) -> () = run
-        concat!(set_decision!(), "digest <> $2 AND (decision IS NULL OR decision = 'approved')
+    pub(super) async fn set_seal(package: &str, digest: &ArtifactDigest, seal: &str) -> () = run
+        "UPDATE package_version SET seal = $3 WHERE package = $1 AND digest = $2 AND decision IS NOT NULL";
+
+    pub(super) async fn newer(package: &str, digest: &ArtifactDigest) -> Vec<ArtifactDigest> = values
+        "SELECT digest FROM package_version
+        WHERE package = $1 AND digest <> $2 AND (decision IS NULL OR decision = 'approved')
           AND (activated_at > (SELECT v.activated_at FROM package_version v WHERE v.package = $1 AND v.digest = $2)
             OR digest IN (SELECT p.pending_digest FROM package p WHERE p.name = $1)
-            OR digest IN (SELECT p.digest FROM package p WHERE p.name = $1))")
-        => [package, digest, VersionDecision::RolledBack, now, storable(attribution.by), attribution.note.map(storable)];
+            OR digest IN (SELECT p.digest FROM package p WHERE p.name = $1))
+        ORDER BY digest";
 
-    /// Return what a person decided about a version; none when there is no decision or no such version.
-    pub async fn decision(package: &str, digest: &ArtifactDigest) -> Option<VersionDecision> = value
-        "SELECT decision FROM package_version WHERE package = $1 AND digest = $2 AND decision IS NOT NULL";
+    /// Returns what a person decided about a version; none when there is no decision or no such version.
+    pub async fn decision(package: &str, digest: &ArtifactDigest) -> Option<RecordedDecision> = row
+        concat!(recorded_decision!(), " AND package = $1 AND digest = $2");
+
+    /// Returns all decisions on record.
+    pub async fn decisions() -> Vec<RecordedDecision> = rows
+        concat!(recorded_decision!(), " ORDER BY package, digest");
 
     /// Record a version, if it is new, and its signature, if it has one. The package and the artifact must exist.
     pub(super) async fn add(package: &str, digest: &ArtifactDigest, manifest: &str, signature: Option<&str>, now: Timestamp) -> () = run
@@ -93,10 +203,12 @@ statements! {
         FROM package_version v JOIN artifact a ON a.digest = v.digest
         WHERE v.package = $1 ORDER BY v.first_seen_at, v.digest";
 
-    /// Return the versions that no host may use, each with its package's name.
-    pub async fn blocked() -> Vec<(String, ArtifactDigest)> = rows
-        "SELECT v.package, v.digest FROM package_version v JOIN package p ON p.name = v.package
-        WHERE v.decision IN ('rejected', 'rolled_back') AND p.digest <> v.digest";
+    /// Returns all decisions on record, with what the versions are to their packages now.
+    pub async fn followed() -> Vec<FollowedDecision> = rows
+        "SELECT v.package, v.digest, v.decision, v.decided_at, v.decided_by, v.note, v.seal,
+            v.digest IS NOT DISTINCT FROM p.digest AS is_active, v.digest IS NOT DISTINCT FROM p.pending_digest AS is_pending
+        FROM package_version v JOIN package p ON p.name = v.package
+        WHERE v.decision IS NOT NULL ORDER BY v.package, v.digest";
 
     /// Return when a person last decided about any version.
     pub async fn last_decided_at() -> Option<Timestamp> = one_value

@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 
 use super::sql::statements;
+use super::{Result, Tx};
 use campanile_model::access::Role;
+use campanile_model::approval_key::{self, ApprovalKey, TokenText};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::TokenHash;
 use campanile_model::namespace::Namespace;
@@ -19,6 +21,19 @@ pub struct NewToken<'a> {
     pub namespace: Option<&'a Namespace>,
     /// From when it is refused.
     pub expires_at: Option<Timestamp>,
+}
+
+impl NewToken<'_> {
+    /// Seals the token.
+    pub fn seal(&self, key: &ApprovalKey) -> String {
+        key.seal(&TokenText {
+            hash: &self.hash,
+            name: self.name,
+            role: self.role,
+            namespace: self.namespace,
+            expires_at: self.expires_at,
+        })
+    }
 }
 
 /// A token on record.
@@ -38,6 +53,39 @@ pub struct TokenRow {
     pub last_used_at: Option<Timestamp>,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
+    /// Seals by different keys, with a space between them; none if nobody sealed it.
+    #[serde(skip)]
+    pub seal: Option<String>,
+}
+
+impl TokenRow {
+    /// Whether this key sealed the token.
+    pub fn is_sealed_by(&self, key: &ApprovalKey) -> bool {
+        key.has_sealed(&self.text(), self.seal.as_deref())
+    }
+
+    fn text(&self) -> TokenText<'_> {
+        TokenText {
+            hash: &self.hash,
+            name: &self.name,
+            role: self.role,
+            namespace: self.namespace.as_ref(),
+            expires_at: self.expires_at,
+        }
+    }
+}
+
+/// Seals tokens with each of `keys`, in place of the seals they have.
+pub async fn seal_again(tx: &mut Tx, tokens: &[TokenRow], keys: &[&ApprovalKey]) -> Result {
+    for token in tokens {
+        set_seal(
+            tx,
+            &token.hash,
+            &approval_key::seal_with(&token.text(), keys),
+        )
+        .await?;
+    }
+    Ok(())
 }
 
 /// Return what stands for the hash of a token that was read from JSON, which does not have it.
@@ -48,16 +96,19 @@ fn no_hash() -> TokenHash {
 /// The columns of a [`TokenRow`].
 macro_rules! token_columns {
     () => {
-        "hash, name, role, namespace, created_at, expires_at, last_used_at, revoked_at"
+        "hash, name, role, namespace, created_at, expires_at, last_used_at, revoked_at, seal"
     };
 }
 
 statements! {
-    /// Add a token. False when another token has the name.
-    pub async fn insert(token: &NewToken<'_>, now: Timestamp) -> bool = changed
-        "INSERT INTO token (hash, name, role, namespace, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)
+    /// Add a token with its seal. False when another token has the name.
+    pub async fn insert(token: &NewToken<'_>, seal: Option<&str>, now: Timestamp) -> bool = changed
+        "INSERT INTO token (hash, name, role, namespace, created_at, expires_at, seal) VALUES ($1, $2, $3, $4, $5, $6, $7)
         ON CONFLICT (name) WHERE revoked_at IS NULL DO NOTHING"
-        => [&token.hash, token.name, token.role, token.namespace, now, token.expires_at];
+        => [&token.hash, token.name, token.role, token.namespace, now, token.expires_at, seal];
+
+    pub(super) async fn set_seal(hash: &TokenHash, seal: &str) -> () = run
+        "UPDATE token SET seal = $2 WHERE hash = $1";
 
     /// Count the tokens that are not revoked.
     pub async fn count() -> i64 = one_value "SELECT count(*) FROM token WHERE revoked_at IS NULL";

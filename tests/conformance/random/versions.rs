@@ -1,6 +1,6 @@
 //! Random operations of hosts and operators on packages.
 
-use campanile_engine::approval::{self, Attribution, PackageError, VersionChange};
+use campanile_engine::approval::{self, PackageError, VersionChange};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_store::Tx;
@@ -8,23 +8,19 @@ use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
 use rand::Rng as _;
 
 use super::{OperationList, StepResult, sorted, text};
-use crate::fixtures::publish;
+use crate::fixtures::{ada, publish};
 
 pub(super) async fn change(tx: &mut Tx, list: &mut OperationList, now: Timestamp) -> StepResult {
     let host = list.any_host();
     let name = list.any_package();
-    let attribution = Attribution {
-        by: "ada",
-        note: None,
-    };
     let answer_text = |answer: Result<VersionChange, PackageError>| match answer {
         Ok(decided) => format!("{decided:?}"),
         Err(error) => error.to_string(),
     };
     let answer = match list.random.random_range(0..14) {
-        10 => answer_text(approval::approve(tx, name, None, attribution, now).await),
-        11 => answer_text(approval::reject(tx, name, None, attribution, now).await),
-        12 => answer_text(approval::roll_back(tx, name, None, attribution, now).await),
+        10 => answer_text(approval::approve(tx, name, None, ada(), now).await),
+        11 => answer_text(approval::reject(tx, name, None, ada(), now).await),
+        12 => answer_text(approval::roll_back(tx, name, None, ada(), now).await),
         13 => set_pending(tx, name, list.random.random_range(0..4), now).await,
         0..5 => {
             let bytes = [list.random.random_range(0..4)];

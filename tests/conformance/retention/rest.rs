@@ -155,11 +155,7 @@ async fn bytes_of_replaced_versions_go_and_come_back(test: TestDb) {
     assert_eq!(host.remove_old(at(100 * DAY_S)).await.artifacts, 0);
     assert_eq!(kept().await, [false, true]);
     let mut tx = test.write().await;
-    let by = Attribution {
-        by: "tester",
-        note: None,
-    };
-    let refused = approval::roll_back(&mut tx, PACKAGE, None, by, at(100 * DAY_S)).await;
+    let refused = approval::roll_back(&mut tx, PACKAGE, None, ada(), at(100 * DAY_S)).await;
     let error = refused.unwrap_err();
     assert!(
         error.to_string().contains("retention removed them at"),

@@ -5,7 +5,6 @@ use std::time::Duration;
 use clap::Subcommand;
 
 use super::schedule::By;
-use super::serve;
 use crate::output::{self, ErrorCode, Failure, Record, Result};
 use crate::{Common, Limit, watch};
 use campanile_engine::alert_admin::{self, AlertDetail, NewSilence, SILENCES_MAX, TestReport};
@@ -253,7 +252,7 @@ async fn test(common: &Common, channel: String) -> Result {
     };
     let wrong = config.unreadable_secrets(settings.secrets()).await;
     if !wrong.is_empty() {
-        return Err(serve::misconfigured(wrong.join("; ")));
+        return Err(Failure::misconfigured(wrong.join("; ")));
     }
     let give_up_after = config.outbox.give_up_after;
     let send = async |tx: &mut _, now| alert_admin::test(tx, &channel, give_up_after, now).await;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::serve::{self, check_files};
 use crate::Common;
 use crate::config::Config;
-use crate::output::{self, Result, failed, print_message};
+use crate::output::{self, Failure, Result, failed, print_message};
 use campanile_model::clock::Clock;
 use campanile_model::text::printable_line;
 use campanile_package::{Change, Packages, PluginsFolder, foreign_files};
@@ -47,11 +47,14 @@ impl ConfigCommand {
             ConfigCommand::Default => (None, Config::default_text(), Vec::new()),
             ConfigCommand::Check => {
                 let config = common.config()?;
-                config.api_server().check().map_err(serve::misconfigured)?;
+                config
+                    .api_server()
+                    .check()
+                    .map_err(Failure::misconfigured)?;
                 let warnings = check_files(&config)?;
                 let wrong = config.unreadable_secrets(config.alerts.secrets()).await;
                 if !wrong.is_empty() {
-                    return Err(serve::misconfigured(wrong.join("; ")));
+                    return Err(Failure::misconfigured(wrong.join("; ")));
                 }
                 for warning in warnings.iter().chain(&foreign_files(&config.files.plugins)) {
                     print_message!("warning: {warning}");
@@ -90,14 +93,14 @@ async fn refused_packages(config: &Config) -> Result<Vec<RefusedPackage>> {
     let loader = serve::loader(&config, &Clock::system())?;
     let rules = serve::rules(&config, loader.sandbox());
     let folder = PluginsFolder::open(plugins, loader, rules);
-    let mut folder = folder.map_err(serve::misconfigured)?;
+    let mut folder = folder.map_err(Failure::misconfigured)?;
     let active = Packages::default();
     let mut refused = Vec::new();
     loop {
         let Some(mut scan) = folder.scan(&active).await else {
             let plugins = plugins.display();
             let why = format!("the plugins folder {plugins} cannot be read");
-            return Err(serve::misconfigured(why));
+            return Err(Failure::misconfigured(why));
         };
         while let Some(change) = folder.next_change(&mut scan, &active).await {
             if let Change::Rejected { name, error, .. } = change {

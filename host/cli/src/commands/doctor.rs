@@ -8,18 +8,20 @@ use serde::Serialize;
 use super::serve::{self, FOREIGN_HINT};
 use crate::config::Config;
 use crate::output::{self, Failure, Record, Result};
-use crate::{Common, folder_of};
+use crate::{Common, approval_key, folder_of};
 use campanile_engine::audit::SKEW_REPORTED_US;
 use campanile_model::clock::Clock;
 use campanile_model::text::size_rounded;
 #[cfg(target_os = "linux")]
 use campanile_package::Confinement;
-use campanile_package::{Attempt, ForeignWriters, load};
+use campanile_package::{Approval, Attempt, ForeignWriters, load};
 use campanile_store::{Db, DbError, disk};
 
 /// A small package, to try the sandbox with.
 const NOOP: &[u8] = include_bytes!("../../assets/noop.wasm");
 
+/// What gives the hosts of a database a key in common.
+const APPROVAL_KEY_HINT: &str = "several hosts need one key: `campanile package approval-key FILE` makes it; name it as `approval_key` under `[policy]` on each";
 /// The open files that a host needs besides those of its runs.
 const HOST_FILES: u64 = 128;
 /// The open files that a run needs: its directories, its connections.
@@ -128,6 +130,7 @@ async fn checks(config: &Config) -> Vec<Check> {
     checks.extend(database(config).await);
     checks.push(plugins(&config.files.plugins));
     checks.extend(permissions(config));
+    checks.push(decisions(config));
     checks.extend(server(config));
     checks.push(open_files(config));
     checks.extend(sandbox(config).await);
@@ -287,6 +290,27 @@ fn permissions(config: &Config) -> Vec<Check> {
             ForeignWriters::Warn => Check::warning(NAME, detail, FOREIGN_HINT),
         });
     checks.collect()
+}
+
+/// Check the key that seals approvals.
+fn decisions(config: &Config) -> Check {
+    const NAME: &str = "decisions";
+    let is_own = config.policy.approval_key.is_none();
+    match approval_key::current(config) {
+        Ok(_) if is_own && config.files.database.is_shared() => {
+            let detail = "approvals are sealed with this host's own key, and don't count on other hosts of the database";
+            match config.policy.approval {
+                Approval::Always => Check::warning(NAME, detail, APPROVAL_KEY_HINT),
+                _ => Check::ok(NAME, detail),
+            }
+        }
+        Ok(Some(_)) => Check::ok(NAME, "approvals are sealed"),
+        Ok(None) => Check::ok(NAME, "the first start makes the key that seals approvals"),
+        Err(failure) => {
+            let fix = failure.hint.unwrap_or_else(|| APPROVAL_KEY_HINT.to_owned());
+            Check::failed(NAME, failure.message, fix)
+        }
+    }
 }
 
 /// Check what `serve` refuses of the API's settings and of the secrets of channels.

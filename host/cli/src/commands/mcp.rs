@@ -17,7 +17,6 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use super::serve;
 use crate::Common;
 use crate::output::{ErrorCode, Failure, Result};
 use crate::telemetry::{self, LogFormat};
@@ -57,7 +56,7 @@ struct Local {
 
 impl Mcp {
     pub(crate) async fn run(self, common: &Common) -> Result {
-        telemetry::init(LogFormat::Human, false).map_err(serve::misconfigured)?;
+        telemetry::init(LogFormat::Human, false).map_err(Failure::misconfigured)?;
         // A client shows its user why a server does not start.
         if let Some(client) = common.client()? {
             let remote = Remote::new(client.clone(), self.role);

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 
 use super::schedule::By;
 use crate::output::{self, Record, Result};
-use crate::{Common, watch};
+use crate::{Common, approval_key, watch};
 use campanile_engine::approval::{self, Attribution};
 use campanile_engine::package_removal::{self, RemovedPackage};
 use campanile_engine::records::package::{DecisionReport, PackageDetail, PackageRecord, find};
@@ -60,6 +60,8 @@ pub(crate) enum Package {
         #[command(flatten)]
         by: By,
     },
+    /// Make a key that seals approvals on all hosts of a database, and seal with it those that count here
+    ApprovalKey(approval_key::MakeKey),
     /// Make a key pair for signatures of packages
     Keygen(signing::Keygen),
     /// Sign a package
@@ -121,6 +123,7 @@ impl Package {
                 keep_history,
                 by,
             } => remove(common, &name, keep_history, &by.by).await,
+            Package::ApprovalKey(make) => make.run(common).await,
             Package::Keygen(keygen) => keygen.run(common),
             Package::Sign(sign) => sign.run(common),
             Package::Verify(verify) => verify.run(common),
@@ -206,9 +209,11 @@ impl OfPending {
             return common.print(&call.send::<DecisionReport>().await?);
         }
         let (name, digest) = (self.name.as_str(), self.digest.as_deref());
+        let key = approval_key::of_command(&common.config()?)?;
         let by = Attribution {
             by: &self.note.by.by,
             note: self.note.note.as_deref(),
+            key: &key,
         };
         let (mut tx, now) = common.write_with_time().await?;
         let decided = match done {

@@ -9,7 +9,6 @@ use clap::Args;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use super::serve::misconfigured;
 use crate::config::Config;
 use crate::output::{self, ErrorCode, Failure, Record, Result, failed, refused};
 use crate::progress::Line;
@@ -226,7 +225,7 @@ impl Selftest {
         let hosts = self.hosts(&config.files.database)?;
         refuse_in_use(&config).await?;
         let stop = StopSignals::listen();
-        let mut stop = stop.map_err(|failure| misconfigured(failure.message))?;
+        let mut stop = stop.map_err(|failure| Failure::misconfigured(failure.message))?;
         let clock = Clock::system();
         let begun = clock.now();
         let seed = self.seed.unwrap_or(begun.micros().unsigned_abs());

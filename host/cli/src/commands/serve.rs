@@ -13,6 +13,7 @@ use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::approval_key;
 use crate::config::{Config, Flags};
 use crate::output::{ErrorCode, Failure, Result};
 use crate::progress;
@@ -60,23 +61,23 @@ impl Serve {
         if let Some(parent) = self.end_with_parent {
             end_with(parent)?;
         }
-        telemetry::init(self.log_format, self.verbose).map_err(misconfigured)?;
+        telemetry::init(self.log_format, self.verbose).map_err(Failure::misconfigured)?;
         let config = common.config_with(self.flags)?;
         for warning in check_files(&config)? {
             tracing::warn!("{warning}");
         }
         let manager = ServiceManager::connect(&|name| std::env::var_os(name));
-        let manager = manager.map_err(misconfigured)?;
+        let manager = manager.map_err(Failure::misconfigured)?;
         raise_descriptor_limit();
         config
             .sandbox_settings()
             .check_address_space()
-            .map_err(misconfigured)?;
+            .map_err(Failure::misconfigured)?;
         let mut stopping = stop_signal()?;
         let clock = Clock::system();
         // Refuse a wrong configuration before the database is opened.
         let server = config.api_server();
-        let tls = server.check().map_err(misconfigured)?;
+        let tls = server.check().map_err(Failure::misconfigured)?;
         let loader = loader(&config, &clock)?;
         let Config { files, watch, .. } = &config;
         let rules = rules(&config, loader.sandbox());
@@ -84,11 +85,11 @@ impl Serve {
             .server
             .upload
             .then(|| UploadFolder::open(&files.plugins, Arc::clone(&loader), rules.clone()));
-        let uploads = uploads.transpose().map_err(misconfigured)?;
+        let uploads = uploads.transpose().map_err(Failure::misconfigured)?;
         let folder = PluginsFolder::open(&files.plugins, Arc::clone(&loader), rules);
         let schedules = FollowedFile::new(files.schedules.clone(), watch.mode, watch.rescan);
         let followed = Followed {
-            folder: folder.map_err(misconfigured)?,
+            folder: folder.map_err(Failure::misconfigured)?,
             watcher: Watch::start(&files.plugins, watch.mode, watch.rescan),
             schedules: Some(schedules),
         };
@@ -101,6 +102,7 @@ impl Serve {
         };
         let (name, settings) = (config.host.name.as_deref(), settings(&config));
         let own_record = OwnRecord::open(&config.state_dir(), &files.plugins);
+        let own_record = own_record.with_key(approval_key::of_host(&config)?);
         let packages = Packages::new(own_record);
         let started = Engine::start(db.clone(), clock.clone(), name, settings, packages, loader);
         let (engine, lock) = started.await?;
@@ -184,11 +186,6 @@ fn is_read(format: LogFormat) -> bool {
     io::stderr().is_terminal() && format == LogFormat::Human
 }
 
-/// Return the error that the configuration or the environment is wrong.
-pub(crate) fn misconfigured(why: impl ToString) -> Failure {
-    Failure::refused(why).code(ErrorCode::InvalidConfiguration)
-}
-
 /// Create the loader of this host, with its sandbox.
 pub(crate) fn loader(config: &Config, clock: &Clock) -> Result<Arc<PackageLoader>> {
     let limits = LoadLimits {
@@ -220,11 +217,11 @@ fn end_with(parent: i32) -> Result {
 /// Refuse paths that contradict each other, and secrets of channels that cannot be used, or that others can read.
 pub(crate) fn check_files(config: &Config) -> Result<Vec<String>> {
     if let Some(why) = config.contradiction() {
-        return Err(misconfigured(why));
+        return Err(Failure::misconfigured(why));
     }
     let secrets = config.alert_secrets();
     if !secrets.is_empty() {
-        return Err(misconfigured(secrets.join("; ")));
+        return Err(Failure::misconfigured(secrets.join("; ")));
     }
     let found = config.foreign_writers();
     match config.policy.foreign_writers {

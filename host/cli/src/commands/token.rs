@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Subcommand;
 
 use crate::output::{self, Record, Result};
-use crate::{Common, Limit, watch};
+use crate::{Common, Limit, approval_key, watch};
 use campanile_engine::token_admin::{self, CreatedToken, TokenReport, WantedToken};
 use campanile_model::access::Role;
 use campanile_model::namespace::Namespace;
@@ -93,7 +93,13 @@ impl Token {
                     namespace: namespace.as_ref(),
                     expires_in: expires,
                 };
-                let create = async |tx: &mut Tx, now| token_admin::create(tx, wanted, now).await;
+                let key = match token_admin::needs_seal(role) {
+                    true => Some(approval_key::of_token(common).await?),
+                    false => None,
+                };
+                let create = async |tx: &mut Tx, now| {
+                    token_admin::create(tx, wanted, key.as_ref(), now).await
+                };
                 common.print(&common.change(create).await?)
             }
             Token::List { all, limit } => {

@@ -31,12 +31,17 @@ impl Config {
         let certificate = server.tls.certificate.into_iter();
         let of_server = of_server.chain(certificate.map(|path| (OwnPathKind::Certificate, path)));
         let of_server = of_server.map(|(kind, path)| OwnPath { kind, path });
+        let approval_key = (self.policy.approval_key.clone()).map(|path| OwnPath {
+            kind: OwnPathKind::SecretFile,
+            path,
+        });
         let paths = paths.into_iter().filter_map(|(kind, path)| {
             let path = path?.to_owned();
             Some(OwnPath { kind, path })
         });
         paths
             .chain(of_server)
+            .chain(approval_key)
             .chain(self.secrets.values().flat_map(of_secret))
             .collect()
     }

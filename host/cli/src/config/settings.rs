@@ -338,6 +338,9 @@ table! {
         /// "pinned" none, because a version runs only if its sidecar pins it with `sha256`.
         approval "approval": Approval = Approval::Requests,
             word("\"requests\", \"always\" or \"pinned\"", Approval::read, Approval::as_str);
+        /// The key file that seals decisions about versions and the tokens of approvers, the same on all hosts: see
+        /// `campanile package approval-key`. Without it, a host makes a key in its `state_dir`, and counts no other seals.
+        approval_key "approval_key": Option<PathBuf> = None, optional(path()), example "\"/etc/campanile/approval.key\"";
         /// The public keys whose signatures count: the second line of each public key file.
         trusted_keys "trusted_keys": Vec<PublicKey> = Vec::new(), public_keys();
         /// Whether a version runs only with a signature by a trusted key, in NAME.wasm.minisig beside NAME.wasm.

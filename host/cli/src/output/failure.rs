@@ -63,6 +63,11 @@ impl Failure {
         }
     }
 
+    /// Makes the error that the configuration or the environment is wrong.
+    pub fn misconfigured(why: impl ToString) -> Failure {
+        Failure::refused(why).code(ErrorCode::InvalidConfiguration)
+    }
+
     /// Make the error that a file which was given cannot be read. `place` names the file, and perhaps the option.
     pub fn unreadable(place: impl Display, error: &io::Error) -> Failure {
         let (why, hint) = match error.kind() {

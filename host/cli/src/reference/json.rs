@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use super::{code, table};
+use crate::approval_key::ApprovalKeyReport;
 use crate::commands::{
     audit, bench, calendar, config, db, doctor, explain, new, package, schedule, selftest, task,
 };
@@ -134,6 +135,7 @@ impl Shapes {
             self.view::<DecisionReport>("package reject"),
             self.view::<DecisionReport>("package rollback"),
             self.view::<RemovedPackage>("package remove"),
+            self.one::<ApprovalKeyReport>("package approval-key"),
             self.one::<package::signing::KeyReport>("package keygen"),
             self.one::<package::signing::SignatureReport>("package sign"),
             self.one::<package::signing::SignatureReport>("package verify"),

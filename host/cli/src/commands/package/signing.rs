@@ -22,7 +22,7 @@ const KEY_FILE: &str = "campanile.key";
 const PROTECTED: &str = "RWRTY0Iy";
 const UNPROTECTED: &str = "RWQAAEIy";
 /// The mode of a file that only its owner reads, and of one that every user reads.
-const PRIVATE: u32 = 0o600;
+pub(crate) const PRIVATE: u32 = 0o600;
 pub(crate) const PUBLIC: u32 = 0o644;
 /// The bits of a mode that let other users in.
 const OTHERS: u32 = 0o077;

@@ -1,0 +1,113 @@
+//! The seals of decisions about versions: what a writer of the database can't change.
+
+use campanile_engine::approval;
+use campanile_model::approval_key::ApprovalKey;
+use campanile_model::ids::ArtifactDigest;
+use campanile_store::hosts;
+use campanile_store::package_versions::{self, Attribution, RecordedDecision};
+use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
+use campanile_tests::{TestDb, on_both};
+
+use crate::fixtures::{BYTES, PACKAGE, at, digest, host, host_id};
+
+on_both!(
+    no_field_of_a_sealed_decision_can_be_changed,
+    a_decision_is_later_than_the_sealed_one_before,
+);
+
+async fn publish(test: &TestDb) {
+    let mut tx = test.write().await;
+    let id = host_id(1);
+    hosts::register(&mut tx, &host(id, "host-1", at(0)))
+        .await
+        .unwrap();
+    for (name, bytes) in [("other", BYTES), (PACKAGE, b"another"), (PACKAGE, BYTES)] {
+        let loaded = LoadedPackage {
+            name,
+            digest: &ArtifactDigest::of(bytes),
+            form: "core_module_with_wit",
+            bytes,
+            manifest: "{}",
+            signature: None,
+            sidecar: SidecarSummary::default(),
+        };
+        packages::publish(&mut tx, id, &loaded, at(1))
+            .await
+            .unwrap();
+    }
+    tx.commit().await.unwrap();
+}
+
+/// Approves the active version with `key`.
+async fn approve(test: &TestDb, key: &ApprovalKey, now: u64) {
+    let by = Attribution {
+        by: "ada",
+        note: Some("looked at it"),
+        key,
+    };
+    let mut tx = test.write().await;
+    let digest = digest();
+    let approved = approval::approve(&mut tx, PACKAGE, Some(digest.as_str()), by, at(now)).await;
+    approved.unwrap();
+    tx.commit().await.unwrap();
+}
+
+async fn decisions(test: &TestDb) -> Vec<RecordedDecision> {
+    let mut tx = test.read().await;
+    package_versions::decisions(&mut tx).await.unwrap()
+}
+
+async fn no_field_of_a_sealed_decision_can_be_changed(test: TestDb) {
+    publish(&test).await;
+    let key = ApprovalKey::generate();
+    let copy = |to: &str| {
+        format!(
+            "UPDATE package_version SET decision = k.decision, decided_at = k.decided_at, decided_by = k.decided_by,
+            note = k.note, seal = k.seal FROM package_version k
+            WHERE k.decision IS NOT NULL AND package_version.decision IS NULL AND {to}"
+        )
+    };
+    let set = |what: &str| format!("UPDATE package_version SET {what} WHERE decision IS NOT NULL");
+    let of_other_version = copy("package_version.package = k.package");
+    let of_other_package = copy("package_version.package <> k.package");
+    for (change, left) in [
+        (set("seal = NULL"), 0),
+        (set("seal = 'zz'"), 0),
+        (set("decision = 'rejected'"), 0),
+        (set("decided_at = first_seen_at"), 0),
+        (set("decided_by = 'eve'"), 0),
+        (set("note = NULL"), 0),
+        (of_other_version, 1),
+        (of_other_package, 1),
+    ] {
+        approve(&test, &key, 5).await;
+        assert!(
+            decisions(&test)
+                .await
+                .iter()
+                .all(|it| it.is_sealed_by(&key))
+        );
+        test.execute(&change).await;
+        let mut found = decisions(&test).await;
+        assert_eq!(found.len(), 1 + left, "{change}");
+        found.retain(|it| it.is_sealed_by(&key));
+        assert_eq!(found.len(), left, "{change}");
+        let clear = "UPDATE package_version SET decision = NULL, decided_at = NULL, decided_by = NULL, note = NULL, seal = NULL";
+        test.execute(clear).await;
+    }
+}
+
+async fn a_decision_is_later_than_the_sealed_one_before(test: TestDb) {
+    publish(&test).await;
+    let key = ApprovalKey::generate();
+    approve(&test, &key, 50).await;
+    // The clock was set back.
+    approve(&test, &key, 20).await;
+    let found = decisions(&test).await;
+    assert!(found[0].decided_at > at(50), "{found:?}");
+    assert!(found[0].is_sealed_by(&key));
+    // A time that nobody sealed doesn't count.
+    test.execute("UPDATE package_version SET seal = NULL").await;
+    approve(&test, &key, 20).await;
+    assert_eq!(decisions(&test).await[0].decided_at, at(20));
+}
