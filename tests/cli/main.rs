@@ -31,6 +31,7 @@ mod languages;
 mod mcp;
 mod mistakes;
 mod new;
+mod numbers;
 mod output;
 mod own_files;
 mod package_policy;

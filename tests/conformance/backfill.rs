@@ -9,6 +9,7 @@ use campanile_engine::backfill::{self, BackfillPreview, BackfillRequest, UNFINIS
 use campanile_engine::schedule_admin::{self, ScheduleDefinition, ScheduleError, Trigger};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind};
+use campanile_model::json_text::JsonObject;
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::backfills::{self, Backfill, LaunchTotals};
@@ -17,7 +18,6 @@ use campanile_store::schedules::{self, Pause, Schedule};
 use campanile_store::{BackfillStatus, Decision, HostLock, LaunchStatus, Origin, events};
 use campanile_tests::{TestDb, on_both};
 use futures_util::future::join_all;
-use serde_json::Map;
 use uuid::Uuid;
 
 use crate::fixtures::at;
@@ -73,7 +73,7 @@ impl System {
                 ..Policies::default()
             },
             args: None,
-            context: Map::new(),
+            context: JsonObject::new(),
             enabled: true,
         };
         let mut tx = self.test.write().await;
@@ -576,7 +576,7 @@ async fn impossible_backfills_are_refused(test: TestDb) {
     let message = refused(&without_slot).await;
     let next = format!("the next one after that is {}", ago(1));
     assert!(message.ends_with(&next), "{message}");
-    let reserved: Map<_, _> = [("attempt".to_owned(), 1.into())].into_iter().collect();
+    let reserved = JsonObject::from([("attempt".to_owned(), serde_json::json!(1).into())]);
     let reserved = BackfillRequest {
         context: Some(&reserved),
         ..request(1, 2, 1)

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use campanile_engine::schedule_admin::{self, ScheduleDefinition};
 use campanile_engine::{Engine, Settings, definition};
 use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::json_text::JsonObject;
 use campanile_schedule::policy::{Catchup, Delivery, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::events::EventKind;
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{HostLock, LaunchStatus, Origin, events, launches};
 use campanile_tests::{TestDb, on_both};
-use serde_json::Map;
 
 use crate::serving::{GUESTS, settings, start_named};
 
@@ -64,7 +64,7 @@ async fn add(test: &TestDb, name: &str, policies: Policies, now: Timestamp) {
         rule: RuleText::new(RuleKind::Cron, "0 * * * *", "UTC"),
         policies,
         args: None,
-        context: Map::new(),
+        context: JsonObject::new(),
         enabled: true,
     };
     let mut tx = test.write().await;

@@ -9,6 +9,7 @@ use campanile_engine::Engine;
 use campanile_engine::schedule_admin;
 use campanile_engine::verify::{self, Checkpoint, FaultKind, Span, Verification};
 use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::json_text::JsonObject;
 use campanile_package::ScheduleDefinition;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};
@@ -16,7 +17,6 @@ use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::schedules::Pause;
 use campanile_store::{HostLock, Origin, Tx, seals};
 use campanile_tests::{TestDb, on_both};
-use serde_json::Map;
 
 use crate::host_steps::clock_time;
 use crate::serving::{self, GUESTS, settings};
@@ -60,7 +60,7 @@ impl Scene {
                 rule: RuleText::new(RuleKind::Cron, expression, "UTC"),
                 policies: Policies::default(),
                 args: None,
-                context: Map::new(),
+                context: JsonObject::new(),
                 enabled: true,
             };
             let now = scene.clock.now();

@@ -10,9 +10,11 @@ mod table;
 use std::io::{self, Write as _};
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Number;
+use serde_json::value::RawValue;
 
 use crate::progress;
+use campanile_model::json::JsonParts;
 use campanile_model::text::{printable, printable_json};
 use campanile_package::requests::{Request, sidecar_lines};
 pub(crate) use failure::{ErrorCode, Exit, Failure};
@@ -79,14 +81,21 @@ pub(crate) trait Record: Serialize {
 
 /// Return the text of each of `keys`, or of all keys of the JSON when there are none.
 fn texts<R: Record>(record: &R, keys: &'static str) -> Result<Vec<(String, String)>> {
-    let json = serde_json::to_value(record).map_err(not_json)?;
-    let keys: Vec<&str> = match (keys, &json) {
-        ("", Value::Object(json)) => json.keys().map(String::as_str).collect(),
+    let json = serde_json::to_string(record).map_err(not_json)?;
+    let JsonParts::Object(json) = JsonParts::of(&json).map_err(not_json)? else {
+        return Ok(Vec::new());
+    };
+    let keys: Vec<&str> = match keys {
+        "" => json.iter().map(|(key, _)| key.as_str()).collect(),
         _ => keys.split_whitespace().collect(),
     };
-    let text = |key: &str| match &json[key] {
-        Value::Object(spans) if key.ends_with("_ms") => spans_text(spans),
-        value => plain(value),
+    let text = |key: &str| {
+        let value = json.iter().find(|(found, _)| found == key);
+        let value = value.map_or("null", |(_, value)| value.get());
+        match JsonParts::of(value) {
+            Ok(JsonParts::Object(spans)) if key.ends_with("_ms") => spans_text(&spans),
+            _ => plain(value),
+        }
     };
     let texts = keys.into_iter().map(|key| {
         let text = record.text(key).unwrap_or_else(|| text(key));
@@ -96,24 +105,33 @@ fn texts<R: Record>(record: &R, keys: &'static str) -> Result<Vec<(String, Strin
 }
 
 /// Return named times in milliseconds as people read them.
-fn spans_text(spans: &Map<String, Value>) -> String {
-    let span =
-        |(name, ms): (&String, &Value)| format!("{name} {:.1}", ms.as_f64().unwrap_or_default());
-    spans.iter().map(span).collect::<Vec<_>>().join(", ")
+fn spans_text(spans: &[(String, &RawValue)]) -> String {
+    let spans = spans.iter().map(|(name, ms)| {
+        let ms: f64 = ms.get().parse().unwrap_or_default();
+        format!("{name} {ms:.1}")
+    });
+    spans.collect::<Vec<_>>().join(", ")
 }
 
-/// Return a JSON value as people read it.
-fn plain(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        Value::Bool(true) => "yes".to_owned(),
-        Value::Bool(false) => "no".to_owned(),
-        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(", "),
-        Value::Number(number) if number.is_f64() => {
-            format!("{:.2}", number.as_f64().unwrap_or_default())
+/// Returns a JSON value as people read it.
+fn plain(value: &str) -> String {
+    match JsonParts::of(value) {
+        Ok(JsonParts::Word("null")) => String::new(),
+        Ok(JsonParts::Word("true")) => "yes".to_owned(),
+        Ok(JsonParts::Word("false")) => "no".to_owned(),
+        Ok(JsonParts::String(text)) => text,
+        Ok(JsonParts::List(items)) => {
+            let items = items.iter().map(|item| plain(item.get()));
+            items.collect::<Vec<_>>().join(", ")
         }
-        other => other.to_string(),
+        Ok(JsonParts::Number(text)) => match text.parse::<Number>() {
+            // The host writes numbers in this way. Another one is a task's, and stays as it is.
+            Ok(number) if number.is_f64() && number.to_string() == text => {
+                format!("{:.2}", number.as_f64().unwrap_or_default())
+            }
+            _ => text.to_owned(),
+        },
+        _ => value.to_owned(),
     }
 }
 
@@ -244,7 +262,11 @@ mod tests {
             (json!(["a", "b"]), "a, b"),
             (json!({"a": 1}), "{\"a\":1}"),
         ] {
-            assert_eq!(plain(&value), text);
+            assert_eq!(plain(&value.to_string()), text);
+        }
+        // A number that only a task writes so stays as it is.
+        for number in ["1.10", "12345678901234567890123", "1E+2"] {
+            assert_eq!(plain(number), number);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::schedule_admin::{self, Refusal, ScheduleError};
 use crate::version_check;
 use campanile_model::clock::Timestamp;
+use campanile_model::json_text::text_of;
 use campanile_model::text::cut_error;
 use campanile_package::requests::list_requests;
 use campanile_package::{Change, Package};
@@ -15,7 +16,6 @@ use campanile_store::package_versions::VersionDecision;
 use campanile_store::packages::{self, LoadedPackage, PackageRow, SidecarSummary};
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{DbError, Origin, Tx};
-use serde_json::Value;
 
 /// How a package was recorded.
 pub(crate) enum Recorded {
@@ -173,7 +173,7 @@ fn settings_of<'p>(package: &'p Package, context: &'p str) -> SidecarSummary<'p>
 fn context_of(package: &Package) -> String {
     match package.sidecar.context.is_empty() {
         true => String::new(),
-        false => Value::from(package.sidecar.context.clone()).to_string(),
+        false => text_of(&package.sidecar.context),
     }
 }
 

@@ -17,7 +17,7 @@ mod restored;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::definition;
 use crate::plan::{self, Definer, PACKAGE_MISSING, launch_of_slot};
@@ -25,6 +25,7 @@ use crate::program_args::stored;
 use crate::schedule_defaults;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind, ScheduleId};
+use campanile_model::json_text::{JsonObject, text_of};
 use campanile_model::trace_context::TraceContext;
 use campanile_package::context;
 use campanile_schedule::policy::{Displacements, Overlap, OverlapDecision, OverlapState, Policies};
@@ -64,7 +65,7 @@ const SIMILAR_MAX: i64 = 10_000;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Trigger<'a> {
     /// Its keys override the schedule's.
-    pub context: Option<&'a Map<String, Value>>,
+    pub context: Option<&'a JsonObject>,
     /// The arguments of a program, each a template. They replace the schedule's.
     pub args: Option<&'a [String]>,
     /// Replaces the schedule's overlap policy for this launch.
@@ -254,7 +255,7 @@ pub async fn trigger(
     }
     let context = trigger.context;
     let launch = NewLaunch {
-        context: context.map(|own| json!(own).to_string()),
+        context: context.map(text_of),
         args: trigger.args.map(stored),
         overlap: trigger.overlap,
         ..launch_at_once(
@@ -591,7 +592,7 @@ fn revision(
         policies: json!(wanted.policies).to_string(),
         defaults: json!(wanted.policies.unset_of(defaults)).to_string(),
         args: wanted.args.as_deref().map(stored),
-        context: json!(wanted.context).to_string(),
+        context: text_of(&wanted.context),
         since,
     }
 }

@@ -3,13 +3,12 @@
 use std::collections::{BTreeSet, HashMap, HashSet, hash_map};
 use std::sync::{Arc, Mutex, Weak};
 
-use serde_json::{Map, Value};
-
 use crate::definition::{parse, policies};
 use crate::error::{EngineError, Result};
 use crate::lock::lock;
 use crate::user_context::UserContext;
 use campanile_model::ids::ScheduleId;
+use campanile_model::json_text::JsonObject;
 use campanile_package::Package;
 use campanile_schedule::policy::{Delivery, Policies};
 use campanile_schedule::rule::Rule;
@@ -24,7 +23,7 @@ pub struct Spec {
     pub policies: Policies,
     /// False when this version cannot read the policies. Then no queued launch is released, and no lost run is run again.
     pub knows_policies: bool,
-    pub context: Map<String, Value>,
+    pub context: JsonObject,
     /// The keys of the schedule and of the package's sidecar, merged once, and the package of that sidecar. A launch with a
     /// context of its own does not use it.
     user: Mutex<Option<(Weak<Package>, Arc<UserContext>)>>,

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
-
 use campanile_model::ids::InputHash;
 use campanile_package::Package;
-use campanile_sandbox::{JsonObject, object_of};
+use campanile_sandbox::JsonObject;
 use campanile_workflow::context;
 
 /// The user's part of a context, and its hash.
@@ -20,17 +18,17 @@ impl UserContext {
     /// both.
     pub(crate) fn of(
         package: Option<&Package>,
-        schedule: &Map<String, Value>,
+        schedule: &JsonObject,
         trigger: Option<&str>,
     ) -> UserContext {
-        let mut keys = package.map_or_else(Map::new, |package| package.sidecar.context.clone());
+        let mut keys =
+            package.map_or_else(JsonObject::new, |package| package.sidecar.context.clone());
         keys.extend(schedule.clone());
-        let trigger =
-            trigger.and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
+        let trigger = trigger.and_then(|text| serde_json::from_str::<JsonObject>(text).ok());
         keys.extend(trigger.unwrap_or_default());
         UserContext {
             hash: context::hash(&keys),
-            keys: Arc::new(object_of(&keys)),
+            keys: Arc::new(keys),
         }
     }
 }

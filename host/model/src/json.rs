@@ -6,7 +6,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{Deserializer as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, Deserializer as _, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Error as _, SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -153,6 +153,38 @@ impl<'t> Visitor<'t> for Parts<&'t RawValue> {
     }
 }
 
+/// Reads a struct of a part of a JSON object's keys.
+///
+/// # Errors
+/// When a key is missing or wrong.
+pub fn part<T: DeserializeOwned, E: serde::de::Error>(text: &str) -> Result<T, E> {
+    serde_json::from_str(text).map_err(E::custom)
+}
+
+/// Implements `Deserialize` for a struct with flattened parts: each is read from the whole text. Serde's own way keeps what it has
+/// read until it knows the part it belongs to, and turns its numbers into 64 bits.
+///
+/// The flattened fields come first, and then the others with their types.
+#[macro_export]
+macro_rules! read_by_parts {
+    ($of:ident { $($part:ident),+ $(,)? } $({ $($own:ident: $type:ty),* $(,)? })?) => {
+        impl<'de> ::serde::Deserialize<'de> for $of {
+            fn deserialize<D: ::serde::Deserializer<'de>>(from: D) -> Result<$of, D::Error> {
+                #[derive(::serde::Deserialize)]
+                struct Own {
+                    $($($own: $type),*)?
+                }
+                let text: Box<::serde_json::value::RawValue> = ::serde::Deserialize::deserialize(from)?;
+                let Own { $($($own),*)? } = $crate::json::part(text.get())?;
+                Ok($of {
+                    $($part: $crate::json::part(text.get())?,)+
+                    $($($own,)*)?
+                })
+            }
+        }
+    };
+}
+
 /// Returns the numbers in a JSON text, in order, each as it's written.
 pub fn numbers_in(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
@@ -190,6 +222,33 @@ fn end_of_string(inside: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::json_text::{JsonObject, JsonText};
+
+    #[derive(Debug, PartialEq, Serialize)]
+    struct Whole {
+        #[serde(flatten)]
+        inner: Inner,
+        c: JsonText,
+    }
+
+    #[derive(Debug, PartialEq, Serialize, serde::Deserialize)]
+    struct Inner {
+        a: JsonObject,
+        b: Option<JsonText>,
+    }
+
+    read_by_parts!(Whole { inner } { c: JsonText });
+
+    #[test]
+    fn flattened_parts_keep_their_numbers() {
+        let text = r#"{"a":{"n":12345678901234567890123,"x":1.10},"b":[1E+2],"c":-0}"#;
+        let whole: Whole = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&whole).unwrap(), text);
+        let list: Vec<Whole> = serde_json::from_str(&format!("[{text}]")).unwrap();
+        assert_eq!(list, [whole]);
+        let error = serde_json::from_str::<Whole>(r#"{"b":1,"c":2}"#).unwrap_err();
+        assert!(error.to_string().contains("missing field `a`"), "{error}");
+    }
 
     #[test]
     fn numbers_are_written_as_they_were_read() {

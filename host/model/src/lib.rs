@@ -29,6 +29,7 @@ mod columns;
 pub mod ids;
 pub mod json;
 pub mod json_depth;
+pub mod json_text;
 pub mod labels;
 pub mod namespace;
 pub mod rule_text;

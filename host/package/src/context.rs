@@ -1,6 +1,7 @@
 //! The context of a run: the keys that only the host sets, and how contexts are merged.
 
-use campanile_model::json_depth::{JSON_DEPTH_MAX, TooDeep};
+use campanile_model::json_depth::{self, JSON_DEPTH_MAX, TooDeep};
+use campanile_model::json_text::{JsonObject, JsonText, text_of};
 use serde_json::{Map, Value};
 
 /// The keys that the host adds to every context.
@@ -32,16 +33,40 @@ pub enum ContextFault {
     TooDeep(#[from] TooDeep),
 }
 
+/// The keys of a user, parsed or as text.
+pub trait UserKeys {
+    fn has(&self, key: &str) -> bool;
+    fn is_too_deep(&self) -> bool;
+}
+
+impl UserKeys for JsonObject {
+    fn has(&self, key: &str) -> bool {
+        self.contains_key(key)
+    }
+
+    fn is_too_deep(&self) -> bool {
+        json_depth::check(text_of(self).as_bytes()).is_err()
+    }
+}
+
+impl UserKeys for Map<String, Value> {
+    fn has(&self, key: &str) -> bool {
+        self.contains_key(key)
+    }
+
+    fn is_too_deep(&self) -> bool {
+        // The map itself is a level.
+        self.values()
+            .any(|value| is_deeper(value, JSON_DEPTH_MAX - 1))
+    }
+}
+
 /// Check the context of a schedule, a sidecar or a trigger.
 ///
 /// Only the top level is reserved; below it every name is allowed.
-pub fn check(context: &Map<String, Value>) -> Result<(), ContextFault> {
-    check_keys(|key| context.contains_key(key))?;
-    // The map itself is a level.
-    match context
-        .values()
-        .any(|value| is_deeper(value, JSON_DEPTH_MAX - 1))
-    {
+pub fn check(context: &impl UserKeys) -> Result<(), ContextFault> {
+    check_keys(|key| context.has(key))?;
+    match context.is_too_deep() {
         true => Err(TooDeep.into()),
         false => Ok(()),
     }
@@ -66,15 +91,36 @@ pub fn check_keys(is_set: impl Fn(&str) -> bool) -> Result<(), ContextFault> {
 }
 
 /// Return `base` with the keys of `over`. A key of both is replaced, not merged.
-pub fn merge(base: &Map<String, Value>, over: &Map<String, Value>) -> Map<String, Value> {
+pub fn merge(base: &JsonObject, over: &JsonObject) -> JsonObject {
     let mut merged = base.clone();
     merged.extend(over.clone());
     merged
 }
 
+/// Applies a merge patch (RFC 7396): null removes a key.
+pub fn apply_patch(target: &mut JsonObject, patch: JsonObject) {
+    let object = |text: &JsonText| serde_json::from_str::<JsonObject>(text.as_str()).ok();
+    for (key, value) in patch {
+        if value == JsonText::null() {
+            target.remove(&key);
+            continue;
+        }
+        let inner = target.get(&key).and_then(object);
+        let value = match (object(&value), inner) {
+            (Some(patch), Some(mut inner)) => {
+                apply_patch(&mut inner, patch);
+                JsonText::of_checked(text_of(&inner))
+            }
+            _ => value,
+        };
+        target.insert(key, value);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use campanile_model::json_text::object_of;
     use serde_json::json;
 
     fn map(value: Value) -> Map<String, Value> {
@@ -101,10 +147,25 @@ mod tests {
 
     #[test]
     fn the_upper_context_wins_key_by_key() {
+        let of = |value: Value| object_of(&map(value));
         let merged = merge(
-            &map(json!({"a": 1, "b": {"x": 1}})),
-            &map(json!({"b": {"y": 2}})),
+            &of(json!({"a": 1, "b": {"x": 1}})),
+            &of(json!({"b": {"y": 2}})),
         );
-        assert_eq!(merged, map(json!({"a": 1, "b": {"y": 2}})));
+        assert_eq!(merged, of(json!({"a": 1, "b": {"y": 2}})));
+    }
+
+    #[test]
+    fn a_merge_patch_sets_and_removes_keys_and_changes_no_number() {
+        let of = |text: &str| serde_json::from_str::<JsonObject>(text).unwrap();
+        let mut target = of(r#"{"a":1,"b":{"c":2.10,"d":3},"e":4,"g":12345678901234567890}"#);
+        apply_patch(
+            &mut target,
+            of(r#"{"a":5.0,"b":{"d":null,"f":{"h":6}},"e":null}"#),
+        );
+        assert_eq!(
+            text_of(&target),
+            r#"{"a":5.0,"b":{"c":2.10,"f":{"h":6}},"g":12345678901234567890}"#
+        );
     }
 }

@@ -249,7 +249,9 @@ mod tests {
         let description = json!({"schedules": [
             {"every": "5m", "context": {"b": 2}}, {"every": "6m", "name": "six"},
         ]});
-        let context = json!({"a": 1, "b": 1}).as_object().unwrap().clone();
+        let context =
+            [("a", 1), ("b", 1)].map(|(key, value)| (key.to_owned(), json!(value).into()));
+        let context = context.into();
         let proposed = package(
             description.clone(),
             Sidecar {

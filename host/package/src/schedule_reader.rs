@@ -5,13 +5,12 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value};
-
 use super::context;
 use super::names::{namespace_of_schedule_fault, schedule_name_fault};
 use super::program;
 use super::spec::{ScheduleDefinition, TIMEZONE_DEFAULT, name_all, only_rule};
 use crate::toml_reader::{Document, Error, Section};
+use campanile_model::json_text::{JsonObject, object_of};
 use campanile_model::namespace::{Namespace, in_namespace_of};
 use campanile_schedule::policy::{NUMBER_MAX, Policies, Policy, ValueKind};
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};
@@ -145,8 +144,8 @@ pub(super) fn read(
 }
 
 /// Read the table `context`, empty when it is absent.
-pub(super) fn read_context(section: &mut Section<'_>) -> Result<Map<String, Value>, Error> {
-    let context = section.json("context")?;
+pub(super) fn read_context(section: &mut Section<'_>) -> Result<JsonObject, Error> {
+    let context = object_of(&section.json("context")?);
     context::check(&context)
         .map_err(|reserved| section.error("context", format_args!("is refused: {reserved}")))?;
     Ok(context)

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use semver::Version;
-use serde_json::{Map, Value};
 
 use super::grant_record::RecordedGrants;
 use super::grants::GrantReader;
@@ -21,6 +20,7 @@ use super::spec::ScheduleDefinition;
 use crate::toml_reader::{Document, Error, Section};
 use crate::version_policy::{Approval, VersionPolicy};
 use campanile_model::ids::ArtifactDigest;
+use campanile_model::json_text::JsonObject;
 use campanile_model::text::cut_error;
 use campanile_sandbox::{Grants, ProgramInput};
 
@@ -48,7 +48,7 @@ pub struct Sidecar {
     /// The lowest version, in the package's manifest, that may run.
     pub minimum_version: Option<Version>,
     /// The base of the context of every schedule of this package.
-    pub context: Map<String, Value>,
+    pub context: JsonObject,
     pub limits: LimitChanges,
     pub quota: QuotaChanges,
     /// The attempts of every task; overrides the package's proposals.

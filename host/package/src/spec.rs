@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::iter::once;
 
-use serde_json::{Map, Value};
-
+use campanile_model::json_text::JsonObject;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};
 
@@ -19,7 +18,7 @@ pub struct ScheduleDefinition {
     pub policies: Policies,
     /// The arguments of a program, each a template; `None` for those of the sidecar.
     pub args: Option<Vec<String>>,
-    pub context: Map<String, Value>,
+    pub context: JsonObject,
     /// False for a schedule that is paused when it is added, and as long as its file says so.
     pub enabled: bool,
 }
@@ -65,7 +64,7 @@ mod tests {
             rule: RuleText::new(RuleKind::Cron, "@hourly", TIMEZONE_DEFAULT),
             policies: Policies::default(),
             args: None,
-            context: Map::new(),
+            context: JsonObject::new(),
             enabled: true,
         }
     }

@@ -4,7 +4,7 @@
 //!
 //! The files, from the bottom to the top; none names one that stands above it:
 //!
-//! 1. Vocabulary: [`json`](JsonText), [`outcome`](Outcome), [`limits`](Limits), [`grants`](Grants), `world`, `effects`,
+//! 1. Vocabulary: [`outcome`](Outcome), [`limits`](Limits), [`grants`](Grants), `world`, `effects`,
 //!    [`template`](Template), [`program_input`](ProgramInput); [`own_files`] and [`mounts`], about the files of the
 //!    host; and `ledger/`: what the calls of all packages may have together.
 //! 2. `capability/`: what a guest can import, one file or folder each, with its state, limits and host functions.
@@ -25,7 +25,6 @@ mod code_cache;
 mod effects;
 mod engine;
 mod grants;
-mod json;
 mod ledger;
 mod limits;
 mod linker;
@@ -43,6 +42,7 @@ mod template;
 mod uncommitted;
 mod world;
 
+pub use campanile_model::json_text::{JsonObject, JsonText, object_bytes, object_of, object_text};
 pub use capability::http::destination::method_fault;
 pub use capability::keyvalue::buckets::{
     BucketError, BucketResult, Buckets, Change, add, check_growth, entry_bytes,
@@ -62,7 +62,6 @@ pub use grants::{
     AccessMode, BucketGrant, Device, DirectoryGrant, DirectoryQuota, ENV_PREFIX, Grants, HttpGrant,
     Protocol, QUOTA_BLOCK_BYTES, QUOTA_FILES_MOST, Secret, Secrets, SocketGrant,
 };
-pub use json::{JsonObject, JsonText, object_bytes, object_of, object_text};
 pub use ledger::kept::{KEPT_FREE_BYTES, Kept, KeptShare};
 pub use ledger::{memory_of_machine, raise_descriptor_limit};
 pub use limits::{

@@ -8,10 +8,10 @@ use campanile_model::words;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::json::{JsonObject, JsonText};
 use crate::ledger::kept::KeptShare;
 use crate::limits::Usage;
 use crate::uncommitted::Uncommitted;
+use campanile_model::json_text::{JsonObject, JsonText};
 
 /// The longest message of a failure on the record.
 const MESSAGE_BYTES_MAX: usize = 8 << 10;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::json::JsonObject;
+use campanile_model::json_text::JsonObject;
 
 const BEGIN: &str = "{{";
 const END: &str = "}}";
@@ -198,7 +198,7 @@ fn unclear(place: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::json::object_of;
+    use campanile_model::json_text::object_of;
     use serde_json::json;
 
     fn fill(text: &str, context: Value) -> Result<String, String> {

@@ -8,6 +8,7 @@ use campanile_engine::verify::Checkpoint;
 use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
+use campanile_model::json_text::JsonObject;
 use campanile_model::namespace::Namespace;
 use campanile_model::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use campanile_package::ScheduleDefinition;
@@ -50,7 +51,8 @@ pub struct Definition {
     #[serde(default)]
     pub args: Option<Vec<String>>,
     #[serde(default)]
-    pub context: Map<String, Value>,
+    #[schemars(with = "Map<String, Value>")]
+    pub context: JsonObject,
     /// Only for a new schedule: whether it is added paused.
     #[serde(default)]
     pub disabled: bool,
@@ -117,21 +119,6 @@ impl Definition {
     }
 }
 
-/// Apply a merge patch (RFC 7396): null removes a key.
-pub(crate) fn merge(target: &mut Map<String, Value>, patch: Map<String, Value>) {
-    for (key, value) in patch {
-        match (value, target.get_mut(&key)) {
-            (Value::Null, _) => {
-                target.shift_remove(&key);
-            }
-            (Value::Object(patch), Some(Value::Object(inner))) => merge(inner, patch),
-            (value, _) => {
-                target.insert(key, value);
-            }
-        }
-    }
-}
-
 /// The schedules of a file.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -144,7 +131,8 @@ pub struct SchedulesFile {
 #[serde(deny_unknown_fields)]
 pub struct Trigger {
     /// Merged over the schedule's.
-    pub context: Option<Map<String, Value>>,
+    #[schemars(with = "Option<Map<String, Value>>")]
+    pub context: Option<JsonObject>,
     /// The arguments of a program, in place of the schedule's.
     pub args: Option<Vec<String>>,
     /// The overlap policy of this launch, in place of the schedule's.
@@ -289,7 +277,8 @@ pub struct Backfill {
     /// Also launch slots that succeeded, are unfinished, or were skipped by a person.
     #[serde(default)]
     pub force: bool,
-    pub context: Option<Map<String, Value>>,
+    #[schemars(with = "Option<Map<String, Value>>")]
+    pub context: Option<JsonObject>,
     /// Confirm a backfill of more than 100,000 slots.
     #[serde(default)]
     pub yes: bool,
@@ -386,25 +375,3 @@ macro_rules! filters {
 }
 
 filters!(BulkQuery BulkPause BulkResume);
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_merge_patch_sets_and_removes_keys() {
-        let Value::Object(mut target) = json!({"a": 1, "b": {"c": 2, "d": 3}, "e": 4}) else {
-            unreachable!()
-        };
-        let Value::Object(patch) = json!({"a": 5, "b": {"c": null, "f": 6}, "e": null}) else {
-            unreachable!()
-        };
-        merge(&mut target, patch);
-        assert_eq!(
-            Value::Object(target),
-            json!({"a": 5, "b": {"d": 3, "f": 6}})
-        );
-    }
-}

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use serde_json::{Map, Value};
 
 use campanile_engine::approval::{self, Attribution};
 use campanile_engine::backfill::{self, BackfillRequest};
@@ -22,7 +21,9 @@ use campanile_engine::schedule_admin::{self, CursorReset, ScheduleDefinition};
 use campanile_engine::{definition, host_admin, launch_admin, package_removal};
 use campanile_model::access::Role;
 use campanile_model::ids::{BackfillId, RunId, ShortId};
+use campanile_model::json_text::{JsonObject, text_of};
 use campanile_model::text;
+use campanile_package::context;
 use campanile_package::quota::check_group;
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{Origin, Tx};
@@ -108,7 +109,7 @@ pub(crate) async fn replace_schedule(call: Call) -> Result {
 pub(crate) async fn edit_schedule(call: Call) -> Result {
     let revision = call.if_match()?;
     let name = call.name("name");
-    let patch = call.json::<Map<String, Value>>()?;
+    let patch = call.json::<JsonObject>()?;
     change!(call, StatusCode::OK, |tx, now| {
         let row = lock(tx, name, revision).await?;
         let current = definition::read(&row.definition)
@@ -125,19 +126,20 @@ pub(crate) async fn edit_schedule(call: Call) -> Result {
 fn patched(
     call: &Call,
     current: ScheduleDefinition,
-    patch: Map<String, Value>,
+    patch: JsonObject,
 ) -> Result<ScheduleDefinition> {
     let name = current.name.clone();
-    let current = serde_json::to_value(bodies::Definition::from(current));
-    let Ok(Value::Object(mut merged)) = current else {
+    let current = serde_json::to_string(&bodies::Definition::from(current));
+    let merged = current.and_then(|current| serde_json::from_str::<JsonObject>(&current));
+    let Ok(mut merged) = merged else {
         return Err(Problem::new(
             ErrorCode::Internal,
             "the definition cannot be written as JSON",
         )
         .into());
     };
-    bodies::merge(&mut merged, patch);
-    let body = serde_json::from_value(Value::Object(merged));
+    context::apply_patch(&mut merged, patch);
+    let body = serde_json::from_str(&text_of(&merged));
     let body = body.map_err(|error| ApiProblem::invalid(format!("the body: {error}")))?;
     redefinition(call, &name, body)
 }

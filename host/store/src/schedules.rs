@@ -11,6 +11,7 @@ use super::types::{json_text, optional_stored_json, storable, stored_json};
 use super::{Result, Tx};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{ArtifactDigest, ScheduleId};
+use campanile_model::read_by_parts;
 use campanile_model::rule_text::RuleText;
 use campanile_model::status::{Origin, VersionDecision};
 
@@ -127,7 +128,7 @@ pub struct Pause<'a> {
 }
 
 /// A schedule: its state and its definition.
-#[derive(Debug, Clone, PartialEq, FromRow, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Debug, Clone, PartialEq, FromRow, Serialize, schemars::JsonSchema)]
 pub struct Schedule {
     #[sqlx(flatten)]
     #[serde(flatten)]
@@ -136,6 +137,8 @@ pub struct Schedule {
     #[serde(flatten)]
     pub definition: Revision,
 }
+
+read_by_parts!(Schedule { state, definition });
 
 /// A schedule to insert, with its first revision.
 #[derive(Debug, Clone, PartialEq)]

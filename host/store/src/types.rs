@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 
 use campanile_model::json::JsonAsWritten;
-use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-use serde_json::Value;
-
+use campanile_model::json_text::JsonText;
 use campanile_model::text::cut_error;
+use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
 /// A text as both databases can keep it: Postgres refuses a zero byte, and what a task
 /// prints must not make its end impossible to record.
@@ -38,17 +37,16 @@ pub(super) fn json_text<S: Serializer>(
     }
 }
 
-/// Deserialize JSON as the text that is stored.
+/// Deserializes JSON as the text that is stored, with its numbers as they are written. A struct that flattens one with such a field
+/// needs [`read_by_parts`](campanile_model::read_by_parts).
 pub(super) fn stored_json<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    Value::deserialize(from).map(|json| json.to_string())
+    JsonText::deserialize(from).map(|json| json.to_string())
 }
 
 /// Deserialize JSON as the text that is stored; null as none.
 pub(super) fn optional_stored_json<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<String>, D::Error> {
-    let json = Value::deserialize(from)?;
-    Ok(Some(json)
-        .filter(|json| !json.is_null())
-        .map(|json| json.to_string()))
+    let json = Option::<JsonText>::deserialize(from)?;
+    Ok(json.map(|json| json.to_string()))
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use campanile_model::clock::Timestamp;
+use campanile_model::json_text::JsonObject;
 use campanile_package::Manifest;
 use campanile_package::requests::Request;
 use campanile_sandbox::{
@@ -42,6 +43,8 @@ pub struct Stage {
     pub task: String,
     /// The user's keys, without the reserved ones.
     pub context: Map<String, Value>,
+    /// More of them as text, whose numbers stay as they're written. They override those of `context`.
+    pub context_text: JsonObject,
     /// What a program gets at its start.
     pub program: Arc<ProgramInput>,
     pub grants: Grants,

@@ -79,7 +79,8 @@ impl PreparedStage<'_> {
             return Report::without_call(Outcome::Denied, denial);
         }
         let scheduled_time = facts.original_scheduled_time;
-        let user = object_of(&stage.context);
+        let mut user = object_of(&stage.context);
+        user.extend(stage.context_text.clone());
         let user = user.iter().map(|(key, value)| (key.as_str(), value));
         let call = Call {
             package: subject.manifest.package.clone(),

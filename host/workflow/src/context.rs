@@ -1,13 +1,13 @@
 //! The context JSON of a call: the user's keys, and the host's reserved keys.
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{InputHash, LaunchId, LaunchKind, RunId, ScheduleId};
 use campanile_model::trace_context::TraceContext;
 use campanile_package::context::RESERVED;
-use campanile_sandbox::{JsonText, RunFacts, object_text};
+use campanile_sandbox::{JsonObject, JsonText, RunFacts, object_text};
 
 /// The values of the reserved keys, by their names.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -93,10 +93,13 @@ impl Facts {
 /// Return the hash of the user's keys. The order in which keys were written has no effect.
 ///
 /// It is the hash of the JSON without spaces, with the keys of every object in byte order.
-pub fn hash(user: &Map<String, Value>) -> InputHash {
-    let mut user = Value::Object(user.clone());
-    user.sort_all_objects();
-    InputHash::of(user.to_string().as_bytes())
+pub fn hash(user: &JsonObject) -> InputHash {
+    let user = user.iter().map(|(key, value)| (key, value.sorted()));
+    let user = Vec::from_iter(user);
+    let user = user
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()));
+    InputHash::of(object_text(user).as_bytes())
 }
 
 /// Return the context of one call as text: the keys of `user`, which may not be reserved, and the reserved keys.
@@ -159,7 +162,7 @@ mod tests {
             last_result: json!({"n": 1}).into(),
             last_failure: JsonText::null(),
         };
-        let mut user = Map::new();
+        let mut user = serde_json::Map::new();
         user.insert("name".to_owned(), "world".into());
         user.insert("attempt".to_owned(), "mine".into());
         let user = object_of(&user);

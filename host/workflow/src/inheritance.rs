@@ -72,7 +72,7 @@ impl Inheritance {
             if setters.any(|later| self.graph.is_before(setter, *later)) {
                 continue;
             }
-            if !value.is_same(found.value) {
+            if value != found.value {
                 return Err(self.conflict(key, setter, found.setters[0]));
             }
             found.setters.push(setter);

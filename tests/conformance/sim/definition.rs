@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use campanile_engine::schedule_admin::ScheduleDefinition;
 use campanile_model::clock::Timestamp;
+use campanile_model::json_text::JsonObject;
 use campanile_schedule::policy::{Catchup, Delivery, Keep, Overlap, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use rand::Rng as _;
 use rand::rngs::StdRng;
-use serde_json::Map;
 
 use crate::fixtures::{PACKAGE, at};
 
@@ -89,7 +89,7 @@ pub fn wanted(name: &str, definition: &Definition) -> ScheduleDefinition {
         },
         policies: definition.policies.clone(),
         args: None,
-        context: Map::new(),
+        context: JsonObject::new(),
         enabled: true,
     }
 }

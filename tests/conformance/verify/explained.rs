@@ -2,13 +2,13 @@
 
 use campanile_engine::schedule_admin::{self, CursorReset};
 use campanile_engine::verify::{Explained, FaultKind};
+use campanile_model::json_text::JsonObject;
 use campanile_package::ScheduleDefinition;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::Origin;
 use campanile_store::corrections::{self, ClockSetBack};
 use campanile_tests::{TestDb, on_both};
-use serde_json::Map;
 
 use super::{ALL, Scene};
 use crate::host_steps::clock_time;
@@ -27,7 +27,7 @@ async fn add_often(scene: &Scene) {
         rule: RuleText::new(RuleKind::Cron, "*/10 * * * *", "UTC"),
         policies: Policies::default(),
         args: None,
-        context: Map::new(),
+        context: JsonObject::new(),
         enabled: true,
     };
     let now = scene.clock.now();

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::Map;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -25,6 +24,7 @@ use campanile_engine::watch::{Mode, Watch};
 use campanile_engine::{Engine, EngineError, Followed, RetentionLimits};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{ArtifactDigest, uuid_at};
+use campanile_model::json_text::JsonObject;
 use campanile_package::{Packages, PluginsFolder};
 use campanile_sandbox::own_files::temporary_directory;
 use campanile_schedule::policy::{Overlap, Policies};
@@ -487,7 +487,7 @@ async fn add_schedules_with(
         rule: rule.clone(),
         policies: policies.clone(),
         args: None,
-        context: Map::new(),
+        context: JsonObject::new(),
         enabled: true,
     });
     let wanted: Vec<ScheduleDefinition> = wanted.collect();

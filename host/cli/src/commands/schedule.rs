@@ -13,7 +13,6 @@ pub(crate) mod trigger;
 mod why;
 
 use clap::{ArgGroup, Args, Subcommand};
-use serde_json::{Map, Value};
 
 use super::calendar::Months;
 use super::serve;
@@ -31,6 +30,7 @@ use campanile_engine::schedule_admin::{
     self, CursorReset, CursorResets, RefusedReset, ScheduleDefinition, ScheduleError,
 };
 use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::json_text::{JsonObject, JsonText};
 use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};
@@ -173,7 +173,7 @@ pub(crate) struct Add {
 }
 
 /// Read a context given as JSON or as `@FILE`.
-pub(crate) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Value>>> {
+pub(crate) fn read_context(text: Option<&str>) -> Result<Option<JsonObject>> {
     let Some(text) = text else { return Ok(None) };
     let (text, place) = match text.strip_prefix('@') {
         Some(path) => {
@@ -184,9 +184,9 @@ pub(crate) fn read_context(text: Option<&str>) -> Result<Option<Map<String, Valu
         }
         None => (text.to_owned(), "--context"),
     };
-    match serde_json::from_str(&text) {
-        Ok(Value::Object(context)) => Ok(Some(context)),
-        Ok(_) => Err(refused!("{place}: the context must be a JSON object")
+    match serde_json::from_str::<JsonText>(&text).map(|json| serde_json::from_str(json.as_str())) {
+        Ok(Ok(context)) => Ok(Some(context)),
+        Ok(Err(_)) => Err(refused!("{place}: the context must be a JSON object")
             .hint(r#"write it as {"key": "value"}"#)),
         Err(error) => Err(refused!("{place}: not JSON: {error}")
             .hint(r#"write it as {"key": "value"}, or @FILE to read a file"#)),
@@ -294,7 +294,7 @@ async fn add(common: &Common, add: Add) -> Result {
         rule: RuleText::new(RuleKind::Cron, "", TIMEZONE_DEFAULT),
         policies: Policies::default(),
         args: None,
-        context: Map::new(),
+        context: JsonObject::new(),
         enabled: !add.disabled,
     };
     changes.apply_to(&mut wanted);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::calls::{close_to_limit, log_lines};
 use super::schedule::read_context;
@@ -19,6 +19,7 @@ use crate::{Common, folder_of};
 use campanile_engine::secrets::{SecretError, Vault};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ArtifactDigest;
+use campanile_model::json_text::JsonObject;
 use campanile_model::text::{self, printable_line, printable_lines};
 use campanile_package::limits;
 use campanile_package::{
@@ -275,7 +276,7 @@ impl TaskArgs {
         let sidecar = &package.sidecar;
         Ok(Stage {
             task,
-            context: campanile_package::context::merge(&sidecar.context, &own),
+            context_text: campanile_package::context::merge(&sidecar.context, &own),
             program: sidecar.program.clone().unwrap_or_default(),
             grants: Grants::clone(&sidecar.grants),
             limits,
@@ -287,7 +288,7 @@ impl TaskArgs {
         })
     }
 
-    fn own_context(&self) -> Result<Map<String, Value>> {
+    fn own_context(&self) -> Result<JsonObject> {
         let own = read_context(self.context.as_deref())?.unwrap_or_default();
         campanile_package::context::check(&own).map_err(|error| refused!("--context: {error}"))?;
         Ok(own)

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
 use tokio::sync::Semaphore;
 
 use super::{MICROSECOND, SkippedSlots, span};
@@ -10,6 +9,7 @@ use crate::schedule_admin::{self, Result, ScheduleError};
 use crate::work::stored_json;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
+use campanile_model::json_text::{JsonObject, text_of};
 use campanile_model::text::{counted, duration_text};
 use campanile_package::context;
 use campanile_schedule::rule::Rule;
@@ -33,7 +33,7 @@ pub struct BackfillRequest<'a> {
     /// Whether slots are launched too that would be skipped; see [`SlotSurvey::slots_skipped`].
     pub forced: bool,
     /// Its keys override the schedule's.
-    pub context: Option<&'a Map<String, Value>>,
+    pub context: Option<&'a JsonObject>,
     pub by: &'a str,
 }
 
@@ -199,7 +199,7 @@ pub async fn begin(
         to: asked.to,
         spread_ms: spread_ms(asked),
         forced: asked.forced,
-        context: asked.context.map(|own| json!(own).to_string()),
+        context: asked.context.map(text_of),
         cursor_at: preview.survey.first.minus(MICROSECOND),
         next_fire: now,
         slots: i64::try_from(preview.survey.slots).unwrap_or(i64::MAX),
@@ -248,10 +248,8 @@ fn spread_ms(asked: &BackfillRequest<'_>) -> i64 {
 
 /// Return how a backfill differs from a request with the same id: a clause for each argument.
 fn differences(before: &Backfill, name: &str, asked: &BackfillRequest<'_>) -> Vec<String> {
-    let context: Option<Map<String, Value>> = stored_json(before.context.as_deref());
-    let shown = |context: Option<&Map<String, Value>>| {
-        context.map_or("none".to_owned(), |own| json!(own).to_string())
-    };
+    let context: Option<JsonObject> = stored_json(before.context.as_deref());
+    let shown = |context: Option<&JsonObject>| context.map_or("none".to_owned(), text_of);
     let spread = |ms: i64| {
         let ms = u64::try_from(ms).unwrap_or_default();
         duration_text(Duration::from_millis(ms))

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::backfill::{self, SlotSurvey};
 use crate::schedule_admin::ScheduleError;
 use campanile_model::ids::BackfillId;
+use campanile_model::read_by_parts;
 use campanile_store::backfills::{self, Backfill, LaunchTotals};
 use campanile_store::{DbError, Tx};
 
@@ -12,7 +13,7 @@ use campanile_store::{DbError, Tx};
 pub const SLOTS_UNCONFIRMED_MAX: u64 = 100_000;
 
 /// A backfill, with the number of its launches in each status.
-#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub struct BackfillRecord {
     #[serde(flatten)]
     pub row: Backfill,
@@ -20,14 +21,18 @@ pub struct BackfillRecord {
     pub ends: LaunchTotals,
 }
 
+read_by_parts!(BackfillRecord { row, ends });
+
 /// The result of `backfill cancel`.
-#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub struct CancelledBackfill {
     #[serde(flatten)]
     pub record: BackfillRecord,
     /// The launches that had not started, and are skipped.
     pub launches_skipped: u64,
 }
+
+read_by_parts!(CancelledBackfill { record } { launches_skipped: u64 });
 
 /// The result of `schedule backfill --dry-run`.
 #[derive(Serialize, Deserialize, schemars::JsonSchema)]

@@ -10,6 +10,7 @@ use crate::schedule_admin::{self, ScheduleError, Triggered};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ShortId};
 use campanile_model::namespace::Namespace;
+use campanile_model::read_by_parts;
 use campanile_model::status::FailureKind;
 use campanile_model::trace_context::TraceContext;
 use campanile_store::history::{self, DecidedLaunch};
@@ -20,7 +21,7 @@ use campanile_store::task_runs;
 use campanile_store::{Decision, LaunchStatus, Tx, launches, removed_launches};
 
 /// One launch with its runs.
-#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub struct LaunchDetail {
     #[serde(flatten)]
     pub decided: DecidedLaunch,
@@ -31,6 +32,12 @@ pub struct LaunchDetail {
     pub note: Option<String>,
     pub runs: Vec<RunRow>,
 }
+
+read_by_parts!(LaunchDetail { decided } {
+    traceparent: TraceContext,
+    note: Option<String>,
+    runs: Vec<RunRow>,
+});
 
 /// The result of `schedule trigger` and `run retry`.
 #[derive(Serialize, Deserialize, schemars::JsonSchema)]

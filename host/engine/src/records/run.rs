@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::RunId;
+use campanile_model::read_by_parts;
 use campanile_model::text::duration_text;
 use campanile_model::trace_context::TraceContext;
 use campanile_sandbox::{LogLine, Share};
@@ -27,12 +28,14 @@ pub struct RunDetail {
 }
 
 /// One call of a task.
-#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub struct TaskCall {
     #[serde(flatten)]
     pub row: TaskRun,
     pub usage: Vec<Share>,
 }
+
+read_by_parts!(TaskCall { row } { usage: Vec<Share> });
 
 /// What one call of a task logged and printed.
 #[derive(Serialize, Deserialize, schemars::JsonSchema)]

@@ -11,6 +11,7 @@ use crate::definition;
 use crate::schedule_admin::{self, Difference, ScheduleDefinition, ScheduleError, differences};
 use campanile_model::clock::Timestamp;
 use campanile_model::namespace::split;
+use campanile_model::read_by_parts;
 use campanile_package::Manifest;
 use campanile_schedule::policy::{Defaults, Policies, Policy};
 use campanile_schedule::rule::{HashKey, Rule, Warning};
@@ -30,7 +31,7 @@ const PROPOSALS_READ: i64 = 100;
 const LAUNCHES_SHOWN: i64 = 10;
 
 /// A schedule.
-#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub struct ScheduleRecord {
     #[serde(flatten)]
     pub row: Schedule,
@@ -43,8 +44,15 @@ pub struct ScheduleRecord {
     launches_made: i64,
 }
 
+read_by_parts!(ScheduleRecord { row } {
+    resolved: Option<String>,
+    state: Cow<'static, str>,
+    skips: BTreeSet<Timestamp>,
+    launches_made: i64,
+});
+
 /// A schedule that was just added.
-#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub struct NewSchedule {
     #[serde(flatten)]
     pub schedule: ScheduleRecord,
@@ -53,8 +61,10 @@ pub struct NewSchedule {
     pub warnings: Vec<Warning>,
 }
 
+read_by_parts!(NewSchedule { schedule } { notes: Vec<String>, warnings: Vec<Warning> });
+
 /// A schedule with its explanation and its newest launches.
-#[derive(Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Serialize, schemars::JsonSchema)]
 pub struct ScheduleDetail {
     #[serde(flatten)]
     pub schedule: NewSchedule,
@@ -66,6 +76,13 @@ pub struct ScheduleDetail {
     pub replaces_proposals_of: Vec<String>,
     pub launches: Vec<LaunchRow>,
 }
+
+read_by_parts!(ScheduleDetail { schedule } {
+    explanation: Option<String>,
+    effective_policies: Option<Map<String, Value>>,
+    replaces_proposals_of: Vec<String>,
+    launches: Vec<LaunchRow>,
+});
 
 /// The slots that a [`Redefinition`] shows.
 pub const SLOTS_PREVIEWED: usize = 5;

@@ -1,11 +1,9 @@
 //! Checks of the arguments that a schedule or a trigger gives to a program.
 
-use serde_json::{Map, Value};
-
 use super::{Result, ScheduleError, Trigger, read};
 use crate::program_args::{no_program, parse};
 use campanile_package::context::RESERVED;
-use campanile_sandbox::{ARGUMENT_BYTES_MAX, ContextValues, Form, object_of};
+use campanile_sandbox::{ARGUMENT_BYTES_MAX, ContextValues, Form, JsonObject};
 use campanile_store::packages::PackageRow;
 use campanile_store::schedules::Schedule;
 use campanile_store::{Tx, sidecars};
@@ -39,14 +37,13 @@ pub(super) async fn check_launch_args(
     };
     check_args(args, &package.name, form_of(package))?;
     let args = parse(args).map_err(ScheduleError::Refused)?;
-    let mut context = Map::new();
+    let mut context = JsonObject::new();
     for text in sidecars::contexts(tx, &definition.package).await? {
-        let table: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
+        let table: JsonObject = serde_json::from_str(&text).unwrap_or_default();
         context.extend(table);
     }
     context.extend(definition.context);
     context.extend(trigger.context.cloned().unwrap_or_default());
-    let context = object_of(&context);
     let mut values = ContextValues::new(&context, ARGUMENT_BYTES_MAX);
     for (template, number) in args.iter().zip(1..) {
         // The host sets the reserved keys when it calls the program.

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::holder::Holder;
 use super::pause::PAUSED_BY_DEFINITION;
 use crate::definition;
 use crate::program_args::stored;
+use campanile_model::json_text::text_of;
 use campanile_package::ScheduleDefinition;
 use campanile_schedule::rule::RuleText;
 use campanile_store::Origin;
@@ -194,18 +194,19 @@ fn lines(definition: &ScheduleDefinition) -> Vec<Line> {
     let policies = definition.policies.entries();
     lines.extend(policies.map(|(policy, text)| (policy.as_str(), Some(text))));
     lines.push(("args", args.map(stored)));
-    let text = || Value::Object(context.clone()).to_string();
+    let text = || text_of(context);
     lines.push(("context", (!context.is_empty()).then(text)));
     lines
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Map, json};
+    use serde_json::json;
 
     use super::*;
     use campanile_model::clock::Timestamp;
     use campanile_model::ids::ScheduleId;
+    use campanile_model::json_text::JsonObject;
     use campanile_schedule::policy::{Policies, Policy};
     use campanile_schedule::rule::RuleKind;
     use campanile_store::schedules::{History, Revision, ScheduleState};
@@ -218,7 +219,7 @@ mod tests {
             rule: RuleText::new(RuleKind::Every, "1h", "UTC"),
             policies: Policies::default(),
             args: None,
-            context: Map::new(),
+            context: JsonObject::new(),
             enabled: true,
         }
     }
@@ -254,7 +255,7 @@ mod tests {
                 policies: json!(wanted.policies).to_string(),
                 defaults: "{}".to_owned(),
                 args: None,
-                context: Value::Object(wanted.context.clone()).to_string(),
+                context: text_of(&wanted.context),
                 since: at,
             },
         }
@@ -378,7 +379,7 @@ mod tests {
                 exclude: vec!["12-25".to_owned(), "01-01".to_owned()],
                 ..RuleText::new(RuleKind::Cron, "0 3 * * *", "UTC")
             },
-            context: Map::from_iter([("a".to_owned(), json!(1))]),
+            context: JsonObject::from([("a".to_owned(), json!(1).into())]),
             ..before.clone()
         };
         assert_eq!(

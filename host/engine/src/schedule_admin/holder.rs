@@ -47,6 +47,7 @@ impl Holder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use campanile_model::json_text::JsonObject;
     use campanile_schedule::policy::Policies;
     use campanile_schedule::rule::{RuleKind, RuleText};
 
@@ -58,7 +59,7 @@ mod tests {
             rule: RuleText::new(RuleKind::Every, "1h", "UTC"),
             policies: Policies::default(),
             args: None,
-            context: serde_json::Map::new(),
+            context: JsonObject::new(),
             enabled: true,
         }
     }

@@ -62,7 +62,7 @@ fn a_whole_description_is_read() {
     assert_eq!(manifest.task("upload").unwrap().depends_on, ["collect"]);
     assert_eq!(manifest.schedules()[0].rule.kind, RuleKind::Cron);
     assert_eq!(manifest.schedules()[0].rule.timezone, "Europe/Paris");
-    assert_eq!(manifest.schedules()[0].context["full"], json!(true));
+    assert_eq!(manifest.schedules()[0].context["full"].value(), json!(true));
     assert_eq!(manifest.schedules()[1].rule.kind, RuleKind::Every);
     assert_eq!(manifest.schedules()[1].rule.timezone, "UTC");
     assert_eq!(manifest.schedules()[2].rule.kind, RuleKind::At);

@@ -18,12 +18,12 @@ use crate::bindings::campanile::task::types::Failure;
 use crate::capability::shared::{Call, Shared};
 use crate::capability::stdio::Capture;
 use crate::grants::ENV_PREFIX;
-use crate::json::{JsonObject, JsonText};
 use crate::ledger::Ledger;
 use crate::limits::Limits;
 use crate::outcome::{self, Outcome};
 use crate::program_input::{ARGUMENT_BYTES_MAX, ProgramInput, Stdin, read_stdin};
 use crate::template::ContextValues;
+use campanile_model::json_text::{JsonObject, JsonText};
 
 /// The exit code of a program that must not be called again with the same context: `EX_DATAERR` of `sysexits.h`.
 const EXIT_PERMANENT: i32 = 65;

@@ -17,7 +17,7 @@ use campanile_model::json::JsonParts;
 use serde_json::{Map, Value};
 
 use crate::grants::Secrets;
-use crate::json::{JsonObject, JsonText, object_text};
+use campanile_model::json_text::{JsonObject, JsonText, object_text};
 
 mod spelling;
 #[cfg(test)]

@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::capability::shared::Call;
 use crate::grants::Secrets;
-use crate::json::object_bytes;
 use crate::ledger::kept::KeptShare;
 use crate::limits::{Resource, Usage};
 use crate::outcome::{Outcome, Report};
@@ -17,6 +16,7 @@ use crate::run::time::thread_time;
 use crate::run::verdict::{Success, Verdict, details_bytes};
 use crate::state::HostState;
 use crate::uncommitted::Uncommitted;
+use campanile_model::json_text::object_bytes;
 
 /// Texts and secrets of more bytes are redacted apart from the guests' threads: it takes longer than a guest may compute
 /// before it yields.

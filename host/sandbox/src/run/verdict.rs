@@ -11,7 +11,6 @@ use wasmtime::component::ResourceTableError;
 
 use crate::bindings::campanile::task::types;
 use crate::capability::files::directories::Unopened;
-use crate::json::{JsonObject, JsonText, object_bytes};
 use crate::limits::{Limits, Resource};
 use crate::outcome::{Failure, Outcome};
 use crate::run::cause::Cause;
@@ -19,6 +18,7 @@ use crate::run::program::{self, NoOutput};
 use crate::run::time::Ended;
 use crate::run::trap::{is_of_adapter, trap_message};
 use crate::state::HostState;
+use campanile_model::json_text::{JsonObject, JsonText, object_bytes};
 
 /// The engine's words when it refuses to copy something because of its size, and when the guest holds too many handles.
 /// These errors have no public types; tests notice when the words change.

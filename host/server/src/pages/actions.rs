@@ -3,6 +3,7 @@
 use axum::body::Bytes;
 use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_TYPE, IF_MATCH};
+use campanile_model::json_text::JsonText;
 use serde_json::{Value, json};
 
 use super::bodies::{COUNT, bulk, decision, filter, many, object, text, time};
@@ -40,7 +41,7 @@ pub(super) struct Action {
 }
 
 /// Return the body of a request from a form.
-type FormBody = fn(&Form) -> Result<Value>;
+type FormBody = fn(&Form) -> Result<JsonText>;
 
 /// The question that an operator confirms before an action is done.
 #[derive(Clone, Copy)]
@@ -109,14 +110,14 @@ static ACTIONS: &[Action] = &[
         Section::Schedules,
         "resume_schedule",
         "The schedule is resumed.",
-        |form| Ok(json!({"catch_up": form.given("catch_up").is_some()})),
+        |form| Ok(json!({"catch_up": form.given("catch_up").is_some()}).into()),
     ),
     action(
         "trigger",
         Section::Schedules,
         "trigger_schedule",
         "The launch was requested.",
-        |_| Ok(json!({})),
+        |_| Ok(json!({}).into()),
     ),
     action(
         "skip",
@@ -133,7 +134,7 @@ static ACTIONS: &[Action] = &[
         |form| {
             object([
                 ("scheduled_time", time(form, "slot")),
-                ("undo", Some(json!(true))),
+                ("undo", Some(json!(true).into())),
             ])
         },
     ),
@@ -163,7 +164,7 @@ static ACTIONS: &[Action] = &[
         Section::Schedules,
         "cancel_backfill",
         "The backfill is cancelled.",
-        |_| Ok(json!({})),
+        |_| Ok(json!({}).into()),
     ),
     counted_first(
         action(
@@ -211,7 +212,7 @@ static ACTIONS: &[Action] = &[
         Section::Launches,
         "retry_launch",
         "The launch was requested again.",
-        |_| Ok(json!({})),
+        |_| Ok(json!({}).into()),
     ),
     asked(
         action(
@@ -228,7 +229,7 @@ static ACTIONS: &[Action] = &[
         Section::Packages,
         "upload_package",
         "The file is in the plugins folder. The host loads it within seconds.",
-        |_| Ok(Value::Null),
+        |_| Ok(JsonText::null()),
     ),
     action(
         "reject",
@@ -253,7 +254,7 @@ static ACTIONS: &[Action] = &[
             Section::Hosts,
             "drain_host",
             "The host claims nothing more.",
-            |_| Ok(json!({})),
+            |_| Ok(json!({}).into()),
         ),
         |_| Some("The host claims no launch of any schedule. Launches wait for the other hosts."),
     ),
@@ -262,14 +263,14 @@ static ACTIONS: &[Action] = &[
         Section::Hosts,
         "drain_host",
         "The host claims launches again.",
-        |_| Ok(json!({"undo": true})),
+        |_| Ok(json!({"undo": true}).into()),
     ),
     action(
         "resolve",
         Section::Alerts,
         "resolve_alert",
         "The alert is resolved.",
-        |_| Ok(json!({})),
+        |_| Ok(json!({}).into()),
     ),
     asked(
         action(
@@ -282,7 +283,7 @@ static ACTIONS: &[Action] = &[
                     ("rule", text(form, "rule")),
                     ("subject", text(form, "subject")),
                     ("note", text(form, "note")),
-                    ("for", Some(json!(form.get("for").trim()))),
+                    ("for", Some(json!(form.get("for").trim()).into())),
                 ])
             },
         ),
@@ -297,7 +298,7 @@ static ACTIONS: &[Action] = &[
         Section::Alerts,
         "end_silence",
         "The silence has ended.",
-        |_| Ok(json!({})),
+        |_| Ok(json!({}).into()),
     ),
 ];
 

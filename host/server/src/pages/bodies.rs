@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::form::Form;
 use crate::bodies::Definition;
 use crate::call::Result;
 use crate::problem::ApiProblem;
+use campanile_model::json_text::{JsonText, object_text};
 use campanile_model::text::counted;
 use campanile_schedule::policy::{Policies, Policy};
 
@@ -15,26 +16,30 @@ use campanile_schedule::policy::{Policies, Policy};
 pub(super) const COUNT: &str = "count";
 
 /// Return the fields of a JSON object that have a value.
-pub(super) fn object<const N: usize>(fields: [(&str, Option<Value>); N]) -> Result<Value> {
-    let fields = fields.into_iter();
-    let given = fields.filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    Ok(Value::Object(given.collect::<Map<String, Value>>()))
+pub(super) fn object<const N: usize>(fields: [(&str, Option<JsonText>); N]) -> Result<JsonText> {
+    let fields = fields.iter();
+    let given = fields.filter_map(|(name, value)| Some((*name, value.as_ref()?.as_str())));
+    Ok(JsonText::of_checked(object_text(given)))
 }
 
-fn is_set(form: &Form, name: &str) -> Option<Value> {
-    form.given(name).map(|_| json!(true))
+fn is_set(form: &Form, name: &str) -> Option<JsonText> {
+    form.given(name).map(|_| json!(true).into())
 }
 
-pub(super) fn text(form: &Form, name: &str) -> Option<Value> {
-    form.given(name).map(Value::from)
+pub(super) fn text(form: &Form, name: &str) -> Option<JsonText> {
+    form.given(name).map(quoted)
+}
+
+fn quoted(text: &str) -> JsonText {
+    JsonText::from(Value::from(text))
 }
 
 /// Return a time in UTC, as RFC 3339 writes it.
-pub(super) fn time(form: &Form, name: &str) -> Option<Value> {
-    form.given(name).map(|text| Value::from(utc(text)))
+pub(super) fn time(form: &Form, name: &str) -> Option<JsonText> {
+    form.given(name).map(|text| quoted(&utc(text)))
 }
 
-pub(super) fn decision(form: &Form) -> Result<Value> {
+pub(super) fn decision(form: &Form) -> Result<JsonText> {
     object([
         ("digest", text(form, "digest")),
         ("note", text(form, "note")),
@@ -42,23 +47,23 @@ pub(super) fn decision(form: &Form) -> Result<Value> {
 }
 
 /// Return which schedules a change of many is for.
-pub(super) fn filter(form: &Form, change: &str) -> Result<Value> {
+pub(super) fn filter(form: &Form, change: &str) -> Result<JsonText> {
     object([
         ("q", text(form, "q")),
         ("state", text(form, "state")),
-        ("change", Some(json!(change))),
+        ("change", Some(quoted(change))),
     ])
 }
 
 /// Return a change of many schedules. It is refused when it is no longer about as many as the operator confirmed.
-pub(super) fn bulk(form: &Form, is_pause: bool) -> Result<Value> {
+pub(super) fn bulk(form: &Form, is_pause: bool) -> Result<JsonText> {
     let count = form
         .given(COUNT)
         .and_then(|count| count.parse::<u64>().ok());
     object([
         ("q", text(form, "q")),
         ("state", text(form, "state")),
-        ("count", count.map(Value::from)),
+        ("count", count.map(|count| json!(count).into())),
         ("note", text(form, "note").filter(|_| is_pause)),
         ("until", time(form, "until").filter(|_| is_pause)),
         ("catch_up", is_set(form, "catch_up").filter(|_| !is_pause)),
@@ -93,7 +98,7 @@ fn utc(text: &str) -> String {
 /// Return the definition of a schedule that a form has.
 ///
 /// Its policies are lines such as `overlap = skip`, its excluded times are lines, and its context and arguments are JSON.
-pub(super) fn definition(form: &Form) -> Result<Value> {
+pub(super) fn definition(form: &Form) -> Result<JsonText> {
     let lines = |name: &str| {
         let lines = form.get(name).lines().map(str::trim);
         Vec::from_iter(lines.filter(|line| !line.is_empty()).map(str::to_owned))
@@ -116,7 +121,7 @@ pub(super) fn definition(form: &Form) -> Result<Value> {
     }
     let json = |name: &str, example: &str| match form.given(name) {
         None => Ok(None),
-        Some(text) => serde_json::from_str::<Value>(text)
+        Some(text) => serde_json::from_str::<JsonText>(text)
             .map(Some)
             .map_err(|error| {
                 let problem = ApiProblem::invalid(format!("`{name}` is no JSON: {error}"));
@@ -125,20 +130,17 @@ pub(super) fn definition(form: &Form) -> Result<Value> {
     };
     object([
         ("name", text(form, "name")),
-        ("package", Some(Value::from(form.get("package").trim()))),
+        ("package", Some(quoted(form.get("package").trim()))),
         ("task", text(form, "task")),
         ("kind", text(form, "kind")),
-        (
-            "expression",
-            Some(Value::from(form.get("expression").trim())),
-        ),
+        ("expression", Some(quoted(form.get("expression").trim()))),
         ("anchor", time(form, "anchor")),
         ("timezone", text(form, "timezone")),
         ("day_match", text(form, "day_match")),
         ("dst_gap", text(form, "dst_gap")),
         ("dst_fold", text(form, "dst_fold")),
-        ("exclude", Some(json!(lines("exclude")))),
-        ("policies", Some(json!(policies))),
+        ("exclude", Some(json!(lines("exclude")).into())),
+        ("policies", Some(json!(policies).into())),
         ("args", json("args", r#"["--all"]"#)?),
         ("context", json("context", r#"{"region": "eu"}"#)?),
     ])
@@ -149,8 +151,8 @@ pub(super) fn fields(of: &Definition) -> Vec<(String, String)> {
     let policies = of.policies.entries();
     let policies = policies.map(|(policy, text)| format!("{policy} = {text}"));
     let policies = Vec::from_iter(policies).join("\n");
-    let json = |value: Value| format!("{value:#}");
-    let context = (!of.context.is_empty()).then(|| json(Value::Object(of.context.clone())));
+    let context = (!of.context.is_empty()).then(|| serde_json::to_string_pretty(&of.context));
+    let context = context.and_then(Result::ok);
     let args = of.args.as_ref().map(|args| json!(args).to_string());
     let anchor = of.anchor.map(|anchor| anchor.to_string());
     let fields = [
@@ -173,19 +175,19 @@ pub(super) fn fields(of: &Definition) -> Vec<(String, String)> {
 }
 
 /// Return the backfill that a form asks for. Only a form that was confirmed begins one of very many slots.
-pub(super) fn backfill(form: &Form) -> Result<Value> {
+pub(super) fn backfill(form: &Form) -> Result<JsonText> {
     object([
-        ("schedule", Some(Value::from(form.get("schedule")))),
+        ("schedule", Some(quoted(form.get("schedule")))),
         ("from", Some(needed(form, "from")?)),
         ("to", Some(needed(form, "to")?)),
         ("spread", text(form, "spread")),
         ("force", is_set(form, "force")),
-        ("yes", Some(json!(true))),
+        ("yes", Some(json!(true).into())),
     ])
 }
 
 /// Return a time that a form must have.
-fn needed(form: &Form, name: &str) -> Result<Value> {
+fn needed(form: &Form, name: &str) -> Result<JsonText> {
     time(form, name).ok_or_else(|| {
         let problem = ApiProblem::invalid(format!("`{name}` is empty"));
         problem.hint("write a time in UTC such as 2026-11-01T00:00")
@@ -257,7 +259,7 @@ mod tests {
         });
         let read: Definition = serde_json::from_value(definition.clone()).unwrap();
         let form = Form::of(fields(&read));
-        let mut again = self::definition(&form).unwrap();
+        let mut again = self::definition(&form).unwrap().value();
         again["anchor"] = Value::Null;
         again["disabled"] = json!(false);
         let again: Definition = serde_json::from_value(again).unwrap();

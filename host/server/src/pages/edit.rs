@@ -18,6 +18,7 @@ use campanile_engine::problem::{ErrorCode, Problem};
 use campanile_engine::records::schedule::{Redefinition, SLOTS_PREVIEWED};
 use campanile_engine::schedule_admin::{self, Difference, ScheduleDefinition, differences};
 use campanile_model::clock::Timestamp;
+use campanile_model::json_text::{JsonObject, text_of};
 use campanile_model::rule_text::{DayMatch, DstFold, DstGap, RuleKind};
 use campanile_model::text::{printable, printable_json};
 use campanile_store::schedules::Schedule;
@@ -83,9 +84,11 @@ fn unreadable(why: String) -> ApiProblem {
 
 /// Return the definition that a form has.
 fn typed(form: &Form, name: &str) -> Result<ScheduleDefinition> {
-    let mut body = bodies::definition(form)?;
-    body["name"] = name.into();
-    let body = serde_json::from_value::<Definition>(body);
+    let body = bodies::definition(form)?;
+    let body = serde_json::from_str(body.as_str()).and_then(|mut body: JsonObject| {
+        body.insert("name".to_owned(), serde_json::Value::from(name).into());
+        serde_json::from_str::<Definition>(&text_of(&body))
+    });
     let body = body.map_err(|error| ApiProblem::invalid(format!("the form: {error}")))?;
     Ok(ScheduleDefinition::from(body))
 }

@@ -14,10 +14,10 @@ use campanile_engine::backfill::{self, BackfillRequest, SlotSurvey};
 use campanile_engine::records::backfill::{BackfillRecord, SLOTS_UNCONFIRMED_MAX, SurveyReport};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
+use campanile_model::json_text::JsonObject;
 use campanile_model::text;
 use campanile_server::bodies;
 use campanile_store::backfills::Backfill;
-use serde_json::{Map, Value};
 
 /// The least and the greatest `--spread`. It is stored in milliseconds.
 const SPREAD: (Duration, Duration) = (Duration::from_millis(1), Duration::from_hours(24 * 366));
@@ -109,7 +109,7 @@ impl Request {
         self,
         common: &Common,
         client: &Client,
-        context: Option<Map<String, Value>>,
+        context: Option<JsonObject>,
     ) -> Result {
         let now = Clock::system().now();
         let body = bodies::Backfill {

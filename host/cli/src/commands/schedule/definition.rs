@@ -1,7 +1,7 @@
 //! The options that define a schedule: `schedule add` and `schedule edit` have the same ones.
 
+use campanile_model::json_text::JsonObject;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use serde_json::{Map, Value};
 
 use super::read_context;
 use crate::Common;
@@ -45,7 +45,7 @@ struct PolicyOptions(Vec<(Policy, String)>);
 pub(crate) struct Changes {
     options: DefinitionOptions,
     times: RuleTimes,
-    context: Option<Map<String, Value>>,
+    context: Option<JsonObject>,
     policies: Policies,
     /// The policies to set. One option can set two.
     given: Vec<Policy>,

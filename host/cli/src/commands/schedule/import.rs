@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use campanile_model::json_text::JsonObject;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::Common;
 use crate::crontab::{self, Entry, Line};
@@ -287,7 +288,7 @@ impl Crontab {
             rule: RuleText::new(RuleKind::Cron, &entry.expression, zone),
             policies: Policies::default(),
             args: None,
-            context: Map::from_iter([(COMMAND.to_owned(), json!(entry.command))]),
+            context: JsonObject::from([(COMMAND.to_owned(), json!(entry.command).into())]),
             enabled: true,
         }
     }
@@ -355,7 +356,7 @@ impl Target {
     ) -> Result<LineResult, ScheduleError> {
         report.expression = Some(wanted.rule.expression.clone());
         report.timezone = Some(wanted.rule.timezone.clone());
-        report.command = wanted.context[COMMAND].as_str().map(str::to_owned);
+        report.command = serde_json::from_str(wanted.context[COMMAND].as_str()).ok();
         let rule = Rule::parse(&wanted.rule, HashKey::NONE)?;
         let same = self.rows.iter().position(|row| is_same(row, &wanted));
         let (result, row) = match same {
@@ -382,9 +383,9 @@ impl Target {
 
 /// Return whether a schedule has the wanted definition, whatever its name is.
 fn is_same(row: &Schedule, wanted: &ScheduleDefinition) -> bool {
-    let context = || serde_json::from_str::<Value>(&row.definition.context).ok();
+    let context = || serde_json::from_str::<JsonObject>(&row.definition.context).ok();
     row.definition.rule == wanted.rule
         && row.definition.package == wanted.package
         && row.definition.task == wanted.task
-        && context().is_some_and(|context| context.as_object() == Some(&wanted.context))
+        && context().is_some_and(|context| context == wanted.context)
 }

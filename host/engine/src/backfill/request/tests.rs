@@ -7,9 +7,10 @@ use crate::backfill::tests::{backfill, minute};
 fn requests_are_equal_when_every_argument_is_equal() {
     let before = backfill();
     // The order of the keys does not matter.
-    let Value::Object(context) = json!({"b": 2, "a": 1}) else {
-        unreachable!("an object")
-    };
+    let context = JsonObject::from([
+        ("b".to_owned(), json!(2).into()),
+        ("a".to_owned(), json!(1).into()),
+    ]);
     let request = BackfillRequest {
         id: before.id,
         from: before.from,

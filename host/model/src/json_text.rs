@@ -1,18 +1,20 @@
-//! JSON as text. What tasks return and pass on is checked once and kept as text, because parsed JSON takes up to 70 times
-//! the memory of its text.
+//! JSON as text. What operators write, and what tasks return and pass on, is checked once and kept as text: its numbers stay as they are
+//! written, and parsed JSON takes up to 70 times the memory of its text.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use campanile_model::json::{JsonAsWritten, numbers_in};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// A JSON value as text without spaces. Clones share the text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+use crate::json::{JsonAsWritten, numbers_in};
+
+/// A JSON value as text without spaces. Clones share the text. Two are equal when they're the same value: the order of keys makes no
+/// difference, and how a number is written does.
+#[derive(Clone, Debug)]
 pub struct JsonText(Arc<str>);
 
 /// The entries of a JSON object.
@@ -25,7 +27,7 @@ impl JsonText {
     }
 
     /// Returns `text`, which is JSON without spaces.
-    pub(crate) fn of_checked(text: String) -> JsonText {
+    pub fn of_checked(text: String) -> JsonText {
         JsonText(text.into())
     }
 
@@ -39,17 +41,21 @@ impl JsonText {
         serde_json::from_str(&self.0).unwrap_or_default()
     }
 
-    /// Whether both are the same value. The order of keys makes no difference.
-    pub fn is_same(&self, other: &JsonText) -> bool {
-        // Another order of keys gives a text of the same length.
-        self == other || (self.0.len() == other.0.len() && self.sorted() == other.sorted())
-    }
-
-    /// Return the text with the keys of every object in byte order.
-    fn sorted(&self) -> Option<String> {
-        rewritten(&self.0, true).ok()
+    /// Returns the text with the keys of every object in byte order.
+    pub fn sorted(&self) -> String {
+        // The text was checked.
+        rewritten(&self.0, true).unwrap_or_default()
     }
 }
+
+impl PartialEq for JsonText {
+    fn eq(&self, other: &JsonText) -> bool {
+        // Another order of keys gives a text of the same length.
+        self.0 == other.0 || (self.0.len() == other.0.len() && self.sorted() == other.sorted())
+    }
+}
+
+impl Eq for JsonText {}
 
 impl From<Value> for JsonText {
     fn from(value: Value) -> JsonText {
@@ -99,6 +105,12 @@ pub fn object_of(parsed: &Map<String, Value>) -> JsonObject {
     entries
         .map(|(key, value)| (key.clone(), JsonText(value.to_string().into())))
         .collect()
+}
+
+/// Returns the text of the JSON object with these entries.
+pub fn text_of(object: &JsonObject) -> String {
+    let entries = object.iter();
+    object_text(entries.map(|(key, value)| (key.as_str(), value.as_str())))
 }
 
 /// Return the text of the JSON object with these entries, each a key and its value as JSON.
@@ -273,7 +285,7 @@ mod tests {
         assert_eq!(serde_json::to_string(&text).unwrap(), written);
         let object: JsonObject = serde_json::from_str(written).unwrap();
         assert_eq!(object["a"].as_str(), r#"[-0,1.0,1E+2,"1e5"]"#);
-        let sorted = text.sorted().unwrap();
+        let sorted = text.sorted();
         assert!(sorted.starts_with(r#"{"a":[-0,1.0,1E+2"#), "{sorted}");
     }
 
@@ -290,19 +302,18 @@ mod tests {
     fn the_order_of_keys_makes_no_difference_and_a_value_does() {
         let of = |text: &str| serde_json::from_str::<JsonText>(text).unwrap();
         let one = of(r#"{"a": 1, "b": [{"c": 2, "d": 3}]}"#);
-        assert!(one.is_same(&of(r#"{"b": [{"d": 3, "c": 2}], "a": 1}"#)));
-        assert!(!one.is_same(&of(r#"{"b": [{"d": 2, "c": 3}], "a": 1}"#)));
-        assert!(!one.is_same(&of(r#"{"a": 1}"#)));
+        assert_eq!(one, of(r#"{"b": [{"d": 3, "c": 2}], "a": 1}"#));
+        for other in [r#"{"b": [{"d": 2, "c": 3}], "a": 1}"#, r#"{"a": 1}"#] {
+            assert_ne!(one, of(other));
+        }
+        assert_ne!(of("1.10"), of("1.1"));
     }
 
     #[test]
     fn entries_make_an_object_again() {
         let object = json!({"a": 1, "q\"": {"x": null}});
         let entries = object_of(object.as_object().unwrap());
-        let entries = entries
-            .iter()
-            .map(|(key, value)| (key.as_str(), value.as_str()));
-        assert_eq!(object_text(entries), object.to_string());
+        assert_eq!(text_of(&entries), object.to_string());
         assert_eq!(object_text([]), "{}");
     }
 }
