@@ -220,8 +220,8 @@ impl CodePlace {
     /// Returns a sentence if code in use has left no room for a minute.
     pub(crate) async fn held_or_room(self: &Arc<Self>) -> Result<Result<HeldCode, Room>, Refusal> {
         match self.next(Instant::now()) {
-            Next::Held(held) => return Ok(Ok(held)),
-            Next::Load(room) => return Ok(Err(room)),
+            Next::Held(held) => Ok(Ok(held)),
+            Next::Load(room) => Ok(Err(room)),
             Next::Wait => Box::pin(self.wait_for_room()).await,
         }
     }
