@@ -11,6 +11,8 @@
 
 mod assemble;
 pub mod context;
+#[cfg(test)]
+mod fake_loader;
 pub mod files;
 mod folder;
 pub mod grant_record;

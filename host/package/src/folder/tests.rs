@@ -7,13 +7,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
+use crate::fake_loader::FakeLoader;
 use crate::loader::Pace;
 use crate::{FILE_BYTES_MAX, ForeignWriters, VersionPolicy};
 use campanile_model::ids::ArtifactDigest;
 use campanile_sandbox::Limits;
-use fake::Fake;
 
-mod fake;
 mod loading;
 mod many_files;
 mod not_applied;
@@ -24,8 +23,8 @@ mod random;
 /// A folder, its active packages, and the compiler.
 struct Scene {
     root: TempDir,
-    fake: Arc<Fake>,
-    folder: PluginsFolder<Fake>,
+    fake: Arc<FakeLoader>,
+    folder: PluginsFolder<FakeLoader>,
     active: Packages<Vec<u8>>,
 }
 
@@ -37,7 +36,7 @@ impl Scene {
     fn with_policy(policy: VersionPolicy) -> Scene {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("plugins")).unwrap();
-        let fake = Arc::new(Fake::new());
+        let fake = Arc::new(FakeLoader::new());
         let rules = HostRules {
             secret_variables: Default::default(),
             limits: Limits::default(),

@@ -4,47 +4,13 @@ use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
 use super::*;
-use crate::loader::{LoadError, Loaded, Pace};
-use crate::manifest::Descriptions;
+use crate::fake_loader::FakeLoader;
 use crate::{ForeignWriters, VersionPolicy};
-use campanile_sandbox::{Form, Limits};
-
-/// A loader that accepts bytes that begin with `good`.
-#[derive(Default)]
-struct Fake(Descriptions);
-
-impl Loader for Fake {
-    type Artifact = Vec<u8>;
-
-    fn form(_: &Vec<u8>) -> Form {
-        Form::TypedComponent
-    }
-
-    fn descriptions(&self) -> &Descriptions {
-        &self.0
-    }
-
-    async fn recall(&self, _: &ArtifactDigest) -> Option<Result<Loaded<Vec<u8>>, String>> {
-        None
-    }
-
-    async fn load(
-        &self,
-        _: &str,
-        bytes: Arc<Vec<u8>>,
-        _: Attempt,
-        _: Pace,
-    ) -> Result<Loaded<Vec<u8>>, LoadError> {
-        match bytes.starts_with(b"good") {
-            true => Ok((bytes, None)),
-            false => Err(LoadError::Refused("not good".to_owned())),
-        }
-    }
-}
+use campanile_sandbox::Limits;
 
 const NOW: Timestamp = Timestamp::EPOCH;
 
-fn uploads(folder: &TempDir, policy: VersionPolicy) -> UploadFolder<Fake> {
+fn uploads(folder: &TempDir, policy: VersionPolicy) -> UploadFolder<FakeLoader> {
     let rules = HostRules {
         secret_variables: Default::default(),
         limits: Limits::default(),
@@ -56,7 +22,7 @@ fn uploads(folder: &TempDir, policy: VersionPolicy) -> UploadFolder<Fake> {
         groups: Default::default(),
         policy,
     };
-    UploadFolder::open(folder.path(), Arc::new(Fake::default()), rules).unwrap()
+    UploadFolder::open(folder.path(), Arc::new(FakeLoader::new()), rules).unwrap()
 }
 
 /// Return the names in a folder, hidden ones too.

@@ -116,7 +116,7 @@ fn a_missing_folder_is_an_error_with_a_hint() {
     let open = |name: &str| {
         PluginsFolder::open(
             &root.path().join(name),
-            Arc::new(Fake::new()),
+            Arc::new(FakeLoader::new()),
             rules.clone(),
         )
         .err()

@@ -1,26 +1,26 @@
-//! A loader that compiles nothing.
+//! A loader for tests that compiles nothing.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Semaphore;
 
-use super::*;
-use crate::loader::{Attempt, LoadError, Loaded, Pace};
+use crate::loader::{Attempt, LoadError, Loaded, Loader, Pace};
 use crate::manifest::Descriptions;
 use campanile_model::ids::ArtifactDigest;
 use campanile_sandbox::Form;
 
 /// A compiler that accepts bytes that begin with `good`. A JSON object in them is the description.
-pub(super) struct Fake {
-    pub(super) loads: AtomicUsize,
+pub(crate) struct FakeLoader {
+    pub(crate) loads: AtomicUsize,
     /// Ends the loads of bytes that contain `slow`.
-    pub(super) slow_ends: Semaphore,
+    pub(crate) slow_ends: Semaphore,
     descriptions: Descriptions,
 }
 
-impl Fake {
-    pub(super) fn new() -> Fake {
-        Fake {
+impl FakeLoader {
+    pub(crate) fn new() -> FakeLoader {
+        FakeLoader {
             loads: AtomicUsize::new(0),
             slow_ends: Semaphore::new(0),
             descriptions: Descriptions::default(),
@@ -28,7 +28,7 @@ impl Fake {
     }
 }
 
-impl Loader for Fake {
+impl Loader for FakeLoader {
     type Artifact = Vec<u8>;
 
     fn form(_: &Vec<u8>) -> Form {
