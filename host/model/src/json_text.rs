@@ -26,7 +26,7 @@ impl JsonText {
         JsonText("null".into())
     }
 
-    /// Returns `text`, which is JSON without spaces.
+    /// Wraps `text`, which must be JSON without spaces.
     pub fn of_checked(text: String) -> JsonText {
         JsonText(text.into())
     }
@@ -78,8 +78,8 @@ impl Serialize for JsonText {
     }
 }
 
-/// Checks a text, and keeps it without spaces, with its numbers as they're written. A text that is accepted here is accepted by every
-/// JSON reader: it is one JSON value, and nests at most 128 deep.
+/// Checks the text and strips spaces, keeping numbers as written. Every JSON reader accepts what passes here: a single JSON value, nesting
+/// at most 128 deep.
 impl<'de> Deserialize<'de> for JsonText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<JsonText, D::Error> {
         let written = Box::<RawValue>::deserialize(deserializer)?;
@@ -88,10 +88,10 @@ impl<'de> Deserialize<'de> for JsonText {
     }
 }
 
-/// What each key costs besides its text and that of its value, in bytes.
+/// Bytes charged for each key, besides its text and that of its value.
 const KEY_BYTES: usize = 64;
 
-/// Return the bytes that an object counts: keys, values, and 64 bytes for each key.
+/// Returns the size charged for an object: keys, values, and 64 bytes for each key.
 pub fn object_bytes(object: &JsonObject) -> usize {
     let entries = object.iter();
     entries
@@ -129,7 +129,7 @@ pub fn object_text<'e>(entries: impl IntoIterator<Item = (&'e str, &'e str)>) ->
     text
 }
 
-/// Returns the JSON `written` without spaces, and with sorted keys if `is_sorted`.
+/// Returns `written` without spaces, sorting the keys if `is_sorted`.
 fn rewritten(written: &str, is_sorted: bool) -> serde_json::Result<String> {
     let mut text = Vec::new();
     let mut numbers = numbers_in(written);
@@ -148,7 +148,7 @@ fn rewritten(written: &str, is_sorted: bool) -> serde_json::Result<String> {
 /// Appends one JSON value to a text while it is read, and keeps nothing else of it.
 struct Rewriter<'t, 'n> {
     text: &'t mut Vec<u8>,
-    /// The numbers that are still to come, as they are written: a reader would change some.
+    /// The remaining numbers as written, since parsing would change some.
     numbers: &'t mut dyn Iterator<Item = &'n str>,
     /// Written before the value, if there is one.
     prefix: &'static [u8],

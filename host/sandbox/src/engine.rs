@@ -28,7 +28,7 @@ pub(crate) const EPOCH_TICK: Duration = Duration::from_millis(10);
 /// Calls of `describe` that may run beside the tasks. They have their own slots, so that a busy host can still load.
 pub(crate) const DESCRIBES_MAX: u32 = 2;
 
-/// What one call may take from the pool, within [`ComponentLimits`]. A larger package is served without the pool.
+/// A call's share of the pool, within [`ComponentLimits`]. Larger packages are served without the pool.
 const MEMORIES_PER_SLOT_MAX: u32 = 2;
 const TABLES_PER_SLOT_MAX: u32 = 10;
 const TABLE_ELEMENTS_MAX: usize = 100_000;
@@ -40,15 +40,15 @@ const TABLE_KEPT_BYTES: usize = 64 << 10;
 /// The part of a call's stack for host calls, beside the guest's.
 const HOST_STACK_BYTES: usize = 3 << 20;
 
-/// What an instance of a package may have, with the pool and without. A larger package is refused when it is loaded.
+/// Limits on an instance of a package, with or without the pool. Larger packages are refused when loading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentLimits {
     /// Instances of core modules.
     pub core_instances_max: u32,
     pub memories_max: u32,
     pub tables_max: u32,
-    /// What the host keeps of the instances: globals, functions, imports, and the heads of memories and tables. Making them
-    /// takes time in which a guest doesn't yield.
+    /// Host memory for the instances: globals, functions, imports, and the headers of memories and tables. Setting them up takes time
+    /// during which a guest can't yield.
     pub instance_bytes_max: u64,
 }
 
@@ -63,7 +63,7 @@ impl Default for ComponentLimits {
     }
 }
 
-/// The address space of the host itself: its threads, its database, and the code of packages.
+/// Address space for the host itself: threads, database and compiled code.
 const HOST_ADDRESS_SPACE_BYTES: u64 = 4 << 30;
 
 /// The setup of a sandbox.
@@ -79,14 +79,13 @@ pub struct SandboxSettings {
     pub memory_bytes_max: u64,
     /// The size of a guest's stack. Deeper recursion is a trap.
     pub stack_bytes_max: usize,
-    /// The most memory that all loaded code may take. One file may take half of it.
+    /// Most memory for all loaded code, of which one file may take half.
     pub loaded_bytes_max: u64,
     /// The largest mostly-zero memory image to keep for creating instances. Beyond it, each start copies the data using
     /// compiled code. Only matters when compiling.
     pub sparse_image_bytes_max: u64,
-    /// What an instance of one package may have.
     pub component_limits: ComponentLimits,
-    /// The memory of all calls together: linear memories, tables and instances.
+    /// Memory for all calls together, counting linear memories, tables and instances.
     pub memory_total_bytes: u64,
 }
 
@@ -106,7 +105,7 @@ impl Default for SandboxSettings {
     }
 }
 
-/// Returns the largest sparse image for a file of `file_bytes`.
+/// Returns the largest sparse image for a file of `file_bytes`: the size of the file, within 1 to 16 MiB.
 ///
 /// Capping it at the file's size keeps a tiny file from costing many megabytes. Language engines need their image: they scatter
 /// ten thousand pieces of data over megabytes of zeros, and compiling code for copying those takes far more memory.
@@ -115,12 +114,12 @@ pub fn sparse_image_bytes_max(file_bytes: u64) -> u64 {
 }
 
 impl SandboxSettings {
-    /// Refuse a process whose address space is limited to less than all calls may reserve, most of which they never use.
-    /// Without that, the host itself would run out of it.
+    /// Refuses to start with less address space than all calls may reserve, though most of that is never used. Otherwise the host itself
+    /// could run out.
     ///
     /// # Errors
     ///
-    /// A sentence that says what to do.
+    /// Returns a sentence saying what to do.
     pub fn check_address_space(&self) -> Result<(), String> {
         let of_call = self.memory_bytes_max + (self.stack_bytes_max + HOST_STACK_BYTES) as u64;
         let needed = HOST_ADDRESS_SPACE_BYTES + of_call.saturating_mul(self.calls_max.into());
@@ -180,7 +179,7 @@ impl Engines {
         Ok(engines)
     }
 
-    /// Start as on a machine that does not allow the pool.
+    /// Starts as if the machine didn't allow the pool.
     #[cfg(test)]
     pub(crate) fn without_pool(settings: &SandboxSettings) -> Result<Engines, SandboxError> {
         let engines = Engines {
@@ -193,7 +192,6 @@ impl Engines {
         Ok(engines)
     }
 
-    /// Return what an instance of a package may have.
     pub(crate) fn component_limits(&self) -> &ComponentLimits {
         &self.settings.component_limits
     }
@@ -247,7 +245,7 @@ fn pooled_config(settings: &SandboxSettings) -> Config {
     let limits = &settings.component_limits;
     let memories = limits.memories_max.min(MEMORIES_PER_SLOT_MAX);
     let tables = limits.tables_max.min(TABLES_PER_SLOT_MAX);
-    // The engine's own count is exact, and counts its adapters between components too.
+    // The engine's own count is exact, but includes its adapters between components.
     let instance_bytes = usize::try_from(limits.instance_bytes_max).unwrap_or(usize::MAX);
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(slots)

@@ -100,15 +100,15 @@ pub struct SocketGrant {
 }
 
 words! {
-    /// A device that the host serves to a task below `/dev`.
+    /// A device served to tasks below `/dev`.
     Device {
-        /// Takes what is written, and has nothing to read.
+        /// Swallows everything written, and is empty when read.
         Null => "null",
         /// Random bytes, as from `wasi:random`.
         Random => "random",
         /// The same as `random`.
         Urandom => "urandom",
-        /// Zeros without an end.
+        /// Endless zeros.
         Zero => "zero",
     }
 }
@@ -127,7 +127,7 @@ pub struct BucketGrant {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
     pub directories: Vec<DirectoryGrant>,
-    /// Each once.
+    /// Without duplicates.
     pub devices: Vec<Device>,
     pub env: BTreeMap<String, String>,
     pub http: Vec<HttpGrant>,
@@ -171,7 +171,7 @@ impl Grants {
         shared
     }
 
-    /// Return the values that a task gets as no secrets.
+    /// Returns the granted values other than secrets.
     pub fn plain_values(&self) -> impl Iterator<Item = &str> {
         let values = self.env.values().chain(self.config.values());
         values.map(String::as_str)

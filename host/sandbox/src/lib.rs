@@ -5,8 +5,8 @@
 //! The files, from the bottom to the top; none names one that stands above it:
 //!
 //! 1. Vocabulary: [`outcome`](Outcome), [`limits`](Limits), [`grants`](Grants), `world`, `effects`,
-//!    [`template`](Template), [`program_input`](ProgramInput); [`own_files`] and [`mounts`], about the files of the
-//!    host; and `ledger/`: what the calls of all packages may have together.
+//!    [`template`](Template), [`program_input`](ProgramInput); [`own_files`] and [`mounts`], about the host's own files;
+//!    and `ledger/`: budgets shared by the calls of all packages.
 //! 2. `capability/`: what a guest can import, one file or folder each, with its state, limits and host functions.
 //! 3. `state` composes the state of one call, `linker` the functions, `engine` compiles and runs, and `code_cache` is
 //!    where compiled code is kept.

@@ -209,7 +209,7 @@ impl Resource {
 }
 
 impl Limits {
-    /// Returns the most bytes that one host call may bring. A result that is only somewhat too large should be reported as such.
+    /// Returns how many bytes one host call may pass. The margin lets a slightly oversized result be reported as such.
     pub(crate) fn list_bytes_max(&self) -> usize {
         self.host_call_bytes_max
             .max(self.output_bytes_max.saturating_mul(4))

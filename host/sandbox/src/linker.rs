@@ -25,7 +25,7 @@ use crate::capability::shared::Shared;
 use crate::capability::sockets::guard_sockets;
 use crate::state::HostState;
 
-/// The interface with which a program for preview 1 ends: its exit code is a whole number of 32 bits.
+/// Lets preview 1 programs exit with all 32 bits of their code.
 pub(crate) const EXIT_INTERFACE: &str = "campanile:exit/process@0.1.0";
 pub(crate) const EXIT_FUNCTION: &str = "exit-with-code";
 

@@ -1,21 +1,21 @@
-//! The limits of linear memories, tables and instances.
+//! Limiting linear memories, tables and instances.
 
 use wasmtime::ResourceLimiter;
 
 use crate::ledger::{Charge, TABLE_ELEMENT_BYTES};
 use crate::limits::{Limits, MEMORY_BYTES_LEAST, Resource};
 
-/// The engine joins components by instances of its own: at most so many for each that a package has, and a few.
+/// Allowance for the engine's own instances connecting components: a multiple of the package's, plus a few.
 const INSTANCES_FACTOR: u64 = 2;
 const INSTANCES_MORE: u64 = 8;
 
-/// Counts the linear memories, tables and instances of a guest, and refuses growth beyond the limits of its call, and
-/// beyond what its package may have of the host.
+/// Counts the linear memories, tables and instances of a guest, refusing to grow them beyond the call's limits or the package's share of
+/// the host's memory.
 pub(crate) struct MemoryMeter {
     memory: Growth,
     tables: Growth,
     charge: Charge,
-    /// Why the host refused memory that the call's limits allow.
+    /// Why the host refused memory within the call's limits.
     refused_by_host: Option<String>,
 }
 
@@ -30,8 +30,8 @@ struct Growth {
 }
 
 impl MemoryMeter {
-    /// Count for a call with `limits` that has `charge` of the ledger. Its instances count as memory, in whole pages, so
-    /// that ordinary ones, which have some kilobytes, count nothing.
+    /// Starts counting for a call. Instances count as memory in whole pages, rounding down, which makes ordinary ones of a few kilobytes
+    /// free.
     pub(crate) fn new(limits: &Limits, charge: Charge) -> MemoryMeter {
         let growth = |max| Growth {
             max,
@@ -48,7 +48,7 @@ impl MemoryMeter {
         }
     }
 
-    /// Return the greatest sum of the linear memories and instances so far, in bytes.
+    /// Returns the peak of linear memories and instances together, in bytes.
     pub(crate) fn memory_peak_bytes(&self) -> u64 {
         self.memory.peak
     }
@@ -58,7 +58,7 @@ impl MemoryMeter {
         self.tables.peak
     }
 
-    /// Take `bytes` from the host. If it has none, the reason is kept.
+    /// Charges `bytes` to the ledger, keeping the reason if that's refused. Returns whether it succeeded.
     fn take(&mut self, bytes: u64) -> bool {
         let taken = self.charge.grow(bytes);
         taken
@@ -107,7 +107,7 @@ impl Growth {
         true
     }
 
-    /// Undo the last growth, and return its size.
+    /// Undoes the last growth, returning its size.
     fn undo(&mut self) -> u64 {
         let last = std::mem::take(&mut self.last);
         self.used -= last;
@@ -163,7 +163,7 @@ impl ResourceLimiter for MemoryMeter {
         Ok(())
     }
 
-    // What was counted when the package was loaded. The engine asks once, before it instantiates.
+    // Counted when loading the package. The engine asks just once, before instantiating.
 
     fn instances(&self) -> usize {
         let counted = self.charge.footprint.instances;
@@ -204,7 +204,6 @@ mod tests {
         MemoryMeter::new(&limits, charge(&limits, 1 << 20))
     }
 
-    /// What a call has of a ledger of `total` bytes.
     fn charge(limits: &Limits, total: u64) -> Charge {
         let ledger = Ledger::new(total, 1_000, 1_000);
         let admitted = pin!(ledger.admit("package", Footprint::default(), limits));
@@ -227,7 +226,7 @@ mod tests {
         );
         assert!(refusal.contains("raise `memory_total`"), "{refusal}");
         assert_eq!(meter.memory.used, 400 << 10);
-        // A table is taken from the same.
+        // Tables are charged to the same ledger.
         assert!(!meter.table_growing(0, 60_000, None).unwrap());
         assert!(meter.table_growing(0, 10_000, None).unwrap());
     }

@@ -1,7 +1,7 @@
-//! File systems that hold no files of anybody, and where mounts lead.
+//! Pseudo file systems, and where mounts lead.
 //!
-//! A path says little about what is at its end: the same directory may be mounted at a second place, and a file of a pseudo
-//! file system such as `/proc` changes the host or tells about it. All functions block.
+//! A path says little about what it leads to: the same directory may be mounted in a second place, and files of a pseudo file system such
+//! as `/proc` control the host or reveal things about it. All functions block.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,8 +11,8 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// The file systems through which a process controls the kernel or learns about it, by the number that `statfs` gives, and
-/// the name under which they are mounted. From `linux/magic.h`, and from the sources of those that it leaves out.
+/// File systems for controlling or inspecting the kernel, by `statfs` number and the name used for mounting. Taken from `linux/magic.h`, or
+/// their own source code if missing there.
 #[cfg(target_os = "linux")]
 const PSEUDO: [(u32, &str); 31] = [
     (0x0000_9fa0, "proc"),
@@ -47,25 +47,24 @@ const PSEUDO: [(u32, &str); 31] = [
     (0x0000_9fa1, "openpromfs"),
     (0x0000_9fa2, "usbfs"),
 ];
-/// The file system of devices says to `statfs` that it is one of ordinary files, and has a name only in the list of mounts.
+/// Reported by `statfs` as an ordinary file system. Only the list of mounts names it.
 const DEVICES: &str = "devtmpfs";
 
-/// The mounts that this process sees; none where the system has no list of them.
+/// The mounts visible to this process, or none if the system has no list of them.
 pub struct Mounts {
-    /// By mount point, the last mount at each.
+    /// The topmost mount at each mount point.
     by_point: BTreeMap<PathBuf, Mount>,
 }
 
-/// What is mounted at one place.
 struct Mount {
-    /// The numbers of the device.
+    /// Major and minor device number.
     device: String,
-    /// Which directory of the device is mounted.
+    /// The directory of the device mounted here.
     root: PathBuf,
     kind: String,
 }
 
-/// A place on a device, whatever the path by which it is reached.
+/// A place on a device, regardless of the path taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place<'m> {
     device: &'m str,
@@ -73,7 +72,7 @@ struct Place<'m> {
 }
 
 impl Mounts {
-    /// Read the list of mounts.
+    /// Reads the list of mounts.
     pub fn read() -> Mounts {
         let text = match cfg!(target_os = "linux") {
             true => fs::read("/proc/self/mountinfo").unwrap_or_default(),
@@ -89,13 +88,13 @@ impl Mounts {
         }
     }
 
-    /// Return the mount points below `path`, a path without links.
+    /// Returns the mount points below `path`, which must be free of links.
     pub fn below(&self, path: &Path) -> impl Iterator<Item = &Path> {
         let points = self.by_point.keys().map(PathBuf::as_path);
         points.filter(move |point| point.starts_with(path) && *point != path)
     }
 
-    /// Return the first mount of a pseudo file system below `path`, a path without links, with the name of that.
+    /// Returns the first pseudo file system mounted below `path`, which must be free of links, with its mount point and name.
     pub fn pseudo_below(&self, path: &Path) -> Option<(&Path, &'static str)> {
         self.below(path).find_map(|point| {
             let kind = &self.by_point.get(point)?.kind;
@@ -103,7 +102,7 @@ impl Mounts {
         })
     }
 
-    /// Whether one of two paths without links leads to the other, or into it, by whatever mount.
+    /// Whether one path leads to or into the other, whatever mounts are in between. Both must be free of links.
     pub fn overlap(&self, one: &Path, other: &Path) -> bool {
         let (Some(one), Some(other)) = (self.place(one), self.place(other)) else {
             return false;
@@ -112,7 +111,7 @@ impl Mounts {
             && (one.path.starts_with(&other.path) || other.path.starts_with(&one.path))
     }
 
-    /// Whether `path` leads to `outer` or into it, both without links, by whatever mount.
+    /// Whether `path` leads to or into `outer`, whatever mounts are in between. Both must be free of links.
     pub fn is_within(&self, path: &Path, outer: &Path) -> bool {
         let (Some(path), Some(outer)) = (self.place(path), self.place(outer)) else {
             return false;
@@ -131,17 +130,17 @@ impl Mounts {
     }
 }
 
-/// Return why a task must not have what is at `path`: the name of the pseudo file system that it belongs to.
+/// Returns the name of the pseudo file system `path` leads to, which makes it off limits for tasks.
 pub fn pseudo_at(path: &Path) -> Option<&'static str> {
     pseudo(File::open(path).ok()?)
 }
 
-/// Return the name of the pseudo file system that an open file belongs to; none for an ordinary one.
+/// Returns the name of the open file's pseudo file system, or none for an ordinary one.
 #[cfg(target_os = "linux")]
 pub fn pseudo(file: impl AsFd) -> Option<&'static str> {
     use rustix::fs::{fstat, fstatfs};
 
-    // The type of the number differs between processors; the low 32 bits are the number.
+    // The type of this number depends on the processor. Its low 32 bits are what counts.
     let magic = u32::try_from(i128::from(fstatfs(&file).ok()?.f_type) & 0xffff_ffff).ok()?;
     if let Some((_, name)) = PSEUDO.iter().find(|(number, _)| *number == magic) {
         return Some(name);
@@ -150,13 +149,13 @@ pub fn pseudo(file: impl AsFd) -> Option<&'static str> {
     is_of_devices(device).then_some(DEVICES)
 }
 
-/// Return the name of the pseudo file system that an open file belongs to. Other systems have none that is named here.
+/// No other system has a pseudo file system known here.
 #[cfg(not(target_os = "linux"))]
 pub fn pseudo(_: impl AsFd) -> Option<&'static str> {
     None
 }
 
-/// Whether a device's number is that of the file system at `/dev`, if that is one of its own.
+/// Whether this is the device number of `/dev`, provided that's a file system of its own.
 #[cfg(target_os = "linux")]
 fn is_of_devices(device: u64) -> bool {
     let number = |path| fs::metadata(path).map(|found| found.dev()).ok();
@@ -171,7 +170,7 @@ fn pseudo_name(kind: &str) -> Option<&'static str> {
     (kind == DEVICES).then_some(DEVICES)
 }
 
-/// Read one line: numbers of the mount and its parent, the device, its directory, the mount point, options, `-`, the kind.
+/// Parses a line: numbers of the mount and its parent, device, root directory, mount point, options, `-`, kind.
 fn mount(line: &[u8]) -> Option<(PathBuf, Mount)> {
     let mut words = line.split(|byte| *byte == b' ');
     let device = String::from_utf8(words.nth(2)?.to_vec()).ok()?;
@@ -182,7 +181,7 @@ fn mount(line: &[u8]) -> Option<(PathBuf, Mount)> {
     Some((point, Mount { device, root, kind }))
 }
 
-/// Return a path of the list, in which `\040` stands for a space.
+/// Decodes a path from the list, where octal escapes like `\040` stand for spaces.
 fn unescaped(text: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -234,7 +233,7 @@ mod tests {
         assert_eq!(found("/"), Some("devtmpfs"));
         assert_eq!(found("/jail"), Some("devtmpfs"));
         assert_eq!(found("/mnt"), None);
-        // The directory itself is looked at by its own number.
+        // The directory itself is recognised by its own number.
         assert_eq!(found("/proc"), None);
     }
 
@@ -244,7 +243,7 @@ mod tests {
         assert_eq!(pseudo_at(Path::new("/proc/self")), Some("proc"));
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(pseudo_at(folder.path()), None);
-        // Of each that this machine has mounted.
+        // Try each one mounted on this machine.
         for (point, mount) in Mounts::read().by_point {
             let is_top = File::open(&point).is_ok();
             if let Some(name) = pseudo_name(&mount.kind).filter(|_| is_top)

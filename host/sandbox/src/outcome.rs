@@ -109,7 +109,7 @@ impl Failure {
     }
 }
 
-/// Cuts a message that is too long, and returns where.
+/// Truncates an overlong message, returning where.
 fn cut(message: &mut String) -> Option<usize> {
     if message.len() <= MESSAGE_BYTES_MAX {
         return None;

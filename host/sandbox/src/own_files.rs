@@ -83,7 +83,7 @@ impl PathTrace {
         self.passes(granted) || self.contains(granted)
     }
 
-    /// Whether `granted` is the end, or below the directory there, by whatever path.
+    /// Whether `granted` is the end or lies below it, by any path.
     pub fn contains(&self, granted: &Path) -> bool {
         let Ok(end) = fs::metadata(self.end()) else {
             return granted.starts_with(self.end());
@@ -170,21 +170,20 @@ pub fn foreign_writer(owner: u32, group: u32, mode: impl Into<u32>) -> Option<St
     foreign_owner(owner)
 }
 
-/// Why a directory is not private.
+/// Why a directory isn't private.
 #[derive(Debug, thiserror::Error)]
 pub enum NotPrivate {
-    /// Others could have written it, or could replace it; a sentence without an end.
+    /// Others could have written or could replace it. A sentence without a full stop.
     #[error("{0}")]
     Foreign(String),
     #[error(transparent)]
     Failed(#[from] io::Error),
 }
 
-/// Make `dir` a directory of this user only (0700), creating it where it's missing. Return its path without links.
+/// Makes `dir` accessible to this user only (0700), creating missing directories. Returns its path free of links.
 ///
 /// # Errors
-/// [`NotPrivate::Foreign`] when it belongs to another user, or when others can write it or a directory on the way. It is
-/// then left as it is.
+/// Returns [`NotPrivate::Foreign`], leaving it unchanged, if it belongs to another user or others can write it or a directory on the way.
 pub fn private_directory(dir: &Path) -> Result<PathBuf, NotPrivate> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700).create(dir)?;
@@ -195,7 +194,7 @@ pub fn private_directory(dir: &Path) -> Result<PathBuf, NotPrivate> {
     Ok(dir.canonicalize()?)
 }
 
-/// Return why others than the user of this process could have written `dir` or replaced it, a sentence without an end.
+/// Returns why other users could have written or replaced `dir`, as a sentence without a full stop.
 pub(crate) fn untrusted(dir: &Path) -> Option<String> {
     let trace = PathTrace::of(dir);
     let owner = || match fs::metadata(trace.end()).map(|found| found.uid()) {

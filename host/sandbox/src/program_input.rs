@@ -49,7 +49,7 @@ impl Default for ProgramInput {
 }
 
 impl ProgramInput {
-    /// Return the texts that are given to the program as they are written.
+    /// Returns the texts passed to the program as written.
     pub fn literals(&self) -> impl Iterator<Item = &str> {
         let stdin = match &self.stdin {
             Stdin::Bytes(text) => std::str::from_utf8(text).ok(),

@@ -25,7 +25,7 @@ use crate::outcome::{Outcome, Report};
 use crate::run::call::{DROPPED, run};
 use crate::run::describe::describe;
 
-/// How much code is read from the cache at the same time.
+/// How many files' code may be reloaded from the cache at once.
 const RELOADS_MAX: usize = 2;
 
 /// Loads packages and calls their tasks. One for the process.
@@ -33,7 +33,7 @@ pub struct Sandbox {
     engines: Engines,
     pub(crate) loaded: Arc<LoadedCode>,
     compiling: Mutex<()>,
-    /// Permits to load code again, which the cache has.
+    /// Permits for reloading code from the cache.
     reloads: Semaphore,
     /// One permit for each slot of the pool, so that an instance always finds a free slot.
     pub(crate) calls: Arc<Semaphore>,
@@ -94,11 +94,11 @@ impl Sandbox {
         Ok(artifact)
     }
 
-    /// Return the artifact of a file that was loaded before, by this process or another one with the same cache.
+    /// Returns the artifact of a file already loaded earlier, by this process or another one sharing the cache.
     ///
     /// # Errors
     ///
-    /// One sentence, when its code takes more memory than a package may take now.
+    /// Returns a sentence if its code takes more memory than a package may now.
     pub fn admit(
         &self,
         digest: ArtifactDigest,
@@ -113,12 +113,12 @@ impl Sandbox {
         })
     }
 
-    /// Load the code of `artifact` from the cache if it fits beside all other code, so that the first call is as fast as
-    /// later ones. `bytes` are its file. Blocks.
+    /// Loads the code of `artifact`, whose file is `bytes`, from the cache if it fits without evicting anything. That makes the first call
+    /// as fast as later ones. Blocks.
     ///
     /// # Errors
     ///
-    /// One sentence, when the code cannot be loaded.
+    /// Returns a sentence if loading fails.
     pub fn load_ahead(&self, artifact: &Artifact, bytes: &[u8]) -> Result<(), Refusal> {
         match artifact.place.free_room() {
             Some(room) => self.fill(artifact, room, bytes).map(drop),
@@ -126,12 +126,12 @@ impl Sandbox {
         }
     }
 
-    /// Return the code of `artifact`, which stays loaded until that is dropped. Load it when it is not, from the file that
-    /// `read` returns; that takes milliseconds while the cache has it. Wait for room while other code in use takes it.
+    /// Returns the code of `artifact`, keeping it loaded until the returned value is dropped. If necessary, loads it from the file returned
+    /// by `read`, which takes milliseconds with a warm cache, or waits for room taken by other code in use.
     ///
     /// # Errors
     ///
-    /// One sentence, when there is no room for a minute, or the code cannot be loaded.
+    /// Returns a sentence if there has been no room for a minute, or loading fails.
     pub async fn hold<F>(
         self: &Arc<Self>,
         artifact: &Artifact,
@@ -155,7 +155,7 @@ impl Sandbox {
         loaded.flatten()
     }
 
-    /// Load the code of `artifact` from its file `bytes` and put it into `room`.
+    /// Loads the code of `artifact`, whose file is `bytes`, into `room`.
     fn fill(&self, artifact: &Artifact, room: Room, bytes: &[u8]) -> Result<HeldCode, Refusal> {
         if ArtifactDigest::of(bytes) != artifact.digest {
             return refuse("its file holds other bytes than its digest names");
@@ -165,7 +165,7 @@ impl Sandbox {
         Ok(room.fill(code))
     }
 
-    /// Return the code of `artifact` if it is loaded or can be without being read again.
+    /// Returns the code of `artifact`, provided it's still loaded.
     async fn held(&self, artifact: &Artifact) -> Result<HeldCode, Refusal> {
         match artifact.place.held_or_room().await? {
             Ok(held) => Ok(held),
@@ -196,7 +196,7 @@ impl Sandbox {
         self.engines.cache_dir.as_ref().map(CacheDir::path)
     }
 
-    /// Return what this process keeps in memory for a run of `package`, which is nothing yet.
+    /// Returns an empty charge for a run of `package`, to grow with what this process keeps in memory for it.
     pub fn nothing_kept(&self, package: &str) -> Kept {
         self.ledger.nothing_kept(package)
     }
@@ -206,9 +206,9 @@ impl Sandbox {
         self.clock.now()
     }
 
-    /// Makes one call to `artifact`, whose code must be loaded. Every outcome, also an error of the host, is in the report.
+    /// Calls `artifact`, whose code must be loaded. Every outcome, including host errors, is in the report.
     ///
-    /// See [`Sandbox::run_held`], for code that others may unload meanwhile.
+    /// Where others may unload that code meanwhile, use [`Sandbox::run_held`].
     pub async fn run(&self, artifact: &Artifact, call: Call) -> Report {
         match self.held(artifact).await {
             Ok(held) => self.run_held(held, call).await,

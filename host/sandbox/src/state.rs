@@ -40,7 +40,7 @@ pub(crate) struct HostState {
     pub(crate) memory: MemoryMeter,
     pub(crate) uncommitted: Uncommitted,
     program_texts: ProgramTexts,
-    /// What the program's own arguments and variables take; see [`Input::bytes`].
+    /// Bytes taken by the program's own arguments and variables, see [`Input::bytes`].
     pub(crate) input_bytes: usize,
     http_gate: HttpGate,
     http: WasiHttpCtx,

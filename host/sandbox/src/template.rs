@@ -115,7 +115,7 @@ impl fmt::Display for ContextKey {
 }
 
 impl Template {
-    /// Return the texts between the values of the context.
+    /// Returns the literal texts between values from the context.
     pub(crate) fn literals(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
             Part::Text(text) => Some(text.as_str()),

@@ -15,7 +15,7 @@ pub(crate) const HOST_CONTEXT: &str = "campanile";
 /// What a line costs beside its text: its time and level. It also bounds a flood of empty lines.
 const LINE_OVERHEAD_BYTES: usize = 32;
 
-/// What a line takes in the host's memory beside its text, and then as JSON.
+/// Host memory for a line besides its text, as kept and later as JSON, in bytes.
 const KEPT_LINE_BYTES: u64 = 192;
 
 /// The log of one call.
@@ -27,7 +27,7 @@ pub(crate) struct Logs {
     bytes_max: usize,
     /// How many lines were dropped or cut, and when the last one was.
     dropped: Option<(u64, Timestamp)>,
-    /// Whether the last line was cut.
+    /// Whether the last line was truncated.
     is_last_cut: bool,
     kept: Arc<KeptOfCall>,
     kept_bytes: u64,
@@ -83,7 +83,7 @@ impl Logs {
         });
     }
 
-    /// Return the bytes of the kept lines, or the limit when lines were dropped because of it.
+    /// Returns the size of the kept lines in bytes, or the whole limit if lines were dropped because of it.
     pub(crate) fn bytes(&self) -> u64 {
         let is_full = self.dropped.is_some() && self.refused_by_host.is_none();
         let bytes = match is_full {
@@ -93,13 +93,13 @@ impl Logs {
         bytes as u64
     }
 
-    /// Returns what the lines take in the host's memory.
+    /// Returns the host memory taken by the lines, in bytes.
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.kept_bytes
     }
 
-    /// Returns the lines, and whether the last one of the guest was cut. After lines that were dropped or cut, a line of the host
-    /// says how many.
+    /// Returns the lines, and whether the guest's last one was truncated. If any were dropped or truncated, the host adds a line saying how
+    /// many.
     pub(crate) fn into_lines(mut self) -> (Vec<LogLine>, bool) {
         if let Some((lines, at)) = self.dropped {
             let why = self.refused_by_host.unwrap_or_else(|| {
@@ -121,7 +121,7 @@ impl Logs {
     }
 }
 
-/// Return the bytes of `text` as JSON.
+/// Returns the length of `text` as JSON, in bytes.
 fn json_bytes(text: &str) -> u64 {
     let bytes = text.bytes().map(|byte| match byte {
         b'"' | b'\\' => 2,
@@ -180,7 +180,7 @@ mod tests {
              raise `limits.log` in the package's sidecar file"
         );
         assert_eq!(lines[2].context, "campanile");
-        // A line before one that was dropped whole was not cut.
+        // A whole line just before a dropped one doesn't count as truncated.
         let mut logs = self::logs(40);
         for _ in 0..2 {
             logs.add("info", String::new(), "whole".into());

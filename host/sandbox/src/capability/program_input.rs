@@ -1,4 +1,4 @@
-//! The arguments and variables of a program for preview 1, for the adapter in `load/input_adapter.rs`.
+//! Providing the arguments and variables of preview 1 programs to the adapter in `load/input_adapter.rs`.
 
 use wasmtime::StoreContextMut;
 use wasmtime::component::Linker;
@@ -6,11 +6,10 @@ use wasmtime_wasi::WasiView;
 use wasmtime_wasi::cli::WasiCliView as _;
 use wasmtime_wasi::p2::bindings::cli::environment::Host as _;
 
-/// The interface that the adapter imports.
+/// The interface imported by the adapter.
 pub(crate) const PROGRAM_INPUT: &str = "campanile:program/input@0.1.0";
 
-/// The texts of a program as preview 1 wants them: one after the other, each with a NUL byte behind it. Empty until the program
-/// asks.
+/// A program's texts in preview 1's layout: one after another, each followed by a NUL byte. Empty until the program asks.
 #[derive(Default)]
 pub(crate) struct ProgramTexts {
     arguments: Option<Texts>,
@@ -34,7 +33,7 @@ impl Texts {
         all
     }
 
-    /// Returns the eight bytes at `at`, the first one lowest. Behind the last text are zeros.
+    /// Returns the eight bytes starting at `at`, little-endian, padding with zeros after the last text.
     fn eight(&self, at: u32) -> u64 {
         let rest = self.bytes.get(at as usize..).unwrap_or_default();
         let mut eight = [0; 8];
@@ -45,12 +44,12 @@ impl Texts {
     }
 }
 
-/// The state of a call, which has the texts of its program.
+/// State of a call holding its program's texts.
 pub(crate) trait HasProgramTexts: WasiView + 'static {
     fn program_texts(&mut self) -> &mut ProgramTexts;
 }
 
-/// Defines the functions of the adapter.
+/// Defines the functions imported by the adapter.
 pub(crate) fn add_program_input<T: HasProgramTexts>(
     linker: &mut Linker<T>,
 ) -> wasmtime::Result<()> {

@@ -28,10 +28,10 @@ pub(crate) fn set_random(wasi: &mut WasiCtxBuilder, time: Time) {
     }
 }
 
-/// Returns the seed of repeatable bytes, where the time is frozen.
+/// Returns the seed for repeatable bytes, used while time is frozen.
 pub(crate) fn random_seed(time: Time) -> Option<Vec<u8>> {
     match time {
-        // Hashed, because a guest takes the first bytes.
+        // Hashed as a whole, since guests take just the first bytes.
         Time::Frozen(now) => {
             Some(sha256(&[SEED, &now.micros().to_le_bytes()].concat()).into_bytes())
         }
@@ -62,10 +62,10 @@ pub(crate) fn limit_random<T: WasiView>(
     )
 }
 
-/// Uses `bytes` of the limit.
+/// Spends `bytes` of the limit.
 ///
 /// # Errors
-/// When less is left. The task ends with it.
+/// Returns an error if less is left, ending the task.
 pub(crate) fn spend(shared: &Shared, bytes: u64) -> wasmtime::Result<()> {
     if shared.spend(Resource::Random, bytes) {
         return Ok(());

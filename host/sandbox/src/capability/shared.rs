@@ -77,7 +77,7 @@ impl Call {
 /// What the capabilities of one call share.
 pub(crate) struct Shared {
     pub(crate) call: Call,
-    /// What its package shares with others.
+    /// Budgets shared with other packages.
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) kept: Arc<KeptOfCall>,
     pub(crate) deadline: Timestamp,
@@ -120,7 +120,7 @@ impl Shared {
         let _ = self.exceeded.set(message);
     }
 
-    /// Record that the package can have no more descriptors now, if that is so.
+    /// Records the reason if the package is out of descriptors.
     pub(crate) fn note_lack_of_descriptors(&self) {
         let (ledger, package) = (&self.ledger, &self.call.package);
         if ledger
@@ -180,7 +180,7 @@ impl Drop for OpenFile {
 }
 
 impl OpenFile {
-    /// Count one more open file, before it is opened. None when it may not be, which is recorded.
+    /// Counts another open file before opening it. Returns none at a limit, recording the reason.
     pub(crate) fn open(shared: &Arc<Shared>) -> Option<Arc<OpenFile>> {
         let most = shared.limit(Resource::OpenFiles);
         if shared.open_files.load(Ordering::Relaxed) >= most {
@@ -194,11 +194,11 @@ impl OpenFile {
         open.map_err(|why| shared.exceed(why)).ok()
     }
 
-    /// Count a granted directory, which the limit of the call does not bound.
+    /// Counts a granted directory, for which the call's limit doesn't apply.
     ///
     /// # Errors
     ///
-    /// A sentence, when the package can have no more descriptors now.
+    /// Returns a sentence if the package is out of descriptors.
     pub(crate) fn of_grant(shared: &Arc<Shared>) -> Result<Arc<OpenFile>, String> {
         let descriptors = &shared.ledger.descriptors;
         let descriptor = descriptors.try_acquire(&shared.call.package, 1, u64::MAX);

@@ -97,7 +97,7 @@ impl Sockets {
 }
 
 impl SocketGate {
-    /// Refuse to create any socket without a grant for `protocol`, or one more than may be open; else count it.
+    /// Counts a new socket, refusing it without a grant for `protocol` or at the limit on open ones.
     fn check_creation(&self, protocol: Protocol) -> Result<Arc<OpenFile>, ErrorCode> {
         if !self.is_real() {
             return Err(ErrorCode::AccessDenied);

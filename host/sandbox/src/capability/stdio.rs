@@ -27,8 +27,8 @@ struct Captured {
     kept: Arc<KeptOfCall>,
     /// Why the host kept less than the call's limits allow.
     refused_by_host: Option<String>,
-    /// The most that the stream takes at once. It's what one host call may bring, because some programs don't look how much
-    /// of a write was taken: the rest of a line would be lost without a mark.
+    /// The most this stream accepts at once: as much as one host call may pass. Some programs never check how much of a write was accepted,
+    /// silently losing the rest.
     write_bytes_max: usize,
     head_bytes_max: usize,
     text_bytes_max: usize,
@@ -58,13 +58,13 @@ impl Capture {
         })))
     }
 
-    /// Returns the captured text, and how many bytes more were dropped. Bytes that aren't UTF-8 become replacement characters.
+    /// Returns the captured text and how many more bytes were dropped. Replacement characters stand in for bytes that aren't UTF-8.
     pub(crate) fn text(&self) -> (String, u64) {
         let captured = self.lock();
         let head = &captured.head[..captured.head.len().min(captured.text_bytes_max)];
         let beyond = captured.dropped_bytes + (captured.head.len() - head.len()) as u64;
-        // The limit fell inside a character, which is not the guest's mistake. What is left of it would also hide the beginning of
-        // a secret before it from the redaction.
+        // The limit fell inside a character, through no fault of the guest. Keeping its first bytes would also hide the beginning of a
+        // secret just before them from redaction.
         let last = head
             .utf8_chunks()
             .last()
@@ -110,7 +110,7 @@ impl Capture {
         let room = captured.head_bytes_max.saturating_sub(captured.head.len());
         let (mut head, mut rest) = bytes.split_at(room.min(bytes.len()));
         if let Err(why) = captured.kept.keep(text_bytes(head)) {
-            // What follows a gap would look as if it belonged to what is before.
+            // Anything after a gap would seem to continue what's before it.
             captured.head_bytes_max = captured.head.len();
             captured.refused_by_host = Some(why);
             (head, rest) = (&[], bytes);
@@ -119,7 +119,7 @@ impl Capture {
         captured.dropped_bytes += rest.len() as u64;
     }
 
-    /// Return why the host kept less than the call's limits allow, if it did.
+    /// Returns why the host kept less than the call's limits allow, if it did.
     pub(crate) fn refusal_of_host(&self) -> Option<String> {
         self.lock().refused_by_host.clone()
     }
@@ -129,7 +129,7 @@ impl Capture {
     }
 }
 
-/// Return at most how many bytes the text of `bytes` has: each that isn't UTF-8 becomes a character of three.
+/// Returns an upper bound for the length of `bytes` as text: each byte that isn't UTF-8 becomes a three-byte character.
 fn text_bytes(bytes: &[u8]) -> u64 {
     let beyond_ascii = bytes.iter().filter(|byte| !byte.is_ascii()).count();
     (bytes.len() + 2 * beyond_ascii) as u64

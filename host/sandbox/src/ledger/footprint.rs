@@ -1,19 +1,17 @@
-//! What one instance of a package takes of the host.
-
-/// What one instance of a package takes, before any of its code runs. Sums saturate.
+/// What one instance of a package takes before running any code. Sums saturate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Footprint {
-    /// Instances of core modules.
+    /// Core module instances.
     pub(crate) instances: u64,
     pub(crate) memories: u64,
     pub(crate) tables: u64,
-    /// What the host keeps of the instances: globals, functions, imports, and the heads of memories and tables.
+    /// Host memory for the instances: globals, functions, imports, and the headers of memories and tables.
     pub(crate) instance_bytes: u64,
-    /// The least size of all memories together.
+    /// The memories' initial sizes, added up.
     pub(crate) memory_bytes: u64,
-    /// The least size of all tables together.
+    /// The tables' initial sizes, added up.
     pub(crate) table_elements: u64,
-    /// What is copied into memories and tables.
+    /// Bytes copied into memories and tables.
     pub(crate) copied_bytes: u64,
 }
 

@@ -1,36 +1,36 @@
-//! What the machine gives this process: memory, mappings and file descriptors.
+//! How much this process may use: memory, mappings and file descriptors.
 
 use std::fs;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The kernel's default, for systems that don't say.
+/// The kernel's default, used where the system doesn't say.
 const MAPPINGS_DEFAULT: u64 = 65_530;
-/// Taken where a system says neither how much memory there is nor that a process may have any number of descriptors.
+/// Assumed where the system doesn't say how much memory it has, or doesn't limit descriptors.
 const MEMORY_DEFAULT: u64 = 4 << 30;
 const DESCRIPTORS_DEFAULT: u64 = 1 << 20;
-/// The soft limit isn't raised beyond this: some programs, which inherit it, walk over all possible descriptors.
+/// The soft limit is never raised beyond this, since child processes inherit it and some programs loop over all possible descriptors.
 const DESCRIPTORS_RAISED_TO: u64 = 1 << 20;
 
-/// The kernel bounds the memory of a process in these files, of control groups version 2 and 1.
+/// Memory limits set by control groups, versions 2 and 1.
 const MEMORY_FILES: [&str; 2] = [
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 ];
 
-/// Return the most mappings of a process.
+/// Returns how many mappings a process may have.
 pub(super) fn mappings_max() -> u64 {
     number_in("/proc/sys/vm/max_map_count").unwrap_or(MAPPINGS_DEFAULT)
 }
 
-/// Return the most descriptors that this process may have now.
+/// Returns how many descriptors this process may currently have.
 pub(super) fn descriptors_max() -> u64 {
     getrlimit(Resource::Nofile)
         .current
         .unwrap_or(DESCRIPTORS_DEFAULT)
 }
 
-/// Raise the most descriptors of this process as far as the system allows.
+/// Raises the descriptor limit of this process as far as the system allows, up to about a million.
 pub fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.unwrap_or(u64::MAX).min(DESCRIPTORS_RAISED_TO);
@@ -39,12 +39,13 @@ pub fn raise_descriptor_limit() {
             current: Some(wanted),
             ..limit
         };
-        // Where the system refuses, the host shares out what it has.
+        // If this fails, the host makes do with what it has.
         let _ = setrlimit(Resource::Nofile, raised);
     }
 }
 
-/// Return the memory that this process may use: that of the machine or of its control group.
+/// Returns the memory available to this process, in bytes: the smallest of the machine's, its control group's limit and its address space
+/// limit.
 pub fn memory_of_machine() -> u64 {
     let of_group = MEMORY_FILES.iter().filter_map(|file| number_in(file));
     let machine = machine_bytes().into_iter();
@@ -52,7 +53,7 @@ pub fn memory_of_machine() -> u64 {
     bounds.min().unwrap_or(MEMORY_DEFAULT)
 }
 
-/// Return the most address space of this process, if that is limited.
+/// Returns the address space limit of this process in bytes, if there's one.
 pub(crate) fn address_space_max() -> Option<u64> {
     getrlimit(Resource::As).current
 }

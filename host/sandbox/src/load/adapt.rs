@@ -1,9 +1,8 @@
 //! Turning a core module into a component.
 //!
-//! A module for WASI preview 1 is joined with wasmtime's adapter, which provides preview 1 on top of WASI 0.2, and with an own one
-//! for arguments and variables. There is
-//! therefore one kind of instance, under one set of limits. The result is not kept: making it takes a fiftieth of the
-//! time of compiling.
+//! Modules for WASI preview 1 are joined with wasmtime's adapter, implementing preview 1 on top of WASI 0.2, and with one of our own for
+//! arguments and variables. That leaves a single kind of instance, under one set of limits. The result isn't kept: making it takes a
+//! fiftieth of the compile time.
 
 use std::borrow::Cow;
 
@@ -30,8 +29,8 @@ const GO: &str = "Go";
 /// The last version of clang whose library for WASI may take all memory above its data, as Go does.
 const CLANG_TAKES_ALL: u32 = 15;
 
-/// The adapter's `proc_exit` keeps only success or failure, and `wasi:cli/exit` only eight bits of a code, so that 256 would be a
-/// success. The module's import is redirected to a function of the host that takes all of it.
+/// The adapter's `proc_exit` reduces exit codes to success or failure, and `wasi:cli/exit` to eight bits, making 256 a success. The
+/// module's import is redirected to a host function taking the whole code.
 const PROC_EXIT: &str = "proc_exit";
 
 /// The interface that the module imports instead.
@@ -63,13 +62,11 @@ pub(crate) fn opens_paths(outline: &Outline) -> bool {
     imports.any(|name| name.starts_with("wasi_snapshot_preview1 path_"))
 }
 
-/// Return the functions of preview 1 that a module imports.
 fn imported_functions(outline: &Outline) -> impl Iterator<Item = &str> {
     let imports = outline.imports.iter();
     imports.filter_map(|name| name.strip_prefix(PREVIEW_1)?.strip_prefix(' '))
 }
 
-/// Return the adapter that a module needs.
 fn adapter_of(outline: &Outline) -> Option<&'static [u8]> {
     let is_command = outline.exports.iter().any(|name| name == "_start");
     match (is_command, imported_functions(outline).next()) {
@@ -140,8 +137,8 @@ fn is_plain_program(outline: &Outline) -> bool {
     !outline.carries_wit && has("_start") && !has("cabi_realloc") && is_of_preview_1
 }
 
-/// Returns the module with other imports in place of some functions of preview 1: those of [`input_adapter`], and, if it `exits`, an
-/// exit that takes a code.
+/// Returns the module with some preview 1 imports redirected: those provided by [`input_adapter`] and, if `exits` is set, `proc_exit`,
+/// whose replacement takes the whole code.
 fn redirected(module: &[u8], exits: bool) -> anyhow::Result<Vec<u8>> {
     let mut redirected = Module::new();
     for payload in Parser::new(0).parse_all(module) {

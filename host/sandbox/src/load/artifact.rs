@@ -21,14 +21,14 @@ use crate::load::recognise::{Form, Recognised, recognise};
 use crate::load::refusal::{Refusal, one_line, refuse};
 use crate::state::HostState;
 
-/// Compiled and linked code, ready to be called any number of times.
+/// Compiled and linked code, ready for any number of calls.
 pub(crate) struct Code {
     pub(crate) form: Form,
     pub(crate) labels: Labels,
     pub(crate) opens_paths: bool,
-    /// What each call takes before any of its code runs.
+    /// Needs of each call before running any code.
     pub(crate) footprint: Footprint,
-    /// What it takes of the host's memory.
+    /// Host memory taken, in bytes.
     pub(crate) bytes: u64,
     /// The linked code.
     pub(crate) instance: InstancePre<HostState>,
@@ -62,8 +62,8 @@ pub(crate) fn load(engines: &Engines, bytes: &[u8], is_known: bool) -> Result<Co
     })
 }
 
-/// Refuse instructions of features that the engine does not run, in the module or the modules of a component. This comes
-/// before all that takes memory: a file for threads is refused for that, however large it is.
+/// Refuses instructions the engine doesn't support, in a module or the modules of a component. Checked before anything that needs much
+/// memory, so a file built for threads gets this reason however large it is.
 fn check_features(engines: &Engines, bytes: &[u8]) -> Result<(), Refusal> {
     let engine = match &engines.pooled {
         Some(pooled) => &pooled.engine,
@@ -154,10 +154,10 @@ fn link(
     })
 }
 
-/// Return what compiled code takes of the host's memory, or somewhat more.
+/// Returns the host memory taken by compiled code, in bytes, possibly overestimating a little.
 ///
-/// All of it is in memory once. What is no machine code is there a second time: the data of memories, as images that
-/// instances are made from, and the description of the code, as it is read.
+/// All of it is in memory once. Anything but machine code exists a second time: data as images for instantiating memories, and the
+/// description of the code in parsed form.
 fn code_bytes(component: &Component) -> u64 {
     let image = component.image_range();
     let image = (image.end as usize).saturating_sub(image.start as usize);

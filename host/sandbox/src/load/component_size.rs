@@ -1,7 +1,7 @@
-//! What an instance of a component takes, counted before anything is compiled.
+//! Sizing an instance of a component before compiling anything.
 //!
-//! A few bytes instantiate a module once more, and a component within a component doubles what it instantiates. The walk
-//! reads each definition once, and adds up what each instantiation takes; it never underestimates.
+//! A few bytes are enough to instantiate a module again, and nesting components can double the number of instances at each level. Walking
+//! the file reads each definition once, adding up the needs of each instantiation without ever underestimating.
 
 use std::fmt::Display;
 
@@ -17,10 +17,10 @@ use crate::ledger::footprint::Footprint;
 use crate::load::compile_cost;
 use crate::load::refusal::{Refusal, refuse};
 
-/// The most bytes that instantiating may copy into memories and tables: a guest doesn't yield meanwhile.
+/// How many bytes may be copied into memories and tables on instantiation. A guest can't yield meanwhile.
 const COPIED_BYTES_MAX: u64 = 128 << 20;
 
-/// The parts of an instance in the engine, at least as large as they are there. A test compares them with the engine.
+/// Upper bounds for the parts of an instance in the engine, in bytes. A test compares them with the engine's own sizes.
 const INSTANCE_BYTES: u64 = 1 << 10;
 const IMPORT_BYTES: u64 = 32;
 const GLOBAL_BYTES: u64 = 16;
@@ -28,20 +28,20 @@ const FUNCTION_REFERENCE_BYTES: u64 = 32;
 const MEMORY_BYTES: u64 = 512;
 const TABLE_BYTES: u64 = 256;
 const TAG_BYTES: u64 = 16;
-/// Of a segment of data or elements, and of an exported name.
+/// For each data or element segment and exported name.
 const ENTRY_BYTES: u64 = 32;
-/// What is copied for an element of a table.
+/// Copied for each element of a table.
 const ELEMENT_BYTES: u64 = 16;
 
 const PAGE_BYTES: u64 = 64 << 10;
 
-/// Count what an instance of `component` takes, and refuse one that takes more than `limits`.
+/// Sizes an instance of `component`, refusing any exceeding `limits`.
 pub(crate) fn check(component: &[u8], limits: &ComponentLimits) -> Result<Footprint, Refusal> {
     let footprint = match footprint(component) {
         Ok(footprint) => footprint,
         Err(Uncounted::Broken(error)) => return Err(compile_cost::invalid(&error)),
         Err(Uncounted::Unknown(what)) => {
-            // It may also be that the component is not valid.
+            // The component might also be invalid.
             compile_cost::check(component)?;
             return refuse(format!(
                 "this component instantiates {what}, so that the host can't count what it takes; compose it of components that are in the file"
@@ -102,10 +102,10 @@ fn too_large(has: &str, limit: impl Display, remedy: &str) -> Result<(), Refusal
     ))
 }
 
-/// Why the footprint of a component is not known.
+/// Why a component can't be sized.
 enum Uncounted {
     Broken(BinaryReaderError),
-    /// It instantiates something that only its instantiation decides.
+    /// Only known on instantiation what this is.
     Unknown(&'static str),
 }
 
@@ -123,7 +123,7 @@ fn footprint(component: &[u8]) -> Result<Footprint, Uncounted> {
     Ok(walk.root.unwrap_or_default())
 }
 
-/// A module or component whose end is not reached.
+/// A module or component whose end hasn't been reached.
 enum Open {
     Module(Module),
     Component(Component),
@@ -133,16 +133,16 @@ enum Open {
 struct Module {
     size: Footprint,
     functions: u64,
-    /// References to functions that the file makes; the engine keeps one of each function.
+    /// References to functions made in the file. The engine keeps one for each such function.
     references: u64,
 }
 
-/// The definitions of a component so far, by their indexes. None is not known before it is instantiated.
+/// Definitions in a component so far, by index. None if only instantiation will tell.
 #[derive(Default)]
 struct Component {
     modules: Vec<Option<Footprint>>,
     components: Vec<Option<Footprint>>,
-    /// What an instance of it takes.
+    /// What each instance takes.
     size: Footprint,
 }
 
@@ -234,7 +234,7 @@ impl Component {
                     }
                 }
             }
-            // An export is one more name, with an index of its own.
+            // Exporting something adds another index for it.
             Payload::ComponentExportSection(section) => {
                 for export in section {
                     let export = export?;
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn memories_of_all_instances_are_counted() {
-        // The file that ended hosts: 14 instances with 73 memories of one page each.
+        // A file that has brought down hosts: 14 instances with 73 one-page memories each.
         let memories = "(memory 1)".repeat(73);
         let instances = "(core instance (instantiate $m))".repeat(14);
         let text = format!("(component (core module $m {memories}) {instances})");
@@ -465,7 +465,7 @@ mod tests {
         let text =
             format!("(component (core module $m {tables}) (core instance (instantiate $m)))");
         assert_refused(&text, "11 tables", "tables_max");
-        // A function without a reference costs nothing in the instance.
+        // Without a reference, a function costs an instance nothing.
         let functions = "(func)".repeat(40_000);
         let text =
             format!("(component (core module $m {functions}) (core instance (instantiate $m)))");

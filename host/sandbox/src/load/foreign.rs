@@ -33,7 +33,7 @@ pub(crate) fn check_memories(outline: &Outline) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuse a component that imports functions that the host does not define.
+/// Refuses a component importing functions the host doesn't provide.
 pub(crate) fn check_component_imports(outline: &Outline) -> Result<(), Refusal> {
     let called = outline.called_imports.iter();
     let missing: Vec<String> = called.filter(|name| !is_provided(name)).cloned().collect();
@@ -43,7 +43,6 @@ pub(crate) fn check_component_imports(outline: &Outline) -> Result<(), Refusal> 
     }
 }
 
-/// Return the refusal of a component that imports `missing`, which the host does not define.
 pub(crate) fn not_provided(missing: &[String]) -> Refusal {
     Refusal::new(format!(
         "this component imports {}, which Campanile does not provide; it provides WASI 0.2, wasi:http/outgoing-handler, \

@@ -1,7 +1,7 @@
-//! The adapter for the arguments and variables of a program for preview 1.
+//! Adapter passing arguments and variables to preview 1 programs.
 //!
-//! wasmtime's adapter copies all of them into one page of its own, and traps beyond that. This one asks the host for eight
-//! bytes at a time and writes them where the program wants them, so it needs no memory.
+//! wasmtime's adapter copies all of them into a single page of its own, trapping if they don't fit. This one asks the host for eight bytes
+//! at a time and writes them straight to where the program wants them, needing no memory of its own.
 
 use wasm_encoder::{
     BlockType, CodeSection, EntityType, ExportKind, ExportSection, Function, FunctionSection,
@@ -12,10 +12,10 @@ use wit_parser::Resolve;
 
 use crate::capability::program_input::PROGRAM_INPUT;
 
-/// The module that a program imports the functions from instead.
+/// The module from which programs import these functions instead.
 pub(super) const INPUT_ADAPTER: &str = "campanile_program_input";
 
-/// The functions of preview 1 that it provides: the list's number, the function for the sizes, and that for the texts.
+/// The preview 1 functions provided: number of the list, function for its sizes, function for its texts.
 pub(super) const LISTS: [(i32, &str, &str); 2] = [
     (0, "args_sizes_get", "args_get"),
     (1, "environ_sizes_get", "environ_get"),
@@ -39,13 +39,12 @@ const PLAIN: MemArg = MemArg {
     memory_index: 0,
 };
 
-/// Whether preview 1 has a function of this name that the adapter provides.
+/// Whether the adapter provides the preview 1 function of this name.
 pub(super) fn provides(function: &str) -> bool {
     let mut lists = LISTS.iter();
     lists.any(|(_, sizes, texts)| function == *sizes || function == *texts)
 }
 
-/// Returns the adapter.
 pub(super) fn input_adapter() -> anyhow::Result<Vec<u8>> {
     use ValType::{I32, I64};
     let mut types = TypeSection::new();
@@ -90,7 +89,7 @@ pub(super) fn input_adapter() -> anyhow::Result<Vec<u8>> {
     Ok(adapter)
 }
 
-/// Returns the function that writes the number of texts and their bytes to two addresses.
+/// Returns a function writing the number of texts and their total bytes to two addresses.
 fn sizes_of(list: i32) -> Function {
     let mut function = Function::new([]);
     let mut code = function.instructions();
@@ -102,7 +101,7 @@ fn sizes_of(list: i32) -> Function {
     function
 }
 
-/// Returns the function that writes the addresses of the texts to the first address, and the texts to the second.
+/// Returns a function writing the texts to the second address, and the address of each to the first.
 fn texts_of(list: i32) -> Function {
     const ADDRESSES: u32 = 0;
     const TEXTS: u32 = 1;
@@ -122,7 +121,7 @@ fn texts_of(list: i32) -> Function {
     code.i32_const(1).local_set(BEGINS);
     code.block(BlockType::Empty).loop_(BlockType::Empty);
     code.local_get(SIZE_LEFT).i32_eqz().br_if(1);
-    // The next eight bytes.
+    // Fetch the next eight bytes.
     code.local_get(AT).i32_const(7).i32_and().i32_eqz();
     code.if_(BlockType::Empty);
     code.i32_const(list)
@@ -138,7 +137,7 @@ fn texts_of(list: i32) -> Function {
     code.end();
     code.local_get(TEXTS).local_get(AT).i32_add();
     code.local_get(CHUNK).i64_store8(PLAIN);
-    // A NUL byte ends each text.
+    // Each text ends with a NUL byte.
     code.local_get(CHUNK).i64_const(0xff).i64_and().i64_eqz();
     code.local_set(BEGINS);
     code.local_get(CHUNK)

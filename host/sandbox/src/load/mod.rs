@@ -1,8 +1,7 @@
 //! From the bytes of a file to compiled code that can be called.
 //!
-//! A file is recognised (`recognise`), turned into a component if it is a core module (`adapt`), counted
-//! (`component_size`), checked for the work that it gives the compiler (`compile_cost`), and compiled and linked
-//! (`artifact`). All loaded code is bounded (`loaded`).
+//! A file is recognised (`recognise`), turned into a component if it's a core module (`adapt`), sized (`component_size`), checked for
+//! compile cost (`compile_cost`), then compiled and linked (`artifact`). All loaded code shares one bound (`loaded`).
 
 mod adapt;
 pub(crate) mod artifact;

@@ -33,9 +33,9 @@ pub(crate) struct Outline {
     /// Of a core module, `module name`; of a component, the interface.
     pub(crate) imports: Vec<String>,
     pub(crate) exports: Vec<String>,
-    /// Of a component, the imports that have functions: an interface of types only needs no host.
+    /// Of a component, the imports containing functions. Interfaces with types alone need nothing from the host.
     pub(crate) called_imports: Vec<String>,
-    /// Of a component, for each of its types so far, whether it is an interface with functions.
+    /// Of a component, whether each type so far is an interface containing functions.
     types: Vec<bool>,
     pub(crate) carries_wit: bool,
     /// Whether it has a shared memory, at any depth.
@@ -199,7 +199,6 @@ impl Outline {
     }
 }
 
-/// Whether `ty` is an interface with functions.
 fn has_functions(ty: &ComponentType<'_>) -> bool {
     let ComponentType::Instance(declarations) = ty else {
         return false;
@@ -215,7 +214,7 @@ fn has_functions(ty: &ComponentType<'_>) -> bool {
     })
 }
 
-/// Whether `alias` is one more type of its component.
+/// Whether `alias` adds another type to its component.
 fn is_type(alias: &ComponentAlias<'_>) -> bool {
     match alias {
         ComponentAlias::InstanceExport { kind, .. } => *kind == ComponentExternalKind::Type,

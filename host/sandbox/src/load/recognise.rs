@@ -47,9 +47,9 @@ pub(crate) struct Recognised<'f> {
     pub(crate) opens_paths: bool,
 }
 
-/// Recognise `bytes`, whose code `check_code` checks. A core module that can become a component is turned into one.
+/// Recognises `bytes`, turning core modules into components where possible. `check_code` checks the original code first.
 ///
-/// What can be refused by the names in the file is refused first: that takes no time and no memory.
+/// Names in the file come even before that, since refusing those takes no time or memory.
 pub(crate) fn recognise(
     bytes: &[u8],
     check_code: impl FnOnce(&[u8]) -> Result<(), Refusal>,

@@ -17,7 +17,7 @@ impl Refusal {
         }
     }
 
-    /// Escape the control characters of the message: names in a file may hold anything.
+    /// Escapes control characters, as names from a file may contain anything.
     pub(crate) fn printable(self) -> Refusal {
         Refusal::new(printable_line(&self.message))
     }

@@ -21,10 +21,10 @@ use crate::run::time::{bounded, metered};
 use crate::run::verdict::{Returned, verdict};
 use crate::state::{self, HostState};
 
-/// Why a call ended that the host dropped before it began.
+/// The reason for a call dropped before it began.
 pub(crate) const DROPPED: &str = "the host dropped the call before it began";
 
-/// Make `call` to the code `held`, after the wait for what it needs of `ledger`. Every outcome is in the report.
+/// Waits for what `call` needs from `ledger`, then runs it. Every outcome is in the report.
 pub(crate) async fn run(
     held: &HeldCode,
     mut call: Call,
@@ -59,7 +59,7 @@ pub(crate) async fn run(
     let mut store = state::open(code.instance.engine(), (call, charge, ledger), clock, input);
     let mut cpu = Duration::ZERO;
     let ended = {
-        // Pinned here, because a future that's passed on takes its room twice.
+        // Pinning here saves space: a future takes twice its size when passed on.
         let calling = pin!(call_entry(&mut store, code));
         let metered = pin!(metered(calling, &mut cpu, cpu_max));
         bounded(metered, timeout, &stop).await

@@ -40,7 +40,7 @@ pub(crate) struct Input {
     stdin: Bytes,
 }
 
-/// Refuses a secret that no variable can hold. It's known only now, when the call has its value.
+/// Refuses secrets containing NUL bytes for variables. Their values are first known when making the call.
 fn check_secrets(call: &Call) -> Result<(), Box<outcome::Failure>> {
     for (variable, name) in &call.grants.secret_env {
         let secret = call.secrets.get(name);
@@ -143,7 +143,7 @@ impl Input {
         })
     }
 
-    /// Returns what the arguments and variables take in the memory of an adapter: their bytes, and their places.
+    /// Returns the bytes taken by arguments and variables in an adapter's memory, including their places.
     pub(crate) fn bytes(&self) -> usize {
         let arguments = self.arguments.iter().map(|text| text.len() + PLACE_BYTES);
         let variables = self.variables.iter();
@@ -170,14 +170,14 @@ impl Input {
     }
 }
 
-/// The place of a text: its address and its length.
+/// A text's address and length.
 const PLACE_BYTES: usize = 8;
 
 fn variable_bytes(name: &str, value: &str) -> usize {
     name.len() + value.len() + 2 * PLACE_BYTES
 }
 
-/// Returns what the granted variables of `call` take, as [`Input::bytes`].
+/// Like [`Input::bytes`], for the variables granted to `call`.
 pub(crate) fn granted_bytes(call: &Call) -> usize {
     let Call {
         grants, secrets, ..
@@ -226,18 +226,18 @@ fn is_set(call: &Call, variable: &str) -> bool {
         || program.env_from_context.contains_key(variable)
 }
 
-/// Begins the error of serde_json about a text that nests too deep. It has no public kind; a test notices when it changes.
+/// How serde_json's error about excessive nesting starts. It has no public kind, so a test watches for changes.
 const RECURSION: &str = "recursion limit exceeded";
 
-/// Why the one JSON value that a program printed can't be its output.
+/// Why a program's only JSON value can't be its output.
 #[derive(Debug, PartialEq)]
 pub(crate) enum NoOutput {
-    /// It has this many bytes, as far as it was kept.
+    /// Its length in bytes, counting those dropped.
     TooLong(u64),
     TooDeep(TooDeep),
 }
 
-/// Take the output from `stdout`; none when it holds anything but one JSON value. A text that was cut is never taken.
+/// Takes the output from `stdout`, or returns none if that isn't a single JSON value. Truncated text is never taken.
 pub(crate) fn take_output(stdout: &Capture, limits: &Limits) -> Result<Option<JsonText>, NoOutput> {
     let (bytes, dropped) = stdout.bytes();
     let value = bytes.trim_ascii();
@@ -257,7 +257,7 @@ pub(crate) fn take_output(stdout: &Capture, limits: &Limits) -> Result<Option<Js
         }
         // Only the end is missing, and it was dropped.
         Err(error) if dropped > 0 && error.is_eof() => Err(NoOutput::TooLong(length)),
-        // The text was JSON up to a depth that the reader refuses.
+        // It was valid JSON up to the depth the reader allows.
         Err(error) if error.to_string().starts_with(RECURSION) => Err(NoOutput::TooDeep(TooDeep)),
         Err(_) => Ok(None),
     }
@@ -348,7 +348,7 @@ mod tests {
         let stdout = Capture::of_program(&limits, &kept);
         stdout.write(b"1");
         stdout.write(&b"2".repeat(700 << 10));
-        // There is room again, but what follows a gap isn't kept.
+        // There's room again, but nothing is kept after a gap.
         stdout.write(b"3");
         assert!(stdout.refusal_of_host().is_some());
         assert_eq!(stdout.bytes(), (b"1".to_vec(), (700 << 10) + 1));

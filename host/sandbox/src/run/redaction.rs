@@ -55,12 +55,12 @@ struct SoughtValue {
     mark: String,
 }
 
-/// What the end of a text that was cut may be.
+/// What a truncated text may end in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Begun {
-    /// The beginning of the value at this place of `values`.
+    /// The beginning of the value with this index in `values`.
     Value(usize),
-    /// So little of a value, or of the spelling of its first letter, that other texts end with it too.
+    /// So little of a value, or of an escape for its first letter, that unrelated texts end in it too.
     Little,
 }
 
@@ -100,7 +100,7 @@ impl Redaction {
         }
     }
 
-    /// Replaces the values in `text`.
+    /// Replaces the secret values in `text`. If building the automaton for finding them failed, withholds the whole text.
     pub fn text(&self, text: &mut String) {
         if self.values.is_empty() {
             return;
@@ -128,8 +128,8 @@ impl Redaction {
         }
     }
 
-    /// Replaces the values in `text`, and the beginning of a value where the host cut it, at the byte `cut_at`: not one letter of it
-    /// stays. What follows there is the host's own. Nothing in the text itself says where it was cut: a guest could write that too.
+    /// Like [`Redaction::text`], also removing a value cut short at the byte offset `cut_at`, down to its first letter. What follows
+    /// `cut_at` is the host's own mark. Finding the cut by searching for that mark wouldn't do: a guest could write one too.
     pub(crate) fn cut_text(&self, text: &mut String, cut_at: Option<usize>) {
         let Some(cut_at) = cut_at else {
             return self.text(text);
@@ -140,8 +140,8 @@ impl Redaction {
         text.push_str(&rest);
     }
 
-    /// Replaces the longest end of `text` that is the beginning of a value. One that is too short to be looked for elsewhere is left
-    /// out: it's rarely a value's, and a mark would say that it was.
+    /// Replaces the longest suffix of `text` starting a value. If it's too short to be searched for, drops it without a mark: it's rarely
+    /// part of a value, and a mark would claim so.
     fn end_of(&self, text: &mut String) {
         let end = text.len();
         let kept = text.as_str();
@@ -159,9 +159,9 @@ impl Redaction {
         }
     }
 
-    /// Returns the longest value whose beginning is the end of `text` from `place` on.
+    /// Returns the longest value starting with the rest of `text` after `place`.
     fn begun(&self, text: &str, place: usize) -> Option<Begun> {
-        // Where a way to read the text has come to, and the values that begin with its letters.
+        // How far each way of reading the text has got, and the values starting with the letters read.
         let mut ways = vec![(place, 0..self.by_letters.len())];
         let mut longest: Option<Begun> = None;
         for letters in 0.. {
@@ -204,7 +204,7 @@ impl Redaction {
         values.start + less..values.start + less + equal
     }
 
-    /// Returns `json` without the values, also those in keys and numbers. What has none stays as it's written.
+    /// Returns `json` with values replaced even in keys and numbers. Parts without any keep their spelling.
     pub(crate) fn json_text(&self, json: &JsonText) -> JsonText {
         match self.values.is_empty() {
             true => json.clone(),
@@ -245,12 +245,12 @@ impl Redaction {
                 }
             }
             Ok(JsonParts::Word(word)) => word.to_owned(),
-            // The text was checked.
+            // Already checked to be valid.
             Err(_) => "null".to_owned(),
         }
     }
 
-    /// Replaces the values in every text in `entries`, keys included.
+    /// Replaces the values in all texts of `entries`, including keys.
     pub(crate) fn entries(&self, entries: &mut JsonObject) {
         let mut named = NamedApart::default();
         let redacted = mem::take(entries).into_iter().map(|(mut key, value)| {
@@ -292,10 +292,10 @@ impl Redaction {
     }
 }
 
-/// Names for keys of one object, of which redaction may have made several equal.
+/// Keeps the keys of one object distinct after redaction has made some equal.
 #[derive(Default)]
 struct NamedApart {
-    /// How often each key occurred.
+    /// How often each key has occurred so far.
     times: BTreeMap<String, usize>,
     names: BTreeSet<String>,
 }
@@ -330,8 +330,8 @@ impl SoughtValue {
         ends.into_iter().max()
     }
 
-    /// Whether the first `letters` letters are enough to be looked for. None when no more of the value can follow, although the
-    /// text isn't `is_whole` up to its end.
+    /// Returns whether the first `letters` letters are enough to search for. None if the value is already complete, leaving nothing to
+    /// explain the broken-off escape at the end of a text not `is_whole`.
     fn is_begun(&self, letters: usize, is_whole: bool) -> Option<bool> {
         let bytes: usize = self.letters[..letters].iter().map(|it| it.len_utf8()).sum();
         (is_whole || letters < self.letters.len()).then_some(bytes >= REDACTED_BYTES_MIN)

@@ -88,7 +88,7 @@ pub(crate) async fn report(
     }
 }
 
-/// Return what a report takes in the host's memory, without its log.
+/// Returns the host memory taken by a report apart from its log, in bytes.
 fn left_bytes(report: &Report) -> u64 {
     let output = report.output.as_ref().map_or(0, |json| json.as_str().len());
     let context = report.context.as_ref().map_or(0, object_bytes);
@@ -101,12 +101,12 @@ fn left_bytes(report: &Report) -> u64 {
     texts as u64 + details + report.uncommitted.bytes()
 }
 
-/// Where the host cut what a call left, so that a secret may be there in part.
+/// Where the host truncated what a call left, possibly in the middle of a secret.
 #[derive(Clone, Copy, Default)]
 struct Cuts {
     stdout: Option<usize>,
     stderr: Option<usize>,
-    /// Whether the last line before the host's own was cut.
+    /// Whether the last line before the host's own was truncated.
     log: bool,
 }
 
@@ -201,7 +201,7 @@ fn redact(report: &mut Report, cuts: Cuts, redaction: &Redaction) {
     }
     redaction.cut_text(&mut report.stdout, cuts.stdout);
     redaction.cut_text(&mut report.stderr, cuts.stderr);
-    // The host's own line is the last.
+    // The very last line is the host's own.
     let cut_line = report.logs.len().checked_sub(2).filter(|_| cuts.log);
     for (index, line) in report.logs.iter_mut().enumerate() {
         let cut_at = (Some(index) == cut_line).then_some(line.message.len());

@@ -36,10 +36,10 @@ pub(crate) fn trap_message(error: &wasmtime::Error, stderr: &Capture) -> String 
     }
 }
 
-/// The name of the adapter that other tools build into a component, to run code for WASI preview 1.
+/// The preview 1 adapter other tools build into components.
 const FOREIGN_ADAPTER: &str = "wasi_snapshot_preview1";
 
-/// Whether an adapter for WASI preview 1 trapped, in its own code.
+/// Whether an adapter for WASI preview 1 trapped in its own code.
 pub(crate) fn is_of_adapter(error: &wasmtime::Error) -> bool {
     let backtrace = error.downcast_ref::<WasmBacktrace>();
     let innermost = backtrace.and_then(|backtrace| backtrace.frames().first());

@@ -47,7 +47,7 @@ pub(crate) struct Success {
 }
 
 impl Success {
-    /// Return what the values take in the host's memory.
+    /// Returns the host memory taken by the values, in bytes.
     fn kept_bytes(&self) -> u64 {
         let output = self
             .output
@@ -86,7 +86,7 @@ pub(crate) fn verdict(ended: Ended<Returned>, state: &HostState) -> Verdict {
     }
 }
 
-/// What an adapter takes of arguments and variables in any case, beside its own state.
+/// Any adapter has this much space for arguments and variables, besides its own state.
 const ADAPTER_INPUT_BYTES: usize = 48 << 10;
 
 fn timed_out(when: &str, limit: Resource) -> Failure {
@@ -180,15 +180,15 @@ fn parsed<T: DeserializeOwned>(
     value.map(Some)
 }
 
-/// Return what details of `bytes` bytes of JSON may take in the host's memory: a number of one digit takes 32.
+/// Returns the host memory that JSON details of `bytes` bytes may take once parsed: a one-digit number takes 32 bytes.
 pub(crate) fn details_bytes(bytes: usize) -> u64 {
     (bytes as u64).saturating_mul(32)
 }
 
 /// The task returned a failure.
 ///
-/// Its kind follows from what the host refused, and never from what the task says, in its message or in its details. What the
-/// host has to say about a failure of the task's own is in the note, and the message is the task's.
+/// Its kind depends on what the host refused, never on what the task says in its message or details. For a failure of the task's own, the
+/// message stays the task's, with anything the host has to add going into the note.
 fn failed(failure: types::Failure, state: &HostState) -> Failure {
     let details = failure.details.map(|text| {
         let is_long = text.len() > state.shared.call.limits.output_bytes_max;
@@ -210,7 +210,7 @@ fn failed(failure: types::Failure, state: &HostState) -> Failure {
     let proposal = state.files.denied.note(&failure.message);
     let notes = exceeded.map(str::to_owned).into_iter().chain(proposal);
     let note = Some(Vec::from_iter(notes).join("; ")).filter(|note| !note.is_empty());
-    // The host's reason comes first: the task's words often follow from it. They are quoted, so that none can end the quotation.
+    // The host's reason comes first, as the task's message often just follows from it. Quoting that keeps it from ending the quotation.
     let message = match reason {
         Some(reason) if failure.message.is_empty() => reason,
         Some(reason) => format!("{reason} (the task said: {:?})", failure.message),

@@ -1,4 +1,4 @@
-//! Guests that keep to the limits of a call, and together take what the host needs.
+//! Guests staying within each call's limits, but together taking what the host needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A sandbox for `calls` calls at once, whose calls may have this much together.
+/// Returns a sandbox running up to `calls_max` calls on the budgets of `ledger`.
 pub(super) fn sandbox_with(calls_max: u32, ledger: Ledger) -> Arc<Sandbox> {
     let settings = SandboxSettings {
         calls_max,
@@ -30,10 +30,10 @@ pub(super) fn of_package(package: &str) -> Call {
     }
 }
 
-/// Waits for its time-out.
+/// Sleeps until timing out.
 const SLEEP: &str = "(call $block (call $subscribe-duration (i64.const 3600000000000)))";
 
-/// Begin `times` calls of `package`.
+/// Starts `times` calls of `package`.
 fn begin(
     sandbox: &Arc<Sandbox>,
     artifact: &Arc<Artifact>,
@@ -48,7 +48,7 @@ fn begin(
     calls.collect()
 }
 
-/// Wait until `package` has at least `amount` of memory.
+/// Waits until `package` holds at least `amount` of memory.
 async fn until_held(sandbox: &Sandbox, package: &str, amount: u64) {
     let wait = async {
         while sandbox.ledger.memory.held(package) < amount {
@@ -87,7 +87,7 @@ async fn instances_have_the_same_bounds_without_the_pool() {
 
 #[tokio::test]
 async fn large_instances_count_as_memory() {
-    // Sixteen bytes each.
+    // Each takes sixteen bytes.
     let globals = "(global i32 (i32.const 0))".repeat(200_000);
     let guest = guest("").with(&globals).completes(None, None);
     let report = run(guest).await;
@@ -113,7 +113,7 @@ async fn many_calls_of_a_package_leave_memory_for_another() {
     for hog in hogs {
         let _ = hog.await;
     }
-    // A call that has ended has nothing any more.
+    // Finished calls hold nothing.
     let wait = async {
         while sandbox.ledger.memory.held("hog") > 0 {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -128,7 +128,7 @@ async fn a_call_that_waits_for_memory_begins_when_another_ends() {
     let waits = guest("(call $block (call $subscribe-duration (i64.const 20000000)))");
     let waits = waits.pages(80).completes(None, None);
     let waits = Arc::new(sandbox.load(&waits.component()).unwrap());
-    // One has 5 MiB, and all of a package at most 9.
+    // Each takes 5 MiB, and the package gets at most 9.
     for call in begin(&sandbox, &waits, "package", 8) {
         let report = call.await.unwrap();
         assert_eq!(report.outcome, Outcome::Succeeded, "{report:#?}");
@@ -177,7 +177,7 @@ async fn growth_is_refused_when_all_calls_have_too_much() {
     assert_eq!(sandbox.ledger.memory.held("package"), 0);
 }
 
-/// Opens the root, which holds nothing, until that is refused; then waits.
+/// Keeps opening the empty root until refused, then continues with `then`.
 fn opens_much(then: &str) -> Guest {
     guest(&format!(
         "(call $get-directories (i32.const 512))
@@ -204,7 +204,7 @@ async fn many_calls_of_a_package_leave_descriptors_for_another() {
         }
     };
     tokio::time::timeout(LONG_WAIT, wait).await.unwrap();
-    // Another package still opens some, and the record says why it got no more.
+    // Another package can still open some, and its report says why it got no more.
     let fails = opens_much("(unreachable)");
     let fails = Arc::new(sandbox.load(&fails.component()).unwrap());
     let report = sandbox.run(&fails, of_package("honest")).await;
@@ -218,7 +218,7 @@ async fn many_calls_of_a_package_leave_descriptors_for_another() {
     hogs.iter().for_each(|hog| hog.abort());
 }
 
-/// The mappings of this process.
+/// Counts the mappings of this process.
 #[cfg(target_os = "linux")]
 fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps")
@@ -243,7 +243,7 @@ async fn calls_have_no_more_mappings_than_they_are_charged() {
     let charged = |sandbox: &Sandbox| sandbox.ledger.mappings.held("package") as usize;
     until_held(&sandbox, "package", CALLS as u64 * 8 * 65_536).await;
     until_free(&sandbox, 0).await;
-    // Other tests of this process map memory too.
+    // Other tests in this process map memory too.
     let made = mappings().saturating_sub(before);
     assert!(
         made <= charged(&sandbox) + 300,

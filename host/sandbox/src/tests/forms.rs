@@ -127,7 +127,7 @@ async fn a_preview_1_program_reports_its_exit_code() {
         (3, 3),
         (42, 42),
         (255, 255),
-        // All 32 bits count: no code but 0 is a success.
+        // All 32 bits count: only 0 is a success.
         (256, 256),
         (65_536, 65_536),
         (i32::MIN, i32::MIN),

@@ -1,4 +1,4 @@
-//! What calls leave in the host's memory, each within its limits, and all together within the share of their package.
+//! What calls leave in host memory: each stays within its limits, and all of them within their package's share.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,15 +19,15 @@ use crate::*;
 
 const MIB: u64 = 1 << 20;
 
-/// The sentence about all calls, whichever limit a call would have.
+/// Blames the budget for all calls, however high the call's own limits.
 const OF_ALL: &str = "a quarter of `memory_total`, is used up";
 
-/// A sandbox that keeps 16 MiB for all packages, and at most 9.3 MiB for one.
+/// Returns a sandbox keeping up to 16 MiB for all packages, and 9.3 MiB for each.
 fn sandbox_that_keeps_little() -> Arc<Sandbox> {
     sandbox_with(4, Ledger::new(64 * MIB, 10_000, 100))
 }
 
-/// Makes `times` calls of `package`, one after the other. What they left stays while their reports do.
+/// Calls `package` `times` times in a row. What each call leaves is kept as long as its report.
 async fn reports(sandbox: &Sandbox, guest: &Guest, package: &str, times: usize) -> Vec<Report> {
     let artifact = sandbox.load(&guest.component()).unwrap();
     let mut reports = Vec::new();
@@ -41,7 +41,7 @@ async fn reports(sandbox: &Sandbox, guest: &Guest, package: &str, times: usize) 
     reports
 }
 
-/// Does `what` `times` times.
+/// Repeats `what`.
 fn repeats(times: usize, what: &str) -> Guest {
     let body = format!(
         "(local $n i32) (local $stdout i32)
@@ -54,7 +54,7 @@ fn repeats(times: usize, what: &str) -> Guest {
     guest(&body).completes(None, None)
 }
 
-/// Prints 4 KiB so often.
+/// Prints 4 KiB at a time.
 fn prints(times: usize) -> Guest {
     repeats(
         times,
@@ -63,7 +63,7 @@ fn prints(times: usize) -> Guest {
     )
 }
 
-/// Logs 4 KiB so often.
+/// Logs 4 KiB at a time.
 fn logs(times: usize) -> Guest {
     let guest = repeats(
         times,
@@ -72,7 +72,7 @@ fn logs(times: usize) -> Guest {
     guest.data(8192, "x".repeat(4096))
 }
 
-/// Returns a text of 3 MB.
+/// Returns 3 MB of text.
 fn returns_much() -> Guest {
     let body = "(memory.fill (i32.const 131072) (i32.const 120) (i32.const 3000000))
         (i32.store8 (i32.const 131072) (i32.const 34))
@@ -82,7 +82,8 @@ fn returns_much() -> Guest {
         .data(RESULT, completion_of(131_072, 3_000_000))
 }
 
-/// What a hog left is within its share and counted; its neighbour keeps all, and in the end nothing is counted.
+/// Checks that a hog is charged for all it left, within its share, while its neighbour loses nothing. Dropping the reports releases
+/// everything.
 async fn assert_shared(sandbox: &Sandbox, hogs: Vec<Report>, left: u64, neighbour: &Guest) {
     let kept = &sandbox.ledger.kept;
     let free = KEPT_FREE_BYTES * hogs.len() as u64;
@@ -141,7 +142,7 @@ async fn a_result_beyond_the_share_of_its_package_fails_the_call() {
     assert_shared(&sandbox, hogs, left, &returns_much()).await;
 }
 
-/// What a call of `hog` shares that may hold back 64 MiB, write to the bucket `state`, and send to a server.
+/// Returns the shared state of a call of `hog`, allowed to buffer 64 MiB, write to the bucket `state` and send to a server.
 fn shared(ledger: &Arc<Ledger>, buckets: Arc<dyn Buckets>) -> Shared {
     let grants = Grants {
         keyvalue: vec![BucketGrant {
@@ -179,7 +180,7 @@ async fn what_calls_hold_back_is_refused_beyond_the_share_of_their_package() {
     };
     let opened = session::Host::open(&mut view, "state".to_owned()).await;
     let bucket = opened.unwrap().unwrap().rep();
-    // The same key again and again keeps one value.
+    // Setting the same key repeatedly keeps just one value.
     for key in ["a"; 100].into_iter().chain(["b", "c", "d", "e"]) {
         let handle = Handle::new_borrow(bucket);
         let set = store::HostBucket::set(&mut view, handle, key.to_owned(), vec![0; 1 << 20]);
@@ -231,7 +232,7 @@ async fn what_calls_hold_back_is_refused_beyond_the_share_of_their_package() {
     assert_eq!(ledger.kept.held("hog"), 0);
 }
 
-/// A bucket whose database never answers.
+/// A bucket with a database that never responds.
 struct Stuck;
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! Two tasks at once that together try to make a link which leads out of the directory that both may write.
+//! Two tasks trying together to create a link leading out of a directory they may both write.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use crate::*;
 
 const ROUNDS: usize = 1_000;
 
-/// An operation of a program on its first directory. Its result doesn't matter.
+/// A program's operation in its first directory, ignoring the result.
 #[derive(Clone, Copy)]
 enum Op {
     Symlink(&'static str, &'static str),
@@ -19,11 +19,11 @@ enum Op {
     Unlink(&'static str),
     CreateDirectory(&'static str),
     RemoveDirectory(&'static str),
-    /// The program fails if there is a link.
+    /// Fails the program if there's a link.
     NoLink(&'static str),
 }
 
-/// A program that makes the operations again and again.
+/// Returns a program endlessly repeating `ops`.
 fn repeats(ops: &[Op]) -> Vec<u8> {
     let mut data = String::new();
     let mut at = 1024;

@@ -1,4 +1,4 @@
-//! Directories with many entries.
+//! Listing directories with many entries.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::*;
 
 const ENTRIES: usize = 1_000;
 
-/// Lists its first directory through a buffer for few entries, resumes at the 301st, and keeps that listing.
+/// Lists its first directory through a small buffer, then resumes at the 301st entry, keeping that listing open.
 fn lists_all() -> String {
     let found = ENTRIES + 2;
     format!(
@@ -54,7 +54,7 @@ fn lists_all() -> String {
 fn large_directory() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     for number in 0..ENTRIES {
-        // 8 bytes that tell one name from the others.
+        // The first 8 bytes distinguish the names.
         std::fs::write(root.path().join(format!("{number:08}-of-many")), "").unwrap();
     }
     root

@@ -1,4 +1,4 @@
-//! The bound of all loaded code.
+//! Bounding all loaded code.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::guests::*;
 use crate::load::loaded::Next;
 use crate::*;
 
-/// Return a program with a mebibyte of data, unlike that of other numbers.
+/// Returns a program with a mebibyte of data, different for each `number`.
 fn program(number: usize) -> Vec<u8> {
     let data = format!("{number:04}").repeat(1 << 18);
     let text = format!(
@@ -31,7 +31,7 @@ fn bounded(loaded_bytes_max: u64) -> Arc<Sandbox> {
     Arc::new(Sandbox::new(settings, Clock::system()).unwrap())
 }
 
-/// Return what the code of one program takes.
+/// Returns the memory taken by one program's code, in bytes.
 fn cost() -> u64 {
     let cost = sandbox().load(&program(0)).unwrap().code_bytes;
     assert!(cost >= 2 << 20, "its data is there twice: {cost}");
@@ -61,7 +61,7 @@ async fn code_beyond_the_bound_is_unloaded_and_loaded_again() {
         assert_eq!(report.failure, None);
         assert!(sandbox.loaded.bytes() <= 3 * cost);
     }
-    // The least recently used one made room. It was loaded a moment ago, and so were the others: they take turns.
+    // The least recently used one has been evicted. All were loaded just now, so it waits its turn.
     assert!(waits(&artifacts[0], Duration::ZERO));
     assert!(is_held(&artifacts[4], Duration::ZERO));
     let later = artifacts[0]
@@ -69,7 +69,7 @@ async fn code_beyond_the_bound_is_unloaded_and_loaded_again() {
         .next(Instant::now() + Duration::from_secs(11));
     assert!(matches!(later, Next::Load(_)));
     drop(later);
-    // Room that is not filled is given back, and code without artifacts is unloaded.
+    // Unfilled room is given back, and code is unloaded along with its last artifact.
     drop(artifacts);
     assert_eq!(sandbox.loaded.bytes(), 0);
 }

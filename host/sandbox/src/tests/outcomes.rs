@@ -104,7 +104,7 @@ async fn what_nests_too_deep_is_refused_where_it_is_returned() {
             let told = "nests deeper than 100 levels";
             assert!(failed.message.contains(told), "{}", failed.message);
         }
-        // Details are only told, so they become a text.
+        // Details are just passed on, so here they become text.
         let details = nested(depth);
         let guest = guest("").fails(
             RESULT,

@@ -111,7 +111,7 @@ async fn a_program_without_functions_for_paths_has_no_descriptor_of_a_root() {
     }
 }
 
-/// A program that prints 200,000 letters in one write, with a secret at `at`, and never looks how much was taken.
+/// Returns a program printing 200,000 letters in one write, with a secret at `at`, never checking how much was accepted.
 fn printing_at_once(at: usize) -> String {
     format!(
         r#"(module
@@ -166,7 +166,8 @@ async fn a_long_write_is_taken_whole_and_no_part_of_a_secret_is_left() {
     }
 }
 
-/// A program that counts the letters and ends of its arguments and variables, and exits with 1 when they are not `a`.
+/// Prints the number and total size of its arguments, then of its variables. Traps unless each text ends in a NUL byte and the last
+/// letter of all is `a`.
 const COUNTS_INPUT: &str = r#"(module
     (import "wasi_snapshot_preview1" "fd_write"
         (func $fd_write (param i32 i32 i32 i32) (result i32)))
@@ -221,7 +222,7 @@ const COUNTS_INPUT: &str = r#"(module
 #[tokio::test]
 async fn a_program_gets_arguments_and_variables_of_any_size() {
     let sandbox = sandbox();
-    // As a program that is moved in its memory, and as one that is not.
+    // Try a program moved within its memory, and one left in place.
     for producer in [r#"(language "Go" "go1.27.3")"#, r#"(language "Rust" "")"#] {
         let program =
             COUNTS_INPUT.replacen("(module", &format!("(module (@producers {producer})"), 1);

@@ -1,8 +1,8 @@
-//! What can be refused without compiling is refused before the cost of compiling counts.
+//! Anything that can be refused without compiling is refused before estimating the cost of compiling.
 
 use super::guests::*;
 
-/// A function that takes far too long to compile.
+/// Returns a function taking far too long to compile.
 fn costly() -> String {
     let branch = "(if (local.get 0) (then (local.set 1 (local.get 2))))";
     let locals = "i32 ".repeat(3_000);
@@ -42,7 +42,7 @@ fn an_import_that_nothing_provides_is_told_before_the_cost() {
         message.contains("imports `a:bells/ring@1.0.0`"),
         "{message}"
     );
-    // An interface of types only needs no host, and one that is provided is.
+    // Interfaces with just types need no host, and provided ones are fine.
     let types =
         "(import \"a:bells/types@1.0.0\" (instance (export \"bell\" (type (sub resource)))))";
     let clock = "(import \"wasi:clocks/monotonic-clock@0.2.0\" (instance (export \"now\" (func (result u64)))))";

@@ -1,5 +1,5 @@
-//! The functions that change files, other than `open-at` and streams: each is an effect, keeps to quotas, and leads no link out
-//! of a granted directory.
+//! Functions changing files, apart from `open-at` and streams. Each counts as an effect, respects quotas, and lets no link lead out of a
+//! granted directory.
 
 use wasmtime::StoreContextMut;
 use wasmtime::component::LinkerInstance;
@@ -19,7 +19,7 @@ use crate::capability::files::threads::thread_for;
 use crate::capability::shared::as_wasi;
 use crate::grants::AccessMode;
 
-/// Wait for what a quota says, if an operation needs that.
+/// Waits for the quota's verdict on operations needing one.
 macro_rules! admitted {
     () => {
         Ok(None)
@@ -29,7 +29,7 @@ macro_rules! admitted {
     };
 }
 
-/// Make an operation, by its own function or by wasmtime's.
+/// Runs the operation, replacing wasmtime's function if one is given.
 macro_rules! operation {
     ($state:ident.$method:ident($first_fd:ident $(, $argument:ident)*)) => {
         $state.filesystem().$method($first_fd $(, $argument)*).await
@@ -46,9 +46,14 @@ macro_rules! operation {
     }};
 }
 
-/// Put a report of its effect before one function of `descriptor`. `in` names the directories in which it changes a
-/// path; a path that is not granted for writing is recorded. `first` changes an argument. `check` refuses a path. `admit`
-/// asks a quota. `by` makes the operation in place of wasmtime's function.
+/// Wraps one function of `descriptor`, reporting its effect first.
+///
+/// * `first` rewrites an argument.
+/// * `in` names each directory along with a path changed in it, recording paths not granted for writing.
+/// * `keep` charges the bytes of an argument to the call.
+/// * `admit` asks a quota.
+/// * `check` may refuse a path.
+/// * `by` runs instead of wasmtime's function.
 macro_rules! report {
     (
         $functions:ident, $method:ident, $function:literal, ($first_fd:ident: Fd $(, $argument:ident: $type:ty)*),
@@ -104,7 +109,7 @@ macro_rules! report {
     };
 }
 
-/// Put reports before the functions that change files, other than `open-at` and streams.
+/// Wraps the functions changing files, apart from `open-at` and streams.
 pub(super) fn report_effects<T: HasFiles>(
     functions: &mut LinkerInstance<'_, T>,
 ) -> wasmtime::Result<()> {
@@ -141,8 +146,8 @@ pub(super) fn report_effects<T: HasFiles>(
     Ok(())
 }
 
-/// Cut the slashes at the end of a path, which only say that it is a directory. wasmtime would try to remove `.` for
-/// them, which no system does. A path of slashes only has no name.
+/// Strips trailing slashes, which only say that the path is a directory. Given one, wasmtime would try to remove `.`, which no system
+/// allows. A path made only of slashes stays as it is.
 fn without_slashes(path: String) -> String {
     match path.trim_end_matches('/') {
         "" => path,

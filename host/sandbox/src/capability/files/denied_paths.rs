@@ -12,7 +12,7 @@ use crate::grants::{AccessMode, Device};
 const PATHS_MAX: usize = 16;
 const PATH_BYTES_MAX: usize = 1 << 10;
 
-/// The most paths with escapes that are known.
+/// How many escaped paths are remembered at most.
 const ESCAPED_MAX: usize = 1 << 10;
 
 /// One path that was denied.
@@ -30,12 +30,12 @@ pub(crate) struct DeniedPath {
 #[derive(Default)]
 pub(crate) struct DeniedPaths {
     paths: Vec<DeniedPath>,
-    /// Paths whose names were listed with escapes, and what is there.
+    /// Listed paths with escaped names, and the type of each entry.
     escaped: HashMap<String, DescriptorType>,
 }
 
 impl DeniedPaths {
-    /// Adds a path. One that is too long to be shown whole is left out: a part of it could be a part of a secret.
+    /// Records a path, ignoring overlong ones: cutting them could leave part of a secret unrecognised.
     pub(crate) fn add(&mut self, denied: DeniedPath) {
         if denied.path.len() > PATH_BYTES_MAX {
             return;
@@ -46,14 +46,14 @@ impl DeniedPaths {
         self.paths.push(denied);
     }
 
-    /// Adds a path whose name is not UTF-8, as it was listed.
+    /// Records a path as listed, with a name that isn't UTF-8.
     pub(crate) fn add_escaped(&mut self, path: String, kind: DescriptorType) {
         if self.escaped.len() < ESCAPED_MAX && path.len() <= PATH_BYTES_MAX {
             self.escaped.insert(path, kind);
         }
     }
 
-    /// Returns what is at a path whose name was listed with escapes.
+    /// Returns the type of the entry whose escaped name was listed as `path`.
     pub(super) fn escaped(&self, path: &str) -> Option<DescriptorType> {
         self.escaped.get(path).copied()
     }
@@ -66,7 +66,7 @@ impl DeniedPaths {
         self.note_on_named(message).or_else(last)
     }
 
-    /// Returns a note about the path that `message` names.
+    /// Returns a note about the path named in `message`.
     pub(crate) fn note_on_named(&self, message: &str) -> Option<String> {
         if let Some(path) = self.escaped.keys().find(|path| message.contains(*path)) {
             return Some(format!(
@@ -107,7 +107,6 @@ impl DeniedPath {
     }
 }
 
-/// Returns the device that a path names.
 fn device(path: &str) -> Option<Device> {
     let name = path.strip_prefix(DEVICES)?.strip_prefix('/')?;
     name.parse().ok()

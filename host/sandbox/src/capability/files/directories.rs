@@ -38,7 +38,7 @@ pub(super) struct Tracked {
     pub(super) file: Option<Arc<OpenFile>>,
     /// The quota of the granted directory through which it was opened.
     pub(super) quota: Option<Arc<Quota>>,
-    /// What the host serves in place of a file.
+    /// What the host serves instead of a file.
     pub(super) served: Option<Served>,
 }
 
@@ -158,7 +158,7 @@ pub(super) fn empty_root() -> Option<OpenDirectory> {
     Some(OpenDirectory { directory, tracked })
 }
 
-/// Returns the directory of the devices: another empty one, in which the host serves them.
+/// Returns the devices' directory. It's another empty one on disk, with the host serving its entries.
 pub(super) fn device_folder() -> Option<OpenDirectory> {
     let empty = empty_root()?.directory.dir.try_clone().ok()?;
     Some(OpenDirectory {

@@ -61,7 +61,7 @@ impl DirectoryUsage {
             return Ok(usage);
         }
         let usage = Arc::new(DirectoryUsage {
-            // Of its own: operations of the call count their threads by the pointer to its directory.
+            // A separate file: a call's operations count their threads by references to the call's own.
             directory: Arc::new(File::from(fcntl_dupfd_cloexec(directory, 0)?)),
             operations: Arc::default(),
             measuring: tokio::sync::Mutex::default(),

@@ -209,25 +209,25 @@ async fn open_at(
     }
 }
 
-/// Whether a file that was opened in `parent`, which is of no pseudo file system, belongs to one. What was mounted after the
-/// grant was checked is found only here.
+/// Whether `file` belongs to a pseudo file system, unlike `parent`, which it was opened in. Only this finds file systems mounted after
+/// checking the grant.
 async fn leads_to_pseudo(parent: &Arc<File>, file: Arc<File>) -> bool {
     let device = |file: &File| fstat(file).map(|found| found.st_dev);
     if device(parent).is_ok_and(|parent| device(&file) == Ok(parent)) {
         return false;
     }
-    // A file system on a network may take long to answer.
+    // Network file systems may take a while to answer.
     let parent = Arc::clone(parent);
     let asked = spawn_blocking(move || {
         let is_pseudo = mounts::pseudo(&*file).is_some();
-        // The thread counts as long as it has this.
+        // Holding this keeps the thread accounted for.
         drop(parent);
         is_pseudo
     });
     asked.await
 }
 
-/// Put what a slash at the end means, and the devices, before the functions that look at a path.
+/// Wraps the functions looking at paths, handling trailing slashes and devices.
 fn guard_paths<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::Result<()> {
     functions.func_wrap_async(
         "[method]descriptor.stat-at",
@@ -241,7 +241,7 @@ fn guard_paths<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::
                             let device = device_at(&view.files.shared, &path);
                             return Ok((device.map(|_| stat_of(DescriptorType::CharacterDevice)),));
                         }
-                        // Libraries ask for each name that they list.
+                        // Libraries ask about every name they list.
                         if let Some(kind) = view.escaped(&fd, &path) {
                             return Ok((Ok(stat_of(kind)),));
                         }
@@ -324,19 +324,19 @@ fn guard_paths<T: HasFiles>(functions: &mut LinkerInstance<'_, T>) -> wasmtime::
 }
 
 impl FilesView<'_> {
-    /// Whether `path` in `directory` is that of a device, granted or not.
+    /// Whether `path` in `directory` names a device, granted or not.
     fn serves_devices(&self, directory: &Fd, path: &str) -> bool {
         self.files.served(directory) == Some(Served::Folder)
             && !matches!(path.trim_end_matches('/'), "" | ".")
     }
 
-    /// Returns what is at a path whose name was listed with escapes.
+    /// Returns the type of the entry whose escaped name was listed as `path`.
     fn escaped(&self, directory: &Fd, path: &str) -> Option<DescriptorType> {
         let denied = &self.files.denied;
         denied.escaped(&self.files.path_in(directory, path))
     }
 
-    /// Opens the device at `path`, which the task sees as `shown`, as the open file `file`.
+    /// Opens the device at `path`, shown to the task as `shown` and counted as `file`.
     fn open_device(
         &mut self,
         path: &str,
@@ -369,7 +369,6 @@ impl FilesView<'_> {
         Ok(Ok(opened))
     }
 
-    /// Begins to list a directory.
     async fn list(&mut self, fd: &Fd) -> FsResult<Resource<Listing>> {
         let listing = match self.files.served(fd) {
             Some(Served::Folder) => Listing::of(device_entries(&self.files.shared)),
@@ -389,7 +388,6 @@ impl FilesView<'_> {
         Ok(self.table.push(listing)?)
     }
 
-    /// Returns the next entry of a listing.
     async fn next_entry(
         &mut self,
         listing: &Resource<Listing>,

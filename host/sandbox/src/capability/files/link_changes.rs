@@ -1,8 +1,8 @@
-//! The operations that create or move links: the check and the operation are one step.
+//! Creating and moving links, with the check and the operation in one step.
 //!
-//! Two calls could otherwise do together what none may do alone: one creates a link in a directory, which the other moves up
-//! between the check and the operation. So all calls of this process take turns, on each file system, and an operation
-//! takes place in the directory that was checked, whatever its path leads to by then. Another process takes no turns.
+//! Otherwise two calls could do together what neither may do alone: one creates a link in a directory while the other, between checking and
+//! renaming, moves that directory up. So the calls of this process take turns on each file system, and each operation happens in the very
+//! directory that was checked, even if its path leads elsewhere by then. Other processes take no turns.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -25,10 +25,10 @@ use crate::capability::files::slashes::{self, Wants};
 use crate::capability::files::state::Fd;
 use crate::ledger::fair_shares::{Division, FairShares};
 
-/// Whose turn it is, by the number of the file system: no rename and no second name leads to another one.
+/// Turns by device number. One for each file system is enough, since neither renaming nor linking crosses over to another.
 static TURNS: Mutex<BTreeMap<u64, Weak<FairShares>>> = Mutex::new(BTreeMap::new());
 
-/// Returns the turns of a file system. One package has at most one at a time, and none waits for all of another's.
+/// Returns the turns on a file system. Dividing them fairly keeps one package from making others wait for all of its operations.
 fn turns_on(device: u64) -> Arc<FairShares> {
     let mut known = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
     known.retain(|_, turns| turns.strong_count() > 0);
@@ -40,21 +40,21 @@ fn turns_on(device: u64) -> Arc<FairShares> {
     turns
 }
 
-/// The operations of one call.
+/// Link operations of one call.
 pub(super) struct LinkChanges<'a> {
     pub(super) files: WasiFilesystemCtxView<'a>,
     pub(super) granted: Vec<Arc<File>>,
     pub(super) package: String,
-    /// The directory of the operation. Its thread counts as long as it has this.
+    /// The directory the operation works in. Holding it keeps the operation's thread accounted for.
     pub(super) directory: Arc<File>,
 }
 
-/// Where an operation takes place.
+/// Where an operation happens.
 struct Place {
     directory: Dir,
-    /// None for a path that has no last name, for which the operation fails.
+    /// None if the path doesn't end in a name, which makes the operation fail.
     name: Option<OsString>,
-    /// The path from the directory: the last name, and slashes.
+    /// The last name with any trailing slashes, relative to `directory`.
     path: String,
 }
 
@@ -76,10 +76,10 @@ enum Change {
 }
 
 impl LinkChanges<'_> {
-    /// Creates a link to `target` at `path` in the directory `fd`.
+    /// Creates a link to `target` at `path` in `fd`.
     pub(super) async fn symlink(mut self, fd: Fd, target: String, path: String) -> FsResult<()> {
         match leading_climb(&target) {
-            // It leads into its own directory, wherever that is.
+            // Never leaves its own directory, wherever that is.
             Some(0) => self.files.symlink_at(fd, target, path).await,
             Some(climb) => {
                 let at = self.place_of(&fd, &path).await?;
@@ -89,14 +89,14 @@ impl LinkChanges<'_> {
         }
     }
 
-    /// Renames a file, a link, or a directory with the links in it.
+    /// Renames a file, a link, or a directory including any links below it.
     pub(super) async fn rename(mut self, old: (Fd, String), new: (Fd, String)) -> FsResult<()> {
         let old = self.place_of(&old.0, &old.1).await?;
         let new = self.place_of(&new.0, &new.1).await?;
         self.take_turn(Change::Rename { old, new }).await
     }
 
-    /// Gives a file or a link a second name.
+    /// Adds a hard link to a file or symbolic link.
     pub(super) async fn link(
         mut self,
         flags: PathFlags,
@@ -110,7 +110,7 @@ impl LinkChanges<'_> {
         self.take_turn(Change::Link { flags, old, new }).await
     }
 
-    /// Opens the directory of the last name of `path`, as wasmtime does.
+    /// Opens the directory containing the last name of `path`, resolving it as wasmtime does.
     async fn place_of(&mut self, fd: &Fd, path: &str) -> FsResult<Place> {
         let mut names = Path::new(path).components();
         let name = match names.next_back() {
@@ -144,14 +144,14 @@ impl LinkChanges<'_> {
         }
     }
 
-    /// Checks and makes `change` when no other call makes one there.
+    /// Waits for its turn, then checks and makes `change`.
     async fn take_turn(self, change: Change) -> FsResult<()> {
         let directory = Arc::clone(&change.place().directory.dir);
         let found = spawn_blocking(move || fstat(&*directory)).await;
         let (device, _) = identity(&found.map_err(std::io::Error::from)?);
         let turn = turns_on(device).acquire(&self.package, 1, u64::MAX).await;
         let turn = turn.ok_or(ErrorCode::Busy)?;
-        // Gone when the call is: the change doesn't begin then. Once it has begun, its turn lasts until it ends.
+        // Dropped along with the call, which keeps a waiting change from starting. A change already under way keeps its turn until it ends.
         let waits = Arc::new(());
         let search = Search::new(device, Arc::downgrade(&waits));
         let granted = self.granted;
@@ -167,7 +167,7 @@ impl LinkChanges<'_> {
 }
 
 impl Change {
-    /// Where something gets a name.
+    /// Where the new name goes.
     fn place(&self) -> &Place {
         match self {
             Change::Symlink { at: place, .. }
@@ -184,7 +184,7 @@ impl Change {
         let (change, checked) = checking.await;
         checked.map_err(|refused| match refused {
             Refused::LeadsOut => ErrorCode::NotPermitted.into(),
-            // Programs then copy the files, and create each link anew.
+            // On this error, programs copy the files and create each link anew.
             Refused::TooLarge => ErrorCode::CrossDevice.into(),
             Refused::Unwanted => ErrorCode::Interrupted.into(),
             Refused::Failed(error) => wasmtime_wasi::p2::FsError::from(std::io::Error::from(error)),
@@ -192,7 +192,7 @@ impl Change {
         change.make().await
     }
 
-    /// A link leads the same way from each directory that is as deep as its own, or deeper.
+    /// Moving links at the same depth or deeper is safe: they lead at most as far up as before.
     fn check(&self, granted: &[Arc<File>], mut search: Search) -> Result<(), Refused> {
         match self {
             Change::Symlink { at, climb, .. } => {

@@ -4,7 +4,7 @@
 //! at most as often as the link lies below the granted directory, and must not have `..` after a name. Its names may be
 //! links themselves: those were checked in the same way, so no path through them leads out either.
 //!
-//! The checks don't see what another process changes at the same time. Operations of this process wait for each other: see
+//! The checks can't see changes being made by other processes. Within this process, operations take turns: see
 //! [`link_changes`](super::link_changes).
 
 use std::ffi::OsStr;
@@ -25,14 +25,14 @@ const LEVELS_MAX: usize = 4096 / "../".len() + 1;
 const TREE_LEVELS_MAX: usize = 64;
 const TREE_ENTRIES_MAX: usize = 1 << 16;
 
-/// The number of entries after which a search checks whether its result is still wanted.
+/// How many entries to search between checks that the result is still wanted.
 const CHECK_ENTRIES: usize = 256;
 
 /// Why a link is not created, or a file not moved.
 #[derive(Debug, PartialEq)]
 pub(super) enum Refused {
     LeadsOut,
-    /// A directory has more entries or levels than are searched, or another file system in it.
+    /// A directory exceeds the limits on entries or levels, or contains a mount point.
     TooLarge,
     /// The call has ended.
     Unwanted,
@@ -45,7 +45,7 @@ impl From<Errno> for Refused {
     }
 }
 
-/// Refuses a link that climbs further than to the granted directory, `depth` levels above it.
+/// Refuses a link climbing above the granted directory, which is `depth` levels up.
 pub(super) fn check_climb(climb: usize, depth: usize) -> Result<(), Refused> {
     match climb > depth {
         true => Err(Refused::LeadsOut),
@@ -82,13 +82,13 @@ pub(super) fn depth(directory: &File, granted: &[Arc<File>]) -> Result<usize, Er
     Ok(LEVELS_MAX)
 }
 
-/// A search for the links of what is to be moved.
+/// A search for the links below an entry about to be moved.
 pub(super) struct Search {
-    /// More entries than these aren't searched.
+    /// How many more entries may be searched.
     entries: usize,
-    /// The number of the file system.
+    /// The device number of the file system.
     device: u64,
-    /// Its owner is gone when nobody waits for the result any more.
+    /// Its owner is dropped once nobody is waiting for the result.
     waiting: Weak<()>,
 }
 
@@ -108,14 +108,12 @@ impl Search {
         }
     }
 
-    /// Return how many levels the links at `name` in `directory` may climb above it: the link there, or those below the
-    /// directory there.
+    /// Returns how many levels above `directory` the link at `name` may lead or, if that's a directory, the links below it.
     pub(super) fn climb_of(&mut self, directory: &File, name: &OsStr) -> Result<usize, Refused> {
         self.climb_at(directory, name, FileType::Unknown, 0)
     }
 
-    /// Return how many levels the links at `name`, which is `level` levels below the moved entry, may climb above that
-    /// entry's directory.
+    /// Like [`Search::climb_of`], for an entry `level` levels below the one being moved.
     fn climb_at(
         &mut self,
         parent: impl AsFd,

@@ -1,7 +1,7 @@
-//! Listing a directory, lazily: of a directory of any size, the host holds a few entries.
+//! Lazy directory listings, holding just a few entries in memory however large the directory.
 //!
-//! A name in WASI is UTF-8 text. One that isn't is listed with its other bytes escaped, as `ls` shows it: the listing goes on, and
-//! the error of a task that opens it has the name. No task can open it.
+//! WASI names are UTF-8. Other names are listed with their stray bytes escaped, as `ls` does, rather than failing the whole listing. No
+//! task can open such a file; the error of one trying to explains why.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -16,49 +16,48 @@ use wasmtime_wasi::runtime::spawn_blocking;
 use crate::capability::shared::{OpenFile, Shared};
 use crate::ledger::fair_shares::FairShare;
 
-/// The entries that are read at once, which keeps a thread for a moment only, and the bytes of their names.
+/// Bounds for reading entries in one go: their count, keeping the thread busy only briefly, and the bytes of their names.
 const PART_ENTRIES: usize = 128;
 const PART_BYTES: usize = 32 << 10;
 
-/// The most memory of a listing: one part, whose names with escapes are kept twice, and the buffer of the system call.
+/// Upper bound for the memory of one listing: a part, storing escaped names twice, and the system call's buffer.
 const LISTING_BYTES: u64 = 128 << 10;
 
-/// A listing under way, which is an open file of its own.
+/// A listing in progress, counting as an open file.
 pub(crate) struct Listing {
-    /// The entries that were read and not given yet.
+    /// Entries read but not yet returned.
     part: vec::IntoIter<DirectoryEntry>,
-    /// None at the end of the directory.
+    /// None after reaching the end of the directory.
     rest: Option<Dir>,
-    /// The directory's path, as the task sees it.
+    /// The directory's path as the task sees it.
     path: String,
     held: Option<Held>,
 }
 
-/// What a listing counts for.
+/// What a listing holds until it's dropped.
 struct Held {
     shared: Arc<Shared>,
     _file: Arc<OpenFile>,
     _memory: FairShare,
 }
 
-/// Some entries of a directory.
 struct Part {
     entries: Vec<DirectoryEntry>,
-    /// The entries with escapes.
+    /// Those of `entries` with escaped names.
     escaped: Vec<DirectoryEntry>,
-    /// What is left to read.
+    /// None after reaching the end of the directory.
     rest: Option<Dir>,
 }
 
-/// Why a listing doesn't begin.
+/// Why a listing can't start.
 pub(super) enum Unlisted {
-    /// The call, or its package, may have no more; that is recorded.
+    /// The call or its package is at its limit. The reason is already recorded.
     Refused,
     Failed(Errno),
 }
 
 impl Listing {
-    /// Returns a listing of `entries`.
+    /// Returns a listing of known `entries`, with nothing left to read.
     pub(super) fn of(entries: Vec<DirectoryEntry>) -> Listing {
         Listing {
             part: entries.into_iter(),
@@ -68,7 +67,7 @@ impl Listing {
         }
     }
 
-    /// Begins to list `directory`, which the task sees at `path`.
+    /// Starts listing `directory`, known to the task as `path`.
     pub(super) async fn begin(
         shared: &Arc<Shared>,
         directory: Arc<File>,
@@ -97,10 +96,11 @@ impl Listing {
         })
     }
 
-    /// Returns the next entry. Calls `note_escaped` with the paths with escapes that were read for it, and what is there.
+    /// Returns the next entry, reading more when needed. Calls `note_escaped` with the path and type of each entry read whose name had to
+    /// be escaped.
     ///
     /// # Errors
-    /// When the directory can't be read on. The listing has then ended.
+    /// Returns an error if reading fails, which ends the listing.
     pub(super) async fn next(
         &mut self,
         mut note_escaped: impl FnMut(String, DescriptorType),
@@ -129,7 +129,7 @@ impl Listing {
     }
 }
 
-/// Reads some entries of `directory`, without `.` and `..`. Blocks.
+/// Reads the next few entries, leaving out `.` and `..`. Blocks.
 fn read_part(mut directory: Dir) -> Result<Part, Errno> {
     let (mut entries, mut escaped, mut bytes) = (Vec::new(), Vec::new(), 0);
     while entries.len() < PART_ENTRIES && bytes < PART_BYTES {
@@ -148,7 +148,7 @@ fn read_part(mut directory: Dir) -> Result<Part, Errno> {
         let kind = match entry.file_type() {
             FileType::Unknown => match statat(directory.fd()?, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(found) => FileType::from_raw_mode(found.st_mode),
-                // Removed meanwhile.
+                // Removed since it was read.
                 Err(Errno::NOENT) => continue,
                 Err(error) => return Err(error),
             },
@@ -172,10 +172,10 @@ fn read_part(mut directory: Dir) -> Result<Part, Errno> {
     })
 }
 
-/// Returns the name under which a name that isn't UTF-8 is listed: its own, whatever else is in `directory`.
+/// Returns a printable stand-in for a name that isn't UTF-8, taken by no other entry of `directory`.
 fn escaped_name(directory: &Dir, name: &[u8]) -> Result<String, Errno> {
     let mut name = escape(name);
-    // A file that has this very name is another one. No other escaped name ends with a question mark.
+    // Another file really has this name. Appending a question mark is safe: no other escaped name ends in one.
     while statat(directory.fd()?, &name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
         name.push('?');
     }
@@ -194,8 +194,8 @@ fn entry_of(name: String, kind: FileType) -> DirectoryEntry {
     DirectoryEntry { type_, name }
 }
 
-/// Returns a name with the bytes that aren't UTF-8 as `\xe9`. Different names stay different: a backslash, and a question mark
-/// at the end, are escaped too.
+/// Replaces bytes that aren't UTF-8 by escapes like `\xe9`. Also escapes backslashes and a trailing question mark, keeping different names
+/// different.
 fn escape(name: &[u8]) -> String {
     let mut text = String::new();
     for chunk in name.utf8_chunks() {

@@ -19,7 +19,7 @@ pub(super) const READABLE: OFlags = OFlags::DIRECTORY
 /// The most directories inside each other. A walk keeps one file descriptor open for each.
 const DEPTH_MAX: usize = 64;
 
-/// The most files with several names that a walk remembers, each in some 20 bytes.
+/// How many files with several names a walk remembers at most, taking about 20 bytes each.
 const LINKED_MAX: usize = 1 << 18;
 
 /// The number of entries after which a walk checks whether its result is still wanted.

@@ -1,7 +1,7 @@
 //! `wasi:filesystem`: the granted directories.
 //!
-//! wasmtime-wasi does the work. The functions here stand before its own: they refuse what could block or grow without
-//! a limit, share the threads, enforce quotas, count open files, record denied paths, report effects, and serve devices.
+//! wasmtime-wasi does the work. The functions here wrap its own, refusing what could block or grow without limit, sharing threads,
+//! enforcing quotas, counting open files, recording denied paths, reporting effects and serving devices.
 
 mod changes;
 pub(crate) mod denied_paths;

@@ -224,10 +224,10 @@ async fn size_of(file: &Arc<File>) -> Option<u64> {
     size.await.ok()
 }
 
-/// What a quota says of an operation; none when no quota limits it.
+/// A quota's verdict on an operation, or none if no quota applies.
 pub(super) type Admitted = Result<Option<Admission>, ErrorCode>;
 
-/// Ask the quota of a directory whether an entry of `size` bytes may be added.
+/// Asks the directory's quota whether an entry of `size` bytes may be added.
 pub(super) async fn admit_entry(quota: Option<Arc<Quota>>, size: usize) -> Admitted {
     match quota {
         Some(quota) => Ok(Some(quota.admit_entry(size as u64).await?)),
@@ -235,7 +235,7 @@ pub(super) async fn admit_entry(quota: Option<Arc<Quota>>, size: usize) -> Admit
     }
 }
 
-/// Ask the quota of a file's directory whether the file may get the size that `new_size` returns for its present size.
+/// Asks the quota whether a file may change its size, with `new_size` computing the new size from the current one.
 pub(super) async fn admit_growth(
     target: Option<(Arc<Quota>, Arc<File>)>,
     new_size: impl Fn(u64) -> u64 + Send + Sync,
@@ -246,8 +246,8 @@ pub(super) async fn admit_growth(
     }
 }
 
-/// Refuse what would give a file of one quota a name in the directory of another, as systems with quotas do: the file
-/// could then grow there. Programs copy the file instead.
+/// Refuses giving a file from one quota a name in another's directory, where it could then grow. Systems with quotas do the same; programs
+/// react by copying the file.
 pub(super) async fn admit_move(one: Option<Arc<Quota>>, other: Option<Arc<Quota>>) -> Admitted {
     if !Quota::are_same(one.as_ref(), other.as_ref()) {
         return Err(ErrorCode::CrossDevice);
@@ -258,7 +258,7 @@ pub(super) async fn admit_move(one: Option<Arc<Quota>>, other: Option<Arc<Quota>
     }
 }
 
-/// Refuse as [`admit_move`], and ask whether one more name may be added.
+/// Refuses like [`admit_move`], then asks whether another name may be added.
 pub(super) async fn admit_link(one: Option<Arc<Quota>>, other: Option<Arc<Quota>>) -> Admitted {
     match Quota::are_same(one.as_ref(), other.as_ref()) {
         true => admit_entry(other, 0).await,

@@ -1,4 +1,4 @@
-//! A slash at the end of a path, as in POSIX: it says that the path is a directory, and a link before it is followed.
+//! Trailing slashes as in POSIX: the path must be a directory, and a link before the slash is followed.
 
 use wasmtime::component::Resource;
 use wasmtime_wasi::filesystem::WasiFilesystemCtxView;
@@ -9,7 +9,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 
 use crate::capability::files::state::Fd;
 
-/// Returns how the links of `path` are followed.
+/// Returns `flags`, following a final link if `path` ends in a slash.
 pub(super) fn following(flags: PathFlags, path: &str) -> PathFlags {
     match path.ends_with('/') {
         true => flags | PathFlags::SYMLINK_FOLLOW,
@@ -17,10 +17,10 @@ pub(super) fn following(flags: PathFlags, path: &str) -> PathFlags {
     }
 }
 
-/// Describes what is at `path`, which must be a directory if it ends with a slash.
+/// Like `stat-at`, but a path ending in a slash must be a directory.
 ///
 /// # Errors
-/// As `stat-at`.
+/// As for `stat-at`.
 pub(super) async fn stat_at(
     files: &mut WasiFilesystemCtxView<'_>,
     fd: &Fd,
@@ -36,25 +36,25 @@ pub(super) async fn stat_at(
     }
 }
 
-/// What an operation does with a path that ends with a slash.
+/// What an operation wants from a path ending in a slash.
 #[derive(Clone, Copy)]
 pub(super) enum Wants {
     /// The directory itself.
     Directory,
-    /// To read a link, which a directory isn't.
+    /// Reading a link. With the slash it's a directory, so there's none to read.
     ReadLink,
-    /// To remove the name of a file.
+    /// Removing a file's name.
     Unlink,
-    /// To give a directory another name, which no system does.
+    /// Giving a directory a second name, which no system allows.
     Link,
-    /// A new name for something that's no directory.
+    /// A new name for something other than a directory.
     NewName,
 }
 
-/// Refuses an operation on a path that ends with a slash as a POSIX system does. A path without one passes.
+/// Refuses an operation on a path ending in a slash just as POSIX systems do. Other paths pass.
 ///
 /// # Errors
-/// The refusal, or why the path isn't found.
+/// Returns the refusal, or why the path couldn't be resolved.
 pub(super) async fn check(
     files: &mut WasiFilesystemCtxView<'_>,
     fd: &Fd,
@@ -67,7 +67,7 @@ pub(super) async fn check(
     }
     let refusal = match wants {
         Wants::Unlink => {
-            // The link itself would be removed.
+            // Look at the link itself, as unlinking would remove it.
             let fd = Resource::new_borrow(fd.rep());
             let found = files
                 .stat_at(fd, PathFlags::empty(), name.to_owned())

@@ -62,7 +62,6 @@ impl Files {
         self.descriptors.get(&fd.rep())?.file.clone()
     }
 
-    /// Returns what the host serves in place of a file.
     pub(super) fn served(&self, fd: &Fd) -> Option<Served> {
         self.descriptors.get(&fd.rep())?.served
     }
@@ -154,7 +153,6 @@ impl FilesView<'_> {
     }
 }
 
-/// Return the file or directory of a descriptor.
 pub(super) fn file_behind(descriptor: &Descriptor) -> Arc<File> {
     match descriptor {
         Descriptor::File(file) => Arc::clone(&file.file),

@@ -1,4 +1,4 @@
-//! Streams of files: each keeps its file open, takes its part of the threads for files, and writing is an effect.
+//! File streams. Each keeps its file open and takes its share of the threads; writing to one is an effect.
 
 use std::fs::File;
 use std::mem;
@@ -18,10 +18,10 @@ use crate::capability::files::threads::FileThread;
 use crate::capability::shared::{OpenFile, Shared};
 use crate::effects::{Crash, EffectUnderWay};
 
-/// What is read when a guest waits before it has asked for anything.
+/// How much to read for a guest waiting before its first read.
 const READ_BYTES: usize = 4 << 10;
 
-/// What a stream needs of its call, and its file.
+/// The call and file a stream belongs to.
 #[derive(Clone)]
 pub(super) struct StreamOwner {
     pub(super) shared: Arc<Shared>,
@@ -36,17 +36,17 @@ impl StreamOwner {
     }
 }
 
-/// A stream between operations, or the operation under way. That is a task of its own, so that its thread is free when it ends,
-/// and not when the guest asks again.
+/// A stream, or its operation under way. Running that as a task of its own frees its thread as soon as it finishes, rather than when the
+/// guest next asks.
 enum State<S, T> {
     Ready(S),
     UnderWay(AbortOnDropJoinHandle<(S, StreamResult<T>)>),
-    /// Only while the state changes.
+    /// Only during a state change.
     Taken,
 }
 
 impl<S, T> State<S, T> {
-    /// Wait for the end of the operation under way, and return how it ended.
+    /// Waits for the operation under way, if any, and returns its result.
     async fn ended(&mut self) -> Option<StreamResult<T>> {
         let State::UnderWay(operation) = self else {
             return None;
@@ -56,7 +56,7 @@ impl<S, T> State<S, T> {
         Some(done)
     }
 
-    /// Return the stream if no operation is under way.
+    /// Takes the stream unless an operation is under way.
     fn take(&mut self) -> Option<S> {
         match mem::replace(self, State::Taken) {
             State::Ready(stream) => Some(stream),
@@ -84,13 +84,13 @@ pub(super) fn reading(
     Ok(table.push(reading)?)
 }
 
-/// A stream that reads a file while the guest waits for it.
+/// Reads a file, possibly while the guest is waiting.
 struct ReadingStream {
     state: State<DynInputStream, Bytes>,
     owner: StreamOwner,
-    /// How much the guest wants.
+    /// How much the guest last asked for.
     wanted: usize,
-    /// What was read, and the guest doesn't have yet.
+    /// Data read but not yet passed to the guest.
     read: Option<StreamResult<Bytes>>,
 }
 
@@ -137,7 +137,7 @@ impl InputStream for ReadingStream {
     async fn blocking_read(&mut self, size: usize) -> StreamResult<Bytes> {
         if size > 0 && self.read.is_none() {
             self.read = match &mut self.state {
-                // The guest waits for nothing else, so this needs no task.
+                // The guest is waiting for nothing else, so no separate task is needed.
                 State::Ready(stream) => {
                     let thread = self.owner.thread().await;
                     let read = stream.blocking_read(size).await;
@@ -151,7 +151,7 @@ impl InputStream for ReadingStream {
     }
 
     async fn cancel(&mut self) {
-        // What has begun ends in its thread; the guest may not begin many of them.
+        // Nothing can stop a read once started, and its thread stays counted. Waiting here keeps a guest from piling them up.
         self.state.ended().await;
         if let State::Ready(stream) = &mut self.state {
             stream.cancel().await;
@@ -189,7 +189,7 @@ struct WritingStream {
     owner: StreamOwner,
     /// A write that is not known to have ended.
     under_way: Option<EffectUnderWay>,
-    /// The error of the last write, which the guest doesn't know yet.
+    /// Error of the last write, not yet reported to the guest.
     failed: Option<StreamError>,
 }
 
@@ -271,7 +271,7 @@ impl OutputStream for WritingStream {
         self.check_failed()?;
         match &mut self.state {
             State::Ready(stream) => stream.flush(),
-            // A write is flushed when it has ended.
+            // Writes are already flushed when they finish.
             _ => Ok(()),
         }
     }

@@ -1,7 +1,7 @@
-//! The threads that wait for files, which packages share.
+//! Sharing the threads for blocking file operations between packages.
 //!
-//! Nothing stops an operation on a file system that doesn't answer, nor the thread in which it waits. A package may have a part of
-//! these threads only, so that its operations leave some for those of others.
+//! Nothing can stop an operation on a file system that isn't responding, or free the thread waiting for it. Limiting each package to part
+//! of the threads leaves some for the others.
 
 use std::fs::File;
 use std::sync::{Arc, Weak};
@@ -18,19 +18,19 @@ use crate::capability::files::state::{Fd, HasFiles, file_behind};
 use crate::capability::shared::{Shared, as_wasi};
 use crate::ledger::fair_shares::FairShare;
 
-/// How often it's looked whether an operation of a dropped call has ended.
+/// How often to check whether the operation of a dropped call has finished.
 const LOOKED_AFTER: Duration = Duration::from_millis(100);
 
-/// The thread of one operation on a file.
+/// The thread of one file operation.
 pub(super) struct FileThread {
-    /// None when the operation has ended.
+    /// None once the operation has finished.
     share: Option<FairShare>,
-    /// The file or directory of the operation. Its thread has a pointer to it, too.
+    /// The file or directory operated on. Its thread holds a pointer too.
     file: Weak<File>,
 }
 
 impl FileThread {
-    /// Wait until the package of the call can have one more thread, for an operation on `file`.
+    /// Waits for a thread for an operation on `file`, within the share of the call's package.
     pub(super) async fn wait(shared: &Shared, file: &Arc<File>) -> FileThread {
         let threads = &shared.ledger.file_threads;
         FileThread {
@@ -39,11 +39,11 @@ impl FileThread {
         }
     }
 
-    /// Do an operation in the thread.
+    /// Runs an operation, then frees the thread.
     ///
     /// # Errors
     ///
-    /// That of the operation.
+    /// Returns the operation's error.
     pub(super) async fn during<T>(
         self,
         operation: impl Future<Output = wasmtime::Result<T>>,
@@ -53,13 +53,13 @@ impl FileThread {
         done
     }
 
-    /// The operation has ended, and its thread is free.
+    /// Frees the thread after its operation has finished.
     pub(super) fn end(mut self) {
         self.share = None;
     }
 }
 
-/// Wait for a thread for an operation on `fd`. What the host serves itself needs none.
+/// Waits for a thread for an operation on `fd`. Anything served by the host itself needs none.
 pub(super) async fn thread_for<T: HasFiles>(
     store: &mut StoreContextMut<'_, T>,
     fd: &Fd,
@@ -76,7 +76,7 @@ pub(super) async fn thread_for<T: HasFiles>(
     Ok(FileThread::wait(&shared, &file).await)
 }
 
-/// Let one function of `descriptor` wait for its thread.
+/// Makes one function of `descriptor` wait for a thread.
 macro_rules! in_thread {
     ($functions:ident, $method:ident, $function:literal, ($fd:ident: Fd $(, $argument:ident: $type:ty)*)) => {
         $functions.func_wrap_async(
@@ -95,7 +95,7 @@ macro_rules! in_thread {
     };
 }
 
-/// Let the functions wait for their threads that nothing else guards.
+/// Makes all functions without another guard wait for a thread.
 pub(super) fn guard_waits<T: HasFiles>(
     functions: &mut LinkerInstance<'_, T>,
 ) -> wasmtime::Result<()> {
@@ -120,7 +120,7 @@ pub(super) fn guard_waits<T: HasFiles>(
 }
 
 impl Drop for FileThread {
-    /// The call was dropped before the operation ended. The thread counts as long as it has the file.
+    /// Keeps counting the thread of a dropped call until it lets go of the file, since the operation may still be running.
     fn drop(&mut self) {
         let Some(share) = self.share.take() else {
             return;
@@ -158,7 +158,7 @@ mod tests {
         Shared::new(call, Arc::clone(ledger), now)
     }
 
-    /// The thread that a call has without waiting.
+    /// Returns a thread if one can be had without waiting.
     fn now(shared: &Shared, file: &Arc<File>) -> Option<FileThread> {
         let waits = pin!(FileThread::wait(shared, file));
         match waits.poll(&mut Context::from_waker(Waker::noop())) {

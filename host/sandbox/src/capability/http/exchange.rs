@@ -29,7 +29,7 @@ const READ_BUFFER_BYTES_MAX: usize = 128 << 10;
 /// The most that a server may send over HTTP/2 before the guest reads.
 const WINDOW_BYTES: u32 = 128 << 10;
 
-/// What the host keeps of a connection: what is read ahead, the window, and a record of TLS each way.
+/// Host memory for a connection: data read ahead, the window, and a TLS record each way.
 const BUFFER_BYTES: u64 = 320 << 10;
 
 pub(crate) type Exchanged = (Response<WasiBody>, Driver);
@@ -76,7 +76,7 @@ pub(crate) async fn exchange(
     Ok((response, driver))
 }
 
-/// What a connection needs of its call and of the host.
+/// What a connection takes from the limits of its call and the host.
 struct Permit {
     _of_call: OwnedSemaphorePermit,
     _descriptor: FairShare,
@@ -84,7 +84,7 @@ struct Permit {
 }
 
 impl Permit {
-    /// Wait for it. Other requests of the package may end meanwhile.
+    /// Waits its turn, possibly for other requests of the package to end.
     async fn acquire(shared: &Shared) -> Result<Permit> {
         let of_call = Arc::clone(&shared.request_permits).acquire_owned().await;
         let (ledger, package) = (&shared.ledger, &shared.call.package);
@@ -135,7 +135,7 @@ async fn handshake(
         let (mut sender, connection) = shaken.map_err(protocol_error)?;
         // To the server itself a request names only the path; its host is in the header.
         let path = request.uri().path_and_query();
-        // The text of an empty path is `/`, while an address made of it has none at all; before a query there's none either.
+        // An empty path reads as `/`, yet turns into nothing in an address built from it, and so does one before a query.
         let path = path.map_or("/", PathAndQuery::as_str);
         let slash = if path.starts_with('/') { "" } else { "/" };
         let path = Uri::try_from(format!("{slash}{path}"));

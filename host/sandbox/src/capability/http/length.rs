@@ -1,7 +1,7 @@
-//! The length of a request's body.
+//! Adding the length of a request's body.
 //!
-//! A guest writes a body as a stream, and most libraries name no length: the body would be sent in chunks, which S3 and other
-//! servers refuse. So the host waits a moment for the end of a short body and sends its length.
+//! Guests stream bodies, and most libraries leave out the length, so bodies would be sent in chunks, which S3 and other servers refuse. The
+//! host therefore waits briefly for a short body to end, then sends its length.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -18,15 +18,15 @@ use wasmtime_wasi_http::{Error, WasiBody};
 
 use crate::ledger::kept::{KeptForNow, KeptOfCall};
 
-/// The longest body whose end is waited for.
+/// The longest body worth waiting for.
 const BODY_BYTES_MAX: usize = 256 << 10;
 
-/// How long a guest may take to end its body. One that writes more slowly streams it, and may wait for the response first.
+/// How long to wait for the guest to finish its body. One writing more slowly is streaming, and may be waiting for the response first.
 const BODY_WAIT: Duration = Duration::from_secs(1);
 
-/// Returns the request with the length of its body, if the guest named none and the body ends soon.
+/// Adds the body's length to a request unless the guest has set one or the body doesn't end soon.
 ///
-/// What's read of it counts as `kept` until it's sent. A body that may not be kept is streamed, as a long one.
+/// Whatever is read of it counts as `kept` until sent. If that's refused, the body is streamed like a long one.
 pub(crate) async fn with_length(
     request: Request<WasiBody>,
     kept: &Arc<KeptOfCall>,
@@ -68,25 +68,25 @@ async fn with_length_within(
         head.headers.insert(CONTENT_LENGTH, length);
     }
     let body = Full::new(bytes).map_err(move |never| {
-        // Dropped with the body.
+        // Held until the body is dropped.
         let _ = &kept;
         match never {}
     });
     Request::from_parts(head, body.boxed_unsync())
 }
 
-/// Whether a request of this method without a body has no length either.
+/// Whether requests with this method have no length if they have no body.
 fn is_bodiless(method: &Method) -> bool {
     method.is_safe() || method == Method::CONNECT
 }
 
 enum Ending {
     Whole,
-    /// It's longer, or ends with trailers or an error.
+    /// It's longer, or ends in trailers or an error.
     Other,
 }
 
-/// What was read of a body.
+/// What has been read of a body.
 struct Begun {
     frames: VecDeque<Result<Frame<Bytes>, Error>>,
     bytes: usize,
@@ -94,7 +94,7 @@ struct Begun {
 }
 
 impl Begun {
-    /// Reads `body` to its end, or up to the longest that's waited for. Dropped at any time, it has lost nothing.
+    /// Reads `body` until it ends or gets too long to wait for. Cancelling this loses nothing.
     async fn read(&mut self, body: &mut WasiBody) -> Ending {
         while let Some(frame) = body.frame().await {
             let data = frame
@@ -121,7 +121,7 @@ impl Begun {
     }
 }
 
-/// A body of which a part was read.
+/// A partly read body.
 struct BegunBody {
     begun: VecDeque<Result<Frame<Bytes>, Error>>,
     rest: WasiBody,
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::ledger::Ledger;
 
-    /// A body whose frames come through a channel.
+    /// A body receiving its frames through a channel.
     struct Streamed(mpsc::Receiver<Bytes>);
 
     impl Body for Streamed {

@@ -51,7 +51,7 @@ pub(crate) fn limit_request_texts<T: WasiHttpView>(linker: &mut Linker<T>) -> wa
     )
 }
 
-/// Returns a path as a request line has it: `/` when it's empty. One that begins with neither `/`, `?` nor `*` is refused.
+/// Returns a path as written in a request line: `/` if it's empty. Refuses anything not starting with `/` or `?`, apart from `*` alone.
 fn absolute(path: String) -> Result<String, ()> {
     match path.as_bytes().first() {
         Some(b'/') => Ok(path),

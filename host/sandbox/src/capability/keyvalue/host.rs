@@ -99,7 +99,7 @@ impl KeyValueView<'_> {
         })
     }
 
-    /// Keep the arguments of a function while it waits for the bucket's database.
+    /// Charges a function's arguments while it waits for the bucket's database.
     fn keep_for_now(&self, bytes: u64) -> Result<KeptForNow, store::Error> {
         let kept = self.shared.kept.keep_for_now(bytes);
         kept.map_err(store::Error::Other)

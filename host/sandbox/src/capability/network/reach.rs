@@ -111,7 +111,7 @@ pub(crate) fn plain_host(host: &str) -> String {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
 }
 
-/// Returns a host as messages show it. None has a longer name, and a part of one could be a part of a secret.
+/// Returns a host for use in messages. No valid name is longer, and showing part of one could reveal part of a secret.
 pub(crate) fn shown_host(host: &str) -> &str {
     match host.len() <= SHOWN_HOST_BYTES_MAX {
         true => host,

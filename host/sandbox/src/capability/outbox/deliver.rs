@@ -183,7 +183,7 @@ async fn answered(response: Response<WasiBody>, redaction: &Redaction) -> Delive
     }
 }
 
-/// Whether a body was read to its end.
+/// Whether a body was read to the end.
 enum Ending {
     Whole,
     Cut,

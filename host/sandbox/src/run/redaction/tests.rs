@@ -113,7 +113,7 @@ fn the_beginning_of_a_value_is_taken_from_where_a_text_was_cut() {
         for kept in ["a hunter2-an", "a hunt", "a hunter2\\u002dan\\u0"] {
             assert_eq!(cut(kept, rest), format!("a [secret db]{rest}"), "{kept}");
         }
-        // Too little of it to say whose it is, and none of it stays.
+        // Too little to tell whose it is, so nothing of it stays.
         for kept in [
             "a h",
             "a hu",
@@ -126,14 +126,14 @@ fn the_beginning_of_a_value_is_taken_from_where_a_text_was_cut() {
         ] {
             assert_eq!(cut(kept, rest), format!("a {rest}"), "{kept}");
         }
-        // The end of another word goes with it, and all before that stays.
+        // The end of another word is lost as well, but nothing before it.
         assert_eq!(cut("a path", rest), format!("a pat{rest}"));
         for kept in ["a hunter", "a unter2"] {
             let whole = format!("{kept} is gone");
             assert_eq!(cut(&whole, rest), format!("{whole}{rest}"));
         }
     }
-    // The guest's own mark says nothing.
+    // A mark written by the guest means nothing.
     for text in ["a hunter2", "a hunter2 [the rest was dropped]"] {
         let mut whole = text.to_owned();
         redaction.cut_text(&mut whole, None);
