@@ -204,7 +204,7 @@ impl Call<'_> {
         Ok(self.answered().await?.0)
     }
 
-    /// Reads up to `limit` entries of a list whose pages may be short because their entries are large.
+    /// Reads up to `limit` entries of a list. Its pages may be short because of large entries.
     pub(crate) async fn list<T: DeserializeOwned>(self, limit: i64) -> Result<Vec<T>> {
         let (mut call, mut all) = (self, Vec::new());
         loop {
@@ -222,7 +222,7 @@ impl Call<'_> {
         }
     }
 
-    /// Sends the request, and reads one part of an answer that comes in parts. Also returns the key of the next one.
+    /// Sends the request, reading one part of a multi-part answer. Also returns the key of the next part.
     pub(crate) async fn part<T: DeserializeOwned>(self) -> Result<(T, Option<String>)> {
         self.answered().await
     }

@@ -47,7 +47,7 @@ const SCHEDULES_NAME: &str = "schedules.toml";
 
 /// The file of the token of the API of a host on Postgres, in the working directory.
 const TOKEN_NAME: &str = "campanile.token";
-/// The folder of a host's own record on Postgres, in the working directory.
+/// The folder in the working directory for a host's own record when using Postgres.
 const STATE_NAME: &str = "campanile.state";
 
 const DEFAULT_HEAD: &str = "\
@@ -264,7 +264,7 @@ impl Config {
         }
     }
 
-    /// Returns the variables of the environment that hold secrets, each with the name of the secret.
+    /// Returns the environment variables containing secrets, each with its secret's name.
     pub fn secret_variables(&self) -> BTreeMap<String, String> {
         let sources = self.secrets.iter();
         let variables = sources.filter_map(|(name, source)| match source {
@@ -274,14 +274,14 @@ impl Config {
         variables.collect()
     }
 
-    /// Returns the private folder of this host's own record.
+    /// Returns the private folder for this host's own record.
     pub fn state_dir(&self) -> PathBuf {
         let beside_database = || self.beside_database(".state");
         let state_dir = self.host.state_dir.clone().or_else(beside_database);
         state_dir.unwrap_or_else(|| STATE_NAME.into())
     }
 
-    /// Returns the path of a SQLite database with this end.
+    /// Returns the path of a SQLite database with `end` appended.
     fn beside_database(&self, end: &str) -> Option<PathBuf> {
         let mut path = self.files.database.sqlite_path()?.as_os_str().to_owned();
         path.push(end);

@@ -1,8 +1,8 @@
-//! The first process of a container.
+//! Acting as a container's first process.
 //!
-//! A process whose parent has ended becomes a child of process 1, and stays as a zombie until that waits for it. A host does not
-//! wait for processes that it hasn't started: a command of a secret may leave some. So `serve` as process 1 runs the host as its child,
-//! passes signals on, and waits for all that end.
+//! Orphaned processes become children of process 1, staying zombies until it waits for them. A host never waits for processes it hasn't
+//! started, and the commands of secrets may leave some behind. As process 1, `serve` therefore runs the host as a child, passing on signals
+//! and waiting for whatever ends.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::output::{Result, failed};
 use crate::signals;
 
-/// The signals that are passed on. The others end process 1, are ignored by it, or are about its own children.
+/// Signals passed on to the host. All others end process 1, are ignored by it, or concern its own children.
 const PASSED_ON: [Signal; 6] = [
     Signal::TERM,
     Signal::INT,
@@ -24,15 +24,15 @@ const PASSED_ON: [Signal; 6] = [
     Signal::USR2,
 ];
 
-/// As in shells: a process that a signal ended.
+/// Added to the signal's number when a signal ended the process, as in shells.
 const BY_SIGNAL: i32 = 128;
 
-/// Whether this is the first process of a container, or of a machine.
+/// Whether this is the first process of a container or machine.
 pub(crate) fn is_first_process() -> bool {
     std::process::id() == 1
 }
 
-/// Runs this command again as a child, until it ends. Returns its exit code.
+/// Runs this command again as a child until it ends, returning its exit code.
 pub(crate) fn run() -> Result<ExitCode> {
     let threads = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -42,7 +42,7 @@ pub(crate) fn run() -> Result<ExitCode> {
 }
 
 async fn run_child() -> Result<ExitCode> {
-    // Listen before there's a child that could end.
+    // Start listening before there's a child to end.
     let mut ended = signals::listen(SignalKind::child())?;
     let (sender, mut passed_on) = mpsc::channel(PASSED_ON.len());
     for signal in PASSED_ON {
@@ -56,7 +56,7 @@ async fn run_child() -> Result<ExitCode> {
     loop {
         tokio::select! {
             Some(signal) = passed_on.recv() => {
-                // It may have ended.
+                // It may have ended already.
                 let _ = kill_process(child, signal);
             }
             _ = ended.recv() => {}
@@ -69,7 +69,8 @@ async fn run_child() -> Result<ExitCode> {
     }
 }
 
-/// Starts this command again. The terminal sends its signals to this process alone, which passes each on once.
+/// Starts this command again in its own process group. Signals from the terminal then reach this process alone, which passes each on just
+/// once.
 fn start() -> Result<Pid> {
     let fail = |error: std::io::Error| {
         failed!("the host cannot be started as a child of process 1: {error}")
@@ -83,7 +84,7 @@ fn start() -> Result<Pid> {
     Ok(Pid::from_child(&child))
 }
 
-/// Waits for every process that has ended. Returns how `child` ended, if it has.
+/// Reaps all processes that have ended, returning how `child` ended if it's among them.
 fn wait_for_ended(child: Pid) -> Option<WaitStatus> {
     let mut of_child = None;
     while let Ok(Some((process, status))) = wait(WaitOptions::NOHANG) {

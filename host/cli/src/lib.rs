@@ -2,7 +2,7 @@
 //!
 //! Data goes to stdout, messages to stderr. `output::Exit` lists the exit codes.
 
-// A command's future holds those of the engine, the store and the driver, one in another: more than the usual 128.
+// A command's future nests those of the engine, store and driver, exceeding the usual limit of 128.
 #![recursion_limit = "256"]
 // Bad input must end with a message and an exit code, never with a panic. Tests may panic (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

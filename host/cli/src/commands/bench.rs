@@ -364,7 +364,7 @@ impl BenchHost {
         self.launches_of(BACKLOG, from, until).await
     }
 
-    /// Returns the launches of the schedules whose names have a prefix, with slots after `from` and until `until`.
+    /// Returns the launches of schedules with this name prefix, for slots after `from` up to and including `until`.
     async fn launches_of(
         &self,
         prefix: &str,
@@ -463,7 +463,7 @@ async fn add_schedules(
     add_schedules_with(db, (BACKLOG, numbers), rule, &policies, since).await
 }
 
-/// Returns policies by which all due slots are launched at once. Each is still checked for overlap.
+/// Returns policies launching all due slots at once. Each still goes through the overlap check.
 fn beside_each_other() -> Policies {
     Policies {
         overlap: Overlap::Allow,

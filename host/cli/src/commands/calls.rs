@@ -97,10 +97,10 @@ fn amount(resource: Resource, amount: u64) -> String {
     }
 }
 
-/// Begins a line of the host's own among those of a task, which begin with a time or with the name of a stream.
+/// Marks the host's own lines, while a task's start with a time or a stream's name.
 const BY_HOST: &str = "campanile: ";
 
-/// Returns what a task logged and printed as lines. Each of `printed` is a stream, its text, and how many bytes more were dropped.
+/// Returns a task's logs and output as lines. Each of `printed` holds a stream's name, its text, and how many more bytes were dropped.
 pub(crate) fn log_lines(logs: &[LogLine], printed: [(&str, &str, u64); 2]) -> Vec<String> {
     let logged = logs.iter().map(|entry| {
         let message = printable_lines(&entry.message);

@@ -292,7 +292,7 @@ fn permissions(config: &Config) -> Vec<Check> {
     checks.collect()
 }
 
-/// Check the key that seals approvals.
+/// Checks the key for sealing approvals.
 fn decisions(config: &Config) -> Check {
     const NAME: &str = "decisions";
     let is_own = config.policy.approval_key.is_none();
@@ -313,7 +313,7 @@ fn decisions(config: &Config) -> Check {
     }
 }
 
-/// Check what `serve` refuses of the API's settings and of the secrets of channels.
+/// Checks for API settings and channel secrets that `serve` would refuse.
 fn server(config: &Config) -> Vec<Check> {
     let mut checks = vec![match config.api_server().check() {
         Ok(_) => Check::ok("api", "its settings can be used"),

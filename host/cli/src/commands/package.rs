@@ -21,7 +21,7 @@ use campanile_server::bodies;
 use campanile_store::Tx;
 use campanile_store::packages;
 
-/// The packages that one statement reads.
+/// How many packages to read per statement.
 const READ_AT_ONCE: i64 = 500;
 
 #[derive(Subcommand)]
@@ -131,7 +131,6 @@ impl Package {
     }
 }
 
-/// Reads all packages, some at a time.
 async fn all(tx: &mut Tx) -> Result<Vec<PackageRecord>> {
     let mut all: Vec<PackageRecord> = Vec::new();
     loop {

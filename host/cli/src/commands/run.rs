@@ -200,7 +200,7 @@ pub(crate) async fn request_cancel(
     Ok(CancelReport::new(launch, common.change(cancel).await?))
 }
 
-/// Prints what the tasks of a run logged and printed, page by page.
+/// Prints the logs and output of a run's tasks, page by page.
 async fn logs(common: &Common, id: &ShortId) -> Result {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
@@ -232,7 +232,7 @@ async fn logs(common: &Common, id: &ShortId) -> Result {
     }
 }
 
-/// Reads a page of the logs of a run, and the key of the next one. Says when retention has removed them.
+/// Reads a page of a run's logs from the database, along with the key of the next page. Says so if retention has removed them.
 async fn logs_of_record(
     common: &Common,
     id: &ShortId,

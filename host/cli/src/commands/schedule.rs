@@ -334,7 +334,7 @@ impl Record for CursorResets {
     }
 }
 
-/// Reset all cursors that are ahead of the clock, those of one transaction after the other.
+/// Resets all cursors ahead of the clock, one transaction at a time.
 async fn reset_cursors(common: &Common, to: Option<Timestamp>, by: &By) -> Result {
     let client = common.client()?;
     let mut all = CursorResets::default();

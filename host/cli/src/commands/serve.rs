@@ -198,8 +198,8 @@ pub(crate) fn loader(config: &Config, clock: &Clock) -> Result<Arc<PackageLoader
     loader.map(Arc::new).map_err(Failure::failed)
 }
 
-/// Has the system kill this process when its parent ends, and ends at once when that is no longer the process `parent`:
-/// it died before the system was asked, and nothing would tell this process any more.
+/// Has the system kill this process when its parent ends. Fails if `parent` is no longer the parent: it died before the system was asked,
+/// so the signal would never come.
 #[cfg(target_os = "linux")]
 fn end_with(parent: i32) -> Result {
     let killed = rustix::process::Signal::KILL;
@@ -213,8 +213,8 @@ fn end_with(parent: i32) -> Result {
     )))
 }
 
-/// Refuse to use files that other users of this machine can change, or warn of them, as configured. Return the warnings.
-/// Refuse paths that contradict each other, and secrets of channels that cannot be used, or that others can read.
+/// Checks files other users of this machine can change, refusing them or returning warnings as configured. Also refuses conflicting paths,
+/// and channel secrets that are unusable or readable by others.
 pub(crate) fn check_files(config: &Config) -> Result<Vec<String>> {
     if let Some(why) = config.contradiction() {
         return Err(Failure::misconfigured(why));
@@ -310,10 +310,10 @@ async fn open_database(config: &Config, clock: &Clock) -> Result<Db> {
     }
 }
 
-/// Logs the signals that end other programs and not a host, for as long as the process lives.
+/// Logs signals that would end other programs, ignoring them for the life of the process.
 ///
-/// A terminal that is closed sends SIGHUP, and tools that rotate logs send it or SIGUSR1. A host has no log file to open again, and
-/// reads its configuration once.
+/// Closing a terminal sends SIGHUP, and so do log rotation tools, some using SIGUSR1. A host has no log file to reopen, and reads its
+/// configuration just once.
 fn outlive_signals() -> Result {
     for (name, kind) in [
         ("SIGHUP", SignalKind::hangup()),

@@ -220,8 +220,8 @@ pub(crate) async fn health(common: &Common) -> Result {
     output::check(health.healthy)
 }
 
-/// Return the health of an installation that a newer version has migrated. Hosts of this version serve it until they are
-/// replaced, and a probe by this command must not end them.
+/// Returns the health of an installation already migrated by a newer version. Hosts of this version keep serving until they're replaced,
+/// and mustn't be ended by a failing probe.
 fn unknown_health(newer: &Failure) -> Health {
     let mut health = audit::judge(HealthSigns::default(), 0);
     health

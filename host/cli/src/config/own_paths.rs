@@ -46,9 +46,9 @@ impl Config {
             .collect()
     }
 
-    /// Returns a sentence without an end when two of these paths can't be used together. Blocks.
+    /// Returns why two of these paths can't be used together, if so, as a sentence without a full stop. Blocks.
     ///
-    /// What a host writes must not be taken for a package, and the cache may be deleted at any time.
+    /// Whatever a host writes mustn't be mistaken for a package, and the cache may be deleted at any time.
     pub fn contradiction(&self) -> Option<String> {
         let (plugins, state) = (self.files.plugins.as_path(), self.state_dir());
         let cache = self.sandbox.cache_dir.as_deref();
@@ -80,10 +80,9 @@ impl Config {
         Some(format!("{found}: give each a folder of its own"))
     }
 
-    /// Return a sentence without an end for each of these paths that others than the user of this process can change.
-    /// Blocks.
+    /// Returns a sentence without a full stop for each of these paths others than this process's user can change. Blocks.
     ///
-    /// The cache and the host's own record are left out: a host does not use those that others can write.
+    /// Leaves out the cache and the host's own record: a host never uses them if others can write there.
     pub fn foreign_writers(&self) -> Vec<String> {
         let paths = self.own_paths().into_iter();
         let used = paths.filter(|own| match own.kind {
@@ -155,7 +154,7 @@ mod tests {
             config.contradiction()
         };
         assert_eq!(contradiction("state", "cache", "a.db", "plugins"), None);
-        // The cache may go at any time, but may lie in a folder that stays.
+        // The cache may be deleted at any time, yet may lie in a folder meant to stay.
         assert_eq!(
             contradiction("state", "state/cache", "a.db", "plugins"),
             None

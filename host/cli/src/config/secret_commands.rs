@@ -1,7 +1,6 @@
-//! The files that the command of a secret executes or reads, as far as its words and its scripts name them.
+//! Finding the files executed or read by a secret's command, as far as its words and scripts name them.
 //!
-//! What a program opens by itself, such as its configuration, its libraries and what a script computes the path of, can't be
-//! known.
+//! There's no knowing what a program opens by itself, such as its configuration, its libraries or paths computed by a script.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -10,15 +9,15 @@ use std::path::{Path, PathBuf};
 
 use crate::environment;
 
-/// How many interpreters and scripts are followed, one naming the other.
+/// How far to follow interpreters and scripts naming one another.
 const DEPTH_MAX: usize = 4;
-/// How much of a script is read.
+/// How much of a script to read, in bytes.
 const SCRIPT_BYTES_MAX: u64 = 64 << 10;
 
-/// Returns the paths that decide what a command prints: those at which the system looks for its program, the files among its
-/// arguments and in the text of a shell, the interpreters of scripts, and the files that a script names.
+/// Returns the paths determining a command's output: where the system looks for its program, any files named in its arguments or in a
+/// shell's text, interpreters of scripts, and files named by scripts.
 ///
-/// A program that a task puts at an earlier place would be executed instead, so a path need not exist. Blocks.
+/// A program put earlier on the search path by a task would be run instead, so paths needn't exist. Blocks.
 pub(super) fn files_of(words: &[String]) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     let Some((program, arguments)) = words.split_first() else {
@@ -31,7 +30,7 @@ pub(super) fn files_of(words: &[String]) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Adds the places of a program, whether it's there or not, and what its script names.
+/// Adds everywhere the system looks for a program, existing or not, and whatever its script names.
 fn add_program(program: &str, found: &mut BTreeSet<PathBuf>, depth: usize) {
     let places = places_of_program(program);
     let last = places.last().filter(|last| !found.contains(*last)).cloned();
@@ -41,10 +40,10 @@ fn add_program(program: &str, found: &mut BTreeSet<PathBuf>, depth: usize) {
     }
 }
 
-/// Adds what a text names: an argument, the text of a shell, or a script. A word that is no path counts as a program when the
-/// system would find one of this name.
+/// Adds what a text names: an argument, a shell's text, or a script. A word that's no path counts as a program if the system would find one
+/// of that name.
 fn add_named(text: &str, found: &mut BTreeSet<PathBuf>, depth: usize) {
-    // A path may hold any of the characters between words.
+    // A path may contain any of the separators below.
     let whole = [text, text.split_once('=').map_or("", |(_, value)| value)];
     let words =
         text.split(|letter: char| letter.is_whitespace() || "\"'`;|&<>(){}[]$=,:".contains(letter));
@@ -69,7 +68,7 @@ fn add_named(text: &str, found: &mut BTreeSet<PathBuf>, depth: usize) {
     }
 }
 
-/// Adds the interpreter of a script, and what the script names.
+/// Adds a script's interpreter and whatever the script names.
 fn add_script(path: &Path, found: &mut BTreeSet<PathBuf>, depth: usize) {
     if depth == 0 {
         return;
@@ -94,7 +93,7 @@ fn add_script(path: &Path, found: &mut BTreeSet<PathBuf>, depth: usize) {
     }
 }
 
-/// Returns the text of a script; none for a file that doesn't begin with `#!`.
+/// Returns a script's text, or none if the file doesn't start with `#!`.
 fn script(path: &Path) -> Option<String> {
     if !path.is_file() {
         return None;
@@ -114,7 +113,7 @@ fn is_found(places: &[PathBuf]) -> bool {
     places.last().is_some_and(|place| place.is_file())
 }
 
-/// Returns the paths at which the operating system looks for a program, up to the one that it executes.
+/// Returns where the operating system looks for a program, up to the one it would run.
 fn places_of_program(program: &str) -> Vec<PathBuf> {
     if program.contains('/') {
         return vec![program.into()];
@@ -198,7 +197,7 @@ mod tests {
         let option = format!("--file={}", shown("with space"));
         assert!(files(&["cat", &option]).contains(&at("with space")));
         assert!(files(&["cat", &shown("with space")]).contains(&at("with space")));
-        // A script that names itself ends.
+        // A script naming itself doesn't loop.
         fs::write(
             at("loop"),
             format!("#!{}\n{}\n", shown("loop"), shown("loop")),

@@ -1,5 +1,5 @@
-//! `campanile bench outage`: how a host catches up after an outage, how late schedules on time start beside that, and how long
-//! the host keeps other writers waiting.
+//! `campanile bench outage`: how a host catches up after an outage, how late on-time schedules start meanwhile, and how long other writers
+//! are kept waiting.
 
 use std::time::{Duration, Instant};
 
@@ -22,9 +22,9 @@ use campanile_store::Db;
 /// The pause between two transactions of the other writer.
 const WRITE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The schedules that are on time are called `on-time-0`, `on-time-1`, …
+/// On-time schedules are called `on-time-0`, `on-time-1` and so on.
 const ON_TIME: &str = "on-time-";
-/// Every so many of them has a period of ten seconds, and the others one of a second.
+/// Every this many of them has a period of ten seconds, the others one second.
 const TEN_SECONDS_EVERY: u32 = 2;
 
 #[derive(Args)]
@@ -106,12 +106,12 @@ impl Outage {
         })
     }
 
-    /// Adds the schedules that missed slots in the hour since `down`.
+    /// Adds schedules with slots missed in the hour since `down`.
     async fn add_missed(&self, db: &Db, down: Timestamp) -> Result {
         let half = HOUR / 2;
         let (missed, ended) = match self.slots {
             1 => (every("8760h", down.plus(half)), None),
-            // All in the first half of the hour.
+            // All in the first half hour.
             slots => {
                 let period = half.as_secs() as u32 / slots;
                 let last = down.plus(Duration::from_secs((period * slots).into()));
@@ -125,7 +125,7 @@ impl Outage {
         add_many_schedules(db, 0..self.schedules, &missed, &policies, down).await
     }
 
-    /// Adds the schedules that are on time when they have dropped what they missed since `down`.
+    /// Adds schedules dropping whatever they missed since `down`, then running on time.
     async fn add_on_time(&self, db: &Db, down: Timestamp) -> Result {
         for number in 0..self.on_time {
             let period = match number % TEN_SECONDS_EVERY {

@@ -140,7 +140,7 @@ async fn show_run(common: &Common, arguments: tools::ShowRun) -> Result<Answer> 
     Ok(Answer::run(page.part, page.next, removed)?)
 }
 
-/// Reads a run with its calls after a place, and the note that retention removed them.
+/// Reads a page of a run's calls, and the note saying that retention removed them.
 async fn page_of_run(
     common: &Common,
     given: &str,
