@@ -23,10 +23,9 @@ pub const RESERVED: [&str; 15] = [
     "last_failure",
 ];
 
-/// Why a context is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContextFault {
-    /// It sets a key of [`RESERVED`].
+    /// It sets one of the [`RESERVED`] keys.
     #[error("the context may not set `{0}`: the host sets it for every run; choose another name")]
     Reserved(&'static str),
     #[error("the context {0}; make it flatter, or pass its deep part as a text")]

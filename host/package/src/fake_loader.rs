@@ -1,4 +1,4 @@
-//! A loader for tests that compiles nothing.
+//! A loader for tests, without a compiler.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,10 +10,10 @@ use crate::manifest::Descriptions;
 use campanile_model::ids::ArtifactDigest;
 use campanile_sandbox::Form;
 
-/// A compiler that accepts bytes that begin with `good`. A JSON object in them is the description.
+/// Accepts any bytes starting with `good`. A JSON object among them serves as the description.
 pub(crate) struct FakeLoader {
     pub(crate) loads: AtomicUsize,
-    /// Ends the loads of bytes that contain `slow`.
+    /// Ends loads of bytes containing `slow`.
     pub(crate) slow_ends: Semaphore,
     descriptions: Descriptions,
 }

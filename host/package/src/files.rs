@@ -19,7 +19,7 @@ use rustix::fs::{Mode, openat};
 use rustix::io::Errno;
 use tokio::task::spawn_blocking;
 
-/// The most packages of one folder. Files beyond are not used, so that a folder of many files does not fill the record.
+/// The most packages in one folder. Ignoring any more keeps a folder full of files from flooding the record.
 pub const PACKAGES_MAX: usize = 4_096;
 
 /// Tells one content of a file from another without reading it.
@@ -99,8 +99,8 @@ pub(super) fn inspect_in(folder: impl AsFd, path: &Path) -> Option<Result<Stat, 
     }
 }
 
-/// Whether the file at `path` in the directory `folder` is one of the kernel's, such as those of `/proc` and `/sys`. Its size
-/// says nothing of its content, and its times change whenever somebody looks.
+/// Whether `path` in the directory `folder` is one of the kernel's own files, as in `/proc` or `/sys`. Its size says nothing about its
+/// content, and its times change just by looking.
 #[cfg(target_os = "linux")]
 fn is_in_pseudo_file_system(folder: impl AsFd, path: &Path) -> bool {
     let flags = OFlags::PATH | OFlags::CLOEXEC;

@@ -25,7 +25,7 @@ mod resolve;
 /// How long a file must stay unchanged before it is read.
 pub const SETTLE: Duration = Duration::from_millis(200);
 
-/// How long files may be seen to change before they are refused, until they stop.
+/// How long files may keep changing before they're refused until they stop.
 const CHANGING_MAX: Duration = Duration::from_secs(30);
 
 /// How often a scan waits for unstable files before it leaves them to the next scan.
@@ -62,7 +62,7 @@ pub struct Scan<A = Artifact> {
     listing: Listing,
     /// In alphabetical order.
     names: VecDeque<String>,
-    /// The names whose code must be loaded first, which may take long.
+    /// Names of packages to load first, which may take long.
     to_load: Vec<Waiting>,
     found: VecDeque<Change<A>>,
 }
@@ -142,13 +142,13 @@ impl<L: Loader> PluginsFolder<L> {
         })
     }
 
-    /// Return the next difference between the folder and the `active` packages; `None` when no further one is known.
+    /// Returns the next difference between the folder and the `active` packages, or `None` if no more are known yet.
     ///
-    /// The function does not wait for files to load. A file that was loaded before is not loaded again. While [`PluginsFolder::is_loading`], more differences follow: scan again after
-    /// [`PluginsFolder::load_ended`]. One slow file therefore delays no other.
+    /// Never waits for a file to load, so a slow one delays no other, and files already loaded aren't loaded again. While
+    /// [`PluginsFolder::is_loading`], more differences follow: scan again after [`PluginsFolder::load_ended`].
     ///
-    /// Activates nothing. The next scan finds an addition, an update or a removal again if it was not applied, without
-    /// loading again. A rejection is returned once, unless [`PluginsFolder::report_again`] is called.
+    /// Activates nothing. The next scan finds any addition, update or removal that hasn't been applied again, without reloading. Rejections
+    /// are returned just once, unless [`PluginsFolder::report_again`] is called.
     pub async fn next_change(
         &mut self,
         scan: &mut Scan<L::Artifact>,

@@ -70,12 +70,11 @@ pub fn read(text: &str) -> RecordedGrants {
 }
 
 impl RecordedGrants {
-    /// Whether nothing is granted.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether `other` grants all of this, with the same parts.
+    /// Whether `other` grants all of this, with identical parts.
     pub(crate) fn is_within(&self, other: &RecordedGrants) -> bool {
         self.0.is_subset(&other.0)
     }

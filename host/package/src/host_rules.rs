@@ -24,7 +24,7 @@ pub struct HostRules {
     pub own_paths: Vec<OwnPath>,
     /// The names of the host's secrets.
     pub secrets: BTreeSet<String>,
-    /// The variables of the host's environment that hold secrets, each with the name of the secret.
+    /// Environment variables of the host containing secrets, each with its secret's name.
     pub secret_variables: BTreeMap<String, String>,
     /// What to do with packages and sidecars that other users of the machine can write.
     pub foreign_writers: ForeignWriters,

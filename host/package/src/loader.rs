@@ -1,9 +1,9 @@
 //! Loading a package: checking and compiling its file, and reading its description.
 //!
-//! A file in the plugins folder needs no grant to do harm while it is read and compiled. A host therefore loads each
-//! file in a child process first (`process`), which the kernel confines (`confine`). The host reads only files that a
-//! child process has accepted, and finds their compiled code in the cache. The host keeps each verdict (`verdicts`), so
-//! that its next start needs no child process for the same file, and loads its code when it is first called.
+//! A file in the plugins folder needs no grant to do harm while being read and compiled. A host therefore loads each file in a child
+//! process first (`process`), confined by the kernel (`confine`). It reads only files accepted by such a process, finding their compiled
+//! code in the cache. Keeping each verdict (`verdicts`) saves starting a child process for the same file next time; its code is then loaded
+//! on the first call.
 
 use std::sync::Arc;
 
@@ -45,16 +45,16 @@ pub enum Attempt {
 /// How long a load may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// Some seconds, so that a file that takes long does not delay others. Most files take less.
+    /// A few seconds, keeping slow files from delaying others. Most files need less.
     Quick,
-    /// As long as the configuration allows. One such load runs at a time.
+    /// As long as the configuration allows. Only one such load runs at a time.
     Full,
 }
 
-/// Why a file was not loaded.
+/// Why a file wasn't loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
-    /// It takes longer than a quick load may: load it again at the full pace.
+    /// Too slow for a quick load: try again at full pace.
     Slow,
     /// One sentence.
     Refused(String),
@@ -81,16 +81,16 @@ pub trait Loader: Send + Sync + 'static {
     /// Return how the code communicates with the host.
     fn form(artifact: &Self::Artifact) -> Form;
 
-    /// Returns the descriptions of the loaded packages.
+    /// Returns the descriptions of all loaded packages.
     fn descriptions(&self) -> &Descriptions;
 
-    /// Return the result of an earlier load of the file with this digest; `None` when none is on record.
+    /// Returns the result of an earlier load of the file with this digest, or `None` if there's no record of one.
     fn recall(
         &self,
         digest: &ArtifactDigest,
     ) -> impl Future<Output = Option<Result<Loaded<Self::Artifact>, String>>> + Send;
 
-    /// Check and compile `bytes`, the file of the package `name`, and read its description.
+    /// Checks and compiles `bytes`, the file of package `name`, and reads its description.
     fn load(
         &self,
         name: &str,
@@ -150,7 +150,7 @@ impl PackageLoader {
         &self.sandbox
     }
 
-    /// Load `bytes` in this process.
+    /// Loads `bytes` within this process.
     async fn load_here(&self, bytes: Arc<Vec<u8>>) -> Result<Loaded<Artifact>, String> {
         let (sandbox, shared) = (Arc::clone(&self.sandbox), Arc::clone(&bytes));
         let loaded = off_thread(move || sandbox.load(&shared)).await?;
@@ -163,7 +163,7 @@ impl PackageLoader {
         Ok((Arc::new(artifact), description))
     }
 
-    /// Return the package of a file that a child process has accepted.
+    /// Returns the package for a file already accepted by a child process.
     fn admit(
         &self,
         digest: ArtifactDigest,
@@ -230,7 +230,7 @@ pub async fn load<L: Loader>(
     })
 }
 
-/// Load `bytes` at the given pace, and check the package's description.
+/// Loads `bytes` at the given pace, checking the package's description.
 pub(crate) async fn load_at<L: Loader>(
     loader: &L,
     name: &str,
@@ -242,7 +242,7 @@ pub(crate) async fn load_at<L: Loader>(
     Ok(describe(loader, name, loaded)?)
 }
 
-/// Check the package's description; the error is one sentence.
+/// Checks the package's description. The error is one sentence.
 pub(crate) fn describe<L: Loader>(
     loader: &L,
     name: &str,

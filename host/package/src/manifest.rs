@@ -31,7 +31,7 @@ pub const DEPENDENCIES_MAX: usize = 4_096;
 /// The most JSON values in a description. A value takes far more memory than its text.
 pub const VALUES_MAX: usize = 32_768;
 
-/// A checked description under the name of its file: ids are unique, and dependencies are known and have no cycle.
+/// A checked description filed under its file's name: ids are unique, and dependencies exist and form no cycle.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// The name of the file, not the name that the author gives.
@@ -70,7 +70,7 @@ impl Manifest {
         Manifest::of(package, Arc::new(description))
     }
 
-    /// Returns the manifest of a description that was checked for this package.
+    /// Wraps a description already checked for this package.
     fn of(package: &str, described: Arc<Description>) -> Manifest {
         let tasks = match described.tasks.is_empty() {
             false => Arc::clone(&described.tasks),
@@ -86,12 +86,12 @@ impl Manifest {
         }
     }
 
-    /// Returns the same manifest with another copy of its description.
+    /// Returns the same manifest, but sharing `described`.
     fn with_description(self, described: Arc<Description>) -> Manifest {
         Manifest::of(&self.package, described)
     }
 
-    /// Returns the schedules that the author proposes, with their names.
+    /// Returns the schedules proposed by the author, with their full names.
     pub fn schedules(&self) -> Vec<ScheduleDefinition> {
         let mut schedules = self.described.schedules.clone();
         for schedule in &mut schedules {

@@ -62,8 +62,8 @@ pub fn schedule_name_fault(name: &str) -> Option<String> {
     ))
 }
 
-/// Returns how good the claim of `package` to the name of a schedule is: a name that is the package's, or begins with it and
-/// `-`, `.` or `_`, belongs to that package, and to the one with the longest name if several share the beginning.
+/// Returns how strong the claim of `package` to a schedule's name is, 0 meaning none. Packages own the names equal to theirs or continuing
+/// it with `-`, `.` or `_`. If several match, the longest package name wins.
 pub fn claim(package: &str, schedule: &str) -> usize {
     match schedule.strip_prefix(package) {
         Some(rest) if rest.is_empty() || rest.starts_with(['-', '.', '_']) => package.len(),

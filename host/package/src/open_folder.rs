@@ -39,11 +39,11 @@ pub(super) struct OpenFolder {
     foreign_writers: ForeignWriters,
 }
 
-/// What is in the plugins folder in the place of a namespace's folder.
+/// What the plugins folder has where a namespace's folder belongs.
 pub(super) enum NamespaceFolder {
     Open(File),
     Missing,
-    /// A link, or a file. The sentence says so.
+    /// A link or a file, as the sentence says.
     Unusable(String),
 }
 
@@ -125,7 +125,7 @@ impl OpenFolder {
         Ok(found)
     }
 
-    /// Opens the folder of a namespace, whose name begins with `@`, without following a link.
+    /// Opens a namespace's folder without following links. Its name starts with `@`.
     pub(super) fn open_namespace(&self, name: &str) -> io::Result<NamespaceFolder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match openat(&self.directory, name, flags, Mode::empty()) {

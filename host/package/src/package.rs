@@ -135,7 +135,7 @@ impl<A> fmt::Display for Change<A> {
     }
 }
 
-/// The active packages by name, and what this host keeps about its folder. Readers never wait for a scan.
+/// The active packages by name, along with this host's record of its folder. Readers never wait for a scan.
 pub struct Packages<A = Artifact> {
     own_record: OwnRecord,
     // Held only while an `Arc` is cloned or replaced, never across an await.
@@ -151,7 +151,7 @@ impl<A> Default for Packages<A> {
 }
 
 impl<A> Packages<A> {
-    /// No active packages, of a host with this record of its folder.
+    /// Starts without active packages.
     pub fn new(own_record: OwnRecord) -> Packages<A> {
         Packages {
             own_record,
@@ -159,7 +159,7 @@ impl<A> Packages<A> {
         }
     }
 
-    /// Return what this host keeps about its folder.
+    /// Returns what this host records about its folder.
     pub fn own_record(&self) -> &OwnRecord {
         &self.own_record
     }

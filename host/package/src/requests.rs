@@ -258,7 +258,7 @@ mod tests {
             let read = Manifest::from_json("backup", &json!({ "requests": requests }));
             assert!(read.is_err(), "{requests}");
         }
-        // One that came into the record in another way is told on one line too.
+        // Even one that got into the record some other way is shown on a single line.
         for kind in KINDS {
             let parts = kind.parts.iter().map(|part| match part {
                 Part::Port => "1".to_owned(),

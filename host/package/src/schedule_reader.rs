@@ -84,7 +84,7 @@ pub(super) fn read_name(
     Ok(Some(name))
 }
 
-/// Returns the name of a schedule of `package` that is written as `name`: one without a namespace gets that of the package.
+/// Returns the full name of a schedule of `package`, adding the package's namespace if `name` has none.
 pub(super) fn named_for(package: &str, name: &str) -> String {
     match Namespace::of(name) {
         None => in_namespace_of(package, name),

@@ -27,13 +27,13 @@ use campanile_sandbox::{Grants, ProgramInput};
 /// The largest sidecar that is read.
 pub const SIDECAR_BYTES_MAX: u64 = 1 << 20;
 
-/// The most schedules of one sidecar: a host compares all of them in one transaction whenever the package changes.
+/// The most schedules in one sidecar, since a host compares all of them in one transaction whenever the package changes.
 pub const SCHEDULES_MAX: usize = 4_096;
 
-/// Who says that bytes are a version of a package.
+/// Who vouches for bytes being a version of a package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vouched {
-    /// They were in this host's folder, or a key that it trusts signed them.
+    /// This host: it found them in its folder, or signed by a key it trusts.
     OnThisHost,
     OnlyInDatabase,
 }
@@ -122,10 +122,10 @@ impl Sidecar {
         }
     }
 
-    /// Refuse to give the grants of this sidecar of `name` to bytes that only the database knows.
+    /// Refuses this sidecar's grants to bytes known only to the database.
     ///
     /// # Errors
-    /// A sentence that says what to do.
+    /// Returns a sentence saying what to do.
     pub fn check_vouched(
         &self,
         name: &str,
@@ -144,7 +144,7 @@ impl Sidecar {
         }
     }
 
-    /// Return this sidecar without what `newer` does not grant, and with what `newer` says about versions.
+    /// Returns this sidecar without any grants missing from `newer`, and following `newer` about versions.
     pub(crate) fn restricted_by(&self, newer: &Sidecar) -> Sidecar {
         Sidecar {
             grants: Arc::new(self.grants.shared_with(&newer.grants)),

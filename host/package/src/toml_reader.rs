@@ -531,7 +531,7 @@ impl<'d> Section<'d> {
         Some(self.document.error_at(self.offset_of(key), message))
     }
 
-    /// Add warnings about keys that were not read: a newer SDK may write keys that this host does not know.
+    /// Warns about unread keys, which a newer SDK may have written.
     pub fn finish_with_warnings(self, warnings: &mut Vec<String>) {
         if warnings.len() > WARNINGS_MAX {
             return;
@@ -553,10 +553,10 @@ impl<'d> Section<'d> {
     }
 }
 
-/// The most keys of a table that an error about an unknown one lists.
+/// The most keys listed in an error about an unknown one.
 const KEYS_LISTED: usize = 16;
 
-/// The most warnings about unknown keys that are kept of one file.
+/// The most warnings about unknown keys kept for one file.
 const WARNINGS_MAX: usize = 16;
 
 /// The longest path in an error about a value that JSON cannot express. Beyond it, the error names the nearest table

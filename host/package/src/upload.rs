@@ -204,9 +204,9 @@ impl UploadError {
     }
 }
 
-/// Gives the file `hidden` in the folder the name `file`, which may begin with the folder of a namespace. Blocks.
+/// Renames `hidden` in the folder to `file`, which may start with a namespace. Blocks.
 ///
-/// That folder is opened without following a link, and the file is put into what was opened.
+/// Opening the namespace's folder follows no link, and the file goes into what was opened, even if that's replaced meanwhile.
 fn move_into_place(folder: &OpenFolder, hidden: &str, file: &str) -> Result<(), UploadError> {
     let directory = folder.directory();
     if let Some((namespace, own_name)) = file.split_once('/') {
@@ -225,7 +225,7 @@ fn move_into_place(folder: &OpenFolder, hidden: &str, file: &str) -> Result<(), 
     directory.sync_all().map_err(UploadError::of_place)
 }
 
-/// Opens the folder of a namespace; none when there is nothing. Refuses a link or a file in its place. Blocks.
+/// Opens a namespace's folder, or returns none if nothing is there. Refuses a link or file in its place. Blocks.
 fn open_namespace(folder: &OpenFolder, namespace: &str) -> Result<Option<File>, UploadError> {
     match folder
         .open_namespace(namespace)

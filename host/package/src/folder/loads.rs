@@ -12,12 +12,12 @@ use campanile_model::namespace::split;
 
 type LoadResult<A> = Result<Compiled<A>, LoadError>;
 
-/// Return the namespace in the name of a package; empty when it has none.
+/// Returns the namespace in a package's name, or an empty text without one.
 fn namespace(name: &str) -> &str {
     split(name).0.unwrap_or_default()
 }
 
-/// A file that is to be loaded.
+/// A file waiting to be loaded.
 pub(super) struct Waiting {
     pub(super) name: String,
     pub(super) size_bytes: u64,
@@ -32,7 +32,7 @@ pub(super) struct Loads<A> {
     /// not keep others waiting.
     started: u64,
     last_start: BTreeMap<String, u64>,
-    /// The same of the files of each namespace.
+    /// The same for each namespace.
     last_start_in: BTreeMap<String, u64>,
 }
 
@@ -54,11 +54,11 @@ impl<A: Send + Sync + 'static> Loads<A> {
         }
     }
 
-    /// Return which of `waiting` is to be loaded next, if another load may start now.
+    /// Returns which of `waiting` to load next, if another load may start now.
     ///
-    /// One load at a time has the full pace, and the rest of the machine is for quick ones: files that take long delay
-    /// only each other. Namespaces take turns. In each, files that were not tried come first, the smallest of them first,
-    /// and then the one whose last load was started longest ago.
+    /// Only one load at a time runs at full pace, leaving the rest of the machine to quick ones: slow files delay just each other,
+    /// and one of them goes first if none is running. Namespaces take turns. Within each, untried files come first, starting with
+    /// the smallest, then the one whose last load started longest ago.
     pub(super) fn next_of(&self, waiting: &[Waiting]) -> Option<usize> {
         if self.running.len() >= LOADS_MAX {
             return None;
@@ -119,7 +119,7 @@ impl<A: Send + Sync + 'static> Loads<A> {
         }
     }
 
-    /// Stop the load for `name`, whose file is gone, and forget when it began.
+    /// Stops the load for `name`, whose file is gone, and forgets when it started.
     pub(super) fn forget(&mut self, name: &str) {
         self.stop(name);
         self.last_start.remove(name);

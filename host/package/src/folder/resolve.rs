@@ -33,13 +33,13 @@ pub(super) struct KnownFiles<A> {
     pub(super) bytes: Option<(Stamp, ArtifactDigest)>,
     /// The last load, which is not repeated for the same digest.
     pub(super) loaded: Option<(ArtifactDigest, Result<Compiled<A>, String>)>,
-    /// The file that took too long for a quick load.
+    /// The file that proved too slow for a quick load.
     pub(super) slow: Option<ArtifactDigest>,
     /// Whether the file was touched after a load had failed.
     pub(super) load_again: bool,
     pub(super) sidecar: Option<SidecarFile>,
     signature: Option<CheckedSignature>,
-    /// Since when scans have found a file that changes.
+    /// Since when scans have been finding the file changing.
     pub(super) changing_since: Option<Instant>,
     /// The last rejection, which is reported once.
     pub(super) rejected: Option<Rejection>,
@@ -146,7 +146,7 @@ impl<L: Loader> PluginsFolder<L> {
         }))
     }
 
-    /// Start to load the file at a path, of the package `name`.
+    /// Starts loading the file at a path for package `name`.
     async fn start_load(
         &mut self,
         name: &str,
@@ -187,8 +187,8 @@ impl<L: Loader> PluginsFolder<L> {
                 let hash = package.sidecar_hash.clone();
                 (package, hash)
             }
-            // The sidecar is for other bytes: the active version gets no new grant, loses what it does not grant, and is
-            // refused when it is to run, if the sidecar says so.
+            // The sidecar is for other bytes, so the active version gets no new grants and loses those it leaves out. If the sidecar says
+            // so, it's also refused when about to run.
             Err(_) => {
                 let restricted = active.sidecar.restricted_by(&sidecar);
                 if restricted == *active.sidecar {
@@ -222,14 +222,14 @@ impl<L: Loader> PluginsFolder<L> {
         sidecar.is_ok_and(|sidecar| sidecar.check_pin(name, policy, digest).is_err())
     }
 
-    /// Return the package `name` from `bytes` of the database, with the sidecar of the last scan, or with the last one that
-    /// read well when that has an error or the folder could not be scanned.
+    /// Returns the package `name` from `bytes` in the database, using the sidecar of the last scan. If that has an error or the folder
+    /// couldn't be scanned, the last good sidecar applies.
     ///
-    /// Keeps a version active whose file is broken, rejected, pending or unreadable. `own` is this host's record: nothing
-    /// that the database says about grants counts, and bytes that are `vouched` for only by the database get none.
+    /// This keeps a version active while its file is broken, rejected, pending or unreadable. `own` is this host's record: nothing the
+    /// database says about grants counts, and bytes that only the database has `vouched` for get none.
     ///
     /// # Errors
-    /// A sentence that says why the version cannot be used.
+    /// Returns a sentence saying why the version can't be used.
     pub async fn restore(
         &self,
         name: &str,
@@ -272,7 +272,7 @@ impl<L: Loader> PluginsFolder<L> {
             .map_err(|why| format!("the sidecar before it cannot be used: {why}"))?;
         sidecar.check_pin(name, &self.rules.policy, &digest)?;
         match newer {
-            // It reads well, so what it does not grant is not granted.
+            // It reads well, so anything it leaves out isn't granted.
             Some(newer) => {
                 newer.check_version(&loaded.1)?;
                 made(Arc::new(sidecar.restricted_by(&newer)))
@@ -400,8 +400,8 @@ impl<A> Default for KnownFiles<A> {
 }
 
 impl<A> KnownFiles<A> {
-    /// Note that a scan found a file of `name` changing. Return the rejection when that has been so for longer than `most`: a
-    /// file that never stops would otherwise be neither used nor refused.
+    /// Notes that a scan found a file of `name` changing. Returns a rejection once that has been going on for longer than `most`; otherwise
+    /// a file changing forever would be neither used nor refused.
     pub(super) fn note_change(
         &mut self,
         name: &str,

@@ -194,7 +194,7 @@ async fn a_loader_that_panics_rejects_one_file_and_harms_no_other() {
     let mut scene = Scene::new();
     scene.write("a.wasm", "panic");
     scene.write("b.wasm", "good");
-    // The loads run side by side, and end in any order.
+    // Loads run side by side, ending in any order.
     let mut changes = scene.scan().await;
     changes.sort();
     let [added, rejected] = &changes[..] else {

@@ -41,10 +41,10 @@ impl<'r> CallGrants<'r> {
             .map_err(|what| ("guest", format!("hides devices, which {what}")))
     }
 
-    /// Grant the device `name`, such as `urandom`, unless the sidecar does.
+    /// Grants the device `name`, such as `urandom`, unless the sidecar already does.
     ///
     /// # Errors
-    /// A clause.
+    /// Returns a clause.
     pub fn add_device(&mut self, name: &str) -> Result<(), String> {
         let granted = &self.reader.grants.devices;
         match granted.iter().any(|device| device.as_str() == name) {

@@ -1,9 +1,9 @@
-//! Devices that the host serves below `/dev`.
+//! Granting devices served by the host below `/dev`.
 
 use super::{GrantKind, GrantReader};
 use campanile_sandbox::Device;
 
-/// Where a task sees the devices.
+/// Where tasks see the devices.
 const FOLDER: &str = "/dev";
 
 pub(super) static DEVICE: GrantKind = GrantKind {
@@ -26,7 +26,7 @@ pub(super) static DEVICE: GrantKind = GrantKind {
     ..GrantKind::DEFAULTS
 };
 
-/// Grants a device; the error is a clause.
+/// Grants a device. The error is a clause.
 pub(super) fn add(reader: &mut GrantReader<'_>, name: &str) -> Result<(), String> {
     let name = name
         .strip_prefix(FOLDER)
@@ -40,7 +40,7 @@ pub(super) fn add(reader: &mut GrantReader<'_>, name: &str) -> Result<(), String
     check_folder(reader)
 }
 
-/// Refuses devices beside a directory that is granted in their place; the error is a clause.
+/// Refuses devices along with a directory granted in the same place. The error is a clause.
 pub(super) fn check_folder(reader: &GrantReader<'_>) -> Result<(), String> {
     let mut directories = reader.grants.directories.iter();
     match !reader.grants.devices.is_empty() && directories.any(|it| it.guest == FOLDER) {

@@ -146,10 +146,10 @@ fn find_directory(path: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Refuse to let a task write where it could change what the host does, read a secret, or reach a pseudo file system.
+/// Refuses a directory in which a task could change what the host does, read a secret, or reach a pseudo file system.
 ///
-/// The way to each path of the host is followed anew, because links may have changed since the host started. A task also
-/// reaches what is mounted below its directory.
+/// Each path of the host is resolved again, since links may have changed since the host started. Anything mounted below the directory
+/// counts too, as the task can reach it.
 fn check_access(path: &Path, writable: bool, reader: &GrantReader<'_>) -> Result<(), String> {
     let mounts = Mounts::read();
     if let Some(name) = pseudo_at(path) {
@@ -209,7 +209,7 @@ fn check_own_paths(
     Err(format!("is {}, {why}", path.display()))
 }
 
-/// Return the plugins folder of a sidecar in `folder`, which may be the folder of a namespace.
+/// Returns the plugins folder for a sidecar in `folder`, possibly a namespace's folder.
 fn plugins_of(folder: &Path) -> &Path {
     let name = folder.file_name().unwrap_or_default();
     match name.as_encoded_bytes().starts_with(b"@") {
@@ -218,14 +218,14 @@ fn plugins_of(folder: &Path) -> &Path {
     }
 }
 
-/// Whether a task that can write the directory `granted` could change or replace `own`, also by a link on the way to it, or
-/// by a second mount of it.
+/// Whether a task writing to the directory `granted` could change or replace `own`, be it through a link on the way or by mounting it
+/// twice.
 fn is_writable_through(own: &OwnPath, granted: &Path, mounts: &Mounts) -> bool {
     let trace = PathTrace::of(&own.path);
     trace.is_open_to_writer_of(granted) || mounts.overlap(granted, trace.end())
 }
 
-/// Whether a reader of the directory `granted` finds the host's own record, or a part of it.
+/// Whether reading the directory `granted` gives access to any of the host's own record.
 fn is_record_reached(own: &OwnPath, granted: &Path) -> bool {
     let reaches = |trace: PathTrace| trace.ends_below(granted) || trace.contains(granted);
     own.kind == OwnPathKind::State && reaches(PathTrace::of(&own.path))
@@ -235,8 +235,7 @@ fn is_secret_below(own: &OwnPath, granted: &Path) -> bool {
     own.kind == OwnPathKind::SecretFile && PathTrace::of(&own.path).ends_below(granted)
 }
 
-/// Return a package or sidecar of the plugins folder, or of the folder of a namespace there, that is a link and leads through
-/// the directory `granted`.
+/// Returns a link among the packages and sidecars of the plugins folder, including namespaces, leading through the directory `granted`.
 fn find_link_through(granted: &Path, plugins: &Path) -> Option<PathBuf> {
     let plugins = PathTrace::of(plugins).end().to_owned();
     let files = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();

@@ -8,10 +8,10 @@ use campanile_sandbox::{AccessMode, ENV_PREFIX, Protocol, has_private_addresses}
 
 const PRIVATE: &str = Part::Private.as_str();
 
-/// The longest name that DNS can look up.
+/// The longest name DNS can look up.
 const HOST_BYTES_MAX: usize = 253;
 
-/// The longest part of such a name between two dots.
+/// The longest label of such a name, between two dots.
 const LABEL_BYTES_MAX: usize = 63;
 
 words! {
@@ -143,7 +143,7 @@ pub(super) fn check_guest_path(path: &str) -> Result<(), String> {
     }
 }
 
-/// Return the host of a grant in lower case; the error is a clause.
+/// Returns a grant's host in lower case. The error is a clause.
 pub(super) fn parse_host(host: &str) -> Result<String, String> {
     let host = host.to_ascii_lowercase();
     let name = host.strip_prefix("*.").unwrap_or(&host);

@@ -35,16 +35,16 @@ pub(super) struct ChildSettings {
     pub(super) limits: LoadLimits,
 }
 
-/// The result of a load; the error is one sentence that says why the file is not a package that can run.
+/// The result of loading a file. The error is one sentence saying why it can't run as a package.
 pub(super) type Verdict = Result<Accepted, String>;
 
-/// What is known of a file that can run.
+/// What's known about a file fit to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Accepted {
     pub(super) form: Form,
-    /// What its compiled code takes of the host's memory.
+    /// Host memory for its compiled code, in bytes.
     pub(super) code_bytes: u64,
-    /// What the package says about itself, if it does.
+    /// The package's description of itself, if it has one.
     pub(super) description: Option<Value>,
 }
 

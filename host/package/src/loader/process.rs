@@ -21,7 +21,7 @@ use crate::files::off_thread;
 
 /// Loads that run at the same time. With two, one slow file does not stop the others.
 pub const LOADS_MAX: usize = 2;
-/// How long a quick load may take. An ordinary file of a megabyte takes less.
+/// How long a quick load may take. Ordinary files of about a megabyte need less.
 const QUICK_TIME: Duration = Duration::from_secs(2);
 /// The longest verdict. A description has at most 256 KiB, which JSON may escape.
 const VERDICT_BYTES_MAX: u64 = 2 << 20;
@@ -34,7 +34,7 @@ pub(super) struct LoadProcesses {
     observer: LoadObserver,
     settings: ChildSettings,
     slots: Semaphore,
-    /// Held by the one load at the full pace.
+    /// Held by the only load running at full pace.
     full_pace: Semaphore,
     verdicts: Arc<Verdicts>,
 }
@@ -67,7 +67,7 @@ impl LoadProcesses {
         }
     }
 
-    /// Load a file, or find the verdict about it; return what is known of it.
+    /// Loads a file unless there's a verdict about it already, returning what's known.
     pub(super) async fn load(
         &self,
         package: &str,
@@ -82,7 +82,7 @@ impl LoadProcesses {
         Ok((digest, verdict?))
     }
 
-    /// Find the verdict about a file, or load it. The error is about the machine, or that the file takes too long.
+    /// Returns the verdict about a file, loading it if necessary. Errors concern the machine, or a file taking too long.
     async fn verdict(
         &self,
         package: &str,
@@ -93,7 +93,7 @@ impl LoadProcesses {
         if let Some(verdict) = self.known(digest, attempt).await? {
             return Ok(verdict);
         }
-        // The semaphores are never closed. A load at the full pace takes no slot until it may run.
+        // The semaphores are never closed. A load at full pace takes no slot while waiting its turn.
         let _full_pace = match pace {
             Pace::Quick => None,
             Pace::Full => self.full_pace.acquire().await.ok(),
@@ -122,13 +122,13 @@ impl LoadProcesses {
         Ok(known.filter(counts))
     }
 
-    /// Return the result of an earlier load of the file with this digest.
+    /// Returns the result of an earlier load of the file with this digest.
     pub(super) async fn recall(&self, digest: &ArtifactDigest) -> Option<Result<Accepted, String>> {
         self.known(digest, Attempt::First).await.ok()?
     }
 
-    /// Run one process for one file. An error is trouble of the machine, or that the file takes too long for this pace: the
-    /// next attempt may succeed.
+    /// Runs one process for one file. An error means trouble with the machine, or a file too slow for this pace: the next attempt may
+    /// succeed.
     async fn run(&self, package: &str, bytes: &[u8], pace: Pace) -> Result<Verdict, LoadError> {
         let trouble = |error: std::io::Error| {
             failed(format_args!("the loading process cannot be used: {error}"))
@@ -157,7 +157,7 @@ impl LoadProcesses {
         let (status, verdict, talk) = ended.map_err(trouble)?;
         match serde_json::from_slice(&verdict) {
             Ok(verdict) if status.success() => {
-                // A file may have taken over the process that wrote this.
+                // The process writing this may have been taken over by the file.
                 let verdict: Verdict = verdict;
                 Ok(verdict.map_err(|refusal| cut_error(printable_line(&refusal))))
             }

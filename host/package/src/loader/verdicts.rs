@@ -13,8 +13,7 @@ use super::exchange::{ChildSettings, Verdict};
 use crate::files;
 use crate::files::PACKAGES_MAX;
 
-/// The most verdicts that are kept: more than those of all files of a folder, so that a start loads none again. The oldest half
-/// is removed when there are more.
+/// The most verdicts kept, enough for every file of a folder, so starting again reloads none. Beyond that, the oldest half is removed.
 const VERDICTS_MAX: usize = 4 * PACKAGES_MAX;
 
 pub(super) struct Verdicts {

@@ -1,4 +1,4 @@
-//! What packages say of themselves, kept once however many files say it.
+//! Package descriptions, stored just once however many files share them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,35 +8,35 @@ use crate::requests::Requested;
 use crate::spec::ScheduleDefinition;
 use campanile_model::ids::sha256;
 
-/// A checked description, without what the name of the file adds.
+/// A checked description, leaving out whatever depends on the file's name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Description {
-    /// The name that the author gives.
+    /// The name given by the author.
     pub name: Option<String>,
     pub version: Option<String>,
-    /// The programming language, as the build tools report it.
+    /// The programming language as reported by the build tools.
     pub language: Option<String>,
     pub summary: Option<String>,
-    /// What the package needs to be granted.
+    /// Grants the package asks for.
     pub requests: Vec<Requested>,
-    /// One sentence for each key that this host does not know; a newer SDK may write them.
+    /// One sentence for each key unknown to this host, possibly written by a newer SDK.
     pub warnings: Vec<String>,
-    /// The text of the description, JSON; an empty object when the package has none.
+    /// The description as JSON text, an empty object if the package has none.
     pub description: String,
-    /// Empty when the description has none.
+    /// Empty if the description has none.
     pub(super) tasks: Arc<Vec<Task>>,
-    /// With the names that the description gives, and without a package.
+    /// Named as in the description, with the package left empty.
     pub(super) schedules: Vec<ScheduleDefinition>,
 }
 
-/// The descriptions in use, by the digests of their texts.
+/// The descriptions in use, keyed by the digests of their texts.
 ///
-/// A folder may have thousands of names of one file. Each has its own manifest, and all manifests share the description.
+/// A folder may contain thousands of names for one file. Each has a manifest of its own, all sharing one description.
 #[derive(Debug, Default)]
 pub struct Descriptions(Mutex<HashMap<String, Weak<Description>>>);
 
 impl Descriptions {
-    /// Returns the manifest, whose description is the one of the same text that is in use, if there is one.
+    /// Returns the manifest, sharing the description with any already in use that's identical.
     pub fn share(&self, manifest: Manifest) -> Manifest {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = sha256(manifest.description.as_bytes());
@@ -77,7 +77,7 @@ mod tests {
                 assert!(Arc::ptr_eq(&one.described, &all[0].described));
                 let has_tasks = tasks != json!([]);
                 assert_eq!(Arc::ptr_eq(&one.tasks, &all[0].described.tasks), has_tasks);
-                // Each is what it is without the others.
+                // Sharing changes nothing about each.
                 let alone = Manifest::from_json(&one.package, &described).unwrap();
                 assert_eq!(*one, alone);
                 assert_eq!(one.task(&one.package).is_some(), !has_tasks);

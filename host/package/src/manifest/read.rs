@@ -139,8 +139,7 @@ fn check_tasks(tasks: &[Task]) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads a proposed schedule, whose name must be one that a schedule of this package can have. Returns it with the name as it's
-/// written, and without a package.
+/// Reads a proposed schedule, returning it with its name as written and without a package. The name must be one this package may use.
 fn schedule(
     section: &mut Section<'_>,
     names: &mut BTreeSet<String>,

@@ -119,7 +119,7 @@ async fn a_link_in_the_place_of_a_namespaces_folder_is_not_followed() {
             "{name}: {why}"
         );
     }
-    // A link that takes the place of the folder after the check is not followed either.
+    // A link replacing the folder after the check isn't followed either.
     let mut checked = uploads
         .check("@team/vic", b"good".to_vec(), NOW)
         .await

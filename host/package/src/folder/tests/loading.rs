@@ -4,7 +4,7 @@ use super::*;
 use crate::folder::loads::{Loads, Waiting};
 use crate::folder::resolve::KnownFiles;
 
-/// Scan and apply until something changes; return the sentence of each change.
+/// Scans and applies until something changes, returning a sentence for each change.
 async fn until_change(scene: &mut Scene) -> Vec<String> {
     loop {
         let changes = scene.scan_once().await;
@@ -117,7 +117,7 @@ async fn many_files_that_take_long_delay_no_honest_one() {
     }
     scene.scan_once().await;
     scene.write("z.wasm", "good");
-    // None of the others ever ends.
+    // None of the others ever finishes.
     let added = tokio::time::timeout(Duration::from_secs(30), until_change(&mut scene));
     let added = added.await.expect("the honest file waits for the others");
     assert_eq!(added, [format!("added z@{}", short("good"))]);
@@ -149,7 +149,7 @@ async fn namespaces_take_turns_and_small_files_come_first() {
             loads.stop(&next.name);
         }
     }
-    // At most one file takes long.
+    // At most one slow file at a time.
     assert_eq!(order, ["@b/long", "@a/small", "@b/one", "@a/big"]);
 }
 

@@ -64,7 +64,7 @@ async fn all_names_of_a_file_share_its_description() {
         assert_eq!(names, [name, "x"]);
         assert!(package.manifest.task(name).is_some());
     }
-    // One that gets its file again, or a sidecar, shares it too.
+    // Getting its file back, or a sidecar, doesn't end the sharing.
     fs::remove_file(scene.at("p7.wasm")).unwrap();
     scene.scan().await;
     fs::hard_link(scene.at("p0.wasm"), scene.at("p7.wasm")).unwrap();

@@ -52,7 +52,7 @@ async fn the_active_version_gets_the_sidecar_of_a_version_that_is_not_activated(
     assert!(refused.unwrap_err().contains("pins"));
 }
 
-/// Return the sidecar with this text, as a host reads it.
+/// Parses a sidecar as a host would.
 fn sidecar(scene: &Scene, text: &str) -> Sidecar {
     Sidecar::parse(&scene.at("a.toml"), text, &scene.folder.rules).unwrap()
 }
@@ -104,7 +104,7 @@ async fn a_sidecar_that_reads_well_and_fits_no_version_takes_back_what_it_does_n
     let own = scene.active.own_record();
     let restored = scene.folder.restore("a", good, own).await.unwrap();
     assert_eq!(restored.grant_record.text, r#"["env","A"]"#);
-    // The last good one grants more, so it does not come back, also not when the file has an error later.
+    // The last good one grants more, so it stays out, even if the file has an error later.
     let more = sidecar(&scene, "grants.env = ['A=1', 'B=1']");
     own.keep_sidecar("a", &more).await;
     let restored = scene.folder.restore("a", good, own).await.unwrap();
@@ -139,7 +139,7 @@ async fn bytes_that_were_never_in_the_folder_get_no_grant() {
     let unknown = (b"good 0".as_slice(), Vouched::OnlyInDatabase);
     let refused = scene.folder.restore("a", unknown, own).await.unwrap_err();
     assert!(refused.contains("only the database knows it"), "{refused}");
-    // The last good sidecar grants it nothing either, when the newest one has an error.
+    // The last good sidecar grants it nothing either while the newest one has an error.
     scene.write("a.toml", "grants = ");
     scene.scan().await;
     let own = scene.active.own_record();
@@ -148,7 +148,7 @@ async fn bytes_that_were_never_in_the_folder_get_no_grant() {
         .await;
     let refused = scene.folder.restore("a", unknown, own).await.unwrap_err();
     assert!(refused.contains("only the database knows it"), "{refused}");
-    // A package without grants gains nothing, and a pin in the host's own file vouches for the bytes.
+    // Without grants there's nothing to gain, and a pin in the host's own file vouches for the bytes.
     let pin = ArtifactDigest::of(b"good 0");
     for text in [
         "[limits]".to_owned(),

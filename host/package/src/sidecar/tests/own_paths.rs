@@ -199,7 +199,7 @@ fn no_pseudo_file_system_is_granted() {
         }
         let refused = grant_beside_own_paths(&root, "../self", access).unwrap_err();
         assert!(refused.contains("pseudo file system proc"), "{refused}");
-        // What is mounted below a directory is reached through it.
+        // A directory also gives access to anything mounted below it.
         let refused = grant(&root.join("plugins"), Vec::new(), Path::new("/"), access);
         assert!(refused.is_err());
     }
@@ -240,7 +240,7 @@ fn nothing_inside_the_plugins_folder_is_granted_for_writing() {
         "write",
     )
     .unwrap();
-    // A link of another namespace leads through a directory.
+    // A link in another namespace leads through a directory.
     fs::write(root.join("free/real.wasm"), "").unwrap();
     symlink("../../free/real.wasm", plugins.join("@b/p.wasm")).unwrap();
     let through = grant(&plugins.join("@a"), own_paths, &root.join("free"), "write");
