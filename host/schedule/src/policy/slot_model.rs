@@ -247,7 +247,7 @@ fn slots_since_1970_are_decided_in_one_call() {
             (r#"{"catchup":"all"}"#, 2 + 100 + 300),
             (r#"{"catchup":"all","catchup_window":"1h"}"#, 2 + 100 + 300),
             (r#"{"catchup":"earliest"}"#, 2 + 1 + 300),
-            // The jitter of one more slot ends within the grace.
+            // With jitter, one more slot ends up within the grace period.
             (r#"{"catchup":"none","jitter":"10s"}"#, 1 + 301),
         ] {
             let policies = policies(json);

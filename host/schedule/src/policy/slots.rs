@@ -6,11 +6,10 @@
 //!            └ window ┘     └ by `catchup` ┘       launch
 //! ```
 //!
-//! [`policy`](super) documents the rule. Consecutive drops with one reason are one [`SlotDecision`] with a count.
-//! Where the reason cannot change, the evaluator counts the slots up to the end of the run and does not walk
-//! through them: a clock that starts in 1970 leaves a billion. It walks the other slots one by one, as many as the
-//! caller allows. For `latest` and `all` it first goes back from the newest missed slot, at most
-//! [`CATCHUP_MAX_LIMIT`](super::CATCHUP_MAX_LIMIT) slots that were not skipped.
+//! [`policy`](super) documents the rule. Consecutive drops for the same reason form one [`SlotDecision`] with a count. Where the reason
+//! can't change, the evaluator counts the slots up to the end of the run instead of walking through them, since a clock starting in 1970
+//! leaves a billion. It walks all others one by one, as many as the caller allows. For `latest` and `all` it first walks back from the
+//! newest missed slot, past at most [`CATCHUP_MAX_LIMIT`](super::CATCHUP_MAX_LIMIT) slots not skipped.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -116,11 +115,9 @@ pub struct SlotDecisions {
 }
 
 impl<'a> SlotEvaluator<'a> {
-    /// Decide about the slots after the cursor up to `now`, at least one. A run of drops counts as one of at most
-    /// `slots_max`, however many slots it has.
+    /// Decides at most `slots_max` slots (at least one) after the cursor and up to `now`. A whole run of drops counts as one.
     ///
-    /// Several calls, each from the cursor of the one before, decide the same as one call, provided
-    /// that all their launches are made.
+    /// Several calls, each continuing from the last one's cursor, decide the same as a single call, provided all their launches are made.
     pub fn evaluate(
         &self,
         progress: &SlotProgress,
@@ -251,10 +248,10 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Returns an instant before which every slot from `slot` on is dropped for the same `reason` as `slot`.
+    /// Returns an instant before which all slots from `slot` on are dropped for the same `reason`.
     fn end_of_drops(&self, slot: Timestamp, reason: DropReason) -> Timestamp {
         let policies = self.evaluator.policies;
-        // With its jitter a slot may have been late for a shorter time.
+        // Because of its jitter, a slot may be less late than it seems.
         let jitter = policies.jitter.unwrap_or_default();
         let late_for = |instant: Timestamp, time: Duration| instant.minus(time).minus(jitter);
         let missed = late_for(self.now, self.grace);
@@ -263,7 +260,7 @@ impl Evaluation<'_> {
             DropReason::SkippedOnce => slot,
             DropReason::CatchupNone => missed,
             DropReason::Window => late_for(self.now, self.window.max(self.grace)),
-            // What was missed when another slot was caught up.
+            // Anything already missed when catching up another slot.
             DropReason::Coalesced if policies.catchup() == Catchup::Earliest => {
                 let last = self.caught_up.map_or(slot, |last| last.decided_at);
                 late_for(last.min(self.now), self.grace)
@@ -318,7 +315,7 @@ impl Evaluation<'_> {
 }
 
 impl SlotDecisions {
-    /// Add a decision. Merge it with the decision before if that is the same drop.
+    /// Adds a decision, merging it into the previous one if both drop slots for the same reason.
     pub(super) fn push(&mut self, decision: SlotDecision) {
         let is_drop = matches!(decision.action, SlotAction::Drop(_));
         match self.decisions.last_mut() {

@@ -58,7 +58,7 @@ pub(super) fn evaluator<'a>(rule: &'a Rule, policies: &'a Policies) -> SlotEvalu
     }
 }
 
-/// Evaluate until every slot up to `now` is decided, at most `slots_max` decisions a call, and make all launches.
+/// Evaluates until every slot up to `now` is decided, making at most `slots_max` decisions per call, and makes all launches.
 pub(super) fn evaluated_in_parts(
     evaluator: SlotEvaluator<'_>,
     progress: &SlotProgress,

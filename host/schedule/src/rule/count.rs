@@ -1,10 +1,10 @@
-//! Counts the slots between two instants without walking through them: a rule of every second has 1.8 billion since 1970.
+//! Counting the slots between two instants without walking through them. A rule firing every second has had 1.8 billion since 1970.
 //!
 //! ```text
 //! instants ─▶ spans of one offset ─▶ local times ─▶ days ─▶ minutes that no exclusion covers
 //! ```
 //!
-//! The time taken grows with the days and the clock changes between the two instants, not with the slots.
+//! The time this takes depends on the number of days and clock changes between the two instants, not on the number of slots.
 
 use std::collections::HashMap;
 
@@ -19,11 +19,11 @@ use super::zone::{DAY, LOCAL_END, LOCAL_FIRST, SECOND, Span, Zone};
 
 const HOURS: usize = 24;
 
-/// The excluded minutes of each hour of a day, as bits.
+/// The excluded minutes in each hour of a day, as bits.
 type ExcludedMinutes = [u64; HOURS];
 
 impl DstMapping {
-    /// Counts the instants of `times` after `after` and up to `until`, as many as [`DstMapping::next`] finds.
+    /// Counts the instants of `times` after `after`, up to and including `until`, agreeing with [`DstMapping::next`].
     pub(super) fn count(self, times: &impl LocalTimes, zone: &Zone, after: i64, until: i64) -> u64 {
         let from = after.saturating_add(1);
         let spans = zone.spans_from(from).iter();
@@ -39,7 +39,7 @@ impl DstMapping {
                     let gap = times.first_from(span.reached);
                     gap.is_some_and(|local| local < span.local_begin)
                 };
-                // The local time at the end of the gap is the same instant.
+                // The local time ending the gap is the same instant.
                 let is_shown_too = || {
                     (begin..end).contains(&span.local_begin)
                         && times.first_from(span.local_begin) == Some(span.local_begin)
@@ -51,7 +51,7 @@ impl DstMapping {
 }
 
 impl CronRule {
-    /// Counts the local times from `from` on and before `until`.
+    /// Counts local times from `from` (inclusive) to `until` (exclusive).
     pub(super) fn count_local(&self, from: i64, until: i64) -> u64 {
         let mut excluded = ExcludedOfDays::new(&self.exclude);
         let whole = times_before(&self.fields, &[0; HOURS], DAY);
@@ -76,7 +76,7 @@ impl CronRule {
 }
 
 impl Interval {
-    /// Counts the slots of elapsed time after `after` and up to `until`.
+    /// Counts slots of elapsed time after `after`, up to and including `until`.
     pub(super) fn count_elapsed(&self, zone: &Zone, after: i64, until: i64) -> u64 {
         let from = after.saturating_add(1).max(self.anchor);
         let spans = zone.spans_from(from).iter();
@@ -91,7 +91,7 @@ impl Interval {
             .sum()
     }
 
-    /// Counts the slots of elapsed time that `span` shows from the local time `begin` on and before `end`.
+    /// Counts slots of elapsed time that `span` shows as local times from `begin` (inclusive) to `end` (exclusive).
     fn count_in_span(&self, span: &Span, begin: i64, end: i64) -> u64 {
         if self.exclude.texts.is_empty() {
             return self.points_between(span, begin, end);
@@ -118,7 +118,7 @@ impl Interval {
         count
     }
 
-    /// Counts the points of the grid from the local time `from` on and before `until`, without regard to exclusions.
+    /// Counts grid points at local times from `from` (inclusive) to `until` (exclusive), ignoring exclusions.
     fn points_between(&self, span: &Span, from: i64, until: i64) -> u64 {
         let period = self.period.amount * SECOND;
         let first = self.anchor.saturating_add(span.offset);
@@ -127,8 +127,8 @@ impl Interval {
     }
 }
 
-/// Calls `visit` for each day whose bit is set in `days_of` its month, with the part of the day between two local times:
-/// month, day of the month, and begin and end from midnight on.
+/// Calls `visit` for each day with its bit set in `days_of` its month, passing the month, the day of the month, and which part of it lies
+/// between two local times: beginning and end, counting from midnight.
 fn for_each_day(
     from: i64,
     until: i64,
@@ -154,7 +154,7 @@ fn for_each_day(
     }
 }
 
-/// Counts the times of day of `fields` before `end`, which counts from midnight, without the excluded minutes.
+/// Counts the times of day matching `fields` before `end`, which counts from midnight, leaving out excluded minutes.
 fn times_before(fields: &Fields, excluded: &ExcludedMinutes, end: i64) -> u64 {
     let of_minute = u64::from(fields.second.bits.count_ones());
     let seconds = (end + SECOND - 1) / SECOND;
@@ -174,13 +174,13 @@ fn times_before(fields: &Fields, excluded: &ExcludedMinutes, end: i64) -> u64 {
     fields.hour.numbers().map(of_hour).sum()
 }
 
-/// Returns the runs of minutes that are not excluded: begin and end, from midnight on.
+/// Returns the runs of minutes not excluded, with beginning and end counting from midnight.
 fn free_parts(excluded: &ExcludedMinutes) -> impl Iterator<Item = (i64, i64)> {
     (0..).zip(excluded).flat_map(|(hour, &excluded)| {
         let mut bits = excluded | !0 << 60;
         let mut at = 0;
         std::iter::from_fn(move || {
-            // The run begins at the first zero and ends before the next one.
+            // The run begins at the first zero bit and ends before the next one set.
             let begin = at + i64::from(bits.trailing_ones());
             if begin >= 60 {
                 return None;
@@ -195,13 +195,13 @@ fn free_parts(excluded: &ExcludedMinutes) -> impl Iterator<Item = (i64, i64)> {
     })
 }
 
-/// The minutes that cron expressions exclude, day by day. Few sets of expressions match the days of a rule, and the minutes
-/// of each set are computed once.
+/// The minutes excluded by cron expressions, day by day. Days are matched by just a few different sets of expressions, so the minutes of
+/// each set are computed once.
 struct ExcludedOfDays<'a> {
     exclude: &'a Exclude,
-    /// The first day of the month whose days are in `by_cron`.
+    /// First day of the month `by_cron` is about.
     month: Option<i64>,
-    /// The days of the month that each expression matches, as bits.
+    /// Days of the month matching each expression, as bits.
     by_cron: Vec<u32>,
     by_set: HashMap<u128, ExcludedMinutes>,
 }
@@ -216,7 +216,7 @@ impl<'a> ExcludedOfDays<'a> {
         }
     }
 
-    /// Returns the excluded minutes of a day; none when no expression matches the day.
+    /// Returns a day's excluded minutes, or none if no expression matches that day.
     fn of(&mut self, month: &Month, day: u8) -> Option<&ExcludedMinutes> {
         let crons = self.exclude.crons();
         if crons.is_empty() {

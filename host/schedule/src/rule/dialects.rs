@@ -1,7 +1,7 @@
-//! Expressions of other schedulers: what they look like, and how they are written here.
+//! Recognising other schedulers' expressions, and translating them.
 //!
-//! A mark that another dialect reads differently is never guessed. Everything here is asked only after an
-//! expression was refused, so it costs an accepted rule nothing.
+//! Marks with a different meaning elsewhere are never guessed. Nothing here runs until an expression has been refused, so valid rules pay
+//! nothing for it.
 
 use super::error::{RuleError, quoted};
 use super::field_spec::{DAY_OF_WEEK, is_digits};
@@ -12,7 +12,7 @@ use super::part::{Part, words};
 use super::period::Period;
 use super::zone::Zone;
 
-/// Returns the error for an expression of another scheduler; `None` when it resembles none.
+/// Returns the error explaining another scheduler's expression, or `None` if it resembles none.
 pub(super) fn explain(expression: &str) -> Option<RuleError> {
     let text = expression.trim();
     zone_before(text)
@@ -25,10 +25,10 @@ pub(super) fn explain(expression: &str) -> Option<RuleError> {
         .or_else(|| after_fields(text))
 }
 
-/// Explains a `?` of six fields by the two dialects that have six fields and need one.
+/// Explains a `?` among six fields, or seven for Quartz. Two dialects require one.
 ///
-/// EventBridge begins with the minute and ends with a year; its day fields are the third and the fifth.
-/// Quartz begins with the second; its day fields are the fourth and the sixth.
+/// EventBridge starts with minutes and ends with a year; its day fields are the third and fifth. Quartz starts with seconds; its day
+/// fields are the fourth and sixth.
 pub(super) fn with_day_mark(text: &str) -> Option<RuleError> {
     let fields: Vec<&str> = text.split_whitespace().collect();
     let marked = |indices: [usize; 2]| indices.iter().any(|&index| fields.get(index) == Some(&"?"));
@@ -97,9 +97,9 @@ fn quartz(fields: &[&str]) -> RuleError {
     )
 }
 
-/// Returns the line in this dialect; `None` when some part has no counterpart.
+/// Translates the fields to this dialect, or returns `None` if some part has no counterpart.
 ///
-/// `?` is any day, `a/n` runs to the end of its field, and a backward range is written forwards.
+/// `?` becomes any day, `a/n` runs to the end of its field, and backward ranges are turned around.
 fn translated(fields: &[String]) -> Option<String> {
     let specs = &SPECS[SPECS.len() - fields.len()..];
     let items = |spec: &super::field_spec::FieldSpec, field: &str| -> Vec<String> {
@@ -124,7 +124,7 @@ fn translated(fields: &[String]) -> Option<String> {
     parses(&line).then_some(line)
 }
 
-/// Returns a weekday field that counts from 1 for Sunday, in names; `None` when it is malformed.
+/// Rewrites a weekday field counting from 1 for Sunday using names. Returns `None` if it's malformed.
 fn renumbered(field: &str) -> Option<String> {
     let weekday = |text: &str| match is_digits(text) {
         true => {
@@ -157,13 +157,13 @@ fn renumbered(field: &str) -> Option<String> {
     Some(items?.join(","))
 }
 
-/// Whether a weekday field has numbers for days, which other dialects count differently.
+/// Whether a weekday field uses numbers, which other dialects count differently.
 fn is_numbered(field: &str) -> bool {
     let mut items = field.split(',');
     items.any(|item| item.starts_with(|letter: char| letter.is_ascii_digit()))
 }
 
-/// Whether `line` is a rule here.
+/// Whether `line` is a valid rule here.
 fn parses(line: &str) -> bool {
     match line.strip_prefix('@') {
         Some(_) => line == super::REBOOT || fields_of_macro(line).is_ok(),
@@ -171,7 +171,7 @@ fn parses(line: &str) -> bool {
     }
 }
 
-/// Explains `CRON_TZ=Asia/Tokyo 0 9 * * *`, and a zone behind the fields.
+/// Explains `CRON_TZ=Asia/Tokyo 0 9 * * *`, or a zone following the fields.
 fn zone_before(text: &str) -> Option<RuleError> {
     let parts: Vec<&str> = text.split_whitespace().collect();
     let (first, rest) = parts.split_first()?;
@@ -199,7 +199,7 @@ fn zone_before(text: &str) -> Option<RuleError> {
     ))
 }
 
-/// Explains `cron(…)`, `rate(…)` and `at(…)` of AWS.
+/// Explains AWS's `cron(…)`, `rate(…)` and `at(…)`.
 fn wrapped(text: &str) -> Option<RuleError> {
     let (name, rest) = text.split_once('(')?;
     let inner = rest.strip_suffix(')')?.trim();
@@ -225,7 +225,7 @@ fn wrapped(text: &str) -> Option<RuleError> {
     }
 }
 
-/// Explains a duration such as `PT5M`, and a repetition such as `R/2026-01-01T00:00:00Z/PT1H`.
+/// Explains durations like `PT5M` and repetitions like `R/2026-01-01T00:00:00Z/PT1H`.
 fn iso_8601(text: &str) -> Option<RuleError> {
     let repeats = text.starts_with('R') && text.contains("/P");
     let duration = match repeats {
@@ -256,7 +256,6 @@ fn iso_8601(text: &str) -> Option<RuleError> {
     ))
 }
 
-/// Explains `every 5 minutes`.
 fn in_words(text: &str) -> Option<RuleError> {
     let rest = text
         .strip_prefix("every ")
@@ -271,7 +270,7 @@ fn in_words(text: &str) -> Option<RuleError> {
     Some(RuleError::new(message, hint))
 }
 
-/// Explains a calendar event of systemd: `Mon..Fri *-*-* 02:30:00`, `daily`.
+/// Explains systemd calendar events like `Mon..Fri *-*-* 02:30:00` or `daily`.
 fn systemd(text: &str) -> Option<RuleError> {
     let refused = |hint: String| {
         let message = format!("{} looks like a calendar event of systemd", quoted(text));
@@ -345,7 +344,7 @@ fn systemd(text: &str) -> Option<RuleError> {
     })
 }
 
-/// Explains the random values of OpenBSD and cronie (`0~29`) and of croniter (`R`).
+/// Explains random values as in OpenBSD and cronie (`0~29`) or croniter (`R`).
 fn random(text: &str) -> Option<RuleError> {
     let parts: Vec<Part<'_>> = words(text).collect();
     let (first_spec, last) = (6_usize.checked_sub(parts.len())?, parts.len());
@@ -393,7 +392,7 @@ fn random(text: &str) -> Option<RuleError> {
     Some(specs[index].refusal(*part, "is a random value of another cron", hint))
 }
 
-/// Explains five fields or a macro with more behind it: a year, or the command of a crontab.
+/// Explains five fields or a macro followed by something else: a year, or a crontab's command.
 fn after_fields(text: &str) -> Option<RuleError> {
     let parts: Vec<Part<'_>> = words(text).collect();
     let count = if text.starts_with('@') { 1 } else { 5 };
@@ -424,7 +423,7 @@ fn after_fields(text: &str) -> Option<RuleError> {
     })
 }
 
-/// Whether a word stands in a crontab behind its fields, and is no mistaken field.
+/// Whether a word looks like the command following the fields in a crontab, rather than a mistaken field.
 fn is_command(word: &str) -> bool {
     let letters = || word.split(|letter: char| !letter.is_ascii_alphabetic());
     let is_name = |letters: &str| {

@@ -21,7 +21,7 @@ pub(super) trait LocalTimes {
     /// Return the first local time at `from` or later.
     fn first_from(&self, from: i64) -> Option<i64>;
 
-    /// Counts the local times from `from` on and before `until`.
+    /// Counts local times from `from` (inclusive) to `until` (exclusive).
     fn count(&self, from: i64, until: i64) -> u64;
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Reads five fields, or six with seconds first.
+    /// Parses five fields, or six starting with seconds.
     pub(super) fn parse(expression: &str, key: HashKey) -> Result<Fields, RuleError> {
         let parts: Vec<Part<'_>> = words(expression).collect();
         let found = parts.len();
@@ -114,12 +114,12 @@ impl Fields {
     }
 }
 
-/// Whether six fields, accepted as seconds first, may be meant with the minute first and a year last.
+/// Whether six fields, accepted as starting with seconds, might be meant to start with minutes and end with a year.
 fn is_ambiguous(parts: &[Part<'_>]) -> bool {
     parts.len() == 6 && parts[2].text == "?" && parts[1].text != "?" && is_year(parts[5].text)
 }
 
-/// Whether a field can be a year: `*`, `2026`, `2026-2028`, `2026/2`.
+/// Whether a field could be a year: `*`, `2026`, `2026-2028`, `2026/2`.
 pub(super) fn is_year(field: &str) -> bool {
     let years = |item: &str| {
         let (years, _) = item.split_once('/').unwrap_or((item, ""));

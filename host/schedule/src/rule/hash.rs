@@ -64,9 +64,9 @@ impl Hashed {
         }
     }
 
-    /// Reads a field; `None` when it isn't hashed.
+    /// Parses a field, returning `None` if it isn't hashed.
     ///
-    /// `?` is `H` in the minute and the hour. Schedulers disagree about it in a field of days, so it's refused there.
+    /// In minutes and hours, `?` means `H`. In day fields it's refused, since schedulers disagree about its meaning.
     pub(super) fn parse(spec: &FieldSpec, field: Part<'_>) -> Result<Option<Hashed>, RuleError> {
         let is_hashed = |item: &Part<'_>| item.text.starts_with(['?', 'H', 'h']);
         let Some(item) = field.split([',']).find(is_hashed) else {

@@ -76,7 +76,7 @@ impl Interval {
         }
     }
 
-    /// Counts the slots after `after` and up to `until`.
+    /// Counts slots after `after`, up to and including `until`.
     pub(super) fn count(&self, zone: &Zone, after: i64, until: i64) -> u64 {
         if self.is_elapsed() {
             return self.count_elapsed(zone, after, until);
@@ -187,7 +187,7 @@ impl LocalTimes for Interval {
         }
     }
 
-    // There are at most 47,000 of them, one a day.
+    // There are 47,000 at most, one per day.
     fn count(&self, from: i64, until: i64) -> u64 {
         let times = iter::successors(self.first_from(from), |&local| self.first_from(local + 1));
         times.take_while(|&local| local < until).count() as u64

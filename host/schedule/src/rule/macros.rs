@@ -12,7 +12,7 @@ const MACROS: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
 ];
 
-/// Return the fields of a macro such as `@daily`.
+/// Expands a macro such as `@daily`.
 pub(super) fn fields_of_macro(name: &str) -> Result<&'static str, RuleError> {
     let known = MACROS.iter().find(|(known, _)| *known == name);
     known.map(|(_, fields)| *fields).ok_or_else(|| {

@@ -197,7 +197,7 @@ impl Rule {
         slot.map(Timestamp::from_micros)
     }
 
-    /// Returns how many slots are after `after` and up to `until`: exactly, and without walking through them.
+    /// Returns the exact number of slots after `after`, up to and including `until`, without walking through them.
     pub fn count(&self, after: Timestamp, until: Timestamp) -> u64 {
         let (after, until) = (after.micros(), until.micros());
         match &self.shape {
@@ -208,8 +208,8 @@ impl Rule {
         }
     }
 
-    /// Returns the last slot before `end` and the number of slots from `first`, which is one, up to it. `first` stands
-    /// alone when no slot follows it before `end`.
+    /// Returns the last slot before `end`, and how many slots there are from `first` (itself a slot) through that one. If none follows
+    /// before `end`, that's just `first`.
     pub fn run(&self, first: Timestamp, end: Timestamp) -> (Timestamp, u64) {
         let last = self.prev(end).map_or(first, |last| last.max(first));
         (last, 1 + self.count(first, last))

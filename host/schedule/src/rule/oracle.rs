@@ -250,7 +250,7 @@ fn compare(
     expected.len()
 }
 
-/// Compare the numbers of slots in the whole range and in random parts of it.
+/// Compares counts for the whole range and for random parts of it.
 fn compare_counts(
     random: &mut StdRng,
     rule: &Rule,

@@ -59,7 +59,7 @@ impl Zone {
         Ok(Zone::of(tz))
     }
 
-    /// Whether a zone has this IANA name. Unlike [`Zone::named`], this neither builds a table nor looks for names nearby.
+    /// Whether this is a zone's IANA name. Unlike [`Zone::named`], this builds no table and suggests no similar names.
     pub(super) fn is_named(name: &str) -> bool {
         name.parse::<Tz>().is_ok()
     }

@@ -1,4 +1,4 @@
-//! Counts over decades. `oracle.rs` compares counts of all kinds of rules with a walk.
+//! Counting over decades. `oracle.rs` compares counts with walking for all kinds of rules.
 
 use std::time::{Duration, Instant};
 
@@ -20,16 +20,16 @@ fn every_second_since_1970_is_counted() {
     for (kind, expression) in [(RuleKind::Cron, "* * * * * *"), (RuleKind::Every, "1s")] {
         let rule = rule(&RuleText::new(kind, expression, "UTC")).unwrap();
         assert_eq!(rule.count(Timestamp::EPOCH, until), seconds, "{expression}");
-        // Minus the part of one second, in which there is no slot.
+        // Less than another second, so no further slot.
         let later = until.plus(Duration::from_micros(999_999));
         assert_eq!(rule.count(Timestamp::EPOCH, later), seconds, "{expression}");
         assert_eq!(rule.count(later, until), 0, "{expression}");
     }
-    // Without the minutes of one hour of each day, on weekdays of all years but one.
+    // Excluding one hour on weekdays, and a whole year.
     let excluded = ["* 7 * * MON-FRI", "2000-01-01..2000-12-31"];
     for (kind, expression) in [(RuleKind::Cron, "* * * * * *"), (RuleKind::Every, "1s")] {
         let rule = rule(&with_exclusions(kind, expression, "UTC", &excluded)).unwrap();
-        // Of 20,454 days, 366 are in 2000; 14,610 are from Monday to Friday, 260 of them in 2000.
+        // Of 20,454 days, 366 are in 2000. 14,610 are weekdays from Monday to Friday, 260 of those in 2000.
         let expected = (20_454 - 366) * 86_400 - (14_610 - 260) * 3_600;
         let first = Timestamp::EPOCH.minus(Duration::from_micros(1));
         let last = until.minus(Duration::from_micros(1));
@@ -77,7 +77,7 @@ fn a_count_of_decades_is_the_sum_of_its_years() {
         println!("{expression} {zone}: {whole} in {:?}", begun.elapsed());
         let years = (1970..2026).map(|from| rule.count(year(from), year(from + 1)));
         assert_eq!(years.sum::<u64>(), whole, "{expression} {zone}");
-        // A day of each year by a walk.
+        // Checks a day of each year by walking.
         for from in (1970..2026).map(year) {
             let until = from.plus(Duration::from_secs(86_400));
             let walked = rule.slots(from, until).count() as u64;

@@ -1,9 +1,9 @@
-//! Expressions of other schedulers: each is refused, and its hint is a rule here.
+//! Expressions of other schedulers: each is refused with a hint containing a valid rule.
 
 use super::super::testing::*;
 use super::super::{RuleKind, RuleText};
 
-/// Checks that each expression is refused with a hint that has `line` first in backquotes, and that it is a rule.
+/// Checks that each expression is refused, with `line` the first thing its hint puts in backquotes, and a valid rule.
 fn check(cases: &[(&str, &str, &str)]) {
     for (expression, message, line) in cases {
         let error = cron(expression, "UTC").expect_err(expression);
@@ -87,7 +87,7 @@ fn fields_of_quartz_are_translated() {
         ("0 15 10 ? * 6#3", look, "0 15 10 * * FRI#3"),
         ("0 15 10 L-2 * ?", look, "0 15 10 L-2 * *"),
     ]);
-    // Spring counts from 0: the numbers may mean either.
+    // Spring starts counting at 0, so these numbers are ambiguous.
     let error = cron("0 0 9 ? * 2-6", "UTC").unwrap_err();
     assert!(
         error.hint().contains("`0 0 9 * * 2-6` if"),
