@@ -27,11 +27,12 @@ struct Parts {
     _memory: Share,
 }
 
-/// Returns the body of an answer to `principal`.
+/// Returns an answer's body for `principal`.
 ///
 /// # Errors
 ///
-/// When large answers wait for their clients and leave too little memory for this one: those to the same principal, or to many.
+/// Returns an error if large answers still waiting for their clients, this principal's or many others', leave too little memory for this
+/// one.
 pub(crate) async fn body(state: &State, principal: &str, bytes: Bytes) -> Result<Body, ApiProblem> {
     if bytes.len() <= SMALL_BYTES {
         return Ok(Body::from(bytes));

@@ -37,7 +37,7 @@ const PRINCIPALS_MAX: usize = 1_024;
 pub(crate) const TURN_WAIT: Duration = Duration::from_secs(5);
 /// The memory of large answers at once, in KiB.
 const ANSWER_MEMORY_KIB: usize = 64 << 10;
-/// The memory of the bodies of requests that are read or wait for their turn, in KiB.
+/// Memory for request bodies being read or waiting their turn, in KiB.
 const BODY_MEMORY_KIB: usize = 64 << 10;
 /// The event streams and followed logs at once.
 const LISTENERS_MAX: usize = 1_000;
@@ -83,7 +83,7 @@ pub(crate) struct State {
     pub ready: Mutex<Option<(Instant, Result<(), String>)>>,
     /// The memory that large answers may have until their clients have read them, in KiB.
     pub answer_memory: Arc<Shares>,
-    /// The memory that the bodies of requests may have until they are answered, in KiB.
+    /// Memory available to request bodies until they're answered, in KiB.
     pub body_memory: Arc<Shares>,
     /// Each new event, and each new failure.
     pub news: broadcast::Sender<News>,

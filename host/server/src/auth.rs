@@ -43,8 +43,8 @@ pub(crate) async fn principal(
     found.ok_or_else(|| ApiProblem::unauthorized(WRONG_TOKEN))
 }
 
-/// Returns the name under which requests of a client take turns until their token is accepted: those from one address don't keep
-/// those from another one waiting. No principal has such a name.
+/// Returns the name under which a client's requests take turns until its token is accepted, keeping one address from holding up others.
+/// Principals never have such a name.
 pub(crate) fn unknown_at(peer: &Peer) -> String {
     match peer {
         Peer::Tcp { address } => format!("unknown client at {address}"),
@@ -52,7 +52,7 @@ pub(crate) fn unknown_at(peer: &Peer) -> String {
     }
 }
 
-/// Returns whose secret this is; none when it is wrong, has expired or was revoked.
+/// Returns the owner of this secret, or none if it's wrong, expired or revoked.
 pub(crate) async fn of_secret(
     state: &State,
     secret: &str,

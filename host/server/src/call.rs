@@ -325,11 +325,11 @@ impl Reply {
         }
     }
 
-    /// Returns the answer to `principal`.
+    /// Turns this into a response to `principal`.
     ///
     /// # Errors
     ///
-    /// When it is large, and too many large ones wait for their clients.
+    /// Returns an error for a large answer if too many of them are waiting for their clients.
     pub(crate) async fn response(self, state: &State, principal: &str) -> Result<Response<Body>> {
         let body = match self.content {
             Content::Bytes(bytes) => answer_body::body(state, principal, bytes).await?,

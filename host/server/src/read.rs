@@ -61,27 +61,28 @@ pub(crate) async fn schedules(call: Call) -> Result {
     Reply::page(&call, &records, next)
 }
 
-/// About how many bytes of contexts and arguments a page of schedules has. One schedule may have more.
+/// About how many bytes of contexts and arguments fit on a page of schedules. A single schedule may exceed this.
 const SCHEDULES_BYTES: usize = 4 << 20;
-/// The schedules that the first statement for a page reads, and by how much each further one reads more: a context may have 1 MiB.
+/// How many schedules to read with a page's first statement, and the factor by which each following one reads more. Starting small matters,
+/// as a context may take 1 MiB.
 const SCHEDULES_FIRST: i64 = 16;
 const SCHEDULES_GROWTH: i64 = 4;
 
-/// Schedules of a page, and whether it ended early because they are large.
+/// A page of schedules, and whether large ones ended it early.
 struct SchedulesPage {
     rows: Vec<Schedule>,
     is_cut: bool,
 }
 
 impl SchedulesPage {
-    /// Returns the key of the next page.
+    /// Returns the next page's key.
     fn next(&self, limit: i64) -> Option<String> {
         let limit = if self.is_cut { 0 } else { limit };
         last(&self.rows, limit, |row| row.definition.name.clone())
     }
 }
 
-/// Returns up to `limit` schedules that the principal sees, by name, from where the query says.
+/// Returns up to `limit` schedules visible to the principal, sorted by name, starting where the query says.
 async fn schedules_of(call: &Call, tx: &mut Tx, limit: i64) -> Result<SchedulesPage> {
     let pattern = call.namespace().map(like);
     let mut after = call.query.text("after").map(str::to_owned);
@@ -236,7 +237,7 @@ pub(crate) async fn logs(call: Call) -> Result {
     Reply::page(&call, &part, next.map(|place| place.to_string()))
 }
 
-/// Returns the call after which the query asks for those of a run.
+/// Returns which of a run's calls the query wants to continue after.
 fn after(call: &Call) -> Result<CallPlace> {
     let after = call.query.parsed("after")?;
     Ok(after.unwrap_or_else(CallPlace::first))

@@ -54,14 +54,14 @@ pub(crate) async fn discard(mut body: Body, bytes_max: usize) {
     }
 }
 
-/// Bodies that declare a length up to this count for nothing.
+/// Bodies declaring at most this length aren't charged.
 const SMALL_BODY_BYTES: u64 = 16 << 10;
 
-/// Takes the memory of a body of up to `bytes_max` bytes for `principal`, before it's read; none for a small one.
+/// Charges `principal` for a body of up to `bytes_max` bytes before reading it. Returns none for a small one.
 ///
 /// # Errors
 ///
-/// When the bodies of other requests leave too little.
+/// Returns an error if other requests' bodies leave too little memory.
 pub(crate) async fn memory_for_body(
     state: &State,
     principal: &str,
@@ -70,7 +70,7 @@ pub(crate) async fn memory_for_body(
 ) -> Result<Option<Share>, ApiProblem> {
     let bytes = declared_bytes(headers).unwrap_or(bytes_max as u64);
     let bytes = bytes.min(bytes_max as u64);
-    // A request without a body declares none.
+    // Requests without a body declare none.
     let has_body = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
     if !has_body || bytes <= SMALL_BODY_BYTES {
         return Ok(None);

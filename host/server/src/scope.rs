@@ -98,7 +98,7 @@ pub(crate) async fn check(call: &Call, scope: Scope) -> Result<()> {
         Scope::Launch => {
             let id = call.id::<ShortId>("id")?;
             let mut tx = call.read().await?;
-            // Only launches of the namespace count, so the error names no other one.
+            // Considering only launches in the namespace keeps others out of the error.
             let id = ids::launch(&mut tx, &id, Some(namespace)).await?;
             (history::launch(&mut tx, id).await?).map(|found| found.launch.package)
         }

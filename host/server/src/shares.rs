@@ -1,5 +1,5 @@
-//! What requests share: streams, and the memory of bodies and of answers. One principal gets a part of it, and some is kept for
-//! those who have nothing yet.
+//! Sharing streams, and the memory of bodies and answers, between requests. Each principal gets at most a part, with some set aside for
+//! those holding nothing yet.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::{Duration, timeout};
 
-/// A quantity that is divided between principals.
+/// A quantity divided between principals.
 pub(crate) struct Shares {
     all: usize,
-    /// The most that one principal may have.
+    /// The most one principal may hold.
     of_one: usize,
-    /// The last of it, which only principals without a share get.
+    /// Set aside for principals holding nothing yet.
     reserve: usize,
     held: Mutex<Held>,
     given_back: Notify,
@@ -25,7 +25,7 @@ struct Held {
     by_principal: HashMap<String, usize>,
 }
 
-/// A part of [`Shares`], which is given back when it's dropped.
+/// An amount taken from [`Shares`], given back on drop.
 pub(crate) struct Share {
     of: Arc<Shares>,
     principal: String,
@@ -33,7 +33,7 @@ pub(crate) struct Share {
 }
 
 impl Shares {
-    /// Divides `all`: a quarter for one principal, and the last tenth for those without a share.
+    /// Divides `all`, letting each principal hold up to a quarter and setting aside a tenth.
     pub(crate) fn new(all: usize) -> Arc<Shares> {
         Arc::new(Shares {
             all,
@@ -48,9 +48,9 @@ impl Shares {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `amount` for a principal at once, or nothing when there is too little left for it.
+    /// Takes `amount` for a principal without waiting, or returns none if too little is left.
     ///
-    /// More than one principal may have is given to one that has nothing while nobody else has anything: it takes all.
+    /// Asking for more than one principal may hold works only while nobody holds anything, and then takes everything.
     pub(crate) fn try_take(self: &Arc<Shares>, principal: &str, amount: usize) -> Option<Share> {
         let mut held = self.locked();
         let own = held.by_principal.get(principal).copied().unwrap_or(0);
@@ -75,7 +75,7 @@ impl Shares {
         })
     }
 
-    /// Takes `amount` for a principal, and waits for it up to `longest`.
+    /// Takes `amount` for a principal, waiting up to `longest`.
     pub(crate) async fn take(
         self: &Arc<Shares>,
         principal: &str,
@@ -85,7 +85,7 @@ impl Shares {
         let taken = async {
             loop {
                 let mut given_back = pin!(self.given_back.notified());
-                // What is given back from now on is noticed.
+                // Start listening before trying, so nothing given back in between goes unnoticed.
                 given_back.as_mut().enable();
                 if let Some(share) = self.try_take(principal, amount) {
                     return share;
@@ -116,7 +116,7 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
-    /// Takes single parts for `principal` until there is none for it.
+    /// Keeps taking single units for `principal` until refused.
     fn fill(shares: &Arc<Shares>, principal: &str) -> Vec<Share> {
         std::iter::from_fn(|| shares.try_take(principal, 1)).collect()
     }

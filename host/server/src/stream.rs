@@ -48,7 +48,7 @@ struct Sink {
 }
 
 impl Sink {
-    /// Makes a stream for the client of `call`, and its body. A principal has a share of all streams.
+    /// Opens a stream to the client of `call`, returning its body too. The principal is limited to a share of all streams.
     fn open(call: &Call) -> Result<(Sink, Body)> {
         let place = call.state.listeners.try_take(&call.principal_key(), 1);
         let place = place.ok_or_else(|| {
@@ -317,7 +317,7 @@ async fn follow(state: &State, run: RunId, since: Timestamp, sink: &Sink) {
                     sent.insert((call.task, call.attempt));
                     continue;
                 }
-                // One call is in memory at a time.
+                // Reading them one by one keeps just one call in memory.
                 let Ok(whole) = find_call(state, run, &call).await else {
                     sleep(READ_INTERVAL).await;
                     continue 'reading;
@@ -342,7 +342,7 @@ async fn follow(state: &State, run: RunId, since: Timestamp, sink: &Sink) {
     }
 }
 
-/// Reads one call of a run; none when it has been removed meanwhile.
+/// Reads one call of a run, or returns none if it has been removed meanwhile.
 async fn find_call(state: &State, run: RunId, call: &CallSize) -> Result<Option<TaskRun>> {
     let _turn = state.turn_of(FEED, false).await?;
     let mut tx = state.app.engine.db().read().await?;

@@ -25,22 +25,22 @@ pub struct Answer {
     note: Option<String>,
 }
 
-/// The newest texts of the calls of a run, whose logs are added page by page.
+/// The newest texts of a run's calls, collected while adding logs page by page.
 pub struct LogTail {
     logs: Vec<TaskLogs>,
     task: Option<String>,
     bytes_max: usize,
-    /// The bytes of older texts that were left out.
+    /// Bytes of older texts left out.
     cut: usize,
     has_calls: bool,
 }
 
 impl LogTail {
-    /// Creates what `arguments` asks for, without any logs yet.
+    /// Starts without any logs, following `arguments`.
     ///
     /// # Errors
     ///
-    /// When the size is out of bounds.
+    /// Returns a problem if the size is out of bounds.
     pub fn new(arguments: &RunLogs) -> Result<LogTail, Problem> {
         let refused = |message: String| Problem::new(ErrorCode::InvalidArgument, message);
         Ok(LogTail {
@@ -52,12 +52,12 @@ impl LogTail {
         })
     }
 
-    /// Whether no call was added.
+    /// Whether no call has been added.
     pub fn is_empty(&self) -> bool {
         !self.has_calls
     }
 
-    /// Adds a page of logs, and drops the oldest texts beyond the size.
+    /// Adds a page of logs, dropping the oldest texts beyond the size.
     pub fn add(&mut self, page: Vec<TaskLogs>) {
         self.has_calls |= !page.is_empty();
         let wanted = page.into_iter();
@@ -156,11 +156,11 @@ impl Answer {
         Ok(Answer::new(&logs)?.note(note))
     }
 
-    /// Answers with a run and its first calls, as many as fit into an answer. `next` is the place after which the record has more.
+    /// Answers with a run and as many of its first calls as fit. `next` is where to continue in the record, if it has more.
     ///
     /// # Errors
     ///
-    /// As those of [`Answer::new`].
+    /// As for [`Answer::new`].
     pub fn run(
         mut run: RunDetail,
         mut next: Option<CallPlace>,
@@ -185,12 +185,12 @@ impl Answer {
         Ok(answer.note((!notes.is_empty()).then(|| notes.join("; "))))
     }
 
-    /// Answers with what the first calls of `run` logged and printed, about as much as `arguments` asks for. `next` is the place
-    /// after which the record has more.
+    /// Answers with the logs and output of `run`'s first calls, about as much as `arguments` asks for. `next` is where to continue in the
+    /// record, if it has more.
     ///
     /// # Errors
     ///
-    /// When the size is out of bounds; otherwise as those of [`Answer::new`].
+    /// Returns a problem if the size is out of bounds, otherwise as for [`Answer::new`].
     pub fn logs_after(
         run: RunDetail,
         mut next: Option<CallPlace>,
@@ -237,7 +237,7 @@ impl Answer {
     }
 }
 
-/// Leaves out texts of a call that is too large for an answer, and says which; none when it has no more of them.
+/// Drops texts from a call too large for an answer, saying which, or returns none if nothing is left to drop.
 fn leave_out(call: &mut TaskCall) -> Option<&'static str> {
     let row = &mut call.row;
     if !row.stdout.is_empty() || !row.stderr.is_empty() || row.logs != "[]" {

@@ -221,7 +221,7 @@ impl OverHttp {
         })
     }
 
-    /// Returns a run with its calls after a place, the place of the last one when there are more, and the note that retention
+    /// Returns a run with its calls after a place, the place to continue after if there are more, and the note saying that retention
     /// removed them.
     async fn run(
         &self,
@@ -237,7 +237,7 @@ impl OverHttp {
         Ok((run, next, removed))
     }
 
-    /// Return what the tasks of a run logged: the newest texts when there are many, or those after a place.
+    /// Returns the logs of a run's tasks: those after a place if one is given, otherwise the newest texts.
     async fn logs(&self, arguments: tools::RunLogs) -> Result<Answer> {
         if let Some(after) = &arguments.after {
             let (run, next, removed) = self.run(&arguments.id, Some(after)).await?;
@@ -435,14 +435,14 @@ fn read<T: serde::de::DeserializeOwned>(reply: &Reply) -> Result<T> {
 fn next_page(tool: Tool, reply: &Reply, wanted: usize) -> Option<String> {
     let key = next_key(reply)?;
     let found = reply.value().as_array().map_or(0, Vec::len);
-    // A page of another list is short because its entries are large.
+    // Pages of other lists are short because of large entries.
     Some(match tool == Tool::ListLaunches && found < wanted {
         true => searched_note(found, &key),
         false => answer::next_page_note(&key),
     })
 }
 
-/// Returns the key of the page after an answer.
+/// Returns the key of the page following an answer.
 fn next_key(reply: &Reply) -> Option<String> {
     let (_, query) = reply.next_link()?.split_once('?')?;
     let query = query.split('>').next()?;

@@ -42,7 +42,7 @@ const LIMIT: i64 = 50;
 const LIMIT_MAX: i64 = 500;
 /// The most decisions of a forecast.
 pub const DECISIONS_MAX: usize = 1_000;
-/// The place before the first call of a run.
+/// Means the place before a run's first call.
 pub(super) const START: &str = "start";
 /// The bytes of logs without `bytes_max`.
 const LOG_BYTES: usize = 20_000;
@@ -219,11 +219,11 @@ pub fn limit(given: Option<i64>) -> Result<i64, String> {
     }
 }
 
-/// Reads the place after which calls of a run are to be shown.
+/// Parses the place to continue after among a run's calls.
 ///
 /// # Errors
 ///
-/// When it's no such place.
+/// Returns a sentence if it's no such place.
 pub fn place(after: Option<&str>) -> Result<Option<CallPlace>, String> {
     let read = |text: &str| match text {
         START => Ok(CallPlace::first()),

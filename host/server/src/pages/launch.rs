@@ -283,7 +283,7 @@ fn texts(visit: &Visit, tasks: Vec<TaskCall>) -> Markup {
     }
 }
 
-/// Returns what the host itself says about a call. It stands outside of the texts of the task, which could imitate it.
+/// Returns the host's own notes on a call. They're shown apart from the task's texts, which could imitate them.
 fn notes_of_host(logs: &TaskLogs, note: Option<String>) -> Vec<String> {
     let of_log = logs.logs.iter().filter(|log| log.by_host);
     let of_log = of_log.map(|log| log.message.clone());

@@ -22,7 +22,7 @@ pub(super) const QUERY: &[Parameter] = &[
 ];
 /// The packages of a page.
 const SHOWN_MAX: usize = 50;
-/// The packages that one statement reads.
+/// How many packages to read per statement.
 const READ_AT_ONCE: i64 = 500;
 /// The schedules, grants and versions of a package that are shown.
 const PARTS_MAX: usize = 50;
