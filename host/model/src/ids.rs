@@ -389,8 +389,8 @@ macro_rules! sha256_newtypes {
                 $name(sha256(bytes))
             }
 
-            /// Returns the first twelve digits, for messages. A text of another origin may be no hash, and is cut at a
-            /// character.
+            /// Returns the first twelve digits, for use in messages. Text from elsewhere might be no hash at all, so cutting respects
+            /// characters.
             pub fn short(&self) -> &str {
                 &self.0[..self.0.floor_char_boundary(12)]
             }

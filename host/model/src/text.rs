@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
-/// The longest text of an error, in bytes. What it quotes may be of any length: a key, a name or an import of a file.
+/// The longest error text, in bytes. Errors may be quoting keys, names or imports of any length.
 pub const ERROR_BYTES_MAX: usize = 2 << 10;
 
-/// How much of the end of a cut error is kept: it often says what to do.
+/// How many bytes to keep at the end when cutting an error: that's often where it says what to do.
 const ERROR_END_BYTES: usize = 400;
 
-/// The longest word for which [`nearest`] looks for another one.
+/// The longest word, in bytes, for which [`nearest`] looks for another.
 const WORD_BYTES_MAX: usize = 256;
 
-/// Return the text of an error, cut in its middle to [`ERROR_BYTES_MAX`].
+/// Shortens an error text to [`ERROR_BYTES_MAX`] by cutting out its middle.
 ///
-/// Whoever makes an error from the text of a file or of a guest cuts it, and so does whoever records it.
+/// Used both when making errors from the text of files or guests and when recording them.
 pub fn cut_error(text: impl Into<String>) -> String {
-    // More than the mark of a cut takes.
+    // Enough for the mark left by cutting.
     const MARK_BYTES: usize = 64;
     let text = text.into();
     if text.len() <= ERROR_BYTES_MAX {
@@ -41,7 +41,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     (strsim::jaro_winkler(word, best) > 0.75).then_some(best)
 }
 
-/// Returns the candidate that is most like `word`, however little that is; the last of several.
+/// Returns the candidate most like `word`, however little that may be, or the last of several equally alike.
 pub fn most_alike<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -55,9 +55,9 @@ pub fn most_alike<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-/// Whether `name` is 1 to `bytes_max` ASCII letters, digits, `.`, `_` or `-`, and can be a segment of a URL's path.
+/// Whether `name` consists of 1 to `bytes_max` ASCII letters, digits, `.`, `_` or `-`, and works as a segment of a URL path.
 ///
-/// `.` and `..` can't: browsers and proxies resolve them, so the thing of that name would have no address.
+/// `.` and `..` don't: browsers and proxies resolve them, leaving anything so named without an address.
 pub fn is_plain_name(name: &str, bytes_max: usize) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let is_resolved = [".", ".."].contains(&name);
@@ -179,16 +179,16 @@ pub fn printable_line(text: &str) -> String {
     printable(text).replace('\n', "\\n")
 }
 
-/// Whether `text` is one line of characters that can be seen: [`printable_line`] leaves it as it is.
+/// Whether `text` is a single line of visible characters, which [`printable_line`] would leave unchanged.
 pub fn is_printable_line(text: &str) -> bool {
     !text.contains(|character| hostile(character) || ['\n', '\t'].contains(&character))
 }
 
-/// `text` as a string of TOML on one line, with escapes for all that [`printable_line`] escapes.
+/// Quotes `text` as a single-line TOML string, escaping everything [`printable_line`] escapes.
 pub fn toml_string(text: &str) -> String {
     let mut quoted = String::from("\"");
     for character in text.chars() {
-        // Writing to a String cannot fail.
+        // Writing to a String can't fail.
         let _ = match character {
             '"' | '\\' => write!(quoted, "\\{character}"),
             '\n' => write!(quoted, "\\n"),
