@@ -216,7 +216,7 @@ impl Sandbox {
         }
     }
 
-    /// Makes one call to code that [`Sandbox::hold`] returned. Every outcome, also an error of the host, is in the report.
+    /// Calls code returned by [`Sandbox::hold`]. Every outcome, including host errors, is in the report.
     ///
     /// The future may be awaited on any runtime. It waits while `calls_max` calls are under way, and dropping it drops
     /// the call.

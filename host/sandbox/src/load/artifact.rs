@@ -26,7 +26,7 @@ pub(crate) struct Code {
     pub(crate) form: Form,
     pub(crate) labels: Labels,
     pub(crate) opens_paths: bool,
-    /// Needs of each call before running any code.
+    /// What each call takes before running any code.
     pub(crate) footprint: Footprint,
     /// Host memory taken, in bytes.
     pub(crate) bytes: u64,

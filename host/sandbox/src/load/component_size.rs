@@ -105,7 +105,7 @@ fn too_large(has: &str, limit: impl Display, remedy: &str) -> Result<(), Refusal
 /// Why a component can't be sized.
 enum Uncounted {
     Broken(BinaryReaderError),
-    /// Only known on instantiation what this is.
+    /// It instantiates something determined only by its own instantiation.
     Unknown(&'static str),
 }
 

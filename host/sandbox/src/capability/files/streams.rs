@@ -84,7 +84,7 @@ pub(super) fn reading(
     Ok(table.push(reading)?)
 }
 
-/// Reads a file, possibly while the guest is waiting.
+/// A stream reading its file only while the guest waits for it.
 struct ReadingStream {
     state: State<DynInputStream, Bytes>,
     owner: StreamOwner,

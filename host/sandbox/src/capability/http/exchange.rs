@@ -135,7 +135,7 @@ async fn handshake(
         let (mut sender, connection) = shaken.map_err(protocol_error)?;
         // To the server itself a request names only the path; its host is in the header.
         let path = request.uri().path_and_query();
-        // An empty path reads as `/`, yet turns into nothing in an address built from it, and so does one before a query.
+        // `as_str` turns an empty path into `/`, though a URI built from it has no path at all. It adds no slash before a lone query.
         let path = path.map_or("/", PathAndQuery::as_str);
         let slash = if path.starts_with('/') { "" } else { "/" };
         let path = Uri::try_from(format!("{slash}{path}"));
