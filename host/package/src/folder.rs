@@ -147,8 +147,8 @@ impl<L: Loader> PluginsFolder<L> {
     /// Never waits for a file to load, so a slow one delays no other, and files already loaded aren't loaded again. While
     /// [`PluginsFolder::is_loading`], more differences follow: scan again after [`PluginsFolder::load_ended`].
     ///
-    /// Activates nothing. The next scan finds any addition, update or removal that hasn't been applied again, without reloading. Rejections
-    /// are returned just once, unless [`PluginsFolder::report_again`] is called.
+    /// Activates nothing. Until an addition, update or removal is applied, each scan finds it again, without reloading. Rejections are
+    /// returned just once, unless [`PluginsFolder::report_again`] is called.
     pub async fn next_change(
         &mut self,
         scan: &mut Scan<L::Artifact>,

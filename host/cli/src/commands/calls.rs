@@ -97,7 +97,7 @@ fn amount(resource: Resource, amount: u64) -> String {
     }
 }
 
-/// Marks the host's own lines, while a task's start with a time or a stream's name.
+/// Starts the host's own lines, telling them from a task's, which start with a time or a stream's name.
 const BY_HOST: &str = "campanile: ";
 
 /// Returns a task's logs and output as lines. Each of `printed` holds a stream's name, its text, and how many more bytes were dropped.

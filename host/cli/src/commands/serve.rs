@@ -312,7 +312,7 @@ async fn open_database(config: &Config, clock: &Clock) -> Result<Db> {
 
 /// Logs signals that would end other programs, ignoring them for the life of the process.
 ///
-/// Closing a terminal sends SIGHUP, and so do log rotation tools, some using SIGUSR1. A host has no log file to reopen, and reads its
+/// Closing a terminal sends SIGHUP, and log rotation tools send that or SIGUSR1. A host has no log file to reopen, and reads its
 /// configuration just once.
 fn outlive_signals() -> Result {
     for (name, kind) in [

@@ -218,8 +218,8 @@ fn plugins_of(folder: &Path) -> &Path {
     }
 }
 
-/// Whether a task writing to the directory `granted` could change or replace `own`, be it through a link on the way or by mounting it
-/// twice.
+/// Whether a task writing to the directory `granted` could change or replace `own`, be it through a link on the way or a second
+/// mount.
 fn is_writable_through(own: &OwnPath, granted: &Path, mounts: &Mounts) -> bool {
     let trace = PathTrace::of(&own.path);
     trace.is_open_to_writer_of(granted) || mounts.overlap(granted, trace.end())
