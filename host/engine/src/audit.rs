@@ -233,8 +233,7 @@ pub async fn schedule_statistics(
     Ok(rows)
 }
 
-/// Return the health of the system at `now`. A host whose lease has ended is not live. `disk` is what was
-/// measured there just before.
+/// Returns the system's health at `now`. Hosts with ended leases don't count as live. `disk` holds measurements taken just before.
 pub async fn health(
     tx: &mut Tx,
     now: Timestamp,

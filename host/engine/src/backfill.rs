@@ -80,7 +80,7 @@ pub(crate) async fn running(ctx: &Ctx) -> Result<Vec<Backfill>> {
     Ok(running)
 }
 
-/// Launches the next slots of one backfill, or ends it when it is done.
+/// Launches the next slots of one backfill, or ends it once it's done.
 pub(crate) async fn fill_one(
     ctx: &Ctx,
     backfill: &Backfill,

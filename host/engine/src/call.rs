@@ -68,7 +68,7 @@ impl Caller {
         let finished_at = self.ctx.clock.now();
         let output_bytes = report.output.as_ref().map_or(0, |json| json.as_str().len());
         let bytes = output_bytes + report.context.as_ref().map_or(0, object_bytes);
-        // The record copies the output and the context, and takes the rest.
+        // The record copies the output and the context, moving the rest.
         on_json(bytes, move || {
             let record = task_run(&step, attempt, started_at, finished_at, &mut report);
             (record, report)
@@ -158,7 +158,7 @@ impl Caller {
 }
 
 impl Caller {
-    /// Return the code of `version`. It is loaded if need be, and stays loaded while it is held.
+    /// Returns the code of `version`, loading it if necessary. It stays loaded while the returned value is held.
     async fn code(&self, version: &Version) -> Result<HeldCode, Refusal> {
         let (package, artifact) = (&version.package, &version.artifact);
         let read = || async {

@@ -23,11 +23,11 @@ pub(crate) struct Capacity {
     shares: Arc<Mutex<Shares>>,
     /// Set while launches wait although they are due. Then the host divides what is free between packages.
     pub(crate) is_short: AtomicBool,
-    /// Set while launches on time wait too. Otherwise they may start at once, beside late launches that wait.
+    /// Set while on-time launches are waiting too. Otherwise they may start at once, overtaking waiting late ones.
     pub(crate) is_short_on_time: AtomicBool,
-    /// Whether late launches were among the last that the host chose from. Only then does it look for others on time first.
+    /// Whether the last launches to choose from included late ones. Only then does the host look for on-time ones first.
     pub(crate) has_late: AtomicBool,
-    /// The turns in concurrency groups that are full.
+    /// Turns in full concurrency groups.
     pub(crate) group_turns: GroupTurns,
     /// Notified when permits are given back.
     released: Notify,
@@ -38,13 +38,13 @@ pub(crate) struct Capacity {
     full_at: AtomicI64,
 }
 
-/// How many launches of each full concurrency group were claimed since one on time overtook late ones.
+/// Launches claimed in each full concurrency group since an on-time one last overtook late ones.
 #[derive(Default)]
 pub(crate) struct GroupTurns(Mutex<HashMap<String, usize>>);
 
 impl GroupTurns {
-    /// Returns how many launches of a group that are on time may overtake others when it has `room`: one of as many as
-    /// [`OVERTAKING_PART`], and none in a group that has had room for all.
+    /// Returns how many of a group's on-time launches may overtake others with `room` in the group: one in [`OVERTAKING_PART`], or
+    /// none if the group had room for everything.
     pub(crate) fn overtaking(&self, group: &str, room: usize) -> usize {
         let turns = lock(&self.0);
         turns
@@ -52,7 +52,7 @@ impl GroupTurns {
             .map_or(0, |claimed| (claimed + room) / OVERTAKING_PART)
     }
 
-    /// Notes how many launches of a group were claimed, and how many of them overtook others.
+    /// Notes how many of a group's launches were claimed, and how many of them overtook others.
     pub(crate) fn note(&self, group: &str, is_full: bool, claimed: usize, overtaking: usize) {
         let mut turns = lock(&self.0);
         if !is_full {
@@ -111,23 +111,23 @@ impl Capacity {
         (self.total as usize).saturating_sub(self.free())
     }
 
-    /// Return how many permits any one package may take now, for launches that are `late` or all on time.
+    /// Returns how many permits any one package may take now, for launches either `late` or all on time.
     pub(crate) fn free_for_one(&self, late: bool) -> usize {
         lock(&self.shares).free_for_one(self.free(), late)
     }
 
-    /// Returns how many permits launches on time may take now before late ones that wait.
+    /// Returns how many permits on-time launches may take now ahead of waiting late ones.
     pub(crate) fn overtaking(&self) -> usize {
         lock(&self.shares).overtaking(self.free())
     }
 
-    /// Whether a launch may start before those that wait: none do, or they are late and it is not.
+    /// Whether a launch may start ahead of waiting ones: either none are waiting, or it's on time and they're all late.
     pub(crate) fn may_overtake(&self, late: bool) -> bool {
         !self.is_short.load(Ordering::Relaxed)
             || !late && !self.is_short_on_time.load(Ordering::Relaxed) && self.overtaking() > 0
     }
 
-    /// Notes that a launch waits for a permit although it is due.
+    /// Notes a due launch waiting for a permit.
     pub(crate) fn note_waiting(&self, late: bool) {
         self.is_short.store(true, Ordering::Relaxed);
         if !late {
@@ -135,8 +135,7 @@ impl Capacity {
         }
     }
 
-    /// Return how at most `most` of the free permits are to be divided between packages that wait for them, with launches
-    /// that are `late` or all on time.
+    /// Divides at most `most` of the free permits between packages waiting for them, with launches either `late` or all on time.
     pub(crate) fn divide(
         &self,
         most: usize,
@@ -147,11 +146,11 @@ impl Capacity {
         lock(&self.shares).divide((self.free(), most), waiting, late, now)
     }
 
-    /// Take a permit for a launch.
+    /// Takes a permit for a launch.
     ///
     /// # Errors
     ///
-    /// Why it gets none now.
+    /// Returns the reason for a refusal.
     pub(crate) fn take(&self, ask: &Ask<'_>, now: Timestamp) -> Result<Permit, Refused> {
         let mut shares = lock(&self.shares);
         shares.may_take(self.free(), ask, now)?;

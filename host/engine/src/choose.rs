@@ -1,11 +1,11 @@
-//! Choose which launches and retries a host takes now, within its capacity.
+//! Choosing which launches and retries a host claims now, within its capacity.
 //!
-//! Usually there is enough for all that is due, and two queries find it. When there is not, or when a package may not have
-//! more, the host divides what is free between the packages that wait (`shares`), and takes the launches of each by
-//! priority. Launches of a concurrency group are chosen apart, as many as the group has room for on all hosts together.
+//! Usually there's enough for everything due, and two queries find it. Otherwise, or when a package has reached its share, the host
+//! divides its free permits between the waiting packages (`shares`), claiming each one's launches by priority. Launches in
+//! concurrency groups are chosen separately, as many as the group allows across all hosts.
 //!
-//! The earliest launches come first, and those of an outage are the earliest. So when there is not enough, launches on time
-//! come before them, up to their share.
+//! The earliest launches come first, and after an outage those are the late ones. So when permits run short, on-time launches go
+//! ahead of them, up to their share.
 
 use std::collections::HashSet;
 use std::mem;
@@ -28,8 +28,8 @@ use campanile_store::claims::{self, ClaimedLaunch, RetriesOf, WaitingClass};
 
 /// How long after its fire time a launch is left to the host whose turn it is.
 const LAUNCH_LEFT_MAX: Duration = Duration::from_secs(1);
-/// How long after its fire time a launch of a version that only the database vouches for is left to other hosts, although
-/// none is known to have its file. Hosts learn within seconds which versions others have.
+/// How long after its fire time to leave a launch to other hosts if only the database vouches for its version, even with no host
+/// known to have its file. Hosts learn within seconds which versions others have.
 const UNVOUCHED_LEFT_MAX: Duration = Duration::from_secs(10);
 
 /// What a host takes in one transaction.
@@ -38,7 +38,7 @@ pub(crate) struct Chosen {
     pub launches: Vec<(ClaimedLaunch, Permit)>,
     /// Whether launches stay behind that are due and that this host may not take now.
     pub is_short: bool,
-    /// Whether some of those are on time.
+    /// Whether any of those are on time.
     pub is_short_on_time: bool,
     /// Whether it took all that this host may have until a permit is given back or another launch is due.
     pub took_all: bool,
@@ -100,20 +100,20 @@ struct Choice<'a> {
     turns: Option<Turns>,
     has_asked: bool,
     has_looked_on_time: bool,
-    /// Whether a late launch was among those that the queries returned, the earliest first; none before the first one.
+    /// Whether the queries so far, earliest launches first, returned a late one. None before the first query.
     saw_late: Option<bool>,
-    /// The launches of `chosen` that came before others because they are on time. They stay open until the claim, so that the
-    /// queries for the others return them again.
+    /// Launches in `chosen` going ahead of others for being on time. They stay open until the claim, so queries for the others
+    /// return them again.
     overtaking: HashSet<LaunchId>,
     chosen: Chosen,
 }
 
-/// Which launches of a class to choose.
+/// Which of a class's launches to choose.
 #[derive(Clone, Copy)]
 enum Which {
-    /// The earliest.
+    /// Earliest first.
     Earliest,
-    /// The latest of those that are on time.
+    /// The latest on-time ones.
     OnTime,
 }
 
@@ -175,11 +175,11 @@ impl Choice<'_> {
         Ok(())
     }
 
-    /// Takes permits for launches that come before others because they are on time.
+    /// Takes permits for on-time launches going ahead of others.
     async fn take_first(&mut self, tx: &mut Tx, open: Vec<ClaimedLaunch>) -> Result {
         let (before, saw_late) = (self.chosen.len(), self.saw_late);
         self.take_all(tx, open).await?;
-        // None of these could be late.
+        // On-time launches say nothing about late ones.
         self.saw_late = saw_late;
         let taken = &self.chosen.launches[before..];
         let taken = taken.iter().map(|(launch, _)| launch.launch_id);
@@ -187,7 +187,7 @@ impl Choice<'_> {
         Ok(())
     }
 
-    /// Notes whether any of the earliest launches that wait is late.
+    /// Notes whether any of the earliest waiting launches is late.
     fn note_late(&mut self, due: &[ClaimedLaunch]) {
         let is_late = |launch: &ClaimedLaunch| is_late(launch.kind, launch.fire_time, self.now);
         if !due.is_empty() {
@@ -195,24 +195,24 @@ impl Choice<'_> {
         }
     }
 
-    /// Returns how many launches a query for `limit` others is to return.
+    /// Returns the query limit for finding `limit` launches besides the overtaking ones.
     fn limit_for(&self, limit: usize) -> i64 {
         (limit + self.overtaking.len()) as i64
     }
 
-    /// Returns the first `limit` launches that are not chosen yet.
+    /// Returns the first `limit` launches not chosen yet.
     fn not_chosen(&self, mut open: Vec<ClaimedLaunch>, limit: usize) -> Vec<ClaimedLaunch> {
         open.retain(|launch| !self.overtaking.contains(&launch.launch_id));
         open.truncate(limit);
         open
     }
 
-    /// Since when launches are on time.
+    /// Returns the fire time from which launches count as on time.
     fn since(&self) -> Timestamp {
         self.now.minus(ON_TIME_MAX)
     }
 
-    /// Chooses launches of no group that are on time, as many as may overtake others.
+    /// Chooses on-time launches outside groups, as many as may overtake others.
     async fn on_time(&mut self, tx: &mut Tx) -> Result {
         if mem::replace(&mut self.has_looked_on_time, true) {
             return Ok(());
@@ -220,7 +220,7 @@ impl Choice<'_> {
         let capacity = &self.ctx.capacity;
         let limit = capacity.overtaking().min(self.free);
         let (host, now, since) = (self.ctx.host, self.now, self.since());
-        // Without late launches, the earliest come first.
+        // With no late launches, on-time ones are the earliest anyway.
         let has_late = self.saw_late == Some(true) || capacity.has_late.load(Ordering::Relaxed);
         if has_late && limit > 0 {
             let open = claims::claimable_on_time(tx, host, now, limit as i64, since).await?;
@@ -231,7 +231,7 @@ impl Choice<'_> {
             self.launches_of_all(tx, &classes, limit, Which::OnTime)
                 .await?;
         }
-        // As far as this host has seen.
+        // As far as this host can tell.
         self.chosen.is_short_on_time = true;
         Ok(())
     }
@@ -313,7 +313,7 @@ impl Choice<'_> {
         Ok(())
     }
 
-    /// Chooses launches of a group that are on time, as many as may overtake others in `room`. Returns how many.
+    /// Chooses a group's on-time launches, as many as may overtake others in `room`, returning how many.
     async fn group_on_time(
         &mut self,
         tx: &mut Tx,
@@ -355,8 +355,8 @@ impl Choice<'_> {
         Ok(())
     }
 
-    /// Choose at most `free` launches of these classes, and divide them between their packages. Return whether each package
-    /// took its part; others may have what it leaves.
+    /// Chooses at most `free` launches of these classes, dividing them between their packages. Returns whether every package took
+    /// its whole part; the others may have the rest.
     async fn launches_of_all(
         &mut self,
         tx: &mut Tx,
@@ -417,7 +417,7 @@ impl Choice<'_> {
         Ok(())
     }
 
-    /// Divide at most `free` permits between packages, each with whether only launches wait that it proposed.
+    /// Divides at most `free` permits between packages, each given with whether all its waiting launches are proposed ones.
     fn divide(&self, packages: &[(&str, bool)], free: usize, late: bool) -> Vec<usize> {
         let waiting = packages.iter().map(|&(package, only_proposed)| Waiting {
             package,

@@ -110,7 +110,7 @@ pub(crate) async fn claim(ctx: &Ctx, now: Timestamp) -> Result<Claimed> {
         ctx.capacity.note_full(now);
     }
     if launches.is_empty() {
-        // It may hold the lock of a group, for which the next claim doesn't wait.
+        // It may hold a group's lock, and the next claim won't wait for that.
         tx.abandon().await?;
         return Ok(Claimed {
             runs: Vec::new(),

@@ -69,8 +69,8 @@ pub(crate) async fn insert<'a>(
     Ok(work.into_values().collect())
 }
 
-/// Take a permit for each launch that may start now: the most urgent first, of equally urgent ones those on time, and none
-/// while others wait for permits that it may not overtake.
+/// Takes a permit for each launch ready to start, most urgent first and on-time ones ahead among equals, without overtaking waiting
+/// launches unless allowed to.
 fn take_permits<'a>(
     ctx: &Ctx,
     decisions: &'a [NewLaunch],
@@ -90,7 +90,7 @@ fn take_permits<'a>(
         // The dispatcher counts how many runs a group has on all hosts. A host with the labels claims what this one may not.
         let may_run =
             launch.group_name.is_none() && ctx.settings.labels.satisfy(launch.run_on.as_ref());
-        // The dispatcher leaves a version to a host that has its file.
+        // The dispatcher leaves a version to hosts with its file.
         let may_begin = |package: &Arc<Package>| {
             let digest = launch.digest.as_ref();
             may_run && digest.is_none_or(|digest| !is_unvouched(ctx, package, digest))

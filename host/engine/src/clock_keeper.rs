@@ -36,7 +36,7 @@ pub(crate) struct ClockKeeper {
     paused_at: Option<Monotonic>,
     /// What is not on record yet.
     unrecorded: Vec<NewEvent>,
-    /// By how much the time of this host went back, where that is not on record yet.
+    /// Amounts by which this host's time went back, not recorded yet.
     set_backs: Vec<ClockSetBack>,
     /// By how much the wall clock was off when that was logged last, in microseconds.
     logged_skew_us: i64,

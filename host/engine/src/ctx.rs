@@ -39,7 +39,7 @@ pub struct Ctx {
     /// This incarnation of the host.
     pub(crate) host: HostId,
     pub(crate) name: String,
-    /// The number of this process among those of its name; zero before it is on record.
+    /// This process's number among those of its name; zero until it's on record.
     pub(crate) number: AtomicI64,
     pub(crate) settings: Settings,
     pub(crate) packages: Packages,
@@ -79,7 +79,7 @@ pub struct Ctx {
 impl Ctx {
     /// Whether this host neither decides nor claims.
     ///
-    /// One that was silent for longer than its lease, as while its machine slept, may have been replaced: it renews the lease
+    /// A host silent for longer than its lease, say because its machine slept, may have been replaced. It must renew the lease
     /// first.
     pub(crate) fn begins_nothing(&self) -> bool {
         !self.clock.is_known()

@@ -1,4 +1,4 @@
-//! What is wrong with the database itself: its server accepts no writes, or it is damaged.
+//! Problems of the database itself: damage, or a server accepting no writes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use campanile_model::text::{counted, printable_line};
 use campanile_store::events::EventKind;
 use campanile_store::{DbError, Tx, stats};
 
-/// Returns what `health` says about it.
+/// Returns the issues for `health`.
 pub(crate) async fn issues(tx: &mut Tx) -> Result<Vec<String>, DbError> {
     let mut issues = Vec::new();
     if tx.is_on_standby().await? {
@@ -27,20 +27,20 @@ pub(crate) async fn issues(tx: &mut Tx) -> Result<Vec<String>, DbError> {
             let detail = printable_line(&detail);
             issues.push(format!("the host `{host}`{others}: {detail}"));
         }
-        // It could not be recorded.
+        // Recording it failed.
         None => issues.extend(tx.damage().map(|why| damaged(&why))),
     }
     Ok(issues)
 }
 
-/// Say what a host does that has met damage of the database, and what an operator does.
+/// Says what a host does after running into database damage, and what the operator should do.
 fn damaged(why: &str) -> String {
     format!(
         "the database is damaged ({why}): this host decides and claims nothing until it is started again; stop it, mend the database or restore a backup, and start it"
     )
 }
 
-/// The report that the database is damaged: once in the log, and if possible an event.
+/// Reports a damaged database, once in the log and, if possible, as an event.
 #[derive(Default)]
 pub(crate) struct DamageReport {
     is_logged: bool,
@@ -48,7 +48,7 @@ pub(crate) struct DamageReport {
 }
 
 impl DamageReport {
-    /// Report damage that this host has met. An attempt to record it takes at most `patience`.
+    /// Reports any damage this host has run into, taking at most `patience` for recording it.
     pub(crate) async fn look(&mut self, ctx: &Ctx, patience: Duration, now: Timestamp) {
         let Some(why) = ctx.db.damage().filter(|_| !self.is_recorded) else {
             return;
@@ -59,7 +59,7 @@ impl DamageReport {
             self.is_logged = true;
         }
         let event = record_event(ctx, now, EventKind::DatabaseDamaged, &ctx.name, &detail);
-        // A part of the database may still be written.
+        // Parts of the database may still be writable.
         self.is_recorded = within(patience, event).await.is_ok();
     }
 }

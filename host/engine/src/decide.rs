@@ -68,8 +68,8 @@ impl Service for Scheduler {
 
     /// Decide all due slots, and do one step of each backfill.
     ///
-    /// There may be a thousand backfills, each with a million slots: slots that become due meanwhile wait for one step of one
-    /// of them.
+    /// With a thousand backfills of a million slots each, slots becoming due in the meantime wait for just one step of one
+    /// backfill.
     async fn tick(&mut self, ctx: &SharedCtx, now: Timestamp) -> Result<Next> {
         let idle = Next::At(now.plus(IDLE_INTERVAL));
         ctx.metrics.note_tick(now);
@@ -97,7 +97,7 @@ impl Service for Scheduler {
 }
 
 impl Scheduler {
-    /// Decide all due slots. Return whether this host may go on.
+    /// Decides all due slots. Returns whether this host may go on.
     async fn decide_all(&self, ctx: &SharedCtx) -> Result<bool> {
         loop {
             if ctx.begins_nothing() {
@@ -323,7 +323,7 @@ async fn decide_batch(
     Ok((decided, work))
 }
 
-/// Decides the slots of one schedule. Pure, but for the cache of the packages.
+/// Decides one schedule's slots. Pure except for the package cache.
 fn plan_of(
     ctx: &Ctx,
     due: &DueSchedule,
@@ -331,7 +331,7 @@ fn plan_of(
     beside: OverlapState,
     now: Timestamp,
 ) -> Plan {
-    // No launch is better than one at a wrong time. The audit restores the next slot when a host can read the rule.
+    // No launch beats one at the wrong time. The audit restores the next slot once a host can read the rule.
     let Some(rule) = &spec.rule else {
         return plan::leave_undecided(due);
     };

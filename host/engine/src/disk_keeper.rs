@@ -1,8 +1,8 @@
-//! The disk of the database: a host stops to decide and to claim before it is full, and continues when there is room.
+//! The database's disk: a host stops deciding and claiming before it's full, continuing once there's space.
 //!
-//! Runs continue, and their ends are recorded: the reserve is for them. On Postgres the disk cannot be seen. There, and where
-//! a quota hides it, the first write that fails for lack of room counts. Small writes may succeed on a full disk, so the host
-//! works again on trial: there is room when none of its writes has failed for a while.
+//! Ongoing runs continue, and the reserve is there for recording how they end. With Postgres, free space can't be measured. There,
+//! and where a quota hides it, the first write failing for lack of space counts instead. Small writes may succeed even on a full
+//! disk, so the host goes back to work on trial: if none of its writes fails for a while, there's space.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const DISK_INTERVAL: Duration = Duration::from_secs(2);
 pub(crate) const ROOM_MIN_BYTES: u64 = 1 << 20;
 /// The longest pause between two attempts to write to a disk that was full.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// How long a host that can't measure the disk works again before it says that there is room.
+/// If the disk can't be measured, the host works on trial for this long before reporting that there's space.
 const TRIAL: Duration = Duration::from_secs(5);
 /// When the disk is low again so soon after it had room, the pause grows.
 const CALM: Duration = Duration::from_secs(60);
@@ -29,11 +29,11 @@ const CALM: Duration = Duration::from_secs(60);
 pub(crate) struct DiskKeeper {
     /// How long to wait for the next attempt while the disk is low.
     pause: Duration,
-    /// Since the host has said that the disk is low, until it says that there is room.
+    /// Set from reporting a low disk until reporting that there's space.
     is_reported: bool,
-    /// Whether a write that failed showed it: the disk can't be measured, or a quota hides it.
+    /// Whether a failing write revealed it, because the disk can't be measured or a quota hides it.
     is_found_by_write: bool,
-    /// When the host began to work again to see whether there is room.
+    /// When the host went back to work on trial.
     trial_since: Option<Timestamp>,
     /// When the disk had room again.
     freed_at: Option<Timestamp>,
@@ -66,7 +66,7 @@ impl DiskKeeper {
         self.trial_since = None;
         ctx.disk_low.store(true, Ordering::Relaxed);
         if self.is_reported {
-            // The trial failed: it's the same trouble.
+            // The trial failed, so this is the same trouble.
             return;
         }
         self.is_reported = true;
@@ -76,7 +76,7 @@ impl DiskKeeper {
         let _ = record_event(ctx, now, EventKind::DiskLow, &ctx.name, &detail).await;
     }
 
-    /// Decide and claim again: a write shows whether there is room.
+    /// Starts deciding and claiming again: writing shows whether there's space.
     fn try_work(&mut self, ctx: &Ctx, now: Timestamp) {
         self.trial_since = Some(now);
         ctx.disk_low.store(false, Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl DiskKeeper {
         ctx.wake.dispatcher.notify_one();
     }
 
-    /// Say that there is room, if the database accepts a write.
+    /// Reports that there's space, provided the database accepts a write.
     async fn report_room(&mut self, ctx: &Ctx, now: Timestamp) -> Result {
         let detail = "hosts decide and claim again; slots that came meanwhile are late or missed";
         record_event(ctx, now, EventKind::DiskFreed, &ctx.name, detail).await?;
@@ -151,10 +151,11 @@ fn low(free: Option<u64>, reserve: u64) -> String {
     format!("{why}: this host decides and claims nothing until there is room; free some space")
 }
 
-/// SQLite merges its log of changes into the database at a quarter of this. A longer one grows because something prevents that.
+/// SQLite normally merges its write-ahead log into the database at a quarter of this size. Growing beyond means something is
+/// preventing that.
 const WAL_BYTES_MAX: u64 = 128 << 20;
 
-/// Pure: says that SQLite's log of changes is too long, if it is.
+/// Pure: describes an oversized write-ahead log, if it's oversized.
 pub(crate) fn grown_wal(bytes: u64) -> Option<String> {
     (bytes > WAL_BYTES_MAX).then(|| {
         format!(

@@ -24,10 +24,10 @@ use campanile_model::ids::RunId;
 use campanile_store::Tx;
 use campanile_store::runs::{self, Finish, RunEnd};
 
-/// The name of the step in log lines about failures.
+/// Step name for log lines about failures.
 const STEP: &str = "recording ends of runs";
 
-/// The most late ends that one line names.
+/// Late ends named in one log line, at most.
 const LATE_NAMED_MAX: usize = 8;
 
 /// Record how runs ended, all that ended since the last commit in one commit.

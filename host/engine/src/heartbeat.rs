@@ -33,7 +33,7 @@ impl HeartbeatHistory {
         lock(&self.0).is_some_and(|(_, last)| recorded < Some(last))
     }
 
-    /// Returns since when the database has accepted this host's heartbeats without a gap; none before the first.
+    /// Returns the beginning of the current unbroken sequence of accepted heartbeats, or none before the first.
     pub(crate) fn since(&self) -> Option<Timestamp> {
         lock(&self.0).map(|(since, _)| since)
     }

@@ -10,9 +10,9 @@ use campanile_sandbox::{KEPT_FREE_BYTES, Kept, KeptShare, StopSignal};
 /// A run only waits while starting, when it holds nothing yet, so runs can't deadlock waiting for each other.
 pub(crate) struct KeptOfRun {
     values: Kept,
-    /// What was waited for.
+    /// Bytes waited for.
     room: u64,
-    /// The calls that aren't recorded yet.
+    /// Calls not recorded yet.
     calls: Vec<KeptShare>,
 }
 
@@ -30,12 +30,12 @@ impl KeptOfRun {
         needed(bytes) <= self.room
     }
 
-    /// Wait for room for `bytes` of values, and for the context of one call, which copies them. None when the run is dropped
-    /// meanwhile.
+    /// Waits for room for `bytes` of values plus one call's context, which copies them. Returns none if the run is dropped while
+    /// waiting.
     ///
     /// # Errors
     ///
-    /// A sentence, when no run of the package can ever have so much.
+    /// Returns a sentence if no run of the package can ever have that much.
     pub(crate) async fn wait_for(
         &mut self,
         bytes: usize,
@@ -54,16 +54,16 @@ impl KeptOfRun {
         Some(waited)
     }
 
-    /// Count `bytes` of values and contexts in all.
+    /// Sets the charge for values and contexts to `bytes`.
     ///
     /// # Errors
     ///
-    /// A sentence, when the package can't have so much now.
+    /// Returns a sentence if the package can't have that much right now.
     pub(crate) fn cover(&mut self, bytes: usize) -> Result<(), String> {
         self.values.cover(bytes as u64)
     }
 
-    /// Count what a call left until [`KeptOfRun::calls_are_recorded`].
+    /// Keeps a call's charge until [`KeptOfRun::calls_are_recorded`].
     pub(crate) fn add_call(&mut self, share: KeptShare) {
         if !share.is_empty() {
             self.calls.push(share);

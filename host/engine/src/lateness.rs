@@ -1,7 +1,7 @@
 //! Pure: which launches are late, and how late.
 //!
-//! After an outage a host has launches without end that are late. What is on time beside them has a share of its own: of the
-//! slots that a transaction decides (`decide.rs`), of the permits (`shares.rs`), and of the launches that it claims (`choose.rs`).
+//! After an outage, a host faces an endless supply of late launches. Whatever is on time gets its own share: of the slots decided
+//! in a transaction (`decide.rs`), of the permits (`shares.rs`), and of the launches claimed (`choose.rs`).
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchKind;
 use serde::{Deserialize, Serialize};
 
-/// Up to this long after its fire time, a launch is on time. Health reports a greater lag, too.
+/// A launch is on time up to this long after its fire time. Health also reports lags beyond it.
 pub(crate) const ON_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A slot that is undecided for longer, or a launch that is unclaimed for longer, is a sign of bad health.
+/// Slots undecided, or launches unclaimed, for longer than this are a sign of bad health.
 pub(crate) const OVERDUE: Duration = Duration::from_secs(60);
 
-/// Whether a launch is late at `now`: one that is caught up or backfilled always is, whenever it fires.
+/// Whether a launch is late at `now`. Catching up and backfilling always count as late, whatever the fire time.
 pub(crate) fn is_late(kind: LaunchKind, fire_time: Timestamp, now: Timestamp) -> bool {
     let for_past_slot = matches!(kind, LaunchKind::Catchup | LaunchKind::Backfill);
     for_past_slot || now.since(fire_time) >= ON_TIME_MAX
@@ -30,13 +30,13 @@ pub struct Lag {
 }
 
 impl Lag {
-    /// Return the lag of launches, each with its fire time and its start.
+    /// Returns the lag of launches, given as pairs of fire time and start.
     pub fn of(launches: impl IntoIterator<Item = (Timestamp, Timestamp)>) -> Lag {
         let lags = launches.into_iter();
         Lag::of_times(lags.map(|(fire_time, started_at)| started_at.since(fire_time)))
     }
 
-    /// Return the percentiles of waiting times.
+    /// Returns the percentiles of waiting times.
     pub fn of_times(times: impl IntoIterator<Item = Duration>) -> Lag {
         let lags = times.into_iter();
         let mut lags: Vec<f64> = lags.map(|lag| lag.as_micros() as f64 / 1e3).collect();

@@ -30,7 +30,7 @@ pub(crate) struct LeaseKeeper {
     stop: watch::Sender<bool>,
     renew_at: Instant,
     file_loss: Option<FileLoss>,
-    /// What is said about damage of the database.
+    /// What has been reported about a damaged database.
     damage: DamageReport,
     /// Set while another session has the lock on the name, and no other incarnation is on record.
     is_name_locked: bool,
@@ -62,7 +62,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// Stop the host: a later process has taken its name.
+    /// Stops the host after a later process has taken its name.
     fn give_way(&self, ctx: &Ctx) {
         if !*self.stop.borrow() {
             tracing::error!(host = %ctx.name, "another process now serves in the place of this host; stopping");
@@ -102,8 +102,8 @@ impl LeaseKeeper {
         }
     }
 
-    /// Stop the host when a file of the database was changed behind SQLite's back. The host writes to the files that it has
-    /// open, and commands read those at the path.
+    /// Stops the host if a database file was changed behind SQLite's back. The host would keep writing to the files it has open
+    /// while commands read those at the path.
     fn look_for_files(&mut self) {
         if self.file_loss.is_some() {
             return;
@@ -127,13 +127,13 @@ impl LeaseKeeper {
         self.stop.send_replace(true);
     }
 
-    /// Save what is in the files that this host has open, and return the error with which it ends, when a file of the
-    /// database was changed behind SQLite's back. Lets the database be closed in any case.
+    /// After a database file was changed behind SQLite's back, saves what the files opened by this host contain, and returns the
+    /// host's final error. Either way, the database can then be closed.
     pub(crate) async fn end_watch(&mut self, ctx: &Ctx) -> Result {
         let Some(loss) = self.file_loss.take() else {
             return Ok(self.lock.end_watch().await?);
         };
-        // SQLite itself does not do that for a file that was renamed.
+        // SQLite won't merge the log of a renamed file by itself.
         let merged = match loss {
             FileLoss::Overwritten(_) => false,
             _ if !self.lock.may_merge_log() => false,
@@ -271,7 +271,7 @@ pub(crate) async fn renew(ctx: &Ctx, now: Timestamp) -> Result {
     Ok(())
 }
 
-/// Record the trouble that this host has with the database, or that it's over: `health` shows it.
+/// Records this host's trouble with the database, or its end, for `health` to show.
 async fn record_trouble(ctx: &Ctx) -> Result {
     let lasting = ctx.trouble.lasting(std::time::Instant::now());
     if !ctx.trouble.is_news(lasting.as_ref()) {

@@ -1,7 +1,7 @@
-//! The lease table: the runs that this host has claimed, until when each claim is proven, and under which no call has begun.
+//! The lease table: which runs this host has claimed, until when each claim is proven, and which have made no call yet.
 //!
-//! A run that is dropped before its first call has done nothing. Its claim is handed back, and the run doesn't count. Only this
-//! host knows that: after its death, a run counts as lost.
+//! A run dropped before its first call has done nothing, so its claim is handed back and the run doesn't count. Only this host
+//! knows that: once it's dead, the run counts as lost.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,8 +17,8 @@ use campanile_store::claims::UncalledClaim;
 /// A measurement of the database's clock that may be wrong by more is none.
 pub(crate) const CLOCK_ERROR_MAX: Duration = Duration::from_secs(1);
 
-/// How long a claim is handed back again while the database doesn't have it: its transaction may not have ended yet. The
-/// server ends one that pauses after 8 s.
+/// How long to keep handing back a claim missing from the database, because its transaction may still be open. The server ends a
+/// transaction after 8 s of inactivity.
 const HAND_BACK_WAIT: Duration = Duration::from_secs(60);
 
 /// A lease of this duration ends for its holder so much earlier than others may take the run over.
@@ -39,7 +39,7 @@ pub(crate) fn held_until(begun: Monotonic, lease: Duration) -> Monotonic {
 pub(crate) struct Lease {
     pub(crate) run: RunId,
     pub(crate) fence: i64,
-    /// Whether the claim begins the run, or continues it after the pause of a retry.
+    /// Whether the claim begins the run or continues it after a retry's pause.
     pub(crate) begins_run: bool,
     /// When the run is dropped: [`held_until`]. It is before the end of the lease on record.
     pub(crate) until: Monotonic,
@@ -64,7 +64,7 @@ struct Entry {
     cancel_deadline: Option<(Timestamp, Monotonic)>,
     /// Whether the run was dropped, and for which reason is logged.
     is_dropped: bool,
-    /// Whether a call has begun.
+    /// Whether any call has begun.
     is_called: bool,
 }
 
@@ -74,7 +74,7 @@ impl Entry {
         self.stop.drop_now();
     }
 
-    /// Whether the run was dropped before its first call. One that was asked to end is cancelled.
+    /// Whether the run was dropped before its first call. A run asked to end is cancelled instead.
     fn is_uncalled(&self) -> bool {
         !self.is_called && self.stop.is_dropped() && self.cancel_deadline.is_none()
     }
@@ -83,7 +83,7 @@ impl Entry {
 /// A claim to hand back.
 struct HandBack {
     claim: UncalledClaim,
-    /// When it's too late: recovery has found the claim, or it was never recorded.
+    /// Gives up at this point: recovery has found the claim, or it was never recorded.
     until: Monotonic,
 }
 
@@ -124,12 +124,12 @@ impl LeaseTable {
             is_called: false,
         };
         self.entries().insert(lease.run, entry);
-        // A database that has lost the former claim gives out its fence again.
+        // A database having lost the former claim hands out its fence again.
         lock(&self.uncalled).remove(&(lease.run.launch(), lease.fence));
         stop
     }
 
-    /// Notes that a call of a run begins. False when the run was dropped: then no call may begin.
+    /// Notes the beginning of a call. False forbids the call because the run was dropped.
     pub(crate) fn begin_call(&self, run: RunId, fence: i64) -> bool {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(&run) else {
@@ -149,8 +149,8 @@ impl LeaseTable {
         }
     }
 
-    /// Stops tracking a run that failed on this host's side, and hands it back if it has called nothing: no host claims its
-    /// launch before `not_before`.
+    /// Stops tracking a run after a failure on this host's side, handing it back if it made no call. No host claims the launch
+    /// before `not_before`.
     pub(crate) fn give_up(&self, run: RunId, fence: i64, not_before: Timestamp) {
         let Some(entry) = self.remove(run, fence).filter(|entry| !entry.is_called) else {
             return;
@@ -175,15 +175,15 @@ impl LeaseTable {
         Some(entry)
     }
 
-    /// Notes that a claim is to be handed back.
+    /// Schedules a claim for handing back.
     fn hand_back(&self, claim: UncalledClaim) {
         let key = (claim.launch_id, claim.fence);
         let until = self.clock.monotonic().plus(HAND_BACK_WAIT);
         lock(&self.uncalled).insert(key, HandBack { claim, until });
     }
 
-    /// Keeps claims that a transaction makes: unless it's known that they were recorded, they are handed back. `until` is the
-    /// end of their leases on record.
+    /// Keeps a transaction's claims, handing them back unless they're known to be recorded. `until` is when their leases end on
+    /// record.
     pub(crate) fn in_doubt(
         &self,
         claims: impl Iterator<Item = Lease>,
@@ -199,7 +199,7 @@ impl LeaseTable {
         }
     }
 
-    /// Returns the claims to hand back, in the order of their launches.
+    /// Returns the claims to hand back, ordered by launch.
     pub(crate) fn uncalled(&self) -> Vec<UncalledClaim> {
         let entries = self.entries();
         let dropped = entries.values().filter(|entry| entry.is_uncalled());
@@ -214,7 +214,7 @@ impl LeaseTable {
         claims
     }
 
-    /// Notes that these claims were handed back.
+    /// Forgets claims already handed back.
     pub(crate) fn note_handed_back(&self, claims: &[UncalledClaim], launches: &[LaunchId]) {
         let launches: HashSet<LaunchId> = launches.iter().copied().collect();
         let mut uncalled = lock(&self.uncalled);
@@ -309,8 +309,8 @@ impl LeaseTable {
         }
     }
 
-    /// Drop the runs whose lease has expired. Return how many of these, and of those that stopped by themselves since the last
-    /// call, had called a task.
+    /// Drops runs with expired leases. Returns how many had called a task, among these and those stopping by themselves since the
+    /// last call.
     pub(crate) fn drop_expired(&self) -> usize {
         let mut entries = self.entries();
         let kept = entries.values_mut().filter(|entry| !entry.is_dropped);
@@ -324,14 +324,14 @@ impl LeaseTable {
     }
 }
 
-/// The claims of a transaction whose commit has not been answered.
+/// Claims of a transaction whose commit hasn't been confirmed.
 pub(crate) struct ClaimsInDoubt<'t> {
     table: &'t LeaseTable,
     claims: Vec<UncalledClaim>,
 }
 
 impl ClaimsInDoubt<'_> {
-    /// Notes that the claims are recorded: this host executes their runs.
+    /// Confirms the claims: they're recorded, and this host executes their runs.
     pub(crate) fn settle(mut self) {
         self.claims.clear();
     }
@@ -481,7 +481,7 @@ mod tests {
         assert_eq!(uncalled(&table), [dropped.launch(), ended.launch()]);
         table.note_handed_back(&claims, &[ended.launch()]);
         assert_eq!(uncalled(&table), [dropped.launch()]);
-        // The same claim is made again, after the database has lost it.
+        // The same claim is made again after the database lost it.
         table.track(lease(dropped, 1, 60));
         assert_eq!(uncalled(&table), []);
     }

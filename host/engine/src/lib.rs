@@ -269,8 +269,8 @@ impl Engine {
         self.ctx.capacity.is_short.load(Ordering::Relaxed)
     }
 
-    /// Add the trouble that this host has with the database to `health`, if the record doesn't have it yet, and the
-    /// approvals that don't count here.
+    /// Adds this host's trouble with the database to `health`, unless it's already on record, along with approvals that don't
+    /// count here.
     pub fn add_trouble(&self, health: &mut audit::Health) {
         let ctx = &self.ctx;
         health
@@ -340,7 +340,7 @@ impl Engine {
         self.ctx.leases.track(work.lease)
     }
 
-    /// Note that a task of a run is called. False when the run was dropped: then nothing may be called.
+    /// Notes the beginning of a run's call. False forbids the call because the run was dropped.
     pub fn begin_call(&self, run: RunId, fence: i64) -> bool {
         self.ctx.leases.begin_call(run, fence)
     }
@@ -348,7 +348,7 @@ impl Engine {
     async fn execute(&self, work: &Work) -> Option<Finish> {
         let stop = self.track(work);
         let executed = self.executor.execute(work, &stop).await;
-        // The other runs of the step may wait for what this one kept.
+        // Dropping the charge early: other runs of the step may be waiting for it.
         executed.map(|(finish, _kept)| finish)
     }
 

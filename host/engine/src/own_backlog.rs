@@ -1,5 +1,6 @@
-//! The findings of health about what one package, schedule or namespace did to itself: a backlog beyond its own limits, slots that
-//! its launches overlap, a quota that is used up. They name whose it is, and leave the installation healthy: others aren't harmed.
+//! Health findings about harm a package, schedule or namespace does only to itself: a backlog caused by its own limits, slots
+//! overlapping its own launches, a used-up quota. They name the culprit but leave the installation healthy, as nobody else is
+//! affected.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,29 +12,29 @@ use campanile_model::namespace::split;
 use campanile_store::stats::{self, StartedLaunch};
 use campanile_store::{DbError, Tx, package_record};
 
-/// On-time launches that start later are a sign that hosts are overloaded, or that a package has more launches than it may run.
+/// On-time launches starting later than this point to overloaded hosts, or to a package with more launches than it may run.
 const LAG_MAX_MS: f64 = ON_TIME_MAX.as_secs() as f64 * 1e3;
-/// The lag is judged on the launches of this span.
+/// Period over which lag is judged.
 const LAG_SPAN: Duration = Duration::from_secs(600);
-/// The newest launches on which the lag is judged.
+/// Lag is judged on this many of the newest launches.
 const LAGS_MAX: i64 = 2_000;
-/// Skips are judged on the decisions of this span.
+/// Period over which skips are judged.
 const SKIPS_SPAN: Duration = Duration::from_secs(24 * 3_600);
-/// The newest decisions on which skips are judged.
+/// Skips are judged on this many of the newest decisions.
 const SKIPS_SEARCHED: i64 = 2_000;
-/// With fewer decided slots, a schedule hasn't skipped often enough for a finding.
+/// A schedule needs this many decided slots before its skips are worth reporting.
 const SLOTS_MIN: i64 = 10;
-/// The most packages whose launches that wait are counted.
+/// Packages whose waiting launches are counted, at most.
 const STARVED_MAX: i64 = 10_000;
 
-/// What was found.
+/// Findings so far.
 #[derive(Debug, Default)]
 pub(crate) struct OwnBacklog {
-    /// Findings about a package, a schedule or a namespace of its own.
+    /// Findings about a single package, schedule or namespace.
     pub notes: Vec<String>,
-    /// Findings about all.
+    /// Findings about the whole installation.
     pub issues: Vec<String>,
-    /// How many launches stand still because of their own package.
+    /// Launches held up by their own package.
     pub stalled: i64,
 }
 
@@ -74,8 +75,8 @@ pub(crate) async fn find(tx: &mut Tx, now: Timestamp) -> Result<OwnBacklog, DbEr
     Ok(found)
 }
 
-/// Pure: judges how late launches start. Launches of a few packages that are late while those of most others are on time wait for
-/// these packages themselves.
+/// Pure: judges how late launches start. If only a few packages are late while most others are on time, those few are holding
+/// themselves up.
 fn judge_lags(launches: &[StartedLaunch], found: &mut OwnBacklog) {
     let mut by_package: BTreeMap<&str, Vec<(Timestamp, Timestamp)>> = BTreeMap::new();
     for launch in launches {
@@ -131,7 +132,7 @@ mod tests {
         assert_eq!(judged(&[("a", 0), ("b", 1)]), (0, 0));
         assert_eq!(judged(&[("a", 60), ("b", 0)]), (0, 1));
         assert_eq!(judged(&[("a", 60), ("b", 60), ("c", 0), ("d", 0)]), (0, 2));
-        // Most packages are late, or the only one: then it's the hosts.
+        // If most packages are late, or the only one is, the hosts are to blame.
         assert_eq!(judged(&[("a", 60), ("b", 60), ("c", 0)]), (1, 0));
         assert_eq!(judged(&[("a", 60)]), (1, 0));
     }

@@ -30,7 +30,7 @@ pub(crate) struct Peer {
     pub id: HostId,
     pub runs_max: i64,
     pub labels: Labels,
-    /// The packages in its folder, each with the version that is active there.
+    /// The packages in its folder, with the version active there.
     pub packages: HashMap<String, ArtifactDigest>,
 }
 

@@ -8,8 +8,8 @@ use campanile_store::Tx;
 use campanile_store::events::{self, EventKind};
 use campanile_store::hosts::{self, Host};
 
-/// Insert the row of this incarnation of the host, and record the event that it started. Returns its number among the
-/// processes of its name, for the caller to note when it has committed.
+/// Inserts the row for this incarnation of the host and records its start as an event. Returns its number among the processes of
+/// its name, for the caller to note after committing.
 pub(crate) async fn record_host(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result<i64> {
     let host = Host {
         id: ctx.host,

@@ -169,7 +169,7 @@ fn settings_of<'p>(package: &'p Package, context: &'p str) -> SidecarSummary<'p>
     }
 }
 
-/// Returns the sidecar's table `[context]` as JSON; empty when it has none.
+/// Returns the sidecar's `[context]` table as JSON, or an empty string without one.
 fn context_of(package: &Package) -> String {
     match package.sidecar.context.is_empty() {
         true => String::new(),

@@ -1,4 +1,4 @@
-//! Pure: what becomes of an orphaned launch, and when it is run again.
+//! Pure: what happens to an orphaned launch, and when it runs again.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use campanile_model::ids::RunId;
 use campanile_schedule::policy::Delivery;
 use campanile_store::recovery::{OrphanCause, OrphanedLaunch, RecoveryAction, RecoveryDecision};
 
-/// How long a launch pauses after its second, third and each later lost run. After the first it doesn't: a host that died once
-/// is common. A launch that kills its host, or a host that dies at each start, loses run after run.
+/// How long a launch pauses after its second, third and each later lost run. There's no pause after the first, since a host dying
+/// once is common. A launch killing its host, or a host dying at every start, loses run after run.
 const PAUSES: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(30), PAUSE_MAX];
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// Pure: return what becomes of an orphaned launch at `now`. `None` leaves it as it is until something changes.
+/// Pure: returns what happens to an orphaned launch at `now`, or `None` to leave it alone until something changes.
 pub fn recovery_action(
     orphan: &OrphanedLaunch,
     delivery: Delivery,
@@ -21,7 +21,7 @@ pub fn recovery_action(
     now: Timestamp,
 ) -> Option<RecoveryDecision> {
     let is_too_old = now.since(orphan.claimable_since) > limits.age_max;
-    // The task may have done its work, all of it or a part.
+    // The task may have done some or all of its work.
     let was_begun = orphan.has_run;
     let action = if was_begun && delivery == Delivery::AtMostOnce {
         RecoveryAction::MarkUnknown
@@ -30,13 +30,13 @@ pub fn recovery_action(
     } else if orphan.deleted_at.is_some() {
         RecoveryAction::Abandon("schedule_deleted")
     } else if !orphan.enabled && !orphan.kind.is_by_hand() {
-        // A launch that a person asked for runs while the schedule is paused.
+        // Launches requested by a person run even while the schedule is paused.
         RecoveryAction::Abandon("schedule_disabled")
     } else if was_begun && orphan.recoveries >= RunId::NUMBER_MAX - 1 {
-        // There is no number for another run.
+        // Run numbers are used up.
         RecoveryAction::Abandon("recovery_attempts")
     } else if orphan.missing_since.is_some() {
-        // The launch is recovered when its package is back within the age limit.
+        // Recovered if its package comes back within the age limit.
         match is_too_old {
             true => RecoveryAction::Abandon("package_missing"),
             false => RecoveryAction::RunAgain,
@@ -44,12 +44,12 @@ pub fn recovery_action(
     } else if is_too_old {
         RecoveryAction::Abandon("recovery_age")
     } else if was_begun && has_lost_too_many(orphan, limits, now) {
-        // A launch that was never claimed has not run: its recoveries do not count.
+        // A launch never claimed hasn't run, so its recoveries don't count.
         RecoveryAction::Abandon("recovery_attempts")
     } else {
         RecoveryAction::RunAgain
     };
-    // A run is lost in any case: its launch opens again. A launch without a run stays open and waits for its package.
+    // A run is lost either way, so its launch reopens. A launch without a run stays open, waiting for its package.
     let waits = action == RecoveryAction::RunAgain && orphan.missing_since.is_some() && !was_begun;
     (!waits).then_some(RecoveryDecision {
         launch_id: orphan.launch_id,
@@ -62,33 +62,33 @@ pub fn recovery_action(
 }
 
 fn has_lost_too_many(orphan: &OrphanedLaunch, limits: &RecoveryLimits, now: Timestamp) -> bool {
-    // Without recoveries, a run that doesn't count isn't replaced either.
+    // With recovery turned off, even a run not counting as lost isn't replaced.
     limits.attempts_max == 0 || orphan.lost_runs_at(now) > limits.attempts_max
 }
 
-/// Returns before when no host may claim a launch that is opened again; none when it doesn't pause.
+/// Returns the earliest time for claiming a reopened launch again, or none if it doesn't pause.
 ///
-/// A pause outlives the hosts: a launch that pauses keeps its pause, and a host that dies meanwhile begins it again. So no host
-/// claims the launch before it has lived for that long, and hosts that die at each start lose no third run.
+/// Pauses outlive hosts: a pausing launch keeps its pause, and a host dying in the meantime restarts it. A host must therefore live
+/// that long before claiming the launch, so hosts dying at every start never lose a third run.
 fn not_before(orphan: &OrphanedLaunch, now: Timestamp) -> Option<Timestamp> {
     let pause = match orphan.cause {
-        // A host that stops in order hands its runs over at once.
+        // A host stopping in good order hands over its runs right away.
         OrphanCause::HostStopped | OrphanCause::NotClaimed => None,
         _ => pause_after(orphan.lost_runs_at(now)),
     };
     let begun = pause.map(|pause| now.plus(pause));
-    // A clock that was wrong may have set a time far ahead.
+    // A faulty clock may have set a time far in the future.
     let kept = orphan.not_before.map(|end| end.min(now.plus(PAUSE_MAX)));
     begun.max(kept).filter(|end| *end > now)
 }
 
-/// Returns how long a launch pauses after so many lost runs.
+/// Returns the pause after this many lost runs.
 fn pause_after(lost_runs: i64) -> Option<Duration> {
     let later = usize::try_from(lost_runs.checked_sub(2)?).ok()?;
     PAUSES.get(later.min(PAUSES.len() - 1)).copied()
 }
 
-/// Says that a launch is run again, how many of its runs were lost, and when it may be claimed.
+/// Says that a launch runs again, after how many lost runs, and when it can be claimed.
 pub(crate) fn run_again_text(
     orphan: &OrphanedLaunch,
     decision: &RecoveryDecision,
@@ -168,7 +168,7 @@ pub(crate) mod tests {
         let delivered = |orphan: &OrphanedLaunch| delivered(Delivery::AtMostOnce, orphan, 10);
         assert_eq!(delivered(&orphan()), Some(RecoveryAction::RunAgain));
         assert_eq!(delivered(&claimed()), Some(RecoveryAction::MarkUnknown));
-        // Unknown also where the launch would be abandoned: its task may have done its work.
+        // Unknown even where it would be abandoned, as its task may have done its work.
         for orphan in [
             OrphanedLaunch {
                 enabled: false,
@@ -206,7 +206,7 @@ pub(crate) mod tests {
             ..claimed()
         };
         assert_eq!(after(tried, 10), Some(RecoveryAction::RunAgain));
-        // It never ran, however often it was recovered.
+        // Never run, however often it was recovered.
         let never = OrphanedLaunch {
             recoveries: 254,
             ..orphan()
@@ -234,7 +234,7 @@ pub(crate) mod tests {
             (true, 3, OrphanCause::HostDied, Some(60)),
             (true, 99, OrphanCause::HostDied, Some(60)),
             (true, 2, OrphanCause::HostStopped, None),
-            // It pauses again when the host that was to claim it dies.
+            // It pauses again when the host about to claim it dies.
             (false, 0, OrphanCause::DecidingHostDied, None),
             (false, 1, OrphanCause::DecidingHostDied, None),
             (false, 2, OrphanCause::DecidingHostDied, Some(5)),
@@ -259,7 +259,7 @@ pub(crate) mod tests {
             (2, OrphanCause::DecidingHostDied, 20, Some(20)),
             (3, OrphanCause::DecidingHostDied, 20, Some(30)),
             (3, OrphanCause::NotClaimed, -1, None),
-            // It was set by a clock that was ahead.
+            // Set by a clock running ahead.
             (3, OrphanCause::NotClaimed, 1_000_000, Some(60)),
         ] {
             let orphan = OrphanedLaunch {
@@ -365,7 +365,7 @@ pub(crate) mod tests {
             after(missing, 86_401),
             Some(RecoveryAction::Abandon("package_missing"))
         );
-        // Runs have a number of one byte.
+        // Run numbers fit in one byte.
         let often = OrphanedLaunch {
             recoveries: 254,
             missing_since: Some(Timestamp::EPOCH),

@@ -16,8 +16,8 @@ use campanile_schedule::policy;
 use campanile_store::overlap::{self, UnfinishedLaunch};
 use campanile_store::schedules;
 
-/// The schedules of one transaction. After an outage, thousands have a hundred queued launches each, which it reads. Other
-/// transactions wait for it meanwhile.
+/// Schedules per transaction. After an outage, thousands of them have a hundred queued launches each, all read while other
+/// transactions are waiting.
 const SCHEDULES_AT_ONCE: usize = 128;
 
 /// Open the queued launches that may start. Return how many.
@@ -29,7 +29,7 @@ pub(crate) async fn release(ctx: &Ctx, now: Timestamp) -> Result<usize> {
     Ok(opened)
 }
 
-/// Opens the queued launches of these schedules that may start. Returns how many.
+/// Opens these schedules' queued launches as far as they may start, returning how many.
 async fn release_of(ctx: &Ctx, candidates: &[ScheduleId], now: Timestamp) -> Result<usize> {
     let mut tx = ctx.db.write().await?;
     // A transaction that decides launches of a schedule locks its row. A host that has locked one releases its launches.

@@ -113,7 +113,7 @@ impl Executor {
             failed = Some((FailureKind::InvalidOutput, why));
         } else if work.launch.attempts > 0 {
             let begun = (flow, begins_with);
-            // Boxed like other futures that few runs need, so that the rest stays small.
+            // Boxed, like other futures few runs need, to keep the rest small.
             let replayed = Box::pin(self.replayed(work, begun, &version, stop, kept));
             (flow, failed) = replayed.await?;
         }
@@ -293,7 +293,7 @@ impl Executor {
         Some((flow, Some((FailureKind::InvalidOutput, message))))
     }
 
-    /// Read the recorded calls of a launch, if their values have room beside `begins_with` bytes; none when the run was dropped.
+    /// Reads a launch's recorded calls if their values fit in besides `begins_with` bytes. None if the run was dropped.
     async fn recorded(
         &self,
         work: &Work,
@@ -364,19 +364,19 @@ impl Executor {
     }
 }
 
-/// What is on record of the earlier runs of a launch.
+/// What is on record about a launch's earlier runs.
 enum Replay {
-    /// The bytes of their values, their calls, and the numbers of the lost ones.
+    /// The size of their values in bytes, their calls, and the numbers of lost ones.
     Read(usize, Vec<LaunchCall>, Vec<i64>),
-    /// Their values have so many bytes, for which the run has to wait first.
+    /// The size of their values in bytes; the run has to wait for that much memory first.
     NeedsRoom(usize),
     Refused(String),
 }
 
-/// What a run has done until now.
+/// A run's progress so far.
 struct Progress<'k> {
     kept: &'k mut KeptOfRun,
-    /// The bytes of what is kept beside the values of `flow`: how earlier runs ended, and the contexts of calls under way.
+    /// Bytes kept besides the values of `flow`: how earlier runs ended, and the contexts of ongoing calls.
     beside: usize,
     flow: Workflow,
     delivery: Delivery,
@@ -446,12 +446,12 @@ impl Progress<'_> {
         call
     }
 
-    /// Count what the run keeps now.
+    /// Charges for everything the run holds now.
     fn cover(&mut self) -> Result<(), String> {
         self.kept.cover(self.flow.held_bytes() + self.beside)
     }
 
-    /// Keep what a call of a step returned.
+    /// Keeps the values returned by a step's call.
     fn keep_values(
         &mut self,
         place: usize,
@@ -465,7 +465,7 @@ impl Progress<'_> {
         })
     }
 
-    /// Fail the run, because `step` can't be called.
+    /// Fails the run because `step` can't be called.
     fn fail_before_call(&mut self, step: &Step, why: &str) {
         let why = format!("it needs its context, and {why}");
         let message = self.flow.failure_message(&step.id, &why);
@@ -527,7 +527,7 @@ impl Progress<'_> {
             },
             (None, None) => {
                 let output = on_json(flow.held_bytes(), move || flow.output()).await?;
-                // No more than the values of which it's a part.
+                // The output is only part of the values, so this can't fail.
                 let _ = kept.cover(output.as_ref().map_or(0, String::len));
                 RunEnd::Succeeded { output }
             }

@@ -177,15 +177,15 @@ pub(super) async fn end(tx: &mut Tx, schedule: &Schedule, now: Timestamp) -> Res
     Ok(changes::record(tx, now, kind, name, detail).await?)
 }
 
-/// Ends the proposal of a package, whose name a schedule of another package takes: that is another job, and gets none of the
-/// proposal's slots, counts or results.
+/// Ends a proposal whose name is taken by another package's schedule. That's a different job, so it inherits none of the proposal's
+/// slots, counts or results.
 async fn replace(tx: &mut Tx, proposal: &Schedule, by: &Holder, now: Timestamp) -> Result {
     stop(tx, proposal, now).await?;
     let (kind, name) = (EventKind::ProposalReplaced, &proposal.definition.name);
     Ok(changes::record(tx, now, kind, name, &replaced_text(proposal, by)).await?)
 }
 
-/// Says whose proposal isn't used any more, and why.
+/// Says whose proposal is no longer used, and why.
 fn replaced_text(proposal: &Schedule, by: &Holder) -> String {
     let Revision { name, package, .. } = &proposal.definition;
     format!(
@@ -194,7 +194,7 @@ fn replaced_text(proposal: &Schedule, by: &Holder) -> String {
     )
 }
 
-/// Ends a schedule: no slot of it is decided any more, and its name is free.
+/// Ends a schedule: none of its slots are decided any more, and its name is free.
 async fn stop(tx: &mut Tx, schedule: &Schedule, now: Timestamp) -> Result {
     let (name, id) = (&schedule.definition.name, schedule.state.id);
     drop_past_slots(tx, schedule, REMOVED, now).await?;

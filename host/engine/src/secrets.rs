@@ -96,8 +96,8 @@ impl Vault {
         Ok(secrets)
     }
 
-    /// Return the secrets that one of `texts` contains, values that a task is given as no secrets, so that they are removed
-    /// from what it leaves all the same. Of a command, the last answer counts: none is run for this.
+    /// Returns the secrets contained in any of `texts`. Those are values passed to a task as non-secret, yet their secrets must be
+    /// redacted from its output all the same. For secrets from commands the last answer counts; none is run for this.
     pub async fn contained_in(&self, texts: &[&str]) -> Secrets {
         let mut found = Secrets::new();
         if texts.is_empty() {

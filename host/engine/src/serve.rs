@@ -93,7 +93,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// What the services of a host left behind.
+/// What a host's services left behind.
 #[derive(Default)]
 struct Ended {
     /// Unfinished runs.
@@ -286,7 +286,7 @@ mod tests {
             .await
             .unwrap();
         assert!(!*stop.borrow());
-        // Dropped in the middle, as at a stop that takes too long.
+        // Dropped midway, as when stopping takes too long.
         drop(stopping_at_panic(std::future::pending::<()>(), &stop));
         assert!(!*stop.borrow());
         let work = async {

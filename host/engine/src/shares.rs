@@ -1,12 +1,11 @@
 //! Pure: how a host divides its capacity between packages.
 //!
-//! A package may hold seven times as many permits as stay free, at most seven eighths of the host. The last 64th goes only to
-//! packages that hold none. So a package that comes later finds a free permit, although others hold as much as they may. A
-//! host whose capacity does not suffice gives each next permit to the package that holds the fewest. Between packages that
-//! hold as many, it goes to the one that was served longest ago.
+//! A package may hold seven times as many permits as stay free, up to seven eighths of the host. The last 64th goes only to
+//! packages holding none, so a latecomer finds a free permit even with others holding their maximum. When a host runs short, each
+//! next permit goes to the package holding the fewest. Ties go to the package served longest ago.
 //!
-//! Launches that are late, such as those of an outage, leave a 32nd of the permits to launches on time. While late launches
-//! wait, those on time overtake them until they hold a fifth of the permits. So a backlog delays nobody else, and has at
+//! Late launches, such as those left over from an outage, leave a 32nd of the permits to on-time ones. While late launches are
+//! waiting, on-time ones overtake them until holding a fifth of the permits. A backlog thus delays nobody else, and still gets at
 //! least four fifths of the host.
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,16 +17,16 @@ use campanile_model::namespace::Namespace;
 use campanile_package::Quota;
 use campanile_package::quota::{Namespaces, quota_of};
 
-/// How many times the free permits a package may hold.
+/// A package may hold this many times the free permits.
 const FREE_FACTOR: usize = 7;
-/// The part of all permits that is kept for packages that hold none.
+/// Fraction of all permits kept for packages holding none.
 const KEPT_PART: usize = 64;
 
-/// The part of all permits that late launches leave to launches on time, and the fewest permits of a host that does so.
+/// Fraction of all permits left by late launches to on-time ones, and the smallest host doing so, in permits.
 const RESERVED_PART: usize = 32;
 const RESERVED_FROM: usize = 5;
-/// The part of the permits that launches on time may take before others that wait. On a host with fewer permits, they take
-/// turns: one of as many permits.
+/// Fraction of permits on-time launches may take ahead of other waiting ones. Hosts with fewer permits than this take turns
+/// instead: on-time launches get one permit in this many.
 pub(crate) const OVERTAKING_PART: usize = 5;
 
 /// Why a package gets no permit now.
@@ -48,9 +47,9 @@ pub(crate) struct Shares {
     namespaces: Arc<Namespaces>,
     /// The permits that all packages hold.
     held: usize,
-    /// The permits of `held` for late launches.
+    /// How many of `held` are for late launches.
     late: usize,
-    /// How many permits were given since a launch on time had the last turn.
+    /// Permits granted since the last on-time launch had its turn.
     since_turn: usize,
     /// How many permits were given so far.
     given: u64,
@@ -132,14 +131,14 @@ impl Bucket {
     }
 }
 
-/// A launch that asks for a permit.
+/// A launch asking for a permit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask<'a> {
     pub package: &'a str,
     pub quota: Quota,
-    /// Whether it is a slot of a schedule that its package proposed.
+    /// Whether it comes from a schedule proposed by its package.
     pub proposed: bool,
-    /// Whether it is not on time: see [`is_late`](crate::lateness::is_late).
+    /// Whether it's late: see [`is_late`](crate::lateness::is_late).
     pub late: bool,
 }
 
@@ -161,8 +160,8 @@ impl Shares {
         }
     }
 
-    /// Returns how many of `free` permits a package may take that holds as many as any other, for launches that are `late` or
-    /// all on time.
+    /// Returns how many of `free` permits can go to a package, if it holds as many as any other, for launches either `late` or all
+    /// on time.
     pub fn free_for_one(&self, free: usize, late: bool) -> usize {
         let most = self.of.values().map(|share| share.held).max();
         let reserved = self.reserved(free, late);
@@ -172,7 +171,7 @@ impl Shares {
         (sum / (FREE_FACTOR + 1)).min(free)
     }
 
-    /// Returns how many of `free` permits a launch leaves to others, which are on time: none unless it is late.
+    /// Returns how many of `free` permits a launch leaves to on-time ones: none unless it's late.
     fn reserved(&self, free: usize, late: bool) -> usize {
         let total = free + self.held;
         let reserved = match late && total >= RESERVED_FROM {
@@ -182,7 +181,7 @@ impl Shares {
         reserved.saturating_sub(self.held - self.late)
     }
 
-    /// Returns how many of `free` permits launches on time may take before late ones that wait.
+    /// Returns how many of `free` permits on-time launches may take ahead of waiting late ones.
     pub fn overtaking(&self, free: usize) -> usize {
         match (free + self.held) / OVERTAKING_PART {
             0 => usize::from(self.since_turn + 1 >= OVERTAKING_PART).min(free),
@@ -190,18 +189,22 @@ impl Shares {
         }
     }
 
-    /// Ask for one of `free` permits; count it when it is granted.
+    /// Takes one of `free` permits, counting it if granted.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Shares::may_take`].
     pub fn take(&mut self, free: usize, ask: &Ask<'_>, now: Timestamp) -> Result<(), Refused> {
         self.may_take(free, ask, now)?;
         self.count(ask, now);
         Ok(())
     }
 
-    /// Whether a launch may have one of `free` permits.
+    /// Checks whether a launch may have one of `free` permits.
     ///
     /// # Errors
     ///
-    /// Why not.
+    /// Returns the reason for a refusal.
     pub fn may_take(&self, free: usize, ask: &Ask<'_>, now: Timestamp) -> Result<(), Refused> {
         let unknown = Share::default();
         let share = self.of.get(ask.package).unwrap_or(&unknown);
@@ -209,7 +212,7 @@ impl Shares {
         let within = |held: usize, most: Option<u32>| most.is_none_or(|most| held < most as usize);
         let kept = (free + self.held) / KEPT_PART;
         let reserved = self.reserved(free, ask.late);
-        // As if the package held what is reserved, so that its own launches on time find it too.
+        // Reserved permits count as the package's own, so its on-time launches can get them too.
         let allowed = share.held + reserved < FREE_FACTOR * free.saturating_sub(reserved)
             && (share.held == 0 || free > kept)
             && within(share.held, quota.runs_max);
@@ -255,7 +258,7 @@ impl Shares {
         Ok(quota.launches_per_minute.map(wait))
     }
 
-    /// Count a permit that was given.
+    /// Counts a granted permit.
     pub fn count(&mut self, ask: &Ask<'_>, now: Timestamp) {
         self.given += 1;
         let given = self.given;
@@ -288,7 +291,7 @@ impl Shares {
         }
     }
 
-    /// Count a permit that was given back.
+    /// Counts a returned permit.
     pub fn give_back(&mut self, package: &str, proposed: bool, late: bool) {
         if let Some(share) = self.of.get_mut(package) {
             self.held = self.held.saturating_sub(1);
@@ -303,8 +306,8 @@ impl Shares {
         }
     }
 
-    /// Divide at most `most` of `free` permits between packages, as if each had launches without end, which are `late` or all
-    /// on time. Return how many each may take.
+    /// Divides at most `most` of `free` permits between packages, returning each one's part. Assumes an endless supply of launches
+    /// from each, either `late` or all on time.
     pub fn divide(
         &self,
         (free, most): (usize, usize),
@@ -363,7 +366,7 @@ mod tests {
         }
     }
 
-    /// A launch of a package that is on time.
+    /// An on-time launch.
     fn ask(package: &str) -> Ask<'_> {
         Ask {
             package,
@@ -423,7 +426,7 @@ mod tests {
             let mut shares = Shares::default();
             let of_late = fill_with(&mut shares, total, "a", late);
             assert!(5 * of_late >= 4 * all, "{of_late} of {all}");
-            // Its own launches on time find one, and so do those of another package.
+            // The package's own on-time launches can get one, and so can another package's.
             let is_left = total >= RESERVED_FROM;
             assert_eq!(
                 fill(&mut shares.clone(), total, "a", false) > of_late,
@@ -435,7 +438,7 @@ mod tests {
                 "{total}"
             );
         }
-        // All of the others together leave them too.
+        // So do all other packages together.
         let mut shares = Shares::default();
         for package in ["a", "b", "c", "d", "e", "f", "g", "h"] {
             fill_with(&mut shares, 512, package, late);
@@ -458,7 +461,7 @@ mod tests {
             shares.count(&ask("b"), at(0));
             assert_eq!(shares.overtaking(212 - held), 102 - held);
         }
-        // A host with few permits gives them one turn in five.
+        // A small host gives them one turn in five.
         let mut shares = Shares::default();
         let mut order = String::new();
         for _ in 0..12 {

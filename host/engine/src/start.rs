@@ -29,11 +29,11 @@ const SAME_NAME_MAX: usize = 64;
 const NAME_WAIT: Duration = Duration::from_secs(2);
 const NAME_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often a start looks for a sign of life of the process that has the name.
+/// How often to look for a sign of life from the process holding the name.
 const DEAD_SESSION_PAUSE: Duration = Duration::from_millis(250);
 
-/// How long a host that is on record as alive has time to show it, after this process has locked its name. It may have
-/// lost the lock with a broken connection, and it looks for its lock every second.
+/// After this process has locked a name, how long a host recorded as alive has to prove it. It may have lost the lock along with a
+/// broken connection, and checks its lock every second.
 const SIGN_OF_LIFE_WAIT: Duration = Duration::from_secs(3);
 
 /// The reason of a launch at a start that had not ended when the host started again.
@@ -56,28 +56,28 @@ pub enum StartError {
     Engine(#[from] EngineError),
 }
 
-/// A host's name that this process may take.
+/// A host name free for this process.
 pub(crate) struct FreeName {
     pub(crate) name: String,
     pub(crate) lock: HostLock,
-    /// What the former process of the name recorded last. Nothing newer may be on record when this one takes the name.
+    /// The last sign of life from the name's former process. Nothing newer may be on record when this one takes the name.
     pub(crate) last: Option<SignOfLife>,
 }
 
-/// A heartbeat, and the end of the lease that it began.
+/// A heartbeat and the end of its lease.
 pub(crate) type SignOfLife = (Timestamp, Timestamp);
 
-/// Record this incarnation of the host, and mark earlier ones of the same name as dead. `last` is the last sign of life of
-/// the former one.
+/// Records this incarnation of the host, marking earlier ones of the same name as dead. `last` is the former one's last sign of
+/// life.
 pub(crate) async fn register(
     ctx: &Ctx,
     last: Option<SignOfLife>,
     now: Timestamp,
 ) -> Result<(), StartError> {
     let is_passing = |error: &StartError| match error {
-        // Two processes have taken the name at the same moment: the other one is on record now.
+        // Two processes took the name at the same moment, and the other one got recorded.
         StartError::Engine(EngineError::Db(DbError::Conflict(_))) => true,
-        // A lost session of an earlier incarnation may still have locks.
+        // A lost session of an earlier incarnation may still hold locks.
         StartError::Engine(error) => error.is_transient(),
         _ => false,
     };
@@ -112,15 +112,15 @@ async fn try_register(
     Ok(())
 }
 
-/// What a host finds when it is on record.
+/// What a host learns while getting recorded.
 struct Registered {
     number: i64,
-    /// Whether a former process of the name ended without stopping.
+    /// Whether the name's former process ended without stopping properly.
     dead: bool,
     drained_by: Option<String>,
 }
 
-/// Records this process as the next of its name; none when another process shows that it has the name.
+/// Records this process under its name, or returns none if another process shows it's using the name.
 async fn take_name(
     ctx: &Ctx,
     last: Option<SignOfLife>,
@@ -132,7 +132,7 @@ async fn take_name(
         let host = hosts::with_id(tx, ctx.host).await?;
         Ok(host.and_then(|host| host.drained_by))
     };
-    // The answer to a former attempt was lost.
+    // Already recorded: the reply to an earlier attempt got lost.
     if let Some(number) = hosts::number_of(&mut tx, ctx.host).await? {
         return Ok(Some(Registered {
             number,
@@ -141,7 +141,7 @@ async fn take_name(
         }));
     }
     let found = hosts::last_sign_of_life(&mut tx, &ctx.name).await?;
-    // The lock of a file is exact.
+    // With SQLite, the file lock alone is proof.
     if ctx.db.url().is_shared() && is_newer(found, last) {
         return Ok(None);
     }
@@ -150,7 +150,7 @@ async fn take_name(
         let detail = format!("incarnation {} ended without stopping", earlier.id);
         events::record(&mut tx, now, EventKind::HostDied, &earlier.name, &detail).await?;
     }
-    // The packages of the earlier incarnation are forgotten when this one has scanned its folder.
+    // The earlier incarnation's packages are forgotten once this one has scanned its folder.
     let number = record_host(ctx, &mut tx, now).await?;
     let drained_by = drained_by(&mut tx).await?;
     tx.commit().await?;
@@ -161,7 +161,7 @@ async fn take_name(
     }))
 }
 
-/// Pure: whether a process has shown that it is alive since `last`.
+/// Pure: whether a process has shown signs of life since `last`.
 fn is_newer(found: Option<SignOfLife>, last: Option<SignOfLife>) -> bool {
     let heartbeat = |sign: (Timestamp, Timestamp)| sign.0;
     found.map(heartbeat) > last.map(heartbeat)
@@ -252,10 +252,9 @@ pub(crate) async fn stop(ctx: &Ctx, left: &[RunId], now: Timestamp) -> Result {
     Ok(())
 }
 
-/// Find a name for the host that no living process has, and lock it. Without `wanted` that is the machine's name, numbered if
-/// another host on it has the name.
+/// Finds and locks a host name without a living process. Defaults to the machine's name, numbered if taken by another host on it.
 ///
-/// `lease` is how long a host without a heartbeat counts as alive.
+/// `lease` is how long a host counts as alive without a heartbeat.
 pub(crate) async fn free_name(
     db: &Db,
     wanted: Option<&str>,
@@ -319,10 +318,10 @@ async fn wait_for_lock_file(db: &Db) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Wait until the process that has the lock on `name` has been silent for a lease. None when it sends a heartbeat meanwhile.
+/// Waits until the process holding the lock on `name` has been silent for a lease. Returns none if it sends a heartbeat.
 ///
-/// The lock belongs to a session of the server, which a proxy may keep long after the process is dead. The heartbeat decides.
-/// If the process lives after all, it finds that its name was taken, and stops.
+/// The lock belongs to a server session, and a proxy may keep that open long after the process died, so the heartbeat decides. If
+/// the process is alive after all, it notices losing its name and stops.
 async fn wait_for_silence(
     db: &Db,
     name: &str,
@@ -357,8 +356,8 @@ async fn wait_for_silence(
     }
 }
 
-/// Returns how long a process that sent this sign of life counts as alive. A heartbeat from the future is of a clock that was
-/// wrong: then for a whole lease from now on.
+/// Returns how much longer a process counts as alive after this sign of life. A heartbeat in the future comes from a wrong clock,
+/// and counts for a whole lease from now.
 async fn until_silent(db: &Db, last: Option<SignOfLife>) -> Result<Duration, DbError> {
     let Some((heartbeat, lease_until)) = last else {
         return Ok(Duration::ZERO);
@@ -367,8 +366,8 @@ async fn until_silent(db: &Db, last: Option<SignOfLife>) -> Result<Duration, DbE
     Ok(lease_until.since(now).min(lease_until.since(heartbeat)))
 }
 
-/// Return the name when no host `name` is alive: none is on record, its last heartbeat is older than `lease`, or it sends
-/// none for `wait`. Its runs are recovered then, so a host that only lost its lock must not be taken for dead.
+/// Returns the name if no host called `name` is alive: none is on record, its last heartbeat is older than `lease`, or none arrives
+/// for `wait`. Its runs get recovered, so a host having merely lost its lock mustn't be taken for dead.
 async fn unless_alive(
     db: &Db,
     name: &str,
@@ -379,7 +378,7 @@ async fn unless_alive(
     let last = last_sign_of_life(db, name).await?;
     if let Some((before, _)) = last {
         let now = db.server_time().await?.unwrap_or(before);
-        // A heartbeat from the future is of a clock that was wrong.
+        // A heartbeat from the future was recorded by a wrong clock.
         let until_silent = match before.since(now) > lease {
             true => Duration::ZERO,
             false => lease.saturating_sub(now.since(before)),

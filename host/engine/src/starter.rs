@@ -20,13 +20,13 @@ use campanile_schedule::policy::Delivery;
 use campanile_store::claims::ClaimedLaunch;
 use campanile_store::runs::Finish;
 
-/// How long a launch pauses whose run could not begin because this host failed: another host may claim it then.
+/// How long a launch pauses after this host failed to begin its run. Then another host may claim it.
 const FAULT_PAUSE: Duration = Duration::from_secs(60);
 
-/// The end of a run, for [`record_ends`](crate::finish::record_ends).
+/// A run's end, for [`record_ends`](crate::finish::record_ends).
 pub(crate) struct Ended {
     pub(crate) finish: Finish,
-    /// The run's permit, while too many ends are not recorded.
+    /// The run's permit, kept while too many ends are unrecorded.
     pub(crate) permit: Option<Permit>,
     pub(crate) kept: KeptOfRun,
 }
@@ -45,7 +45,7 @@ impl Starter {
         let ctx = Arc::clone(ctx);
         let stop = ctx.leases.track(work.lease);
         if stop.is_dropped() {
-            // The answer to the claim's commit came after its lease.
+            // The commit's reply came after the lease ended.
             ctx.leases.untrack(work.run_id(), work.fence());
             ctx.wake.lease_keeper.notify_one();
             return ctx.capacity.release([work.permit], ctx.clock.now());
@@ -112,7 +112,7 @@ impl Claiming {
         }
     }
 
-    /// Keep the claims of `work` until it's known that they are recorded.
+    /// Keeps the claims of `work` until they're known to be recorded.
     pub(crate) fn in_doubt<'c>(&self, ctx: &'c Ctx, work: &[Work]) -> ClaimsInDoubt<'c> {
         let leases = work.iter().map(|work| work.lease);
         ctx.leases.in_doubt(leases, self.until)

@@ -1,9 +1,9 @@
-//! Failed steps in the log: one line when a trouble begins, few while it lasts, and one when it is over.
+//! Failing steps in the log: one line when trouble begins, a few reminders while it lasts, and one when it's over.
 //!
-//! An outage of an hour that stops every service is one trouble, not thousands of lines. A trouble has the steps that fail by
-//! it. It is over when each of them has succeeded again, so a step that fails at each try beside others that succeed is one
-//! trouble too. A full disk is over when the disk keeper says so: small writes may succeed meanwhile. An outage that returns
-//! soon, as that of a server that restarts again and again, is the same outage, and is over when it has stayed away for a while.
+//! An hour-long outage stopping every service is one trouble, not thousands of lines. A trouble covers all the steps failing
+//! because of it, and ends once each of them has succeeded again. So a step failing at every try alongside others succeeding is one
+//! trouble too. A full disk ends only when the disk keeper says so, as small writes may succeed in the meantime. An outage coming
+//! back soon, as when a server keeps restarting, is the same outage; it ends after staying away for a while.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Mutex;
@@ -20,28 +20,28 @@ use campanile_model::text::printable_line;
 /// How long after an outage a passing error still counts as part of it: a step that began during it may fail late.
 const AFTERMATH: Duration = Duration::from_secs(2);
 
-/// A step that has not failed for this long doesn't keep a trouble alive: it was tried once, or its run is gone. Services try
-/// again sooner.
+/// A step without a failure for this long no longer keeps a trouble going: it was tried just once, or its run is gone. Services
+/// retry sooner than this.
 const STEP_KEPT: Duration = Duration::from_secs(10);
 
-/// An outage that returns within this time is not over.
+/// An outage coming back within this time was never over.
 const RETURNS_WITHIN: Duration = Duration::from_secs(60);
-/// How long an outage that has returned must stay away before its end is logged.
+/// How long a returning outage must stay away before its end is logged.
 const STAYS_AWAY: Duration = Duration::from_secs(10);
 
-/// A trouble that lasts for so long is shown as an issue of the host. A full disk is shown at once.
+/// Trouble lasting this long shows up as an issue of the host. A full disk shows at once.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
-/// The longest description of a trouble on record.
+/// Longest description of a trouble on record, in characters.
 const SHOWN_CHARS_MAX: usize = 300;
 
-/// When a trouble is logged again while it lasts: first after this, then each time after twice as long.
+/// Ongoing trouble is logged again after this long, then at doubling intervals.
 const REMINDER: Duration = Duration::from_secs(60);
 const REMINDER_MAX: Duration = Duration::from_secs(3_600);
 
-/// Different messages remembered in one trouble. Past it they are logged again.
+/// Distinct messages remembered per trouble. Beyond that, they're logged again.
 const LOGGED_MAX: usize = 64;
 
-/// The troubles of a host that are not over, shared by all its services.
+/// A host's ongoing troubles, shared by all its services.
 #[derive(Default)]
 pub(crate) struct Trouble {
     /// Every failed step.
@@ -56,37 +56,37 @@ pub(crate) struct Trouble {
 #[derive(Default)]
 struct Troubles {
     ongoing: BTreeMap<Kind, Ongoing>,
-    /// The last outage, and when it was over.
+    /// The last outage and when it ended.
     last_outage: Option<(Instant, Ongoing)>,
 }
 
-/// A trouble that lasts.
+/// Ongoing trouble.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lasting {
     pub(crate) since: Instant,
     pub(crate) what: String,
 }
 
-/// What is wrong. Errors of one kind are one trouble.
+/// What is wrong. Errors of the same kind count as one trouble.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     DiskFull,
-    /// Errors of the database that pass.
+    /// Passing database errors.
     Outage,
-    /// Any other error of one step.
+    /// Any other error, by step.
     Step(String),
 }
 
 struct Ongoing {
     since: Instant,
-    /// The last failure.
+    /// The latest failure.
     what: String,
-    /// Whether it was over once, and returned.
+    /// Whether it ended once and came back.
     has_returned: bool,
-    /// Whether its end is to be logged.
+    /// Whether to log its end.
     is_end_due: bool,
     failures: u64,
-    /// When each of its steps failed last.
+    /// When each of its steps last failed.
     steps: HashMap<String, Instant>,
     logged: HashSet<String>,
     reminder: Duration,
@@ -108,7 +108,7 @@ impl Ongoing {
         }
     }
 
-    /// Counts a failure of `step`. Returns the line to log.
+    /// Counts a failure of `step`, returning the line to log.
     fn fail(
         &mut self,
         kind: &Kind,
@@ -152,7 +152,7 @@ impl Ongoing {
         )
     }
 
-    /// Notes that `step` has succeeded. Returns whether none of its steps fails any more.
+    /// Notes a success of `step`, returning whether all steps work again.
     fn succeed(&mut self, step: &str, now: Instant) -> bool {
         self.steps.remove(step);
         self.steps
@@ -170,7 +170,7 @@ impl Trouble {
         }
     }
 
-    /// Log that `step` failed, unless that belongs to a trouble that is logged; or that a trouble is over by its success.
+    /// Logs a failure of `step` unless it belongs to a trouble already logged, or the end of a trouble after a success.
     pub(crate) fn note<T>(&self, step: &str, result: &Result<T>) {
         match result {
             Ok(_) => self.end(step),
@@ -178,7 +178,7 @@ impl Trouble {
         }
     }
 
-    /// Log that `step` failed, unless that belongs to a trouble that is logged.
+    /// Logs a failure of `step` unless it belongs to a trouble already logged.
     pub(crate) fn report(&self, step: &str, error: &EngineError) {
         self.errors.inc();
         let kind = match error {
@@ -220,7 +220,7 @@ impl Trouble {
             .fail(&kind, step, error, now)
     }
 
-    /// Returns the worst trouble that lasts at `now`; none when nothing is wrong.
+    /// Returns the worst trouble still going on at `now`.
     pub(crate) fn lasting(&self, now: Instant) -> Option<Lasting> {
         let troubles = lock(&self.troubles);
         let mut ongoing = troubles.ongoing.iter();
@@ -234,14 +234,14 @@ impl Trouble {
         })
     }
 
-    /// Whether the host's row has to be changed, so that it says `lasting`.
+    /// Whether the host's row needs updating to match `lasting`.
     pub(crate) fn is_news(&self, lasting: Option<&Lasting>) -> bool {
         let recorded = lock(&self.recorded);
-        // One row for each trouble: its message may change with each try.
+        // One update per trouble, even though the message may change with every try.
         recorded.is_some() != lasting.is_some()
     }
 
-    /// Note what the host's row says; none when it says nothing.
+    /// Notes what the host's row now says, if anything.
     pub(crate) fn note_recorded(&self, lasting: Option<&Lasting>) {
         *lock(&self.recorded) = lasting.map(|lasting| lasting.what.clone());
     }
@@ -251,12 +251,12 @@ impl Trouble {
         self.disk_full.swap(false, Ordering::Relaxed)
     }
 
-    /// The disk has room again.
+    /// Call this once the disk has space again.
     pub(crate) fn end_disk_full(&self) {
         lock(&self.troubles).ongoing.remove(&Kind::DiskFull);
     }
 
-    /// Note that `step` has succeeded. Log the ends of the troubles that are over by that.
+    /// Notes a success of `step`, logging the end of every trouble it settles.
     pub(crate) fn end(&self, step: &str) {
         for line in self.succeed(step, Instant::now()) {
             tracing::info!("{line}");
@@ -310,12 +310,12 @@ impl Trouble {
     }
 }
 
-/// Returns how the issue of a host's trouble begins.
+/// Returns the beginning of the issue text for a host's trouble.
 pub(crate) fn issue_of(host: &str) -> String {
     format!("the host `{host}` has trouble with the database")
 }
 
-/// Says that a host has trouble with the database.
+/// Returns the issue text for a host having trouble with the database.
 pub(crate) fn issue(host: &str, since: Timestamp, what: &str) -> String {
     format!("{} since {since}: {}", issue_of(host), printable_line(what))
 }
@@ -339,7 +339,7 @@ mod tests {
         DbError::Unavailable("no route".to_owned()).into()
     }
 
-    /// Reports at `seconds` after `begin`, and returns the line.
+    /// Reports a failure `at` an instant, returning the line to log.
     fn fail(trouble: &Trouble, step: &str, error: &EngineError, at: Instant) -> Option<String> {
         let kind = match error.is_transient() {
             true => Kind::Outage,
@@ -378,7 +378,7 @@ mod tests {
         assert!(fail(&trouble, SLOTS, &gone(), at(3_700)).is_some());
     }
 
-    /// The heartbeat works, and slots cannot be decided: that was two lines for each try.
+    /// The heartbeat works while deciding slots fails. This used to log two lines per try.
     #[test]
     fn a_step_that_fails_beside_others_that_succeed_is_one_trouble() {
         let (trouble, begin) = (Trouble::default(), Instant::now());
@@ -417,7 +417,7 @@ mod tests {
         );
     }
 
-    /// A server whose log has no room ends and restarts every few seconds.
+    /// A server without space for its log keeps crashing and restarting every few seconds.
     #[test]
     fn an_outage_that_returns_again_and_again_is_one() {
         let (trouble, begin) = (Trouble::default(), Instant::now());

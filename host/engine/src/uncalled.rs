@@ -1,8 +1,8 @@
-//! Hand back claims of this host under which no call has begun.
+//! Handing back this host's claims before any call was made.
 //!
-//! Such a claim was made by a transaction whose answer came too late or never, or its run was dropped before its first call.
-//! Nothing of the task ran: the launch is as it was before the claim, and no run counts, neither for the limit of recovery nor
-//! for a launch that may run at most once. Other hosts leave this host a moment for it: see [`is_left_to_its_host`].
+//! Either the claiming transaction's reply came too late or never, or the run was dropped before its first call. Nothing of the
+//! task ran, so the launch returns to its state before the claim, and no run counts, neither towards the recovery limit nor for
+//! at-most-once launches. Other hosts give this one a moment to do so: see [`is_left_to_its_host`].
 
 use std::time::Duration;
 
@@ -14,17 +14,17 @@ use campanile_store::Tx;
 use campanile_store::claims::{self, UncalledClaim};
 use campanile_store::recovery::OrphanedLaunch;
 
-/// How long a host that is alive may take to hand a claim back, from the end of its lease and from the end of an outage.
+/// How long a living host may take to hand back a claim, counted from the end of its lease and from the end of an outage.
 pub(crate) const HAND_BACK_TIME: Duration = Duration::from_secs(5);
 
-/// What a transaction handed back.
+/// Claims handed back by a transaction.
 #[must_use]
 pub(crate) struct HandedBack {
     claims: Vec<UncalledClaim>,
     launches: Vec<LaunchId>,
 }
 
-/// Hand back the claims of this host under which no call has begun.
+/// Hands back this host's claims without a call.
 pub(crate) async fn hand_back(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result<HandedBack> {
     let claims = ctx.leases.uncalled();
     let launches = match claims.is_empty() {
@@ -35,7 +35,7 @@ pub(crate) async fn hand_back(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result<
 }
 
 impl HandedBack {
-    /// Note that the transaction was committed. Return how many runs it handed back.
+    /// Confirms the commit, returning how many runs were handed back.
     pub(crate) fn note(self, ctx: &Ctx) -> usize {
         ctx.leases.note_handed_back(&self.claims, &self.launches);
         let runs = self.launches.len();
@@ -50,10 +50,10 @@ impl HandedBack {
     }
 }
 
-/// Pure: whether an orphan with a run is left to the host that claimed it, which may hand it back.
+/// Pure: whether to leave an orphan with a run to its claiming host, which may hand it back.
 ///
-/// A host that is not on record as dead may have had no answer from the database. `reachable_since` is since when the
-/// database has answered this host, `host`.
+/// A host not recorded as dead may simply have had no reply from the database. `reachable_since` is when the database began
+/// answering this host, `host`.
 pub(crate) fn is_left_to_its_host(
     orphan: &OrphanedLaunch,
     host: HostId,
@@ -89,7 +89,7 @@ mod tests {
             is_left_to_its_host(orphan, own, Some(at(since)), at(now))
         };
         assert!(is_left(&expired, 0, 104) && !is_left(&expired, 0, 105));
-        // After an outage, the time begins with its end.
+        // After an outage, time counts from its end.
         assert!(is_left(&expired, 200, 204) && !is_left(&expired, 200, 205));
         assert!(is_left_to_its_host(&expired, own, None, at(500)));
         let is_own = OrphanedLaunch {

@@ -145,7 +145,7 @@ impl Span {
 }
 
 impl Verification {
-    /// Count a row that a correction explains.
+    /// Counts a row explained by a correction.
     fn explain(&mut self, kind: FaultKind, subject: &str, text: String) {
         let mut same = self.explained.iter_mut();
         match same.find(|it| it.kind == kind && it.subject == subject && it.text == text) {

@@ -33,7 +33,7 @@ pub(crate) struct Version {
     pub(crate) artifact: Arc<Artifact>,
     pub(crate) package: Arc<Package>,
     pub(crate) graph: Arc<Graph>,
-    /// Why it is not run: nobody but the database vouches for it, or the sidecar accepts only higher version numbers.
+    /// Why it isn't run: only the database vouches for it, or the sidecar only accepts higher version numbers.
     pub(crate) refusal: Option<String>,
     /// Why no task is called, while the sidecar does not grant what the package requests.
     pub(crate) denial: Option<String>,
@@ -133,7 +133,7 @@ impl Versions {
     }
 }
 
-/// Return what a run calls of an older digest, under the current sidecar.
+/// Returns what a run calls for an older digest, under the current sidecar.
 fn older(
     loaded: Compiled,
     (digest, vouched): (&ArtifactDigest, Vouched),

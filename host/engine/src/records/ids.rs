@@ -17,14 +17,13 @@ fn not_found(message: String) -> Problem {
     Problem::new(ErrorCode::NotFound, message)
 }
 
-/// Returns the launch that an id means. That of a run means its launch.
+/// Returns the launch with this id. A run's id stands for its launch.
 ///
-/// With a namespace, only its launches are known: an id of another one is answered as an id that doesn't exist, and only the
-/// namespace's own launches make a short id ambiguous.
+/// With a namespace, only its own launches exist: ids from elsewhere are treated as unknown, and can't make a short id ambiguous.
 ///
 /// # Errors
 ///
-/// When no launch on record, or more than one, begins with a short id. A whole id isn't looked up without a namespace.
+/// Fails if a short id matches no launch on record, or several. Without a namespace, whole ids aren't looked up.
 pub async fn launch(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) -> Result<LaunchId> {
     match (id.whole(), namespace) {
         (Some(whole), None) => Ok(whole),
@@ -39,7 +38,7 @@ pub async fn launch(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) ->
     }
 }
 
-/// Returns the launch that the digits of a short id mean.
+/// Returns the launch whose id begins with a short id's digits.
 async fn begins_with(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) -> Result<LaunchId> {
     let range = (id.first, id.last);
     let found = launches::ids_between(tx, range, namespace, CANDIDATES_MAX + 1).await?;
@@ -54,7 +53,7 @@ async fn begins_with(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) -
     }
 }
 
-/// Returns the error that an id means no launch. It's the same for one that doesn't exist and for one of another namespace.
+/// Returns the error for an id without a launch. It's the same whether the launch doesn't exist or belongs to another namespace.
 fn unknown(id: &ShortId, namespace: Option<&Namespace>) -> Problem {
     match (namespace, id.whole()) {
         (Some(namespace), _) => not_found(format!("there is no {id} in the namespace {namespace}")),
@@ -64,7 +63,7 @@ fn unknown(id: &ShortId, namespace: Option<&Namespace>) -> Problem {
     .hint("`campanile launch list` shows the ids")
 }
 
-/// Returns the launch of that id with its decision; the error says when retention may have removed it.
+/// Returns the launch with this id and its decision. The error mentions retention if that may have removed the launch.
 pub async fn decided(
     tx: &mut Tx,
     id: &ShortId,
@@ -80,11 +79,11 @@ pub async fn decided(
     }
 }
 
-/// Returns the run that an id means. That of a launch means its newest run.
+/// Returns the run with this id. A launch's id stands for its newest run.
 ///
 /// # Errors
 ///
-/// As [`launch`], and when a launch has no run.
+/// As for [`launch`], and if the launch has no run.
 pub async fn run_id(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) -> Result<RunId> {
     if let Some(number) = id.number {
         return Ok(RunId::of(launch(tx, id, namespace).await?, number));
@@ -99,7 +98,7 @@ pub async fn run_id(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) ->
     launch.run_id.0.ok_or_else(without_run)
 }
 
-/// Returns the run that an id means; the error says when retention may have removed it.
+/// Returns the run with this id. The error mentions retention if that may have removed the run.
 pub async fn run(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) -> Result<RunRow> {
     let id = run_id(tx, id, namespace).await?;
     if let Some(run) = runs::find(tx, id).await? {
@@ -117,7 +116,7 @@ pub async fn run(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) -> Re
 
 /// Returns the launch after which a list continues.
 ///
-/// A whole id is only a place in the order of ids, and isn't looked up: the launch may have been removed since the last page.
+/// Whole ids only mark a position in the order of ids and aren't looked up: the launch may have been removed since the last page.
 pub async fn position(
     tx: &mut Tx,
     id: &ShortId,
@@ -129,7 +128,7 @@ pub async fn position(
     }
 }
 
-/// Returns the run after which a list continues, by its id or by the id of its launch.
+/// Returns the run after which a list continues, given its id or its launch's id.
 pub async fn list_position(
     tx: &mut Tx,
     id: &ShortId,
@@ -158,8 +157,8 @@ async fn ambiguous(tx: &mut Tx, id: &ShortId, found: &[LaunchId]) -> Result<Prob
         .hint("give more digits of the one that you mean"))
 }
 
-/// Returns the error that retention may have removed the launch `id`; none when no launch of its day was removed, or in a
-/// namespace: the days count the launches of all.
+/// Returns the error for a launch possibly removed by retention, or none if no launch of its day was. Always none within a
+/// namespace, as the days count launches of all namespaces.
 async fn removed_launch(
     tx: &mut Tx,
     id: LaunchId,

@@ -148,7 +148,7 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<PackageRow, PackageError> {
     }
 }
 
-/// Returns the proposals of a package whose names others have.
+/// Returns the package's proposals whose names are held by others.
 async fn unused_proposals(tx: &mut Tx, row: &PackageRow) -> Result<Vec<UnusedProposal>, DbError> {
     let manifest = Manifest::from_stored(&row.name, &row.manifest);
     let proposed = manifest.schedules();

@@ -50,20 +50,20 @@ pub struct TaskLogs {
     pub stderr_bytes_dropped: i64,
 }
 
-/// About how many bytes of what calls wrote and returned one answer has. One call may have more.
+/// Approximate limit per answer, in bytes written and returned by calls. A single call may exceed it.
 pub const PAGE_BYTES: i64 = 4 << 20;
 
-/// About how many bytes a page for a browser reads. It shows the end of each text alone.
+/// Approximate number of bytes read for a browser page, which only shows the end of each text.
 const SHOWN_BYTES: i64 = 1 << 20;
 
-/// A part of a run or of its logs, and the key of the next one if there is one.
+/// Part of a run or of its logs, with the key of the next part, if any.
 pub struct Part<T> {
     pub part: T,
     pub next: Option<CallPlace>,
 }
 
 impl RunDetail {
-    /// Reads a run with its first calls after `after`: all of them, unless they wrote and returned more than [`PAGE_BYTES`].
+    /// Reads a run with its calls after `after`: all of them, unless they wrote and returned more than [`PAGE_BYTES`].
     pub async fn read(
         tx: &mut Tx,
         run: RunRow,
@@ -77,7 +77,7 @@ impl RunDetail {
         })
     }
 
-    /// Reads a run with all its calls. What the older ones wrote and returned is left out beyond a number of bytes.
+    /// Reads a run with all its calls. Older calls' output is left out beyond a limit of bytes.
     pub async fn shown(tx: &mut Tx, run: RunRow) -> Result<RunDetail, DbError> {
         let mut calls = task_runs::summaries_of_run(tx, run.id).await?;
         let sizes = task_runs::sizes_of_run(tx, run.id, &CallPlace::first(), i64::MAX).await?;
@@ -114,7 +114,7 @@ impl RunDetail {
 }
 
 impl TaskLogs {
-    /// Reads what the first calls of a run after `after` logged and printed, as [`RunDetail::read`] does.
+    /// Reads what a run's calls after `after` logged and printed, in parts like [`RunDetail::read`].
     pub async fn read(
         tx: &mut Tx,
         run: RunId,

@@ -24,7 +24,7 @@ const HERD_MIN: i64 = 10;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The most manifests that are read for the proposals of one name.
+/// Manifests searched for proposals of one name, at most.
 const PROPOSALS_READ: i64 = 100;
 
 /// The number of launches that are shown with a schedule.
@@ -189,7 +189,7 @@ impl ScheduleDetail {
     }
 }
 
-/// Returns the packages that propose a schedule of this name in vain.
+/// Returns the packages proposing a schedule of this name in vain.
 async fn replaced_proposals(tx: &mut Tx, row: &Schedule) -> Result<Vec<String>, DbError> {
     let name = &row.definition.name;
     let found = packages::perhaps_proposing(tx, name, split(name).1, PROPOSALS_READ).await?;

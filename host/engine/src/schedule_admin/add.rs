@@ -19,7 +19,7 @@ use campanile_store::events::{self, EventKind, NewEvent};
 use campanile_store::schedules::{self, History, NewSchedule, Schedule};
 use campanile_store::{DbError, Origin, Tx, changes};
 
-/// Add a schedule. Return its id. See [`add_all`].
+/// Adds a schedule, returning its id. See [`add_all`].
 pub async fn add(
     tx: &mut Tx,
     wanted: &ScheduleDefinition,
@@ -32,7 +32,7 @@ pub async fn add(
 
 /// Add schedules. For each of `wanted`, return its id, or why it is refused. The others are added.
 ///
-/// A proposal that yields its name becomes the wanted schedule if its package is the same, and ends otherwise.
+/// A proposal yielding its name turns into the wanted schedule if both are of the same package; otherwise it ends.
 ///
 /// # Errors
 /// When the database fails, or another host took one of the names at the same moment. Nothing of the transaction can be kept.
@@ -105,7 +105,7 @@ pub async fn add_all(
     Ok(results)
 }
 
-/// Returns who has names that schedules have.
+/// Returns the holders of those `names` already taken by schedules.
 pub(crate) async fn holders(
     tx: &mut Tx,
     names: &[&str],
@@ -116,7 +116,7 @@ pub(crate) async fn holders(
         .collect())
 }
 
-/// Locks and returns the proposals that yield their names to `wanted`, as they are now.
+/// Locks the proposals yielding their names to `wanted`, returning them as they are now.
 async fn lock_yielding(
     tx: &mut Tx,
     wanted: &[ScheduleDefinition],
@@ -139,7 +139,7 @@ async fn lock_yielding(
         .collect())
 }
 
-/// Check a new schedule, whose name belongs to `holder`, if to any. Return its first slot.
+/// Checks a new schedule, given the current `holder` of its name, if any. Returns its first slot.
 async fn prepare(
     tx: &mut Tx,
     packages: &mut KnownPackages,

@@ -7,7 +7,7 @@ use campanile_store::schedules::{self, Schedule};
 use campanile_store::{Tx, changes, corrections, removed_launches};
 use serde::{Deserialize, Serialize};
 
-/// The most cursors that one transaction resets: hosts wait for it.
+/// Cursors reset in one transaction, at most: hosts are waiting for it.
 const RESETS_MAX: i64 = 500;
 
 /// Where to reset a cursor to.
@@ -52,7 +52,7 @@ pub async fn reset_cursor(
     Ok(to)
 }
 
-/// Say from where to where a cursor was moved. `audit verify` compares it with the event.
+/// Says how far a cursor was moved. `audit verify` compares this with the event.
 pub(crate) fn move_text(reset: &corrections::CursorReset) -> String {
     format!("from {} to {}", reset.from_at, reset.to_at)
 }
@@ -75,8 +75,8 @@ pub struct RefusedReset {
     pub why: String,
 }
 
-/// Reset the cursors of the schedules that are ahead of the clock, in the order of their names after `after`: those of one
-/// transaction. A schedule that cannot be reset is left as it is.
+/// Resets one transaction's worth of cursors running ahead of the clock, ordered by schedule name and starting after `after`.
+/// Schedules whose cursor can't be reset stay as they are.
 pub async fn reset_cursors(
     tx: &mut Tx,
     after: &str,

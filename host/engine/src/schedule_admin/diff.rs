@@ -32,7 +32,7 @@ pub struct Diff {
     pub changed: Vec<Changed>,
     /// The schedules that are no longer defined.
     pub removed: Vec<Schedule>,
-    /// Definitions whose name belongs to a schedule that doesn't yield to them.
+    /// Definitions whose name is held by a schedule not yielding to them.
     pub held: Vec<(ScheduleDefinition, Holder)>,
 }
 
@@ -61,10 +61,10 @@ impl Diff {
     }
 }
 
-/// Compare the schedules of one file or package, of that `origin`, with the definitions `wanted`; return what to change.
+/// Compares the schedules of one file or package, of that `origin`, with the definitions `wanted`, returning what to change.
 ///
-/// `current` holds these schedules, and all with a wanted name. Of the others, proposals yield to `wanted`: of the same package
-/// they change, of another one they are replaced by what is added. The rest doesn't change.
+/// `current` has these schedules, plus any others with a wanted name. Among those others, proposals yield to `wanted`: they change
+/// if both are of the same package, and are replaced by an added schedule otherwise. The rest stay unchanged.
 pub fn diff(
     current: &[Schedule],
     wanted: &[ScheduleDefinition],
@@ -106,7 +106,7 @@ pub fn diff(
     diff
 }
 
-/// Whether a schedule that another definer owns becomes the wanted one, because its package is the same.
+/// Whether another definer's schedule turns into the wanted one because the package is the same.
 fn is_changed(other: &Schedule, wanted: &ScheduleDefinition, origin: Origin) -> bool {
     other.definition.package == wanted.package && Holder::of(other).yields_to(wanted, origin)
 }

@@ -1,10 +1,10 @@
-//! Pure: who keeps the name of a schedule when several definitions want it. Authority decides, not who came first.
+//! Pure: who keeps a schedule's name when several definitions want it. Authority decides, not who came first.
 
 use campanile_package::{ScheduleDefinition, names};
 use campanile_store::Origin;
 use campanile_store::schedules::Schedule;
 
-/// Where the schedule with some name comes from.
+/// The origin and package of the schedule holding a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     pub origin: Origin,
@@ -19,10 +19,10 @@ impl Holder {
         }
     }
 
-    /// Whether a definition of `origin` takes its name from this holder.
+    /// Whether a definition of `origin` can take the name from this holder.
     ///
-    /// A proposal yields to every definition of the operator, and to the proposal of a package with a better claim to the
-    /// name. Nothing else yields.
+    /// Proposals yield to all definitions by the operator, and to proposals of packages with a better claim to the name. Nothing
+    /// else yields.
     pub(super) fn yields_to(&self, wanted: &ScheduleDefinition, origin: Origin) -> bool {
         let claim = |package: &str| names::claim(package, &wanted.name);
         match (self.origin, origin) {
@@ -32,7 +32,7 @@ impl Holder {
         }
     }
 
-    /// Says whose the schedule is, as the end of a sentence.
+    /// Says whose schedule it is, for ending a sentence.
     pub(crate) fn text(&self) -> String {
         let package = &self.package;
         match self.origin {

@@ -212,7 +212,7 @@ pub(super) async fn drop_past_slots(
     let mut next = Some(first);
     while let Some(slot) = next.filter(|slot| *slot <= until) {
         let reason = Some(reason_of(slot));
-        // The reason may change at these: at a slot that a person skipped and after it, and where the pause began.
+        // The reason may change at a slot skipped by a person, right after it, and where the pause began.
         let after_skip = skipped.contains(&slot).then(|| slot.plus(MICROSECOND));
         let next_skip = skipped.range(slot.plus(MICROSECOND)..).next().copied();
         let paused_at = state.paused_at.filter(|paused_at| slot < *paused_at);

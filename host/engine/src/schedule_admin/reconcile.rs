@@ -70,7 +70,7 @@ pub(crate) async fn reconcile(
         let refused = ScheduleError::exists(&wanted.name, holder.clone());
         done.note(wanted, Err(refused))?;
     }
-    // A proposal whose name somebody else has isn't used, and means no schedule that the package has.
+    // A proposal whose name is held by someone else is unused, and doesn't count as one of the package's schedules.
     let unused = match origin {
         Origin::Package => done.refusals.len(),
         _ => 0,

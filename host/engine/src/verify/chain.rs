@@ -328,7 +328,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Return which times of a launch are in the wrong order, if any are, and when a clock went back that explains it.
+    /// Returns which of a launch's times are out of order, if any, along with a recorded clock setback explaining it.
     fn wrong_order(&self, launch: &FinishedLaunch) -> Option<(&'static str, Option<ClockSetBack>)> {
         let began_at = launch.started_at.unwrap_or(launch.decided_at);
         let pairs = [
@@ -347,7 +347,7 @@ impl Walk<'_> {
             Some((text, self.set_backs.iter().find(explains).copied()))
         });
         let first = wrong.next()?;
-        // One that nothing explains is the fault.
+        // An unexplained one is the fault to report.
         match first.1 {
             None => Some(first),
             Some(_) => Some(wrong.find(|(_, back)| back.is_none()).unwrap_or(first)),
@@ -390,7 +390,7 @@ fn time_of(id: Uuid) -> i64 {
     i64::try_from(id.as_u128() >> 80).unwrap_or(i64::MAX)
 }
 
-/// Pure: whether one time is not before another, but for the differences of clocks.
+/// Pure: whether two times are in order, allowing for clock differences.
 fn is_in_order(earlier: Timestamp, later: Timestamp) -> bool {
     later.micros() + CLOCKS_MS * 1_000 >= earlier.micros()
 }

@@ -29,7 +29,7 @@ const MISSING_MAX: usize = 20;
 struct Definitions {
     name: String,
     rules: Vec<TimedRule>,
-    /// The recorded resets of its cursor, oldest first.
+    /// Recorded resets of its cursor, oldest first.
     resets: Vec<CursorReset>,
 }
 
@@ -50,7 +50,7 @@ struct Comparison<'a> {
     uncounted_before: Option<i64>,
     /// Whether launches of a day were removed, of the days that were asked for.
     removed_days: HashMap<i64, bool>,
-    /// The last slots of the decisions so far that may hold later ones.
+    /// Last slots of those earlier decisions whose ranges may reach past the current one.
     open_ranges: Vec<Timestamp>,
     missing: usize,
 }
@@ -135,7 +135,7 @@ impl Definitions {
                 }
             }
         }
-        // A wrong clock may have dated a revision later than the reset. It has decided since then.
+        // A wrong clock may have dated a revision later than the reset, though it has been in use since then.
         for reset in &resets {
             for timed in &mut rules {
                 if timed.revision <= reset.revision && timed.since > reset.to_at {
@@ -150,13 +150,13 @@ impl Definitions {
         }))
     }
 
-    /// Return the resets after which a slot may have been decided again.
+    /// Returns the resets allowing a slot to be decided again.
     fn resets_of(&self, slot: Timestamp) -> impl Iterator<Item = &CursorReset> {
         let resets = self.resets.iter();
         resets.filter(move |reset| reset.to_at < slot && slot <= reset.from_at)
     }
 
-    /// Whether a slot is one of the definition with this revision.
+    /// Whether this revision's definition includes the slot.
     fn is_slot_of(&self, revision: i64, slot: Timestamp) -> bool {
         let mut rules = self.rules.iter();
         let before = slot.minus(Duration::from_micros(1));
@@ -166,8 +166,7 @@ impl Definitions {
         })
     }
 
-    /// Returns the definitions that held after `after`, each with the span of its slots: from after one instant up to
-    /// another.
+    /// Returns the definitions applying after `after`, each with its span, excluding the start and including the end.
     fn after(&self, after: Timestamp) -> impl Iterator<Item = (&TimedRule, Timestamp, Timestamp)> {
         let ends = self.rules.iter().skip(1).map(|next| next.since);
         let ends = ends.chain([Timestamp::LAST]);
@@ -176,14 +175,14 @@ impl Definitions {
         spans.map(move |(timed, end)| (timed, after.max(timed.since), end))
     }
 
-    /// Returns the last slot after `first` and up to `until`, or `first`, and how many there are. A range may stand for more
-    /// slots than can be walked through.
+    /// Returns the last slot after `first` up to `until`, or else `first`, and the number of slots between. A range may cover too
+    /// many slots for walking through.
     fn last_and_count(&self, first: Timestamp, until: Timestamp) -> (Timestamp, u64) {
         let (mut last, mut count) = (first, 0);
         for (timed, after, end) in self.after(first) {
             let policies = &timed.policies;
             let end = policies.end_at.unwrap_or(end).min(end).min(until);
-            // `max_launches` ends the slots by the cursor, which stays at the last launch.
+            // `max_launches` ends the slots through the cursor, which stays at the last launch.
             let slot = policies.next_slot(&timed.rule, after, 0);
             if let Some(slot) = slot.filter(|slot| *slot <= end) {
                 let (of_rule, slots) = timed.rule.run(slot, end.plus(MICROSECOND));
@@ -193,10 +192,10 @@ impl Definitions {
         (last, count)
     }
 
-    /// Return the first slot after `after`, by the definition that held at its time.
+    /// Returns the first slot after `after`, by the definition in effect at the time.
     fn next(&self, after: Timestamp) -> Option<Timestamp> {
         self.after(after).find_map(|(timed, after, end)| {
-            // `max_launches` ends the slots by the cursor, which stays at the last launch.
+            // `max_launches` ends the slots through the cursor, which stays at the last launch.
             let slot = timed.policies.next_slot(&timed.rule, after, 0)?;
             (slot <= end).then_some(slot)
         })
@@ -227,7 +226,7 @@ impl Definitions {
     }
 }
 
-/// Return the resets of a schedule's cursor that are on record with their events. Retention may have removed old events.
+/// Returns a schedule's cursor resets, as far as their events are on record. Retention may have removed old events.
 async fn resets(
     tx: &mut Tx,
     id: ScheduleId,
@@ -321,14 +320,14 @@ impl Comparison<'_> {
     fn decision(&mut self, row: &SlotRow, expected: Option<Timestamp>, last: Timestamp) {
         let (slot, until) = (row.scheduled_time, row.last_scheduled_time);
         let name = self.definitions.name.clone();
-        // Also for a time that is no slot.
+        // `slot` needn't be one by the rule.
         let (at, further) = self.definitions.last_and_count(slot, until);
         let slots = i64::try_from(1 + further).unwrap_or(i64::MAX);
         self.report.slots += 1 + further;
         self.open_ranges.retain(|end| *end >= slot);
         let decided_before = self.open_ranges.len();
         self.open_ranges.push(until);
-        // Each reset lets a slot be decided once more. A slot with a launch of its own has one id, so one of them is a range.
+        // Each reset allows deciding a slot once more. A slot with its own launch has just one id, so one of the two is a range.
         let resets: Vec<&CursorReset> = self.definitions.resets_of(slot).collect();
         let why = resets.last().map(|reset| {
             format!(
