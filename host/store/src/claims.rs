@@ -39,7 +39,7 @@ pub struct ClaimedLaunch {
     pub proposed: bool,
     pub group_name: Option<String>,
     pub run_on: Option<Labels>,
-    /// Whether a claim begins a run. Otherwise it continues one, after the pause of a retry.
+    /// Whether a claim begins a run rather than continuing one after a retry's pause.
     pub begins_run: bool,
     /// The claims before this one.
     pub attempts: i64,
@@ -77,17 +77,17 @@ pub struct Claim {
     pub hashes: RunHashes,
 }
 
-/// A claim of a host under which no call has begun.
+/// A host's claim without any call so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UncalledClaim {
     pub launch_id: LaunchId,
     pub fence: i64,
-    /// Whether the claim began a run. Otherwise it continued one, after the pause of a retry.
+    /// Whether the claim began a run rather than continuing one after a retry's pause.
     pub begins_run: bool,
-    /// The end of its lease on record, when it's not known whether the claim was recorded: then it may have been made again
-    /// under the same fence.
+    /// When its lease ends on record. Set if it's unknown whether the claim was recorded, since the launch may have been claimed
+    /// again under the same fence.
     pub lease_until: Option<Timestamp>,
-    /// Before this, no host claims the launch again.
+    /// No host claims the launch again before this.
     pub not_before: Option<Timestamp>,
 }
 
@@ -137,7 +137,7 @@ macro_rules! open_launches {
         )
     };
 }
-/// Of open launches those on time: after an instant, and not for a past slot.
+/// Restricts open launches to on-time ones: firing after the given instant, and not for a past slot.
 macro_rules! on_time {
     ($since:literal) => {
         concat!(
@@ -229,7 +229,7 @@ statements! {
         "FOR UPDATE OF l SKIP LOCKED"
     );
 
-    /// Returns up to `limit` launches of no group that are on time since `since` and that `host` may claim, latest first.
+    /// Returns up to `limit` launches outside groups, on time since `since` and claimable by `host`, latest first.
     pub async fn claimable_on_time(
         host: HostId, now: Timestamp, limit: i64, since: Timestamp,
     ) -> Vec<ClaimedLaunch> = rows locking!(
@@ -237,11 +237,11 @@ statements! {
         "FOR UPDATE OF l SKIP LOCKED"
     );
 
-    /// Returns the packages with a launch of no group that is on time since `since`, by priority.
+    /// Returns the packages with launches outside groups on time since `since`, by priority.
     pub async fn waiting_packages_on_time(now: Timestamp, since: Timestamp) -> Vec<WaitingClass> = rows
         due_classes!("package", "IS NULL", on_time!("$2"));
 
-    /// Returns up to `limit` launches of one class of a package that are on time since `since`, latest first.
+    /// Returns up to `limit` launches of one class of a package, on time since `since`, latest first.
     pub async fn open_of_package_on_time(
         host: HostId, now: Timestamp, limit: i64, class: &WaitingClass, since: Timestamp,
     ) -> Vec<ClaimedLaunch> = rows locking!(
@@ -274,7 +274,7 @@ statements! {
         "FOR UPDATE OF l SKIP LOCKED"
     ) => [host, now, limit, class.priority, class.proposed, &class.name];
 
-    /// Returns up to `limit` launches of one class of a group that are on time since `since`, latest first.
+    /// Returns up to `limit` launches of one class of a group, on time since `since`, latest first.
     pub async fn open_of_group_on_time(
         host: HostId, now: Timestamp, limit: i64, class: &WaitingClass, since: Timestamp,
     ) -> Vec<ClaimedLaunch> = rows locking!(
@@ -293,8 +293,8 @@ statements! {
         "SELECT DISTINCT group_name FROM launch
         WHERE status = 'waiting' AND retry_at <= $1 AND cancel_deadline IS NULL AND group_name IS NOT NULL ORDER BY group_name";
 
-    /// Takes the right to claim launches of a group until the transaction ends. False when another host has it.
-    // SQLite has one writer, which is this transaction. On Postgres the key names the schema, because an advisory lock
+    /// Reserves claiming a group's launches until the transaction ends. False if another host has reserved it.
+    // SQLite has a single writer, which is this transaction. On Postgres the key includes the schema, because an advisory lock
     // covers the whole database and another installation may have a group of the same name.
     pub async fn lock_group(group: &str) -> bool = one_value Locking {
         sqlite: "SELECT $1 IS NOT NULL",
@@ -313,9 +313,9 @@ statements! {
         WHERE launch.id = v.column1 AND (launch.status IN ('open', 'waiting') AND launch.attempts = v.column3 - 1) IS TRUE"),
         claims, |claim| [claim.launch_id, host, claim.fence, lease_until, now, &claim.hashes.grants, &claim.hashes.context];
 
-    /// Undo claims of `host` under which no call has begun, and return their launches: they are open again, or wait for their
-    /// retry, as before. The fence stays used.
-    // A launch that was asked to end is left to recovery, which ends it.
+    /// Undoes claims of `host` without a call, returning their launches: they're open again, or waiting for their retry, as before.
+    /// The fence stays used up.
+    // Launches asked to end are left to recovery, which ends them.
     pub async fn hand_back(host: HostId, claims: &[UncalledClaim], now: Timestamp) -> Vec<LaunchId> = values_batch
         Batch::of_launches(RowLocks::SkipLocked, "UPDATE launch SET status = v.column4, decided_by = CASE WHEN v.column4 = 'open' THEN v.column3 ELSE decided_by END,
             retry_at = v.column5, not_before = v.column7, lease_until = NULL, host_id = CASE WHEN v.column4 = 'waiting' THEN host_id END,
@@ -332,7 +332,7 @@ statements! {
 }
 
 impl UncalledClaim {
-    /// Returns the status of the launch before the claim.
+    /// Returns the launch's status before the claim.
     fn status(&self) -> LaunchStatus {
         match self.begins_run {
             true => LaunchStatus::Open,

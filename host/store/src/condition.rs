@@ -1,7 +1,6 @@
-//! What the answers of a database say about the database itself: that it is damaged, or that its server may have another
-//! role now.
+//! What a database's replies reveal about its own condition: damage, or a possible role change of its server.
 //!
-//! Every statement passes [`Answers::wait`], so whoever meets such an answer first tells all others.
+//! Every statement goes through [`Answers::wait`], so the first one running into trouble tells all others.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,7 +13,7 @@ use super::{DbError, Result};
 /// What is known about a database, shared by all its connections.
 #[derive(Default)]
 pub(super) struct Condition {
-    /// What the first answer said that only a damaged database gives.
+    /// The first error only a damaged database can cause.
     damage: OnceLock<String>,
     doubt: Mutex<Doubt>,
 }
@@ -22,21 +21,21 @@ pub(super) struct Condition {
 /// Doubt about the role of the server behind the connections.
 #[derive(Clone, Copy, Default)]
 struct Doubt {
-    /// Connections that are older are given up.
+    /// Connections older than this are abandoned.
     raised_at: Option<Instant>,
-    /// Whether no server that accepts writes was found since.
+    /// Whether no server accepting writes has been found since.
     is_open: bool,
-    /// Whether idle connections are still to be closed.
+    /// Whether idle connections still need closing.
     must_drain: bool,
 }
 
 impl Condition {
-    /// Returns why the database counts as damaged until this process ends.
+    /// Returns why the database counts as damaged. This lasts until the process ends.
     pub(super) fn damage(&self) -> Option<&str> {
         self.damage.get().map(String::as_str)
     }
 
-    /// Gives up all connections that exist now, because their server may have another role.
+    /// Abandons all present connections, as their server's role may have changed.
     pub(super) fn raise_doubt(&self) {
         *self.doubt() = Doubt {
             raised_at: Some(Instant::now()),
@@ -45,13 +44,13 @@ impl Condition {
         };
     }
 
-    /// Whether the role of the server is in doubt, and since when.
+    /// Returns when the server's role came into doubt, if it still is.
     pub(super) fn doubted_since(&self) -> Option<Instant> {
         let doubt = self.doubt();
         doubt.raised_at.filter(|_| doubt.is_open)
     }
 
-    /// Ends the doubt raised at `since`. One that was raised later stays.
+    /// Ends the doubt raised at `since`, but not a later one.
     pub(super) fn settle_doubt(&self, since: Instant) {
         let mut doubt = self.doubt();
         if doubt.raised_at == Some(since) {
@@ -65,7 +64,7 @@ impl Condition {
         raised_at.is_some_and(|raised_at| age >= raised_at.elapsed())
     }
 
-    /// Whether idle connections are to be closed. True once for each doubt.
+    /// Whether to close idle connections. True once per doubt.
     pub(super) fn take_drain(&self) -> bool {
         std::mem::take(&mut self.doubt().must_drain)
     }
@@ -85,16 +84,16 @@ impl Condition {
     }
 }
 
-/// How long to wait for each answer of a database, and where to note what it says about the database.
+/// How long to wait for each reply from a database, and where to note what it reveals.
 #[derive(Clone)]
 pub(super) struct Answers {
-    /// None on SQLite, whose connections bound each wait themselves.
+    /// None on SQLite, whose connections limit each wait themselves.
     pub(super) limit: Option<Duration>,
     pub(super) condition: Arc<Condition>,
 }
 
 impl Answers {
-    /// Waits for the answer to one step, and notes an error.
+    /// Waits for one step's reply, noting any error.
     pub(super) async fn wait<T, E: Into<DbError>>(
         &self,
         step: impl Future<Output = Result<T, E>>,
@@ -104,7 +103,7 @@ impl Answers {
     }
 }
 
-/// Gives up on an answer that does not come within `limit`, where there is any bound.
+/// Gives up on replies taking longer than `limit`, if there is one.
 pub(super) async fn within<T, E: Into<DbError>>(
     limit: Option<Duration>,
     step: impl Future<Output = Result<T, E>>,

@@ -1,4 +1,4 @@
-//! What an operator or a clock has corrected: `audit verify` explains by it what would be a fault otherwise.
+//! Corrections made by an operator or a clock. They let `audit verify` explain what would otherwise be a fault.
 
 use sqlx::FromRow;
 
@@ -6,17 +6,17 @@ use super::sql::statements;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ScheduleId;
 
-/// A cursor that was moved back. The slots after `to_at` and up to `from_at` may be decided again.
+/// A cursor moved back. The slots after `to_at` up to `from_at` may be decided again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
 pub struct CursorReset {
     pub reset_at: Timestamp,
     pub from_at: Timestamp,
     pub to_at: Timestamp,
-    /// The revision of the schedule, which decides from then on.
+    /// The schedule's revision deciding from then on.
     pub revision: i64,
 }
 
-/// A clock that went back: what was recorded up to `until` may be earlier than what was recorded from `since` on.
+/// A clock set back. Times recorded before, up to `until`, may be earlier than those recorded after, from `since` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromRow)]
 pub struct ClockSetBack {
     pub since: Timestamp,
@@ -24,22 +24,22 @@ pub struct ClockSetBack {
 }
 
 statements! {
-    /// Record that the cursor of a schedule was moved back.
+    /// Records a schedule's cursor being moved back.
     pub async fn record_cursor_reset(id: ScheduleId, reset: &CursorReset) -> () = run
         "INSERT INTO cursor_reset (schedule_id, reset_at, from_at, to_at, revision) VALUES ($1, $2, $3, $4, $5)
         ON CONFLICT (schedule_id, reset_at) DO NOTHING"
         => [id, reset.reset_at, reset.from_at, reset.to_at, reset.revision];
 
-    /// Return the resets of a schedule, oldest first.
+    /// Returns a schedule's cursor resets, oldest first.
     pub async fn cursor_resets(id: ScheduleId) -> Vec<CursorReset> = rows
         "SELECT reset_at, from_at, to_at, revision FROM cursor_reset WHERE schedule_id = $1 ORDER BY reset_at";
 
-    /// Record that the time of a host went back from `until` to `since`.
+    /// Records a host's time going back from `until` to `since`.
     pub async fn record_clock_set_back(host: &str, back: ClockSetBack) -> () = run
         "INSERT INTO clock_set_back (host, since, until) VALUES ($1, $2, $3) ON CONFLICT (host, since) DO NOTHING"
         => [host, back.since, back.until];
 
-    /// Return when clocks went back: while a host served, and from one process of a host to the next.
+    /// Returns when clocks went back, either while a host was serving or between two of its processes.
     pub async fn clock_set_backs() -> Vec<ClockSetBack> = rows
         "SELECT since, until FROM clock_set_back
         UNION SELECT later.started_at, earlier.heartbeat_at FROM host later

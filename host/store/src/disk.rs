@@ -12,17 +12,17 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// What the disk of a database says.
+/// Measurements of a database's disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskSigns {
-    /// None on Postgres, whose disk is that of another machine, and when the file system doesn't say.
+    /// None on Postgres, whose disk belongs to another machine, or if the file system doesn't say.
     pub free_bytes: Option<u64>,
-    /// The size of SQLite's log of changes, the file that ends in `-wal`; none on Postgres.
+    /// Size of SQLite's write-ahead log, the file ending in `-wal`; none on Postgres.
     pub wal_bytes: Option<u64>,
 }
 
 impl Db {
-    /// Measures the disk of the database.
+    /// Measures the database's disk.
     pub async fn disk_signs(&self) -> DiskSigns {
         let Some(path) = self.url.sqlite_path().map(Path::to_owned) else {
             return DiskSigns::default();

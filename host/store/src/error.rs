@@ -20,7 +20,7 @@ pub enum DbError {
     /// Another transaction was in the way: try again at once.
     #[error("the database was busy: {0}")]
     Busy(String),
-    /// The server accepts no writes: it is a standby, or read-only. Try again, perhaps on another server.
+    /// The server accepts no writes, being a standby or read-only. Try again, perhaps on another server.
     #[error("the database's server accepts no writes, as a standby does: {0}")]
     ReadOnly(String),
     /// It is readable but not writable: an operator must act, then try again.
@@ -35,10 +35,10 @@ pub enum DbError {
     /// The tables are not of this version.
     #[error("{0}")]
     Schema(String),
-    /// The tables are of a newer version.
+    /// The tables belong to a newer version.
     #[error("{0}")]
     NewerSchema(String),
-    /// What the database has stored cannot be read: an operator must mend it.
+    /// Something stored in the database can't be read. An operator must repair it.
     #[error("the database is damaged: {0}")]
     Damaged(String),
     /// The address, the user or the file cannot be used.
@@ -74,7 +74,7 @@ impl DbError {
         self
     }
 
-    /// Returns the error of opening a database. What cannot be read then may never have been one.
+    /// Converts an error from opening a database. Anything unreadable at that point may never have been one.
     pub(super) fn while_opening(self) -> DbError {
         match self {
             DbError::Damaged(message) => DbError::Refused(message),
@@ -130,13 +130,13 @@ impl From<sqlx::Error> for DbError {
             sqlx::Error::Configuration(error) => DbError::Refused(format!(
                 "{error}; write postgres://user:password@host:port/name"
             )),
-            // It may quote what is stored.
+            // It may quote stored data.
             other => DbError::Unexpected(cut_error(printable_line(&other.to_string()))),
         }
     }
 }
 
-/// What SQLite says of a file that cannot be read: `SQLITE_IOERR_READ`, `_SHORT_READ`, `_DATA` and `_CORRUPTFS`.
+/// SQLite codes for an unreadable file: `SQLITE_IOERR_READ`, `_SHORT_READ`, `_DATA` and `_CORRUPTFS`.
 const UNREADABLE: [&str; 4] = ["266", "522", "8202", "8458"];
 
 /// Codes of both databases. SQLite's are decimal numbers whose low byte is the class;
@@ -159,13 +159,13 @@ fn of_code(code: &str, message: &str, unique: bool) -> DbError {
             (_, "26000" | "42P05") => return DbError::Refused(TRANSACTION_POOLING.to_owned()),
             (_, "40001" | "40P01" | "55P03" | "57014") => (DbError::Busy, ""),
             (_, "25006") => (DbError::ReadOnly, ""),
-            // A page or an index of a table cannot be read.
+            // A page or an index of a table can't be read.
             (_, "XX001" | "XX002") => (
                 DbError::Damaged,
                 "; restore a backup, or let the server's administrator mend it",
             ),
             (_, "53100") => (DbError::DiskFull, "; free some space on the server's disk"),
-            // The server lacks memory, or another resource.
+            // The server is short of memory or another resource.
             ("53", _) | (_, "58030") => (DbError::NotWritable, ""),
             ("28", _) => (
                 DbError::Refused,

@@ -1,10 +1,9 @@
-//! The files of a SQLite database while a host serves it: whether they are still those that the host has open.
+//! Watching a SQLite database's files while a host serves it: are they still the ones the host has open?
 //!
-//! A commit is in the write-ahead log first, `campanile.db-wal`, and `-shm` says where. SQLite works on with files that were
-//! deleted, replaced or cut short, and says nothing for long. No other process finds what it records there, and nor does a
-//! restart.
+//! Commits go to the write-ahead log first, `campanile.db-wal`, indexed by `-shm`. SQLite carries on with deleted, replaced or
+//! truncated files without complaining for a long time. No other process, nor a restart, would find anything recorded there.
 //!
-//! SQLite deletes both files when the last connection closes. So the watch keeps a connection of its own open.
+//! SQLite deletes both files when the last connection closes, so the watch keeps a connection of its own open.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,33 +15,33 @@ use super::Result;
 use super::inode_lock::{FileId, file_id};
 use super::partial::with_end;
 
-/// How long the connection of the watch waits for another process.
+/// How long the watch's connection waits for other processes.
 const BUSY_WAIT: Duration = Duration::from_secs(10);
 
-/// What happened to a file of a database behind SQLite's back.
+/// Damage done to a database file behind SQLite's back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileLoss {
     /// The database was renamed, deleted or replaced.
     Moved(PathBuf),
-    /// Its `-wal` or `-shm` was deleted or replaced.
+    /// Its `-wal` or `-shm` file was deleted or replaced.
     Journal(PathBuf),
-    /// It, or its `-wal`, was cut short or overwritten.
+    /// The database or its `-wal` file was truncated or overwritten.
     Overwritten(PathBuf),
 }
 
-/// The watch over the files of one database.
+/// Watches one database's files.
 pub(super) struct FileWatch {
-    /// Keeps `-wal` and `-shm` in their place. None once it is closed.
+    /// Keeps `-wal` and `-shm` in place. None once closed.
     keeper: Option<SqliteConnection>,
     database: PathBuf,
-    /// What each path led to.
+    /// Each path, and the file found there at the start.
     found: [(PathBuf, Option<FileId>); 3],
     #[cfg(target_os = "linux")]
     content: content::Content,
 }
 
 impl FileWatch {
-    /// Begin to watch the files of `database`, a path without links.
+    /// Starts watching the files of `database`, a path without links.
     pub(super) async fn start(database: &Path) -> Result<FileWatch> {
         let options = SqliteConnectOptions::new()
             .filename(database)
@@ -68,10 +67,10 @@ impl FileWatch {
         })
     }
 
-    /// Return what has happened to the files, if anything has.
+    /// Returns what happened to the files, if anything.
     pub(super) fn look(&mut self) -> Option<FileLoss> {
         for (path, known) in &self.found {
-            // An error of the file system does not say that the file is gone.
+            // A failing file system doesn't mean the file is gone.
             if file_id(path).is_ok_and(|found| found != *known) {
                 return Some(match *path == self.database {
                     true => FileLoss::Moved(path.clone()),
@@ -86,7 +85,7 @@ impl FileWatch {
         None
     }
 
-    /// Whether the log that the host has open may be moved into the file: no other process has begun another log.
+    /// Whether the host's open log may be merged into the file, because no other process has begun a new log.
     pub(super) fn may_merge(&self) -> bool {
         let [_, (log, known), _] = &self.found;
         match file_id(log) {
@@ -96,7 +95,7 @@ impl FileWatch {
         }
     }
 
-    /// Let the last other connection delete the log when it closes.
+    /// Lets the last other connection delete the log on closing.
     pub(super) async fn end(&mut self) -> Result {
         if let Some(keeper) = self.keeper.take() {
             keeper.close().await?;
@@ -105,7 +104,7 @@ impl FileWatch {
     }
 }
 
-/// What the files say about each other. They are read through handles that stay open: see `inode_lock.rs`.
+/// Whether the files agree with each other. They're read through handles staying open: see `inode_lock.rs`.
 #[cfg(target_os = "linux")]
 mod content {
     use std::path::{Path, PathBuf};
@@ -113,15 +112,15 @@ mod content {
     use super::super::inode_lock::read_open_file;
     use super::with_end;
 
-    /// The beginning of a SQLite file, with the counter of its changes.
+    /// A SQLite file begins with this; a change counter follows.
     const MAGIC: &[u8] = b"SQLite format 3\0";
     const HEADER_BYTES: usize = 100;
     const COUNTER_AT: usize = 24;
-    /// The index of the log begins with two copies of its header.
+    /// The log's index begins with two copies of its header.
     const INDEX_HEADER_BYTES: usize = 48;
     const LOG_HEADER_BYTES: u64 = 32;
     const FRAME_HEADER_BYTES: u64 = 24;
-    /// SQLite may be writing while a file is read: only what several looks agree on is believed.
+    /// SQLite may be writing while a file is being read, so several looks must agree.
     const LOOKS: usize = 3;
 
     #[derive(Default)]
@@ -130,21 +129,21 @@ mod content {
         file_bytes_most: u64,
     }
 
-    /// What the header of the index says.
+    /// Sizes stated in the index header.
     struct Index {
         log_bytes: u64,
         file_bytes: u64,
     }
 
     impl Content {
-        /// Return the file that was cut short or overwritten, if one was. What cannot be read is left to SQLite.
+        /// Returns the truncated or overwritten file, if any. Unreadable files are left to SQLite.
         pub(super) fn look(&mut self, database: &Path) -> Option<PathBuf> {
             let looks: Vec<_> = (0..LOOKS).map_while(|_| self.look_once(database)).collect();
             (looks.len() == LOOKS).then(|| looks.into_iter().next())?
         }
 
         fn look_once(&mut self, database: &Path) -> Option<PathBuf> {
-            // Before the lengths: SQLite writes first, and then says so in the index.
+            // Before reading the lengths: SQLite writes first, then updates the index.
             let index = Index::read(&with_end(database, "-shm"))?;
             let log = with_end(database, "-wal");
             let log_bytes = std::fs::metadata(&log).ok()?.len();
@@ -152,7 +151,7 @@ mod content {
                 return Some(log);
             }
             let file_bytes = std::fs::metadata(database).ok()?.len();
-            // The newest pages may be in the log alone. So only a file that was longer is too short.
+            // The newest pages may still be in the log, so a file is only too short if it used to be longer.
             if file_bytes < index.file_bytes && file_bytes < self.file_bytes_most {
                 return Some(database.to_owned());
             }
@@ -171,7 +170,7 @@ mod content {
     }
 
     impl Index {
-        /// Read the header of the index of a log; none while it is being written.
+        /// Reads the index header of a log; none while it's being written.
         fn read(path: &Path) -> Option<Index> {
             let mut copies = [0; INDEX_HEADER_BYTES * 2];
             read_open_file(path, 0, &mut copies).ok()?;
@@ -185,7 +184,7 @@ mod content {
                 Some(u64::from(u32::from_ne_bytes(bytes)))
             };
             let page = u64::from(u16::from_ne_bytes([header[14], header[15]]));
-            // 64 KiB is written as 1.
+            // 64 KiB is stored as 1.
             let page = (page & 0xfe00) + ((page & 1) << 16);
             let log_bytes = match number(16)? {
                 0 => 0,

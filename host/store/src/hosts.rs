@@ -57,7 +57,7 @@ macro_rules! host_columns {
 }
 
 statements! {
-    /// Insert a host that starts, as the newest process of its name. It is drained if the last process of its name is.
+    /// Inserts a starting host as the newest process of its name. It's drained if that name's last process is.
     pub async fn register(host: &Host) -> () = run
         "INSERT INTO host (id, name, number, version, wasmtime_version, tzdata_version, started_at, heartbeat_at, lease_until, runs_max,
             labels, drained_at, drained_by)
@@ -77,22 +77,22 @@ statements! {
     pub async fn heartbeat_of(id: HostId) -> Option<Timestamp> = value
         "SELECT heartbeat_at FROM host WHERE id = $1";
 
-    /// Record what trouble a host has with the database and since when; nothing when that is over.
+    /// Records a host's trouble with the database and since when; nothing once that is over.
     pub async fn note_trouble(id: HostId, what: Option<&str>, since: Option<Timestamp>) -> () = run
         "UPDATE host SET trouble = $2, trouble_since = $3 WHERE id = $1" => [id, what.map(storable), since];
 
-    /// Return the live hosts that have trouble with the database: the name, since when, and what.
+    /// Returns the live hosts having trouble with the database: the name, since when, and what.
     pub async fn troubled(now: Timestamp) -> Vec<(String, Timestamp, String)> = rows
         "SELECT name, trouble_since, trouble FROM host WHERE ended_at IS NULL AND lease_until >= $1 AND trouble IS NOT NULL
         ORDER BY name";
 
-    /// Undo a mark as dead: the process was only silent, for example while its machine slept. False when a later process
+    /// Undoes marking a host as dead: its process was merely silent, for example while its machine slept. False if a later process
     /// has taken its name.
     pub async fn revive(id: HostId, now: Timestamp, lease_until: Timestamp) -> bool = changed
         "UPDATE host SET heartbeat_at = $2, lease_until = $3, ended_at = NULL, end_reason = NULL WHERE id = $1
             AND NOT EXISTS (SELECT 1 FROM host later WHERE later.name = host.name AND later.number > host.number)";
 
-    /// Locks the name, so that two processes do not take it at the same moment, and returns the number of its last process.
+    /// Locks the name, keeping two processes from taking it at the same moment. Returns its last process's number.
     pub async fn lock_name(name: &str) -> Option<i64> = value locking!(
         "SELECT number FROM host WHERE name = $1 ORDER BY number DESC LIMIT 1",
         "FOR NO KEY UPDATE"
@@ -101,11 +101,11 @@ statements! {
     /// Returns the number of the process `id` among those of its name.
     pub async fn number_of(id: HostId) -> Option<i64> = value "SELECT number FROM host WHERE id = $1";
 
-    /// Whether a later process than that with `number` has taken the name, also if it has ended since.
+    /// Whether a process later than `number` has taken the name, even if it has ended since.
     pub async fn is_replaced(name: &str, number: i64) -> bool = one_value
         "SELECT EXISTS (SELECT 1 FROM host WHERE name = $1 AND number > $2)";
 
-    /// Returns the last heartbeat of a host on record as alive, and when its lease ends; none when no process of the name is.
+    /// Returns the last heartbeat of a host recorded as alive and the end of its lease; none if no process of the name is.
     pub async fn last_sign_of_life(name: &str) -> Option<(Timestamp, Timestamp)> = row
         "SELECT heartbeat_at, lease_until FROM host WHERE name = $1 AND ended_at IS NULL ORDER BY heartbeat_at DESC LIMIT 1";
 
@@ -113,7 +113,7 @@ statements! {
     pub async fn end(id: HostId, now: Timestamp) -> () = run
         "UPDATE host SET ended_at = $2, end_reason = 'stopped' WHERE id = $1 AND ended_at IS NULL";
 
-    /// End the leases of the runs of the hosts called `name` that were marked as dead at `now`.
+    /// Ends the run leases of hosts called `name` marked as dead at `now`.
     // The first condition follows from the second. It leads to the index of active runs.
     pub(super) async fn end_leases(name: &str, now: Timestamp) -> () = run
         update_launches!("lease_until = $2",
@@ -212,7 +212,7 @@ pub async fn mark_predecessors_dead(
     name: &str,
     now: Timestamp,
 ) -> Result<Vec<DeadHost>> {
-    // The hosts first: a heartbeat locks its host, then its launches and the lease of the chores.
+    // Hosts first: a heartbeat locks its host, then its launches and the lease of the chores.
     let dead = mark_earlier_dead(tx, name, now).await?;
     end_leases(tx, name, now).await?;
     chores::release_earlier(tx, name, now).await?;

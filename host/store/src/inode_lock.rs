@@ -85,7 +85,7 @@ impl InodeLock {
     }
 }
 
-/// Read bytes of a file that SQLite may have open in this process.
+/// Reads bytes of a file possibly opened by SQLite in this process.
 #[cfg(target_os = "linux")]
 pub(super) fn read_open_file(path: &Path, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {
     use std::os::unix::fs::FileExt as _;
@@ -98,12 +98,12 @@ pub(super) fn read_open_file(path: &Path, offset: u64, bytes: &mut [u8]) -> std:
     file.read_exact_at(bytes, offset)
 }
 
-/// Return why no other process may open the file at `path`, which a host serves: it would not read the commits in the
-/// write-ahead log that the host has open.
+/// Returns why no other process may open the file at `path` while a host is serving it: it wouldn't see the commits in the host's
+/// open write-ahead log.
 ///
-/// A served file has `-wal` and `-shm` beside the name under which it was opened.
+/// A served file has `-wal` and `-shm` next to the name under which it was opened.
 ///
-/// The caller has not opened the file with SQLite yet: closing the handle would drop its locks.
+/// The caller mustn't have opened the file with SQLite yet, as closing the handle would drop its locks.
 #[cfg(target_os = "linux")]
 pub(super) fn served_without_log(path: &Path) -> Option<&'static str> {
     let id = file_id(path).ok().flatten()?;

@@ -18,7 +18,7 @@ use campanile_model::namespace::Namespace;
 use campanile_model::status::{Decision, FailureKind, LaunchStatus, Overlap};
 use campanile_model::trace_context::TraceContext;
 
-/// The most launches that a command looks at for one page.
+/// Launches examined by a command for one page, at most.
 pub const LOOKED_AT_MAX: i64 = 100_000;
 
 /// A decision to insert.
@@ -245,7 +245,7 @@ statements! {
     pub(super) async fn any_between(first: LaunchId, last: LaunchId, limit: i64) -> Vec<LaunchId> = values
         "SELECT id FROM launch WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
 
-    /// Returns up to `limit` ids from `first` to `last`, each with the package of its launch.
+    /// Returns up to `limit` ids from `first` to `last`, each with its launch's package.
     pub(super) async fn with_packages(first: LaunchId, last: LaunchId, limit: i64) -> Vec<(LaunchId, String)> = rows
         "SELECT id, package FROM launch WHERE id >= $1 AND id <= $2 ORDER BY id LIMIT $3";
 
@@ -328,18 +328,18 @@ pub async fn insert_claimed(
     Ok(insert_new(tx, launches).await?.into_iter().collect())
 }
 
-/// The launches of which one statement looks for those of a namespace.
+/// Launches searched by one statement for those of a namespace.
 const WINDOW: i64 = 2_000;
 
-/// Ids of launches from one id to another.
+/// Launch ids found in a range.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct IdsBetween {
     pub ids: Vec<LaunchId>,
-    /// Whether the search stopped at [`LOOKED_AT_MAX`] launches: there may be more.
+    /// Whether the search stopped after examining [`LOOKED_AT_MAX`] launches, so there may be more.
     pub is_cut: bool,
 }
 
-/// Returns up to `limit` ids from `first` to `last`; in a namespace, only those of its packages.
+/// Returns up to `limit` ids from `first` to `last`, restricted to a namespace's packages if one is given.
 pub async fn ids_between(
     tx: &mut Tx,
     (first, last): (LaunchId, LaunchId),
@@ -370,7 +370,7 @@ pub async fn ids_between(
             found.is_cut = true;
             break;
         }
-        // The last one of a window begins the next.
+        // Each window begins with the last launch of the one before.
         from = end.unwrap_or(last);
     }
     found.ids.truncate(limit);

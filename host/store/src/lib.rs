@@ -1,12 +1,11 @@
 //! The database: one set of queries for SQLite and Postgres.
 //!
-//! This is the only part that names sqlx. `statements!` declares the statements of the record, most with the
-//! function that runs them, in one text for both databases. [`Tx`] holds a transaction on either database, and
-//! the macros in `sql.rs` expand the same body for both. `now` is always an argument: only the measurement of the
-//! clock asks a server for the time.
+//! Nothing else names sqlx. `statements!` declares the statements of the record, most along with the function running them, in one
+//! text for both databases. [`Tx`] holds a transaction on either database, and the macros in `sql.rs` expand the same body for
+//! both. `now` is always an argument: only measuring the clock asks a server for the time.
 //!
-//! The databases differ in these files, and in no others (a test compares the list with the code). Besides,
-//! `campanile-model` stores ids and instants as each database does it best.
+//! The databases differ in the following files and nowhere else (a test compares the list with the code), except that
+//! `campanile-model` stores ids and instants the way each database does it best.
 //!
 //! 1. `lib.rs`: `BEGIN IMMEDIATE` for writes on SQLite; one snapshot for reads, and a server clock, on Postgres;
 //! 2. `sql.rs`: `FOR UPDATE` on Postgres; places without numbers on SQLite;
@@ -202,7 +201,7 @@ impl Db {
         Box::pin(self.begin(Kind::LongWrite)).await
     }
 
-    /// The future has 4 KiB, so callers box it: theirs are part of each run's.
+    /// Callers box this future: at 4 KiB, it would otherwise be part of every run's.
     async fn begin(&self, kind: Kind) -> Result<Tx> {
         let actor = Arc::clone(&self.actor);
         let answers = Answers {
@@ -221,8 +220,8 @@ impl Db {
         Ok(Tx::Sqlite(SqliteTx { tx, actor, answers }))
     }
 
-    /// Returns why the database counts as damaged: what the first answer said that only a damaged database gives. It stays
-    /// until the process ends, because pages that can be read do not mend those that cannot.
+    /// Returns why the database counts as damaged: the first error only a damaged database can cause. It stays until the process
+    /// ends, since pages still readable don't repair the others.
     pub fn damage(&self) -> Option<&str> {
         self.condition.damage()
     }
@@ -307,8 +306,8 @@ impl Tx {
         Ok(())
     }
 
-    /// Ends the transaction without its changes. Its locks are free when this returns; those of a dropped transaction only
-    /// when its connection has told the server, in the background.
+    /// Ends the transaction, discarding its changes. Its locks are free once this returns. Dropping a transaction only frees them
+    /// after its connection has told the server in the background.
     pub async fn abandon(self) -> Result {
         match self {
             Tx::Sqlite(tx) => tx.answers.wait(tx.tx.rollback()).await?,
@@ -333,7 +332,7 @@ impl Tx {
         })
     }
 
-    /// Returns how to wait for the answers to its statements.
+    /// Returns the patience for replies to its statements.
     fn answers(&self) -> Answers {
         match self {
             Tx::Sqlite(tx) => tx.answers.clone(),
@@ -341,12 +340,12 @@ impl Tx {
         }
     }
 
-    /// Returns what [`Db::damage`] returns.
+    /// Returns the same as [`Db::damage`].
     pub fn damage(&self) -> Option<String> {
         self.answers().condition.damage().map(str::to_owned)
     }
 
-    /// Whether the server of the transaction accepts no writes. A SQLite file has no such role.
+    /// Whether the transaction's server accepts no writes. Always false for a SQLite file.
     pub async fn is_on_standby(&mut self) -> Result<bool> {
         let answers = self.answers();
         match self {

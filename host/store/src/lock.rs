@@ -35,7 +35,7 @@ struct FileLock {
     path: PathBuf,
     /// None while a host that does not run has it.
     _inode: Option<InodeLock>,
-    /// Of a host alone.
+    /// Only for a serving host.
     watch: Option<FileWatch>,
 }
 
@@ -44,7 +44,7 @@ struct NameLock {
     server: Server,
     key: i64,
     connection: Option<PgConnection>,
-    /// Whether a session that has the lock is of a process whose name was taken: the server is asked to end it.
+    /// Whether the lock's holder is a process having lost its name to this one. The server is asked to end its session.
     ends_holder: bool,
     /// The session that had the lock last: its process on the server, and when that began.
     session: Option<(i32, Timestamp)>,
@@ -53,11 +53,11 @@ struct NameLock {
 /// How long the connection of a lock may take to answer before another one is opened, in seconds.
 const ANSWER_SECONDS: u64 = 3;
 
-/// After how many seconds without a question the server ends the session that has the lock. A holder asks every second. A proxy
-/// may keep the session of a dead one open for much longer.
+/// Seconds of silence before the server ends the session holding the lock. Holders send a query every second; without this limit, a
+/// proxy could keep a dead one's session open for much longer.
 const IDLE_SECONDS: u64 = 20;
 
-// Servers before version 14 do not know it.
+// Unknown to servers before version 14.
 const BOUND_IDLENESS: &str = "SELECT set_config('idle_session_timeout', $1, false)
     WHERE CAST(current_setting('server_version_num') AS INT) >= 140000";
 const TRY_LOCK: &str =
@@ -105,11 +105,11 @@ impl Db {
         }
     }
 
-    /// Return the lock of the host `name` although another session has it, whose process is silent; none on SQLite, where a
-    /// held lock proves a running process.
+    /// Returns the lock of the host `name` while another session still holds it for a silent process. None on SQLite, where a held
+    /// lock proves a running process.
     ///
-    /// The caller registers as the next process of that name first. Then [`HostLock::hold`] asks the server to end the other
-    /// session, and acquires the lock as soon as it is free.
+    /// The caller first registers as the name's next process. Then [`HostLock::hold`] asks the server to end the other session,
+    /// acquiring the lock as soon as it's free.
     pub async fn lock_of_silent_name(&self, name: &str) -> Result<Option<HostLock>> {
         match &self.pools {
             Pools::Sqlite { .. } => Ok(None),
@@ -134,10 +134,10 @@ impl HostLock {
         HostLock::beside(&real_path(database), true)
     }
 
-    /// Acquire the lock of a database that is open, and watch its files.
+    /// Acquires the lock of an open database, watching its files.
     async fn watching(database: &Path, needs_inode: bool) -> Result<Option<HostLock>> {
         let database = real_path(database);
-        // Before the lock: a process that opens a locked file expects the log beside it.
+        // Before locking: a process opening a locked file expects the log next to it.
         let watch = FileWatch::start(&database).await?;
         let lock = HostLock::beside(&database, needs_inode)?;
         Ok(lock.map(|HostLock(lock)| {
@@ -176,17 +176,17 @@ impl HostLock {
         file.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
     }
 
-    /// Return what happened to the files of a SQLite database behind the back of its host, if anything did.
+    /// Returns what happened to a SQLite database's files behind its host's back, if anything.
     pub fn file_loss(&mut self) -> Option<FileLoss> {
         self.watch()?.look()
     }
 
-    /// Whether the write-ahead log that the host has open may be moved into the file that it has open.
+    /// Whether the host's open write-ahead log may be merged into its open file.
     pub fn may_merge_log(&mut self) -> bool {
         self.watch().is_some_and(|watch| watch.may_merge())
     }
 
-    /// End the watch over the files, before the database is closed.
+    /// Stops watching the files. To be called before closing the database.
     pub async fn end_watch(&mut self) -> Result {
         match self.watch() {
             Some(watch) => watch.end().await,
@@ -288,7 +288,7 @@ impl NameLock {
     async fn hold(&mut self) -> Result<bool> {
         // Without an answer the connection is dropped: it may be one that only this side still has.
         if let Some(mut held) = self.connection.take() {
-            // So is one whose server accepts no writes: its lock binds no host of the present primary.
+            // A server accepting no writes is no use either: its lock doesn't bind the current primary's hosts.
             let asked = self.server.accepts_writes(&mut held);
             if let Ok(Ok(true)) = timeout(Duration::from_secs(ANSWER_SECONDS), asked).await {
                 self.connection = Some(held);
@@ -314,10 +314,10 @@ impl NameLock {
         Ok(held)
     }
 
-    /// Ask the server to end the session that had the lock before its connection broke, or that of a process whose name was
-    /// taken.
+    /// Asks the server to end the session holding the lock, either ours from before its connection broke, or that of a process
+    /// whose name was taken.
     ///
-    /// Without the right to do that, its keepalives and [`IDLE_SECONDS`] end the session.
+    /// Without permission for that, keepalives and [`IDLE_SECONDS`] end it.
     async fn end_other_session(&self, fresh: &mut PgConnection) {
         let key = self.key.cast_unsigned();
         let (high, low) = ((key >> 32).cast_signed(), (key & 0xffff_ffff).cast_signed());

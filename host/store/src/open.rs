@@ -41,7 +41,7 @@ const SQLITE_WAL_BYTES_KEPT: u64 = 64 << 20;
 /// How long a SQLite statement waits for another process's write, in seconds.
 const BUSY_SECONDS: u64 = 10;
 
-/// The least bytes of a page of SQLite, and so of a database. Of a shorter file SQLite makes a new one.
+/// Smallest page size of SQLite in bytes, and so the smallest database. SQLite would start a shorter file over.
 const PAGE_BYTES_MIN: u64 = 512;
 
 /// One migration.
@@ -228,11 +228,11 @@ impl Db {
         })
     }
 
-    /// Return the migrations that this version knows, and whether each is applied.
+    /// Returns the migrations known to this version, and whether each has been applied.
     ///
     /// # Errors
     ///
-    /// `NewerSchema` when the database has a migration that this version does not know, `Schema` when one had another text.
+    /// `NewerSchema` if the database has a migration unknown to this version, `Schema` if one had a different text.
     pub async fn migrations(&self) -> Result<Vec<MigrationState>> {
         let (known, applied) = match &self.pools {
             Pools::Sqlite { readers, .. } => (
@@ -386,7 +386,7 @@ async fn is_clean(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error
     Ok(!connection.is_in_transaction())
 }
 
-/// Refuse an empty or missing file where a database was: SQLite would begin a new one, and delete the log of the former.
+/// Refuses an empty or missing file where a database used to be. SQLite would begin a new one, deleting the old one's log.
 fn refuse_emptied(path: &Path) -> Result {
     let bytes = |path: &Path| std::fs::metadata(path).map(|found| found.len());
     let is_missing = match bytes(path) {

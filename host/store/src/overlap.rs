@@ -104,7 +104,7 @@ statements! {
             UNION ALL SELECT l.schedule_id FROM v JOIN launch l ON l.schedule_id = v.column1 WHERE l.status = 'open'"),
         schedules, |schedule| [*schedule];
 
-    /// Lock launches before they are displaced by several statements: those that haven't ended, in the order of their ids.
+    /// Locks unfinished launches in the order of their ids, before several statements displace them.
     pub async fn lock(launches: &[LaunchId]) -> Vec<LaunchId> = values_batch
         Batch::of(locking!(
             "SELECT launch.id FROM launch JOIN (VALUES ($1)) AS v ON launch.id = v.column1

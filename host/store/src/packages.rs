@@ -81,11 +81,11 @@ impl PackageRow {
     }
 }
 
-/// Which version of a package is active.
+/// A package's active version.
 #[derive(Debug, Clone, FromRow)]
 pub struct ActiveVersion {
     pub name: String,
-    /// None when no version was ever active.
+    /// None if no version was ever active.
     pub digest: Option<ArtifactDigest>,
     /// Set while no live host has the package.
     pub missing_since: Option<Timestamp>,
@@ -104,7 +104,7 @@ pub struct LoadedPackage<'a> {
     pub sidecar: SidecarSummary<'a>,
 }
 
-/// A query for [`PackageRow`]s: where their texts come from, and which they are.
+/// A query for [`PackageRow`]s, given where their texts come from and which rows to select.
 macro_rules! select_packages {
     ($texts:literal, $which:literal) => {
         concat!(
@@ -189,7 +189,7 @@ statements! {
         ON CONFLICT (name) DO UPDATE SET loading_since = excluded.loading_since, loading_by = excluded.loading_by"
         => [name, since, host];
 
-    /// Return the packages of hosts, each with the version that is active there.
+    /// Returns the packages of hosts, each with the version active there.
     pub async fn on_hosts() -> Vec<(HostId, String, ArtifactDigest)> = rows "SELECT host_id, package, digest FROM package_host";
 
     /// Delete the records of which packages ended hosts had.
@@ -214,21 +214,21 @@ statements! {
     /// Returns the package called `name`.
     pub async fn find(name: &str) -> Option<PackageRow> = row select_packages!("p.manifest, p.grants", "WHERE p.name = $1");
 
-    /// Returns up to `limit` packages after the name `after`, by name, without their manifests and grants, which may take gigabytes
-    /// together; with `pattern` those whose names match it.
+    /// Returns up to `limit` packages after the name `after`, by name, matching `pattern` if given. Their manifests and grants are
+    /// left out, as together they may take gigabytes.
     pub async fn list(pattern: Option<&str>, after: Option<&str>, limit: i64) -> Vec<PackageRow> = rows
         select_packages!("'' AS manifest, '' AS grants", "WHERE (CAST($1 AS TEXT) IS NULL OR p.name LIKE $1) AND p.name > $2
             ORDER BY p.name LIMIT $3")
         => [pattern, after.unwrap_or_default(), limit];
 
-    /// Returns up to `limit` names of packages.
+    /// Returns up to `limit` package names.
     pub async fn names(limit: i64) -> Vec<String> = values "SELECT name FROM package ORDER BY name LIMIT $1";
 
-    /// Returns the active version of each package, and since when no live host has it.
+    /// Returns each package's active version, and since when no live host has had it.
     pub async fn active_versions() -> Vec<ActiveVersion> = rows "SELECT name, digest, missing_since FROM package";
 
-    /// Returns up to `limit` packages whose manifest may propose a schedule that is called `name`, `plain` without its namespace,
-    /// each with that manifest. It reads all packages.
+    /// Returns up to `limit` packages with their manifests, which may propose a schedule called `name`, or `plain` without its
+    /// namespace. Reads all packages.
     pub async fn perhaps_proposing(name: &str, plain: &str, limit: i64) -> Vec<(String, String)> = rows
         "SELECT name, manifest FROM package WHERE digest IS NOT NULL
             AND (manifest LIKE '%\"' || $2 || '\"%' OR $1 LIKE name || '%') ORDER BY name LIMIT $3";

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-/// The mode of new files: the record may hold what no other user of the machine may read.
+/// Mode of new files: the record may contain data other users of the machine mustn't read.
 pub(super) const FILE_MODE: u32 = 0o600;
 
 /// What the name of a partial file has after that of its place: `NAME.campanile-PID.partial`.

@@ -171,17 +171,16 @@ pub(super) struct Server {
     places: Arc<[PgConnectOptions]>,
     role: ServerRole,
     condition: Arc<Condition>,
-    /// The end of the last search that found no server that accepts writes, and what it found.
+    /// When the last search found no server accepting writes, and its error.
     failed_search: Arc<Mutex<Option<(Instant, DbError)>>>,
 }
 
 impl Server {
-    /// Connect to the first server of `url` that has its role, if possible to one that accepts writes.
+    /// Connects to the first server of `url` in its role, preferring one accepting writes.
     ///
     /// # Errors
     ///
-    /// `Refused` when the server cannot show that it is the right one, or refuses the user; `Unavailable` when it does not
-    /// answer.
+    /// `Refused` if the server can't prove its identity or refuses the user; `Unavailable` if it doesn't answer.
     pub(super) async fn open(url: &PostgresUrl, condition: Arc<Condition>) -> Result<Server> {
         let places = url.servers().into_iter().map(|server| options(&server));
         let places: Arc<[PgConnectOptions]> = places.collect::<Result<_>>()?;
@@ -226,7 +225,7 @@ impl Server {
         &self.pool
     }
 
-    /// Returns how to wait for the answers to statements of usual length.
+    /// Returns the patience for replies to ordinary statements.
     pub(super) fn answers(&self) -> Answers {
         Answers {
             limit: Some(USUAL_PATIENCE),
@@ -262,7 +261,7 @@ impl Server {
 
     async fn try_begin(&self, kind: Kind, actor: Arc<Actor>) -> Result<PgTx> {
         let begin = self.pool.begin_with(AssertSqlSafe(kind.begin()));
-        // No connection in time says nothing about the role of the server.
+        // Failing to get a connection in time says nothing about the server's role.
         let tx = within(Some(USUAL_PATIENCE), begin).await?;
         let answers = Answers {
             limit: Some(kind.patience()),
@@ -271,7 +270,7 @@ impl Server {
         Ok(PgTx { tx, actor, answers })
     }
 
-    /// Closes the idle connections to a server whose role is in doubt.
+    /// Closes idle connections to a server whose role is in doubt.
     fn give_up_idle(&self) {
         if !self.condition.take_drain() {
             return;
@@ -287,22 +286,22 @@ impl Server {
         });
     }
 
-    /// Finds a server that accepts writes, if there is doubt about the present one.
+    /// If the current server is in doubt, finds one accepting writes.
     ///
     /// # Errors
     ///
-    /// `ReadOnly` when no server of the address accepts writes, and `Unavailable` when none answers.
+    /// `ReadOnly` if no server of the address accepts writes, and `Unavailable` if none answers.
     async fn settle_doubt(&self) -> Result {
         if self.condition.doubted_since().is_none() {
             return Ok(());
         }
         let asked_at = Instant::now();
         let mut failed = self.failed_search.lock().await;
-        // Another caller may have settled it meanwhile.
+        // Another caller may have settled it in the meantime.
         let Some(since) = self.condition.doubted_since() else {
             return Ok(());
         };
-        // All services of a host wait for the same search.
+        // All of a host's services share a single search.
         if let Some((_, error)) = failed.as_ref().filter(|(at, _)| *at >= asked_at) {
             return Err(error.clone());
         }
@@ -317,7 +316,7 @@ impl Server {
         found
     }
 
-    /// Refuses a server that accepts no writes.
+    /// Refuses a server accepting no writes.
     pub(super) async fn refuse_read_only(&self) -> Result {
         match self.find_again().await? {
             Some(name) => Err(read_only(&name)),
@@ -325,8 +324,8 @@ impl Server {
         }
     }
 
-    /// Finds the server for all later connections: the first that accepts writes, or else the first that has the role.
-    /// Returns the name of the latter.
+    /// Finds the server for all later connections: the first one accepting writes, or failing that, the first in the right role,
+    /// whose name is then returned.
     async fn find_again(&self) -> Result<Option<String>> {
         let Found {
             place,
@@ -339,7 +338,7 @@ impl Server {
         Ok(is_read_only.then_some(name))
     }
 
-    /// Open a connection beside those of the pool, to the server that accepts writes.
+    /// Opens a connection outside the pool to the server accepting writes.
     pub(super) async fn connect(&self) -> Result<PgConnection> {
         self.settle_doubt().await?;
         let options = self.pool.connect_options();
@@ -350,7 +349,7 @@ impl Server {
         Ok(connection)
     }
 
-    /// Whether the server of a connection accepts writes. If not, all connections to it are given up.
+    /// Whether the connection's server accepts writes. If it doesn't, all connections to it are abandoned.
     pub(super) async fn accepts_writes(&self, connection: &mut PgConnection) -> Result<bool> {
         let is_read_only = self.answers().wait(is_read_only(connection)).await?;
         if is_read_only {
@@ -408,7 +407,7 @@ fn read_only(name: &str) -> DbError {
     ))
 }
 
-/// A server that can be used.
+/// A usable server.
 struct Found {
     place: PgConnectOptions,
     is_read_only: bool,
@@ -418,11 +417,11 @@ fn name_of(place: &PgConnectOptions) -> String {
     format!("{}:{}", place.get_host(), place.get_port())
 }
 
-/// Finds the first of `places` whose server has the role and accepts writes, or else the first that has the role.
+/// Finds the first of `places` in the right role and accepting writes, or failing that, the first in the right role.
 ///
 /// # Errors
 ///
-/// The error of the only server, or one with what each of them said.
+/// The only server's error, or one combining what each of them said.
 async fn first_open(places: &[PgConnectOptions], role: ServerRole) -> Result<Found> {
     let seconds = match places.len() {
         1 => ACQUIRE_SECONDS,
@@ -448,7 +447,7 @@ async fn first_open(places: &[PgConnectOptions], role: ServerRole) -> Result<Fou
     read_only.ok_or_else(none)
 }
 
-/// Connects to a server that must have the role, and looks whether it accepts writes.
+/// Connects to a server, which must be in the right role, and checks whether it accepts writes.
 async fn look_at(place: &PgConnectOptions, role: ServerRole, seconds: u64) -> Result<Found> {
     let mut connection = connect(place, role, seconds).await?;
     let asked = within(
@@ -464,7 +463,7 @@ async fn look_at(place: &PgConnectOptions, role: ServerRole, seconds: u64) -> Re
 }
 
 pub(super) async fn is_read_only(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    // A simple query: a pooler may know no prepared statement.
+    // A simple query, as poolers may not support prepared statements.
     let answer = sqlx::raw_sql(IS_READ_ONLY).fetch_one(connection).await?;
     answer.try_get(0)
 }

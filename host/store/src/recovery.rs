@@ -13,8 +13,8 @@ use campanile_model::ids::{HostId, LaunchId, LaunchKind, ScheduleId};
 pub use campanile_model::status::OrphanCause;
 use campanile_model::status::{FailureKind, LaunchStatus};
 
-/// A run that is lost later than this after its start doesn't count towards the limit of recovery, and neither do the runs lost
-/// before it: what ended it was not the run itself.
+/// When a run is lost later than this after starting, neither it nor runs lost before count towards the recovery limit: whatever
+/// ended it wasn't the run itself.
 pub const LOSS_COUNTS_WITHIN: Duration = Duration::from_secs(600);
 
 /// A launch that no host executes any more.
@@ -31,15 +31,15 @@ pub struct OrphanedLaunch {
     /// When it was decided, or left the queue if it was queued.
     pub claimable_since: Timestamp,
     pub recoveries: i64,
-    /// Its runs that were lost before, as far as they count.
+    /// Runs lost earlier, as far as they count.
     pub lost_runs: i64,
-    /// When its run was claimed for the first time.
+    /// When its run was first claimed.
     pub started_at: Option<Timestamp>,
-    /// The host that claimed its run, until when, and whether that host is on record as alive.
+    /// The host claiming its run, until when, and whether that host is recorded as alive.
     pub host_id: Option<HostId>,
     pub lease_until: Option<Timestamp>,
     pub is_host_alive: bool,
-    /// While it has no run: before this, no host claims it.
+    /// No host claims it before this. Only set while it has no run.
     pub not_before: Option<Timestamp>,
     pub enabled: bool,
     pub deleted_at: Option<Timestamp>,
@@ -51,7 +51,7 @@ pub struct OrphanedLaunch {
 }
 
 impl OrphanedLaunch {
-    /// Returns how many lost runs count at `now`, with the one that it has.
+    /// Returns how many lost runs count at `now`, including the current one.
     pub fn lost_runs_at(&self, now: Timestamp) -> i64 {
         match self.started_at {
             Some(started) if started <= now.minus(LOSS_COUNTS_WITHIN) => 0,
@@ -65,7 +65,7 @@ impl OrphanedLaunch {
 pub struct RecoveryDecision {
     pub launch_id: LaunchId,
     pub action: RecoveryAction,
-    /// If it is run again: before this, no host claims it. Without a time, a pause that has begun continues.
+    /// If it runs again, no host claims it before this. None lets a pause already begun continue.
     pub not_before: Option<Timestamp>,
 }
 
@@ -118,7 +118,7 @@ macro_rules! orphaned_launches {
 }
 
 statements! {
-    // A launch that an operator asked to end has its reason and its message already.
+    // A launch ended at an operator's request already has its reason and message.
     const END: Batch = Batch::of_launches(RowLocks::Held,
         "UPDATE launch SET status = v.column2, finished_at = v.column4, failure = 'lost', lease_until = NULL, retry_at = NULL,
             reason = CASE WHEN v.column2 = 'cancelled' THEN coalesce(launch.reason, v.column3) ELSE v.column3 END,
@@ -136,8 +136,8 @@ statements! {
         again, |decision| [decision.launch_id, now, message];
 
     /// Reopen launches in the name of `host`.
-    // The same statement reopens the launch and counts the recovery and the lost run. Runs have numbers of one byte: a launch
-    // without a run leaves most of them to runs. A launch has a pause only while it has no run, and keeps it.
+    // A single statement reopens the launch and counts both the recovery and the lost run. Run numbers fit in one byte, so a launch
+    // without a run leaves most of them to runs. A launch only has a pause while it has no run, and keeps it.
     pub(super) async fn reopen(host: HostId, again: &[&RecoveryDecision], now: Timestamp) -> () = execute_batch
         Batch::of_launches(RowLocks::Held, "UPDATE launch SET status = 'open', recovered_at = v.column2, decided_by = v.column3,
             not_before = coalesce(v.column4, launch.not_before),

@@ -207,7 +207,7 @@ statements! {
         "ORDER BY scheduled_time DESC, launch_id DESC, number DESC LIMIT $5")
         => [schedule, before.0, before.1, number, limit];
 
-    /// Returns the slot of a launch of this schedule.
+    /// Returns the slot of a launch belonging to this schedule.
     pub(super) async fn slot(id: LaunchId, schedule: ScheduleId) -> Option<Timestamp> = value
         "SELECT scheduled_time FROM launch WHERE id = $1 AND schedule_id = $2";
 
@@ -246,8 +246,8 @@ pub async fn list_of(
 /// After every launch.
 pub(super) const NEWEST: (Timestamp, LaunchId) = (Timestamp::LAST, LaunchId::LAST);
 
-/// Returns the slot and the id of a launch before which a list of `schedules` begins; those after every launch when there is
-/// none. A launch of another schedule says nothing about its slot: the reader may not be allowed to know it.
+/// Returns the slot and id of the launch before which a list of `schedules` begins. Without a launch, the list begins with the
+/// newest. Another schedule's launch reveals nothing about its slot, as the reader may not be allowed to know it.
 pub(super) async fn position(
     tx: &mut Tx,
     launch: Option<LaunchId>,

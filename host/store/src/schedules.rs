@@ -287,7 +287,7 @@ statements! {
             last_catchup_fire_time = CASE WHEN last_catchup_at <= $4 THEN last_catchup_fire_time END
         WHERE id = $1 AND deleted_at IS NULL";
 
-    /// Return up to `limit` names after `after` of schedules whose cursor is ahead of `now`.
+    /// Returns up to `limit` names, after `after`, of schedules with a cursor ahead of `now`.
     pub async fn ahead_of(now: Timestamp, after: &str, limit: i64) -> Vec<String> = values
         "SELECT name FROM schedule WHERE next_slot IS NOT NULL AND cursor_at > $1 AND name > $2 ORDER BY name LIMIT $3";
 
@@ -354,7 +354,7 @@ statements! {
         Batch::new("SELECT s.id, s.name FROM schedule s JOIN (VALUES ($1)) AS v ON s.id = v.column1"),
         ids, |id| [*id];
 
-    /// Returns those of the names that a schedule has, each with the schedule's origin and package.
+    /// Returns those of the names held by a schedule, each with the schedule's origin and package.
     pub async fn holders(names: &[&str]) -> Vec<(String, Origin, String)> = rows_batch
         Batch::new("SELECT s.name, s.origin, s.package FROM schedule s JOIN (VALUES ($1)) AS v ON s.name = v.column1 WHERE s.deleted_at IS NULL"),
         names, |name| [*name];
@@ -513,26 +513,26 @@ statements! {
         ON r.schedule_id = v.column1 AND r.revision = v.column2")),
         revisions, |(id, revision)| [*id, *revision];
 
-    /// Return up to `limit` schedules whose next slot has come, earliest first, for this transaction to decide. Of those of one
-    /// moment, the shortest period comes first.
+    /// Returns up to `limit` due schedules for this transaction to decide, earliest first. Among equals, the shortest period comes
+    /// first.
     pub async fn due(now: Timestamp, limit: i64) -> Vec<DueSchedule> = rows locking!(
         select_due!("WHERE s.next_slot <= $1 ORDER BY s.next_slot, s.cursor_at DESC LIMIT $2"),
         "FOR UPDATE OF s SKIP LOCKED"
     );
 
-    /// [`due`], leaving out proposed schedules.
+    /// As [`due`], leaving out proposed schedules.
     pub async fn due_of_operators(now: Timestamp, limit: i64) -> Vec<DueSchedule> = rows locking!(
         select_due!("WHERE s.next_slot <= $1 AND s.origin <> 'package' ORDER BY s.next_slot, s.cursor_at DESC LIMIT $2"),
         "FOR UPDATE OF s SKIP LOCKED"
     );
 
-    /// Returns up to `limit` schedules whose next slot has come after `since`, latest first, for this transaction to decide.
+    /// Returns up to `limit` schedules due since `since` for this transaction to decide, latest first.
     pub async fn newest_due(since: Timestamp, now: Timestamp, limit: i64) -> Vec<DueSchedule> = rows locking!(
         select_due!("WHERE s.next_slot <= $1 AND s.next_slot > $2 ORDER BY s.next_slot DESC LIMIT $3"),
         "FOR UPDATE OF s SKIP LOCKED"
     ) => [now, since, limit];
 
-    /// [`newest_due`], leaving out proposed schedules.
+    /// As [`newest_due`], leaving out proposed schedules.
     pub async fn newest_due_of_operators(since: Timestamp, now: Timestamp, limit: i64) -> Vec<DueSchedule> = rows locking!(
         select_due!("WHERE s.next_slot <= $1 AND s.next_slot > $2 AND s.origin <> 'package' ORDER BY s.next_slot DESC LIMIT $3"),
         "FOR UPDATE OF s SKIP LOCKED"

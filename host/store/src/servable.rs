@@ -1,4 +1,5 @@
-//! What a host needs of a database before it serves it. `campanile serve` and `campanile doctor` ask here, so that both see the same.
+//! What a host needs from a database before serving it. `campanile serve` and `campanile doctor` share these checks so both see the
+//! same.
 
 use std::fs::File;
 
@@ -8,11 +9,11 @@ use super::open::{MigrationState, POSTGRES_MIGRATIONS};
 use super::postgres::Server;
 use super::{Db, DbError, Pools, Result};
 
-/// The tables of the schema of a Postgres session, also those that its role may not read.
+/// The tables in the schema of a Postgres session, including those its role can't read.
 const TABLES: &str =
     "SELECT CAST(tablename AS TEXT) FROM pg_tables WHERE schemaname = current_schema()";
 
-/// The tables of the schema in whose rows the role may not do what a host does.
+/// The tables in the schema whose rows the role can't use the way a host does.
 const WITHOUT_RIGHTS: &str = "SELECT CAST(tablename AS TEXT) FROM pg_tables
     WHERE schemaname = current_schema() AND tablename <> '_sqlx_migrations' AND NOT (
         has_table_privilege(format('%I.%I', schemaname, tablename), 'SELECT')
@@ -22,17 +23,17 @@ const WITHOUT_RIGHTS: &str = "SELECT CAST(tablename AS TEXT) FROM pg_tables
     ORDER BY tablename";
 
 impl Db {
-    /// Refuses a database that no host can serve. Changes nothing.
+    /// Refuses a database no host can serve, changing nothing.
     ///
     /// # Errors
     ///
-    /// `ReadOnly` on a server that accepts no writes, `NotWritable` when the lock file cannot be written, `Refused` behind a
-    /// pooler in transaction mode, and for tables of another program or without the rights to use them.
+    /// `ReadOnly` on a server accepting no writes, `NotWritable` for an unwritable lock file, and `Refused` behind a pooler in
+    /// transaction mode, for another program's tables, or without the rights to use them.
     pub async fn refuse_unservable(&self) -> Result {
         match &self.pools {
             Pools::Sqlite { .. } => self.refuse_foreign_lock_file(),
             Pools::Postgres(server) => match self.refuse_server(server).await {
-                // These name the database already.
+                // These already name the database.
                 Err(error @ (DbError::Schema(_) | DbError::NewerSchema(_))) => Err(error),
                 checked => checked.map_err(|error| error.at(&self.url)),
             },
@@ -67,7 +68,7 @@ impl Db {
         }
     }
 
-    /// Refuses a schema of a server that has some of the tables and not those of the applied migrations.
+    /// Refuses a server's schema having some of the tables, but not those created by its applied migrations.
     pub(super) async fn refuse_other_tables(
         &self,
         server: &Server,
@@ -101,7 +102,7 @@ impl Db {
     }
 }
 
-/// Return the names of the tables that a migration creates.
+/// Returns the names of the tables created by a migration.
 fn created_tables(migration: &str) -> impl Iterator<Item = &str> {
     let created = migration.lines();
     created.filter_map(|line| line.strip_prefix("CREATE TABLE ")?.split(' ').next())

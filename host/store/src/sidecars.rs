@@ -1,4 +1,4 @@
-//! What the sidecars that hosts last used say about contexts, for the check of arguments. No host takes a grant from here.
+//! Contexts from the sidecars last used by hosts, for checking arguments. No host takes a grant from here.
 //!
 //! A row belongs to a host's name and outlives its processes.
 
@@ -13,7 +13,7 @@ pub struct SidecarSummary<'a> {
     pub grants: &'a str,
     /// The only digest that the sidecar accepts.
     pub pin: Option<&'a str>,
-    /// Its table `[context]`, JSON; empty when it has none.
+    /// Its `[context]` table as JSON; empty without one.
     pub context: &'a str,
 }
 
@@ -25,7 +25,7 @@ statements! {
         ON CONFLICT (package, host) DO UPDATE SET context = excluded.context"
         => [package, host, storable(sidecar.context)];
 
-    /// Returns the tables `[context]` of the sidecars that hosts last used for a package, each JSON.
+    /// Returns the `[context]` tables of the sidecars hosts last used for a package, as JSON.
     pub async fn contexts(package: &str) -> Vec<String> = values
         "SELECT s.context FROM package_sidecar s WHERE s.package = $1 AND s.context <> '' ORDER BY s.host";
 

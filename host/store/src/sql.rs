@@ -59,33 +59,33 @@ impl Sql for Locking {
 
 /// A statement for many rows. Its text has a `VALUES` list of one row, `VALUES ($1, $2)`.
 ///
-/// For SQLite that row is repeated, and rows of nulls fill the statement up to one of few sizes. So no statement may match
-/// or insert anything for a null in its first column. Postgres gets one array for each column, `unnest($1, $2)`, so that its text and its plan
-/// are the same for any number of rows. The columns are called `column1`, `column2`, … on both.
+/// For SQLite that row is repeated, with rows of nulls padding the statement to one of a few sizes. So no statement may match or
+/// insert anything for a null in its first column. Postgres gets one array per column, `unnest($1, $2)`, keeping its text and its
+/// plan the same for any number of rows. Both name the columns `column1`, `column2`, …
 ///
-/// In the tail of an `UPDATE`, or of a `SELECT` by ids, write conditions other than the id as `(status = 'running') IS TRUE`.
-/// With a plain `status = 'running'`, SQLite scans the table or an index on `status`, and searches the list for each row. Postgres
-/// treats both forms alike.
+/// In the tail of an `UPDATE`, or of a `SELECT` by ids, write conditions other than the id as `(status = 'running') IS TRUE`. With a
+/// plain `status = 'running'`, SQLite scans the table or an index on `status`, searching the list for each row. Postgres treats both
+/// forms alike.
 ///
-/// Transactions lock launches in the order of their ids, so that none waits for another in a circle. A batch that changes
-/// launches says how it follows this rule: see [`RowLocks`].
+/// Transactions lock launches in the order of their ids to rule out deadlocks. A batch changing launches must say how it follows
+/// this rule: see [`RowLocks`].
 pub(super) struct Batch {
     text: Locking,
     locks: RowLocks,
 }
 
-/// How a batch on Postgres locks the launches that it changes. A plan may change them in any order.
+/// How a batch on Postgres locks the launches it changes. Plans may change them in any order.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowLocks {
-    /// It changes no launches, or the transaction has locked them before.
+    /// It changes no launches, or the transaction has already locked them.
     Held,
-    /// In the order of their ids, before it changes any.
+    /// In the order of their ids, before changing any.
     InOrder,
-    /// The same, without those that another transaction has locked: they aren't changed.
+    /// As for `InOrder`, skipping launches locked by another transaction, which then stay unchanged.
     SkipLocked,
 }
 
-/// The condition by which a batch that locks launches finds each of them.
+/// The condition identifying each launch in a locking batch.
 const FOUND: &str = "launch.id = v.column1";
 
 /// The numbers of rows that a statement for SQLite can have. Few sizes keep the number of prepared statements small. The
@@ -107,13 +107,13 @@ impl Batch {
         })
     }
 
-    /// A batch with a text for each database.
+    /// A batch with a separate text for each database.
     pub const fn of(text: Locking) -> Batch {
         let locks = RowLocks::Held;
         Batch { text, locks }
     }
 
-    /// An `UPDATE` of unfinished launches whose ids are in the first column, and whose condition begins with [`FOUND`].
+    /// An `UPDATE` of unfinished launches, with ids in the first column and a condition beginning with [`FOUND`].
     pub const fn of_launches(locks: RowLocks, text: &'static str) -> Batch {
         Batch {
             locks,
@@ -166,8 +166,7 @@ impl Batch {
 }
 
 impl RowLocks {
-    /// Returns `batch` with the locks before it. A row is changed only when its id is among those that were locked, and these
-    /// come in their order.
+    /// Returns `batch` preceded by its locks. Only rows already locked are changed, and locking goes in the order of ids.
     fn before(self, batch: String) -> String {
         let skip = match self {
             RowLocks::Held => return batch,
@@ -271,7 +270,7 @@ macro_rules! locking {
     };
 }
 
-/// Declare an `UPDATE` of all launches that satisfy a condition. On Postgres it locks them in the order of their ids first.
+/// Declares an `UPDATE` of all launches matching a condition. On Postgres it first locks them in the order of their ids.
 macro_rules! update_launches {
     ($set:literal, $condition:literal) => {
         $crate::sql::Locking {
@@ -510,7 +509,7 @@ mod tests {
         );
     }
 
-    /// Each statement that changes many launches says how it locks them.
+    /// Every statement changing many launches must say how it locks them.
     #[test]
     fn launches_are_locked_in_the_order_of_their_ids() {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -530,7 +529,7 @@ mod tests {
                     || before.ends_with("RowLocks::InOrder,concat!(");
                 let is_one_row = statement.contains("WHERE id = $1");
                 let is_macro = path.ends_with("sql.rs");
-                // It extends one finished launch of each schedule that the transaction has locked.
+                // It extends one finished launch per schedule, already locked by the transaction.
                 let is_range = path.ends_with("skipped_ranges.rs");
                 assert!(
                     is_locked || is_one_row || is_macro || is_range,

@@ -286,7 +286,7 @@ statements! {
     pub async fn clock_steps(since: Timestamp, limit: i64) -> Vec<(String, Timestamp, String)> = rows
         "SELECT subject, at, detail FROM event WHERE at >= $1 AND kind = 'clock_stepped' ORDER BY at DESC LIMIT $2";
 
-    /// Return the live hosts that have met damage of the database, each with what it noted.
+    /// Returns the live hosts having run into database damage, each with its note.
     // The index `event_damage` finds these events.
     pub async fn damage(limit: i64) -> Vec<(String, String)> = rows
         "SELECT h.name, max(e.detail) FROM event e JOIN host h ON h.name = e.subject AND h.ended_at IS NULL AND h.started_at <= e.at
@@ -318,9 +318,9 @@ statements! {
                 WHERE o.started_at IS NOT NULL AND o.package <> l.package)
         ORDER BY l.package LIMIT $2";
 
-    /// Returns up to `limit` schedules that skipped more than half of their slots because of their own launches or their lateness,
-    /// among the newest `searched` decisions since `since`: each with the skipped slots and all. Schedules with fewer than `slots_min`
-    /// are left out.
+    /// Returns up to `limit` schedules skipping more than half their slots because of overlap or lateness, each with its numbers of
+    /// skipped slots and of all slots. Considers the newest `searched` decisions since `since`, leaving out schedules with fewer
+    /// than `slots_min` slots.
     pub async fn mostly_skipped(
         since: Timestamp, searched: i64, slots_min: i64, limit: i64,
     ) -> Vec<(String, i64, i64)> = rows
@@ -395,7 +395,7 @@ statements! {
         JOIN schedule s ON s.id = l.schedule_id LEFT JOIN host h ON h.id = l.host_id
         WHERE l.status IN ('running', 'waiting') ORDER BY l.started_at LIMIT $1";
 
-    /// Returns up to `limit` schedules that have not decided a slot of before `since`: each with that slot, the oldest first.
+    /// Returns up to `limit` schedules with an undecided slot before `since`, each with that slot, oldest first.
     pub async fn overdue(since: Timestamp, limit: i64) -> Vec<(String, Timestamp)> = rows
         "SELECT name, next_slot FROM schedule WHERE next_slot < $1 ORDER BY next_slot, cursor_at DESC LIMIT $2";
 

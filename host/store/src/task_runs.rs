@@ -109,7 +109,7 @@ impl TaskRun {
     }
 }
 
-/// The place of a call among those of its run, in the order in which they started. Its text is a key of a page.
+/// A call's position in the order its run's calls started. Its text form serves as a page key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallPlace {
     pub started_at: Timestamp,
@@ -117,7 +117,7 @@ pub struct CallPlace {
     pub attempt: i64,
 }
 
-/// A text that is no [`CallPlace`].
+/// Error for a text not naming a [`CallPlace`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no key of a page of calls: give the one that the page before it has in its header `Link`"
@@ -178,15 +178,15 @@ pub struct CallSize {
     pub task: String,
     pub attempt: i64,
     pub finished_at: Timestamp,
-    /// The bytes of its texts and JSON.
+    /// Total bytes of its texts and JSON.
     pub bytes: i64,
 }
 
-/// Some calls of a run.
+/// A page of a run's calls.
 #[derive(Debug, Default, PartialEq)]
 pub struct CallsPage {
     pub calls: Vec<TaskRun>,
-    /// The last of them, when there are more.
+    /// The last of them, if there are more.
     pub next: Option<CallPlace>,
 }
 
@@ -234,7 +234,7 @@ statements! {
         "SELECT count(*) FROM task_run WHERE launch_id = $1 AND run_number = $2"
         => [run.launch(), run.number()];
 
-    /// Returns what the host says about the last call for a launch that failed for good.
+    /// Returns the host's note on the last finally failed call of a launch.
     pub async fn note_of_launch(launch: LaunchId) -> Option<String> = value
         "SELECT note FROM task_run WHERE launch_id = $1 AND note IS NOT NULL AND retry_at IS NULL ORDER BY finished_at DESC LIMIT 1";
 
@@ -242,8 +242,8 @@ statements! {
     pub async fn is_recorded(launch: LaunchId, task: &str, attempt: i64) -> bool = one_value
         "SELECT EXISTS (SELECT 1 FROM task_run WHERE launch_id = $1 AND task = $2 AND attempt = $3)";
 
-    /// Returns all calls of tasks in one run, in the order in which they started. What they wrote may take gigabytes: a host reads
-    /// [`page_of_run`] or [`summaries_of_run`].
+    /// Returns all task calls of one run in starting order. Their output may take gigabytes, so hosts read [`page_of_run`] or
+    /// [`summaries_of_run`] instead.
     pub async fn of_run(run: RunId) -> Vec<TaskRun> = rows
         select_calls!("WHERE launch_id = $1 AND run_number = $2 ORDER BY started_at, task, attempt")
         => [run.launch(), run.number()];
@@ -259,7 +259,7 @@ statements! {
             ORDER BY started_at, task, attempt LIMIT $6")
         => [run.launch(), run.number(), after.started_at, &after.task, after.attempt, limit];
 
-    /// Returns the places and the sizes of the first `limit` calls of a run after a place.
+    /// Returns the places and sizes of the first `limit` calls of a run after a place.
     pub async fn sizes_of_run(run: RunId, after: &CallPlace, limit: i64) -> Vec<CallSize> = rows
         "SELECT started_at, task, attempt, finished_at, CAST(octet_length(stdout) + octet_length(stderr) + octet_length(logs)
             + coalesce(octet_length(output), 0) + coalesce(octet_length(context), 0) + coalesce(octet_length(message), 0)
@@ -268,7 +268,7 @@ statements! {
         ORDER BY started_at, task, attempt LIMIT $6"
         => [run.launch(), run.number(), after.started_at, &after.task, after.attempt, limit];
 
-    /// Returns the calls of a run without what they wrote and returned, in the order in which they started.
+    /// Returns a run's calls in starting order, leaving out what they wrote and returned.
     pub async fn summaries_of_run(run: RunId) -> Vec<TaskRun> = rows
         "SELECT task, attempt, succeeded, started_at, finished_at, retry_at, CAST(NULL AS TEXT) AS output, CAST(NULL AS TEXT) AS context,
             failure, message, note, '' AS stdout, stdout_bytes_dropped, '' AS stderr, stderr_bytes_dropped, '[]' AS logs, wall_ms, cpu_ms,
@@ -277,11 +277,11 @@ statements! {
         => [run.launch(), run.number()];
 }
 
-/// The most calls of one page.
+/// Calls per page, at most.
 const PAGE_CALLS_MAX: i64 = 256;
 
-/// Returns the first calls of a run after a place, with about `bytes_max` bytes of texts. There's at least one when there are any,
-/// whatever its size.
+/// Returns a run's first calls after a place, with about `bytes_max` bytes of text. Never empty while any calls are left, however
+/// large the first one is.
 pub async fn page_of_run(
     tx: &mut Tx,
     run: RunId,

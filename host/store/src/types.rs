@@ -17,12 +17,12 @@ pub(super) fn storable(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Return the text of an error or of an event as it is recorded: storable, and not long, whoever made it.
+/// Returns an error's or event's text as recorded: storable and not too long, whoever wrote it.
 pub(super) fn recorded(text: &str) -> String {
     cut_error(storable(text))
 }
 
-/// Serializes stored JSON as JSON, with its numbers as they were written; a text that is not JSON becomes a string.
+/// Serializes stored JSON as JSON, keeping numbers as written; any text other than JSON becomes a string.
 pub(super) fn json_text<S: Serializer>(
     text: &(impl Clone + Into<Option<String>>),
     serializer: S,
