@@ -1,5 +1,4 @@
-//! Packages that keep to the limits of a call and together take what the host itself needs; and a host that is given too
-//! little.
+//! Packages keeping to the limits of each call while together using up what the host itself needs, and a host given too little.
 
 use std::process::Command;
 
@@ -15,7 +14,7 @@ on_both_empty!(
     an_address_space_that_is_too_small_is_one_error,
 );
 
-/// Return `command` as a shell starts it after `ulimit`.
+/// Returns `command` the way a shell would start it after `ulimit`.
 fn with_limit(ulimit: &str, command: &Command) -> Command {
     let mut limited = Command::new("sh");
     let script = format!("ulimit {ulimit} && exec \"$0\" \"$@\"");
@@ -42,7 +41,7 @@ fn rejection(site: &Site, name: &str) -> String {
     })
 }
 
-/// The launches of a package with this status.
+/// Counts a package's launches with this status.
 fn launches(site: &Site, package: &str, status: &str) -> usize {
     let launches = list(site.json(["launch", "list", "--limit", "1000"]));
     let is_wanted = |row: &&Value| row["package"] == package && row["status"] == status;
@@ -83,7 +82,7 @@ async fn packages_that_take_what_a_host_needs_are_refused_or_bounded_and_a_neigh
         let why = rejection(&site, name);
         assert!(why.contains(has) && why.contains(key), "{name}: {why}");
     }
-    // More calls than descriptors: each wants 240, and the process may have 512.
+    // More calls than descriptors allow: each wants 240, and the process may have 512.
     until("few calls hold descriptors", || {
         launches(&site, "descriptors", "running") >= 4
     });
@@ -91,7 +90,7 @@ async fn packages_that_take_what_a_host_needs_are_refused_or_bounded_and_a_neigh
     until("the neighbour launches no more", || {
         launches(&site, "noop", "succeeded") >= before + 3
     });
-    // The host still opens files of its own.
+    // The host can still open files of its own.
     site.copy_package("hello");
     until("a new package is not loaded", || {
         let packages = list(site.json(["package", "list"]));
@@ -128,7 +127,7 @@ async fn runs_that_keep_much_leave_memory_to_a_neighbour(place: Place) {
     ];
     let when = ["--at", "2099-01-01T00:00:00Z", "--overlap", "allow"];
     site.ok(wide.into_iter().chain(when));
-    // Each would hold 60 MiB, and all may hold 9.
+    // Each would hold 60 MiB, while all together may hold 9.
     let hogs: Vec<String> = (0..6).map(|_| site.trigger("wide", &json!({}))).collect();
     let before = launches(&site, "noop", "succeeded");
     for hog in &hogs {
@@ -150,7 +149,7 @@ async fn an_address_space_that_is_too_small_is_one_error(place: Place) {
         let output = run_until_exit(&mut with_limit(&limit, &site.command(["serve"])));
         output.assert_refused(&["address space of this process is limited", "ulimit -v"]);
     }
-    // With few and small runs it is enough.
+    // It's enough for a few small runs.
     site.configure("[host]\nruns_max = 4\n[sandbox]\nmemory_max = '64MiB'\n");
     let mut host = HostProcess::spawn(&mut with_limit("-v 16000000", &site.command(["serve"])));
     host.wait_for_line("serving");

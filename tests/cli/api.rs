@@ -106,7 +106,7 @@ impl Api {
         }
     }
 
-    /// Runs a command that asks this host.
+    /// Runs a command asking this host.
     pub fn run(&self, args: &[&str]) -> CommandOutput {
         let mut command = self.site.command(args);
         command.env_remove("CAMPANILE_DATABASE_URL");

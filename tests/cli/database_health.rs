@@ -1,4 +1,4 @@
-//! `health` while something is wrong with the database: it was migrated by a newer version, or refuses writes.
+//! `health` with something wrong with the database: it was migrated by a newer version, or refuses writes.
 
 use std::time::Duration;
 
@@ -41,12 +41,12 @@ async fn a_probe_of_the_older_version_is_answered_and_other_commands_are_refused
         refused.stdout.contains("\"code\": \"newer_schema\""),
         "{refused:?}"
     );
-    // The host of the older version serves on.
+    // The host of the older version keeps serving.
     host.stays_up(Duration::from_secs(1));
     stop(&mut host);
 }
 
-/// A write that fails for lack of room is shown while the host lives, also when smaller writes succeed.
+/// A write failing for lack of space is shown for as long as the host lives, even with smaller writes succeeding.
 async fn trouble_with_the_database_is_an_issue_at_once(place: Place) {
     let site = Site::new(place);
     site.copy_package("guests");

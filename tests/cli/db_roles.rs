@@ -63,7 +63,7 @@ fn a_role_with_the_printed_grants_serves_and_changes_no_table() {
     });
 }
 
-/// `doctor` refuses what `serve` refuses, with the same words.
+/// `doctor` refuses whatever `serve` refuses, in the same words.
 fn assert_both_refuse(site: &Site, said: &str) {
     site.configure("[host]\nwait = \"0s\"\n");
     site.run(["serve"]).assert_refused(&[said]);

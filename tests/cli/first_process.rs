@@ -11,7 +11,7 @@ use crate::site::{Site, eventually};
 
 on_both_empty!(what_a_secrets_command_leaves_is_waited_for,);
 
-/// Returns the processes whose parent is `parent`: their ids and states.
+/// Returns the ids and states of the children of `parent`.
 fn children(parent: u32) -> Vec<(u32, char)> {
     let processes = fs::read_dir("/proc").expect("processes");
     let processes = processes.filter_map(|entry| {

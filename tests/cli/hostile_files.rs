@@ -110,7 +110,7 @@ async fn a_refused_file_is_not_loaded_again_until_it_is_touched(place: Place) {
 #[test]
 fn a_large_file_with_scattered_data_loads_in_little_memory() {
     let place = tempfile::tempdir().unwrap();
-    // A cache of its own: other tests have compiled the same bytes.
+    // A separate cache, since other tests have compiled the same bytes.
     let config = "[packages]\nload_memory = '256MiB'\n[sandbox]\ncache_dir = 'cache'\n";
     std::fs::write(place.path().join("campanile.toml"), config).unwrap();
     std::fs::write(place.path().join("engine.wasm"), language_engine()).unwrap();

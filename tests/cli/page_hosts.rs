@@ -15,7 +15,7 @@ use crate::site::text;
 
 on_both_empty!(the_page_of_a_launch_that_retention_removed_says_so);
 
-/// Each failure meets the streams at another moment of their reads.
+/// Each failure hits the streams at a different moment of their reading.
 const FAILURES: usize = 5;
 
 /// A session on the second host, which has no plugins folder.

@@ -1,4 +1,4 @@
-//! Who keeps the name of a schedule: the operator's definitions and a package's own name stand above proposals.
+//! Who keeps a schedule's name: the operator's definitions and a package's own name take precedence over proposals.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ on_both_empty!(
     between_proposals_the_first_keeps_a_name_that_is_not_the_others_own,
 );
 
-/// Put a package into the plugins folder that proposes schedules of these names.
+/// Puts a package proposing schedules of these names into the plugins folder.
 fn propose(site: &Site, package: &str, every: &str, names: &[&str]) {
     let schedules = names
         .iter()
@@ -29,7 +29,7 @@ fn propose(site: &Site, package: &str, every: &str, names: &[&str]) {
     fs::rename(&unfinished, &file).expect("a package");
 }
 
-/// The name, package and origin of every schedule.
+/// Every schedule's name, package and origin.
 type Owners = Vec<[String; 3]>;
 
 fn owners(expected: &[[&str; 3]]) -> Owners {
@@ -53,7 +53,7 @@ fn wait_for(site: &Site, host: &HostProcess, expected: &[[&str; 3]]) {
     });
 }
 
-/// Return the subjects of the events of one kind.
+/// Returns the subjects of events of one kind.
 fn subjects(site: &Site, kind: &str) -> Vec<String> {
     let events = list(site.json(["event", "list"]));
     let events = events.iter().filter(|event| event["kind"] == kind);
@@ -91,7 +91,7 @@ async fn the_operators_definitions_take_names_from_proposals(place: Place) {
         site.wait_for_launch(name, |row| row["status"] == "succeeded");
     }
 
-    // What isn't used is shown, with the reason.
+    // Unused proposals are shown, with the reason.
     let unused = list(site.json(["package", "show", "aaa"])["unused_proposals"].clone());
     let unused: Vec<String> = unused.iter().map(|it| text(&it["why"])).collect();
     let why = [
@@ -112,7 +112,7 @@ async fn the_operators_definitions_take_names_from_proposals(place: Place) {
         assert_eq!(shown["replaces_proposals_of"], expected, "{name}");
     }
 
-    // The package asks for the names in vain, again and after a restart, and the rest of its proposals is followed.
+    // Asking again for the names, even after a restart, is in vain, while the package's other proposals are followed.
     propose(
         &site,
         "aaa",
@@ -160,7 +160,7 @@ async fn a_replaced_proposal_of_the_same_package_keeps_its_slots(place: Place) {
     site.wait_for_launch("tick", |row| {
         row["status"] == "succeeded" && millis(&row["scheduled_time"]) > since + 2_000
     });
-    // Each second has one launch: none is missing or doubled at the change.
+    // Each second has one launch, with none missing or doubled at the changeover.
     let mut slots: Vec<i64> = site
         .launches("tick")
         .iter()
@@ -175,7 +175,7 @@ async fn a_replaced_proposal_of_the_same_package_keeps_its_slots(place: Place) {
             host.stderr_lines().join("\n")
         );
     }
-    // An operator's definition does not yield to another one.
+    // Operators' definitions don't yield to one another.
     site.run(add)
         .assert_refused(&["`tick` exists already", "the operator's"]);
 }

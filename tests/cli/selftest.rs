@@ -232,13 +232,13 @@ async fn an_interrupted_selftest_leaves_nothing(place: Place) {
     ground.end().await;
 }
 
-/// A parent that dies before its host could ask to be told: the host sees that it has another parent, and ends.
+/// If the parent dies before its host could ask to be told, the host notices having a different parent, and ends.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_host_whose_parent_has_already_died_ends() {
     run_empty_case(Backend::Sqlite, async |place| {
         let site = Site::new(place);
-        // The id of a process that has ended, and is this one's child no more.
+        // The id of an ended process, no longer this one's child.
         let mut ended = std::process::Command::new("true").spawn().expect("true");
         ended.wait().expect("its end");
         let gone = ended.id().to_string();

@@ -26,7 +26,7 @@ fn send(api: &Api, method: &str, path: &str, headers: &[(&str, &str)]) -> Answer
     raw(api.address, &format!("{head}Connection: close\r\n\r\n"))
 }
 
-/// Returns the events of refused requests, once each of these keys has its value in one of them.
+/// Returns the events of refused requests, once one of them has these values for these keys.
 #[track_caller]
 fn refusals(api: &Api, wanted: &[(&str, &str)]) -> Vec<Value> {
     eventually(|| {

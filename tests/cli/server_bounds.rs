@@ -1,4 +1,4 @@
-//! Bounds over all requests, not only over each: streams, large answers, and names and texts at the edges.
+//! Bounds across all requests rather than on each: streams, large answers, and names and texts at the limits.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ on_both_empty!(
     a_host_outlives_signals_that_end_other_programs,
 );
 
-/// More streams than one principal may have, and fewer than there are.
+/// More streams than one principal may have, but fewer than there are.
 const STREAMS: usize = 400;
 
 fn token(api: &Api, name: &str) -> String {
@@ -27,7 +27,7 @@ fn token(api: &Api, name: &str) -> String {
     text(&api.post("/api/v1/tokens", body)["secret"])
 }
 
-/// Ask for a stream with this token. Return the connection and the status.
+/// Asks for a stream with this token, returning the connection and the status.
 fn open_stream(api: &Api, token: &str, path: &str) -> (TcpStream, u16) {
     let mut stream = TcpStream::connect(api.address).expect("a connection");
     let request = format!(
@@ -57,7 +57,7 @@ async fn one_viewer_leaves_streams_to_others(place: Place) {
         },
     );
     let [greedy, other] = ["greedy", "other"].map(|name| token(&api, name));
-    // Followed logs are streams too, and share the bound.
+    // Following logs counts as a stream too, sharing the limit.
     let paths = [
         "/api/v1/events/stream".to_owned(),
         format!("/api/v1/runs/{run}/logs?follow=true"),
@@ -83,7 +83,7 @@ async fn one_viewer_leaves_streams_to_others(place: Place) {
     let local = std::mem::replace(&mut api.token, greedy);
     api.send("GET", &paths[0], &[], None)
         .assert_problem(503, "no more streams of events for greedy");
-    // A stream that is closed is another's to take, and the events still come.
+    // Closing a stream frees it for others, and events still arrive.
     open.clear();
     crate::site::eventually(|| match open_stream(&api, &api.token, &paths[0]).1 {
         200 => Ok(()),
@@ -99,13 +99,13 @@ async fn one_viewer_leaves_streams_to_others(place: Place) {
     );
 }
 
-/// How many calls are added to a run, and the bytes that each printed.
+/// Calls added to a run, and the bytes printed by each.
 const CALLS: usize = 40;
 const PRINTED: usize = 256 << 10;
-/// An answer has about 4 MiB of texts, and the names of their keys.
+/// An answer has about 4 MiB of texts, plus their keys.
 const ANSWER_BYTES_MAX: usize = 5 << 20;
 
-/// Return the pages of an answer, each with its path.
+/// Returns an answer's pages, each with its path.
 fn pages(api: &Api, path: &str) -> Vec<(String, Answer)> {
     let (mut pages, mut next) = (Vec::new(), Some(path.to_owned()));
     while let Some(path) = next {
@@ -180,7 +180,7 @@ async fn a_run_with_much_output_is_shown_in_parts(place: Place) {
     )
     .assert_problem(400, "no key of a page");
 
-    // The commands put the parts together, over the API as over the database.
+    // Commands put the parts together, over the API as well as from the database.
     for args in [["run", "logs", run.as_str()], ["run", "show", run.as_str()]] {
         let with_json = [&args[..], &["--json"]].concat();
         for args in [&args[..], &with_json] {
@@ -220,12 +220,12 @@ async fn a_run_with_much_output_is_shown_in_parts(place: Place) {
     assert!(page.body.len() < 1 << 20, "{} bytes", page.body.len());
 }
 
-/// How many packages are added, and the bytes of the description and of the rejection of each.
+/// Packages added, and the bytes of each one's description and rejection.
 const PACKAGES: usize = 1_200;
 const DESCRIPTION: usize = 256 << 10;
 const REJECTION: usize = 2 << 10;
-/// By how much the host's memory may grow while it shows them. Their descriptions have 300 MiB, and each reader
-/// of a SQLite file caches 16.
+/// How much the host's memory may grow while showing them. Their descriptions take 300 MiB, and each reader of a SQLite file caches
+/// 16 MiB.
 const GROWTH_BYTES_MAX: u64 = 128 << 20;
 
 async fn every_package_is_listed_however_long_their_descriptions_are(place: Place) {
@@ -250,14 +250,14 @@ async fn every_package_is_listed_however_long_their_descriptions_are(place: Plac
     assert_eq!(text(&rows[1]["rejection"]).len(), REJECTION);
     api.send("GET", "/api/v1/packages?limit=501", &[], None)
         .assert_problem(400, "`limit`");
-    // One has its description.
+    // A single package comes with its description.
     let one = api.get("/api/v1/packages/many-0000");
     assert_eq!(one["manifest"], description);
     // An unknown name is compared with all of them.
     api.send("GET", "/api/v1/packages/many-00000", &[], None)
         .assert_problem(404, "did you mean `many-0000`?");
 
-    // The pages for a browser have all of them too, and find the last one.
+    // Browser pages list all of them too, and find the last one.
     let browser = crate::browser::Browser::of(&api, &api.token);
     for path in ["/packages", "/packages?q=many-1199&state=rejected", "/plan"] {
         let page = browser.get(path);
@@ -282,7 +282,7 @@ async fn every_package_is_listed_however_long_their_descriptions_are(place: Plac
 async fn what_one_client_sends_leaves_room_for_others(place: Place) {
     let api = Api::start(place, "");
     let other = token(&api, "other");
-    // Bodies that are announced and never come keep no other client from being answered, nor from sending its own.
+    // Bodies announced but never sent don't stop other clients from being answered, or from sending their own.
     let mut held = Vec::new();
     for _ in 0..120 {
         let mut stream = TcpStream::connect(api.address).expect("a connection");
@@ -346,7 +346,7 @@ async fn what_no_address_or_reader_can_hold_is_refused(place: Place) {
         api.send("POST", "/api/v1/schedules/one/trigger", &[], Some(&body))
             .assert_problem(400, "nests deeper than 100");
     }
-    // The deepest that is accepted comes back in the output, and can be read by all.
+    // The deepest accepted nesting comes back in the output, readable everywhere.
     let launch = site.trigger("one", &serde_json::from_str(&nested(99)).expect("JSON"));
     let ended = api.end_of(&launch);
     assert_eq!(ended["status"], "succeeded", "{ended}");

@@ -377,7 +377,7 @@ async fn a_failure_of_the_database_does_not_look_like_an_absent_id(place: Place)
     }
 }
 
-/// The digits of an id that hold for some weeks: all launches of this test begin with them.
+/// Leading digits of an id, unchanged for weeks, so all of this test's launches begin with them.
 fn first_digits(launch: &str) -> &str {
     &launch[..4]
 }
@@ -430,7 +430,7 @@ async fn first_digits_mean_only_launches_of_the_namespace(place: Place) {
         let body = (method == "POST").then(|| json!({}));
         api.send(method, &path, &[], body.as_ref())
     };
-    // One launch of the namespace begins with the digits, so they mean that one, whatever others there are.
+    // Just one launch of the namespace begins with the digits, so they mean that one, whatever else there is.
     for (method, path) in &requests {
         if path.contains("retry") {
             continue;
@@ -457,7 +457,7 @@ async fn first_digits_mean_only_launches_of_the_namespace(place: Place) {
         );
         names_no_other(tool, &answer);
     }
-    // A whole id of another namespace is answered as one that doesn't exist, and as a position says nothing of its slot.
+    // A whole id from another namespace is treated as nonexistent, and as a position reveals nothing about its slot.
     let absent = format!("{}0000-7000-8000-000000000000", &own[..9]);
     for (method, path) in &requests[2..] {
         let told = [others[0].as_str(), absent.as_str()].map(|id| {
@@ -472,7 +472,7 @@ async fn first_digits_mean_only_launches_of_the_namespace(place: Place) {
         assert_eq!((other.status, absent.status), (200, 200), "{path}");
         names_no_other(path, &other);
     }
-    // Two of its own are ambiguous, and the answer lists these two alone.
+    // Two of its own are ambiguous, and the answer lists just these two.
     let second = add(&api, "@team/two", "@team/guests");
     for (method, path) in &requests {
         let answer = send(method, path, &digits);

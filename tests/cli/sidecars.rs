@@ -35,7 +35,7 @@ impl Site {
         })
     }
 
-    /// Delete what hosts keep about the plugins folder on their own disk.
+    /// Deletes what hosts keep about the plugins folder on their own disk.
     fn forget_own_record(&self) {
         let entries = std::fs::read_dir(self.folder()).expect("the folder");
         let entries = entries.map(|entry| entry.expect("an entry").path());
@@ -105,7 +105,7 @@ async fn a_start_with_an_invalid_sidecar_uses_the_previous_one(place: Place) {
         json!([["env", "TOKEN"]])
     );
     assert_eq!(site.json(["health"])["notes"], json!([]));
-    // The host itself keeps the previous sidecar: what the database knows of it grants nothing.
+    // The previous sidecar is kept by the host itself: what the database knows of it grants nothing.
     stop(&mut host);
     site.sidecar("chimes", BROKEN);
     site.forget_own_record();

@@ -301,7 +301,7 @@ pub fn stop(host: &mut HostProcess) {
     assert!(host.wait_exit().success());
 }
 
-/// Call `look` again and again until it returns a value, at most for [`PATIENCE`].
+/// Keeps calling `look` until it returns a value, giving up after [`PATIENCE`].
 #[track_caller]
 pub fn eventually<T>(look: impl Fn() -> Result<T, String>) -> T {
     let deadline = Instant::now() + PATIENCE;

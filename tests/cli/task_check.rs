@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::site::{CommandOutput, keys, package, run};
 
-/// Return a folder with the package `name` and this sidecar in its plugins folder.
+/// Returns a folder with the package `name` and this sidecar in its plugins folder.
 fn folder_with(name: &str, sidecar: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     for directory in ["source", "out", "plugins"] {

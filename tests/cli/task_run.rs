@@ -141,7 +141,7 @@ fn the_timeout_stops_a_busy_loop_and_a_sleep() {
         assert_eq!(code, 1, "{task}");
         assert_failure(&report, "timed_out", true, "300ms");
         let wall = report["usage"]["wall_ms"].as_f64().expect("a number");
-        // Without its time-out, the one would never end and the other after ten minutes.
+        // Without their time-out, one would never end and the other only after ten minutes.
         let patience = PATIENCE.as_secs_f64() * 1_000.0;
         assert!((300.0..patience).contains(&wall), "{task}: {wall}");
     }
@@ -239,7 +239,7 @@ pub fn run_in_folder(folder: &Path, task: &str, context: &Value) -> (i32, Value)
 
 const DATA: &str = "[[grants.directories]]\nhost = 'data'\nguest = '/data'\naccess = 'read'\n";
 
-/// Return a directory with a note, and its grant for writing: nothing inside the plugins folder can be granted so.
+/// Returns a directory with a note, and a grant for writing there, as nothing inside the plugins folder can be granted that way.
 fn writable_data() -> (TempDir, String) {
     let data = temp_folder();
     std::fs::write(data.path().join("note.txt"), "ding").expect("a file");
@@ -285,7 +285,7 @@ fn a_directory_needs_a_grant_and_a_write_needs_write_access() {
     assert_eq!((code, &report["output"]), (0, &json!({"text": "ding"})));
     let (code, report) = write(&read_only);
     assert_eq!(code, 1, "{report:#}");
-    // The SDK of the task calls a permission error `denied`, which only the host can say: it says so in the note.
+    // The task's SDK turns a permission error into `denied`. Only the host can say more, and does so in the note.
     let expected = "/data/new.txt cannot be written: /data is granted for reading only; to allow it, write `access = \"write\"`";
     assert_note(&report, "failed", expected);
     // A missing file in a granted directory is an ordinary failure of the task.
@@ -294,7 +294,7 @@ fn a_directory_needs_a_grant_and_a_write_needs_write_access() {
     assert_eq!(report["outcome"], "failed", "{report:#}");
     assert!(!read_only.path().join("data/new.txt").exists());
 
-    // Not in the folder of the sidecar: a task that writes there could extend its own grants.
+    // Not in the sidecar's folder: a task writing there could extend its own grants.
     let (data, grant) = writable_data();
     let (code, report) = write(&guests_folder(Some(&grant)));
     assert_eq!(code, 0, "{report:#}");

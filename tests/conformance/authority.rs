@@ -1,4 +1,4 @@
-//! What the writer of a database can't do: give a package grants, or have bytes of their own run with them.
+//! What writing to the database can't do: granting a package anything, or running one's own bytes with its grants.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ on_both!(
     a_launch_is_left_to_the_host_that_has_its_version,
 );
 
-/// Another valid package with other bytes.
+/// Another valid package with different bytes.
 const OTHER: &[u8] = include_bytes!("../guests/diamond.wasm");
 const GRANTS: &str = "grants.env = ['TOKEN=abc']";
 
@@ -39,7 +39,7 @@ struct Host<'t> {
 }
 
 impl<'t> Host<'t> {
-    /// Start a host with nothing on its own disk, whose folder has the package `noop` and this sidecar.
+    /// Starts a host with nothing on its own disk, and a folder with the package `noop` and this sidecar.
     async fn start(
         test: &'t TestDb,
         (name, plugins): (&str, &str),
@@ -68,13 +68,13 @@ impl<'t> Host<'t> {
         self.engine.scan(&mut self.folder).await.unwrap();
     }
 
-    /// Decide the slot at `time`, and do not run it.
+    /// Decides the slot at `time` without running it.
     async fn decide(&self, time: &str) {
         self.clock.advance_to(clock_time(time));
         self.engine.decide(clock_time(time)).await.unwrap();
     }
 
-    /// Do all steps at `time`. Return the newest launch.
+    /// Does all steps at `time`, returning the newest launch.
     async fn tick(&self, time: &str) -> LaunchRow {
         self.clock.advance_to(clock_time(time));
         self.engine.tick(clock_time(time)).await.unwrap();
@@ -90,7 +90,7 @@ impl<'t> Host<'t> {
         on_hosts.iter().any(|(host, ..)| *host == own)
     }
 
-    /// Do what a writer of the database can do: store bytes, and make them the active version.
+    /// Does what anyone writing to the database can do: storing bytes and making them the active version.
     async fn write_version(&self, bytes: &[u8]) {
         let mut tx = self.test.write().await;
         let version = LoadedPackage {
@@ -109,7 +109,7 @@ impl<'t> Host<'t> {
         let forget = "DELETE FROM package_host";
         probe::execute(&mut tx, forget).await.unwrap();
         tx.commit().await.unwrap();
-        // What hosts have is recorded again with each of their scans; here, the host still has its version.
+        // Hosts record what they have with each scan; here, the host still has its version.
         let mut tx = self.test.write().await;
         let (name, digest) = ("noop", ArtifactDigest::of(NOOP.1));
         let none = SidecarSummary::default();
@@ -143,7 +143,7 @@ async fn a_start_takes_no_sidecar_from_the_database(test: TestDb) {
     let first = Host::start(&test, ("host-1", "plugins"), NOOP.1, GRANTS).await;
     assert!(first.has_package().await);
     drop(first);
-    // The last sidecar of this host reads well in the database only.
+    // Only the database has a readable copy of this host's last sidecar.
     let again = Host::start(&test, ("host-1", "plugins"), NOOP.1, "grants = ").await;
     assert!(!again.has_package().await);
 }
@@ -153,14 +153,14 @@ async fn bytes_that_were_written_into_the_database_run_without_grants_only(test:
     add(&test, "noop", None, &Policies::default()).await;
     host.write_version(OTHER).await;
     host.decide("11:00:00").await;
-    // Another host may still show that it has the file.
+    // Another host may still claim to have the file.
     let launch = host.tick("11:00:30").await;
     assert_eq!(launch.digest, Some(ArtifactDigest::of(OTHER)));
     assert_refused(&launch);
     let refusals = host.refusals().await;
     assert_eq!(refusals.len(), 1);
     assert!(refusals[0].contains("noop.toml"), "{refusals:?}");
-    // Nothing is gained by a package that is granted nothing.
+    // A package with no grants is nothing to gain.
     host.put("noop.toml", "[limits]").await;
     host.write_version(OTHER).await;
     host.decide("12:00:00").await;
@@ -190,7 +190,7 @@ async fn a_version_that_was_in_the_folder_runs_again_with_its_grants(test: TestD
     assert_eq!(launch.status, LaunchStatus::Succeeded, "{launch:?}");
 }
 
-/// During an update of several hosts, the one with the new file runs what is decided with it.
+/// While several hosts are being updated, the one with the new file runs whatever is decided with it.
 async fn a_launch_is_left_to_the_host_that_has_its_version(test: TestDb) {
     if !test.db.url().is_shared() {
         return;
@@ -198,7 +198,7 @@ async fn a_launch_is_left_to_the_host_that_has_its_version(test: TestDb) {
     let first = Host::start(&test, ("host-1", "plugins"), NOOP.1, GRANTS).await;
     let second = Host::start(&test, ("host-2", "more"), OTHER, GRANTS).await;
     add(&test, "noop", None, &Policies::default()).await;
-    // The hosts are alive, and the first one knows of the second.
+    // Both hosts are alive, and the first knows of the second.
     let now = clock_time("11:00:00");
     for host in [&second, &first] {
         host.clock.advance_to(now);

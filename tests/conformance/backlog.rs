@@ -1,5 +1,5 @@
-//! A host after an outage: launches on time have a share of decisions, claims and permits beside a backlog of thousands, and
-//! slots that were missed long ago are few rows, however many they are.
+//! Hosts after an outage: next to a backlog of thousands, on-time launches get their share of decisions, claims and permits, and
+//! long-missed slots take up few rows, however many there are.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn now() -> Timestamp {
     at(10_000)
 }
 
-/// Start a host that has the package of [`NOOP`].
+/// Starts a host with the package of [`NOOP`].
 async fn start(test: &TestDb, settings: Settings) -> (Arc<Engine>, Clock) {
     let clock = Clock::simulated(now());
     let (engine, lock) = serving::start(test, &clock, settings, NOOP).await;
@@ -47,7 +47,7 @@ async fn start(test: &TestDb, settings: Settings) -> (Arc<Engine>, Clock) {
     (engine, clock)
 }
 
-/// A schedule of the host's package with a slot in each `period` from `anchor` on, which has decided nothing since `since`.
+/// A schedule of the host's package with a slot every `period` from `anchor` on, undecided since `since`.
 fn schedule(number: u128, period: &str, (anchor, since): (Timestamp, Timestamp)) -> NewSchedule {
     let definition = Revision {
         package: NOOP.0.to_owned(),
@@ -71,13 +71,13 @@ async fn add(test: &TestDb, schedules: &[NewSchedule]) {
     tx.commit().await.unwrap();
 }
 
-/// Add schedules with one missed slot each.
+/// Adds schedules with one missed slot each.
 async fn add_missed(test: &TestDb, numbers: std::ops::Range<u128>) {
     let missed = numbers.map(|number| schedule(number, "1d", (at(1_000), at(0))));
     add(test, &missed.collect::<Vec<_>>()).await;
 }
 
-/// Add schedules of ten seconds with a slot now and none before.
+/// Adds ten-second schedules with a slot now and none before.
 async fn add_on_time(test: &TestDb, numbers: std::ops::Range<u128>) {
     let on_time = numbers.map(|number| schedule(number, "10s", (now(), at(9_999))));
     add(test, &on_time.collect::<Vec<_>>()).await;
@@ -94,7 +94,7 @@ async fn insert(test: &TestDb, launches: &[NewLaunch]) {
     tx.commit().await.unwrap();
 }
 
-/// Open launches of one schedule of the host's package, one for each of the slots.
+/// Open launches of one schedule of the host's package, one per slot.
 fn open(schedule: u128, slots: std::ops::Range<u64>) -> Vec<NewLaunch> {
     let of = |slot| NewLaunch {
         package: NOOP.0.to_owned(),
@@ -134,7 +134,7 @@ async fn slots_on_time_are_decided_first_beside_a_backlog(test: TestDb) {
         );
     }
     let decided = rows(&test).await.len();
-    // The backlog has a part of each.
+    // Part of the backlog is decided along with each.
     assert!(
         (41..3_000).contains(&decided),
         "{decided} slots are decided"
@@ -145,7 +145,7 @@ async fn slots_on_time_are_decided_first_beside_a_backlog(test: TestDb) {
 
 async fn what_operators_scheduled_is_decided_before_what_packages_propose(test: TestDb) {
     let (engine, _) = start(&test, settings(8)).await;
-    // As many slots at once, and slots of some seconds ago, which make a backlog.
+    // First all at the same slot, then with slots from some seconds ago, making a backlog.
     for (first, slot) in [(1, at(9_999)), (10_001, at(9_990))] {
         let of = |number, slot, origin| NewSchedule {
             origin,
@@ -178,7 +178,7 @@ async fn what_operators_scheduled_is_decided_before_what_packages_propose(test: 
 
 async fn the_shortest_periods_of_a_backlog_are_settled_first(test: TestDb) {
     let (engine, _) = start(&test, settings(8)).await;
-    // More than one transaction decides, all of one moment.
+    // More than fits in one transaction, all at the same moment.
     add_missed(&test, 1..3_001).await;
     let mut second = schedule(5_001, "1s", (at(1_000), at(999)));
     let none = Policies {
@@ -199,7 +199,7 @@ async fn slots_on_time_start_while_launches_of_a_backlog_wait(test: TestDb) {
     insert(&test, &open(1, 10..100)).await;
     let late = engine.claim(now()).await.unwrap();
     assert!(engine.is_short(), "launches of the backlog wait");
-    // They leave one permit, which a slot of the same package gets in the transaction that decides it.
+    // They leave one permit, and a slot of the same package gets it in the transaction deciding it.
     add_on_time(&test, 5_001..5_002).await;
     let (_, started) = engine.decide_and_claim(now()).await.unwrap();
     assert_eq!(schedules_of(&started), [schedule_id(5_001)].into());
@@ -212,7 +212,7 @@ async fn launches_on_time_are_claimed_before_a_backlog_which_keeps_four_fifths(t
     add_missed(&test, 1..3).await;
     insert(&test, &open(1, 10..600)).await;
     let (mut late, mut rounds) = (0, 0);
-    // Each second more launches are on time than have a share.
+    // Every second, more launches are on time than their share allows.
     while rounds < 20 {
         rounds += 1;
         let now = now().plus(Duration::from_secs(rounds));
@@ -234,7 +234,7 @@ async fn launches_on_time_are_claimed_before_a_backlog_which_keeps_four_fifths(t
             .count() as u64;
         finish(&engine, &claimed, now).await;
     }
-    // Of 14 launches at a time, which one package may have.
+    // Of the 14 launches one package may have at a time.
     assert!(5 * late >= 4 * 13 * rounds, "{late} in {rounds} rounds");
 }
 
@@ -250,7 +250,7 @@ async fn launches_of_backfills_and_retries_are_not_on_time(test: TestDb) {
         .map(|work| work.finished(end.clone(), Vec::new(), now()));
     engine.finish(&ends.collect::<Vec<_>>()).await.unwrap();
     drop(retry);
-    // A backfill fires when it is decided.
+    // A backfill fires when it's decided.
     let backfill = open(2, 20..60).into_iter().map(|launch| NewLaunch {
         kind: LaunchKind::Backfill,
         backfill_id: Some(BackfillId(Uuid::from_u128(1))),
@@ -294,7 +294,7 @@ async fn launches_on_time_of_a_full_group_have_one_turn_in_five(test: TestDb) {
         order += if is_late { "l" } else { "o" };
         finish(&engine, &claimed, now()).await;
     }
-    // The host sees at its first look that the group is full.
+    // On its first look, the host sees that the group is full.
     assert_eq!(order, "lollllolllloll");
 }
 
@@ -310,7 +310,7 @@ async fn verify_all(test: &TestDb) -> verify::Verification {
     verify::verify(&test.db, all, None, now()).await.unwrap()
 }
 
-/// A schedule that was added while the clock was in 1970.
+/// A schedule added while the clock was in 1970.
 async fn of_1970(test: &TestDb, number: u128, rule: RuleText, policies: &Policies) {
     let since = Timestamp::EPOCH;
     let mut added = schedule(number, "5s", (since, since));
@@ -341,7 +341,7 @@ async fn slots_since_1970_are_one_row(test: TestDb) {
         exclude: vec!["* 3 * * SAT".to_owned(), "12-25".to_owned()],
         ..RuleText::new(RuleKind::Cron, "*/5 * * * * *", "Europe/London")
     };
-    // The launch of now; with `latest` and `all` also those that are caught up, and the drops within the window.
+    // The current launch, plus with `latest` and `all` the caught-up ones, plus the drops within the window.
     for (number, rule, policies, expected) in [
         (1, &five, &none, 2),
         (2, &excluding, &none, 2),
@@ -373,7 +373,7 @@ async fn slots_since_1970_are_one_row(test: TestDb) {
     let report = verify_all(&test).await;
     assert_eq!(report.faults, []);
     assert!(report.slots > 4 * 300_000_000, "{} slots", report.slots);
-    // A count that is wrong by one is found.
+    // A count off by one is found.
     let mut tx = test.write().await;
     let more = "UPDATE launch SET slot_count = slot_count + 1 WHERE slot_count > 1000000 AND schedule_revision = 1";
     campanile_store::probe::execute(&mut tx, more)

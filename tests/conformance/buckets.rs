@@ -227,7 +227,7 @@ async fn a_wait_for_a_bucket_on_postgres_locks_neither_the_run_nor_the_database(
     });
     let waiting = futures_util::future::join_all(waiting);
     let other_work = async {
-        // All increments have reached the lock by then. If one of them has not, this test only shows less.
+        // By then, all increments have reached the lock. If one hasn't, this test merely proves less.
         tokio::time::sleep(Duration::from_millis(300)).await;
         let mut tx = test.write().await;
         let is_current = runs::lock_if_current(&mut tx, buckets.run, buckets.fence).await;

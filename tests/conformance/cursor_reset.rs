@@ -86,7 +86,7 @@ async fn all_cursors_ahead_are_reset_and_each_refusal_is_named(test: TestDb) {
     tick(&wrong, "12:00:01").await;
     drop((wrong, lock));
     let now = clock_time("10:40:00");
-    // `b` was added later than the time to which it is to be reset.
+    // `b` was added after the time its cursor is supposed to go back to.
     let late = format!(
         "UPDATE schedule SET created_at = {} WHERE name = 'b'",
         test.backend().instant(clock_time("10:39:00"))
@@ -106,7 +106,7 @@ async fn all_cursors_ahead_are_reset_and_each_refusal_is_named(test: TestDb) {
     };
     assert_eq!(refused.schedule, "b");
     assert!(refused.why.contains("was added, changed or resumed at"));
-    // What is not ahead any more is left alone.
+    // Cursors no longer ahead are left alone.
     let done = reset_all(None).await;
     assert_eq!(
         (&*done.reset, done.refused.len()),

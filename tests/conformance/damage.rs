@@ -1,4 +1,4 @@
-//! A database that is damaged while a host works: the host launches nothing more until it is started again.
+//! Damaging a database under a working host: the host launches nothing more until it's restarted.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::serving::{self, GUESTS, settings};
 
 on_both!(a_host_that_meets_damage_launches_nothing_until_it_is_started_again);
 
-/// Damage what a transaction reads, and undo that.
+/// Damages what transactions read, and undoes that.
 struct Damage<'a> {
     test: &'a TestDb,
     path: PathBuf,
@@ -45,12 +45,12 @@ impl Damage<'_> {
         Damage { test, path, whole }
     }
 
-    /// Write a file in its place.
+    /// Overwrites a file in place.
     fn write(path: &std::path::Path, bytes: &[u8]) {
         use std::io::Write as _;
         let file = std::fs::File::options().write(true).open(path).unwrap();
         (&file).write_all(bytes).unwrap();
-        // Closing it would drop the locks of SQLite.
+        // Closing it would drop SQLite's locks.
         std::mem::forget(file);
     }
 
@@ -82,11 +82,11 @@ async fn a_host_that_meets_damage_launches_nothing_until_it_is_started_again(tes
     assert!(test.db.damage().is_some());
     damage.undo().await;
 
-    // What can be read again mends nothing.
+    // Being readable again repairs nothing.
     clock.advance_to(clock_time("12:00:01"));
     let now = clock.now();
     let _ = engine.renew(now).await;
-    // SQLite may have kept a page that could not be read.
+    // SQLite may have cached an unreadable page.
     let ticked = engine.tick(now).await.unwrap_or_default();
     assert_eq!((ticked.decisions, ticked.claimed), (0, 0));
     if test.backend() == Backend::Postgres {

@@ -326,7 +326,8 @@ async fn a_failing_schedule_a_starved_package_and_a_silent_host_are_named(test: 
 async fn what_a_package_does_to_itself_leaves_the_installation_healthy(test: TestDb) {
     let host = host_with_schedules(&test, 2).await;
     let mut tx = test.write().await;
-    // 20 launches of a package wait, and those that began were late; the schedule of another package skips most of its slots.
+    // 20 launches of one package are waiting, and those already started were late. Another package's schedule skips most of its
+    // slots.
     publish(&mut tx, host, "greedy", b"greedy", at(1)).await;
     let greedy = |slot| NewLaunch {
         package: "greedy".to_owned(),

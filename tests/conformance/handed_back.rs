@@ -1,4 +1,4 @@
-//! Runs that are dropped before their first call are handed back and count nothing. Only the host that claimed them knows.
+//! Runs dropped before their first call are handed back and don't count. Only the claiming host knows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ on_both!(
     another_host_leaves_a_live_host_time_to_hand_back,
 );
 
-/// Start a host with the schedule `report`, which calls the task `ok`.
+/// Starts a host with the schedule `report` calling the task `ok`.
 async fn start(test: &TestDb, delivery: Delivery) -> (Arc<Engine>, Clock, HostLock) {
     let clock = Clock::simulated(clock_time("10:30:00"));
     let (engine, lock) = serving::start(test, &clock, settings(8), GUESTS).await;
@@ -45,7 +45,7 @@ async fn newest(test: &TestDb) -> LaunchRow {
     rows.unwrap().remove(0)
 }
 
-/// The lease ends, the host notices, and renews what it has.
+/// Lets the lease end, with the host noticing, and returns the time for renewing what it has.
 async fn lose_lease(engine: &Engine, clock: &Clock) -> Timestamp {
     let now = clock.now().plus(Duration::from_secs(31));
     clock.advance_to(now);
@@ -77,7 +77,7 @@ async fn a_claim_whose_answer_came_after_its_lease_is_handed_back(test: TestDb) 
     let stop = engine.track(&late);
     assert!(stop.is_dropped());
     engine.untrack(late.run_id(), late.fence());
-    // Whatever comes first: the renewal, or the recovery.
+    // Renewal and recovery may come in either order.
     engine.recover(now).await.unwrap();
     assert_open_as_before(&test, 1).await;
 
@@ -107,7 +107,7 @@ async fn a_run_that_is_dropped_before_its_first_call_is_handed_back_however_ofte
         work = claim(&engine, now).await;
         assert_eq!(work.fence(), earlier + 1);
         assert!(!work.launch.is_recovery() && work.launch.begins_run);
-        // The former run ends on this host only now.
+        // Only now does the former run end on this host.
         engine.untrack(work.run_id(), earlier);
         assert_eq!(engine.recover(now).await.unwrap().reopened, 0);
     }
@@ -155,7 +155,7 @@ async fn a_retry_that_is_dropped_before_its_call_waits_again(test: TestDb) {
     assert_eq!((again.run_id(), again.fence()), (work.run_id(), 3));
 }
 
-/// When the answer to a claim was lost, the same claim may be made again.
+/// After losing the reply to a claim, a host may make the same claim again.
 async fn a_claim_is_handed_back_only_as_it_was_made(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
@@ -193,7 +193,7 @@ async fn a_claim_is_handed_back_only_as_it_was_made(test: TestDb) {
     assert_eq!((again[0].run_id, again[0].fence), (claimed.run_id, 2));
     let finished = runs::finish(&mut tx, &[again[0].succeeded("1", at(81))]).await;
     assert_eq!(finished.unwrap().len(), 1);
-    // A finished launch is never written again.
+    // Finished launches are never written again.
     let claim = UncalledClaim { fence: 2, ..claim };
     let handed_back = claims::hand_back(&mut tx, other, &[claim], at(82)).await;
     assert_eq!(handed_back.unwrap(), []);

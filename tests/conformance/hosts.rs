@@ -324,7 +324,7 @@ async fn a_missing_package_is_found_again_by_its_digest(test: TestDb) {
     .unwrap();
 }
 
-/// The clock may have been set back meanwhile: times and ids do not say which process is the later one.
+/// The clock may have been set back in between, so times and ids don't say which process came later.
 async fn a_process_whose_name_was_taken_stays_dead(test: TestDb) {
     let mut tx = test.write().await;
     for (number, started) in [(2, 50), (1, 10)] {
@@ -344,7 +344,7 @@ async fn a_process_whose_name_was_taken_stays_dead(test: TestDb) {
             .await
             .unwrap()
     );
-    // Also when the later one has ended.
+    // Even after the later one has ended.
     hosts::end(&mut tx, host_id(1), now).await.unwrap();
     assert!(
         !hosts::revive(&mut tx, host_id(2), now, lease_until(now))
@@ -384,7 +384,7 @@ async fn a_host_lock_reports_that_its_file_is_gone(test: TestDb) {
     }
 }
 
-/// Each stays the same file, and has another content.
+/// Each stays the same file but with different content.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_host_lock_reports_that_its_files_were_cut_or_overwritten() {
@@ -398,7 +398,7 @@ async fn a_host_lock_reports_that_its_files_were_cut_or_overwritten() {
     let resize = |path: &Path, bytes: u64| {
         let file = std::fs::File::options().write(true).open(path).unwrap();
         file.set_len(bytes).unwrap();
-        // Closing it would drop the locks of SQLite.
+        // Closing it would drop SQLite's locks.
         std::mem::forget(file);
     };
     for case in ["log", "file", "zeroes", "checkpoint"] {
@@ -427,7 +427,7 @@ async fn a_host_lock_reports_that_its_files_were_cut_or_overwritten() {
                 std::mem::forget(file);
                 Some(FileLoss::Overwritten(path))
             }
-            // SQLite itself makes the log shorter.
+            // SQLite itself shortens the log.
             _ => {
                 for _ in 0..3 {
                     test.db.merge_log().await.unwrap();

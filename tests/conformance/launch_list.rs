@@ -328,7 +328,7 @@ async fn digits_are_looked_for_in_one_namespace(test: TestDb) {
     host_with_schedules(&test, 1).await;
     let team: Namespace = "team".parse().unwrap();
     let mut tx = test.write().await;
-    // More launches of others than one statement looks at, and two of the namespace among them.
+    // More launches of others than one statement searches, with two of the namespace among them.
     let decided = (0..2_500).map(|slot| {
         let package = match slot {
             7 | 2_400 => "@team/backup",

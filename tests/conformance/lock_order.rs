@@ -1,4 +1,4 @@
-//! Transactions lock launches in the order of their ids, whatever plan a server makes.
+//! Transactions lock launches in the order of their ids, whatever the server's plan.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ on_both!(renewals_and_ends_do_not_deadlock);
 const LAUNCHES: u64 = 600;
 const ROUNDS: usize = 3;
 
-/// A renewal of many runs is planned as a join that follows the rows of the table, which are in the reverse order of ids. The
-/// ends of few runs follow their ids.
+/// Renewing many runs is planned as a join following the table's rows, which are in reverse order of ids. Ending a few runs follows
+/// their ids.
 async fn renewals_and_ends_do_not_deadlock(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     for round in 0..ROUNDS as u64 {
@@ -50,7 +50,7 @@ async fn open(test: &TestDb) -> Db {
     Db::open(&test.place.url).await.unwrap()
 }
 
-/// Finish runs, few at a time, spread over all of them.
+/// Finishes runs, a few at a time, spread over all of them.
 async fn finish_all(db: Db, claimed: Vec<ClaimedRun>, now: Timestamp) {
     const PIECES: usize = 60;
     for piece in 0..PIECES {
@@ -63,7 +63,7 @@ async fn finish_all(db: Db, claimed: Vec<ClaimedRun>, now: Timestamp) {
     }
 }
 
-/// Renew the leases of runs until all of them have ended.
+/// Keeps renewing the leases of runs until all of them have ended.
 async fn renew_until_none(db: Db, claimed: Vec<ClaimedRun>, now: Timestamp) {
     let held: Vec<_> = claimed.iter().map(|run| (run.run_id, run.fence)).collect();
     for seconds in 0.. {

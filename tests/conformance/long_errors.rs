@@ -1,4 +1,4 @@
-//! Texts of errors that quote a file: they are recorded in part, whatever the file holds.
+//! Error texts quoting a file are recorded only in part, whatever the file contains.
 
 use campanile_model::clock::Clock;
 use campanile_model::text::ERROR_BYTES_MAX;

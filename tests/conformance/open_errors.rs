@@ -95,7 +95,7 @@ async fn a_file_of_another_kind_is_not_a_database() {
     );
 }
 
-/// An empty or a cut file, or none, where a database was.
+/// An empty, truncated or missing file where a database used to be.
 #[tokio::test]
 async fn what_is_left_of_a_database_is_no_new_one() {
     let place = fresh_place(Backend::Sqlite).await;
@@ -150,11 +150,11 @@ async fn what_is_left_of_a_database_is_no_new_one() {
         // Nothing was begun.
         let length = std::fs::metadata(&path).ok().map(|it| it.len());
         assert_eq!(length, bytes.map(|bytes| bytes as u64));
-        // SQLite leaves an empty log beside a file that it cannot read. It must not touch one with content.
+        // SQLite leaves an empty log next to a file it can't read. It mustn't touch one with content.
         let left = std::fs::read(beside("-wal")).unwrap_or_default();
         assert_eq!(left, log.as_bytes(), "{bytes:?}");
     }
-    // A person decides for a new record.
+    // A person decides to start a new record.
     let _ = std::fs::remove_file(&path);
     assert!(Db::open_and_migrate(&place.url).await.is_ok());
 }

@@ -77,7 +77,7 @@ impl TestHost {
         self.decide(now).await;
         for work in self.live_host.engine.claim(now).await.unwrap() {
             let stop = self.live_host.engine.track(&work);
-            // A run that has called nothing is handed back at the end of its lease.
+            // A run without a call would be handed back at the end of its lease.
             assert!(
                 self.live_host
                     .engine

@@ -1,4 +1,4 @@
-//! A pooler in transaction mode before the server, as PgBouncer can be: `serve` and `doctor` refuse it.
+//! A pooler in transaction mode in front of the server, as PgBouncer can be: `serve` and `doctor` refuse it.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -7,12 +7,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use campanile_store::{DatabaseUrl, Db, DbError};
 use campanile_tests::Cluster;
 
-/// The sessions that the pooler shares among its clients.
+/// Sessions shared by the pooler's clients.
 const SESSIONS: usize = 2;
-/// The code of a client that asks for TLS.
+/// Code sent by a client asking for TLS.
 const TLS_REQUEST: u32 = 80_877_103;
 
-/// The sessions that no client uses at this moment, and how many there are.
+/// Sessions not in use at the moment, and the total number.
 #[derive(Default)]
 struct Pool {
     idle: Mutex<(Vec<TcpStream>, usize)>,
@@ -36,7 +36,7 @@ impl Pool {
     }
 }
 
-/// Start a pooler before a server, and return the address through it. It ends with the process.
+/// Starts a pooler in front of a server, returning the address through it. It ends with the process.
 fn pooler(cluster: &Cluster) -> DatabaseUrl {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -45,7 +45,7 @@ fn pooler(cluster: &Cluster) -> DatabaseUrl {
     std::thread::spawn(move || {
         for client in listener.incoming().flatten() {
             let pool = Arc::clone(&pool);
-            // A client that goes away ends its thread.
+            // A client going away ends its thread.
             std::thread::spawn(move || serve(client, server, &pool));
         }
     });
@@ -72,7 +72,7 @@ fn serve(mut client: TcpStream, server: u16, pool: &Pool) -> io::Result<()> {
             let code = u32::from_be_bytes(code.unwrap_or_default());
             match kind {
                 b'Z' => break,
-                // It asks for a password, or for the next step of one.
+                // The server asks for a password, or for the next step of one.
                 b'R' if code != 0 && code != 12 => {
                     let (_, answer) = read_message(&mut client)?;
                     session.write_all(&answer)?;
@@ -105,7 +105,7 @@ fn serve(mut client: TcpStream, server: u16, pool: &Pool) -> io::Result<()> {
     Ok(())
 }
 
-/// Forward what the server answers, and return the state of its transaction.
+/// Forwards the server's replies, returning its transaction's state.
 fn forward_answers(session: &mut TcpStream, client: &mut TcpStream) -> io::Result<u8> {
     loop {
         let (kind, bytes) = read_message(session)?;
@@ -116,7 +116,7 @@ fn forward_answers(session: &mut TcpStream, client: &mut TcpStream) -> io::Resul
     }
 }
 
-/// Read the first message of a client, which has no kind. TLS is not offered.
+/// Reads a client's first message, which has no kind. TLS isn't offered.
 fn read_start(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     loop {
         let mut bytes = vec![0; 4];

@@ -123,7 +123,7 @@ async fn a_host_records_itself_and_its_packages_again(test: TestDb) {
     assert_eq!(count().await, before);
 }
 
-/// A host wakes up after another process has taken its name.
+/// A host waking up after another process took its name.
 async fn a_host_whose_name_was_taken_renews_nothing(test: TestDb) {
     let clock = Clock::simulated(start_time());
     let (zombie, lock) = serving::start(&test, &clock, settings(8), NOOP).await;
@@ -138,7 +138,7 @@ async fn a_host_whose_name_was_taken_renews_nothing(test: TestDb) {
         );
         second.renew(now).await.unwrap();
     }
-    // Retention has removed the row of the first one.
+    // Retention has removed the first one's row.
     for table in [
         "package_host WHERE host_id IN (SELECT id FROM",
         "host WHERE id IN (SELECT id FROM",

@@ -64,14 +64,14 @@ async fn a_launch_that_pauses_after_a_recovery_is_not_claimed_before(test: TestD
     );
 }
 
-/// A host that dies within a second of each start loses two runs of a launch, and no third: it does not live for the pause.
+/// A host dying within a second of each start loses two runs of a launch but never a third, as it doesn't live through the pause.
 async fn a_crash_loop_loses_no_third_run_and_abandons_nothing(test: TestDb) {
     const LIVES: u64 = 25;
     const LAUNCHES: usize = 6;
     let clock = Clock::simulated(at(10));
     let live = async |now: Timestamp| {
         clock.advance_to(now);
-        // The process before has died without a word: its lock is free. One permit is kept for launches on time.
+        // The previous process died without a word, so its lock is free. One permit is kept for on-time launches.
         serving::start(&test, &clock, settings(LAUNCHES + 1), NOOP).await
     };
     let (engine, lock) = live(at(10)).await;
@@ -110,7 +110,7 @@ async fn a_crash_loop_loses_no_third_run_and_abandons_nothing(test: TestDb) {
     }
     assert_eq!(claimed, 2 * LAUNCHES);
 
-    // A host that stays alive runs each of them when its pause is over.
+    // A host staying alive runs each of them once its pause is over.
     now = now.plus(Duration::from_millis(900));
     let (engine, _lock) = live(now).await;
     engine.recover(now).await.unwrap();
@@ -122,7 +122,7 @@ async fn a_crash_loop_loses_no_third_run_and_abandons_nothing(test: TestDb) {
     assert_eq!(paused.finished, LAUNCHES);
 }
 
-/// A launch keeps its pause, whatever opens it again before a host claims it.
+/// A launch keeps its pause, whatever reopens it before a host claims it.
 async fn a_launch_without_a_run_keeps_its_pause(test: TestDb) {
     let host_1 = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
@@ -138,7 +138,7 @@ async fn a_launch_without_a_run_keeps_its_pause(test: TestDb) {
     recovery::apply(&mut tx, host_1, &again(Some(at(160))), "gone", at(100))
         .await
         .unwrap();
-    // Its host stops or dies, or nobody claims it: a host of another name opens it again.
+    // Its host stops or dies, or nobody claims it, so a host of another name reopens it.
     recovery::apply(&mut tx, host_2, &again(None), "gone", at(110))
         .await
         .unwrap();
@@ -153,7 +153,7 @@ async fn a_launch_without_a_run_keeps_its_pause(test: TestDb) {
             .map(|lost| (lost.lost_runs, lost.not_before)),
         Some((1, Some(at(160))))
     );
-    // A claim ends the pause.
+    // Claiming it ends the pause.
     claim_all(&mut tx, host_2, at(160)).await;
     recovery::apply(&mut tx, host_2, &again(None), "gone", at(170))
         .await
@@ -161,7 +161,7 @@ async fn a_launch_without_a_run_keeps_its_pause(test: TestDb) {
     assert_eq!(claim_all(&mut tx, host_2, at(170)).await.len(), 1);
 }
 
-/// The limit counts lost runs in a row: one that was lost long after its start begins the count again.
+/// The limit counts lost runs in a row: losing one long after its start resets the count.
 async fn lost_runs_age(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;
@@ -187,7 +187,7 @@ async fn lost_runs_age(test: TestDb) {
     assert_eq!((lost.lost_runs, lost.recoveries), (1, 6));
 }
 
-/// A launch that was opened again very often without a run keeps numbers for its runs.
+/// A launch reopened very often without a run saves numbers for its runs.
 async fn openings_without_a_run_leave_numbers_for_runs(test: TestDb) {
     let host = host_with_schedules(&test, 1).await;
     let mut tx = test.write().await;

@@ -85,7 +85,7 @@ async fn texts_of_any_length_are_read_back(test: TestDb) {
     stored.reverse();
     assert_eq!(stored.len(), texts.len());
     for (event, text) in stored.iter().zip(&texts) {
-        // A long detail is cut where it is recorded.
+        // Long details are cut when recorded.
         assert!(event.subject == *text && event.detail == cut_error(text.as_str()));
     }
 }

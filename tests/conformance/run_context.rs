@@ -173,8 +173,8 @@ async fn a_recovery_reads_no_more_than_a_run_may_hold(test: TestDb) {
     assert_eq!(calls.len(), 5, "nothing is called");
 }
 
-/// Start a host that keeps 16 MiB for all runs, at most 9.3 MiB for those of one package, with the schedule of [`start_wide`]. One
-/// run may hold 64 MiB.
+/// Starts a host keeping 16 MiB for all runs, at most 9.3 MiB of it for one package's, with the schedule of [`start_wide`]. A
+/// single run may hold 64 MiB.
 async fn start_with_little_memory(test: &TestDb, clock: &Clock) -> (Arc<Engine>, HostLock) {
     let sandbox = SandboxSettings {
         memory_total_bytes: 64 << 20,
@@ -201,7 +201,7 @@ fn assert_bound_of_all_runs(launch: &launches::LaunchRow) {
 async fn runs_that_the_host_can_not_keep_fail_with_the_bound_of_all_runs(test: TestDb) {
     let clock = Clock::simulated(clock_time("10:30:00"));
     let (engine, _lock) = start_with_little_memory(&test, &clock).await;
-    // A run that has ended keeps nothing, so later ones come as far as the first.
+    // Ended runs keep nothing, so later ones get as far as the first.
     for hour in ["11:00:00", "12:00:00", "13:00:00", "14:00:00"] {
         clock.advance_to(clock_time(hour));
         let tick = engine.tick(clock_time(hour)).await.unwrap();

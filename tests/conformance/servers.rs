@@ -1,4 +1,4 @@
-//! Several Postgres servers in one address, a server that becomes read-only, and one that has no connection left.
+//! Several Postgres servers in one address, a server turning read-only, and one with no connections left.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ fn password(cluster: &Cluster) -> String {
     rest.split_once('@').unwrap().0.to_owned()
 }
 
-/// Two servers with the same password, one address of both, and that of the second.
+/// Two servers with the same password, an address for both, and the second one's address.
 async fn two_servers(options: &str) -> (Cluster, Cluster, DatabaseUrl, DatabaseUrl) {
     let first = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
     let second = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
@@ -55,7 +55,7 @@ async fn two_servers(options: &str) -> (Cluster, Cluster, DatabaseUrl, DatabaseU
     )
 }
 
-/// Let a running server accept no writes, as one that was demoted. It closes no connection.
+/// Makes a running server refuse writes, as if demoted, without closing any connection.
 async fn demote(cluster: &mut Cluster) {
     set_read_only(cluster, "on").await;
 }
@@ -67,7 +67,7 @@ async fn set_read_only(cluster: &mut Cluster, value: &str) {
     wait_for_rows(cluster.url(), show, value).await;
 }
 
-/// Wait until a query of one value returns `wanted`. Leaves no session open.
+/// Waits until a single-value query returns `wanted`, leaving no session open.
 async fn wait_for_rows(url: &DatabaseUrl, query: &str, wanted: &str) {
     let until = Instant::now() + Duration::from_secs(30);
     loop {
@@ -83,18 +83,18 @@ async fn wait_for_rows(url: &DatabaseUrl, query: &str, wanted: &str) {
     }
 }
 
-/// Write something.
+/// Writes something.
 async fn write(db: &Db) -> Result<(), DbError> {
     let mut tx = db.write().await?;
     changes::bump(&mut tx).await?;
     tx.commit().await
 }
 
-/// The sessions of the pools, without those of the test itself.
+/// Counts the pools' sessions, leaving out the test's own.
 const SESSIONS: &str = "SELECT CAST(count(*) AS TEXT) FROM pg_stat_activity
     WHERE application_name = 'campanile' AND pid <> pg_backend_pid()";
 
-/// A role change without a closed connection.
+/// A role change without closing a connection.
 #[tokio::test]
 async fn a_server_that_becomes_read_only_is_left_with_all_its_connections() {
     for options in ["", "?target_session_attrs=read-write"] {
@@ -117,7 +117,7 @@ async fn a_server_that_becomes_read_only_is_left_with_all_its_connections() {
         assert!(lock.hold().await.unwrap());
         let rows = "SELECT CAST(count(*) AS TEXT) FROM pg_locks WHERE locktype = 'advisory'";
         wait_for_rows(&on_second, rows, "1").await;
-        // A transaction in its middle is not disturbed. Its connection ends with it.
+        // A transaction halfway through isn't disturbed; its connection ends along with it.
         assert_eq!(port(&mut held).await, first.port());
         wait_for_rows(first.url(), SESSIONS, "1").await;
         drop(held);
@@ -132,7 +132,7 @@ async fn the_lock_of_a_name_notices_that_its_server_became_read_only() {
     Db::open_and_migrate(&on_second).await.unwrap();
     let mut lock = db.host_lock("one").await.unwrap().expect("a free name");
     demote(&mut first).await;
-    // Nothing was written meanwhile.
+    // Nothing was written in the meantime.
     assert!(lock.hold().await.unwrap());
     assert_eq!(port(&mut db.write().await.unwrap()).await, second.port());
     wait_for_rows(first.url(), SESSIONS, "0").await;
@@ -159,7 +159,7 @@ async fn the_only_server_is_used_again_when_it_accepts_writes_again() {
     ] {
         assert!(said.contains(part), "{said}");
     }
-    // What can be read is read, and health says what is wrong.
+    // Whatever can be read is read, and health says what is wrong.
     let now: Timestamp = "2026-05-04T20:30:00Z".parse().unwrap();
     let settings = crate::serving::settings(8);
     let mut tx = db.read().await.unwrap();
@@ -168,7 +168,7 @@ async fn the_only_server_is_used_again_when_it_accepts_writes_again() {
     let issue = health.issues.iter().find(|it| it.contains("no writes"));
     assert!(issue.is_some() && !health.healthy, "{health:?}");
     drop(tx);
-    // A new host is refused before it begins anything.
+    // A new host is refused before beginning anything.
     let refused = Db::open_and_migrate(cluster.url()).await.err();
     assert!(matches!(refused, Some(DbError::ReadOnly(_))), "{refused:?}");
 

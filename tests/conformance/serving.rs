@@ -64,7 +64,7 @@ pub fn sandbox_settings() -> SandboxSettings {
     }
 }
 
-/// Start a host of another name, with the folder of another name and another sandbox.
+/// Starts a host with its own name, folder and sandbox.
 pub async fn start_in(
     test: &TestDb,
     clock: &Clock,

@@ -66,7 +66,7 @@ async fn a_statement_waits_a_bounded_time_for_the_row_of_another_host() {
     // `Busy` is tried again.
     assert!(matches!(&waited, Err(DbError::Busy(_))), "{waited:?}");
     assert!(waited.unwrap_err().is_transient());
-    // It waited, and gave up although the other transaction still holds the row.
+    // It waited, then gave up with the other transaction still holding the row.
     assert!(took >= Duration::from_secs(3), "{took:?}");
 }
 

@@ -125,7 +125,7 @@ async fn packages_share_what_is_free(test: TestDb) {
     insert(&test, &of_package("a", 1, 10, 60)).await;
     insert(&test, &of_package("b", 2, 1_000, 1_002)).await;
     insert(&test, &of_package("c", 3, 2_000, 2_000)).await;
-    // Each takes a share of the seven permits that late launches may take; what `c` leaves is taken in the next step.
+    // Each takes its share of the seven permits for late launches; the next step takes what `c` leaves.
     assert_eq!(
         claim(&engine).await,
         counts(&[("a", 3), ("b", 2), ("c", 1)])
@@ -267,7 +267,7 @@ async fn a_claim_that_finds_nothing_leaves_its_group_free(test: TestDb) {
     }
 }
 
-/// The lock of a group belongs to one installation: a schema of a Postgres database, which others share.
+/// A group's lock belongs to one installation: a single schema in a Postgres database shared with others.
 #[test]
 fn groups_of_two_schemas_do_not_wait_for_each_other() {
     run_case(Backend::Postgres, async |test| {

@@ -1,4 +1,4 @@
-//! What the database keeps of sidecars, and records of files that are deleted with the file.
+//! What the database keeps of sidecars, and file records deleted along with the file.
 
 use campanile_engine::schedule_admin::{ScheduleError, known_package};
 use campanile_model::ids::HostId;

@@ -29,8 +29,8 @@ fn refused(command: &mut Command) -> String {
     log
 }
 
-/// Stop the host, and check that no slot is lost or doubled, and that no run was disturbed but those of the host `former`, which
-/// ended or was replaced.
+/// Stops the host, checking that no slot was lost or doubled, and that no run was disturbed except those of the host `former`,
+/// which ended or was replaced.
 fn finish(site: &Site, mut host: HostProcess, former: Option<&str>) {
     site.wait_for_slots_after(now(), &[&host]);
     let record = site.pause_and_finish(&[&host]);
@@ -179,7 +179,7 @@ fn a_file_that_is_moved_with_its_log_is_served_by_one_host_after_the_other() {
     finish(&site, second, Some("first"));
 }
 
-/// The log has what was recorded since the last checkpoint. SQLite works on with a deleted one.
+/// The log contains everything recorded since the last checkpoint. SQLite carries on with a deleted one.
 #[test]
 fn a_host_stops_when_its_log_is_deleted_or_replaced_and_loses_nothing() {
     for (end, replacement) in [("-wal", None), ("-shm", None), ("-wal", Some(""))] {
@@ -214,14 +214,14 @@ fn a_host_stops_when_its_log_is_deleted_or_replaced_and_loses_nothing() {
     }
 }
 
-/// Pages of the file are destroyed under a host: it launches nothing more, and says so.
+/// Destroying pages of the file under a host makes it stop launching and say so.
 #[test]
 fn a_host_whose_file_is_damaged_launches_nothing_more() {
     let site = Site::new(Backend::Sqlite);
     site.install_schedules(SCHEDULES, "{}");
     let mut host = site.start("first");
     site.wait_for_slots_after(now(), &[&host]);
-    // The pages are in the file, and no longer in the log alone.
+    // Makes sure the pages are in the file, not just in the log.
     site.with_db(async |db| db.merge_log().await.expect("a checkpoint"));
     let file = std::fs::File::options().write(true).open(database(&site));
     let file = file.expect("the database");
@@ -230,7 +230,7 @@ fn a_host_whose_file_is_damaged_launches_nothing_more() {
     let garbage = vec![0xa5; usize::try_from(bytes - 4_096).expect("a length")];
     std::os::unix::fs::FileExt::write_all_at(&file, &garbage, 4_096).expect("a write");
     host.wait_for_line("this host decides and claims nothing until it is started again");
-    // Calls that had begun end within a moment.
+    // Ongoing calls end within a moment.
     host.stays_up(Duration::from_secs(1));
     let before = site.effects().len();
     host.stays_up(Duration::from_secs(4));

@@ -313,7 +313,7 @@ impl FolderChaos {
     /// It is renamed, because a partial sidecar could remove schedules.
     fn sidecar(&self, name: &str, timeout_seconds: u32) {
         let mut text = format!("[limits]\ntimeout = \"{timeout_seconds}s\"\n");
-        // By itself this program returns its context, with its last result in it: after some thirty launches that nests too deep.
+        // Without this, the program returns its context including its last result, nesting too deep after some thirty launches.
         let context = match name.starts_with("command") {
             true => "context = { do = \"say\" }\n",
             false => "",

@@ -107,7 +107,7 @@ fn the_outcome_of_a_suspended_host_is_not_recorded() {
     const LONG: u64 = 30_000;
     let site = Site::new(Backend::Postgres);
     site.configure(RECOVERY);
-    // A busy machine loads the package before it.
+    // Leaves even a busy machine time for loading the package.
     let slot = now().plus(Duration::from_secs(8));
     site.install_append(&format!(
         "[[schedules]]\nname = \"short\"\nat = \"{slot}\"\ncontext = {{ before_ms = {SHORT} }}\n\

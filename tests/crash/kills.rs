@@ -229,12 +229,12 @@ fn a_crash_loop_abandons_nothing_that_never_ran_on_postgres() {
     crash_in_a_loop(Backend::Postgres);
 }
 
-/// Kill a host soon after each start. It has more launches than permits, so most are recovered often and never claimed. The
-/// others lose two runs, and no third: no host lives for their pause.
+/// Kills a host soon after each start. With more launches than permits, most are recovered often and never claimed. The others lose
+/// two runs but never a third, as no host lives through their pause.
 fn crash_in_a_loop(backend: Backend) {
     const LIVES: usize = 25;
     const LIFE: Duration = Duration::from_millis(300);
-    // On a busy machine the loop takes minutes: few schedules leave few launches.
+    // On a busy machine the loop takes minutes; having few schedules keeps the launches few.
     const SCHEDULES: usize = 6;
     let site = Site::new(backend);
     site.configure("[host]\nruns_max = 4\n");

@@ -27,7 +27,7 @@ fn lose_at(site: &Site, point: &str) -> HostProcess {
     host
 }
 
-/// Waits until the others continue, and returns how long that took.
+/// Waits until the others continue, returning how long that took.
 fn go_on(
     site: &Site,
     (point, lost_at): (&str, Instant),

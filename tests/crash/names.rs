@@ -66,7 +66,7 @@ fn a_restart_waits_for_the_dead_session_of_its_host() {
     assert!(second.wait_exit().success());
 }
 
-/// A proxy keeps the session of the dead process, as HAProxy does for half an hour.
+/// The proxy keeps the dead process's session open, as HAProxy does for half an hour.
 #[test]
 fn a_restart_takes_its_name_although_a_proxy_keeps_the_dead_session() {
     let cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
@@ -92,7 +92,7 @@ fn a_restart_takes_its_name_although_a_proxy_keeps_the_dead_session() {
     drop(proxy);
 }
 
-/// The process that had the name was only suspended, with all its connections.
+/// The process holding the name was only suspended, along with all its connections.
 #[test]
 fn a_process_whose_name_was_taken_while_it_was_suspended_stops() {
     let cluster = Cluster::start().unwrap_or_else(|line| panic!("{line}"));
@@ -114,7 +114,7 @@ fn a_process_whose_name_was_taken_while_it_was_suspended_stops() {
         log.contains("another process now serves under the host name `north`"),
         "{log}"
     );
-    // The other one is not disturbed by the end of the first.
+    // The first one's end doesn't disturb the other.
     site.wait_for_slots_after(now(), &[&second]);
     let mut second = second;
     let record = site.pause_and_finish(&[&second]);

@@ -190,7 +190,7 @@ impl Site {
         })
     }
 
-    /// Runs one command, which must succeed.
+    /// Runs one command, expecting it to succeed.
     pub fn ok(&self, args: &[&str]) {
         let output = self.command(campanile_binary()).args(args).output();
         let output = output.expect("a command");
@@ -202,11 +202,11 @@ impl Site {
         self.with_db(async |db| read(&db).await)
     }
 
-    /// Waits until the record satisfies `wanted`, up to [`PATIENCE`], and returns it.
+    /// Waits until the record satisfies `wanted`, up to [`PATIENCE`], returning it.
     ///
     /// # Panics
     ///
-    /// After that, with the record and the logs of `hosts`.
+    /// Panics after that, showing the record and the logs of `hosts`.
     pub fn record_when(
         &self,
         what: &str,
@@ -262,9 +262,9 @@ impl Site {
         });
     }
 
-    /// Wait until nothing is left of dead hosts, pause all schedules, wait until every launch has ended, and return the record.
+    /// Waits until nothing is left of dead hosts, pauses all schedules, waits until every launch has ended, and returns the record.
     ///
-    /// A launch of a paused schedule that is still to be recovered is abandoned, as `schedule_disabled`.
+    /// Launches of paused schedules still awaiting recovery are abandoned, as `schedule_disabled`.
     pub fn pause_and_finish(&self, hosts: &[&HostProcess]) -> Record {
         self.wait_until_recovered();
         self.with_db(async |db| {
@@ -290,7 +290,7 @@ impl Site {
         })
     }
 
-    /// Wait until no launch is one of a host that died.
+    /// Waits until no launch belongs to a dead host.
     fn wait_until_recovered(&self) {
         const ORPHANS: &str = "SELECT CAST(count(*) AS TEXT) FROM launch l
             JOIN host h ON h.id = CASE WHEN l.status = 'open' THEN l.decided_by ELSE l.host_id END

@@ -106,7 +106,7 @@ fn a_synchronous_standby_has_every_launch() {
     pair.verify();
 }
 
-/// The primary accepts no writes any more, and closes no connection.
+/// The primary stops accepting writes without closing any connection.
 #[test]
 fn a_primary_that_becomes_read_only_is_left_for_its_standby() {
     let mut pair = Pair::start();

@@ -137,7 +137,7 @@ impl HostProcess {
         self.child.id()
     }
 
-    /// Returns the greatest resident memory of the process until now, in bytes; 0 where the system does not tell.
+    /// Returns the process's peak resident memory so far in bytes, or 0 if the system doesn't tell.
     pub fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id()));
         let status = status.unwrap_or_default();
@@ -146,11 +146,11 @@ impl HostProcess {
         kib.unwrap_or_default() << 10
     }
 
-    /// Waits for a line on stderr that contains `text`, up to [`PATIENCE`], and returns the first.
+    /// Waits for a line on stderr containing `text`, up to [`PATIENCE`], returning the first.
     ///
     /// # Panics
     ///
-    /// When no such line is printed. The message has all lines that were printed.
+    /// Panics if no such line is printed, showing all printed lines.
     pub fn wait_for_line(&self, text: &str) -> String {
         let until = Instant::now() + PATIENCE;
         let mut state = self.stderr.state.lock().expect("no reader panics");
@@ -174,8 +174,8 @@ impl HostProcess {
         }
     }
 
-    /// Wait until the host has reported the files that it started without, because they were not loaded yet: a load gets the
-    /// processor after all tests. Wait up to [`PATIENCE`]. A file that the host does not report is left to the caller.
+    /// Waits until the host has reported the files it started without because they weren't loaded yet, up to [`PATIENCE`]. Loading
+    /// gets the processor after all tests. Files the host doesn't report are left to the caller.
     pub fn wait_for_late_loads(&self) {
         const LATE: &str = "the host starts without it package=";
         let until = Instant::now() + PATIENCE;
@@ -226,7 +226,7 @@ impl HostProcess {
     ///
     /// # Panics
     ///
-    /// When it does not stop. The message has everything it printed.
+    /// Panics if it doesn't stop, showing everything it printed.
     pub fn wait_stopped(&self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let until = Instant::now() + PATIENCE;
@@ -268,7 +268,7 @@ impl HostProcess {
     ///
     /// # Panics
     ///
-    /// When the process does not end. The message has everything it printed.
+    /// Panics if it doesn't end, showing everything it printed.
     pub fn wait_exit(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
         loop {

@@ -65,13 +65,12 @@ pub fn many_elements(count: usize) -> Vec<u8> {
     ])
 }
 
-/// A program like those that contain a language engine: ten thousand pieces of data in 8 MiB of mostly zeros, in a file that is
-/// no smaller.
+/// A program like those containing a language engine: ten thousand pieces of data in 8 MiB of mostly zeros, with a file no smaller.
 pub fn language_engine() -> Vec<u8> {
     const PIECES: usize = 10_000;
     const DISTANCE: usize = (8 << 20) / PIECES;
     let piece = |number: usize| {
-        // The constant of an address is a signed number; so many bytes keep its sign.
+        // An address constant is a signed number; using this many bytes keeps its sign.
         let address = number * DISTANCE;
         let address = [0, 7, 14, 21].map(|bits| (address >> bits & 0x7f) as u8 | 0x80);
         [
@@ -117,10 +116,11 @@ pub fn nested_types(depth: usize) -> Vec<u8> {
     [many_functions(1), section(CUSTOM, &custom)].concat()
 }
 
-/// A program of some hundred bytes with data at both ends of 16 MB.
+/// A program of a few hundred bytes with data at both ends of 16 MB.
 ///
 /// # Panics
-/// When the text is not valid, which is a mistake here.
+///
+/// Panics if the text is invalid, which would be a mistake here.
 pub fn distant_data() -> Vec<u8> {
     let text = r#"(module (memory (export "memory") 300) (func (export "_start"))
         (data (i32.const 0) "a") (data (i32.const 16000000) "b"))"#;
@@ -145,21 +145,21 @@ pub fn doubled_instances(levels: usize) -> Vec<u8> {
     wat::parse_str(&text).expect("a component")
 }
 
-/// The end of a component that does nothing and succeeds.
+/// The end of a component doing nothing and succeeding.
 const MAIN: &str = r#"(core module $main (func (export "run") (result i32) i32.const 0))
     (core instance $main (instantiate $main))
     (func $run (result (result)) (canon lift (core func $main "run")))
     (instance $command (export "run" (func $run)))
     (export "wasi:cli/run@0.2.3" (instance $command))"#;
 
-/// A program with so many instances of a module that has `definitions`.
+/// A program with `instances` instances of a module containing `definitions`.
 pub fn many_instances(instances: usize, definitions: &str) -> Vec<u8> {
     let instances = "(core instance (instantiate $m))".repeat(instances);
     let text = format!("(component (core module $m {definitions}) {instances} {MAIN})");
     wat::parse_str(&text).expect("a component")
 }
 
-/// A program for WASI preview 1 that opens the root, where it sees nothing, up to `times` times, and sleeps for `seconds`.
+/// A WASI preview 1 program opening the root, where it sees nothing, up to `times` times, then sleeping for `seconds`.
 pub fn many_descriptors(times: u32, seconds: u64) -> Vec<u8> {
     let body = format!(
         "(local.set $left (i32.const {times}))
@@ -173,7 +173,7 @@ pub fn many_descriptors(times: u32, seconds: u64) -> Vec<u8> {
     sleeper(&body, seconds)
 }
 
-/// A program for WASI preview 1 that grows its memory by up to `pages`, writes to each, and sleeps for `seconds`.
+/// A WASI preview 1 program growing its memory by up to `pages`, writing to each, then sleeping for `seconds`.
 pub fn much_memory(pages: u32, seconds: u64) -> Vec<u8> {
     let body = format!(
         "(local.set $left (i32.const {pages}))
@@ -188,7 +188,7 @@ pub fn much_memory(pages: u32, seconds: u64) -> Vec<u8> {
     sleeper(&body, seconds)
 }
 
-/// A program for WASI preview 1 that executes `body` and sleeps for `seconds`.
+/// A WASI preview 1 program executing `body`, then sleeping for `seconds`.
 fn sleeper(body: &str, seconds: u64) -> Vec<u8> {
     let nanos = seconds * 1_000_000_000;
     let text = format!(

@@ -29,11 +29,11 @@ use uuid::Uuid;
 pub use cluster::Cluster;
 pub use host_process::{HostProcess, LISTEN, campanile_binary};
 
-/// How long a test waits for a state before it gives up.
+/// How long a test waits for a state before giving up.
 ///
-/// It's the only limit of its kind, and far longer than anything takes: a test asserts which state comes, and never how soon,
-/// because other work on the machine can take the processor from it for many seconds. What must *not* happen within a test's
-/// life, such as the end of a task that sleeps, takes several times as long.
+/// It's the only limit of its kind, and far longer than anything takes. Tests assert which state comes, never how soon, because
+/// other work on the machine can hog the processor for many seconds. What must *not* happen within a test's life, such as a
+/// sleeping task ending, takes several times as long.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A kind of database.

@@ -124,7 +124,8 @@ macro_rules! has_labels {
     };
 }
 pub(super) use has_labels;
-/// The open launches whose fire time has come, whose pause after a recovery is over, and whose package and labels the host has, for the transaction to claim.
+/// Selects open launches for the transaction to claim: their fire time has come, any pause after a recovery is over, and the host
+/// has their package and labels.
 macro_rules! open_launches {
     ($group:literal) => {
         concat!(

@@ -1,4 +1,4 @@
-//! A run whose calls are too large for one answer is shown in parts, on the database and over HTTP.
+//! A run whose calls are too large for one answer is shown in parts, reading from the database or over HTTP.
 
 use campanile_tests::{Place, on_both_empty};
 use serde_json::{Value, json};
@@ -9,20 +9,20 @@ use crate::site::{list, text};
 
 on_both_empty!(a_run_is_shown_in_parts);
 
-/// How many calls are added to a run, and the bytes of the output of each. An answer has at most 1 MiB.
+/// Calls added to a run, and the output size of each in bytes. An answer has at most 1 MiB.
 const CALLS: usize = 12;
 const OUTPUT: usize = 400 << 10;
-/// The bytes that the first call printed: it is too large for an answer by itself.
+/// Bytes printed by the first call, too large for an answer by itself.
 const PRINTED: usize = 1 << 20;
 
-/// Returns the blocks of a result that are notes.
+/// Returns a result's notes.
 fn notes(result: &Value) -> String {
     let blocks = list(result["content"].clone());
     let notes = blocks.iter().skip(1).map(|block| text(&block["text"]));
     Vec::from_iter(notes).join("; ")
 }
 
-/// Returns the place that a result names for the next part.
+/// Returns the next part's place, as named by a result.
 fn next(result: &Value) -> Option<String> {
     let notes = notes(result);
     let (_, rest) = notes.split_once("call again with `after` \"")?;
@@ -30,7 +30,7 @@ fn next(result: &Value) -> Option<String> {
     Some(place.to_owned())
 }
 
-/// Returns the results of a tool, part by part.
+/// Returns a tool's results, part by part.
 fn parts(client: &mut Client, tool: &str, mut arguments: Value) -> Vec<Value> {
     let mut parts = Vec::new();
     loop {
@@ -85,7 +85,7 @@ async fn a_run_is_shown_in_parts(place: Place) {
         for call in &calls[1..] {
             assert_eq!(text(&call["output"]).len(), OUTPUT);
         }
-        // What is left out of a call that is too large by itself is shown by the other tool.
+        // The other tool shows what is left out of a call too large by itself.
         let left_out = shown
             .iter()
             .filter(|part| notes(part).contains("`run_logs` shows it"));
@@ -101,7 +101,7 @@ async fn a_run_is_shown_in_parts(place: Place) {
         assert_eq!(logs.len(), CALLS + 1);
         assert_eq!(logs[CALLS]["stdout"], "printed by one");
         assert!(text(&logs[1]["stdout"]).starts_with("ppp"));
-        // The newest text says how to get the oldest.
+        // Along with the newest text, it says how to get the oldest.
         let newest = client.call("run_logs", json!({"id": run}));
         assert!(
             notes(&newest).contains("`after` \"start\""),
@@ -111,7 +111,7 @@ async fn a_run_is_shown_in_parts(place: Place) {
         for tool in ["show_run", "run_logs"] {
             let error = client.refused(tool, json!({"id": run, "after": "x"}));
             assert!(text(&error["error"]).starts_with("`after`: "), "{error}");
-            // The place of the last call has none after it.
+            // Nothing comes after the last call's place.
             let last = calls.last().expect("calls");
             let at = text(&last["started_at"]).parse::<campanile_model::clock::Timestamp>();
             let last = format!("{}.{CALLS}.z", at.expect("a time").micros());

@@ -23,7 +23,7 @@ pub struct LiveHost {
 }
 
 impl LiveHost {
-    /// Execute a claimed run. Without a call, it is dropped before its first.
+    /// Executes a claimed run. With `calls` false, it's dropped before its first call.
     pub fn take(&mut self, work: Work, stop: StopSignal, calls: bool) {
         if calls {
             self.engine.begin_call(work.run_id(), work.fence());

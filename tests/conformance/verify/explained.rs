@@ -1,4 +1,4 @@
-//! What a recorded correction explains is no fault, and what it does not explain is one.
+//! Whatever a recorded correction explains is no fault; anything else is.
 
 use campanile_engine::schedule_admin::{self, CursorReset};
 use campanile_engine::verify::{Explained, FaultKind};
@@ -18,7 +18,7 @@ on_both!(
     a_clock_that_was_set_back_explains_the_order_of_times,
 );
 
-/// Add the schedule `often`, each ten minutes.
+/// Adds the schedule `often`, due every ten minutes.
 async fn add_often(scene: &Scene) {
     let wanted = ScheduleDefinition {
         name: "often".to_owned(),
@@ -39,7 +39,7 @@ async fn add_often(scene: &Scene) {
         .await;
 }
 
-/// A wrong clock has moved the cursor to 15:20, past slots that it skipped in ranges. The true time is 10:41.
+/// A wrong clock has moved the cursor to 15:20, past slots skipped in ranges. The true time is 10:41.
 async fn a_reset_cursor_explains_a_second_decision_and_no_third(test: TestDb) {
     let wrong = Scene::start(test, "10:31:00").await;
     add_often(&wrong).await;
@@ -69,7 +69,7 @@ async fn a_reset_cursor_explains_a_second_decision_and_no_third(test: TestDb) {
     for time in ["10:50:01", "11:00:01", "11:10:01", "11:20:01", "11:30:01"] {
         scene.tick(time).await;
     }
-    // The schedule has another name since.
+    // The schedule has since been renamed.
     let now = scene.clock.now();
     let renamed = |wanted: &mut ScheduleDefinition| "renamed".clone_into(&mut wanted.name);
     scene
@@ -96,7 +96,7 @@ async fn a_reset_cursor_explains_a_second_decision_and_no_third(test: TestDb) {
         "{explained:?}"
     );
 
-    // A third decision of a slot is a fault, and so is a launch of a time that is no slot.
+    // Deciding a slot a third time is a fault, and so is launching at a time outside the slots.
     let backend = scene.test.backend();
     let columns = "schedule_id, schedule_revision, kind, fire_time, status, reason, utc_offset, package, digest, proposed, priority, \
         interval_start, decided_by, decided_at, finished_at";
@@ -125,7 +125,7 @@ async fn a_reset_cursor_explains_a_second_decision_and_no_third(test: TestDb) {
             .await;
         assert_eq!(scene.kinds().await, []);
     }
-    // A reset that is not as its event says explains nothing.
+    // A reset contradicting its event explains nothing.
     let widened = backend.instant(clock_time("16:00:00"));
     scene
         .test
@@ -145,7 +145,7 @@ async fn a_clock_that_was_set_back_explains_the_order_of_times(test: TestDb) {
     } = wrong;
     drop((engine, _lock));
     let scene = Scene::start(test, "10:45:00").await;
-    // A run that the next process ends at the right time.
+    // A run ended by the next process at the right time.
     let backend = scene.test.backend();
     let instant = |time: &str| backend.instant(clock_time(time));
     let ended = format!(
@@ -165,7 +165,7 @@ async fn a_clock_that_was_set_back_explains_the_order_of_times(test: TestDb) {
         "{explained:?}"
     );
 
-    // The clock of one process goes back from 11:00 to 10:50.
+    // One process's clock goes back from 11:00 to 10:50.
     let run_at = |start: &str, end: &str| {
         format!(
             "UPDATE launch SET decided_at = {0}, started_at = {0}, finished_at = {1} WHERE started_at IS NOT NULL",
@@ -185,7 +185,7 @@ async fn a_clock_that_was_set_back_explains_the_order_of_times(test: TestDb) {
     ] {
         scene.test.execute("DELETE FROM clock_set_back").await;
         scene.test.execute("DELETE FROM seal").await;
-        // That of the restart would explain all of these.
+        // The setback at the restart would explain all of these.
         scene
             .test
             .execute(&format!(
