@@ -232,7 +232,7 @@ async fn an_interrupted_selftest_leaves_nothing(place: Place) {
     ground.end().await;
 }
 
-/// If the parent dies before its host could ask to be told, the host notices having a different parent, and ends.
+/// If the parent dies before its host could ask to be told, the host notices its new parent and ends.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_host_whose_parent_has_already_died_ends() {

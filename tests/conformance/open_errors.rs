@@ -147,7 +147,6 @@ async fn what_is_left_of_a_database_is_no_new_one() {
             let said = error.to_string();
             assert!(said.contains(part) && said.contains("backup"), "{said}");
         }
-        // Nothing was begun.
         let length = std::fs::metadata(&path).ok().map(|it| it.len());
         assert_eq!(length, bytes.map(|bytes| bytes as u64));
         // SQLite leaves an empty log next to a file it can't read. It mustn't touch one with content.

@@ -83,7 +83,6 @@ async fn wait_for_rows(url: &DatabaseUrl, query: &str, wanted: &str) {
     }
 }
 
-/// Writes something.
 async fn write(db: &Db) -> Result<(), DbError> {
     let mut tx = db.write().await?;
     changes::bump(&mut tx).await?;

@@ -234,7 +234,7 @@ fn a_crash_loop_abandons_nothing_that_never_ran_on_postgres() {
 fn crash_in_a_loop(backend: Backend) {
     const LIVES: usize = 25;
     const LIFE: Duration = Duration::from_millis(300);
-    // On a busy machine the loop takes minutes; having few schedules keeps the launches few.
+    // On a busy machine the loop takes minutes, and few schedules keep the launches few.
     const SCHEDULES: usize = 6;
     let site = Site::new(backend);
     site.configure("[host]\nruns_max = 4\n");

@@ -121,7 +121,8 @@ impl Capacity {
         lock(&self.shares).overtaking(self.free())
     }
 
-    /// Whether a launch may start ahead of waiting ones: either none are waiting, or it's on time and they're all late.
+    /// Whether a launch may start ahead of waiting ones: either none are waiting, or it's on time and within the share of on-time
+    /// launches, and they're all late.
     pub(crate) fn may_overtake(&self, late: bool) -> bool {
         !self.is_short.load(Ordering::Relaxed)
             || !late && !self.is_short_on_time.load(Ordering::Relaxed) && self.overtaking() > 0

@@ -102,8 +102,8 @@ struct Choice<'a> {
     has_looked_on_time: bool,
     /// Whether the queries so far, earliest launches first, returned a late one. None before the first query.
     saw_late: Option<bool>,
-    /// Launches in `chosen` going ahead of others for being on time. They stay open until the claim, so queries for the others
-    /// return them again.
+    /// On-time launches in `chosen` going ahead of others. They stay open until the claim, so queries for the others return them
+    /// again.
     overtaking: HashSet<LaunchId>,
     chosen: Chosen,
 }

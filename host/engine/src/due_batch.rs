@@ -30,7 +30,7 @@ pub(crate) struct DueBatch {
     pub(crate) more: bool,
 }
 
-/// Reads up to `rows_max` schedules that are due, the earliest first.
+/// Reads up to `rows_max` due schedules, earliest first.
 ///
 /// After an outage, the earliest schedules are the furthest behind and keep coming up until they've caught up. To stop them
 /// from starving everything else, on-time schedules go first, up to their share. Among the rest, short periods go first: they

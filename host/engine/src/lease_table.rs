@@ -124,7 +124,7 @@ impl LeaseTable {
             is_called: false,
         };
         self.entries().insert(lease.run, entry);
-        // A database having lost the former claim hands out its fence again.
+        // If the database has lost the former claim, it hands out the same fence again.
         lock(&self.uncalled).remove(&(lease.run.launch(), lease.fence));
         stop
     }

@@ -27,7 +27,6 @@ const SLOTS_MIN: i64 = 10;
 /// Packages whose waiting launches are counted, at most.
 const STARVED_MAX: i64 = 10_000;
 
-/// Findings so far.
 #[derive(Debug, Default)]
 pub(crate) struct OwnBacklog {
     /// Findings about a single package, schedule or namespace.

@@ -373,7 +373,6 @@ enum Replay {
     Refused(String),
 }
 
-/// A run's progress so far.
 struct Progress<'k> {
     kept: &'k mut KeptOfRun,
     /// Bytes kept besides the values of `flow`: how earlier runs ended, and the contexts of ongoing calls.

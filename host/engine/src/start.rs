@@ -367,7 +367,7 @@ async fn until_silent(db: &Db, last: Option<SignOfLife>) -> Result<Duration, DbE
 }
 
 /// Returns the name if no host called `name` is alive: none is on record, its last heartbeat is older than `lease`, or none arrives
-/// for `wait`. Its runs get recovered, so a host having merely lost its lock mustn't be taken for dead.
+/// for `wait`. Its runs get recovered, so a host that has merely lost its lock mustn't be taken for dead.
 async fn unless_alive(
     db: &Db,
     name: &str,

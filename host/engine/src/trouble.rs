@@ -34,7 +34,7 @@ const SHOWN_AFTER: Duration = Duration::from_secs(1);
 /// Longest description of a trouble on record, in characters.
 const SHOWN_CHARS_MAX: usize = 300;
 
-/// Ongoing trouble is logged again after this long, then at doubling intervals.
+/// Ongoing trouble is logged again after this long, then at doubling intervals up to the maximum.
 const REMINDER: Duration = Duration::from_secs(60);
 const REMINDER_MAX: Duration = Duration::from_secs(3_600);
 
@@ -60,7 +60,6 @@ struct Troubles {
     last_outage: Option<(Instant, Ongoing)>,
 }
 
-/// Ongoing trouble.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lasting {
     pub(crate) since: Instant,
@@ -315,7 +314,7 @@ pub(crate) fn issue_of(host: &str) -> String {
     format!("the host `{host}` has trouble with the database")
 }
 
-/// Returns the issue text for a host having trouble with the database.
+/// Returns the issue text for a host's trouble with the database.
 pub(crate) fn issue(host: &str, since: Timestamp, what: &str) -> String {
     format!("{} since {since}: {}", issue_of(host), printable_line(what))
 }
@@ -339,7 +338,6 @@ mod tests {
         DbError::Unavailable("no route".to_owned()).into()
     }
 
-    /// Reports a failure `at` an instant, returning the line to log.
     fn fail(trouble: &Trouble, step: &str, error: &EngineError, at: Instant) -> Option<String> {
         let kind = match error.is_transient() {
             true => Kind::Outage,

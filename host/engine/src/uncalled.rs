@@ -17,14 +17,13 @@ use campanile_store::recovery::OrphanedLaunch;
 /// How long a living host may take to hand back a claim, counted from the end of its lease and from the end of an outage.
 pub(crate) const HAND_BACK_TIME: Duration = Duration::from_secs(5);
 
-/// Claims handed back by a transaction.
 #[must_use]
 pub(crate) struct HandedBack {
     claims: Vec<UncalledClaim>,
     launches: Vec<LaunchId>,
 }
 
-/// Hands back this host's claims without a call.
+/// Hands back this host's claims that led to no call.
 pub(crate) async fn hand_back(ctx: &Ctx, tx: &mut Tx, now: Timestamp) -> Result<HandedBack> {
     let claims = ctx.leases.uncalled();
     let launches = match claims.is_empty() {

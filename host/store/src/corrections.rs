@@ -24,7 +24,7 @@ pub struct ClockSetBack {
 }
 
 statements! {
-    /// Records a schedule's cursor being moved back.
+    /// Records moving back a schedule's cursor.
     pub async fn record_cursor_reset(id: ScheduleId, reset: &CursorReset) -> () = run
         "INSERT INTO cursor_reset (schedule_id, reset_at, from_at, to_at, revision) VALUES ($1, $2, $3, $4, $5)
         ON CONFLICT (schedule_id, reset_at) DO NOTHING"

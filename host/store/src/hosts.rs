@@ -77,11 +77,11 @@ statements! {
     pub async fn heartbeat_of(id: HostId) -> Option<Timestamp> = value
         "SELECT heartbeat_at FROM host WHERE id = $1";
 
-    /// Records a host's trouble with the database and since when; nothing once that is over.
+    /// Records a host's trouble with the database and when it began; none once it's over.
     pub async fn note_trouble(id: HostId, what: Option<&str>, since: Option<Timestamp>) -> () = run
         "UPDATE host SET trouble = $2, trouble_since = $3 WHERE id = $1" => [id, what.map(storable), since];
 
-    /// Returns the live hosts having trouble with the database: the name, since when, and what.
+    /// Returns the live hosts in trouble with the database: the name, since when, and what.
     pub async fn troubled(now: Timestamp) -> Vec<(String, Timestamp, String)> = rows
         "SELECT name, trouble_since, trouble FROM host WHERE ended_at IS NULL AND lease_until >= $1 AND trouble IS NOT NULL
         ORDER BY name";

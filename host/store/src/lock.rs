@@ -44,7 +44,7 @@ struct NameLock {
     server: Server,
     key: i64,
     connection: Option<PgConnection>,
-    /// Whether the lock's holder is a process having lost its name to this one. The server is asked to end its session.
+    /// Whether the lock's holder has lost its name to this process. The server is then asked to end its session.
     ends_holder: bool,
     /// The session that had the lock last: its process on the server, and when that began.
     session: Option<(i32, Timestamp)>,

@@ -68,7 +68,7 @@ impl Db {
         }
     }
 
-    /// Refuses a server's schema having some of the tables, but not those created by its applied migrations.
+    /// Refuses a server's schema with some of the tables, but not those created by its applied migrations.
     pub(super) async fn refuse_other_tables(
         &self,
         server: &Server,

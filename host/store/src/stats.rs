@@ -286,7 +286,7 @@ statements! {
     pub async fn clock_steps(since: Timestamp, limit: i64) -> Vec<(String, Timestamp, String)> = rows
         "SELECT subject, at, detail FROM event WHERE at >= $1 AND kind = 'clock_stepped' ORDER BY at DESC LIMIT $2";
 
-    /// Returns the live hosts having run into database damage, each with its note.
+    /// Returns the live hosts that ran into database damage, each with its note.
     // The index `event_damage` finds these events.
     pub async fn damage(limit: i64) -> Vec<(String, String)> = rows
         "SELECT h.name, max(e.detail) FROM event e JOIN host h ON h.name = e.subject AND h.ended_at IS NULL AND h.started_at <= e.at

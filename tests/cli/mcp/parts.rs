@@ -15,7 +15,6 @@ const OUTPUT: usize = 400 << 10;
 /// Bytes printed by the first call, too large for an answer by itself.
 const PRINTED: usize = 1 << 20;
 
-/// Returns a result's notes.
 fn notes(result: &Value) -> String {
     let blocks = list(result["content"].clone());
     let notes = blocks.iter().skip(1).map(|block| text(&block["text"]));

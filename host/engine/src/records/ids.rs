@@ -63,7 +63,7 @@ fn unknown(id: &ShortId, namespace: Option<&Namespace>) -> Problem {
     .hint("`campanile launch list` shows the ids")
 }
 
-/// Returns the launch with this id and its decision. The error mentions retention if that may have removed the launch.
+/// Returns the launch with this id and its decision. The error mentions retention as a possible cause.
 pub async fn decided(
     tx: &mut Tx,
     id: &ShortId,
@@ -98,7 +98,7 @@ pub async fn run_id(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) ->
     launch.run_id.0.ok_or_else(without_run)
 }
 
-/// Returns the run with this id. The error mentions retention if that may have removed the run.
+/// Returns the run with this id. The error mentions retention as a possible cause.
 pub async fn run(tx: &mut Tx, id: &ShortId, namespace: Option<&Namespace>) -> Result<RunRow> {
     let id = run_id(tx, id, namespace).await?;
     if let Some(run) = runs::find(tx, id).await? {
