@@ -109,8 +109,9 @@ async fn packages_that_take_what_a_host_needs_are_refused_or_bounded_and_a_neigh
 
 async fn runs_that_keep_much_leave_memory_to_a_neighbour(place: Place) {
     let site = Site::new(place);
+    // Few calls at once, so that none runs out of guest memory first.
     site.configure(
-        "[host]\ndrain = '1s'\n[sandbox]\nmemory_max = '64MiB'\nmemory_total = '64MiB'\n",
+        "[host]\ndrain = '1s'\nruns_max = 16\n[sandbox]\nmemory_max = '64MiB'\nmemory_total = '128MiB'\n",
     );
     site.copy_package("noop");
     site.sidecar("noop", "[[schedules]]\nevery = '1s'\n");
@@ -127,7 +128,7 @@ async fn runs_that_keep_much_leave_memory_to_a_neighbour(place: Place) {
     ];
     let when = ["--at", "2099-01-01T00:00:00Z", "--overlap", "allow"];
     site.ok(wide.into_iter().chain(when));
-    // Each would hold 60 MiB, while all together may hold 9.
+    // Each would hold 60 MiB, while all together may hold 18.
     let hogs: Vec<String> = (0..6).map(|_| site.trigger("wide", &json!({}))).collect();
     let before = launches(&site, "noop", "succeeded");
     for hog in &hogs {

@@ -552,7 +552,6 @@ impl Simulation {
 
     /// Replace all hosts by one new host that works until no work is left.
     async fn finish_all(&mut self) {
-        self.orphans.clear();
         self.hosts.clear();
         self.start_host().await;
         let deadline = self.now();
@@ -561,7 +560,7 @@ impl Simulation {
             self.tick(0).await;
         }
         for _ in 0..ROUNDS_MAX {
-            // Runs dropped since then still hold the host's permits, which a real host gives back.
+            // These hold permits that a real host gives back.
             self.orphans.clear();
             while let Some((work, _)) = self.hosts[0].claimed.pop() {
                 let end = RunEnd::Succeeded { output: None };

@@ -174,7 +174,7 @@ fn read(path: &Path) -> Result<Option<ApprovalKey>> {
     match ApprovalKey::from_text(&text) {
         Some(key) => Ok(Some(key)),
         None => Err(
-            Failure::misconfigured(format!("{shown} is no key for approvals, or a part of one")).hint(
+            Failure::misconfigured(format!("{shown} isn't a complete key for approvals")).hint(
                 "restore it from a backup; or move it away, make a new key, and approve again the active versions",
             ),
         ),
