@@ -421,7 +421,10 @@ async fn a_key_file_that_can_not_be_used_stops_hosts_and_commands(place: Place) 
     site.approve_chimes("1.0.0");
     stop(&mut host);
     assert_eq!(site.diagnosis().0, "ok");
-    let no_key = ["isn't a complete key for approvals", "restore it from a backup"];
+    let no_key = [
+        "isn't a complete key for approvals",
+        "restore it from a backup",
+    ];
     let faults: [(&[u8], u32, [&str; 2]); 6] = [
         (
             key.as_bytes(),
