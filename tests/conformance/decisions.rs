@@ -2,17 +2,21 @@
 
 use campanile_engine::approval;
 use campanile_model::approval_key::ApprovalKey;
+use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
+use campanile_model::status::VersionDecision;
 use campanile_store::hosts;
 use campanile_store::package_versions::{self, Attribution, RecordedDecision};
 use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
-use campanile_tests::{TestDb, on_both};
+use campanile_tests::{Backend, TestDb, on_both};
 
 use crate::fixtures::{BYTES, PACKAGE, at, digest, host, host_id};
 
 on_both!(
     no_field_of_a_sealed_decision_can_be_changed,
     a_decision_is_later_than_the_sealed_one_before,
+    a_rollback_seals_new_decisions_whatever_the_record_says,
+    a_time_beyond_all_is_read_as_the_last_one,
 );
 
 async fn publish(test: &TestDb) {
@@ -110,4 +114,64 @@ async fn a_decision_is_later_than_the_sealed_one_before(test: TestDb) {
     test.execute("UPDATE package_version SET seal = NULL").await;
     approve(&test, &key, 20).await;
     assert_eq!(decisions(&test).await[0].decided_at, at(20));
+}
+
+/// Otherwise a writer could hide an approval from the rollback, and put it back afterwards.
+async fn a_rollback_seals_new_decisions_whatever_the_record_says(test: TestDb) {
+    publish(&test).await;
+    let key = ApprovalKey::generate();
+    let by = Attribution {
+        by: "ada",
+        note: None,
+        key: &key,
+    };
+    let (active, other) = (digest(), ArtifactDigest::of(b"another"));
+    for (target, blocked, change) in [
+        (&other, &active, "decision = 'rolled_back', seal = NULL"),
+        (&other, &active, "decision = 'rejected', seal = NULL"),
+        (
+            &other,
+            &active,
+            "decision = NULL, decided_at = NULL, decided_by = NULL, note = NULL, seal = NULL",
+        ),
+        (&active, &other, "activated_at = NULL"),
+    ] {
+        let mut tx = test.write().await;
+        let approved = VersionDecision::Approved;
+        package_versions::decide(&mut tx, PACKAGE, blocked, approved, by, at(5))
+            .await
+            .unwrap();
+        tx.commit().await.unwrap();
+        let of_blocked = test.backend().bytes(blocked.as_str());
+        test.execute(&format!(
+            "UPDATE package_version SET {change} WHERE package = '{PACKAGE}' AND digest = {of_blocked}"
+        ))
+        .await;
+        let mut tx = test.write().await;
+        package_versions::block_newer(&mut tx, PACKAGE, target, by, at(9))
+            .await
+            .unwrap();
+        let found = package_versions::decision(&mut tx, PACKAGE, blocked).await;
+        tx.commit().await.unwrap();
+        let found = found.unwrap().unwrap();
+        assert_eq!(found.decision, VersionDecision::RolledBack, "{change}");
+        assert!(
+            found.is_sealed_by(&key) && found.decided_at >= at(9),
+            "{change}: {found:?}"
+        );
+    }
+}
+
+async fn a_time_beyond_all_is_read_as_the_last_one(test: TestDb) {
+    publish(&test).await;
+    approve(&test, &ApprovalKey::generate(), 5).await;
+    let latest = match test.backend() {
+        Backend::Postgres => "'infinity'",
+        Backend::Sqlite => "9223372036854775807",
+    };
+    test.execute(&format!(
+        "UPDATE package_version SET decided_at = {latest} WHERE decision IS NOT NULL"
+    ))
+    .await;
+    assert_eq!(decisions(&test).await[0].decided_at, Timestamp::LAST);
 }

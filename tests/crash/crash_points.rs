@@ -92,7 +92,17 @@ fn crash_at(point: &str, backend: Backend) -> [usize; 4] {
     let launches = &record.launches["schedule-000"];
     // With a short jitter, the first launch may be claimed with its decision. Then the host dies at a later one.
     let recovered = launches.iter().find(|launch| launch.recoveries > 0);
-    let crashed = recovered.unwrap_or(&launches[0]);
+    let crashed = match point {
+        "after_finish_commit" => &launches[0],
+        _ => recovered.unwrap_or(&launches[0]),
+    };
+    // On a busy machine, the second launch may be running when the end of the first is recorded.
+    let mut others = launches.iter().filter(|launch| launch.id != crashed.id);
+    let other = others.find(|launch| launch.recoveries > 0);
+    assert!(
+        other.is_none() || point == "after_finish_commit",
+        "{totals}"
+    );
     let runs = record.runs_of(crashed);
     let last = runs.last().expect("a run");
     assert_eq!(last.status, RunStatus::Succeeded);
@@ -111,17 +121,19 @@ fn crash_at(point: &str, backend: Backend) -> [usize; 4] {
         crashed_effects.last().map(|effect| effect.is_recovery),
         Some(last.is_recovery)
     );
-    // The crash did not affect other slots.
-    assert_eq!(
-        totals.repeated,
-        usize::from(crashed_effects.len() > 1),
-        "{totals}"
-    );
-    assert_eq!(
-        totals.recovered,
-        usize::from(crashed.recoveries > 0),
-        "{totals}"
-    );
+    if other.is_none() {
+        // The crash did not affect other slots.
+        assert_eq!(
+            totals.repeated,
+            usize::from(crashed_effects.len() > 1),
+            "{totals}"
+        );
+        assert_eq!(
+            totals.recovered,
+            usize::from(crashed.recoveries > 0),
+            "{totals}"
+        );
+    }
     [
         runs.len(),
         usize::try_from(crashed.recoveries).expect("a count"),

@@ -33,6 +33,9 @@ fn refused(command: &mut Command) -> String {
 /// which ended or was replaced.
 fn finish(site: &Site, mut host: HostProcess, former: Option<&str>) {
     site.wait_for_slots_after(now(), &[&host]);
+    if let Some(former) = former {
+        site.wait_until_ended(former);
+    }
     let record = site.pause_and_finish(&[&host]);
     host.terminate();
     assert!(host.wait_exit().success());

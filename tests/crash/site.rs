@@ -295,17 +295,29 @@ impl Site {
         const ORPHANS: &str = "SELECT CAST(count(*) AS TEXT) FROM launch l
             JOIN host h ON h.id = CASE WHEN l.status = 'open' THEN l.decided_by ELSE l.host_id END
             WHERE l.status IN ('open', 'running') AND h.end_reason = 'died'";
+        self.wait_until_none(ORPHANS);
+    }
+
+    /// Waits until a host that was killed, or that gave up, is on record as ended.
+    pub fn wait_until_ended(&self, name: &str) {
+        self.wait_until_none(&format!(
+            "SELECT CAST(count(*) AS TEXT) FROM host WHERE name = '{name}' AND ended_at IS NULL"
+        ));
+    }
+
+    /// Waits until `count` returns zero.
+    fn wait_until_none(&self, count: &str) {
         let until = Instant::now() + PATIENCE;
         self.with_db(async |db| {
             loop {
                 let mut tx = db.read().await.expect("a transaction");
-                let orphans = probe::rows(&mut tx, ORPHANS).await.expect("a count");
-                if orphans[0][0] == "0" {
+                let found = probe::rows(&mut tx, count).await.expect("a count");
+                if found[0][0] == "0" {
                     return;
                 }
                 assert!(
                     Instant::now() < until,
-                    "orphans after {PATIENCE:?}: {orphans:?}"
+                    "after {PATIENCE:?}, {found:?}: {count}"
                 );
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }

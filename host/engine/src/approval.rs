@@ -227,7 +227,11 @@ pub async fn reject(
 ) -> Result<VersionChange, PackageError> {
     let (row, before) = begin(tx, name, attribution).await?;
     let pending = pending_version(&row, digest)?;
-    if row.pending_decision == Some(VersionDecision::Rejected) {
+    let earlier = package_versions::decision(tx, name, &pending).await?;
+    let is_rejection = |earlier: &package_versions::RecordedDecision| {
+        earlier.decision == VersionDecision::Rejected && earlier.is_sealed_by(attribution.key)
+    };
+    if earlier.as_ref().is_some_and(is_rejection) {
         let message = format!("the version {pending} of `{name}` is rejected already");
         let approve = approve_command(name, &pending);
         let hint = format!("`{approve}` activates it all the same");

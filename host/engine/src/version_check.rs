@@ -43,6 +43,8 @@ pub(crate) async fn decision(
 ) -> Result<CountedDecision, DbError> {
     let own = ctx.packages.own_record();
     let recorded = package_versions::decision(tx, name, digest).await?;
+    // A seal is worth nothing for another version, even if the database says that's the one asked for.
+    let recorded = recorded.filter(|it| it.package == name && it.digest == *digest);
     Ok(own.counted(name, digest, recorded.map(|it| found(own, &it))))
 }
 
@@ -189,11 +191,12 @@ pub(crate) async fn report(
     why: &str,
 ) -> Result {
     let why = &cut_error(why);
-    if ctx.reported.has_refusal(name, digest, why) {
+    let now = ctx.clock.now();
+    if !ctx.reported.is_new_refusal((name, digest), why, now) {
         return Ok(());
     }
-    record_event(ctx, ctx.clock.now(), kind, name, why).await?;
-    ctx.reported.insert_refusal(name, digest, why);
+    record_event(ctx, now, kind, name, why).await?;
+    ctx.reported.insert_refusal((name, digest), why, now);
     tracing::warn!(package = name, "{why}");
     Ok(())
 }

@@ -13,7 +13,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
-use sqlx::postgres::{PgHasArrayType, PgTypeInfo};
+use sqlx::postgres::{PgHasArrayType, PgTypeInfo, PgValueFormat};
 use sqlx::{ColumnIndex, Database, Decode, Encode, FromRow, Postgres, Row, Sqlite, Type};
 
 use crate::access::{Channel, Role};
@@ -164,9 +164,12 @@ where
     }
 }
 
+/// 2000-01-01, from which Postgres counts microseconds.
+const MICROS_OF_2000: i64 = 946_684_800_000_000;
+
 /// Store an instant on one database as `$stored`.
 macro_rules! instant_column {
-    ($database:ident, $stored:ty, $encode:ident, $decode:ident) => {
+    ($database:ident, $stored:ty, $encode:ident) => {
         impl Type<$database> for Timestamp {
             fn type_info() -> <$database as Database>::TypeInfo {
                 <$stored as Type<$database>>::type_info()
@@ -185,18 +188,31 @@ macro_rules! instant_column {
                 <$stored as Encode<$database>>::encode(self.$encode(), buf)
             }
         }
-
-        impl<'r> Decode<'r, $database> for Timestamp {
-            fn decode(value: <$database as Database>::ValueRef<'r>) -> Result<Self, BoxDynError> {
-                let stored = <$stored as Decode<$database>>::decode(value)?;
-                Ok(Timestamp::$decode(stored))
-            }
-        }
     };
 }
 
-instant_column!(Sqlite, i64, micros, from_micros);
-instant_column!(Postgres, DateTime<Utc>, to_chrono, from);
+instant_column!(Sqlite, i64, micros);
+instant_column!(Postgres, DateTime<Utc>, to_chrono);
+
+impl<'r> Decode<'r, Sqlite> for Timestamp {
+    fn decode(value: <Sqlite as Database>::ValueRef<'r>) -> Result<Self, BoxDynError> {
+        Ok(Timestamp::from_micros(<i64 as Decode<Sqlite>>::decode(
+            value,
+        )?))
+    }
+}
+
+impl<'r> Decode<'r, Postgres> for Timestamp {
+    fn decode(value: <Postgres as Database>::ValueRef<'r>) -> Result<Self, BoxDynError> {
+        if value.format() == PgValueFormat::Text {
+            return Ok(<DateTime<Utc> as Decode<Postgres>>::decode(value)?.into());
+        }
+        // Not by way of `chrono`, which panics on `infinity` and on years it can't hold.
+        let since_2000 = <i64 as Decode<Postgres>>::decode(value)?;
+        let micros = since_2000.saturating_add(MICROS_OF_2000);
+        Ok(Timestamp::from_micros(micros))
+    }
+}
 
 impl PgHasArrayType for Timestamp {
     fn array_type_info() -> PgTypeInfo {

@@ -220,7 +220,13 @@ impl OwnRecord {
             change(known);
             let beyond = known.versions.len().saturating_sub(VERSIONS_MAX);
             known.versions.drain(..beyond);
-            let beyond = known.against.len().saturating_sub(VERSIONS_MAX);
+            // Versions with files seen here come last: a writer of the database can make up any number of others.
+            let mut beyond = known.against.len().saturating_sub(VERSIONS_MAX);
+            known.against.retain(|it| {
+                let is_dropped = beyond > 0 && !known.versions.contains(&it.digest);
+                beyond -= usize::from(is_dropped);
+                !is_dropped
+            });
             known.against.drain(..beyond);
             if *known == before {
                 return;

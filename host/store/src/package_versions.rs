@@ -72,6 +72,14 @@ impl RecordedDecision {
         key.has_sealed(&self.text(), self.seal.as_deref())
     }
 
+    fn attribution<'a>(&'a self, key: &'a ApprovalKey) -> Attribution<'a> {
+        Attribution {
+            by: &self.decided_by,
+            note: self.note.as_deref(),
+            key,
+        }
+    }
+
     fn text(&self) -> DecisionText<'_> {
         DecisionText {
             package: &self.package,
@@ -126,7 +134,18 @@ pub async fn block_newer(
     now: Timestamp,
 ) -> Result {
     for newer in newer(tx, package, digest).await? {
-        let decision = VersionDecision::RolledBack;
+        let before = decision(tx, package, &newer).await?;
+        let is_rejected = |before: &RecordedDecision| {
+            before.decision == VersionDecision::Rejected && before.is_sealed_by(attribution.key)
+        };
+        let (decision, attribution) = match before.as_ref().filter(|before| is_rejected(before)) {
+            Some(before) => (
+                VersionDecision::Rejected,
+                before.attribution(attribution.key),
+            ),
+            None => (VersionDecision::RolledBack, attribution),
+        };
+        // A new decision in any case: an old one may have been put back to hide a later approval.
         decide(tx, package, &newer, decision, attribution, now).await?;
     }
     Ok(())
@@ -162,8 +181,9 @@ statements! {
 
     pub(super) async fn newer(package: &str, digest: &ArtifactDigest) -> Vec<ArtifactDigest> = values
         "SELECT digest FROM package_version
-        WHERE package = $1 AND digest <> $2 AND (decision IS NULL OR decision = 'approved')
+        WHERE package = $1 AND digest <> $2
           AND (activated_at > (SELECT v.activated_at FROM package_version v WHERE v.package = $1 AND v.digest = $2)
+            OR (activated_at IS NULL AND decision = 'approved')
             OR digest IN (SELECT p.pending_digest FROM package p WHERE p.name = $1)
             OR digest IN (SELECT p.digest FROM package p WHERE p.name = $1))
         ORDER BY digest";

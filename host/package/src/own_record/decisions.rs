@@ -17,7 +17,7 @@ use campanile_model::status::VersionDecision;
 /// A version that an operator rejected or rolled back from. Whoever writes the database can't take that back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct DecidedAgainst {
-    digest: ArtifactDigest,
+    pub(super) digest: ArtifactDigest,
     decision: VersionDecision,
     decided_at: Timestamp,
 }
@@ -85,10 +85,15 @@ impl OwnRecord {
                 approved.insert(digest.clone());
                 CountedDecision::of(Some(VersionDecision::Approved))
             }
-            _ => CountedDecision {
-                decision: against.map(|it| it.decision),
-                ignores_approval: found.is_some(),
-            },
+            _ => {
+                if let Some(approved) = self.lock_approved().get_mut(name) {
+                    approved.remove(digest);
+                }
+                CountedDecision {
+                    decision: against.map(|it| it.decision),
+                    ignores_approval: found.is_some(),
+                }
+            }
         }
     }
 
@@ -202,5 +207,25 @@ mod tests {
         assert_eq!(counted(&record, approved(10, true)), (APPROVED, false));
         let before = record.counted_before("a", &digest, None);
         assert_eq!(before, Some(CountedDecision::of(None)));
+    }
+
+    #[tokio::test]
+    async fn made_up_versions_do_not_push_out_what_was_seen_here() {
+        let root = tempfile::tempdir().unwrap();
+        let record = OwnRecord::open(&root.path().join("state"), root.path());
+        let digest = ArtifactDigest::of(b"seen");
+        record
+            .update("a", |known| known.versions.push(digest.clone()))
+            .await;
+        let rejected = found(VersionDecision::Rejected, 5, true);
+        record.note_decision("a", &digest, rejected).await;
+        for number in 0..300 {
+            let made_up =
+                ArtifactDigest::of(&[b"made up ", &i32::to_be_bytes(number)[..]].concat());
+            record.note_decision("a", &made_up, rejected).await;
+        }
+        let approved = found(VersionDecision::Approved, 4, true);
+        let counted = record.counted("a", &digest, Some(approved));
+        assert_eq!(counted.decision, REJECTED);
     }
 }
