@@ -203,7 +203,7 @@ pub(crate) async fn report(
 
 fn again(name: &str) -> String {
     format!(
-        "trigger the schedule to run the active version, or activate this one with `campanile package approve {name}` or \
+        "trigger the schedule to run the active version, or activate this one with `campanile package approve {name} --digest DIGEST` or \
          `campanile package rollback {name} --to DIGEST`"
     )
 }
