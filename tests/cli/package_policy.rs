@@ -64,7 +64,7 @@ async fn an_older_version_is_refused_by_a_minimum_and_else_reported(place: Place
     );
 
     site.sidecar("chimes", "");
-    let line = host.wait_for_line("replaced");
+    let line = host.wait_for_line("with the version 1.0.0 replaced");
     assert!(line.contains("minimum_version"), "{line}");
     site.wait_for_version("active", Some("1.0.0"));
     let details = site.event_details("version_downgraded");

@@ -108,10 +108,8 @@ use campanile_model::clock::{Anchor, Clock, Timestamp};
 use condition::{Answers, Condition};
 use postgres::{Kind, PgTx, Server};
 
-/// The log filter for the database driver, where no other one is given. Warnings about slow statements hold their whole text: on a slow
-/// disk that's the 30 KB of the first schema.
-pub const LOG_FILTER: &str =
-    "sqlx=warn,sqlx::query=error,sqlx::postgres::notice=error,sqlx_core::pool=off";
+/// The log filter for the database driver, where no other one is given.
+pub const LOG_FILTER: &str = "sqlx=warn,sqlx::postgres::notice=error,sqlx_core::pool=off";
 
 /// The prepared statements of a connection: every batch in each of its sizes, and all other statements.
 const STATEMENTS_MAX: usize = 256;
