@@ -5,12 +5,10 @@ use campanile_model::approval_key::ApprovalKey;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::status::VersionDecision;
-use campanile_store::hosts;
 use campanile_store::package_versions::{self, Attribution, RecordedDecision};
-use campanile_store::packages::{self, LoadedPackage, SidecarSummary};
 use campanile_tests::{Backend, TestDb, on_both};
 
-use crate::fixtures::{BYTES, PACKAGE, at, digest, host, host_id};
+use crate::fixtures::{BYTES, PACKAGE, add_host, at, digest, publish};
 
 on_both!(
     no_field_of_a_sealed_decision_can_be_changed,
@@ -19,25 +17,12 @@ on_both!(
     a_time_beyond_all_is_read_as_the_last_one,
 );
 
-async fn publish(test: &TestDb) {
+/// Has a host load two versions of the package, and another package with the same file.
+async fn load_versions(test: &TestDb) {
     let mut tx = test.write().await;
-    let id = host_id(1);
-    hosts::register(&mut tx, &host(id, "host-1", at(0)))
-        .await
-        .unwrap();
+    let id = add_host(&mut tx, 1, at(1)).await;
     for (name, bytes) in [("other", BYTES), (PACKAGE, b"another"), (PACKAGE, BYTES)] {
-        let loaded = LoadedPackage {
-            name,
-            digest: &ArtifactDigest::of(bytes),
-            form: "core_module_with_wit",
-            bytes,
-            manifest: "{}",
-            signature: None,
-            sidecar: SidecarSummary::default(),
-        };
-        packages::publish(&mut tx, id, &loaded, at(1))
-            .await
-            .unwrap();
+        publish(&mut tx, id, name, bytes, at(2)).await;
     }
     tx.commit().await.unwrap();
 }
@@ -62,7 +47,7 @@ async fn decisions(test: &TestDb) -> Vec<RecordedDecision> {
 }
 
 async fn no_field_of_a_sealed_decision_can_be_changed(test: TestDb) {
-    publish(&test).await;
+    load_versions(&test).await;
     let key = ApprovalKey::generate();
     let copy = |to: &str| {
         format!(
@@ -102,7 +87,7 @@ async fn no_field_of_a_sealed_decision_can_be_changed(test: TestDb) {
 }
 
 async fn a_decision_is_later_than_the_sealed_one_before(test: TestDb) {
-    publish(&test).await;
+    load_versions(&test).await;
     let key = ApprovalKey::generate();
     approve(&test, &key, 50).await;
     // The clock was set back.
@@ -118,7 +103,7 @@ async fn a_decision_is_later_than_the_sealed_one_before(test: TestDb) {
 
 /// Otherwise a writer could hide an approval from the rollback, and put it back afterwards.
 async fn a_rollback_seals_new_decisions_whatever_the_record_says(test: TestDb) {
-    publish(&test).await;
+    load_versions(&test).await;
     let key = ApprovalKey::generate();
     let by = Attribution {
         by: "ada",
@@ -163,7 +148,7 @@ async fn a_rollback_seals_new_decisions_whatever_the_record_says(test: TestDb) {
 }
 
 async fn a_time_beyond_all_is_read_as_the_last_one(test: TestDb) {
-    publish(&test).await;
+    load_versions(&test).await;
     approve(&test, &ApprovalKey::generate(), 5).await;
     let latest = match test.backend() {
         Backend::Postgres => "'infinity'",

@@ -181,28 +181,32 @@ impl Db {
 
     /// Begin a read transaction. Everything read through it is of one moment.
     pub async fn read(&self) -> Result<Tx> {
-        Box::pin(self.begin(Kind::Read)).await
+        self.begin(Kind::Read).await
     }
 
     /// Begin a read transaction that may read a large part of the record: its statements may take minutes.
     pub async fn read_long(&self) -> Result<Tx> {
-        Box::pin(self.begin(Kind::LongRead)).await
+        self.begin(Kind::LongRead).await
     }
 
     /// Begin a write transaction. Its first statement locks or changes rows.
     ///
     /// Nothing in it may wait for anything but the database: the server ends a transaction that pauses for 8 seconds.
     pub async fn write(&self) -> Result<Tx> {
-        Box::pin(self.begin(Kind::Write)).await
+        self.begin(Kind::Write).await
     }
 
     /// Begin a write transaction for maintenance: its statements may take minutes.
     pub async fn write_long(&self) -> Result<Tx> {
-        Box::pin(self.begin(Kind::LongWrite)).await
+        self.begin(Kind::LongWrite).await
     }
 
-    /// Callers box this future: at 4 KiB, it would otherwise be part of every run's.
     async fn begin(&self, kind: Kind) -> Result<Tx> {
+        // Boxed: at 4 KiB, this future would otherwise be part of every run's.
+        Box::pin(self.connect(kind)).await
+    }
+
+    async fn connect(&self, kind: Kind) -> Result<Tx> {
         let actor = Arc::clone(&self.actor);
         let answers = Answers {
             limit: None,

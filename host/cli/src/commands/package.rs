@@ -60,7 +60,7 @@ pub(crate) enum Package {
         #[command(flatten)]
         by: By,
     },
-    /// Make a key that seals approvals on all hosts of a database, and seal with it those that count here
+    /// Make a key for sealing approvals on all hosts of a database, and reseal the valid ones with it
     ApprovalKey(approval_key::MakeKey),
     /// Make a key pair for signatures of packages
     Keygen(signing::Keygen),
