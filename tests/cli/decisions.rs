@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use campanile_model::approval_key::ApprovalKey;
 use campanile_model::ids::ArtifactDigest;
 use campanile_tests::{HostProcess, Place, on_both_empty};
+use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 
 use crate::api::Api;
@@ -33,7 +34,7 @@ const FORGE: &str = "UPDATE package_version SET decision = 'approved', decided_a
     WHERE decision IS NULL";
 const ACTIVATE: &str = "UPDATE package SET digest = pending_digest, loaded_at = pending_since, pending_digest = NULL, pending_since = NULL
     WHERE pending_digest IS NOT NULL";
-const UNSEALED: &str = "isn't sealed with the key of that host";
+const UNSEALED: &str = "isn't sealed with that host's key";
 
 fn package(version: &str) -> Vec<u8> {
     let schedules = json!([{"name": "hourly", "every": "1h"}]);
@@ -337,6 +338,10 @@ async fn a_lost_key_ends_approvals_until_they_are_given_again(place: Place) {
             .any(|it| it.contains(UNSEALED))
     );
     site.assert_refused("its approval on record isn't sealed with this host's key");
+    // A command on the database says so too.
+    let health = site.json(["health"]);
+    let notes = health["notes"].to_string();
+    assert!(notes.contains(UNSEALED), "{health}");
     site.wait_for_digest("rejected", "pending_digest", "2.0.0");
     site.ok(["package", "approve", "chimes", "--digest", &digest("1.0.0")]);
     site.assert_runs();
@@ -458,8 +463,11 @@ async fn a_key_file_that_can_not_be_used_stops_hosts_and_commands(place: Place) 
     );
     fs::remove_file(&path).expect("deleted");
     fs::create_dir(&path).expect("a folder");
-    site.assert_key_is_refused(["approval.key can't be read", "directory"]);
+    site.assert_key_is_refused(["approval.key can't be read", "not a regular file"]);
     fs::remove_dir(&path).expect("deleted");
+    mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).expect("a pipe");
+    site.assert_key_is_refused(["not a regular file", "campanile package approval-key"]);
+    fs::remove_file(&path).expect("deleted");
     write(key.as_bytes(), 0o400);
     let _host = site.serve();
     site.assert_runs();

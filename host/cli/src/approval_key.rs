@@ -145,6 +145,9 @@ fn read(path: &Path) -> Result<Option<ApprovalKey>> {
     let read = || -> io::Result<(Metadata, String)> {
         let file = File::options().read(true).custom_flags(flags).open(path)?;
         let about = file.metadata()?;
+        if !about.is_file() {
+            return Err(io::Error::other("it's not a regular file"));
+        }
         let mut text = String::new();
         file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
         Ok((about, text))
@@ -154,9 +157,10 @@ fn read(path: &Path) -> Result<Option<ApprovalKey>> {
         Ok(read) => read,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return Err(Failure::misconfigured(format!(
-                "{shown} can't be read: {error}"
-            )));
+            let why = format!("the key {shown} can't be read: {error}");
+            return Err(Failure::misconfigured(why).hint(
+                "name a key file made with `campanile package approval-key FILE`, and see that this user can read it",
+            ));
         }
     };
     let (user, owner) = (geteuid(), about.uid());
@@ -175,7 +179,7 @@ fn read(path: &Path) -> Result<Option<ApprovalKey>> {
         Some(key) => Ok(Some(key)),
         None => Err(
             Failure::misconfigured(format!("{shown} isn't a complete key for approvals")).hint(
-                "restore it from a backup; or move it away, make a new key, and approve again the active versions",
+                "if it's another file, name a key made with `campanile package approval-key FILE`; if it was damaged, restore it from a backup, or move it away, make a new key, and approve the active versions again",
             ),
         ),
     }

@@ -15,6 +15,7 @@ pub mod diff;
 use crate::schedule_admin::{check_note, nearest_package};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
+use campanile_model::text::shell;
 use campanile_package::requests::Request;
 use campanile_package::{Approval, Manifest, Package, grant_record};
 use campanile_store::events::EventKind;
@@ -80,17 +81,21 @@ pub(crate) fn downgrade(row: &PackageRow, new: &Package) -> Option<String> {
     (after < before).then(|| {
         format!(
             "{} with the version {after} replaced {} with the version {before}; if that is wrong, \
-             `campanile package rollback {name}`, and `minimum_version = \"{before}\"` in {name}.toml refuses older files",
+             `campanile package rollback {}`, and `minimum_version = \"{before}\"` in {name}.toml refuses older files",
             new.digest.short(),
             active.short(),
+            shell(name),
         )
     })
 }
 
-/// Return the command that activates this version and no newer one.
+/// Returns the command activating this version and no other. It has all digits: whoever writes the folder can find a second
+/// file sharing the first twelve.
 pub fn approve_command(name: &str, digest: &ArtifactDigest) -> String {
-    let digest = digest.short();
-    format!("campanile package approve {name} --digest {digest}")
+    format!(
+        "campanile package approve {} --digest {digest}",
+        shell(name)
+    )
 }
 
 /// Return the detail of an event: `what` was decided, by whom and why.
@@ -160,11 +165,15 @@ impl PackageError {
     pub fn hint(&self) -> String {
         match self {
             PackageError::NothingPending(name) | PackageError::NoFormer(name) => {
-                format!("`campanile package show {name}` lists its versions")
+                format!(
+                    "`campanile package show {}` lists its versions",
+                    shell(name)
+                )
             }
             PackageError::NotPending { name, .. } => format!(
-                "look at it with `campanile package diff {name}`; `campanile package rollback {name} --to DIGEST` \
-                 goes back to a former version"
+                "look at it with `campanile package diff {0}`; `campanile package rollback {0} --to DIGEST` \
+                 goes back to a former version",
+                shell(name)
             ),
             PackageError::Ambiguous(_) => "give more digits".to_owned(),
             PackageError::Digest(_) => {
@@ -277,7 +286,8 @@ pub async fn roll_back(
     if former.activated_at.is_none() {
         let message = format!("the version {digest} of `{name}` was never active");
         let hint = format!(
-            "copy its file into the folder; if it is then pending, `campanile package approve {name}`"
+            "copy its file into the folder; if it is then pending, `campanile package approve {}`",
+            shell(&name)
         );
         return Err(PackageError::refused(message, hint));
     }
@@ -368,7 +378,10 @@ async fn check_is_only(
         format!(
             "the pending version of `{name}` is {short}; name it, or one of {others}, with --digest"
         ),
-        format!("look at it with `campanile package diff {name}`; `{approve}` activates it"),
+        format!(
+            "look at it with `campanile package diff {}`; `{approve}` activates it",
+            shell(name)
+        ),
     ))
 }
 
@@ -466,9 +479,9 @@ async fn check_pins(tx: &mut Tx, name: &str, digest: &ArtifactDigest) -> Result<
         return Ok(());
     };
     let message = format!(
-        "the host {host} accepts no version of `{name}` but {pin}: its {name}.toml says so"
+        "on record, the {name}.toml of the host {host} accepts no version of `{name}` but {pin}"
     );
-    let hint = "change or remove its `sha256` first";
+    let hint = "change or remove its `sha256` first; if it has none, restart that host, which then records what it has";
     Err(PackageError::refused(message, hint))
 }
 

@@ -134,7 +134,7 @@ mod uncalled;
 mod unrecorded;
 mod use_growth;
 mod user_context;
-mod version_check;
+pub mod version_check;
 mod versions;
 mod work;
 

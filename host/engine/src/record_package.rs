@@ -8,7 +8,7 @@ use crate::schedule_admin::{self, Refusal, ScheduleError};
 use crate::version_check;
 use campanile_model::clock::Timestamp;
 use campanile_model::json_text::text_of;
-use campanile_model::text::cut_error;
+use campanile_model::text::{cut_error, shell};
 use campanile_package::requests::list_requests;
 use campanile_package::{Change, Package};
 use campanile_store::events::{self, EventKind};
@@ -125,12 +125,14 @@ async fn record_pending(
         VersionAdmission::Active => return Ok(None),
         VersionAdmission::PendingRequests(beyond) => format!(
             "{digest} waits for approval and {active}: it asks for {}, which is not granted; \
-             see `campanile package diff {name}`, then grant it in {name}.toml, reject it, or `{approve}`",
+             see `campanile package diff {}`, then grant it in {name}.toml, reject it, or `{approve}`",
             list_requests(beyond),
+            shell(name),
         ),
         VersionAdmission::PendingPolicy => format!(
             "{digest} waits for approval and {active}: `policy.approval` is \"always\"; \
-             see `campanile package {look} {name}`, then reject it, or `{approve}`"
+             see `campanile package {look} {}`, then reject it, or `{approve}`",
+            shell(name),
         ),
         VersionAdmission::Blocked(decision) => {
             kind = EventKind::VersionBlocked;

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::approval::approve_command;
 use crate::definition;
 use crate::plan::{self, Definer, PACKAGE_MISSING, launch_of_slot};
 use crate::program_args::stored;
@@ -548,10 +549,9 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow> {
             pending_digest: Some(pending),
             ..
         }) => {
-            let pending = pending.short();
+            let approve = approve_command(&name, &pending);
             return Err(ScheduleError::Refused(format!(
-                "no version of the package `{name}` is active yet; `campanile package approve {name}` activates the \
-                 pending version {pending}"
+                "no version of the package `{name}` is active yet; `{approve}` activates the pending one"
             )));
         }
         _ => {}

@@ -10,8 +10,10 @@ use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::lock::lock;
 use crate::service::{record_event, retry_while_tracked};
+use campanile_model::approval_key::ApprovalKey;
+use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
-use campanile_model::text::cut_error;
+use campanile_model::text::{cut_error, shell};
 use campanile_package::{
     Approval, CountedDecision, FoundDecision, OwnRecord, Package, VersionPolicy, Vouched,
 };
@@ -72,7 +74,10 @@ pub(crate) async fn note_decisions(ctx: &Ctx, followed: &[FollowedDecision]) -> 
         own.note_decision(name, digest, found).await;
         let counted = own.counted(name, digest, Some(found));
         if counted.ignores_approval && (it.is_active || it.is_pending) {
-            let why = uncounted_approval(ctx, (name, digest), found.is_sealed);
+            let against = own.decided_against_at(name, digest);
+            let against = against.filter(|_| found.is_sealed);
+            let place = format!("on the host {}", ctx.name);
+            let why = uncounted_approval(&it.recorded, &place, against, ctx.clock.now());
             report(ctx, EventKind::VersionRefused, name, digest, &why).await?;
             if uncounted.len() < NOTES_MAX {
                 uncounted.push(format!("{name}: {why}"));
@@ -83,27 +88,50 @@ pub(crate) async fn note_decisions(ctx: &Ctx, followed: &[FollowedDecision]) -> 
     Ok(())
 }
 
-/// Returns the sentence that an approval on record doesn't count on this host.
+/// Returns notes about approvals, of active and pending versions, that `key` hasn't sealed.
+pub fn unsealed_approvals(
+    followed: &[FollowedDecision],
+    key: &ApprovalKey,
+    now: Timestamp,
+) -> Vec<String> {
+    followed
+        .iter()
+        .filter(|it| it.is_active || it.is_pending)
+        .map(|it| &it.recorded)
+        .filter(|it| it.decision == VersionDecision::Approved && !it.is_sealed_by(key))
+        .take(NOTES_MAX)
+        .map(|it| {
+            let why = uncounted_approval(it, "on a host with this configuration", None, now);
+            format!("{}: {why}", it.package)
+        })
+        .collect()
+}
+
+/// Returns the sentence that an approval on record doesn't count in a place: nobody sealed it, or it's older than a decision
+/// `against` the version.
 fn uncounted_approval(
-    ctx: &Ctx,
-    (name, digest): (&str, &ArtifactDigest),
-    is_sealed: bool,
+    recorded: &RecordedDecision,
+    place: &str,
+    against: Option<Timestamp>,
+    now: Timestamp,
 ) -> String {
-    let approve = approve_command(name, digest);
-    let why = match is_sealed {
-        true => {
-            format!("it's older than a decision against the version; `{approve}` approves it again")
-        }
-        false => format!(
-            "it isn't sealed with the key of that host, so anybody may have written it; `{approve}` approves it again, and hosts \
-             that share a database need the same `policy.approval_key`"
+    let approve = approve_command(&recorded.package, &recorded.digest);
+    let why = match against {
+        None => format!(
+            "it isn't sealed with that host's key, so anybody may have written it; `{approve}` approves it again, and hosts \
+             sharing a database need the same `policy.approval_key`"
+        ),
+        // An approval given today would be older as well.
+        Some(at) if at > now => format!(
+            "it's older than the decision against the version, made at {at} while a clock was ahead; build the version again, so \
+             that it has another digest"
+        ),
+        Some(at) => format!(
+            "it's older than the decision against the version, made at {at}; `{approve}` approves it again"
         ),
     };
-    format!(
-        "the approval of {} on record doesn't count on the host {}: {why}",
-        digest.short(),
-        ctx.name
-    )
+    let digest = recorded.digest.short();
+    format!("the approval of {digest} on record doesn't count {place}: {why}")
 }
 
 fn found(own: &OwnRecord, recorded: &RecordedDecision) -> FoundDecision {
@@ -203,8 +231,9 @@ pub(crate) async fn report(
 
 fn again(name: &str) -> String {
     format!(
-        "trigger the schedule to run the active version, or activate this one with `campanile package approve {name} --digest DIGEST` or \
-         `campanile package rollback {name} --to DIGEST`"
+        "trigger the schedule to run the active version, or activate this one with `campanile package approve {0} --digest DIGEST` or \
+         `campanile package rollback {0} --to DIGEST`",
+        shell(name)
     )
 }
 

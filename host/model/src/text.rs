@@ -237,6 +237,15 @@ fn hostile(character: char) -> bool {
     }
 }
 
+/// Quotes a word for a shell, if needed. Names in proposed commands may come from a hostile file or database row.
+pub fn shell(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:+=@%".contains(&byte);
+    match !word.is_empty() && word.bytes().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -359,5 +368,12 @@ mod tests {
         );
         assert_eq!(serde_json::from_str::<Vec<String>>(&shown).unwrap(), [text]);
         assert!(matches!(printable_json("[\n  1\n]"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_word_for_a_shell_is_quoted() {
+        assert_eq!(shell("nightly"), "nightly");
+        assert_eq!(shell("it's; rm"), r"'it'\''s; rm'");
+        assert_eq!(shell(""), "''");
     }
 }

@@ -5,22 +5,23 @@ use std::time::Duration;
 use clap::Args;
 
 use super::serve;
-use crate::Common;
 use crate::client::{self, Client};
 use crate::output::{self, ErrorCode, Failure, Record, Result, refused};
 use crate::times::moment;
+use crate::{Common, approval_key};
 use campanile_engine::audit::{self, Health, Rates, ScheduleStatistics, Statistics};
 use campanile_engine::metrics::RecordMetrics;
 use campanile_engine::schedule_admin;
 use campanile_engine::use_statistics::{
     DayStatistics, PackageStatistics, day_statistics, package_statistics,
 };
+use campanile_engine::version_check::unsealed_approvals;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::text;
 use campanile_model::time_text::Moment;
-use campanile_store::schedules;
 use campanile_store::stats::HealthSigns;
 use campanile_store::task_use::UseSums;
+use campanile_store::{package_versions, schedules};
 
 #[derive(Args)]
 pub(crate) struct Stats {
@@ -245,6 +246,19 @@ pub(crate) async fn read_health(common: &Common) -> Result<Health> {
     let (now, skew_us) = (clock.now(), clock.skew_us());
     let disk = db.disk_signs().await;
     let mut health = audit::health(&mut tx, now, &settings, skew_us, disk).await?;
+    match approval_key::current(&config) {
+        Ok(Some(key)) => {
+            let followed = package_versions::followed(&mut tx).await?;
+            let notes = unsealed_approvals(&followed, &key, now);
+            health.notes.extend(notes);
+        }
+        // No approval has been sealed here yet.
+        Ok(None) => {}
+        Err(failure) => {
+            let note = format!("approvals weren't checked: {}", failure.message);
+            health.notes.push(note);
+        }
+    }
     health.notes.extend(serve::machine_notes(&config));
     Ok(health)
 }

@@ -198,6 +198,18 @@ fn a_version_is_named_by_its_first_digits() {
 }
 
 #[test]
+fn a_proposed_approval_is_of_one_version_and_one_command() {
+    let digest = ArtifactDigest::of(b"a");
+    for (name, word) in [("chimes", "chimes"), ("x; rm -r y", "'x; rm -r y'")] {
+        let expected = format!(
+            "campanile package approve {word} --digest {}",
+            digest.as_str()
+        );
+        assert_eq!(approve_command(name, &digest), expected);
+    }
+}
+
+#[test]
 fn a_diff_lists_added_removed_and_changed_items() {
     use super::diff::{Side, diff};
     let before = manifest(&json!({

@@ -138,6 +138,11 @@ impl OwnRecord {
         .await;
     }
 
+    /// Returns when an operator decided against a version, as far as this host knows.
+    pub fn decided_against_at(&self, name: &str, digest: &ArtifactDigest) -> Option<Timestamp> {
+        self.against(name, digest).map(|it| it.decided_at)
+    }
+
     fn against(&self, name: &str, digest: &ArtifactDigest) -> Option<DecidedAgainst> {
         let known = self.lock();
         let against = &known.get(name)?.against;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use campanile_model::clock::Timestamp;
+pub(super) use campanile_model::text::shell;
 use campanile_model::text::{printable, printable_line};
 use maud::{Markup, html};
 
@@ -84,15 +85,6 @@ pub(super) fn zoned(local: &str) -> String {
     line(&format!("{date} {clock} {offset} {zone}"))
 }
 
-/// Return a word as a shell reads it.
-pub(super) fn shell(word: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._/:+=@%".contains(&byte);
-    match !word.is_empty() && word.bytes().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,12 +124,5 @@ mod tests {
         assert_eq!(short("añb", 3), "añb");
         assert_eq!(short("añbc", 3), "añb…");
         assert_eq!(short("\u{1b}bc", 4), "\\u{1…");
-    }
-
-    #[test]
-    fn a_word_for_a_shell_is_quoted() {
-        assert_eq!(shell("nightly"), "nightly");
-        assert_eq!(shell("it's; rm"), r"'it'\''s; rm'");
-        assert_eq!(shell(""), "''");
     }
 }

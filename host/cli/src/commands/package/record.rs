@@ -5,7 +5,7 @@ use crate::output::{self, Record, Result, optional};
 use campanile_engine::approval::approve_command;
 use campanile_engine::records::package::{PackageDetail, PackageRecord, VersionRecord};
 use campanile_model::ids::ArtifactDigest;
-use campanile_model::text::{counted, size_rounded};
+use campanile_model::text::{counted, shell, size_rounded};
 use campanile_package::grant_record;
 use campanile_store::packages::PackageState;
 
@@ -95,7 +95,7 @@ pub(crate) fn list(common: &Common, records: &[PackageRecord]) -> Result {
             output::print_message!(
                 "hint: `campanile package diff {0}` shows the pending version; `{1}` approves it, \
                  `campanile package reject {0}` rejects it",
-                package.row.name,
+                shell(&package.row.name),
                 approve_command(&package.row.name, digest)
             );
         }
