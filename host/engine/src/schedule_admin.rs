@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::approval::approve_command;
 use crate::definition;
 use crate::plan::{self, Definer, PACKAGE_MISSING, launch_of_slot};
 use crate::program_args::stored;
@@ -27,6 +26,7 @@ use crate::schedule_defaults;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind, ScheduleId};
 use campanile_model::json_text::{JsonObject, text_of};
+use campanile_model::text::shell;
 use campanile_model::trace_context::TraceContext;
 use campanile_package::context;
 use campanile_schedule::policy::{Displacements, Overlap, OverlapDecision, OverlapState, Policies};
@@ -549,9 +549,10 @@ pub async fn known_package(tx: &mut Tx, name: &str) -> Result<PackageRow> {
             pending_digest: Some(pending),
             ..
         }) => {
-            let approve = approve_command(&name, &pending);
             return Err(ScheduleError::Refused(format!(
-                "no version of the package `{name}` is active yet; `{approve}` activates the pending one"
+                "no version of the package `{name}` is active yet; `campanile package approve {}` activates the pending version {}",
+                shell(&name),
+                pending.short()
             )));
         }
         _ => {}
