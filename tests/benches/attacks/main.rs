@@ -3,7 +3,7 @@
 //!
 //! Each attack gets a host and a database of its own. The database is a SQLite file. With the argument `postgres`, this
 //! benchmark starts a Postgres server for each attack. It prints the rows of the table in
-//! `docs/src/explanation/attacks.md`. `CAMPANILE_BIN` names the program, such as one that was built with `--release`.
+//! `docs/src/explanation/attacks.md`. Other arguments choose attacks by parts of their names. `CAMPANILE_BIN` names the program, such as one that was built with `--release`.
 
 use std::fs;
 use std::path::Path;
@@ -20,6 +20,8 @@ use serde_json::Value;
 
 /// How long each attack is watched.
 const WATCHED: Duration = Duration::from_secs(40);
+/// How much is shown of what stopped an attack.
+const STOPPED_BY_CHARS_MAX: usize = 160;
 /// How often the memory is read.
 const SAMPLE: Duration = Duration::from_millis(20);
 /// The schedule that is measured.
@@ -40,12 +42,19 @@ struct Cost {
 }
 
 fn main() {
-    let on_postgres = std::env::args().any(|argument| argument == "postgres");
+    // Cargo adds `--bench`.
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    arguments.retain(|argument| argument != "--bench");
+    let on_postgres = arguments.iter().any(|argument| argument == "postgres");
+    arguments.retain(|argument| argument != "postgres");
     println!(
         "| attack | what stopped it | peak memory | record | launches beside it | median delay | longest delay |"
     );
     println!("|---|---|---|---|---|---|---|");
-    for attack in attacks() {
+    let is_chosen = |attack: &Attack| {
+        arguments.is_empty() || arguments.iter().any(|it| attack.name.contains(it))
+    };
+    for attack in attacks().into_iter().filter(is_chosen) {
         let mut cost = cost(&attack, on_postgres);
         cost.delays.sort();
         let millis =
@@ -226,7 +235,11 @@ fn cost(attack: &Attack, on_postgres: bool) -> Cost {
     }
     let stopped_by = match host.try_wait() {
         Some(status) => format!("**nothing: the host ended with {status}**"),
-        None => stopped_by(folder.path()),
+        // A row of the table, without a key of a megabyte.
+        None => stopped_by(folder.path())
+            .chars()
+            .take(STOPPED_BY_CHARS_MAX)
+            .collect(),
     };
     Cost {
         stopped_by,
