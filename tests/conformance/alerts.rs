@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use campanile_engine::alert_admin::{self, NewSilence};
-use campanile_engine::alerts::rule::{
+use campanile_control::alert_admin::{self, NewSilence};
+use campanile_control::alert_rule::{
     AlertSettings, Channel, ChannelTemplate, Condition, Heartbeat, Rule, Target, Value,
 };
-use campanile_engine::secrets::Source;
-use campanile_engine::{Engine, Settings};
+use campanile_control::settings::{SecretSource, Settings};
+use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::AlertId;
 use campanile_model::status::Severity;
@@ -135,7 +135,7 @@ pub fn no_success(channels: &[&str]) -> Rule {
 }
 
 pub fn with_alerts(rules: Vec<Rule>, channels: Vec<(&str, Channel)>) -> Settings {
-    let value = |value: &str| Source::Env {
+    let value = |value: &str| SecretSource::Env {
         variable: "V".to_owned(),
         value: Some(campanile_sandbox::Secret::new(value)),
     };

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use campanile_control::backfill::{self, BackfillPreview, BackfillRequest};
+use campanile_control::schedule_admin::{self, ScheduleDefinition, ScheduleError, Trigger};
 use campanile_engine::Engine;
-use campanile_engine::backfill::{self, BackfillPreview, BackfillRequest, UNFINISHED_MAX};
-use campanile_engine::schedule_admin::{self, ScheduleDefinition, ScheduleError, Trigger};
+use campanile_engine::decide::backfill::UNFINISHED_MAX;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{BackfillId, LaunchId, LaunchKind};
 use campanile_model::json_text::JsonObject;

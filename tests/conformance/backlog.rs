@@ -1,12 +1,15 @@
 //! Hosts after an outage: next to a backlog of thousands, on-time launches get their share of decisions, claims and permits, and
 //! long-missed slots take up few rows, however many there are.
 
+use campanile_control::health;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_engine::verify::{self, Span};
-use campanile_engine::{Engine, Settings, Work, audit, schedule_admin};
+use campanile_control::schedule_admin;
+use campanile_control::settings::Settings;
+use campanile_control::verify::{self, Span};
+use campanile_engine::{Engine, Work};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{BackfillId, LaunchKind, ScheduleId};
 use campanile_schedule::policy::{Catchup, Policies};
@@ -422,7 +425,7 @@ async fn health_names_schedules_that_have_slots_to_decide(test: TestDb) {
     let (_, _) = start(&test, settings(8)).await;
     add_missed(&test, 1..3).await;
     let mut tx = test.read().await;
-    let health = audit::health(&mut tx, now(), &settings(8), 0, DiskSigns::default())
+    let health = health::read(&mut tx, now(), &settings(8), 0, DiskSigns::default())
         .await
         .unwrap();
     let since = at(1_000);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use campanile_engine::buckets::{BucketPermits, RunBuckets};
+use campanile_engine::run::buckets::{BucketPermits, RunBuckets};
 use campanile_model::ids::RunId;
 use campanile_package::quota::{NamespaceQuota, Namespaces};
 use campanile_sandbox::{BucketError, Buckets, MemoryBuckets, entry_bytes};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use campanile_engine::Settings;
-use campanile_engine::alerts::rule::{Channel, ChannelTemplate, MailSettings, Ping, Target, Value};
+use campanile_control::alert_rule::{Channel, ChannelTemplate, MailSettings, Ping, Target, Value};
+use campanile_control::settings::Settings;
 use campanile_model::clock::Clock;
 use campanile_model::ids::RunId;
 use campanile_schedule::policy::Policies;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use campanile_engine::{Engine, Removed, RetentionLimits, Settings, host_admin};
+use campanile_control::host_admin;
+use campanile_control::settings::{RetentionLimits, Settings};
+use campanile_engine::{Engine, Removed};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::HostId;
 use campanile_store::chores;

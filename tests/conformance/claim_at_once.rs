@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use campanile_engine::{Engine, Settings, Work};
+use campanile_control::settings::Settings;
+use campanile_engine::{Engine, Work};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{LaunchId, LaunchKind};
 use campanile_model::status::RunStatus;
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_store::launches::{self, LaunchRow};
-use campanile_store::runs;
-use campanile_store::schedules;
-use campanile_store::{LaunchStatus, Origin, Tx};
+use campanile_store::{LaunchStatus, Origin, Tx, runs, schedules};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{self, add_host, at, insert_schedule, revision, schedule_id};

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use campanile_control::schedule_admin::{self, CursorReset};
 use campanile_engine::Engine;
-use campanile_engine::schedule_admin::{self, CursorReset};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::Policies;
-use campanile_store::launches::LaunchRow;
-use campanile_store::{HostLock, launches};
+use campanile_store::HostLock;
+use campanile_store::launches::{self, LaunchRow};
 use campanile_tests::{TestDb, on_both};
 
 use crate::host_steps::{add, add_named, clock_time};

@@ -1,13 +1,12 @@
 //! Damaging a database under a working host: the host launches nothing more until it's restarted.
 
-use std::path::PathBuf;
-
-use campanile_engine::audit;
+use campanile_control::health;
 use campanile_model::clock::Clock;
 use campanile_schedule::policy::Policies;
 use campanile_store::disk::DiskSigns;
 use campanile_store::{Db, DbError, changes, launches};
 use campanile_tests::{Backend, TestDb, on_both};
+use std::path::PathBuf;
 
 use crate::host_steps::{add, clock_time};
 use crate::serving::{self, GUESTS, settings};
@@ -91,7 +90,7 @@ async fn a_host_that_meets_damage_launches_nothing_until_it_is_started_again(tes
     assert_eq!((ticked.decisions, ticked.claimed), (0, 0));
     if test.backend() == Backend::Postgres {
         let mut tx = test.read().await;
-        let health = audit::health(&mut tx, now, &settings(8), 0, DiskSigns::default()).await;
+        let health = health::read(&mut tx, now, &settings(8), 0, DiskSigns::default()).await;
         let said = health.unwrap().issues.join("; ");
         assert!(
             said.contains("the database is damaged") && said.contains("restore a backup"),

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use campanile_engine::buckets::{BucketPermits, RunBuckets};
-use campanile_engine::call_commit::{CallCommit, SucceededCall, commit};
+use campanile_engine::run::buckets::{BucketPermits, RunBuckets};
+use campanile_engine::run::call_commit::{CallCommit, SucceededCall, commit};
 use campanile_model::ids::RunId;
 use campanile_package::quota::Namespaces;
 use campanile_sandbox::{BucketSession, Buckets, MemoryBuckets, Sessions, Uncommitted};

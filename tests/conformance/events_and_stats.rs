@@ -1,16 +1,15 @@
 //! Events, the change counter, statistics, and the isolation of transactions.
 
-use std::time::Duration;
-
-use campanile_engine::audit;
+use campanile_control::health;
 use campanile_store::disk::DiskSigns;
 use campanile_store::events::{self, EventKind};
-use campanile_store::launches::NewLaunch;
+use campanile_store::launches::{self, NewLaunch};
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
 use campanile_store::runs::{self, Finish, RunEnd};
 use campanile_store::stats::{self, Counts, HealthSigns};
-use campanile_store::{Db, Tx, changes, hosts, launches, retention, schedules};
+use campanile_store::{Db, Tx, changes, hosts, retention, schedules};
 use campanile_tests::{Backend, TestDb, on_both};
+use std::time::Duration;
 
 use crate::fixtures::{
     ClaimedRun, PAUSE, at, host_with_schedules, insert_and_claim, launch, lease_until, manual,
@@ -356,7 +355,7 @@ async fn what_a_package_does_to_itself_leaves_the_installation_healthy(test: Tes
         let mut tx = test.read().await;
         let settings = crate::serving::settings(8);
         let now = at(101);
-        audit::health(&mut tx, now, &settings, 0, disk)
+        health::read(&mut tx, now, &settings, 0, disk)
             .await
             .unwrap()
     };

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_engine::definition;
-use campanile_engine::forecast::snapshot::{self, OmittedSchedule};
-use campanile_engine::forecast::{DurationEstimate, ForecastRequest, Outage, Row, SystemSnapshot};
-use campanile_engine::{Engine, RecoveryLimits, Settings};
+use campanile_control::definition;
+use campanile_control::forecast::snapshot::{self, OmittedSchedule};
+use campanile_control::forecast::{DurationEstimate, ForecastRequest, Outage, Row, SystemSnapshot};
+use campanile_control::settings::{RecoveryLimits, Settings};
+use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ScheduleId;
 use campanile_schedule::rule::{HashKey, Rule, RuleKind, RuleText};

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use campanile_engine::{Engine, Settings};
+use campanile_control::settings::Settings;
+use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::status::EventKind;
 use campanile_package::PluginsFolder;
 use campanile_store::launches::{self, LaunchRow};
-use campanile_store::stats;
-use campanile_store::{LaunchStatus, events, schedules};
+use campanile_store::{LaunchStatus, events, schedules, stats};
 use campanile_tests::{TestDb, on_both};
 
 use crate::serving::{self, NOOP, settings};

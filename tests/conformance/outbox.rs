@@ -4,8 +4,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use campanile_engine::schedule_admin::{self, Trigger};
-use campanile_engine::{Engine, Settings, message_admin};
+use campanile_control::message_admin;
+use campanile_control::schedule_admin::{self, Trigger};
+use campanile_control::settings::Settings;
+use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::MessageId;
 use campanile_model::trace_context::TraceContext;
@@ -112,7 +114,7 @@ struct Host {
 }
 
 fn with_secrets() -> Settings {
-    let value = |value: &str| campanile_engine::secrets::Source::Env {
+    let value = |value: &str| campanile_control::settings::SecretSource::Env {
         variable: "V".to_owned(),
         value: Some(campanile_sandbox::Secret::new(value)),
     };

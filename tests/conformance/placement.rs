@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_engine::{Engine, Placement, Settings};
+use campanile_control::settings::{Placement, Settings};
+use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::labels::Labels;
 use campanile_schedule::policy::Policies;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_engine::Settings;
+use campanile_control::settings::Settings;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::Quota;
 use campanile_package::quota::{NamespaceQuota, Namespaces};

@@ -6,19 +6,20 @@ mod task_use;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_engine::approval;
-use campanile_engine::backfill::{self, BackfillRequest};
-use campanile_engine::{Engine, Removed, RetentionLimits, Settings};
+use campanile_control::approval;
+use campanile_control::backfill::{self, BackfillRequest};
+use campanile_control::settings::{RetentionLimits, Settings};
+use campanile_engine::{Engine, Removed};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{BackfillId, ChainHash};
 use campanile_package::Packages;
 use campanile_store::events::{self, EventKind};
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::package_record::{self, DayUse};
-use campanile_store::runs::RunEnd;
+use campanile_store::runs::{self, RunEnd};
 use campanile_store::{
     FailureKind, HostLock, LaunchStatus, Origin, history, hosts, package_versions,
-    removed_launches, retention, runs, schedules, size, stats, task_runs,
+    removed_launches, retention, schedules, size, stats, task_runs,
 };
 use campanile_tests::{TestDb, on_both};
 

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use campanile_engine::schedule_admin::{self, ScheduleDefinition};
-use campanile_engine::{Engine, Settings, definition};
+use campanile_control::definition;
+use campanile_control::schedule_admin::{self, ScheduleDefinition};
+use campanile_control::settings::Settings;
+use campanile_engine::Engine;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::json_text::JsonObject;
 use campanile_schedule::policy::{Catchup, Delivery, Policies};
 use campanile_schedule::rule::{RuleKind, RuleText};
-use campanile_store::events::EventKind;
+use campanile_store::events::{self, EventKind};
 use campanile_store::schedules::{self, Schedule};
-use campanile_store::{HostLock, LaunchStatus, Origin, events, launches};
+use campanile_store::{HostLock, LaunchStatus, Origin, launches};
 use campanile_tests::{TestDb, on_both};
 
 use crate::serving::{GUESTS, settings, start_named};
@@ -164,7 +166,7 @@ async fn a_decision_does_not_depend_on_the_host_that_makes_it(test: TestDb) {
     assert_eq!(rows[0].slot_count, 3);
     drop(tx);
     let mut tx = test.read().await;
-    let why = campanile_engine::why::why(&mut tx, "silent", None, clock.now()).await;
+    let why = campanile_control::why::why(&mut tx, "silent", None, clock.now()).await;
     let findings = why.unwrap().findings;
     let texts = findings.iter().map(|finding| finding.text.as_str());
     let texts: Vec<&str> = texts.collect();

@@ -1,12 +1,11 @@
 //! Several Postgres servers in one address, a server turning read-only, and one with no connections left.
 
-use std::time::{Duration, Instant};
-
-use campanile_engine::audit;
+use campanile_control::health;
 use campanile_model::clock::Timestamp;
 use campanile_store::disk::DiskSigns;
 use campanile_store::{DatabaseUrl, Db, DbError, Tx, changes, probe};
 use campanile_tests::Cluster;
+use std::time::{Duration, Instant};
 
 /// Run SQL on a server.
 async fn execute(url: &DatabaseUrl, sql: &str) {
@@ -162,7 +161,7 @@ async fn the_only_server_is_used_again_when_it_accepts_writes_again() {
     let now: Timestamp = "2026-05-04T20:30:00Z".parse().unwrap();
     let settings = crate::serving::settings(8);
     let mut tx = db.read().await.unwrap();
-    let health = audit::health(&mut tx, now, &settings, 0, DiskSigns::default()).await;
+    let health = health::read(&mut tx, now, &settings, 0, DiskSigns::default()).await;
     let health = health.unwrap();
     let issue = health.issues.iter().find(|it| it.contains("no writes"));
     assert!(issue.is_some() && !health.healthy, "{health:?}");
@@ -177,7 +176,7 @@ async fn the_only_server_is_used_again_when_it_accepts_writes_again() {
         assert!(Instant::now() < until, "{error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let health = audit::health(
+    let health = health::read(
         &mut db.read().await.unwrap(),
         now,
         &settings,

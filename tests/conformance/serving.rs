@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_engine::{Engine, RecoveryLimits, Settings};
+use campanile_control::settings::{RecoveryLimits, Settings};
+use campanile_engine::Engine;
 use campanile_model::clock::Clock;
 use campanile_package::{
     ForeignWriters, HostRules, OwnRecord, PackageLoader, Packages, PluginsFolder, VersionPolicy,
@@ -126,7 +127,7 @@ pub fn settings(runs_max: usize) -> Settings {
         },
         recovery_interval: Duration::from_secs(10),
         audit_interval: Duration::from_secs(600),
-        retention: campanile_engine::RetentionLimits::FOR_EVER,
+        retention: campanile_control::settings::RetentionLimits::FOR_EVER,
         forget_after: None,
         disk_reserve_bytes: 0,
         give_up_after: Duration::from_secs(3_600),

@@ -1,11 +1,13 @@
 //! Which launches a host claims when it cannot claim all: packages share its capacity, priorities order the launches of a
 //! package, and concurrency groups bound runs on all hosts.
 
+use campanile_control::health;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_engine::{Engine, Settings, Work, audit};
+use campanile_control::settings::Settings;
+use campanile_engine::{Engine, Work};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_store::claims;
 use campanile_store::disk::DiskSigns;
@@ -320,7 +322,7 @@ async fn health_names_a_group_that_is_full_for_too_long(test: TestDb) {
     assert_eq!(claim(&engine).await, counts(&[("a", 1)]));
     let issues = async |now| {
         let mut tx = test.read().await;
-        let health = audit::health(&mut tx, now, &settings, 0, DiskSigns::default())
+        let health = health::read(&mut tx, now, &settings, 0, DiskSigns::default())
             .await
             .unwrap();
         let of_group = |issue: &String| issue.contains("the group `db`");

@@ -1,11 +1,9 @@
 //! What the database keeps of sidecars, and file records deleted along with the file.
 
-use campanile_engine::schedule_admin::{ScheduleError, known_package};
+use campanile_control::schedule_admin::{ScheduleError, known_package};
 use campanile_model::ids::HostId;
-use campanile_store::Tx;
-use campanile_store::hosts;
 use campanile_store::packages::{self, LoadedPackage, PackageState, SidecarSummary};
-use campanile_store::sidecars;
+use campanile_store::{Tx, hosts, sidecars};
 use campanile_tests::{TestDb, on_both};
 
 use crate::fixtures::{BYTES, PACKAGE, at, digest, host, host_id};

@@ -12,10 +12,10 @@ mod model;
 use std::sync::Arc;
 use std::time::Duration;
 
+use campanile_control::backfill::{self, BackfillRequest};
+use campanile_control::schedule_admin::{self, ScheduleError, Skip, Trigger};
+use campanile_control::verify;
 use campanile_engine::Work;
-use campanile_engine::backfill::{self, BackfillRequest};
-use campanile_engine::schedule_admin::{self, ScheduleError, Skip, Trigger};
-use campanile_engine::verify;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::BackfillId;
 use campanile_package::PackageLoader;

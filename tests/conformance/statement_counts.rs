@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, Once};
 use std::time::Duration;
 
-use campanile_engine::buckets::{BucketPermits, RunBuckets};
+use campanile_engine::run::buckets::{BucketPermits, RunBuckets};
 use campanile_engine::{Engine, Work};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_sandbox::Buckets as _;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use campanile_engine::Settings;
+use campanile_control::settings::Settings;
 use campanile_model::clock::Clock;
 use campanile_model::ids::RunId;
 use campanile_model::trace_context::TraceContext;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use campanile_control::approval;
+use campanile_control::schedule_admin::known_package;
 use campanile_engine::Engine;
-use campanile_engine::approval;
-use campanile_engine::schedule_admin::known_package;
 use campanile_model::clock::Clock;
 use campanile_model::ids::ArtifactDigest;
 use campanile_package::signature::PublicKey;
@@ -78,7 +78,7 @@ impl<'t> Host<'t> {
         bytes: &'static [u8],
         (name, plugins): (&str, &'static str),
     ) -> Host<'t> {
-        let settings = campanile_engine::Settings {
+        let settings = campanile_control::settings::Settings {
             policy,
             ..settings(8)
         };

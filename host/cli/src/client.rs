@@ -22,7 +22,7 @@ use url::form_urlencoded;
 
 use crate::output::{ErrorCode, Failure, Result, failed, refused};
 pub(crate) use address::Address;
-use campanile_engine::problem::Problem;
+use campanile_control::problem::Problem;
 use campanile_model::trace_context::TRACEPARENT;
 pub(crate) use events::Events;
 pub(crate) use given::{Given, given};

@@ -13,14 +13,14 @@ use clap::Args;
 
 use self::settings::{Entry, Table as _, YEAR, check_host_name};
 use crate::environment;
-use campanile_engine::alerts::rule::AlertSettings;
-use campanile_engine::secrets::{Source, Vault};
+use campanile_control::alert_rule::AlertSettings;
+use campanile_control::settings::SecretSource;
+use campanile_engine::run::secrets::Vault;
 use campanile_model::text::{self, size_text};
-use campanile_package::Quota;
-use campanile_package::files;
 use campanile_package::limits::{self, LimitChanges};
 use campanile_package::quota::{COUNT_MOST, Groups, NamespaceQuota, Namespaces};
 use campanile_package::toml_reader::{self, Document, Section};
+use campanile_package::{Quota, files};
 use campanile_sandbox::{
     CodeCache, ComponentLimits, LIMITS, Limits, SandboxSettings, memory_of_machine,
 };
@@ -115,7 +115,7 @@ pub struct Config {
     pub sandbox: Sandbox,
     pub policy: Policy,
     /// The source of each secret, by its name.
-    pub secrets: BTreeMap<String, Source>,
+    pub secrets: BTreeMap<String, SecretSource>,
     /// The rules for alerts, and their channels.
     pub alerts: AlertSettings,
 }
@@ -268,8 +268,8 @@ impl Config {
     pub fn secret_variables(&self) -> BTreeMap<String, String> {
         let sources = self.secrets.iter();
         let variables = sources.filter_map(|(name, source)| match source {
-            Source::Env { variable, .. } => Some((variable.clone(), name.clone())),
-            Source::File(_) | Source::Command(_) => None,
+            SecretSource::Env { variable, .. } => Some((variable.clone(), name.clone())),
+            SecretSource::File(_) | SecretSource::Command(_) => None,
         });
         variables.collect()
     }

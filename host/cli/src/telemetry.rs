@@ -48,7 +48,7 @@ pub enum LogFormat {
 pub fn init(format: LogFormat, is_verbose: bool) -> Result<(), String> {
     let mut filter = filter(std::env::var_os(environment::LOG).as_deref())?;
     if is_verbose {
-        filter = filter.with_target("campanile_engine::launch_log", Level::DEBUG);
+        filter = filter.with_target("campanile_engine::tell::launch_log", Level::DEBUG);
     }
     let lines = fmt::layer()
         // Reporting a closed stderr on stderr would panic. A host must not end with the reader of its log.

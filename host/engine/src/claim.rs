@@ -1,17 +1,25 @@
 //! The claim of launches that wait: open launches and due retries become runs with a lease of this host.
 
+pub(crate) mod capacity;
+pub(crate) mod choose;
+pub(crate) mod claim_gate;
+pub(crate) mod record_quota;
+pub(crate) mod record_use;
+pub(crate) mod shares;
+pub(crate) mod unrecorded;
+
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::choose::{Chosen, choose};
+use crate::claim::choose::{Chosen, choose};
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
+use crate::decide::release::release;
 use crate::error::Result;
-use crate::metrics::CommitOf;
-use crate::release::release;
+use crate::run::starter::{Claiming, Starter};
+use crate::run::work::Work;
 use crate::service::{Next, Service};
-use crate::starter::{Claiming, Starter};
-use crate::work::Work;
+use crate::tell::metrics::CommitOf;
 use campanile_model::clock::Timestamp;
 use campanile_store::claims::{self, Claim};
 

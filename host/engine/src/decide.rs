@@ -1,37 +1,46 @@
 //! Transaction 1: the decisions about slots and the moved cursors are recorded together, before anything runs.
 
+pub mod backfill;
+pub(crate) mod batch_size;
+pub(crate) mod claim_at_once;
+pub(crate) mod cursor_watch;
+pub(crate) mod due_batch;
+pub(crate) mod next_slots;
+pub(crate) mod peers;
+pub(crate) mod placement;
+pub(crate) mod release;
+pub(crate) mod schedule_defaults;
+pub(crate) mod spec;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::backfill::{self, BackfillProgress};
-use crate::batch_size::LAUNCHES_MIN;
-use crate::claim_at_once;
+use crate::alive::lease_table::ClaimsInDoubt;
+use crate::claim::record_quota;
 use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
-use crate::due_batch::{DueBatch, Rows, due_batch};
+use crate::decide::backfill::BackfillProgress;
+use crate::decide::batch_size::LAUNCHES_MIN;
+use crate::decide::due_batch::{DueBatch, Rows, due_batch};
+use crate::decide::placement::Turns;
+use crate::decide::spec::Spec;
 use crate::error::Result;
-use crate::lease_table::ClaimsInDoubt;
-use crate::metrics::CommitOf;
-use crate::peers;
-use crate::placement::Turns;
-use crate::plan::{self, PACKAGE_MISSING, Plan};
-use crate::record_quota;
-use crate::schedule_admin::{self, ScheduleDisplacements};
+use crate::run::starter::{Claiming, Starter};
+use crate::run::work::Work;
 use crate::service::{Next, RETRY_PAUSE, Service};
-use crate::spec::Spec;
-use crate::starter::{Claiming, Starter};
-use crate::work::Work;
+use crate::tell::metrics::CommitOf;
+use campanile_control::plan::{self, PACKAGE_MISSING, Plan};
+use campanile_control::schedule_admin::{self, ScheduleDisplacements};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, ScheduleId};
 use campanile_schedule::policy::{Displacements, OverlapState, SlotEvaluator};
-use campanile_store::Tx;
 use campanile_store::launches::{self, NewLaunch};
 use campanile_store::overlap::{self, UnfinishedLaunch};
 use campanile_store::schedules::{self, CursorMove, DueSchedule};
-use campanile_store::skipped_ranges;
+use campanile_store::{Tx, skipped_ranges};
 
 /// After this time of planning, the transaction decides no further schedule: other transactions wait for it. The time of
 /// statements does not count: a slow network would leave one schedule to each transaction.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use campanile_control::schedule_admin::ScheduleError;
 use campanile_store::DbError;
 
 /// The result of a step of the engine.
@@ -48,5 +49,14 @@ impl EngineError {
                 self,
                 EngineError::Db(DbError::Refused(_) | DbError::Damaged(_))
             )
+    }
+}
+
+impl From<ScheduleError> for EngineError {
+    fn from(error: ScheduleError) -> EngineError {
+        match error {
+            ScheduleError::Db(error) => error.into(),
+            other => EngineError::Bug(other.to_string()),
+        }
     }
 }

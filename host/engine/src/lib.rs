@@ -5,138 +5,39 @@
 //!                          └─ launches that wait → release → [claim] ─┘
 //! ```
 //!
-//! | file             | step                                                                  | service         |
-//! |------------------|-----------------------------------------------------------------------|-----------------|
-//! | `recover`        | orphaned launches (host dead, lease lost) run again, or end with a reason | `Recovery`      |
-//! | `decide`         | transaction 1: `plan` (pure) decides; launches and cursor together    | `Scheduler`     |
-//! | `claim_at_once`  | the same: launches that can start now are claimed with their decision | `Scheduler`     |
-//! | `backfill`       | launches that a person asked for, of past slots                       | `Scheduler`     |
-//! | `release`        | queued launches are opened                                            | `Dispatcher`    |
-//! | `claim`          | launches that waited become runs with a lease                         | `Dispatcher`    |
-//! | `run`            | the workflow's tasks in order (`workflow`, pure), each a sandbox call |                 |
-//! | `finish`         | transaction 2: ends are recorded, if the host still has the run       |                |
-//! | `lease_keeper`   | the heartbeat and the leases are renewed                              | `LeaseKeeper`   |
-//! | `chores`         | one host at a time does the next four                                 | `LeaseKeeper`   |
-//! | `audit`          | health is watched                                                     | `Auditor`       |
-//! | `next_slots`     | next slots are corrected                                              | `NextSlots`     |
-//! | `retention`      | launches, task runs and events beyond their ages are removed          | `Retention`     |
-//! | `seal`           | the record is sealed                                                  | `Sealer`        |
-//! | `alerts`         | rules for alerts are evaluated, and messages about them recorded      | `Alerts`, `HostPing`, `Pings` |
-//! | `delivery`       | messages of the `outbox` and about `alerts` are delivered             | `OutboxDelivery`, `AlertDelivery` |
-//! | `traces`         | traces of ended launches are sent                                     | `TraceExport`   |
-//! | `folder`         | the plugin folder is followed                                         | `FolderSync`    |
-//! | `schedules_file` | the schedules file is followed                                        | `FollowedFile`  |
-//! | `clock_keeper`   | the time is measured; without it nothing is decided or recovered      | `ClockKeeper`   |
-//! | `cursor_watch`   | schedules that a wrong clock moved ahead are reported                 | `CursorWatch`   |
-//! | `disk_keeper`    | the room on the database's disk is watched                            | `DiskKeeper`    |
-//! | `changes`        | changes of other processes are noticed                                | `ChangeWatcher` |
+//! | room       | what happens there                                                                       |
+//! |------------|------------------------------------------------------------------------------------------|
+//! | `decide`   | transaction 1: launches and cursor; launches that can start are claimed with it; backfills |
+//! | `claim`    | launches that waited become runs with a lease, each package and group within its share   |
+//! | `run`      | the workflow's tasks in order, each a sandbox call; transaction 2 records the ends       |
+//! | `recover`  | orphaned launches run again, or end with a reason                                        |
+//! | `alive`    | heartbeat and leases, the clock, the disk, changes made by other processes               |
+//! | `packages` | the plugins folder and the schedules file are followed; what may run of them             |
+//! | `keep`     | the record is sealed, and what's beyond its age removed                                  |
+//! | `tell`     | alerts, messages, metrics, traces, the log, the audit of health                          |
 //!
-//! Every service shares one `ctx` and implements `service::Service`: wait, one step, again. `serve` starts and stops them.
-//! [`Engine::tick`] runs every step once, in order: read it first. `forecast` and `why` only read.
+//! Every service shares one `ctx` and implements `service::Service`: wait, one step, again. `serve` starts and stops them, and
+//! ARCHITECTURE.md lists them. [`Engine::tick`] runs every step once, in order: read it first. What people ask of an
+//! installation is in `campanile-control`.
 
 // Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 // Stdout is data, and the command line's.
 #![warn(clippy::print_stdout)]
 
-pub mod alert_admin;
-pub mod alerts;
-pub mod approval;
-pub mod audit;
-pub mod backfill;
-pub mod buckets;
-pub mod calendar;
-pub mod call_commit;
+pub mod alive;
+pub mod claim;
 pub mod crash;
-pub mod definition;
-pub mod event_feed;
-pub mod failure_feed;
-pub mod forecast;
-pub mod host_admin;
-pub mod launch_admin;
-pub mod message_admin;
-pub mod metrics;
-pub mod package_removal;
-pub mod plan;
-pub mod problem;
-pub mod records;
-pub mod schedule_admin;
-mod schedule_defaults;
-pub mod schedules_file;
-mod seal;
-pub mod secrets;
-pub mod token_admin;
-pub mod traces;
-pub mod use_statistics;
-pub mod verify;
-pub mod watch;
-pub mod why;
-
-mod batch_size;
-mod begun_runs;
-mod call;
-mod capacity;
-mod changes;
-mod choose;
-mod chore_lease;
-mod chores;
-mod claim;
-mod claim_at_once;
-mod claim_gate;
-mod clock_keeper;
 mod ctx;
-mod cursor_watch;
-mod database_state;
-mod decide;
-mod delivery;
-mod delivery_table;
-mod disk_keeper;
-mod due_batch;
+pub mod decide;
 mod error;
-mod failing;
-mod finish;
-mod folder;
-mod forget;
-mod heartbeat;
-mod kept_of_run;
-mod lateness;
-mod launch_log;
-mod lease_keeper;
-mod lease_table;
-mod lock;
-mod next_slots;
-mod outbox;
-mod own_backlog;
-mod peers;
-mod placement;
-mod program_args;
-mod record_host;
-mod record_loss;
-mod record_package;
-mod record_quota;
-mod record_use;
-mod recover;
-mod recovery_rules;
-mod release;
-mod reported;
-mod retention;
-mod retry_rules;
-mod run;
+pub mod keep;
+pub mod packages;
+pub mod recover;
+pub mod run;
 mod serve;
 mod service;
-mod settings;
-mod shares;
-mod spec;
-mod start;
-mod starter;
-mod trouble;
-mod uncalled;
-mod unrecorded;
-mod use_growth;
-mod user_context;
-pub mod version_check;
-mod versions;
-mod work;
+pub mod tell;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -144,21 +45,21 @@ use std::sync::atomic::Ordering;
 use futures_util::future;
 use tokio::sync::watch::Receiver;
 
+pub use alive::start::StartError;
 pub use decide::Decisions;
 pub use error::EngineError;
-pub use launch_log::EndedLaunches;
-pub use placement::Placement;
+pub use keep::retention::Removed;
+pub use packages::schedules_file::FollowedFile;
 pub use recover::Recovered;
-pub use recovery_rules::recovery_action;
-pub use retention::Removed;
-pub use schedules_file::FollowedFile;
+pub use run::work::Work;
 pub use serve::Followed;
-pub use settings::{RecoveryLimits, RetentionLimits, Settings};
-pub use start::StartError;
-pub use work::Work;
+pub use tell::launch_log::EndedLaunches;
 
-use alerts::delivery::AlertDelivery;
-use backfill::BackfillProgress;
+use alive::start::{self, FreeName};
+use alive::{changes, chores, clock_keeper, lease_keeper};
+use campanile_control::health::{self, Health};
+use campanile_control::lock::lock;
+use campanile_control::settings::Settings;
 use campanile_model::approval_key::ApprovalKey;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::{HostId, RunId};
@@ -167,10 +68,15 @@ use campanile_sandbox::StopSignal;
 use campanile_store::runs::Finish;
 use campanile_store::{Db, HostLock, hosts};
 use ctx::{Ctx, SharedCtx};
+use decide::backfill::{self, BackfillProgress};
+use decide::{peers, release, schedule_defaults};
 use error::Result;
-use outbox::OutboxDelivery;
-use run::Executor;
-use start::FreeName;
+use keep::{retention, seal};
+use packages::folder;
+use run::{Executor, finish};
+use tell::alerts::delivery::AlertDelivery;
+use tell::outbox::OutboxDelivery;
+use tell::{alerts, metrics, traces, use_growth};
 
 /// The public handle of one host's engine.
 pub struct Engine {
@@ -271,12 +177,12 @@ impl Engine {
 
     /// Adds this host's trouble with the database to `health`, unless it's already on record, along with approvals that don't
     /// count here.
-    pub fn add_trouble(&self, health: &mut audit::Health) {
+    pub fn add_trouble(&self, health: &mut Health) {
         let ctx = &self.ctx;
         health
             .notes
-            .extend(lock::lock(&ctx.uncounted_approvals).iter().cloned());
-        let of_host = trouble::issue_of(&ctx.name);
+            .extend(lock(&ctx.uncounted_approvals).iter().cloned());
+        let of_host = health::trouble_of(&ctx.name);
         let is_known = health.issues.iter().any(|it| it.starts_with(&of_host));
         let lasting = ctx.trouble.lasting(std::time::Instant::now());
         if let Some(lasting) = lasting.filter(|_| !is_known) {
@@ -284,7 +190,7 @@ impl Engine {
             health.healthy = false;
             health
                 .issues
-                .push(trouble::issue(&ctx.name, since, &lasting.what));
+                .push(health::trouble(&ctx.name, since, &lasting.what));
         }
     }
 

@@ -1,5 +1,9 @@
 //! Recovery: dead hosts are marked, and orphaned launches are run again or ended with a reason.
 
+pub(crate) mod begun_runs;
+pub(crate) mod record_loss;
+pub(crate) mod uncalled;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -7,12 +11,10 @@ use crate::crash;
 use crate::ctx::{Ctx, SharedCtx};
 use crate::decide::set_next_slots;
 use crate::error::Result;
-use crate::failing::pause_failing;
-use crate::record_loss;
-use crate::recovery_rules::{recovery_action, run_again_text};
+use crate::run::failing::pause_failing;
 use crate::service::{Next, RETRY_PAUSE, Service};
-use crate::traces;
-use crate::uncalled::{self, is_left_to_its_host};
+use crate::tell::traces;
+use campanile_control::recovery_rules::{is_left_to_its_host, recovery_action, run_again_text};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_store::events::{self, EventKind, NewEvent};

@@ -1,23 +1,35 @@
 //! The execution of a run: the workflow's tasks in order, each a call into the sandbox.
 
+pub mod buckets;
+pub(crate) mod call;
+pub mod call_commit;
+pub(crate) mod failing;
+pub(crate) mod finish;
+pub(crate) mod kept_of_run;
+pub(crate) mod retry_rules;
+pub mod secrets;
+pub(crate) mod starter;
+pub(crate) mod user_context;
+pub(crate) mod work;
+
 use std::mem;
 use std::sync::Arc;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 
-use crate::alerts::ping_queue::RunPing;
-use crate::alerts::pings;
-use crate::call::{CallFailure, Caller, TaskCall, judge, not_committed, on_json, usage_text};
-use crate::call_commit::{self, CallCommit, SucceededCall};
-use crate::choose::quota;
+use crate::claim::choose::quota;
+use crate::claim::record_use;
 use crate::ctx::SharedCtx;
-use crate::kept_of_run::KeptOfRun;
-use crate::record_use;
-use crate::retry_rules;
+use crate::packages::version_check::{self, refusal};
+use crate::packages::versions::{CannotBegin, Version, Versions};
+use crate::run::call::{CallFailure, Caller, TaskCall, judge, not_committed, on_json, usage_text};
+use crate::run::call_commit::{CallCommit, SucceededCall};
+use crate::run::kept_of_run::KeptOfRun;
+use crate::run::work::{LastEnds, Work};
 use crate::service::retry_while_tracked;
-use crate::version_check::{self, refusal};
-use crate::versions::{CannotBegin, Version, Versions};
-use crate::work::{LastEnds, Work, stored_json};
+use crate::tell::alerts::ping_queue::RunPing;
+use crate::tell::alerts::pings;
+use campanile_control::stored::stored_json;
 use campanile_model::clock::Timestamp;
 use campanile_model::text::size_text;
 use campanile_package::PackageLoader;

@@ -26,7 +26,7 @@ pub(crate) enum Next {
 
 /// One loop of a serving host.
 ///
-/// Errors never end a service. They're logged once per [trouble](crate::trouble), and the step is retried.
+/// Errors never end a service. They're logged once per [trouble](crate::alive::trouble), and the step is retried.
 pub(crate) trait Service: Sized + Send {
     /// The name of the step in log lines about failures, such as "claiming launches".
     const STEP: &'static str;

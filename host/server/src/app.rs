@@ -17,8 +17,9 @@ use crate::proxies::Proxies;
 use crate::rate::{COSTLY, RateLimit};
 use crate::refusals::Refusals;
 use crate::shares::Shares;
-use campanile_engine::token_admin::{Authenticator, Principal};
-use campanile_engine::{Engine, Settings};
+use campanile_control::settings::Settings;
+use campanile_control::token_admin::{Authenticator, Principal};
+use campanile_engine::Engine;
 use campanile_package::UploadFolder;
 
 /// The requests that read or change the database at once. A host has few connections, and its own work comes first.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use campanile_engine::verify::Checkpoint;
+use campanile_control::verify::Checkpoint;
 use campanile_model::access::Role;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;

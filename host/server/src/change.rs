@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 
 use crate::call::{Reply, Result};
 use crate::idempotency::Keyed;
-use campanile_engine::problem::{ErrorCode, Problem};
+use campanile_control::problem::{ErrorCode, Problem};
 use campanile_model::clock::Timestamp;
 use campanile_store::Tx;
 

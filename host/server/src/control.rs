@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 
-use campanile_engine::approval::{self, Attribution};
-use campanile_engine::backfill::{self, BackfillRequest};
-use campanile_engine::problem::{ErrorCode, Problem};
-use campanile_engine::records::backfill::{
+use campanile_control::approval::{self, Attribution};
+use campanile_control::backfill::{self, BackfillRequest};
+use campanile_control::problem::{ErrorCode, Problem};
+use campanile_control::records::backfill::{
     BackfillRecord, CancelledBackfill, SLOTS_UNCONFIRMED_MAX, SurveyReport,
 };
-use campanile_engine::records::ids;
-use campanile_engine::records::launch::{CancelReport, TriggerReport};
-use campanile_engine::records::package::DecisionReport;
-use campanile_engine::records::schedule::{
+use campanile_control::records::ids;
+use campanile_control::records::launch::{CancelReport, TriggerReport};
+use campanile_control::records::package::DecisionReport;
+use campanile_control::records::schedule::{
     ChangeReport, NewSchedule, RenameReport, ScheduleRecord, SkipReport,
 };
-use campanile_engine::schedule_admin::{self, CursorReset, ScheduleDefinition};
-use campanile_engine::{definition, host_admin, launch_admin, package_removal};
+use campanile_control::schedule_admin::{self, CursorReset, ScheduleDefinition};
+use campanile_control::{definition, host_admin, launch_admin, package_removal};
 use campanile_model::access::Role;
 use campanile_model::ids::{BackfillId, RunId, ShortId};
 use campanile_model::json_text::{JsonObject, text_of};

@@ -5,7 +5,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
-use campanile_engine::problem::ErrorCode;
+use campanile_control::problem::ErrorCode;
 use campanile_model::clock::Timestamp;
 use campanile_store::Tx;
 use campanile_store::api_answers::{self, KeyedRequest};

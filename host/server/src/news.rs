@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use campanile_engine::records::launch::next_step;
+use campanile_control::records::launch::next_step;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::LaunchId;
 use campanile_model::text::printable_line;

@@ -1,5 +1,6 @@
 //! Whether this host lives, is ready and is healthy.
 
+use campanile_control::health;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -8,8 +9,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
-use campanile_engine::audit::{self, Health};
-use campanile_engine::metrics;
+use campanile_control::health::Health;
+use campanile_engine::tell::metrics;
 
 /// How long the database may take to answer a probe.
 const PROBE_WAIT: Duration = Duration::from_secs(2);
@@ -80,7 +81,7 @@ pub(crate) async fn judged(call: &Call) -> Result<Health> {
     let app = &call.state.app;
     let disk = call.db.disk_signs().await;
     let mut tx = call.read().await?;
-    let mut health = audit::health(
+    let mut health = health::read(
         &mut tx,
         call.now(),
         &app.settings,

@@ -7,7 +7,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTIC
 use axum::http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-use campanile_engine::problem::{ErrorCode, Problem};
+use campanile_control::problem::{ErrorCode, Problem};
 
 /// Where the documentation explains the codes.
 const TYPE: &str = "https://campanile.dev/docs/reference/exit-codes.html";

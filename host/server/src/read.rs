@@ -1,32 +1,32 @@
 //! The routes that only read. Each answer is what the command of the same name prints with `--json`.
 
+use campanile_control::statistics;
 use std::time::Duration;
 
-use campanile_engine::calendar::Calendar;
-use campanile_engine::forecast::report::PlanReport;
-use campanile_engine::forecast::{ForecastRequest, Outage, PreparedForecast};
-use campanile_engine::records::backfill::BackfillRecord;
-use campanile_engine::records::ids;
-use campanile_engine::records::launch::{self, LaunchDetail, refuse_unknown_schedule};
-use campanile_engine::records::package::{self, PackageDetail, PackageRecord};
-use campanile_engine::records::package_diff::DiffReport;
-use campanile_engine::records::run::{Part, RunDetail, TaskLogs};
-use campanile_engine::records::schedule::{self, ScheduleDetail, ScheduleRecord};
-use campanile_engine::records::top::TopReport;
-use campanile_engine::schedule_admin::{self, ScheduleDefinition};
-use campanile_engine::use_statistics::{DayStatistics, day_statistics, package_statistics};
-use campanile_engine::why::{self, When};
-use campanile_engine::{audit, definition, host_admin};
+use campanile_control::calendar::Calendar;
+use campanile_control::forecast::report::PlanReport;
+use campanile_control::forecast::{ForecastRequest, Outage, PreparedForecast};
+use campanile_control::records::backfill::BackfillRecord;
+use campanile_control::records::ids;
+use campanile_control::records::launch::{self, LaunchDetail, refuse_unknown_schedule};
+use campanile_control::records::package::{self, PackageDetail, PackageRecord};
+use campanile_control::records::package_diff::DiffReport;
+use campanile_control::records::run::{Part, RunDetail, TaskLogs};
+use campanile_control::records::schedule::{self, ScheduleDetail, ScheduleRecord};
+use campanile_control::records::top::TopReport;
+use campanile_control::schedule_admin::{self, ScheduleDefinition};
+use campanile_control::use_statistics::{DayStatistics, day_statistics, package_statistics};
+use campanile_control::why::{self, When};
+use campanile_control::{definition, host_admin};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{BackfillId, EventId, LaunchKind, ShortId};
 use campanile_model::namespace::Namespace;
 use campanile_model::text;
 use campanile_store::launch_list::{Filter, Page};
-use campanile_store::launches::LOOKED_AT_MAX;
-use campanile_store::launches::LaunchRow;
-use campanile_store::schedules::Schedule;
+use campanile_store::launches::{LOOKED_AT_MAX, LaunchRow};
+use campanile_store::schedules::{self, Schedule};
 use campanile_store::task_runs::CallPlace;
-use campanile_store::{LaunchStatus, Tx, events, packages, runs, schedules};
+use campanile_store::{LaunchStatus, Tx, events, packages, runs};
 
 use crate::bodies;
 use crate::call::{Call, Reply, Result};
@@ -330,14 +330,14 @@ fn since(call: &Call) -> Result<Duration> {
 
 pub(crate) async fn stats(call: Call) -> Result {
     let since = since(&call)?;
-    Reply::json(&audit::statistics(&mut call.read().await?, call.now(), since).await?)
+    Reply::json(&statistics::read(&mut call.read().await?, call.now(), since).await?)
 }
 
 pub(crate) async fn schedule_stats(call: Call) -> Result {
     let (since, limit) = (since(&call)?, call.query.limit()?);
     let mut tx = call.read().await?;
     let page = schedules_of(&call, &mut tx, limit).await?;
-    let rows = audit::schedule_statistics(&mut tx, &page.rows, call.now(), since).await?;
+    let rows = statistics::of_schedules(&mut tx, &page.rows, call.now(), since).await?;
     Reply::page(&call, &rows, page.next(limit))
 }
 
@@ -361,7 +361,7 @@ pub(crate) async fn stats_of_schedule(call: Call) -> Result {
     let since = since(&call)?;
     let mut tx = call.read().await?;
     let schedule = schedule_admin::find(&mut tx, call.name("name")).await?;
-    let mut rows = audit::schedule_statistics(&mut tx, &[schedule], call.now(), since).await?;
+    let mut rows = statistics::of_schedules(&mut tx, &[schedule], call.now(), since).await?;
     match rows.pop() {
         Some(row) => Reply::json(&row),
         None => Err(ApiProblem::unavailable(

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::bodies;
 use crate::call::{Call, Reply, Result};
 use crate::problem::ApiProblem;
-use campanile_engine::verify::{self, Span};
+use campanile_control::verify::{self, Span};
 use campanile_model::clock::Timestamp;
 
 /// How long a verification may take. A request may take a little longer.

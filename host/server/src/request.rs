@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use crate::app::{State, TURN_WAIT};
 use crate::problem::ApiProblem;
 use crate::shares::Share;
-use campanile_engine::problem::ErrorCode;
+use campanile_control::problem::ErrorCode;
 
 /// The most bytes of a body.
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;

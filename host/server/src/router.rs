@@ -13,11 +13,8 @@ use tokio::time::timeout;
 
 use crate::all_routes::routes;
 use crate::app::{Access, App, State};
-use crate::auth;
 use crate::call::{Call, Reply};
 use crate::dispatch::dispatch;
-use crate::openapi;
-use crate::pages;
 use crate::peer::{Peer, actor};
 use crate::problem::ApiProblem;
 use crate::query::Query;
@@ -26,9 +23,9 @@ use crate::request::{
     read_body, too_slow,
 };
 use crate::routes::{Form, Method, Route};
-use crate::upload;
-use campanile_engine::problem::ErrorCode;
-use campanile_engine::token_admin::Principal;
+use crate::{auth, openapi, pages, upload};
+use campanile_control::problem::ErrorCode;
+use campanile_control::token_admin::Principal;
 
 /// The values in a path, or why they cannot be read.
 type Path = Result<RawPathParams, RawPathParamsRejection>;

@@ -6,9 +6,9 @@ use crate::bodies;
 use crate::call::{Call, Reply, Result};
 use crate::change::change;
 use crate::problem::ApiProblem;
-use campanile_engine::records::schedules_file::FileReport;
-use campanile_engine::schedule_admin::ScheduleDefinition;
-use campanile_engine::schedules_file::{apply_for, rehearse};
+use campanile_control::records::schedules_file::FileReport;
+use campanile_control::schedule_admin::ScheduleDefinition;
+use campanile_control::schedules_file::{apply_for, rehearse};
 use campanile_package::quota::check_group;
 
 /// The most characters of the name of a file.

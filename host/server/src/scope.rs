@@ -6,7 +6,7 @@
 
 use crate::call::{Call, Result};
 use crate::problem::ApiProblem;
-use campanile_engine::records::ids;
+use campanile_control::records::ids;
 use campanile_model::ids::{BackfillId, MessageId, ShortId};
 use campanile_model::namespace::Namespace;
 use campanile_store::{backfills, history, outbox};

@@ -16,16 +16,16 @@ use crate::call::{Call, Reply, Result};
 use crate::news::{FailureNews, News};
 use crate::problem::ApiProblem;
 use crate::shares::Share;
-use campanile_engine::event_feed::{EVENTS_OVERLAP, EventFeed};
-use campanile_engine::failure_feed::FailureFeed;
-use campanile_engine::records::ids;
-use campanile_engine::records::run::TaskLogs;
+use campanile_control::event_feed::{EVENTS_OVERLAP, EventFeed};
+use campanile_control::failure_feed::FailureFeed;
+use campanile_control::records::ids;
+use campanile_control::records::run::TaskLogs;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{EventId, RunId, ShortId};
 use campanile_model::namespace::Namespace;
-use campanile_store::events::Event;
-use campanile_store::task_runs::{CallPlace, CallSize, TaskRun};
-use campanile_store::{events, runs, task_runs};
+use campanile_store::events::{self, Event};
+use campanile_store::runs;
+use campanile_store::task_runs::{self, CallPlace, CallSize, TaskRun};
 
 /// The header with the id of the last event that a client has.
 const LAST_EVENT_ID: &str = "last-event-id";

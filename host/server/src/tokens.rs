@@ -2,12 +2,11 @@
 
 use axum::http::StatusCode;
 
-use crate::bodies;
 use crate::call::{Call, Reply, Result};
 use crate::change::change;
-use crate::idempotency;
 use crate::problem::ApiProblem;
-use campanile_engine::token_admin::{self, WantedToken};
+use crate::{bodies, idempotency};
+use campanile_control::token_admin::{self, WantedToken};
 use campanile_model::text;
 
 pub(crate) async fn list(call: Call) -> Result {

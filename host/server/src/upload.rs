@@ -9,7 +9,7 @@ use crate::app::State;
 use crate::call::{Call, Result};
 use crate::change::change;
 use crate::problem::ApiProblem;
-use campanile_engine::problem::{ErrorCode, Problem};
+use campanile_control::problem::{ErrorCode, Problem};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::status::EventKind;
 use campanile_package::{FILE_BYTES_MAX, UploadError, UploadFolder};

@@ -1,7 +1,7 @@
 //! Backfills of slots that an operator skipped.
 
-use campanile_engine::schedule_admin::Skip;
-use campanile_engine::why::{FindingKind, When, why};
+use campanile_control::schedule_admin::Skip;
+use campanile_control::why::{FindingKind, When, why};
 
 use super::*;
 

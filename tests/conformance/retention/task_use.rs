@@ -1,7 +1,6 @@
 //! What tasks used: the sums over calls on record and removed calls, and the schedules whose use grows.
-
-use campanile_engine::audit;
-use campanile_engine::use_statistics::{day_statistics, package_statistics};
+use campanile_control::health;
+use campanile_control::use_statistics::{day_statistics, package_statistics};
 use campanile_store::disk::DiskSigns;
 use campanile_store::recovery::{self, RecoveryAction, RecoveryDecision};
 use campanile_store::task_runs::TaskRun;
@@ -258,7 +257,7 @@ async fn a_schedule_whose_use_grows_is_noted_until_it_does_not(test: TestDb) {
     }
     let notes = async |now: Timestamp| {
         let settings = settings();
-        let health = audit::health(
+        let health = health::read(
             &mut test.read().await,
             now,
             &settings,

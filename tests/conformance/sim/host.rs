@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use campanile_engine::{Engine, RecoveryLimits, Settings, Work};
+use campanile_control::settings::{RecoveryLimits, Settings};
+use campanile_engine::{Engine, Work};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::{PackageLoader, Packages};
 use campanile_sandbox::{CodeCache, Limits, Sandbox, SandboxSettings, StopSignal};
@@ -108,7 +109,7 @@ pub fn settings() -> Settings {
         },
         recovery_interval: Duration::from_secs(5),
         audit_interval: Duration::from_secs(60),
-        retention: campanile_engine::RetentionLimits::FOR_EVER,
+        retention: campanile_control::settings::RetentionLimits::FOR_EVER,
         forget_after: None,
         disk_reserve_bytes: 0,
         give_up_after: Duration::from_secs(3_600),

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use super::schedule::By;
 use crate::output::{self, ErrorCode, Failure, Record, Result};
 use crate::{Common, Limit, watch};
-use campanile_engine::alert_admin::{self, AlertDetail, NewSilence, SILENCES_MAX, TestReport};
+use campanile_control::alert_admin::{self, AlertDetail, NewSilence, SILENCES_MAX, TestReport};
 use campanile_model::ids::{AlertId, MessageId, SilenceId};
 use campanile_model::text;
 use campanile_server::bodies;

@@ -9,7 +9,7 @@ use super::package::signing;
 use crate::Common;
 use crate::output::{self, Failure, Record, Result, failed, refused};
 use crate::times::time;
-use campanile_engine::verify::{self, AuditReport, Checkpoint, Span};
+use campanile_control::verify::{self, AuditReport, Checkpoint, Span};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::text::{counted, printable_line};
 use campanile_package::signature::signature_path;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::client::Client;
 use crate::output::{self, Record, Result};
-use campanile_engine::records::run::{RunDetail, TaskCall, TaskLogs};
+use campanile_control::records::run::{RunDetail, TaskCall, TaskLogs};
 use campanile_model::text::{duration_text, printable_line, printable_lines, size_rounded};
 use campanile_sandbox::{LogLine, Resource, Share, Unit};
 

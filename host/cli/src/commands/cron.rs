@@ -10,7 +10,7 @@ use super::rule::{ParsedRule, StandaloneRule, standalone_rule_usage};
 use super::slots::{self, SlotCount};
 use crate::Common;
 use crate::output::{self, Result};
-use campanile_engine::records::schedule::without_slots;
+use campanile_control::records::schedule::without_slots;
 
 #[derive(Subcommand)]
 pub(crate) enum Cron {

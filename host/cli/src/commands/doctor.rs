@@ -9,12 +9,11 @@ use super::serve::{self, FOREIGN_HINT};
 use crate::config::Config;
 use crate::output::{self, Failure, Record, Result};
 use crate::{Common, approval_key, folder_of};
-use campanile_engine::audit::SKEW_REPORTED_US;
+use campanile_control::health::SKEW_REPORTED_US;
 use campanile_model::clock::Clock;
 use campanile_model::text::size_rounded;
 #[cfg(target_os = "linux")]
-use campanile_package::Confinement;
-use campanile_package::{Approval, Attempt, ForeignWriters, load};
+use campanile_package::{Approval, Attempt, Confinement, ForeignWriters, load};
 use campanile_store::{Db, DbError, disk};
 
 /// A small package, to try the sandbox with.

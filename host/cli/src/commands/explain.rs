@@ -7,7 +7,7 @@ use super::rule::ParsedRule;
 use super::slots::{self, SlotCount};
 use crate::Common;
 use crate::output::{self, Record, Result};
-use campanile_engine::records::schedule::without_slots;
+use campanile_control::records::schedule::without_slots;
 use campanile_model::clock::Timestamp;
 use campanile_schedule::rule::{
     DstAction, DstEffect, Rule, RuleKind, WARNED_AHEAD, Warning, tzdata_version,

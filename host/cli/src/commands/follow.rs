@@ -7,17 +7,17 @@ use super::calls::print_logs;
 use crate::Common;
 use crate::client::Client;
 use crate::output::{self, Result, failed};
-use campanile_engine::event_feed::EventFeed;
-use campanile_engine::records::launch::LaunchDetail;
-use campanile_engine::records::run::TaskLogs;
+use campanile_control::event_feed::EventFeed;
+use campanile_control::records::launch::LaunchDetail;
+use campanile_control::records::run::TaskLogs;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchId, RunId};
 use campanile_model::text::printable_lines;
 use campanile_store::events::{self, Event};
 use campanile_store::launches::LaunchRow;
 use campanile_store::runs::{self, RunRow};
-use campanile_store::task_runs::CallPlace;
-use campanile_store::{DbError, RunStatus, Tx, history, hosts, task_runs};
+use campanile_store::task_runs::{self, CallPlace};
+use campanile_store::{DbError, RunStatus, Tx, history, hosts};
 
 /// The least time between two reads.
 const READ_INTERVAL: Duration = Duration::from_millis(300);

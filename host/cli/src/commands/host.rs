@@ -5,7 +5,7 @@ use clap::Subcommand;
 use super::schedule::By;
 use crate::output::{Record, Result};
 use crate::{Common, watch};
-use campanile_engine::host_admin::{self, HostReport};
+use campanile_control::host_admin::{self, HostReport};
 use campanile_server::bodies;
 use campanile_store::Tx;
 

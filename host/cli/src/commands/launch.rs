@@ -8,13 +8,12 @@ use crate::client::Client;
 use crate::output::{self, Record, Result, optional};
 use crate::times::moment;
 use crate::{Common, Limit, watch};
-use campanile_engine::records::launch::{self, LaunchDetail, refuse_unknown_schedule};
+use campanile_control::records::launch::{self, LaunchDetail, refuse_unknown_schedule};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::{LaunchKind, ShortId};
 use campanile_model::time_text::Moment;
 use campanile_store::launch_list::Filter;
-use campanile_store::launches::LOOKED_AT_MAX;
-use campanile_store::launches::LaunchRow;
+use campanile_store::launches::{LOOKED_AT_MAX, LaunchRow};
 use campanile_store::{LaunchStatus, Tx, removed_launches};
 
 #[derive(Subcommand)]

@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::Common;
 use crate::output::{ErrorCode, Failure, Result};
 use crate::telemetry::{self, LogFormat};
-use campanile_engine::problem::Problem;
+use campanile_control::problem::Problem;
 use campanile_model::access::{Channel, Role};
 use campanile_server::mcp::{Answer, Backend, Tool, serve_stdio};
 use remote::Remote;

@@ -6,7 +6,7 @@ use super::schedule::By;
 use crate::client::Client;
 use crate::output::{self, Record, Result, optional};
 use crate::{Common, Limit, watch};
-use campanile_engine::message_admin;
+use campanile_control::message_admin;
 use campanile_model::ids::MessageId;
 use campanile_model::status::MessageStatus;
 use campanile_model::text::printable;

@@ -11,15 +11,14 @@ use clap::{Args, Subcommand};
 use super::schedule::By;
 use crate::output::{self, Record, Result};
 use crate::{Common, approval_key, watch};
-use campanile_engine::approval::{self, Attribution};
-use campanile_engine::package_removal::{self, RemovedPackage};
-use campanile_engine::records::package::{DecisionReport, PackageDetail, PackageRecord, find};
+use campanile_control::approval::{self, Attribution};
+use campanile_control::package_removal::{self, RemovedPackage};
+use campanile_control::records::package::{DecisionReport, PackageDetail, PackageRecord, find};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::size_rounded;
 use campanile_package::requests::list_requests;
 use campanile_server::bodies;
-use campanile_store::Tx;
-use campanile_store::packages;
+use campanile_store::{Tx, packages};
 
 /// How many packages to read per statement.
 const READ_AT_ONCE: i64 = 500;

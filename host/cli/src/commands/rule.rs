@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args};
 
 use crate::output::{self, Result};
 use crate::times::{TypedTime, time};
-use campanile_engine::records::schedule::{floor, is_hashed};
+use campanile_control::records::schedule::{floor, is_hashed};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_schedule::rule::{DayMatch, DstFold, DstGap, HashKey, Rule, RuleKind, RuleText};

@@ -17,16 +17,14 @@ use clap::{ArgGroup, Args, Subcommand};
 use super::calendar::Months;
 use super::serve;
 use super::slots::{self, SlotCount};
-use crate::Common;
-use crate::environment;
 use crate::output::{self, Failure, Record, Result, refused};
 use crate::times::time;
-use crate::watch;
-use campanile_engine::definition::policies;
-use campanile_engine::records::schedule::{
+use crate::{Common, environment, watch};
+use campanile_control::definition::policies;
+use campanile_control::records::schedule::{
     self, ChangeReport, NewSchedule, ScheduleDetail, ScheduleRecord,
 };
-use campanile_engine::schedule_admin::{
+use campanile_control::schedule_admin::{
     self, CursorReset, CursorResets, RefusedReset, ScheduleDefinition, ScheduleError,
 };
 use campanile_model::clock::{Clock, Timestamp};

@@ -13,16 +13,15 @@ use tokio::signal::unix::SignalKind;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::approval_key;
 use crate::config::{Config, Flags};
 use crate::output::{ErrorCode, Failure, Result};
-use crate::progress;
 use crate::service_manager::ServiceManager;
 use crate::signals::{self, StopSignals};
 use crate::telemetry::{self, LogFormat};
-use crate::{Common, LOAD_COMMAND};
-use campanile_engine::watch::Watch;
-use campanile_engine::{Engine, Followed, FollowedFile, RecoveryLimits, Settings};
+use crate::{Common, LOAD_COMMAND, approval_key, progress};
+use campanile_control::settings::{RecoveryLimits, Settings};
+use campanile_engine::packages::watch::Watch;
+use campanile_engine::{Engine, Followed, FollowedFile};
 use campanile_model::clock::Clock;
 use campanile_package::{
     ForeignWriters, HostRules, LoadLimits, OwnPath, OwnPathKind, OwnRecord, PackageLoader,

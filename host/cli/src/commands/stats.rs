@@ -1,5 +1,6 @@
 //! `campanile stats` and `campanile health`.
 
+use campanile_control::{health, statistics};
 use std::time::Duration;
 
 use clap::Args;
@@ -9,13 +10,14 @@ use crate::client::{self, Client};
 use crate::output::{self, ErrorCode, Failure, Record, Result, refused};
 use crate::times::moment;
 use crate::{Common, approval_key};
-use campanile_engine::audit::{self, Health, Rates, ScheduleStatistics, Statistics};
-use campanile_engine::metrics::RecordMetrics;
-use campanile_engine::schedule_admin;
-use campanile_engine::use_statistics::{
+use campanile_control::health::Health;
+use campanile_control::schedule_admin;
+use campanile_control::statistics::{Rates, ScheduleStatistics, Statistics};
+use campanile_control::use_statistics::{
     DayStatistics, PackageStatistics, day_statistics, package_statistics,
 };
-use campanile_engine::version_check::unsealed_approvals;
+use campanile_engine::packages::version_check::unsealed_approvals;
+use campanile_engine::tell::metrics::RecordMetrics;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::text;
 use campanile_model::time_text::Moment;
@@ -131,14 +133,14 @@ impl Stats {
         let span = self.span(now)?;
         if let Some(name) = &self.schedule {
             let schedule = schedule_admin::find(&mut tx, name).await?;
-            let rows = audit::schedule_statistics(&mut tx, &[schedule], now, span).await?;
+            let rows = statistics::of_schedules(&mut tx, &[schedule], now, span).await?;
             return rows.iter().try_for_each(|row| common.print(row));
         }
         match self.by {
-            None => common.print(&audit::statistics(&mut tx, now, span).await?),
+            None => common.print(&statistics::read(&mut tx, now, span).await?),
             Some(Grouping::Schedule) => {
                 let page = schedules::list(&mut tx, self.after.as_deref(), self.limit).await?;
-                let rows = audit::schedule_statistics(&mut tx, &page, now, span).await?;
+                let rows = statistics::of_schedules(&mut tx, &page, now, span).await?;
                 common.print_page(&rows, self.limit, |row| row.schedule.clone())
             }
             Some(Grouping::Package) => {
@@ -224,7 +226,7 @@ pub(crate) async fn health(common: &Common) -> Result {
 /// Returns the health of an installation already migrated by a newer version. Hosts of this version keep serving until they're replaced,
 /// and mustn't be ended by a failing probe.
 fn unknown_health(newer: &Failure) -> Health {
-    let mut health = audit::judge(HealthSigns::default(), 0);
+    let mut health = health::judge(HealthSigns::default(), 0);
     health
         .notes
         .push(format!("nothing was checked: {}", newer.message));
@@ -245,7 +247,7 @@ pub(crate) async fn read_health(common: &Common) -> Result<Health> {
     let settings = serve::settings(&config);
     let (now, skew_us) = (clock.now(), clock.skew_us());
     let disk = db.disk_signs().await;
-    let mut health = audit::health(&mut tx, now, &settings, skew_us, disk).await?;
+    let mut health = health::read(&mut tx, now, &settings, skew_us, disk).await?;
     match approval_key::current(&config) {
         Ok(Some(key)) => {
             let followed = package_versions::followed(&mut tx).await?;

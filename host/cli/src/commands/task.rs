@@ -16,14 +16,13 @@ use crate::config::Config;
 use crate::output::{self, ErrorCode, Failure, Record, Result, failed, refused};
 use crate::times::time;
 use crate::{Common, folder_of};
-use campanile_engine::secrets::{SecretError, Vault};
+use campanile_engine::run::secrets::{SecretError, Vault};
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::json_text::JsonObject;
 use campanile_model::text::{self, printable_line, printable_lines};
-use campanile_package::limits;
 use campanile_package::{
-    self, HostRules, Manifest, OpenError, Package, VersionPolicy, grant_record,
+    self, HostRules, Manifest, OpenError, Package, VersionPolicy, grant_record, limits,
 };
 use campanile_sandbox::{
     Form, Grants, MEMORY_BYTES_LEAST, OutboxMessage, Outcome, Replies, Report, Secrets, Time,

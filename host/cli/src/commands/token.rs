@@ -6,7 +6,7 @@ use clap::Subcommand;
 
 use crate::output::{self, Record, Result};
 use crate::{Common, Limit, approval_key, watch};
-use campanile_engine::token_admin::{self, CreatedToken, TokenReport, WantedToken};
+use campanile_control::token_admin::{self, CreatedToken, TokenReport, WantedToken};
 use campanile_model::access::Role;
 use campanile_model::namespace::Namespace;
 use campanile_model::text;

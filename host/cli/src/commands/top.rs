@@ -2,8 +2,8 @@
 
 use crate::Common;
 use crate::output::{self, Record, Result};
-use campanile_engine::audit::Statistics;
-use campanile_engine::records::top::{ActiveRun, DueSchedule, FailedLaunch, LiveHost, TopReport};
+use campanile_control::records::top::{ActiveRun, DueSchedule, FailedLaunch, LiveHost, TopReport};
+use campanile_control::statistics::Statistics;
 use campanile_store::stats::Unfinished;
 
 impl Record for LiveHost {

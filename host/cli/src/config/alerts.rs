@@ -5,11 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use campanile_engine::alerts::rule::{
+use campanile_control::alert_rule::{
     AlertSettings, Channel, ChannelTemplate, Condition, FAILURES_MAX, Heartbeat, MailSettings,
     MailUser, Pattern, Ping, Rule, SCHEDULE_PLACEHOLDER, Target, Value, secrets_in,
 };
-use campanile_engine::secrets::Source;
+use campanile_control::settings::SecretSource;
 use campanile_model::status::{AlertKind, Severity};
 use campanile_model::text::{self, duration_text, nearest};
 #[cfg(test)]
@@ -110,7 +110,7 @@ pub(super) fn reference() -> Vec<KeyHelp> {
 /// Read the tables. `secrets` are those of the configuration, `max_bytes` is `retention.max_bytes`.
 pub(super) fn read(
     top: &mut Section<'_>,
-    secrets: &BTreeMap<String, Source>,
+    secrets: &BTreeMap<String, SecretSource>,
     max_bytes: Option<u64>,
 ) -> Result<AlertSettings, Error> {
     let mut channels = BTreeMap::new();
@@ -158,7 +158,7 @@ pub(super) fn read(
     })
 }
 
-fn ping(mut section: Section<'_>, secrets: &BTreeMap<String, Source>) -> Result<Ping, Error> {
+fn ping(mut section: Section<'_>, secrets: &BTreeMap<String, SecretSource>) -> Result<Ping, Error> {
     let schedule = section.parsed("schedule", |text: &str| text.parse::<Pattern>())?;
     let missing = "needs `schedule`, the name of a schedule, such as \"nightly\"";
     let schedule = schedule.ok_or_else(|| section.error_of_table(missing))?;
@@ -298,7 +298,10 @@ fn share(section: &mut Section<'_>, key: &'static str) -> Result<f64, Error> {
     }
 }
 
-fn channel(mut section: Section<'_>, secrets: &BTreeMap<String, Source>) -> Result<Channel, Error> {
+fn channel(
+    mut section: Section<'_>,
+    secrets: &BTreeMap<String, SecretSource>,
+) -> Result<Channel, Error> {
     let template = section.word("template", ChannelTemplate::read)?;
     let group_wait = section.duration("group_wait", Duration::ZERO, 60 * MINUTE)?;
     let mut channel = Channel {
@@ -326,7 +329,7 @@ fn channel(mut section: Section<'_>, secrets: &BTreeMap<String, Source>) -> Resu
 
 fn signing_secrets(
     section: &mut Section<'_>,
-    secrets: &BTreeMap<String, Source>,
+    secrets: &BTreeMap<String, SecretSource>,
 ) -> Result<Vec<String>, Error> {
     let mut signing = Vec::new();
     for key in ["secret", "former_secret"] {
@@ -342,7 +345,7 @@ fn signing_secrets(
 
 fn headers(
     section: &mut Section<'_>,
-    secrets: &BTreeMap<String, Source>,
+    secrets: &BTreeMap<String, SecretSource>,
 ) -> Result<BTreeMap<String, String>, Error> {
     let headers = section.text_map("headers")?;
     for name in headers.values().flat_map(|value| secrets_in(value)) {
@@ -353,7 +356,7 @@ fn headers(
 
 fn mail(
     section: &mut Section<'_>,
-    secrets: &BTreeMap<String, Source>,
+    secrets: &BTreeMap<String, SecretSource>,
 ) -> Result<MailSettings, Error> {
     let needed = |section: &Section<'_>, key: &str, example: &str| {
         section.error_of_table(format_args!("needs `{key}`, such as {example}"))
@@ -397,7 +400,7 @@ fn mail(
 /// used.
 fn target(
     section: &mut Section<'_>,
-    secrets: &BTreeMap<String, Source>,
+    secrets: &BTreeMap<String, SecretSource>,
     checked: impl Fn(&str, bool) -> Result<Grants, String>,
 ) -> Result<Target, Error> {
     let private = section.boolean("private")?.unwrap_or_default();
@@ -421,7 +424,7 @@ fn target(
 fn secret(
     section: &mut Section<'_>,
     key: &'static str,
-    secrets: &BTreeMap<String, Source>,
+    secrets: &BTreeMap<String, SecretSource>,
 ) -> Result<Option<String>, Error> {
     let name = section.text(key)?;
     if let Some(name) = &name {
@@ -434,7 +437,7 @@ fn known(
     section: &Section<'_>,
     key: &str,
     name: &str,
-    secrets: &BTreeMap<String, Source>,
+    secrets: &BTreeMap<String, SecretSource>,
 ) -> Result<(), Error> {
     match secrets.contains_key(name) {
         true => Ok(()),
@@ -452,17 +455,20 @@ fn is_name(name: &str) -> bool {
 
 /// Return a sentence without an end for each of the secrets `names` whose file is not there, or can be read by others, or
 /// whose variable is not set. Blocks.
-pub(super) fn wrong_sources(names: Vec<&str>, secrets: &BTreeMap<String, Source>) -> Vec<String> {
+pub(super) fn wrong_sources(
+    names: Vec<&str>,
+    secrets: &BTreeMap<String, SecretSource>,
+) -> Vec<String> {
     let wrong = BTreeSet::from_iter(names).into_iter().filter_map(|name| {
         let what = match secrets.get(name)? {
-            Source::File(path) => of_file(path)?,
-            Source::Env {
+            SecretSource::File(path) => of_file(path)?,
+            SecretSource::Env {
                 variable,
                 value: None,
             } => {
                 format!("the variable {variable} is not set; set it and start again")
             }
-            Source::Env { .. } | Source::Command(_) => return None,
+            SecretSource::Env { .. } | SecretSource::Command(_) => return None,
         };
         Some(format!(
             "the secret `{name}` of a channel cannot be used: {what}"

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::time::Duration;
 
-use campanile_engine::traces::endpoint::TracesEndpoint;
+use campanile_control::traces_endpoint::TracesEndpoint;
 use campanile_model::access::Role;
 use campanile_model::labels::Labels;
 use campanile_model::text::{duration_text, size_text};

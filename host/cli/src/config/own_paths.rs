@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::secret_commands::files_of;
 use super::{Config, FILE_NAME};
-use campanile_engine::secrets::Source;
+use campanile_control::settings::SecretSource;
 use campanile_package::{OwnPath, OwnPathKind};
 use campanile_sandbox::own_files::PathTrace;
 use campanile_server::Listen;
@@ -96,11 +96,13 @@ impl Config {
 }
 
 /// Return the files that decide what the value of a secret is.
-fn of_secret(source: &Source) -> Vec<OwnPath> {
+fn of_secret(source: &SecretSource) -> Vec<OwnPath> {
     let (kind, paths) = match source {
-        Source::Env { .. } => return Vec::new(),
-        Source::File(path) => (OwnPathKind::SecretFile, vec![path.clone()]),
-        Source::Command(words) => (OwnPathKind::SecretCommand, Vec::from_iter(files_of(words))),
+        SecretSource::Env { .. } => return Vec::new(),
+        SecretSource::File(path) => (OwnPathKind::SecretFile, vec![path.clone()]),
+        SecretSource::Command(words) => {
+            (OwnPathKind::SecretCommand, Vec::from_iter(files_of(words)))
+        }
     };
     let paths = paths.into_iter().map(|path| OwnPath { kind, path });
     paths.collect()
@@ -117,7 +119,7 @@ mod tests {
 
     fn with_command(words: &[&str]) -> Config {
         let words = words.iter().map(|word| (*word).to_owned()).collect();
-        let secrets = BTreeMap::from([("a".to_owned(), Source::Command(words))]);
+        let secrets = BTreeMap::from([("a".to_owned(), SecretSource::Command(words))]);
         Config {
             secrets,
             ..Config::default()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use campanile_engine::secrets::Source;
+use campanile_control::settings::SecretSource;
 use campanile_package::toml_reader::{Error, Section};
 use campanile_sandbox::Secret;
 
@@ -13,7 +13,7 @@ pub(super) fn read(
     named: Vec<(String, Section<'_>)>,
     home: &Path,
     env: &dyn Fn(&str) -> Option<OsString>,
-) -> Result<BTreeMap<String, Source>, Error> {
+) -> Result<BTreeMap<String, SecretSource>, Error> {
     let mut sources = BTreeMap::new();
     for (name, mut section) in named {
         let variable = section.text("env")?;
@@ -26,13 +26,13 @@ pub(super) fn read(
                     let what = format_args!("names {variable}, whose value is not UTF-8 text");
                     section.error("env", what)
                 })?;
-                Source::Env {
+                SecretSource::Env {
                     variable,
                     value: value.map(Secret::new),
                 }
             }
-            (None, Some(file), None) => Source::File(home.join(file)),
-            (None, None, Some(words)) if !words.is_empty() => Source::Command(words),
+            (None, Some(file), None) => SecretSource::File(home.join(file)),
+            (None, None, Some(words)) if !words.is_empty() => SecretSource::Command(words),
             _ => {
                 let error = section.error_of_table(
                     "needs exactly one of `env = \"VARIABLE\"`, `file = \"PATH\"` or `command = [\"NAME\", \"ARGUMENT\"]`",
@@ -52,11 +52,11 @@ pub(super) fn read(
 const ARGUMENT: &str = "***";
 
 /// Return the key of `source` as TOML, without the secret's value and without the arguments of a command.
-pub(super) fn toml(source: &Source) -> String {
+pub(super) fn toml(source: &SecretSource) -> String {
     let entry = match source {
-        Source::Env { variable, .. } => ("env", toml::Value::from(variable.as_str())),
-        Source::File(path) => ("file", toml::Value::from(path.to_string_lossy().as_ref())),
-        Source::Command(words) => {
+        SecretSource::Env { variable, .. } => ("env", toml::Value::from(variable.as_str())),
+        SecretSource::File(path) => ("file", toml::Value::from(path.to_string_lossy().as_ref())),
+        SecretSource::Command(words) => {
             let arguments = words.iter().skip(1).map(|_| ARGUMENT);
             let shown = words.iter().take(1).map(String::as_str).chain(arguments);
             ("command", toml::Value::from(Vec::from_iter(shown)))

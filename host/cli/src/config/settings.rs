@@ -11,9 +11,9 @@ use super::kinds::{
     Kind, age, age_text, boolean, database, duration, labels, listen, networks, number, optional,
     path, public_keys, roles, size, text, traces_endpoint, word,
 };
-use campanile_engine::traces::endpoint::TracesEndpoint;
-use campanile_engine::watch::Mode;
-use campanile_engine::{Placement, RetentionLimits};
+use campanile_control::settings::{Placement, RetentionLimits};
+use campanile_control::traces_endpoint::TracesEndpoint;
+use campanile_engine::packages::watch::Mode;
 use campanile_model::access::Role;
 use campanile_model::ids::RunId;
 use campanile_model::labels::Labels;

@@ -1,7 +1,7 @@
 use std::fs;
 
 use super::*;
-use campanile_engine::watch::Mode;
+use campanile_engine::packages::watch::Mode;
 
 fn no_env(_: &str) -> Option<OsString> {
     None

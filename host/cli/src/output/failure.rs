@@ -8,11 +8,11 @@ use clap::error::{ContextKind, ErrorKind};
 use serde::Serialize;
 
 use super::{print_json, print_message};
+use campanile_control::approval::PackageError;
+pub(crate) use campanile_control::problem::ErrorCode;
+use campanile_control::problem::Problem;
+use campanile_control::schedule_admin::ScheduleError;
 use campanile_engine::StartError;
-use campanile_engine::approval::PackageError;
-pub(crate) use campanile_engine::problem::ErrorCode;
-use campanile_engine::problem::Problem;
-use campanile_engine::schedule_admin::ScheduleError;
 use campanile_schedule::rule::RuleError;
 use campanile_store::DbError;
 

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::bounds::keep_newest;
 use super::tools::{self, RunLogs, log_bytes};
-use campanile_engine::problem::{ErrorCode, Problem};
-use campanile_engine::records::launch::TriggerReport;
-use campanile_engine::records::run::{RunDetail, TaskCall, TaskLogs};
+use campanile_control::problem::{ErrorCode, Problem};
+use campanile_control::records::launch::TriggerReport;
+use campanile_control::records::run::{RunDetail, TaskCall, TaskLogs};
 use campanile_model::text::{printable, printable_json};
 use campanile_store::launches::LOOKED_AT_MAX;
 use campanile_store::task_runs::CallPlace;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use campanile_engine::records::run::TaskLogs;
+use campanile_control::records::run::TaskLogs;
 
 /// The most characters of one text in the arguments of a call.
 pub(super) const TEXT_CHARS_MAX: usize = 1_000;

@@ -14,8 +14,9 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Map, Value, json};
 use url::form_urlencoded;
 
-use super::{Answer, Backend, LogTail, Server, Tool, bounds, tools};
-use super::{answer, searched_note, trigger_note};
+use super::{
+    Answer, Backend, LogTail, Server, Tool, answer, bounds, searched_note, tools, trigger_note,
+};
 use crate::auth;
 use crate::call::{Call, Reply, Result};
 use crate::dispatch::dispatch;
@@ -24,10 +25,10 @@ use crate::query::Query;
 use crate::request::{BODY_BYTES_MAX, FETCH_SITE};
 use crate::routes::{Form, Method, Route, any, schema};
 use crate::scope::Scope;
-use campanile_engine::forecast::Outage;
-use campanile_engine::problem::{ErrorCode, Problem};
-use campanile_engine::records::launch::TriggerReport;
-use campanile_engine::records::run::{RunDetail, TaskLogs, removed_calls_note};
+use campanile_control::forecast::Outage;
+use campanile_control::problem::{ErrorCode, Problem};
+use campanile_control::records::launch::TriggerReport;
+use campanile_control::records::run::{RunDetail, TaskLogs, removed_calls_note};
 use campanile_model::access::{Channel, Role};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ShortId;

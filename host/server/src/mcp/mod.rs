@@ -31,7 +31,7 @@ pub use bounds::check;
 pub use stdio::serve_stdio;
 pub use tools::Tool;
 
-use campanile_engine::problem::{ErrorCode, Problem};
+use campanile_control::problem::{ErrorCode, Problem};
 use campanile_model::access::Role;
 use campanile_model::text::{printable_json, printable_line};
 

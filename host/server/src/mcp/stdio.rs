@@ -6,7 +6,7 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::stdio;
 
 use super::{Backend, Server};
-use campanile_engine::problem::{ErrorCode, Problem};
+use campanile_control::problem::{ErrorCode, Problem};
 
 /// The greatest size of one message of a client; longer ones are dropped.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;

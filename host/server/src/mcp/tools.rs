@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::bounds::{TEXT_CHARS_MAX, VALUES_MAX};
 use crate::routes::{Route, routes};
-use campanile_engine::problem::{ErrorCode, Problem};
+use campanile_control::problem::{ErrorCode, Problem};
 use campanile_model::access::Role;
 use campanile_model::ids::LaunchKind;
 use campanile_model::words;

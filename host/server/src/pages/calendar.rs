@@ -11,7 +11,7 @@ use super::words::{counted, line, shell, span};
 use super::{View, Visit, links};
 use crate::call::Result;
 use crate::read;
-use campanile_engine::calendar::{Calendar, CalendarDay, LAUNCHES_MAX};
+use campanile_control::calendar::{Calendar, CalendarDay, LAUNCHES_MAX};
 use campanile_model::clock::Timestamp;
 
 const MONTHS: [&str; 12] = [

@@ -8,7 +8,7 @@ use url::form_urlencoded;
 
 use super::multipart::{self, Parts};
 use crate::problem::ApiProblem;
-use campanile_engine::problem::ErrorCode;
+use campanile_control::problem::ErrorCode;
 use campanile_model::text::printable;
 
 /// The most fields of a form.

@@ -20,7 +20,7 @@ use crate::request::{
     BODY_BYTES_MAX, check_host, check_origin, discard, memory_for_body, read_body,
 };
 use crate::upload;
-use campanile_engine::problem::{ErrorCode, Problem};
+use campanile_control::problem::{ErrorCode, Problem};
 use campanile_model::access::Channel;
 
 /// The parameter with the page to open afterwards.

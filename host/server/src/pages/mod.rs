@@ -51,7 +51,6 @@ use url::form_urlencoded;
 use self::actions::{Action, Step};
 use self::form::Form;
 use crate::app::State;
-use crate::auth;
 use crate::call::{Call, Result};
 use crate::peer::{Peer, actor};
 use crate::problem::ApiProblem;
@@ -60,11 +59,9 @@ use crate::request::{
     BODY_BYTES_MAX, REQUEST_TIME, check_host, check_origin, memory_for_body, no_such_path,
     read_body, too_slow,
 };
-use crate::routes;
-use crate::stream;
-use crate::upload;
-use campanile_engine::problem::Problem;
-use campanile_engine::token_admin::Principal;
+use crate::{auth, routes, stream, upload};
+use campanile_control::problem::Problem;
+use campanile_control::token_admin::Principal;
 use campanile_model::access::{Channel, Role};
 
 /// A part of the navigation.

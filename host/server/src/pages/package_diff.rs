@@ -7,9 +7,9 @@ use super::words::{line, shell};
 use super::{View, Visit, links};
 use crate::call::Result;
 use crate::read;
-use campanile_engine::approval::diff::Changes;
-use campanile_engine::records::package_diff::{DiffReport, request_line};
-use campanile_engine::schedule_admin::Difference;
+use campanile_control::approval::diff::Changes;
+use campanile_control::records::package_diff::{DiffReport, request_line};
+use campanile_control::schedule_admin::Difference;
 
 /// The most differences of one kind that are shown.
 const SHOWN_MAX: usize = 100;

@@ -9,7 +9,7 @@ use super::{View, Visit, links};
 use crate::call::Result;
 use crate::query::Parameter;
 use crate::routes::{AFTER, text};
-use campanile_engine::records::package::{self, PackageDetail, VersionRecord};
+use campanile_control::records::package::{self, PackageDetail, VersionRecord};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::size_rounded;

@@ -11,9 +11,9 @@ use crate::call::Result;
 use crate::problem::ApiProblem;
 use crate::query::Parameter;
 use crate::routes::text;
-use campanile_engine::definition;
-use campanile_engine::records::schedule::{self, ScheduleDetail};
-use campanile_engine::why::{self, Answer, When};
+use campanile_control::definition;
+use campanile_control::records::schedule::{self, ScheduleDetail};
+use campanile_control::why::{self, Answer, When};
 use campanile_model::clock::Timestamp;
 use campanile_schedule::rule::Rule;
 

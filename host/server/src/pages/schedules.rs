@@ -2,14 +2,14 @@
 
 use maud::{Markup, html};
 
-use super::parts::{ActionForm, badge, choice, command, empty, field, filter, next_page};
+use super::parts::{self, ActionForm, badge, choice, command, empty, field, filter, next_page};
 use super::words::{both, line, shell, short, time};
-use super::{View, Visit, charts, links, parts};
+use super::{View, Visit, charts, links};
 use crate::bulk::{self, STATES, Search, check_state};
 use crate::call::Result;
 use crate::query::Parameter;
 use crate::routes::{AFTER, text};
-use campanile_engine::records::schedule::{self, ScheduleRecord};
+use campanile_control::records::schedule::{self, ScheduleRecord};
 use campanile_store::{LaunchStatus, launches};
 
 pub(super) const QUERY: &[Parameter] = &[

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{progress_text, slots_finished};
 use crate::output;
 use crate::progress::Line;
-use campanile_engine::records::backfill::BackfillRecord;
+use campanile_control::records::backfill::BackfillRecord;
 
 /// The least time between two lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);

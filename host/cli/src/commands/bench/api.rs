@@ -23,9 +23,9 @@ use super::{
 use crate::config::Config;
 use crate::output::{Failure, Record, Result, failed};
 use crate::progress::Line;
-use campanile_engine::audit::Lag;
-use campanile_engine::schedule_admin;
-use campanile_engine::watch::Mode;
+use campanile_control::lateness::Lag;
+use campanile_control::schedule_admin;
+use campanile_engine::packages::watch::Mode;
 use campanile_model::clock::Timestamp;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};

@@ -1,5 +1,6 @@
 //! `campanile bench growth`: what launches and questions cost when the record holds millions of launches.
 
+use campanile_control::{health, statistics};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -12,10 +13,9 @@ use super::{
 use crate::config::Config;
 use crate::output::{self, Failure, Record, Result, failed, refused};
 use crate::progress::Line;
-use campanile_engine::audit::{self, Lag};
-use campanile_engine::schedule_admin;
-use campanile_engine::watch::Mode;
-use campanile_engine::why;
+use campanile_control::lateness::Lag;
+use campanile_control::{schedule_admin, why};
+use campanile_engine::packages::watch::Mode;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_schedule::policy::{Overlap, Policies};
 use campanile_store::disk::DiskSigns;
@@ -110,9 +110,9 @@ impl Growth {
             })
             .await?,
             run_list_ms: time(&db, async |tx| runs::list(tx, None, 50).await).await?,
-            stats_ms: time(&db, async |tx| audit::statistics(tx, now, DAY).await).await?,
+            stats_ms: time(&db, async |tx| statistics::read(tx, now, DAY).await).await?,
             health_ms: time(&db, async |tx| {
-                audit::health(tx, now, &settings, 0, DiskSigns::default()).await
+                health::read(tx, now, &settings, 0, DiskSigns::default()).await
             })
             .await?,
             why_ms: time(&db, async |tx| why::why(tx, &name, None, now).await).await?,

@@ -13,8 +13,8 @@ use super::{
 use crate::config::Config;
 use crate::output::{Record, Result, failed};
 use crate::progress::Line;
-use campanile_engine::audit::Lag;
-use campanile_engine::watch::Mode;
+use campanile_control::lateness::Lag;
+use campanile_engine::packages::watch::Mode;
 use campanile_model::clock::Timestamp;
 use campanile_schedule::policy::{Catchup, Policies};
 use campanile_store::Db;

@@ -14,7 +14,7 @@ use super::{BenchHost, add_backlog, first_decision, has_succeeded, launches_per_
 use crate::config::Config;
 use crate::output::{Record, Result, failed};
 use crate::progress::Line;
-use campanile_engine::watch::Mode;
+use campanile_engine::packages::watch::Mode;
 use campanile_model::clock::Timestamp;
 use campanile_store::seals;
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::DbStatus;
 use crate::Common;
 use crate::output::{self, Record, Result};
-use campanile_engine::RetentionLimits;
+use campanile_control::settings::RetentionLimits;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::ids::LaunchId;
 use campanile_model::text::size_rounded;

@@ -10,7 +10,7 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
 use crate::output::{Result, failed, refused};
-use campanile_engine::watch::{Mode, QUIET, Watch};
+use campanile_engine::packages::watch::{Mode, QUIET, Watch};
 use campanile_package::files::{self, FileState};
 
 /// How often to look at the files without an event.

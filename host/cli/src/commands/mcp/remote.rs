@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{JsonObject, require};
 use crate::client::Client;
 use crate::output::{ErrorCode, Result};
-use campanile_engine::problem::Problem;
+use campanile_control::problem::Problem;
 use campanile_model::access::Role;
 use campanile_server::mcp::{Answer, Backend, Tool};
 

@@ -4,8 +4,8 @@ use clap::Args;
 
 use crate::Common;
 use crate::output::{self, Record, Result};
-use campanile_engine::approval::approve_command;
-use campanile_engine::records::package_diff::DiffReport;
+use campanile_control::approval::approve_command;
+use campanile_control::records::package_diff::DiffReport;
 use campanile_model::text::printable_line;
 
 #[derive(Args)]

@@ -2,8 +2,8 @@
 
 use crate::Common;
 use crate::output::{self, Record, Result, optional};
-use campanile_engine::approval::approve_command;
-use campanile_engine::records::package::{PackageDetail, PackageRecord, VersionRecord};
+use campanile_control::approval::approve_command;
+use campanile_control::records::package::{PackageDetail, PackageRecord, VersionRecord};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::{counted, shell, size_rounded};
 use campanile_package::grant_record;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use campanile_engine::records::schedule::floor;
+use campanile_control::records::schedule::floor;
 use campanile_model::clock::Timestamp;
 
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use crate::Common;
 use crate::output::{self, Failure, Record, Result, refused};
-use campanile_engine::records::schedules_file::FileReport;
-use campanile_engine::schedule_admin::{Refusal, ScheduleDefinition, difference_lines};
-use campanile_engine::schedules_file::rehearse;
+use campanile_control::records::schedules_file::FileReport;
+use campanile_control::schedule_admin::{Refusal, ScheduleDefinition, difference_lines};
+use campanile_control::schedules_file::rehearse;
 use campanile_model::text::printable_line;
 use campanile_package::quota::{Groups, check_group};
 use campanile_package::{files, schedule_reader};

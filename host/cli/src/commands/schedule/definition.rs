@@ -8,7 +8,7 @@ use crate::Common;
 use crate::commands::rule::{RuleOptions, RuleTimes};
 use crate::output::{Failure, Result, refused};
 use crate::times::TypedTime;
-use campanile_engine::schedule_admin::ScheduleDefinition;
+use campanile_control::schedule_admin::ScheduleDefinition;
 use campanile_package::quota::check_group;
 use campanile_schedule::policy::{Coefficient, Policies, Policy, ValueKind};
 use campanile_schedule::rule::RuleKind;

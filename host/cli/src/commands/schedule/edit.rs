@@ -8,11 +8,11 @@ use crate::Common;
 use crate::client::Client;
 use crate::output::{ErrorCode, Failure, Result, refused};
 use crate::times::time;
-use campanile_engine::definition;
-use campanile_engine::records::schedule::{
+use campanile_control::definition;
+use campanile_control::records::schedule::{
     RenameReport, ScheduleDetail, ScheduleRecord, SkipReport,
 };
-use campanile_engine::schedule_admin::{self, ScheduleDefinition, Skip as Order};
+use campanile_control::schedule_admin::{self, ScheduleDefinition, Skip as Order};
 use campanile_model::clock::Timestamp;
 use campanile_model::text::nearest;
 use campanile_package::spec::TIMEZONE_DEFAULT;

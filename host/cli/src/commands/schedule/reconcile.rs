@@ -8,8 +8,8 @@ use super::By;
 use super::check::{self, PrintedReport};
 use crate::Common;
 use crate::output::Result;
-use campanile_engine::records::schedules_file::FileReport;
-use campanile_engine::schedules_file;
+use campanile_control::records::schedules_file::FileReport;
+use campanile_control::schedules_file;
 use campanile_store::Tx;
 
 #[derive(Args)]

@@ -4,22 +4,20 @@ use clap::Args;
 use serde::Serialize;
 
 use super::read_context;
-use crate::Common;
 use crate::commands::calls::detail_by_api;
 use crate::commands::follow;
-use crate::environment;
 use crate::output::{self, Result};
-use campanile_engine::records::launch::TriggerReport;
-use campanile_engine::records::run::TaskCall;
-use campanile_engine::schedule_admin::{self, Trigger};
+use crate::{Common, environment};
+use campanile_control::records::launch::TriggerReport;
+use campanile_control::records::run::TaskCall;
+use campanile_control::schedule_admin::{self, Trigger};
 use campanile_model::ids::LaunchId;
 use campanile_model::text::printable_lines;
 use campanile_model::trace_context::TraceContext;
 use campanile_schedule::policy::Overlap;
 use campanile_server::bodies;
 use campanile_store::launches::LaunchRow;
-use campanile_store::task_runs;
-use campanile_store::{Decision, LaunchStatus, Tx};
+use campanile_store::{Decision, LaunchStatus, Tx, task_runs};
 
 #[derive(Args)]
 pub(crate) struct TriggerOptions {

@@ -4,7 +4,7 @@ use clap::Args;
 
 use crate::Common;
 use crate::output::{self, Record, Result, optional, refused};
-use campanile_engine::why::{self, Answer, Finding, When};
+use campanile_control::why::{self, Answer, Finding, When};
 use campanile_model::text::printable;
 
 #[derive(Args)]

@@ -1,0 +1,11 @@
+//! What a host tells others: alerts, messages, metrics, traces, its log.
+
+pub mod alerts;
+pub(crate) mod audit;
+pub(crate) mod delivery;
+pub(crate) mod delivery_table;
+pub(crate) mod launch_log;
+pub mod metrics;
+pub(crate) mod outbox;
+pub mod traces;
+pub(crate) mod use_growth;
