@@ -6,7 +6,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::status::VersionDecision;
 use campanile_store::package_versions::{self, Attribution, RecordedDecision};
-use campanile_tests::{Backend, TestDb, on_both};
+use campanile_tests::{Backend, TestDb, fresh_db, on_both};
 
 use crate::fixtures::{BYTES, PACKAGE, add_host, at, digest, publish};
 
@@ -159,4 +159,24 @@ async fn a_time_beyond_all_is_read_as_the_last_one(test: TestDb) {
     ))
     .await;
     assert_eq!(decisions(&test).await[0].decided_at, Timestamp::LAST);
+}
+
+/// Only SQLite accepts such text.
+#[tokio::test]
+async fn a_row_that_is_not_text_does_not_hide_the_others() {
+    let test = fresh_db(Backend::Sqlite).await;
+    load_versions(&test).await;
+    let key = ApprovalKey::generate();
+    approve(&test, &key, 5).await;
+    test.execute(
+        "UPDATE package_version SET decision = 'rejected', decided_at = first_seen_at, decided_by = CAST(x'ff' AS TEXT)
+        WHERE package = 'other'",
+    )
+    .await;
+    let found = decisions(&test).await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].is_sealed_by(&key));
+    let followed = package_versions::followed(&mut test.read().await).await;
+    let followed = followed.expect("what can be read");
+    assert_eq!(followed.len(), 1, "{followed:?}");
 }

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `run!`, `changed!`, `execute!` | nothing; whether one row changed; the number of changed rows |
 //! | `rows!`, `row!`, `one_row!` | all rows; 0 or 1 row; exactly 1 row |
+//! | `readable_rows!` | all rows that can be read |
 //! | `values!`, `value!`, `one_value!` | the same for a query of one column |
 //! | the macros with `batch` | run a [`Batch`] over many rows, so that hundreds of launches share one round trip |
 
@@ -345,6 +346,21 @@ macro_rules! rows {
     ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_as, fetch_all, $($query),+) };
 }
 
+/// Returns the rows that can be read, without those that a writer of the database has spoiled, such as by text that isn't UTF-8.
+macro_rules! readable_rows {
+    ($tx:expr, $sql:expr $(, $value:expr)* $(,)?) => {{
+        let sql = $crate::sql::Sql::sql(&$sql, $tx);
+        let answers = $tx.answers();
+        let fetched = async {
+            $crate::sql::on!($tx, |conn| sqlx::query(sql)$(.bind($value))*.fetch_all(conn).await.map(|rows| {
+                let rows = rows.iter().map(sqlx::FromRow::from_row);
+                rows.filter_map(Result::ok).collect()
+            }))
+        };
+        answers.wait(fetched).await
+    }};
+}
+
 /// Return the row of a query, if there is one.
 macro_rules! row {
     ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_as, fetch_optional, $($query),+) };
@@ -457,8 +473,8 @@ macro_rules! values_batch {
 
 pub(super) use {
     call, changed, each_piece, execute, execute_batch, fetch, fetch_batch, locking, on, one_row,
-    one_value, row, rows, rows_batch, run, statements, update_launches, value, values,
-    values_batch,
+    one_value, readable_rows, row, rows, rows_batch, run, statements, update_launches, value,
+    values, values_batch,
 };
 
 #[cfg(test)]
