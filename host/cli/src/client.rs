@@ -22,8 +22,9 @@ use url::form_urlencoded;
 
 use crate::output::{ErrorCode, Failure, Result, failed, refused};
 pub(crate) use address::Address;
+use campanile_control::order::Order;
 use campanile_control::problem::Problem;
-use campanile_model::trace_context::TRACEPARENT;
+use campanile_model::trace_context::{TRACEPARENT, TraceContext};
 pub(crate) use events::Events;
 pub(crate) use given::{Given, given};
 
@@ -108,6 +109,28 @@ impl Client {
     /// Prepare a request with the method DELETE.
     pub(crate) fn delete(&self, path: &[&str]) -> Call<'_> {
         self.call(Method::DELETE, path)
+    }
+
+    /// Has the host carry out an order, about what `of` names. `caller` is the span of the client.
+    pub(crate) async fn order<O: Order>(
+        &self,
+        of: &str,
+        order: &O,
+        caller: Option<TraceContext>,
+    ) -> Result<O::Output> {
+        let route = O::ROUTE;
+        let segments = route
+            .path
+            .split('/')
+            .map(|part| match part.starts_with('{') {
+                true => encoded(of),
+                false => part.to_owned(),
+            });
+        let path = Vec::from_iter(segments).join("/");
+        let method = Method::from_bytes(route.method.as_str().as_bytes());
+        let mut call = self.call(method.map_err(Failure::refused)?, &[]);
+        call.path = format!("{}{path}", self.address.path());
+        call.body(order)?.traceparent(caller).send().await
     }
 
     fn call(&self, method: Method, path: &[&str]) -> Call<'_> {

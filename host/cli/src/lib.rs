@@ -41,9 +41,11 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use serde::Serialize;
 use tokio::signal::unix::SignalKind;
 
+use campanile_control::order::{self, Desk, Order};
 use campanile_control::schedule_admin::{self, ScheduleError};
 use campanile_model::access::{Actor, Channel};
 use campanile_model::clock::{Clock, Timestamp};
+use campanile_model::trace_context::TraceContext;
 use campanile_store::{Db, Tx};
 use client::{Client, Given};
 use commands::{
@@ -464,6 +466,28 @@ impl Common {
         let (db, clock) = self.open_with_clock().await?;
         let now = clock.now();
         Ok(schedule_admin::change(&db, async |tx| change(tx, now).await).await?)
+    }
+
+    /// Carries out an order about what `of` names, on the database or by the host of `--server`. There, the token is on record
+    /// in place of `by`.
+    async fn order<O: Order>(&self, of: &str, order: &O, by: &str) -> Result<O::Output> {
+        self.order_of(of, order, by, None).await
+    }
+
+    /// The same for a client with a span.
+    async fn order_of<O: Order>(
+        &self,
+        of: &str,
+        order: &O,
+        by: &str,
+        caller: Option<TraceContext>,
+    ) -> Result<O::Output> {
+        if let Some(client) = self.client()? {
+            return client.order(of, order, caller).await;
+        }
+        let (db, clock) = self.open_with_clock().await?;
+        let now = clock.now();
+        Ok(order::run(&db, of, order, &Desk { by, now, caller }).await?)
     }
 
     /// Print a record for people, or as a JSON object.

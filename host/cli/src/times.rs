@@ -2,14 +2,10 @@
 
 use std::str::FromStr;
 
+pub(crate) use campanile_control::time_option::time;
 use campanile_model::clock::{Clock, Timestamp};
-use campanile_model::time_text::{self, Moment, TimeText};
+use campanile_model::time_text::{Moment, TimeText};
 use campanile_schedule::rule::{RuleError, instant_in_zone};
-
-/// Read a time of an option. Words such as `yesterday` count from this machine's clock. A time without an offset is in UTC.
-pub(crate) fn time(text: &str) -> Result<Timestamp, String> {
-    time_text::read(text, Clock::system().now())
-}
 
 /// A time of an option that defines a rule. Without an offset, it is on the clock of the rule's zone.
 #[derive(Clone, Copy, PartialEq)]

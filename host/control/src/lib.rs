@@ -25,6 +25,8 @@ pub mod launch_admin;
 pub mod leaf;
 pub mod lock;
 pub mod message_admin;
+pub mod order;
+pub mod orders;
 pub mod package_removal;
 pub mod plan;
 pub mod problem;
@@ -37,6 +39,8 @@ pub mod schedules_file;
 pub mod settings;
 pub mod statistics;
 pub mod stored;
+#[cfg(feature = "clap")]
+pub mod time_option;
 pub mod token_admin;
 pub mod traces_endpoint;
 pub mod use_statistics;

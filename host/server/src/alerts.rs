@@ -9,7 +9,8 @@ use crate::problem::ApiProblem;
 use crate::read::last;
 use campanile_control::alert_admin::{self, NewSilence, SILENCES_MAX};
 use campanile_control::message_admin;
-use campanile_model::ids::{AlertId, MessageId, SilenceId};
+use campanile_control::orders::Nothing;
+use campanile_model::ids::{AlertId, MessageId};
 use campanile_model::status::MessageStatus;
 use campanile_model::text;
 use campanile_store::{alert_messages, alerts, outbox};
@@ -30,14 +31,6 @@ pub(crate) async fn alert(call: Call) -> Result {
     Reply::json(&alert_admin::find(&mut call.read().await?, id).await?)
 }
 
-pub(crate) async fn resolve(call: Call) -> Result {
-    let id = call.id::<AlertId>("id")?;
-    let bodies::Nothing {} = call.json()?;
-    change!(call, StatusCode::OK, |tx, now| {
-        (alert_admin::resolve(tx, id, call.by(), now).await?, None)
-    })
-}
-
 pub(crate) async fn deliveries(call: Call) -> Result {
     let limit = call.query.limit()?;
     let after = call.query.parsed::<MessageId>("after")?;
@@ -47,7 +40,7 @@ pub(crate) async fn deliveries(call: Call) -> Result {
 }
 
 pub(crate) async fn test_channel(call: Call) -> Result {
-    let bodies::Nothing {} = call.json()?;
+    let Nothing {} = call.json()?;
     let name = call.name("name");
     let settings = &call.state.app.settings;
     if !settings.alerts.channels.contains_key(name) {
@@ -83,14 +76,6 @@ pub(crate) async fn silence(call: Call) -> Result {
     })
 }
 
-pub(crate) async fn unsilence(call: Call) -> Result {
-    let id = call.id::<SilenceId>("id")?;
-    let bodies::Nothing {} = call.json()?;
-    change!(call, StatusCode::OK, |tx, now| {
-        (alert_admin::unsilence(tx, id, call.by(), now).await?, None)
-    })
-}
-
 pub(crate) async fn messages(call: Call) -> Result {
     let (query, limit) = (&call.query, call.query.limit()?);
     let after = query.parsed::<MessageId>("after")?;
@@ -107,19 +92,10 @@ pub(crate) async fn message(call: Call) -> Result {
 
 pub(crate) async fn retry_message(call: Call) -> Result {
     let id = call.id::<MessageId>("id")?;
-    let bodies::Nothing {} = call.json()?;
+    let Nothing {} = call.json()?;
     let give_up_after = call.state.app.settings.give_up_after;
     change!(call, StatusCode::OK, |tx, now| {
         let message = message_admin::retry(tx, id, give_up_after, call.by(), now).await?;
-        (message.row, None)
-    })
-}
-
-pub(crate) async fn discard_message(call: Call) -> Result {
-    let id = call.id::<MessageId>("id")?;
-    let bodies::Nothing {} = call.json()?;
-    change!(call, StatusCode::OK, |tx, now| {
-        let message = message_admin::discard(tx, id, call.by(), now).await?;
         (message.row, None)
     })
 }

@@ -5,10 +5,8 @@ use std::sync::LazyLock;
 use crate::mcp;
 use crate::routes::{self, Route};
 
-static ALL: LazyLock<Vec<&'static Route>> = LazyLock::new(|| {
-    let routes = routes::routes().iter();
-    routes.chain([&mcp::http::ROUTE]).collect()
-});
+static ALL: LazyLock<Vec<&'static Route>> =
+    LazyLock::new(|| routes::routes().chain([&mcp::http::ROUTE]).collect());
 
 /// Return all routes.
 pub fn routes() -> &'static [&'static Route] {

@@ -12,7 +12,7 @@ use campanile_model::json_text::JsonObject;
 use campanile_model::namespace::Namespace;
 use campanile_model::rule_text::{DayMatch, DstFold, DstGap, RuleKind, RuleText};
 use campanile_package::ScheduleDefinition;
-use campanile_schedule::policy::{Overlap, Policies};
+use campanile_schedule::policy::Policies;
 
 /// The definition of a schedule.
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -126,45 +126,6 @@ pub struct SchedulesFile {
     pub schedules: Vec<Definition>,
 }
 
-/// A launch now.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Trigger {
-    /// Merged over the schedule's.
-    #[schemars(with = "Option<Map<String, Value>>")]
-    pub context: Option<JsonObject>,
-    /// The arguments of a program, in place of the schedule's.
-    pub args: Option<Vec<String>>,
-    /// The overlap policy of this launch, in place of the schedule's.
-    pub overlap: Option<Overlap>,
-}
-
-/// Why a schedule is paused, and until when.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Pause {
-    pub note: Option<String>,
-    /// When it resumes by itself.
-    pub until: Option<Timestamp>,
-}
-
-/// How a schedule is resumed.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Resume {
-    /// Apply the catch-up policy to the slots of the pause.
-    #[serde(default)]
-    pub catch_up: bool,
-}
-
-/// Where to reset a cursor to.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ResetCursor {
-    /// Decide the slots after this time; now without it.
-    pub to: Option<Timestamp>,
-}
-
 /// Where to reset the cursors to that are ahead of the clock.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -174,15 +135,6 @@ pub struct ResetCursors {
     /// Look at the schedules whose names come after this one.
     #[serde(default)]
     pub after: String,
-}
-
-/// What the removal of a package keeps.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RemovePackage {
-    /// Keep its versions and the decisions about them on record, and remove only the code.
-    #[serde(default)]
-    pub keep_history: bool,
 }
 
 /// A token.
@@ -212,23 +164,6 @@ pub struct NewSilence {
     pub note: Option<String>,
 }
 
-/// A slot to skip.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Skip {
-    pub scheduled_time: Timestamp,
-    /// Restore it.
-    #[serde(default)]
-    pub undo: bool,
-}
-
-/// A new name.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Rename {
-    pub name: String,
-}
-
 /// How long the tasks of a run have to end by themselves.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -236,11 +171,6 @@ pub struct Cancel {
     /// A span such as `30s`. Without it, `cancel_grace` of the schedule.
     pub grace: Option<String>,
 }
-
-/// A request without parts.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Nothing {}
 
 /// A decision about a version.
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -250,15 +180,6 @@ pub struct DecisionRequest {
     pub digest: Option<String>,
     /// Why, for the record.
     pub note: Option<String>,
-}
-
-/// Whether a host claims launches.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Drain {
-    /// Let it claim launches again.
-    #[serde(default)]
-    pub undo: bool,
 }
 
 /// A backfill.

@@ -2,8 +2,9 @@
 
 use axum::http::StatusCode;
 
-use crate::call::{Reply, Result};
+use crate::call::{Call, Reply, Result};
 use crate::idempotency::Keyed;
+use campanile_control::order::{Desk, Order};
 use campanile_control::problem::{ErrorCode, Problem};
 use campanile_model::clock::Timestamp;
 use campanile_store::Tx;
@@ -42,6 +43,25 @@ macro_rules! change {
 }
 
 pub(crate) use change;
+
+/// Carries out the order in the body of a request.
+pub(crate) async fn order<O: Order>(call: Call) -> Result {
+    let order = call.json::<O>()?;
+    if let Some((role, what)) = order.needs() {
+        call.require(role, what)?;
+    }
+    let of = call.path.first().map_or("", |(_, value)| value.as_str());
+    change!(call, StatusCode::OK, |tx, now| {
+        let desk = Desk {
+            by: call.by(),
+            now,
+            caller: call.caller_traceparent(),
+        };
+        let done = order.run(of, &desk, tx).await?;
+        let revision = O::revision(&done);
+        (done, revision)
+    })
+}
 
 /// Return the answer to the earlier request with the same key.
 pub(crate) async fn earlier(

@@ -7,19 +7,15 @@ use axum::http::StatusCode;
 
 use campanile_control::approval::{self, Attribution};
 use campanile_control::backfill::{self, BackfillRequest};
+use campanile_control::orders::Nothing;
 use campanile_control::problem::{ErrorCode, Problem};
-use campanile_control::records::backfill::{
-    BackfillRecord, CancelledBackfill, SLOTS_UNCONFIRMED_MAX, SurveyReport,
-};
+use campanile_control::records::backfill::{BackfillRecord, SLOTS_UNCONFIRMED_MAX, SurveyReport};
 use campanile_control::records::ids;
 use campanile_control::records::launch::{CancelReport, TriggerReport};
 use campanile_control::records::package::DecisionReport;
-use campanile_control::records::schedule::{
-    ChangeReport, NewSchedule, RenameReport, ScheduleRecord, SkipReport,
-};
+use campanile_control::records::schedule::{ChangeReport, NewSchedule, ScheduleRecord};
 use campanile_control::schedule_admin::{self, CursorReset, ScheduleDefinition};
-use campanile_control::{definition, host_admin, launch_admin, package_removal};
-use campanile_model::access::Role;
+use campanile_control::{definition, launch_admin};
 use campanile_model::ids::{BackfillId, RunId, ShortId};
 use campanile_model::json_text::{JsonObject, text_of};
 use campanile_model::text;
@@ -144,22 +140,6 @@ fn patched(
     redefinition(call, &name, body)
 }
 
-pub(crate) async fn reset_cursor(call: Call) -> Result {
-    let bodies::ResetCursor { to } = call.json()?;
-    let name = call.name("name");
-    change!(call, StatusCode::OK, |tx, now| {
-        let reset = CursorReset { to, by: call.by() };
-        schedule_admin::reset_cursor(tx, name, reset, now).await?;
-        (
-            ChangeReport {
-                schedule: name.into(),
-                done: "reset".into(),
-            },
-            None,
-        )
-    })
-}
-
 pub(crate) async fn reset_cursors(call: Call) -> Result {
     let bodies::ResetCursors { to, after } = call.json()?;
     change!(call, StatusCode::OK, |tx, now| {
@@ -196,106 +176,6 @@ pub(crate) async fn remove_schedule(call: Call) -> Result {
     })
 }
 
-pub(crate) async fn rename_schedule(call: Call) -> Result {
-    let bodies::Rename { name: new } = call.json()?;
-    let old = call.name("name");
-    change!(call, StatusCode::OK, |tx, now| {
-        let revision = schedule_admin::rename(tx, old, &new, now).await?;
-        let report = RenameReport {
-            schedule: new.as_str().into(),
-            was: old.into(),
-            revision,
-            done: "renamed".into(),
-        };
-        (report, Some(revision))
-    })
-}
-
-pub(crate) async fn trigger(call: Call) -> Result {
-    let bodies::Trigger {
-        context,
-        args,
-        overlap,
-    } = call.json()?;
-    if context.is_some() || args.is_some() || overlap.is_some() {
-        call.require(
-            Role::Editor,
-            "a trigger with a context, arguments or an overlap policy of its own",
-        )?;
-    }
-    let name = call.name("name");
-    change!(call, StatusCode::OK, |tx, now| {
-        let trigger = schedule_admin::Trigger {
-            context: context.as_ref(),
-            args: args.as_deref(),
-            overlap,
-            caller_traceparent: call.caller_traceparent(),
-        };
-        let triggered = schedule_admin::trigger(tx, name, trigger, now).await?;
-        (TriggerReport::new(name.to_owned(), now, triggered), None)
-    })
-}
-
-pub(crate) async fn pause(call: Call) -> Result {
-    let bodies::Pause { note, until } = call.json()?;
-    let name = call.name("name");
-    change!(call, StatusCode::OK, |tx, now| {
-        let pause = schedules::Pause {
-            by: call.by(),
-            note: note.as_deref(),
-            until,
-        };
-        schedule_admin::pause(tx, name, pause, now).await?;
-        (
-            ChangeReport {
-                schedule: name.into(),
-                done: "paused".into(),
-            },
-            None,
-        )
-    })
-}
-
-pub(crate) async fn resume(call: Call) -> Result {
-    let bodies::Resume { catch_up } = call.json()?;
-    let name = call.name("name");
-    change!(call, StatusCode::OK, |tx, now| {
-        schedule_admin::resume(tx, name, call.by(), catch_up, now).await?;
-        (
-            ChangeReport {
-                schedule: name.into(),
-                done: "resumed".into(),
-            },
-            None,
-        )
-    })
-}
-
-pub(crate) async fn skip(call: Call) -> Result {
-    let bodies::Skip {
-        scheduled_time,
-        undo,
-    } = call.json()?;
-    let name = call.name("name");
-    change!(call, StatusCode::OK, |tx, now| {
-        let skip = schedule_admin::Skip {
-            slot: scheduled_time,
-            by: call.by(),
-            undo,
-        };
-        schedule_admin::skip(tx, name, skip, now).await?;
-        let done = if undo { "restored" } else { "skipped" };
-        (
-            SkipReport {
-                schedule: name.into(),
-                scheduled_time,
-                done: done.into(),
-            },
-            None,
-        )
-    })
-}
-
 pub(crate) async fn cancel(call: Call) -> Result {
     let id = call.id::<ShortId>("id")?;
     let grace = call.json::<bodies::Cancel>()?.grace;
@@ -312,7 +192,7 @@ pub(crate) async fn cancel(call: Call) -> Result {
 
 pub(crate) async fn retry(call: Call) -> Result {
     let id = call.id::<ShortId>("id")?;
-    let bodies::Nothing {} = call.json()?;
+    let Nothing {} = call.json()?;
     let launch = ids::launch(&mut call.read().await?, &id, call.namespace()).await?;
     change!(call, StatusCode::OK, |tx, now| {
         let (retried, slot, schedule) = launch_admin::retry(tx, launch, call.by(), now).await?;
@@ -347,28 +227,6 @@ pub(crate) async fn reject(call: Call) -> Result {
 
 pub(crate) async fn roll_back(call: Call) -> Result {
     decide!(call, approval::roll_back, "rolled_back")
-}
-
-pub(crate) async fn remove_package(call: Call) -> Result {
-    let bodies::RemovePackage { keep_history } = call.json()?;
-    let name = call.name("name");
-    change!(call, StatusCode::OK, |tx, now| {
-        (
-            package_removal::remove(tx, name, keep_history, call.by(), now).await?,
-            None,
-        )
-    })
-}
-
-pub(crate) async fn drain(call: Call) -> Result {
-    let bodies::Drain { undo } = call.json()?;
-    let name = call.name("name");
-    change!(call, StatusCode::OK, |tx, now| {
-        (
-            host_admin::drain(tx, name, undo, call.by(), now).await?,
-            None,
-        )
-    })
 }
 
 /// Read the request for a backfill. Its context is in the body.
@@ -433,19 +291,5 @@ pub(crate) async fn begin_backfill(call: Call) -> Result {
             None => backfill::begin(tx, &preview, &asked, now).await?,
         };
         (BackfillRecord::read(tx, begun.id).await?, None)
-    })
-}
-
-pub(crate) async fn cancel_backfill(call: Call) -> Result {
-    let id = call.id::<BackfillId>("id")?;
-    let bodies::Nothing {} = call.json()?;
-    change!(call, StatusCode::OK, |tx, now| {
-        let launches_skipped = backfill::cancel(tx, id, call.by(), now).await?;
-        let record = BackfillRecord::read(tx, id).await?;
-        let cancelled = CancelledBackfill {
-            record,
-            launches_skipped,
-        };
-        (cancelled, None)
     })
 }

@@ -22,7 +22,7 @@ use crate::request::{
     BODY_BYTES_MAX, REQUEST_TIME, check_host, check_origin, discard, memory_for_body, no_such_path,
     read_body, too_slow,
 };
-use crate::routes::{Form, Method, Route};
+use crate::routes::{self, Form, Method, Route};
 use crate::{auth, openapi, pages, upload};
 use campanile_control::problem::ErrorCode;
 use campanile_control::token_admin::Principal;
@@ -39,7 +39,7 @@ pub(crate) fn router(app: App, access: Access) -> (Router, Arc<State>) {
         let answer = move |path: Path, request: Request<Body>| {
             answer(Arc::clone(&state), route, path, request)
         };
-        router = router.route(route.path, on(route.method.filter(), answer));
+        router = router.route(route.path, on(routes::filter(route.method), answer));
     }
     let router = pages::add_routes(router, &state)
         .fallback(unknown)

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::bulk::{self, BulkCount, BulkReport};
 use crate::call::Handler;
+use crate::change::order;
 use crate::dispatch::Target;
 use crate::probes::{self, Probe};
 use crate::query::Parameter;
@@ -18,14 +19,23 @@ use campanile_control::calendar::Calendar;
 use campanile_control::forecast::report::PlanReport;
 use campanile_control::health::Health;
 use campanile_control::host_admin::HostReport;
-use campanile_control::package_removal::RemovedPackage;
-use campanile_control::records::backfill::{BackfillRecord, CancelledBackfill, SurveyReport};
+pub use campanile_control::order::Method;
+use campanile_control::order::Order;
+use campanile_control::orders::Nothing;
+use campanile_control::orders::alerts::{EndSilence, ResolveAlert};
+use campanile_control::orders::backfills::CancelBackfill;
+use campanile_control::orders::hosts::Drain;
+use campanile_control::orders::messages::DiscardMessage;
+use campanile_control::orders::packages::RemovePackage;
+use campanile_control::orders::schedules::{Pause, Rename, ResetCursor, Resume, Skip, Trigger};
+use campanile_control::orders::tokens::RevokeToken;
+use campanile_control::records::backfill::{BackfillRecord, SurveyReport};
 use campanile_control::records::launch::{CancelReport, LaunchDetail, TriggerReport};
 use campanile_control::records::package::{DecisionReport, PackageDetail, PackageRecord};
 use campanile_control::records::package_diff::DiffReport;
 use campanile_control::records::run::{RunDetail, TaskLogs};
 use campanile_control::records::schedule::{
-    ChangeReport, NewSchedule, RenameReport, ScheduleDetail, ScheduleRecord, SkipReport,
+    ChangeReport, NewSchedule, ScheduleDetail, ScheduleRecord,
 };
 use campanile_control::records::schedules_file::FileReport;
 use campanile_control::records::top::TopReport;
@@ -44,36 +54,14 @@ use campanile_store::launches::LaunchRow;
 use campanile_store::outbox::{MessageContent, MessageRow};
 use campanile_store::runs::RunRow;
 
-/// The method of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    Get,
-    Post,
-    Put,
-    Patch,
-    Delete,
-}
-
-impl Method {
-    /// Return the method as HTTP writes it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Method::Get => "GET",
-            Method::Post => "POST",
-            Method::Put => "PUT",
-            Method::Patch => "PATCH",
-            Method::Delete => "DELETE",
-        }
-    }
-
-    pub(crate) fn filter(self) -> MethodFilter {
-        match self {
-            Method::Get => MethodFilter::GET,
-            Method::Post => MethodFilter::POST,
-            Method::Put => MethodFilter::PUT,
-            Method::Patch => MethodFilter::PATCH,
-            Method::Delete => MethodFilter::DELETE,
-        }
+/// Returns the method as the router filters by it.
+pub(crate) fn filter(method: Method) -> MethodFilter {
+    match method {
+        Method::Get => MethodFilter::GET,
+        Method::Post => MethodFilter::POST,
+        Method::Put => MethodFilter::PUT,
+        Method::Patch => MethodFilter::PATCH,
+        Method::Delete => MethodFilter::DELETE,
     }
 }
 
@@ -348,12 +336,6 @@ routes! {
     why: Get "/api/v1/schedules/{name}/why", READ, Named, 5, "Explain why a slot was launched or not, and how it ended", WHY, 200 schema::<Answer>, read::why;
     get_calendar: Get "/api/v1/schedules/{name}/calendar", READ, Named, 5, "Show a year of a schedule by day: how its launches ended, how late they began, and how long they took", CALENDAR, 200 schema::<Calendar>, read::calendar;
     get_schedule_stats: Get "/api/v1/schedules/{name}/stats", READ, Named, 10, "Show statistics of one schedule", &[SINCE_SPAN], 200 schema::<ScheduleStatistics>, read::stats_of_schedule;
-    rename_schedule: Post "/api/v1/schedules/{name}/rename", EDIT, Named, 5, "Rename a schedule", NONE, body bodies::Rename, 200 schema::<RenameReport<'_>>, control::rename_schedule;
-    trigger_schedule: Post "/api/v1/schedules/{name}/trigger", OPERATE, Named, 5, "Launch a schedule now, in addition to its slots", NONE, body bodies::Trigger, 200 schema::<TriggerReport>, control::trigger;
-    pause_schedule: Post "/api/v1/schedules/{name}/pause", OPERATE, Named, 5, "Pause a schedule", NONE, body bodies::Pause, 200 schema::<ChangeReport<'_>>, control::pause;
-    resume_schedule: Post "/api/v1/schedules/{name}/resume", OPERATE, Named, 5, "Resume a paused schedule from now on", NONE, body bodies::Resume, 200 schema::<ChangeReport<'_>>, control::resume;
-    skip_slot: Post "/api/v1/schedules/{name}/skip", OPERATE, Named, 5, "Skip one future slot of a schedule, or restore it", NONE, body bodies::Skip, 200 schema::<SkipReport<'_>>, control::skip;
-    reset_cursor: Post "/api/v1/schedules/{name}/reset-cursor", EDIT, Named, 5, "Reset a cursor that a wrong clock has moved ahead", NONE, body bodies::ResetCursor, 200 schema::<ChangeReport<'_>>, control::reset_cursor;
 
     reset_cursors: Post "/api/v1/bulk/reset-cursors", EDIT, Installation, 20, "Reset the cursors that are ahead of the clock, up to 500 with one request", NONE, body bodies::ResetCursors, 200 schema::<CursorResets>, control::reset_cursors;
     count_schedules: Post "/api/v1/bulk/count", OPERATE, Installation, 5, "Count the schedules of a filter that a change of many would touch", NONE, body bodies::BulkQuery, 200 schema::<BulkCount>, bulk::count;
@@ -365,7 +347,7 @@ routes! {
 
     list_launches: Get "/api/v1/launches", READ, Chosen, 3, "List the newest launches, newest first", LAUNCHES, 200 schema::<Vec<LaunchRow>>, read::launches;
     get_launch: Get "/api/v1/launches/{id}", READ, Launch, 2, "Show one launch with its runs", NONE, 200 schema::<LaunchDetail>, read::launch;
-    retry_launch: Post "/api/v1/launches/{id}/retry", OPERATE, Launch, 5, "Launch the slot of a launch that has ended again", NONE, body bodies::Nothing, 200 schema::<TriggerReport>, control::retry;
+    retry_launch: Post "/api/v1/launches/{id}/retry", OPERATE, Launch, 5, "Launch the slot of a launch that has ended again", NONE, body Nothing, 200 schema::<TriggerReport>, control::retry;
     cancel_launch: Post "/api/v1/launches/{id}/cancel", OPERATE, Launch, 5, "End a launch on whatever host runs it", NONE, body bodies::Cancel, 200 schema::<CancelReport>, control::cancel;
 
     list_runs: Get "/api/v1/runs", READ, Chosen, 3, "List the newest runs, newest first", RUNS, 200 schema::<Vec<RunRow>>, read::runs;
@@ -377,7 +359,6 @@ routes! {
     begin_backfill: Post "/api/v1/backfills", EDIT, Chosen, 20, "Launch the slots of a past time span", NONE, body bodies::Backfill, 201 schema::<BackfillRecord>, control::begin_backfill;
     preview_backfill: Post "/api/v1/backfills/preview", EDIT, Chosen, 20, "Count the slots that a backfill would launch", NONE, body bodies::Backfill, 200 schema::<SurveyReport>, control::preview_backfill;
     get_backfill: Get "/api/v1/backfills/{id}", READ, Backfill, 2, "Show one backfill", NONE, 200 schema::<BackfillRecord>, read::backfill;
-    cancel_backfill: Post "/api/v1/backfills/{id}/cancel", EDIT, Backfill, 5, "Cancel a backfill: launches that have not started are skipped", NONE, body bodies::Nothing, 200 schema::<CancelledBackfill>, control::cancel_backfill;
 
     list_packages: Get "/api/v1/packages", READ, Chosen, 2, "List the packages that a host has ever seen, by name", PAGE, 200 schema::<Vec<PackageRecord>>, read::packages;
     get_package: Get "/api/v1/packages/{name}", READ, Named, 2, "Show one package with its versions", NONE, 200 schema::<PackageDetail>, read::package;
@@ -386,28 +367,22 @@ routes! {
     reject_version: Post "/api/v1/packages/{name}/reject", APPROVE, Named, 5, "Reject the pending version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::reject;
     roll_back_package: Post "/api/v1/packages/{name}/rollback", APPROVE, Named, 5, "Activate a former version", NONE, body bodies::DecisionRequest, 200 schema::<DecisionReport>, control::roll_back;
     upload_package: Post "/api/v1/packages/{name}/upload", APPROVE, Named, 50, "Put the file of a package into the plugins folder of this host", NONE, [Upload] 201 schema::<UploadReport>, upload::upload;
-    remove_package: Post "/api/v1/packages/{name}/remove", APPROVE, Named, 5, "Remove a package whose file is gone", NONE, body bodies::RemovePackage, 200 schema::<RemovedPackage>, control::remove_package;
 
     list_hosts: Get "/api/v1/hosts", READ, Installation, 2, "List the live hosts and the drained ones by name", ALL, 200 schema::<Vec<HostReport>>, read::hosts;
-    drain_host: Post "/api/v1/hosts/{name}/drain", OPERATE, Installation, 5, "Let a host claim nothing more, or claim launches again", NONE, body bodies::Drain, 200 schema::<HostReport>, control::drain;
 
     list_messages: Get "/api/v1/outbox", READ, Chosen, 2, "List the messages that tasks have sent, those of the newest launches first", MESSAGES, 200 schema::<Vec<MessageRow>>, alerts::messages;
     get_message: Get "/api/v1/outbox/{id}", READ, Message, 1, "Show one message with its content", NONE, 200 schema::<MessageContent>, alerts::message;
-    retry_message: Post "/api/v1/outbox/{id}/retry", OPERATE, Message, 5, "Deliver a message again", NONE, body bodies::Nothing, 200 schema::<MessageRow>, alerts::retry_message;
-    discard_message: Post "/api/v1/outbox/{id}/discard", OPERATE, Message, 5, "Never deliver a message again", NONE, body bodies::Nothing, 200 schema::<MessageRow>, alerts::discard_message;
+    retry_message: Post "/api/v1/outbox/{id}/retry", OPERATE, Message, 5, "Deliver a message again", NONE, body Nothing, 200 schema::<MessageRow>, alerts::retry_message;
 
     list_alerts: Get "/api/v1/alerts", READ, Installation, 2, "List the alerts that are not resolved, newest first", ALERTS, 200 schema::<Vec<Alert>>, alerts::alerts;
     get_alert: Get "/api/v1/alerts/{id}", READ, Installation, 1, "Show one alert with the messages about it", NONE, 200 schema::<AlertDetail>, alerts::alert;
-    resolve_alert: Post "/api/v1/alerts/{id}/resolve", OPERATE, Installation, 5, "Resolve an alert whose rule no host has any more", NONE, body bodies::Nothing, 200 schema::<AlertDetail>, alerts::resolve;
     list_alert_messages: Get "/api/v1/alert-messages", READ, Installation, 2, "List the messages to channels with their deliveries, newest first", DELIVERIES, 200 schema::<Vec<AlertMessageRow>>, alerts::deliveries;
-    test_channel: Post "/api/v1/channels/{name}/test", OPERATE, Installation, 5, "Send a message to a channel that says that the channel works", NONE, body bodies::Nothing, 200 schema::<TestReport>, alerts::test_channel;
+    test_channel: Post "/api/v1/channels/{name}/test", OPERATE, Installation, 5, "Send a message to a channel that says that the channel works", NONE, body Nothing, 200 schema::<TestReport>, alerts::test_channel;
     list_silences: Get "/api/v1/silences", READ, Installation, 1, "List the silences that apply", NONE, 200 schema::<Vec<Silence>>, alerts::silences;
     add_silence: Post "/api/v1/silences", OPERATE, Installation, 5, "Send no message about the alerts that match, until the time is over", NONE, body bodies::NewSilence, 201 schema::<Silence>, alerts::silence;
-    end_silence: Post "/api/v1/silences/{id}/end", OPERATE, Installation, 5, "End a silence", NONE, body bodies::Nothing, 200 schema::<Silence>, alerts::unsilence;
 
     list_tokens: Get "/api/v1/tokens", ADMIN, Installation, 2, "List the tokens by name, with their last use", TOKENS, 200 schema::<Vec<TokenReport>>, tokens::list;
     create_token: Post "/api/v1/tokens", ADMIN, Installation, 5, "Create a token, and return its secret, which is shown only once", NONE, body bodies::NewToken, 201 schema::<CreatedToken>, tokens::create;
-    revoke_token: Post "/api/v1/tokens/{name}/revoke", ADMIN, Installation, 5, "Refuse a token from now on", NONE, body bodies::Nothing, 200 schema::<TokenReport>, tokens::revoke;
 
     list_events: Get "/api/v1/events", READ, Chosen, 2, "List the newest events, newest first", PAGE, 200 schema::<Vec<Event>>, read::events;
     stream_events: Get "/api/v1/events/stream", READ, Chosen, 5, "Stream each event when it is recorded", NONE, [Stream] 200 schema::<Event>, stream::events;
@@ -421,7 +396,45 @@ routes! {
     diff_plan: Post "/api/v1/plan/diff", EDIT, Installation, 50, "Forecast the launches after a schedules file, and show what it changes", PLAN, repeated "outage", body bodies::SchedulesFile, 200 schema::<PlanReport>, read::plan_diff;
 }
 
-/// Return the routes of the table.
-pub(crate) fn routes() -> &'static [Route] {
-    ROUTES
+/// The orders, each with its own route.
+static ORDERS: &[Route] = &[
+    of::<Rename>(),
+    of::<Trigger>(),
+    of::<Pause>(),
+    of::<Resume>(),
+    of::<Skip>(),
+    of::<ResetCursor>(),
+    of::<CancelBackfill>(),
+    of::<RemovePackage>(),
+    of::<Drain>(),
+    of::<DiscardMessage>(),
+    of::<ResolveAlert>(),
+    of::<EndSilence>(),
+    of::<RevokeToken>(),
+];
+
+/// Returns the route of an order.
+const fn of<O: Order>() -> Route {
+    let route = O::ROUTE;
+    Route {
+        id: route.id,
+        method: route.method,
+        path: route.path,
+        role: Some(route.role),
+        scope: route.scope,
+        cost: route.cost,
+        summary: route.summary,
+        query: NONE,
+        repeated: "",
+        body: Some(schema::<O>),
+        answer: schema::<O::Output>,
+        status: 200,
+        form: Form::Json,
+        handler: |call| Box::pin(order::<O>(call)),
+    }
+}
+
+/// Returns the routes of both tables.
+pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
+    ROUTES.iter().chain(ORDERS)
 }

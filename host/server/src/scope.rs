@@ -6,36 +6,11 @@
 
 use crate::call::{Call, Result};
 use crate::problem::ApiProblem;
+pub(crate) use campanile_control::order::Scope;
 use campanile_control::records::ids;
 use campanile_model::ids::{BackfillId, MessageId, ShortId};
 use campanile_model::namespace::Namespace;
 use campanile_store::{backfills, history, outbox};
-
-/// What of the record a route reads or changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// The whole installation.
-    Installation,
-    /// Nothing of the record.
-    Nothing,
-    /// The schedule or the package that the path names.
-    Named,
-    /// The launch of the id in the path, which may be that of a run.
-    Launch,
-    /// The backfill of the id in the path.
-    Backfill,
-    /// The message of the outbox of the id in the path.
-    Message,
-    /// Rows that the handler chooses, or what the body names. The handler asks for the namespace of the call.
-    Chosen,
-}
-
-impl Scope {
-    /// Whether a token of a namespace may ever send such a request.
-    pub fn is_of_namespaces(self) -> bool {
-        self != Scope::Installation
-    }
-}
 
 impl Call {
     /// Return the namespace to which the principal is limited; none for the whole installation.

@@ -40,11 +40,3 @@ pub(crate) async fn create(call: Call) -> Result {
         (token_admin::create(tx, wanted, key, now).await?, None)
     })
 }
-
-pub(crate) async fn revoke(call: Call) -> Result {
-    let bodies::Nothing {} = call.json()?;
-    let name = call.name("name");
-    change!(call, StatusCode::OK, |tx, now| {
-        (token_admin::revoke(tx, name, now).await?, None)
-    })
-}

@@ -8,6 +8,8 @@ use super::schedule::By;
 use crate::output::{self, ErrorCode, Failure, Record, Result};
 use crate::{Common, Limit, watch};
 use campanile_control::alert_admin::{self, AlertDetail, NewSilence, SILENCES_MAX, TestReport};
+use campanile_control::orders::Nothing;
+use campanile_control::orders::alerts::{EndSilence, ResolveAlert};
 use campanile_model::ids::{AlertId, MessageId, SilenceId};
 use campanile_model::text;
 use campanile_server::bodies;
@@ -140,17 +142,8 @@ impl Alert {
                 common.print(&alert_admin::find(&mut tx, id).await?)
             }
             Alert::Resolve { id, by } => {
-                let resolved: AlertDetail = match common.client()? {
-                    Some(client) => {
-                        let path = ["alerts", &id.to_string(), "resolve"];
-                        client.post(&path, &bodies::Nothing {})?.send().await?
-                    }
-                    None => {
-                        let resolve =
-                            async |tx: &mut _, now| alert_admin::resolve(tx, id, &by.by, now).await;
-                        common.change(resolve).await?
-                    }
-                };
+                let order = ResolveAlert::default();
+                let resolved = common.order(&id.to_string(), &order, &by.by).await?;
                 common.print_report(&resolved, &format!("resolved {id}"))
             }
             Alert::Deliveries {
@@ -213,18 +206,8 @@ impl Alert {
                 common.print_report(&silence, &text)
             }
             Alert::Unsilence { id, by } => {
-                let silence: Silence = match common.client()? {
-                    Some(client) => {
-                        let path = ["silences", &id.to_string(), "end"];
-                        client.post(&path, &bodies::Nothing {})?.send().await?
-                    }
-                    None => {
-                        let unsilence = async |tx: &mut _, now| {
-                            alert_admin::unsilence(tx, id, &by.by, now).await
-                        };
-                        common.change(unsilence).await?
-                    }
-                };
+                let order = EndSilence::default();
+                let silence = common.order(&id.to_string(), &order, &by.by).await?;
                 common.print_report(&silence, &format!("ended the silence {id}"))
             }
             Alert::Silences => {
@@ -242,7 +225,7 @@ impl Alert {
 async fn test(common: &Common, channel: String) -> Result {
     if let Some(client) = common.client()? {
         let path = ["channels", &channel, "test"];
-        let call = client.post(&path, &bodies::Nothing {})?;
+        let call = client.post(&path, &Nothing {})?;
         return print_test(common, &channel, &call.send().await?);
     }
     let config = common.config()?;

@@ -11,12 +11,11 @@ use super::follow::is_served;
 use super::schedule::By;
 use crate::output::{self, Failure, Record, Result};
 use crate::{Common, Limit, signals, watch};
-use campanile_control::backfill;
+use campanile_control::orders::backfills::CancelBackfill;
 use campanile_control::records::backfill::{BackfillRecord, CancelledBackfill};
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::BackfillId;
 use campanile_model::text::counted;
-use campanile_server::bodies;
 use campanile_store::backfills::Backfill;
 use campanile_store::{BackfillStatus, DbError, Tx, packages, schedules};
 use progress::Progress;
@@ -76,21 +75,8 @@ impl BackfillCommand {
             BackfillCommand::Show { id, follow: false } => common.print(&record(common, id).await?),
             BackfillCommand::Show { id, follow: true } => follow(common, id).await,
             BackfillCommand::Cancel { id, by: By { by } } => {
-                if let Some(client) = common.client()? {
-                    let path = ["backfills", &id.to_string(), "cancel"];
-                    let call = client.post(&path, &bodies::Nothing {})?;
-                    let report: CancelledBackfill = call.send().await?;
-                    return print_cancelled(common, &report);
-                }
-                let cancel = async |tx: &mut Tx, now| {
-                    let launches_skipped = backfill::cancel(tx, id, &by, now).await?;
-                    let record = BackfillRecord::read(tx, id).await?;
-                    Ok(CancelledBackfill {
-                        record,
-                        launches_skipped,
-                    })
-                };
-                print_cancelled(common, &common.change(cancel).await?)
+                let order = CancelBackfill::default();
+                print_cancelled(common, &common.order(&id.to_string(), &order, &by).await?)
             }
         }
     }

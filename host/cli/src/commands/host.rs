@@ -6,8 +6,7 @@ use super::schedule::By;
 use crate::output::{Record, Result};
 use crate::{Common, watch};
 use campanile_control::host_admin::{self, HostReport};
-use campanile_server::bodies;
-use campanile_store::Tx;
+use campanile_control::orders::hosts::Drain;
 
 #[derive(Subcommand)]
 pub(crate) enum Host {
@@ -22,9 +21,8 @@ pub(crate) enum Host {
     Drain {
         /// The host's name
         name: String,
-        /// Let it claim launches again
-        #[arg(long)]
-        undo: bool,
+        #[command(flatten)]
+        order: Drain,
         #[command(flatten)]
         by: By,
     },
@@ -46,23 +44,9 @@ impl Host {
                 let (mut tx, now) = common.read_with_time().await?;
                 common.print_list(&host_admin::list(&mut tx, all, now).await?)
             }
-            Host::Drain { name, undo, by } => {
-                let host = match common.client()? {
-                    Some(client) => {
-                        let body = bodies::Drain { undo };
-                        client
-                            .post(&["hosts", &name, "drain"], &body)?
-                            .send()
-                            .await?
-                    }
-                    None => {
-                        let drain = async |tx: &mut Tx, now| {
-                            host_admin::drain(tx, &name, undo, &by.by, now).await
-                        };
-                        common.change(drain).await?
-                    }
-                };
-                common.print_report(&host, &done(&host, undo))
+            Host::Drain { name, order, by } => {
+                let host = common.order(&name, &order, &by.by).await?;
+                common.print_report(&host, &done(&host, order.undo))
             }
         }
     }

@@ -3,14 +3,14 @@
 use clap::Subcommand;
 
 use super::schedule::By;
-use crate::client::Client;
 use crate::output::{self, Record, Result, optional};
 use crate::{Common, Limit, watch};
 use campanile_control::message_admin;
+use campanile_control::orders::Nothing;
+use campanile_control::orders::messages::DiscardMessage;
 use campanile_model::ids::MessageId;
 use campanile_model::status::MessageStatus;
 use campanile_model::text::printable;
-use campanile_server::bodies;
 use campanile_store::outbox::{self, MessageContent, MessageRow};
 
 #[derive(Subcommand)]
@@ -108,7 +108,10 @@ impl Outbox {
             }
             Outbox::Retry { id, by } => {
                 let message = match common.client()? {
-                    Some(client) => by_api(client, id, "retry").await?,
+                    Some(client) => {
+                        let path = ["outbox", &id.to_string(), "retry"];
+                        client.post(&path, &Nothing {})?.send().await?
+                    }
                     None => {
                         let give_up_after = common.config()?.outbox.give_up_after;
                         let retry = async |tx: &mut _, now| {
@@ -122,15 +125,8 @@ impl Outbox {
                 common.print_report(&message, &text)
             }
             Outbox::Discard { id, by } => {
-                let message = match common.client()? {
-                    Some(client) => by_api(client, id, "discard").await?,
-                    None => {
-                        let discard = async |tx: &mut _, now| {
-                            message_admin::discard(tx, id, &by.by, now).await
-                        };
-                        common.change(discard).await?.row
-                    }
-                };
+                let order = DiscardMessage::default();
+                let message = common.order(&id.to_string(), &order, &by.by).await?;
                 let last = optional(&message.error);
                 let text = match message.error {
                     Some(_) => format!("discarded {id}; its last delivery failed: {last}"),
@@ -140,10 +136,4 @@ impl Outbox {
             }
         }
     }
-}
-
-/// Change one message by the API.
-async fn by_api(client: &Client, id: MessageId, what: &str) -> Result<MessageRow> {
-    let path = ["outbox", &id.to_string(), what];
-    client.post(&path, &bodies::Nothing {})?.send().await
 }

@@ -12,7 +12,7 @@ use super::schedule::By;
 use crate::output::{self, Record, Result};
 use crate::{Common, approval_key, watch};
 use campanile_control::approval::{self, Attribution};
-use campanile_control::package_removal::{self, RemovedPackage};
+use campanile_control::orders::packages::RemovePackage;
 use campanile_control::records::package::{DecisionReport, PackageDetail, PackageRecord, find};
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::size_rounded;
@@ -53,9 +53,8 @@ pub(crate) enum Package {
     Remove {
         /// The package's name: its file name without .wasm
         name: String,
-        /// Keep its versions and the decisions about them on record, and remove only the code
-        #[arg(long)]
-        keep_history: bool,
+        #[command(flatten)]
+        order: RemovePackage,
         #[command(flatten)]
         by: By,
     },
@@ -117,11 +116,7 @@ impl Package {
                 let former = OfPending { name, digest, note };
                 former.decide(common, "rolled_back").await
             }
-            Package::Remove {
-                name,
-                keep_history,
-                by,
-            } => remove(common, &name, keep_history, &by.by).await,
+            Package::Remove { name, order, by } => remove(common, &name, order, &by.by).await,
             Package::ApprovalKey(make) => make.run(common).await,
             Package::Keygen(keygen) => keygen.run(common),
             Package::Sign(sign) => sign.run(common),
@@ -143,24 +138,8 @@ async fn all(tx: &mut Tx) -> Result<Vec<PackageRecord>> {
     }
 }
 
-async fn remove(common: &Common, name: &str, keeps_history: bool, by: &str) -> Result {
-    let removed: RemovedPackage = match common.client()? {
-        Some(client) => {
-            let body = bodies::RemovePackage {
-                keep_history: keeps_history,
-            };
-            client
-                .post(&["packages", name, "remove"], &body)?
-                .send()
-                .await?
-        }
-        None => {
-            let remove = async |tx: &mut Tx, now| {
-                package_removal::remove(tx, name, keeps_history, by, now).await
-            };
-            common.change(remove).await?
-        }
-    };
+async fn remove(common: &Common, name: &str, order: RemovePackage, by: &str) -> Result {
+    let removed = common.order(name, &order, by).await?;
     let mut text = format!(
         "removed {name}: {} of code",
         size_rounded(removed.bytes.unsigned_abs())

@@ -10,6 +10,7 @@ use super::schedule::trigger::{self, Wait};
 use crate::output::{self, Failure, Record, Result};
 use crate::{Common, watch};
 use campanile_control::launch_admin;
+use campanile_control::orders::Nothing;
 use campanile_control::records::ids;
 use campanile_control::records::launch::{CancelReport, TriggerReport};
 use campanile_control::records::run::{self as run_records, RunDetail, TaskLogs};
@@ -124,7 +125,7 @@ impl Run {
                 let report = match common.client()? {
                     Some(client) => {
                         let path = ["launches", &id.to_string(), "retry"];
-                        client.post(&path, &bodies::Nothing {})?.send().await?
+                        client.post(&path, &Nothing {})?.send().await?
                     }
                     None => {
                         let launch = ids::launch(&mut common.read().await?, &id, None).await?;

@@ -21,11 +21,13 @@ use crate::output::{self, Failure, Record, Result, refused};
 use crate::times::time;
 use crate::{Common, environment, watch};
 use campanile_control::definition::policies;
+use campanile_control::order::Order;
+use campanile_control::orders::schedules as orders;
 use campanile_control::records::schedule::{
     self, ChangeReport, NewSchedule, ScheduleDetail, ScheduleRecord,
 };
 use campanile_control::schedule_admin::{
-    self, CursorReset, CursorResets, RefusedReset, ScheduleDefinition, ScheduleError,
+    self, CursorReset, CursorResets, RefusedReset, ScheduleDefinition,
 };
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::json_text::{JsonObject, JsonText};
@@ -33,7 +35,7 @@ use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_schedule::policy::Policies;
 use campanile_schedule::rule::{RuleKind, RuleText};
 use campanile_server::bodies;
-use campanile_store::schedules::{self, Pause};
+use campanile_store::schedules;
 use campanile_store::{Origin, Tx};
 use definition::DefinitionOptions;
 use import::Import;
@@ -75,12 +77,8 @@ pub(crate) enum Schedule {
     Pause {
         /// The schedule's name
         name: String,
-        /// Why, for the record
-        #[arg(long, value_name = "TEXT")]
-        note: Option<String>,
-        /// Resume by itself at this time, such as 2027-01-31T08:00:00Z or now+2h
-        #[arg(long, value_name = "TIME", value_parser = time)]
-        until: Option<Timestamp>,
+        #[command(flatten)]
+        order: orders::Pause,
         #[command(flatten)]
         by: By,
     },
@@ -88,9 +86,8 @@ pub(crate) enum Schedule {
     Resume {
         /// The schedule's name
         name: String,
-        /// Apply the schedule's catch-up policy to the slots of the pause
-        #[arg(long)]
-        catch_up: bool,
+        #[command(flatten)]
+        order: orders::Resume,
         #[command(flatten)]
         by: By,
     },
@@ -102,9 +99,8 @@ pub(crate) enum Schedule {
         /// Reset each cursor that is ahead of the clock; exit code 1 when one of them cannot be reset
         #[arg(long, conflicts_with = "name")]
         all: bool,
-        /// Decide the slots after this time, such as 2027-01-31T08:00:00Z or now-2h [default: now]
-        #[arg(long, value_name = "TIME", value_parser = time)]
-        to: Option<Timestamp>,
+        #[command(flatten)]
+        order: orders::ResetCursor,
         #[command(flatten)]
         by: By,
     },
@@ -214,63 +210,29 @@ impl Schedule {
             }
             Schedule::Show { name } => show(common, &name).await,
             Schedule::Next(command) => next(common, &command).await,
-            Schedule::Pause {
-                name,
-                note,
-                until,
-                by,
-            } => {
-                if let Some(client) = common.client()? {
-                    let body = bodies::Pause { note, until };
-                    let call = client.post(&["schedules", &name, "pause"], &body)?;
-                    return print_change(common, &call.send().await?);
-                }
-                let (by, note) = (by.by.as_str(), note.as_deref());
-                let pause = Pause { by, note, until };
-                let pause =
-                    async |tx: &mut Tx, now| schedule_admin::pause(tx, &name, pause, now).await;
-                change(common, &name, "paused", pause).await
-            }
-            Schedule::Resume { name, catch_up, by } => {
-                if let Some(client) = common.client()? {
-                    let body = bodies::Resume { catch_up };
-                    let call = client.post(&["schedules", &name, "resume"], &body)?;
-                    return print_change(common, &call.send().await?);
-                }
-                let resume = async |tx: &mut Tx, now| {
-                    schedule_admin::resume(tx, &name, &by.by, catch_up, now).await
-                };
-                change(common, &name, "resumed", resume).await
-            }
+            Schedule::Pause { name, order, by } => change(common, &name, &order, &by).await,
+            Schedule::Resume { name, order, by } => change(common, &name, &order, &by).await,
             Schedule::ResetCursor {
-                name: None, to, by, ..
-            } => reset_cursors(common, to, &by).await,
-            Schedule::ResetCursor {
-                name: Some(name),
-                to,
+                name: None,
+                order,
                 by,
                 ..
-            } => {
-                if let Some(client) = common.client()? {
-                    let body = bodies::ResetCursor { to };
-                    let call = client.post(&["schedules", &name, "reset-cursor"], &body)?;
-                    return print_change(common, &call.send().await?);
-                }
-                let reset = async |tx: &mut Tx, now| {
-                    let reset = CursorReset { to, by: &by.by };
-                    schedule_admin::reset_cursor(tx, &name, reset, now)
-                        .await
-                        .map(drop)
-                };
-                change(common, &name, "reset", reset).await
-            }
+            } => reset_cursors(common, order.to, &by).await,
+            Schedule::ResetCursor {
+                name: Some(name),
+                order,
+                by,
+                ..
+            } => change(common, &name, &order, &by).await,
             Schedule::Remove { name } => {
                 if let Some(client) = common.client()? {
                     let call = client.delete(&["schedules", &name]).if_match(None);
                     return print_change(common, &call.send().await?);
                 }
                 let remove = async |tx: &mut Tx, now| schedule_admin::remove(tx, &name, now).await;
-                change(common, &name, "removed", remove).await
+                common.change(remove).await?;
+                let (schedule, done) = (name.into(), "removed".into());
+                print_change(common, &ChangeReport { schedule, done })
             }
             Schedule::Trigger(options) => options.run(common).await,
             Schedule::Backfill(request) => request.run(common).await,
@@ -309,15 +271,13 @@ async fn add(common: &Common, add: Add) -> Result {
     common.print(&added)
 }
 
-async fn change(
+async fn change<O: Order<Output = ChangeReport<'static>>>(
     common: &Common,
-    schedule: &str,
-    done: &'static str,
-    change: impl AsyncFn(&mut Tx, Timestamp) -> Result<(), ScheduleError>,
+    name: &str,
+    order: &O,
+    by: &By,
 ) -> Result {
-    common.change(change).await?;
-    let (schedule, done) = (schedule.into(), done.into());
-    print_change(common, &ChangeReport { schedule, done })
+    print_change(common, &common.order(name, order, &by.by).await?)
 }
 
 impl Record for CursorResets {

@@ -6,6 +6,7 @@ use clap::Subcommand;
 
 use crate::output::{self, Record, Result};
 use crate::{Common, Limit, approval_key, watch};
+use campanile_control::orders::tokens::RevokeToken;
 use campanile_control::token_admin::{self, CreatedToken, TokenReport, WantedToken};
 use campanile_model::access::Role;
 use campanile_model::namespace::Namespace;
@@ -112,18 +113,7 @@ impl Token {
                 common.print_list(&token_admin::list(&mut tx, all, limit.limit, now).await?)
             }
             Token::Revoke { name } => {
-                let token: TokenReport = match common.client()? {
-                    Some(client) => {
-                        let call =
-                            client.post(&["tokens", &name, "revoke"], &bodies::Nothing {})?;
-                        call.send().await?
-                    }
-                    None => {
-                        let revoke =
-                            async |tx: &mut Tx, now| token_admin::revoke(tx, &name, now).await;
-                        common.change(revoke).await?
-                    }
-                };
+                let token = common.order(&name, &RevokeToken::default(), "").await?;
                 let text = format!("revoked the token {name}; hosts refuse it within 5 s");
                 common.print_report(&token, &text)
             }

@@ -273,7 +273,7 @@ impl Tool {
     /// Return the route that does the same; a test checks that each tool has one.
     pub(super) fn route(self) -> Option<&'static Route> {
         let id = self.route_id();
-        routes().iter().find(|route| route.id == id)
+        routes().find(|route| route.id == id)
     }
 
     /// Return the least role that may call the tool: that of its route.

@@ -344,7 +344,7 @@ type Asked = (String, Option<(&'static str, String)>);
 
 /// Return the operation of the API with this name.
 fn operation(id: &str) -> Result<&'static Route> {
-    let found = routes().iter().find(|route| route.id == id);
+    let found = routes().find(|route| route.id == id);
     found.ok_or_else(|| ApiProblem::not_found("the API does not have this operation"))
 }
 

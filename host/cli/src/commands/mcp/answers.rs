@@ -10,21 +10,21 @@ use crate::Common;
 use crate::commands::{plan, run, serve, stats};
 use crate::output::{Failure, Result, refused};
 use crate::times::{moment, time};
+use campanile_control::orders::schedules as orders;
 use campanile_control::records::ids;
-use campanile_control::records::launch::{self, LaunchDetail, TriggerReport};
+use campanile_control::records::launch::{self, LaunchDetail};
 use campanile_control::records::run::{Part, RunDetail, TaskLogs};
-use campanile_control::records::schedule::{ChangeReport, ScheduleDetail, ScheduleRecord};
-use campanile_control::schedule_admin::{self, Trigger};
+use campanile_control::records::schedule::{ScheduleDetail, ScheduleRecord};
 use campanile_control::why::{self, When};
 use campanile_model::ids::{EventId, ShortId};
 use campanile_model::text::duration_within;
 use campanile_server::mcp::tools::{self, limit};
 use campanile_server::mcp::{self, Answer, LogTail, Tool};
+use campanile_store::events;
 use campanile_store::launch_list::Filter;
 use campanile_store::launches::LOOKED_AT_MAX;
-use campanile_store::schedules::{self, Pause};
+use campanile_store::schedules;
 use campanile_store::task_runs::CallPlace;
-use campanile_store::{Tx, events};
 
 /// The longest grace of a launch that is cancelled.
 const GRACE_MAX: Duration = Duration::from_hours(24 * 366);
@@ -51,7 +51,7 @@ pub(super) async fn answer(
             let tools::Nothing {} = read(tool, arguments)?;
             Ok(Answer::new(&stats::read_health(common).await?)?)
         }
-        Tool::TriggerSchedule => trigger(common, read(tool, arguments)?).await,
+        Tool::TriggerSchedule => trigger(common, read(tool, arguments)?, by).await,
         Tool::PauseSchedule => pause(common, read(tool, arguments)?, by).await,
         Tool::ResumeSchedule => resume(common, read(tool, arguments)?, by).await,
         Tool::CancelLaunch => cancel(common, read(tool, arguments)?, by).await,
@@ -202,43 +202,27 @@ async fn list_events(common: &Common, arguments: tools::ListEvents) -> Result<An
     Ok(Answer::page(&rows, limit, |row| row.id)?)
 }
 
-async fn trigger(common: &Common, arguments: tools::OneSchedule) -> Result<Answer> {
-    let name = arguments.schedule;
+async fn trigger(common: &Common, arguments: tools::OneSchedule, by: &str) -> Result<Answer> {
     // An operator triggers a schedule as it is defined.
-    let as_defined = Trigger::default();
-    let trigger = async |tx: &mut Tx, now| {
-        let triggered = schedule_admin::trigger(tx, &name, as_defined, now).await?;
-        Ok((triggered, now))
-    };
-    let (triggered, now) = common.change(trigger).await?;
-    let report = TriggerReport::new(name.clone(), now, triggered);
+    let as_defined = orders::Trigger::default();
+    let report = common.order(&arguments.schedule, &as_defined, by).await?;
     let note = mcp::trigger_note(&report);
     Ok(Answer::new(&report)?.note(note))
 }
 
 async fn pause(common: &Common, arguments: tools::PauseSchedule, by: &str) -> Result<Answer> {
-    let name = arguments.schedule.as_str();
-    let pause = Pause {
-        by,
-        note: arguments.note.as_deref(),
+    let order = orders::Pause {
+        note: arguments.note,
         until: parsed("until", arguments.until.as_deref(), time)?,
     };
-    let pause = async |tx: &mut Tx, now| schedule_admin::pause(tx, name, pause, now).await;
-    common.change(pause).await?;
-    Ok(Answer::new(&ChangeReport {
-        schedule: name.into(),
-        done: "paused".into(),
-    })?)
+    let report = common.order(&arguments.schedule, &order, by).await?;
+    Ok(Answer::new(&report)?)
 }
 
 async fn resume(common: &Common, arguments: tools::ResumeSchedule, by: &str) -> Result<Answer> {
-    let (name, catch_up) = (arguments.schedule.as_str(), arguments.catch_up);
-    let resume = async |tx: &mut Tx, now| schedule_admin::resume(tx, name, by, catch_up, now).await;
-    common.change(resume).await?;
-    Ok(Answer::new(&ChangeReport {
-        schedule: name.into(),
-        done: "resumed".into(),
-    })?)
+    let tools::ResumeSchedule { schedule, catch_up } = arguments;
+    let order = orders::Resume { catch_up };
+    Ok(Answer::new(&common.order(&schedule, &order, by).await?)?)
 }
 
 async fn cancel(common: &Common, arguments: tools::CancelLaunch, by: &str) -> Result<Answer> {

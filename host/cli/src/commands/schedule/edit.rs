@@ -7,13 +7,10 @@ use super::definition::{DefinitionOptions, clear, clearable};
 use crate::Common;
 use crate::client::Client;
 use crate::output::{ErrorCode, Failure, Result, refused};
-use crate::times::time;
 use campanile_control::definition;
-use campanile_control::records::schedule::{
-    RenameReport, ScheduleDetail, ScheduleRecord, SkipReport,
-};
-use campanile_control::schedule_admin::{self, ScheduleDefinition, Skip as Order};
-use campanile_model::clock::Timestamp;
+use campanile_control::orders::schedules as orders;
+use campanile_control::records::schedule::{ScheduleDetail, ScheduleRecord};
+use campanile_control::schedule_admin::{self, ScheduleDefinition};
 use campanile_model::text::nearest;
 use campanile_package::spec::TIMEZONE_DEFAULT;
 use campanile_server::bodies;
@@ -38,20 +35,16 @@ pub(crate) struct Edit {
 pub(crate) struct Rename {
     /// The schedule's name
     old: String,
-    /// The new name
-    new: String,
+    #[command(flatten)]
+    order: orders::Rename,
 }
 
 #[derive(Args)]
 pub(crate) struct Skip {
     /// The schedule's name
     name: String,
-    /// A future slot, as `schedule next` shows it, such as 2027-01-31T08:00:00Z
-    #[arg(value_name = "SLOT", value_parser = time)]
-    slot: Timestamp,
-    /// Restore the slot
-    #[arg(long)]
-    undo: bool,
+    #[command(flatten)]
+    order: orders::Skip,
     #[command(flatten)]
     by: By,
 }
@@ -142,57 +135,21 @@ async fn edit_by_api(
         .await
 }
 
-pub(crate) async fn rename(common: &Common, Rename { old, new }: &Rename) -> Result {
-    let report = match common.client()? {
-        Some(client) => {
-            let body = bodies::Rename { name: new.clone() };
-            client
-                .post(&["schedules", old, "rename"], &body)?
-                .send()
-                .await?
-        }
-        None => RenameReport {
-            revision: common
-                .change(async |tx, now| schedule_admin::rename(tx, old, new, now).await)
-                .await?,
-            schedule: new.into(),
-            was: old.into(),
-            done: "renamed".into(),
-        },
-    };
-    let text = format!("renamed {old} to {new}, at revision {}", report.revision);
+pub(crate) async fn rename(common: &Common, Rename { old, order }: &Rename) -> Result {
+    // No event of the record names who renames a schedule.
+    let report = common.order(old, order, "").await?;
+    let text = format!(
+        "renamed {old} to {}, at revision {}",
+        report.schedule, report.revision
+    );
     common.print_report(&report, &text)
 }
 
-pub(crate) async fn skip(common: &Common, skip: &Skip) -> Result {
-    let (name, slot) = (&skip.name, skip.slot);
-    let order = Order {
-        slot,
-        by: &skip.by.by,
-        undo: skip.undo,
-    };
-    let report = match common.client()? {
-        Some(client) => {
-            let body = bodies::Skip {
-                scheduled_time: slot,
-                undo: skip.undo,
-            };
-            client
-                .post(&["schedules", name, "skip"], &body)?
-                .send()
-                .await?
-        }
-        None => {
-            common
-                .change(async |tx, now| schedule_admin::skip(tx, name, order, now).await)
-                .await?;
-            SkipReport {
-                schedule: name.into(),
-                scheduled_time: slot,
-                done: if skip.undo { "restored" } else { "skipped" }.into(),
-            }
-        }
-    };
-    let text = format!("{} the slot {slot} of {name}", report.done);
+pub(crate) async fn skip(common: &Common, Skip { name, order, by }: &Skip) -> Result {
+    let report = common.order(name, order, &by.by).await?;
+    let text = format!(
+        "{} the slot {} of {name}",
+        report.done, report.scheduled_time
+    );
     common.print_report(&report, &text)
 }

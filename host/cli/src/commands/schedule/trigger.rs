@@ -8,16 +8,15 @@ use crate::commands::calls::detail_by_api;
 use crate::commands::follow;
 use crate::output::{self, Result};
 use crate::{Common, environment};
+use campanile_control::orders::schedules as orders;
 use campanile_control::records::launch::TriggerReport;
 use campanile_control::records::run::TaskCall;
-use campanile_control::schedule_admin::{self, Trigger};
 use campanile_model::ids::LaunchId;
 use campanile_model::text::printable_lines;
 use campanile_model::trace_context::TraceContext;
 use campanile_schedule::policy::Overlap;
-use campanile_server::bodies;
 use campanile_store::launches::LaunchRow;
-use campanile_store::{Decision, LaunchStatus, Tx, task_runs};
+use campanile_store::{Decision, LaunchStatus, task_runs};
 
 #[derive(Args)]
 pub(crate) struct TriggerOptions {
@@ -62,32 +61,14 @@ impl TriggerOptions {
         let caller_traceparent = self.traceparent.or_else(of_environment);
         let hint =
             |_| "`--overlap allow` launches it anyway, `--overlap buffer_all` queues it".to_owned();
-        if let Some(client) = common.client()? {
-            let body = bodies::Trigger {
-                context: own,
-                args: (!self.args.is_empty()).then(|| self.args.clone()),
-                overlap: self.overlap,
-            };
-            let call = client.post(&["schedules", &self.name, "trigger"], &body)?;
-            let report = call.traceparent(caller_traceparent).send().await?;
-            return print(&report, common, "triggered", hint, &self.wait).await;
-        }
-        let (context, overlap) = (own.as_ref(), self.overlap);
-        let args = (!self.args.is_empty()).then_some(self.args.as_slice());
-        let trigger = async |tx: &mut Tx, now| {
-            let trigger = Trigger {
-                context,
-                args,
-                overlap,
-                caller_traceparent,
-            };
-            Ok((
-                schedule_admin::trigger(tx, &self.name, trigger, now).await?,
-                now,
-            ))
+        let order = orders::Trigger {
+            context: own,
+            args: (!self.args.is_empty()).then(|| self.args.clone()),
+            overlap: self.overlap,
         };
-        let (triggered, now) = common.change(trigger).await?;
-        let report = TriggerReport::new(self.name.clone(), now, triggered);
+        let report = common
+            .order_of(&self.name, &order, "", caller_traceparent)
+            .await?;
         print(&report, common, "triggered", hint, &self.wait).await
     }
 }

@@ -1,0 +1,39 @@
+//! Orders about one host.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::host_admin::{self, HostReport};
+use crate::order::{Desk, Method, Order, OrderRoute, Scope};
+use crate::problem::Problem;
+use campanile_model::access::Role;
+use campanile_store::Tx;
+
+/// Whether a host claims launches.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[cfg_attr(feature = "clap", derive(clap::Args), group(skip))]
+#[serde(deny_unknown_fields)]
+pub struct Drain {
+    /// Let it claim launches again
+    #[cfg_attr(feature = "clap", arg(long))]
+    #[serde(default)]
+    pub undo: bool,
+}
+
+impl Order for Drain {
+    type Output = HostReport;
+
+    const ROUTE: OrderRoute = OrderRoute {
+        id: "drain_host",
+        method: Method::Post,
+        path: "/api/v1/hosts/{name}/drain",
+        role: Role::Operator,
+        scope: Scope::Installation,
+        cost: 5,
+        summary: "Let a host claim nothing more, or claim launches again",
+    };
+
+    async fn run(&self, name: &str, desk: &Desk<'_>, tx: &mut Tx) -> Result<Self::Output, Problem> {
+        Ok(host_admin::drain(tx, name, self.undo, desk.by, desk.now).await?)
+    }
+}
