@@ -14,6 +14,9 @@ type Dependencies = BTreeMap<String, BTreeSet<String>>;
 /// Crates that `campanile-testkit` must not depend on.
 const NOT_FOR_TESTS_OF_TASKS: [&str; 3] = ["clap", "notify", "sqlx"];
 
+/// Crates that the macro `words!` names where it's used.
+const OF_WORDS: [&str; 2] = ["schemars", "serde"];
+
 /// Return the members of the workspace.
 fn members() -> Vec<Value> {
     packages(&repository())
@@ -181,7 +184,10 @@ fn each_crate_names_every_crate_that_it_depends_on() {
         code.extend(sources.iter().filter(included).map(|item| &*item.text));
         for dependency in list(&package["dependencies"]) {
             let name = text(&dependency["name"]).replace('-', "_");
-            if !code.iter().any(|text| has_word(text, &name)) {
+            let is_named = |text: &&str| {
+                has_word(text, &name) || (OF_WORDS.contains(&&*name) && text.contains("words! {"))
+            };
+            if !code.iter().any(is_named) {
                 unused.push(format!("{folder}Cargo.toml: {name}"));
             }
         }
