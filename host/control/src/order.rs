@@ -80,6 +80,14 @@ pub struct OrderRoute {
     pub summary: &'static str,
 }
 
+impl OrderRoute {
+    /// Returns the parameter in the path, if there is one.
+    pub fn key(&self) -> Option<&'static str> {
+        let (_, rest) = self.path.split_once('{')?;
+        rest.split('}').next()
+    }
+}
+
 /// Who gives an order, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct Desk<'a> {

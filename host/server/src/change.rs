@@ -50,7 +50,7 @@ pub(crate) async fn order<O: Order>(call: Call) -> Result {
     if let Some((role, what)) = order.needs() {
         call.require(role, what)?;
     }
-    let of = call.path.first().map_or("", |(_, value)| value.as_str());
+    let of = O::ROUTE.key().map_or("", |key| call.name(key));
     change!(call, StatusCode::OK, |tx, now| {
         let desk = Desk {
             by: call.by(),
