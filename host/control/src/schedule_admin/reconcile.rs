@@ -35,7 +35,7 @@ pub struct Reconciled {
 }
 
 /// Lock the schedules that have a name in `wanted`. Compare them, and the `current` ones of a file or a package, with the
-/// definitions `wanted`; see [`diff()`].
+/// definitions `wanted`.
 pub async fn compare(
     tx: &mut Tx,
     mut current: Vec<Schedule>,
