@@ -59,6 +59,9 @@ pub fn campanile_binary() -> &'static Path {
     })
 }
 
+/// Begins what the log says about a statement that took long.
+const SLOW_STATEMENT: &str = "slow statement: ";
+
 /// The variable that says where the API of a host listens.
 pub const LISTEN: &str = "CAMPANILE_LISTEN";
 
@@ -155,7 +158,9 @@ impl HostProcess {
         let until = Instant::now() + PATIENCE;
         let mut state = self.stderr.state.lock().expect("no reader panics");
         loop {
-            if let Some(line) = state.lines.iter().find(|line| line.contains(text)) {
+            // On a busy machine the log quotes whole statements, such as the schema, which has many words.
+            let is_wanted = |line: &&String| line.contains(text) && !line.contains(SLOW_STATEMENT);
+            if let Some(line) = state.lines.iter().find(is_wanted) {
                 return line.clone();
             }
             let left = until.saturating_duration_since(Instant::now());
