@@ -338,7 +338,7 @@ async fn a_lost_key_ends_approvals_until_they_are_given_again(place: Place) {
             .any(|it| it.contains(UNSEALED))
     );
     site.assert_refused("its approval on record isn't sealed with this host's key");
-    // A command on the database says so too.
+    // Checking health without a server says so too.
     let health = site.json(["health"]);
     let notes = health["notes"].to_string();
     assert!(notes.contains(UNSEALED), "{health}");
@@ -453,7 +453,7 @@ async fn a_key_file_that_can_not_be_used_stops_hosts_and_commands(place: Place) 
     fs::remove_file(&path).expect("deleted");
     site.assert_key_is_refused([
         "approval.key doesn't exist",
-        "campanile package approval-key",
+        "`campanile package approval-key FILE`, on a new database after `campanile db migrate`",
     ]);
     // A command that makes the missing key seals nothing that it can't know.
     let made = site.json(["package", "approval-key", "approval.key"]);

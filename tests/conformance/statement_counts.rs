@@ -35,8 +35,8 @@ on_both!(
 
 /// The schedules of the larger measurement.
 const MANY: usize = 32;
-/// Planning has 20 ms, and leaves the rest to the next transaction. On a busy machine it may take several slots until one
-/// transaction decides all launches.
+/// Planning stops after 20 ms, leaving the rest for the next transaction. A busy machine may need several slots before deciding all
+/// launches at once.
 const SLOTS_OF_MANY: [u64; 8] = [20, 30, 40, 50, 60, 70, 80, 90];
 const COUNTED: &str = "counted";
 /// The connections of SQLite that read.
@@ -185,7 +185,7 @@ async fn so_do_the_steps_of_launches_that_wait_on_the_record(test: TestDb) {
     panic!("no transaction decided {MANY} launches");
 }
 
-/// Decides, claims and finishes launches. Returns how many, and the statements of each step.
+/// Decides, claims and finishes launches, returning their number and the statement count of each step.
 async fn steps(test: &TestDb, engine: &Engine, now: Timestamp) -> (usize, [usize; 3]) {
     let (decided, deciding) = counted(test, engine.decide(now)).await;
     let (work, claiming) = counted(test, engine.claim(now)).await;

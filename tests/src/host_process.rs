@@ -59,7 +59,7 @@ pub fn campanile_binary() -> &'static Path {
     })
 }
 
-/// Begins what the log says about a statement that took long.
+/// Start of log lines quoting a slow statement.
 const SLOW_STATEMENT: &str = "slow statement: ";
 
 /// The variable that says where the API of a host listens.
@@ -158,7 +158,7 @@ impl HostProcess {
         let until = Instant::now() + PATIENCE;
         let mut state = self.stderr.state.lock().expect("no reader panics");
         loop {
-            // On a busy machine the log quotes whole statements, such as the schema, which has many words.
+            // On a busy machine the log quotes slow statements, including the whole schema with all its words.
             let is_wanted = |line: &&String| line.contains(text) && !line.contains(SLOW_STATEMENT);
             if let Some(line) = state.lines.iter().find(is_wanted) {
                 return line.clone();

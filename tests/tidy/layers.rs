@@ -14,7 +14,7 @@ type Dependencies = BTreeMap<String, BTreeSet<String>>;
 /// Crates that `campanile-testkit` must not depend on.
 const NOT_FOR_TESTS_OF_TASKS: [&str; 3] = ["clap", "notify", "sqlx"];
 
-/// Crates that the macro `words!` names where it's used.
+/// Crates named by expanding `words!`.
 const OF_WORDS: [&str; 2] = ["schemars", "serde"];
 
 /// Return the members of the workspace.

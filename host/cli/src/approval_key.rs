@@ -111,7 +111,7 @@ fn configured(config: &Config) -> Result<Option<ApprovalKey>> {
             "policy.approval_key: {} doesn't exist",
             path.display()
         ))
-        .hint("copy it from another host, or make one with `campanile package approval-key FILE`")),
+        .hint("copy it from another host, or make one with `campanile package approval-key FILE`, on a new database after `campanile db migrate`")),
     }
 }
 

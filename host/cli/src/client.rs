@@ -111,7 +111,7 @@ impl Client {
         self.call(Method::DELETE, path)
     }
 
-    /// Has the host carry out an order, about what `of` names. `caller` is the span of the client.
+    /// Sends an order to the host, with `of` as the path's parameter.
     pub(crate) async fn order<O: Order>(
         &self,
         of: &str,

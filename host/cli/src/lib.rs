@@ -468,13 +468,12 @@ impl Common {
         Ok(schedule_admin::change(&db, async |tx| change(tx, now).await).await?)
     }
 
-    /// Carries out an order about what `of` names, on the database or by the host of `--server`. There, the token is on record
-    /// in place of `by`.
+    /// Runs an order on the database, or sends it to the host given by `--server`, which records the token's name instead of `by`.
     async fn order<O: Order>(&self, of: &str, order: &O, by: &str) -> Result<O::Output> {
         self.order_of(of, order, by, None).await
     }
 
-    /// The same for a client with a span.
+    /// Like [`order`](Common::order), passing on the caller's trace span.
     async fn order_of<O: Order>(
         &self,
         of: &str,

@@ -9,7 +9,7 @@ use campanile_model::status::{AlertKind, Severity};
 use campanile_model::text::nearest;
 use campanile_model::words;
 
-/// The name under which the record is a subject.
+/// Subject of alerts concerning the record itself.
 pub const RECORD: &str = "record";
 /// The most launches in a row that a rule `failed` counts. A rule looks at this many of the newest slots at most.
 pub const FAILURES_MAX: u32 = 50;

@@ -13,6 +13,7 @@
 pub mod diff;
 
 use crate::schedule_admin::{check_note, nearest_package};
+use campanile_model::approval_key::ApprovalKey;
 use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::shell;
@@ -20,7 +21,9 @@ use campanile_package::requests::Request;
 use campanile_package::{Approval, Manifest, Package, grant_record};
 use campanile_store::events::EventKind;
 pub use campanile_store::package_versions::Attribution;
-use campanile_store::package_versions::{self, Version, VersionDecision};
+use campanile_store::package_versions::{
+    self, FollowedDecision, RecordedDecision, Version, VersionDecision,
+};
 use campanile_store::packages::{self, PackageRow};
 use campanile_store::{DbError, Tx, changes, schedules};
 
@@ -88,13 +91,61 @@ pub fn downgrade(row: &PackageRow, new: &Package) -> Option<String> {
     })
 }
 
-/// Returns the command activating this version and no other. It has all digits: whoever writes the folder can find a second
-/// file sharing the first twelve.
+/// Returns the command approving exactly this version. Someone writing to the plugins folder could forge a second file matching a
+/// shortened digest.
 pub fn approve_command(name: &str, digest: &ArtifactDigest) -> String {
     format!(
         "campanile package approve {} --digest {digest}",
         shell(name)
     )
+}
+
+/// Maximum number of uncounted approvals listed by health.
+pub const UNCOUNTED_MAX: usize = 10;
+
+/// Returns notes on approvals of active and pending versions not sealed by `key`.
+pub fn unsealed_approvals(
+    followed: &[FollowedDecision],
+    key: &ApprovalKey,
+    now: Timestamp,
+) -> Vec<String> {
+    followed
+        .iter()
+        .filter(|it| it.is_active || it.is_pending)
+        .map(|it| &it.recorded)
+        .filter(|it| it.decision == VersionDecision::Approved && !it.is_sealed_by(key))
+        .take(UNCOUNTED_MAX)
+        .map(|it| {
+            let why = uncounted_approval(it, "on a host with this configuration", None, now);
+            format!("{}: {why}", it.package)
+        })
+        .collect()
+}
+
+/// Explains why a recorded approval doesn't count in some place: it's unsealed, or predates a decision `against` the version.
+pub fn uncounted_approval(
+    recorded: &RecordedDecision,
+    place: &str,
+    against: Option<Timestamp>,
+    now: Timestamp,
+) -> String {
+    let approve = approve_command(&recorded.package, &recorded.digest);
+    let why = match against {
+        None => format!(
+            "it isn't sealed with that host's key, so anybody may have written it; `{approve}` approves it again, and hosts \
+             sharing a database need the same `policy.approval_key`"
+        ),
+        // Approving today would be too early as well.
+        Some(at) if at > now => format!(
+            "it's older than the decision against the version, made at {at} while a clock was ahead; build the version again, so \
+             that it has another digest"
+        ),
+        Some(at) => format!(
+            "it's older than the decision against the version, made at {at}; `{approve}` approves it again"
+        ),
+    };
+    let digest = recorded.digest.short();
+    format!("the approval of {digest} on record doesn't count {place}: {why}")
 }
 
 /// Return the detail of an event: `what` was decided, by whom and why.

@@ -177,7 +177,7 @@ fn days(
 
 impl CalendarDay {
     fn count(&mut self, status: LaunchStatus, slots: i64) {
-        use LaunchStatus::{self as S};
+        use LaunchStatus as S;
         match status {
             S::Succeeded => self.succeeded += slots,
             S::Failed | S::Unknown | S::Abandoned => self.failed += slots,
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_day_is_one_of_the_zone() {
-        use LaunchStatus::{self as S};
+        use LaunchStatus as S;
         let second = Duration::from_secs(1);
         let ended = |slot: &str, status: LaunchStatus, lag: u32, took: u32| {
             let row = launch(slot, status);

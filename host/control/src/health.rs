@@ -1,4 +1,4 @@
-//! Health: whether something is wrong with the installation, and what.
+//! Health: finding out what's wrong with an installation.
 
 pub mod database;
 pub mod disk;
@@ -21,22 +21,22 @@ use campanile_store::stats::{self, HealthSigns};
 use campanile_store::{DbError, Tx, alert_messages, alerts, hosts, outbox, use_growth};
 use disk::{grown_wal, unhealthy};
 
-/// So many overdue schedules are healthy.
+/// Tolerated number of overdue schedules.
 const MISSED_MAX: i64 = 10;
-/// So many stalled launches and runs are healthy.
+/// Tolerated number of stalled launches and runs.
 const STALLED_MAX: i64 = 5;
-/// A schedule is failing when this number of its newest launches failed.
+/// Consecutive failures making a schedule count as failing.
 const FAILURES: i64 = 3;
-/// A load that takes longer is a sign that its host hangs: a host ends its loads before.
+/// Hosts give up on loading before this, so a longer load means a hanging host.
 const LOAD_STUCK: Duration = Duration::from_secs(15 * 60);
-/// How long health shows the steps of clocks, and how many of them.
+/// How far back, and how many, clock steps are listed.
 const STEP_SPAN: Duration = Duration::from_secs(3_600);
 const STEPS_MAX: i64 = 5;
-/// A cursor that is further ahead of the clock was written by a wrong clock.
+/// Cursors further ahead of the clock were written with a wrong clock.
 pub const CURSOR_AHEAD: Duration = Duration::from_secs(60);
-/// Schedules that are named at most. The number of all is in `health`.
+/// Maximum number of subjects listed by name.
 pub const NAMED_MAX: i64 = 20;
-/// How far a wall clock is off when it is reported, in microseconds.
+/// Clock skew worth reporting, in microseconds.
 pub const SKEW_REPORTED_US: i64 = 1_000_000;
 
 /// Whether the system is healthy, and if not, why.
@@ -262,7 +262,7 @@ fn message_of(failure: &str) -> String {
     printable_line(message.unwrap_or_default())
 }
 
-/// Say what a cursor ahead of the clock means, and what to do.
+/// Explains a cursor running ahead of the clock, and the remedy.
 pub fn silent_until(name: &str, cursor_at: Timestamp) -> String {
     format!(
         "has decided its slots up to {cursor_at}, ahead of the clock, and decides none before: the clock was wrong before, or is now; when the clock is right, type `campanile schedule reset-cursor {name}`"

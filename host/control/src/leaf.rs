@@ -1,4 +1,4 @@
-//! The leaves and hashes of the chain of seals.
+//! Leaves and hashes making up the chain of seals.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use campanile_model::ids::{ChainHash, LaunchId, sha256_half};
 use campanile_store::events::Event;
 use campanile_store::seals::{FinishedLaunch, Seal};
 
-/// How long after their decision rows are sealed. By then, the transaction that wrote them has ended.
+/// Delay between deciding and sealing a row, long enough for the writing transaction to have finished.
 pub const DELAY: Duration = Duration::from_secs(60);
-/// A clock that shows so much before the end of the last seal was set back. The rows of the last seal are older than that.
+/// A clock trailing the end of the last seal by this much was set back.
 const SET_BACK: Duration = Duration::from_secs(20);
-/// Seals look back so far for rows that were decided since the clock was set back. Rows that are sealed already are left out.
+/// How far sealing looks back for rows decided after setting the clock back. Rows sealed before are left out.
 const LATE_MARGIN: Duration = Duration::from_secs(600);
-/// A row of slots that had no package is extended for an hour, and settled after this time.
+/// Rows covering slots without a package keep growing for an hour, so they're considered settled after this long.
 const EXTENDED_FOR: Duration = Duration::from_secs(2 * 3_600);
-/// The bytes of one leaf: an id, and half a SHA-256.
+/// Size of a leaf: an id followed by half a SHA-256.
 const LEAF_BYTES: usize = 32;
 
 /// A sealed row.
@@ -37,7 +37,7 @@ impl Leaf {
     }
 
     pub fn of_event(event: &Event) -> Leaf {
-        // The keys are texts, so this cannot fail.
+        // Can't fail, all keys being strings.
         let text = serde_json::to_string(event).unwrap_or_default();
         Leaf {
             id: event.id.0,
@@ -45,7 +45,7 @@ impl Leaf {
         }
     }
 
-    /// Read leaves as a seal holds them. None if their bytes were cut.
+    /// Decodes the leaves stored in a seal, returning none for truncated bytes.
     pub fn read_all(bytes: &[u8]) -> Option<Vec<Leaf>> {
         let leaves = bytes.chunks(LEAF_BYTES).map(|bytes| {
             let (id, hash) = bytes.split_first_chunk::<16>()?;
@@ -57,7 +57,7 @@ impl Leaf {
         leaves.collect()
     }
 
-    /// Write leaves as a seal holds them.
+    /// Encodes leaves for storing in a seal.
     pub fn write_all(leaves: &[Leaf]) -> Vec<u8> {
         let parts = leaves
             .iter()
@@ -66,13 +66,13 @@ impl Leaf {
     }
 }
 
-/// Read the ids of launches that were not finished when a seal was made.
+/// Decodes the ids of launches still unfinished at sealing.
 pub fn read_ids(bytes: &[u8]) -> Vec<LaunchId> {
     let ids = bytes.as_chunks::<16>().0.iter();
     ids.map(|id| LaunchId(Uuid::from_bytes(*id))).collect()
 }
 
-/// Return the hash of a seal, by that of the one before.
+/// Hashes a seal, chaining it to the one before.
 pub fn hash_of(before: Option<&ChainHash>, seal: &Seal) -> ChainHash {
     let Seal {
         number,
@@ -89,15 +89,14 @@ pub fn hash_of(before: Option<&ChainHash>, seal: &Seal) -> ChainHash {
     ChainHash::after(before, &text)
 }
 
-/// Whether a launch does not change any more, unless retention removes it.
+/// Whether nothing but retention will touch a launch again.
 pub fn is_settled(launch: &FinishedLaunch, now: Timestamp) -> bool {
     let is_extended = launch.reason.as_deref() == Some(PACKAGE_MISSING)
         && now.since(launch.decided_at) < EXTENDED_FOR;
     launch.finished_at.is_some() && !is_extended
 }
 
-/// Pure: return from when on a seal looks for rows whose times are before the end of the last seal; none while the clock goes
-/// on as usual.
+/// Pure: returns where to start looking for rows predating the end of the last seal, or none unless the clock was set back.
 ///
 /// ```text
 /// 11:00 ──── seals ────▶ 12:00   the clock is set back to 11:30
@@ -106,7 +105,7 @@ pub fn is_settled(launch: &FinishedLaunch, now: Timestamp) -> bool {
 pub fn late_from(last: &Seal, now: Timestamp) -> Option<Timestamp> {
     let until = now.minus(DELAY);
     match last.late_at {
-        // The clock was not set back again.
+        // Not set back again since.
         Some(late_at) if until >= late_at => Some(late_at),
         Some(_) => Some(until.minus(LATE_MARGIN)),
         None if now.minus(SET_BACK) < last.until_at => Some(until.minus(LATE_MARGIN)),

@@ -1,8 +1,7 @@
-//! What people and programs ask of an installation: each change and each question, for the command line, the API, the pages
-//! and assistants alike.
+//! Changing and querying an installation, shared by the command line, the API, the pages and assistants.
 //!
-//! A function here takes a transaction, the time, and who asks. It has no loop and knows no host: what a host does by itself is
-//! `campanile-engine`.
+//! Functions take a transaction, the current time and the person asking. Nothing here loops or knows about a running host, whose own
+//! work is in `campanile-engine`.
 
 // Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

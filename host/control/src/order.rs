@@ -1,7 +1,8 @@
-//! An order: what a person or a program asks for. It's one type on every way in: the command line parses it from its options, and
-//! runs it on the database or sends it to a host; the API reads it from a body; pages and assistants end there too.
+//! Orders: changes requested by people and programs, with one type each.
 //!
-//! An order changes one thing, in one transaction, which is tried again if another one collides with it.
+//! The command line parses an order from options, then either runs it on the database or sends it to a host. The API parses the same
+//! type from a request body, and so do pages and assistants by going through the API. Running an order takes one transaction, retried
+//! when colliding with another.
 
 use std::future::Future;
 
@@ -15,7 +16,7 @@ use campanile_model::clock::Timestamp;
 use campanile_model::trace_context::TraceContext;
 use campanile_store::{Db, Tx};
 
-/// The method of a route.
+/// HTTP method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     Get,
@@ -26,7 +27,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Returns the method as HTTP writes it.
+    /// Returns the method in HTTP's spelling.
     pub fn as_str(self) -> &'static str {
         match self {
             Method::Get => "GET",
@@ -38,73 +39,73 @@ impl Method {
     }
 }
 
-/// What of the record an order is about.
+/// Part of the record being read or changed. Tokens limited to a namespace are checked against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The whole installation.
     Installation,
     /// Nothing of the record.
     Nothing,
-    /// The schedule or the package that the path names.
+    /// A schedule or package named in the path.
     Named,
-    /// The launch of the id in the path, which may be that of a run.
+    /// A launch, by its own id or one of its runs'.
     Launch,
-    /// The backfill of the id in the path.
+    /// A backfill, by id.
     Backfill,
-    /// The message of the outbox of the id in the path.
+    /// An outbox message, by id.
     Message,
-    /// Rows that the handler chooses, or what the body names. The handler asks for the namespace of the call.
+    /// Whatever the handler picks, restricting itself to the caller's namespace.
     Chosen,
 }
 
 impl Scope {
-    /// Whether a token of a namespace may ever send such a request.
+    /// Whether tokens limited to a namespace may send such requests at all.
     pub fn is_of_namespaces(self) -> bool {
         self != Scope::Installation
     }
 }
 
-/// How an order comes over HTTP, and who may give it.
+/// Where to send an order over HTTP, and who's allowed to.
 #[derive(Clone, Copy, Debug)]
 pub struct OrderRoute {
-    /// The name of the operation, for generated clients.
+    /// Operation name in generated clients.
     pub id: &'static str,
     pub method: Method,
-    /// The part in braces, if any, names what the order is about.
+    /// A part in braces stands for what's being changed.
     pub path: &'static str,
-    /// The least role that may give it.
+    /// Minimum role.
     pub role: Role,
     pub scope: Scope,
-    /// How much of the rate limit of its principal it takes.
+    /// Units taken from the caller's rate limit.
     pub cost: u32,
     pub summary: &'static str,
 }
 
 impl OrderRoute {
-    /// Returns the parameter in the path, if there is one.
+    /// Returns the path's parameter, if any.
     pub fn key(&self) -> Option<&'static str> {
         let (_, rest) = self.path.split_once('{')?;
         rest.split('}').next()
     }
 }
 
-/// Who gives an order, and when.
+/// Who's asking, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct Desk<'a> {
-    /// The name on record.
+    /// Name for the record. May be empty for orders recording none.
     pub by: &'a str,
     pub now: Timestamp,
-    /// The span of the client, if it named one.
+    /// Trace span of the caller.
     pub caller: Option<TraceContext>,
 }
 
-/// An order. Its fields are the body of the request, and the options of the command.
+/// A change, with fields doubling as request body and command-line options.
 pub trait Order: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static {
     type Output: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static;
 
     const ROUTE: OrderRoute;
 
-    /// Carries out the order in `tx`, which the caller commits. `of` is what the path names.
+    /// Runs in `tx`, leaving the commit to the caller. `of` is the value of the path's parameter.
     fn run(
         &self,
         of: &str,
@@ -112,22 +113,22 @@ pub trait Order: Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'stat
         tx: &mut Tx,
     ) -> impl Future<Output = Result<Self::Output, Problem>> + Send;
 
-    /// Returns the role that this order needs beyond that of the route, with its subject in a sentence.
+    /// Returns a role needed beyond the route's, along with the reason as the subject of an error message.
     fn needs(&self) -> Option<(Role, &'static str)> {
         None
     }
 
-    /// Returns the revision of the schedule in the answer.
+    /// Returns the schedule's new revision, for the `ETag`.
     fn revision(_: &Self::Output) -> Option<i64> {
         None
     }
 }
 
-/// Carries out an order in a transaction of its own.
+/// Runs an order in a transaction of its own, retrying on collisions.
 ///
 /// # Errors
 ///
-/// The problem of the order, or of the database. Then nothing has changed.
+/// Fails with the order's or the database's problem, leaving everything unchanged.
 pub async fn run<O: Order>(
     db: &Db,
     of: &str,

@@ -1,4 +1,4 @@
-//! The orders, by what they are about.
+//! All orders, grouped by subject.
 
 pub mod alerts;
 pub mod backfills;
@@ -16,12 +16,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::problem::{ErrorCode, Problem};
 
-/// A request without parts.
+/// An empty request body.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
-/// Reads the id that the path names.
+/// Parses the id given in the path.
 fn id<T: FromStr<Err: Display>>(of: &str) -> Result<T, Problem> {
     of.parse()
         .map_err(|error| Problem::new(ErrorCode::InvalidArgument, error))

@@ -99,7 +99,7 @@ impl From<DbError> for Problem {
 
 impl From<ScheduleError> for Problem {
     fn from(error: ScheduleError) -> Problem {
-        use ScheduleError::{self as E};
+        use ScheduleError as E;
         let is_collision = error.is_collision();
         let code = match error {
             E::Db(error) => return error.into(),

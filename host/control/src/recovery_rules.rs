@@ -13,7 +13,7 @@ use campanile_store::recovery::{OrphanCause, OrphanedLaunch, RecoveryAction, Rec
 const PAUSES: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(30), PAUSE_MAX];
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// How long a living host may take to hand back a claim, counted from the end of its lease and from the end of an outage.
+/// Time granted to a living host for handing back a claim, counting from its lease expiring or an outage ending.
 pub const HAND_BACK_TIME: Duration = Duration::from_secs(5);
 
 /// Pure: returns what happens to an orphaned launch at `now`, or `None` to leave it alone until something changes.

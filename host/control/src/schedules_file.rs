@@ -1,4 +1,4 @@
-//! Make the schedules those of a schedules file, by a command.
+//! Applying a schedules file on request.
 
 use crate::schedule_admin::{self, Diff, Reconciled, Refusal, ScheduleDefinition, ScheduleError};
 use campanile_model::clock::Timestamp;
@@ -6,9 +6,9 @@ use campanile_store::events::EventKind;
 use campanile_store::schedules::{self, Schedule};
 use campanile_store::{DbError, Origin, Tx, changes};
 
-/// Return what a schedules file that defines `wanted` would change, and what of it is refused.
+/// Returns what applying a schedules file would change, along with its refused definitions.
 ///
-/// It makes the changes: the caller does not commit the transaction.
+/// Actually makes the changes, relying on the caller for abandoning the transaction.
 pub async fn rehearse(
     tx: &mut Tx,
     wanted: &[ScheduleDefinition],
@@ -25,10 +25,10 @@ pub async fn rehearse(
     Ok((diff, refusals))
 }
 
-/// Make the schedules of the file `shown` those that are `wanted`, as the person `by` asks. Return what changed.
+/// Applies the definitions `wanted` of the file `shown` on behalf of `by`, returning the changes.
 ///
 /// # Errors
-/// When one of the schedules is refused. The caller then does not commit the transaction, so nothing changes.
+/// Fails if any schedule is refused. Callers must then abandon the transaction, keeping everything as it was.
 pub async fn apply_for(
     tx: &mut Tx,
     shown: &str,
@@ -50,7 +50,7 @@ pub async fn apply_for(
     Ok(diff)
 }
 
-/// Make the changes that lead to the definitions `wanted`.
+/// Adds, revises and removes schedules until they match `wanted`.
 async fn make_changes(
     tx: &mut Tx,
     wanted: &[ScheduleDefinition],
@@ -61,7 +61,7 @@ async fn make_changes(
     Ok((diff, reconciled))
 }
 
-/// Lock the schedules that a schedules file with the definitions `wanted` can change. Return the changes.
+/// Locks all schedules affected by a schedules file, returning the differences from `wanted`.
 pub async fn lock_and_compare(tx: &mut Tx, wanted: &[ScheduleDefinition]) -> Result<Diff, DbError> {
     schedules::lock_defined_by_file(tx).await?;
     let current = schedules::defined_by_file(tx).await?;

@@ -59,21 +59,21 @@ pub struct Settings {
     pub traces: Option<TracesEndpoint>,
 }
 
-/// Where one secret comes from.
+/// Where to get a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
-    /// A variable of the host's environment, and what it held when the host started.
+    /// An environment variable, with its value at startup.
     Env {
         variable: String,
         value: Option<Secret>,
     },
-    /// A file, read anew for each call: its content without the last end of line.
+    /// A file, reread on every call. One trailing newline is stripped.
     File(PathBuf),
-    /// What a command prints, without the last end of line: its name and arguments, without a shell.
+    /// Output of a command started without a shell, stripping one trailing newline.
     Command(Vec<String>),
 }
 
-/// `env NAME`, `file PATH` or `command NAME`; never a value, nor the arguments of a command, which may hold one.
+/// `env NAME`, `file PATH` or `command NAME`, leaving out values and arguments as they may be secret.
 impl fmt::Display for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -87,13 +87,13 @@ impl fmt::Display for SecretSource {
 }
 
 words! {
-    /// Which host executes a launch.
+    /// How to choose among hosts when claiming a launch.
     #[derive(Default)]
     Placement {
-        /// The host that uses the smallest part of its capacity.
+        /// Prefers the host using the smallest share of its capacity.
         #[default]
         Spread => "spread",
-        /// The host with the most runs that has room.
+        /// Prefers the busiest host having room.
         Pack => "pack",
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers about launches: counts, rates and delays.
+//! Launch statistics: counts, rates and delays.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use campanile_store::stats::{self, Counts};
 use campanile_store::task_use::{self, UseSums};
 use campanile_store::{DbError, Tx};
 
-/// The most launches on which the lag is measured.
+/// Maximum number of launches sampled for measuring lag.
 const LAGS_MAX: i64 = 10_000;
-/// The most executions from which the average time of a schedule is computed.
+/// Maximum number of executions sampled for averaging a schedule's duration.
 const SAMPLE_OF_SCHEDULE: i64 = 1_000;
 
-/// Numbers about a span of time up to now.
+/// Statistics covering a time span ending now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Statistics {
     pub since: Timestamp,
@@ -24,13 +24,13 @@ pub struct Statistics {
     pub counts: Counts,
     #[serde(flatten)]
     pub rates: Rates,
-    /// The time from fire time to start of the newest on-time launches.
+    /// Lag of on-time launches, counting from fire time to start.
     pub lag_ms: Lag,
-    /// The same time of the newest launches that waited in a queue, were caught up, or were requested.
+    /// Lag of queued, caught-up and manually triggered launches.
     pub wait_ms: Lag,
 }
 
-/// Numbers about the launches of one schedule with a slot in a span of time up to now.
+/// Statistics for one schedule's slots in a time span ending now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ScheduleStatistics {
     pub schedule: String,
@@ -43,7 +43,7 @@ pub struct ScheduleStatistics {
     pub used: UseSums,
 }
 
-/// What the counts of a span come to. Shares are 0 to 1, and none where nothing was counted.
+/// Rates derived from counts. Shares range from 0 to 1, with none for an empty denominator.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Rates {
     /// The share of the ended launches that succeeded, 0 to 1; none when none ended.
@@ -62,7 +62,7 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Return the rates of launches in a span. `executions` are the start and the end of some.
+    /// Derives rates from counts, averaging over a sample of `executions` given as start and end.
     pub fn of(counts: &Counts, span: Duration, executions: &[(Timestamp, Timestamp)]) -> Rates {
         let share = |part: i64, whole: i64| (whole > 0).then(|| part as f64 / whole as f64);
         let ended = counts.succeeded + counts.failed + counts.unknown + counts.abandoned;
@@ -86,7 +86,7 @@ impl Rates {
     }
 }
 
-/// Return numbers about the launches decided in the span `span` before `now`.
+/// Returns statistics for launches decided within `span` before `now`.
 pub async fn read(tx: &mut Tx, now: Timestamp, span: Duration) -> Result<Statistics, DbError> {
     let since = now.minus(span);
     let (counts, rates) = counts_and_rates(tx, now, span).await?;
@@ -99,7 +99,7 @@ pub async fn read(tx: &mut Tx, now: Timestamp, span: Duration) -> Result<Statist
     })
 }
 
-/// Return the counts of the launches decided in the span `span` before `now`, and what they come to.
+/// Counts the launches decided within `span` before `now`, deriving their rates.
 pub async fn counts_and_rates(
     tx: &mut Tx,
     now: Timestamp,
@@ -111,7 +111,7 @@ pub async fn counts_and_rates(
     Ok((counts, Rates::of(&counts, span, &executions)))
 }
 
-/// Return numbers about the launches of each of `schedules` with a slot in the span `span` before `now`.
+/// Returns statistics per schedule for slots within `span` before `now`.
 pub async fn of_schedules(
     tx: &mut Tx,
     schedules: &[Schedule],

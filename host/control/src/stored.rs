@@ -1,8 +1,8 @@
-//! JSON as the database has it.
+//! Reading JSON from the database.
 
 use serde::de::DeserializeOwned;
 
-/// Read stored JSON; none where nothing is stored, or what no longer has this type.
+/// Parses stored JSON, returning none if missing or no longer matching the type.
 pub fn stored_json<T: DeserializeOwned>(text: Option<&str>) -> Option<T> {
     serde_json::from_str(text?).ok()
 }

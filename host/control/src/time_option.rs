@@ -1,13 +1,13 @@
-//! Times as options of a command.
+//! Parsing times given as command-line options.
 
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::time_text;
 
-/// Reads a time. Words such as `yesterday` count from this machine's clock. A time without an offset is in UTC.
+/// Parses a time, taking words such as `yesterday` relative to this machine's clock, and UTC when missing an offset.
 ///
 /// # Errors
 ///
-/// A sentence with the text and examples, when it is no time.
+/// Returns a sentence quoting the text and giving examples.
 pub fn time(text: &str) -> Result<Timestamp, String> {
     time_text::read(text, Clock::system().now())
 }

@@ -1,4 +1,4 @@
-//! What keeps a host alive, and its peers informed: leases, the clock, the disk, trouble with the database.
+//! Keeping a host alive and in touch with its peers: leases, clock, disk, database trouble.
 
 pub(crate) mod changes;
 pub(crate) mod chore_lease;

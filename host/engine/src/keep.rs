@@ -1,4 +1,4 @@
-//! What happens to the record: sealing and retention.
+//! Looking after the record: sealing and retention.
 
 pub(crate) mod retention;
 pub(crate) mod seal;

@@ -5,20 +5,20 @@
 //!                          └─ launches that wait → release → [claim] ─┘
 //! ```
 //!
-//! | room       | what happens there                                                                       |
-//! |------------|------------------------------------------------------------------------------------------|
-//! | `decide`   | transaction 1: launches and cursor; launches that can start are claimed with it; backfills |
-//! | `claim`    | launches that waited become runs with a lease, each package and group within its share   |
-//! | `run`      | the workflow's tasks in order, each a sandbox call; transaction 2 records the ends       |
-//! | `recover`  | orphaned launches run again, or end with a reason                                        |
-//! | `alive`    | heartbeat and leases, the clock, the disk, changes made by other processes               |
-//! | `packages` | the plugins folder and the schedules file are followed; what may run of them             |
-//! | `keep`     | the record is sealed, and what's beyond its age removed                                  |
-//! | `tell`     | alerts, messages, metrics, traces, the log, the audit of health                          |
+//! | room | what happens there |
+//! |---|---|
+//! | `decide` | transaction 1: recording launches and moving cursors, claiming what can start; backfilling |
+//! | `claim` | turning waiting launches into runs holding a lease, within their shares |
+//! | `run` | running tasks in order, each as a sandbox call; recording ends in transaction 2 |
+//! | `recover` | rerunning orphaned launches, or ending them with a reason |
+//! | `alive` | heartbeats and leases, watching clock and disk, noticing changes by other processes |
+//! | `packages` | following the plugins folder and the schedules file, checking versions |
+//! | `keep` | sealing the record, removing what has outlived its age |
+//! | `tell` | alerting, delivering messages, metrics, tracing, logging, auditing |
 //!
-//! Every service shares one `ctx` and implements `service::Service`: wait, one step, again. `serve` starts and stops them, and
-//! ARCHITECTURE.md lists them. [`Engine::tick`] runs every step once, in order: read it first. What people ask of an
-//! installation is in `campanile-control`.
+//! All services share one `ctx` and implement `service::Service`, looping over waiting and doing one step. `serve` starts and stops
+//! them; ARCHITECTURE.md lists them. Start reading at [`Engine::tick`], which runs every step once, in order. Changes requested by
+//! people are in `campanile-control`.
 
 // Bad input ends in a sentence and an exit code, never in a panic. Tests may (clippy.toml).
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

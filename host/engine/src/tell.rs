@@ -1,4 +1,4 @@
-//! What a host tells others: alerts, messages, metrics, traces, its log.
+//! Reporting to the outside: alerts, messages, metrics, traces, logging.
 
 pub mod alerts;
 pub(crate) mod audit;

@@ -44,7 +44,7 @@ macro_rules! change {
 
 pub(crate) use change;
 
-/// Carries out the order in the body of a request.
+/// Runs the order given in a request body.
 pub(crate) async fn order<O: Order>(call: Call) -> Result {
     let order = call.json::<O>()?;
     if let Some((role, what)) = order.needs() {

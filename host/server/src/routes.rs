@@ -54,7 +54,7 @@ use campanile_store::launches::LaunchRow;
 use campanile_store::outbox::{MessageContent, MessageRow};
 use campanile_store::runs::RunRow;
 
-/// Returns the method as the router filters by it.
+/// Converts a method for axum's router.
 pub(crate) fn filter(method: Method) -> MethodFilter {
     match method {
         Method::Get => MethodFilter::GET,
@@ -396,7 +396,7 @@ routes! {
     diff_plan: Post "/api/v1/plan/diff", EDIT, Installation, 50, "Forecast the launches after a schedules file, and show what it changes", PLAN, repeated "outage", body bodies::SchedulesFile, 200 schema::<PlanReport>, read::plan_diff;
 }
 
-/// The orders, each with its own route.
+/// Routes derived from orders.
 static ORDERS: &[Route] = &[
     of::<Rename>(),
     of::<Trigger>(),
@@ -413,7 +413,7 @@ static ORDERS: &[Route] = &[
     of::<RevokeToken>(),
 ];
 
-/// Returns the route of an order.
+/// Derives an order's route.
 const fn of<O: Order>() -> Route {
     let route = O::ROUTE;
     Route {
@@ -434,7 +434,7 @@ const fn of<O: Order>() -> Route {
     }
 }
 
-/// Returns the routes of both tables.
+/// Returns all routes, of both tables.
 pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
     ROUTES.iter().chain(ORDERS)
 }

@@ -192,7 +192,7 @@ statements! {
     pub async fn decision(package: &str, digest: &ArtifactDigest) -> Option<RecordedDecision> = row
         concat!(recorded_decision!(), " AND package = $1 AND digest = $2");
 
-    /// Returns all decisions on record that can be read: nobody has sealed another.
+    /// Returns all readable decisions. Unreadable ones can't have been sealed.
     pub async fn decisions() -> Vec<RecordedDecision> = readable_rows
         concat!(recorded_decision!(), " ORDER BY package, digest");
 
@@ -223,7 +223,7 @@ statements! {
         FROM package_version v JOIN artifact a ON a.digest = v.digest
         WHERE v.package = $1 ORDER BY v.first_seen_at, v.digest";
 
-    /// Returns all decisions on record that can be read, with what the versions are to their packages now.
+    /// Returns all readable decisions, telling which concern an active or pending version.
     pub async fn followed() -> Vec<FollowedDecision> = readable_rows
         "SELECT v.package, v.digest, v.decision, v.decided_at, v.decided_by, v.note, v.seal,
             v.digest IS NOT DISTINCT FROM p.digest AS is_active, v.digest IS NOT DISTINCT FROM p.pending_digest AS is_pending

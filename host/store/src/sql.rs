@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `run!`, `changed!`, `execute!` | nothing; whether one row changed; the number of changed rows |
 //! | `rows!`, `row!`, `one_row!` | all rows; 0 or 1 row; exactly 1 row |
-//! | `readable_rows!` | all rows that can be read |
+//! | `readable_rows!` | all rows except undecodable ones |
 //! | `values!`, `value!`, `one_value!` | the same for a query of one column |
 //! | the macros with `batch` | run a [`Batch`] over many rows, so that hundreds of launches share one round trip |
 
@@ -346,7 +346,7 @@ macro_rules! rows {
     ($($query:expr),+ $(,)?) => { $crate::sql::fetch!(query_as, fetch_all, $($query),+) };
 }
 
-/// Returns the rows that can be read, without those that a writer of the database has spoiled, such as by text that isn't UTF-8.
+/// Returns all readable rows, skipping any spoiled by someone writing to the database, for example with invalid UTF-8.
 macro_rules! readable_rows {
     ($tx:expr, $sql:expr $(, $value:expr)* $(,)?) => {{
         let sql = $crate::sql::Sql::sql(&$sql, $tx);

@@ -3,7 +3,8 @@
 //!
 //! Each attack gets a host and a database of its own. The database is a SQLite file. With the argument `postgres`, this
 //! benchmark starts a Postgres server for each attack. It prints the rows of the table in
-//! `docs/src/explanation/attacks.md`. Other arguments choose attacks by parts of their names. `CAMPANILE_BIN` names the program, such as one that was built with `--release`.
+//! `docs/src/explanation/attacks.md`. Other arguments select attacks by parts of their names. `CAMPANILE_BIN` names the
+//! program, usually a release build.
 
 use std::fs;
 use std::path::Path;
@@ -20,7 +21,7 @@ use serde_json::Value;
 
 /// How long each attack is watched.
 const WATCHED: Duration = Duration::from_secs(40);
-/// How much is shown of what stopped an attack.
+/// Maximum length of the text saying what stopped an attack.
 const STOPPED_BY_CHARS_MAX: usize = 160;
 /// How often the memory is read.
 const SAMPLE: Duration = Duration::from_millis(20);
@@ -235,7 +236,7 @@ fn cost(attack: &Attack, on_postgres: bool) -> Cost {
     }
     let stopped_by = match host.try_wait() {
         Some(status) => format!("**nothing: the host ended with {status}**"),
-        // A row of the table, without a key of a megabyte.
+        // Quoting a key of a megabyte would spoil the table.
         None => stopped_by(folder.path())
             .chars()
             .take(STOPPED_BY_CHARS_MAX)

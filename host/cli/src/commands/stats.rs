@@ -1,5 +1,6 @@
 //! `campanile stats` and `campanile health`.
 
+use campanile_control::approval::unsealed_approvals;
 use campanile_control::{health, statistics};
 use std::time::Duration;
 
@@ -16,7 +17,6 @@ use campanile_control::statistics::{Rates, ScheduleStatistics, Statistics};
 use campanile_control::use_statistics::{
     DayStatistics, PackageStatistics, day_statistics, package_statistics,
 };
-use campanile_engine::packages::version_check::unsealed_approvals;
 use campanile_engine::tell::metrics::RecordMetrics;
 use campanile_model::clock::{Clock, Timestamp};
 use campanile_model::text;
@@ -254,7 +254,7 @@ pub(crate) async fn read_health(common: &Common) -> Result<Health> {
             let notes = unsealed_approvals(&followed, &key, now);
             health.notes.extend(notes);
         }
-        // No approval has been sealed here yet.
+        // Nothing has been sealed here yet.
         Ok(None) => {}
         Err(failure) => {
             let note = format!("approvals weren't checked: {}", failure.message);

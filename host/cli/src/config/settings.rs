@@ -376,9 +376,9 @@ table! {
     "sandbox" struct Sandbox {
         /// The largest memory limit of a task. A 32-bit memory has at most 4GiB.
         memory_bytes_max "memory_max": u64 = 1 << 30, size(64 << 10, 4 << 30);
-        /// Memory for all running tasks together: linear memories, tables and instances. A package gets up to two thirds of what
-        /// others leave free, capped at eight times its `limits.memory` (256MiB or more). Buffers for outputs, logs and the like
-        /// take up to a quarter on top. Defaults to half of the machine's memory.
+        /// Caps the memory shared by all running tasks, counting linear memories, tables and instances. Each package may use up to
+        /// two thirds of what others leave free, but no more than eight times its `limits.memory` (at least 256MiB). Buffers for
+        /// outputs, logs and the like may add up to a quarter. Defaults to half of the machine's memory.
         memory_total_bytes "memory_total": Option<u64> = None, optional(size(64 << 20, 1 << 50)), example "\"4GiB\"";
         /// The stack of a task, which bounds how deep it may recurse.
         stack_bytes_max "stack": u64 = 1 << 20, size(64 << 10, 64 << 20);

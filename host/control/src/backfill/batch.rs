@@ -9,24 +9,24 @@ use campanile_store::backfills::{self, Backfill, BackfillStep};
 use campanile_store::schedules::ScheduleState;
 use campanile_store::{DbError, Tx, removed_launches};
 
-/// The least time between two slots.
+/// Minimum spacing of slots.
 pub const MICROSECOND: Duration = Duration::from_micros(1);
 
-/// The slots that a backfill skips.
+/// Slots skipped when backfilling.
 #[derive(Debug, Default)]
 pub struct SkippedSlots {
     slots: BTreeSet<Timestamp>,
-    /// Ranges of slots that a person skipped, each by its first and its last slot.
+    /// Manually skipped ranges, as first and last slot.
     ranges: Vec<(Timestamp, Timestamp)>,
-    /// Days (since 1970, in UTC) of slots that succeeded, or that a person skipped, and whose launches were removed. Which
-    /// slots of the day they were is not on record.
+    /// UTC days since 1970 having slots settled by success or manual skipping, with launches already removed. Which slots those
+    /// were is lost, so the whole day is skipped.
     removed_days: BTreeSet<i64>,
-    /// Before this day (since 1970, in UTC) no removed launch is counted any more.
+    /// Removed launches aren't counted before this UTC day since 1970.
     uncounted_before: Option<i64>,
 }
 
 impl SkippedSlots {
-    /// Read which slots from `first` to `last` to skip: none, if the backfill is `forced`.
+    /// Reads the slots to skip between `first` and `last`, inclusive. Skips nothing if `forced`.
     pub async fn read(
         tx: &mut Tx,
         state: &ScheduleState,
@@ -37,7 +37,7 @@ impl SkippedSlots {
         if forced {
             return Ok(SkippedSlots::default());
         }
-        // A slot that a person skipped has no row before the schedule decides it.
+        // Manual skips have no row until the schedule decides them.
         let mut skipped = SkippedSlots {
             slots: state.history.skipped_slots(),
             uncounted_before: removed_launches::uncounted_before(tx, state.id).await?,
@@ -54,7 +54,7 @@ impl SkippedSlots {
         Ok(skipped)
     }
 
-    /// Whether the slot is skipped only because launches of its day were removed.
+    /// Whether removed launches are the only reason for skipping the slot.
     pub fn is_by_removal(&self, slot: Timestamp) -> bool {
         self.contains(slot) && !self.is_on_record(slot)
     }
@@ -71,9 +71,9 @@ impl SkippedSlots {
     }
 }
 
-/// Pure: return the instant after which the slots of a backfill begin, and the last instant that may be one.
+/// Pure: returns the span of slots to backfill, starting point excluded.
 ///
-/// A schedule has no slots before its start and after its end. Slots after the request belong to the schedule.
+/// Slots outside the schedule's start and end don't exist, and those after the request are left to the schedule.
 pub fn span(
     policies: &Policies,
     from: Timestamp,
@@ -85,15 +85,15 @@ pub fn span(
     (from.minus(MICROSECOND), to.min(asked_at))
 }
 
-/// The launches of one transaction.
+/// Launches to insert in one transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// Each slot with its fire time.
+    /// Slots paired with fire times.
     pub fire_times: Vec<(Timestamp, Timestamp)>,
     pub step: BackfillStep,
 }
 
-/// Pure: return which of `slots` to launch: at most `capacity`, and none that is in `skipped`. They follow the cursor.
+/// Pure: picks up to `capacity` of `slots` for launching, passing over `skipped` ones. `slots` start after the cursor.
 pub fn batch(
     backfill: &Backfill,
     slots: &[Timestamp],

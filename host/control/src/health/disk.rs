@@ -2,7 +2,7 @@
 
 use campanile_model::text::size_rounded;
 
-/// The least free bytes with which a full disk counts as having room again, also without a reserve.
+/// Free bytes needed for leaving the full-disk state, even without a configured reserve.
 pub const ROOM_MIN_BYTES: u64 = 1 << 20;
 /// SQLite normally merges its write-ahead log into the database at a quarter of this size. Growing beyond means something is
 /// preventing that.
@@ -18,20 +18,20 @@ pub fn grown_wal(bytes: u64) -> Option<String> {
     })
 }
 
-/// Say why a disk with `free` bytes is not healthy; none when it is.
+/// Explains a disk running out of space. None while there's enough.
 pub fn unhealthy(free: u64, reserve: u64) -> Option<String> {
     let stopped = "hosts decide and claim nothing; free some space on it";
     if free < reserve {
         return Some(format!("{}: {stopped}", short_of(free, reserve)));
     }
-    // Without a reserve, hosts stop at the first write that fails.
+    // Without a reserve, hosts keep going until a write fails.
     (free < ROOM_MIN_BYTES).then(|| {
         let free = size_rounded(free);
         format!("the disk of the database is full, with {free} free: {stopped}")
     })
 }
 
-/// Say that a disk with `free` bytes has less than the reserve.
+/// Says that free space is below the reserve.
 pub fn short_of(free: u64, reserve: u64) -> String {
     format!(
         "the disk of the database has {} free, less than the `disk_reserve` of {}",

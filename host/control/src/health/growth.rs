@@ -1,15 +1,15 @@
-//! What health says about schedules whose runs use more than before.
+//! What health says about schedules using more resources than before.
 
 use campanile_model::text::size_rounded;
 use campanile_store::use_growth::{GrowingSchedule, Growth};
 
-/// Use has grown when it is more than this many times the former use.
+/// Growth beyond this factor gets reported.
 const FACTOR: i64 = 2;
-/// Smaller medians vary with the load of the machine, or cost too little to matter.
+/// Medians below this are noise, or too cheap for bothering anyone.
 const CPU_US_MIN: i64 = 10_000;
 const MEMORY_BYTES_MIN: i64 = 4 << 20;
 
-/// Return a sentence for each resource of which a schedule uses more.
+/// Returns one sentence per growing resource.
 pub fn sentences(growing: &GrowingSchedule) -> Vec<String> {
     let GrowingSchedule {
         schedule,

@@ -1,4 +1,4 @@
-//! Orders about one alert, or one silence.
+//! Orders concerning alerts and silences.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Orders about one backfill.
+//! Orders concerning backfills.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

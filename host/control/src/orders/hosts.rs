@@ -1,4 +1,4 @@
-//! Orders about one host.
+//! Orders concerning hosts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

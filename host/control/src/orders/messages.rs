@@ -1,4 +1,4 @@
-//! Orders about one message of the outbox.
+//! Orders concerning outbox messages.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

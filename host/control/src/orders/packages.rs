@@ -1,4 +1,4 @@
-//! Orders about one package.
+//! Orders concerning packages.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

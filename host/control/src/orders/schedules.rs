@@ -1,4 +1,4 @@
-//! Orders about one schedule.
+//! Orders concerning schedules.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

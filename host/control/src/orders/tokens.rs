@@ -1,4 +1,4 @@
-//! Orders about one token.
+//! Orders concerning tokens.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

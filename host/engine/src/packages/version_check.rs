@@ -8,10 +8,8 @@ use tokio::task::spawn_blocking;
 use crate::ctx::Ctx;
 use crate::error::Result;
 use crate::service::{record_event, retry_while_tracked};
-use campanile_control::approval::approve_command;
+use campanile_control::approval::{UNCOUNTED_MAX, approve_command, uncounted_approval};
 use campanile_control::lock::lock;
-use campanile_model::approval_key::ApprovalKey;
-use campanile_model::clock::Timestamp;
 use campanile_model::ids::ArtifactDigest;
 use campanile_model::text::{cut_error, shell};
 use campanile_package::{
@@ -23,9 +21,6 @@ use campanile_store::package_versions::{
     self, FollowedDecision, RecordedDecision, VersionDecision,
 };
 use campanile_store::{DbError, Tx, packages};
-
-/// So many approvals that don't count are shown by health.
-const NOTES_MAX: usize = 10;
 
 /// The stored bytes of a version, or why they are not run.
 pub(crate) enum StoredCode {
@@ -79,59 +74,13 @@ pub(crate) async fn note_decisions(ctx: &Ctx, followed: &[FollowedDecision]) -> 
             let place = format!("on the host {}", ctx.name);
             let why = uncounted_approval(&it.recorded, &place, against, ctx.clock.now());
             report(ctx, EventKind::VersionRefused, name, digest, &why).await?;
-            if uncounted.len() < NOTES_MAX {
+            if uncounted.len() < UNCOUNTED_MAX {
                 uncounted.push(format!("{name}: {why}"));
             }
         }
     }
     *lock(&ctx.uncounted_approvals) = uncounted;
     Ok(())
-}
-
-/// Returns notes about approvals, of active and pending versions, that `key` hasn't sealed.
-pub fn unsealed_approvals(
-    followed: &[FollowedDecision],
-    key: &ApprovalKey,
-    now: Timestamp,
-) -> Vec<String> {
-    followed
-        .iter()
-        .filter(|it| it.is_active || it.is_pending)
-        .map(|it| &it.recorded)
-        .filter(|it| it.decision == VersionDecision::Approved && !it.is_sealed_by(key))
-        .take(NOTES_MAX)
-        .map(|it| {
-            let why = uncounted_approval(it, "on a host with this configuration", None, now);
-            format!("{}: {why}", it.package)
-        })
-        .collect()
-}
-
-/// Returns the sentence that an approval on record doesn't count in a place: nobody sealed it, or it's older than a decision
-/// `against` the version.
-fn uncounted_approval(
-    recorded: &RecordedDecision,
-    place: &str,
-    against: Option<Timestamp>,
-    now: Timestamp,
-) -> String {
-    let approve = approve_command(&recorded.package, &recorded.digest);
-    let why = match against {
-        None => format!(
-            "it isn't sealed with that host's key, so anybody may have written it; `{approve}` approves it again, and hosts \
-             sharing a database need the same `policy.approval_key`"
-        ),
-        // An approval given today would be older as well.
-        Some(at) if at > now => format!(
-            "it's older than the decision against the version, made at {at} while a clock was ahead; build the version again, so \
-             that it has another digest"
-        ),
-        Some(at) => format!(
-            "it's older than the decision against the version, made at {at}; `{approve}` approves it again"
-        ),
-    };
-    let digest = recorded.digest.short();
-    format!("the approval of {digest} on record doesn't count {place}: {why}")
 }
 
 fn found(own: &OwnRecord, recorded: &RecordedDecision) -> FoundDecision {

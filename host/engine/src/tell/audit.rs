@@ -1,4 +1,4 @@
-//! The audit: watches health, and reports when it changes.
+//! Auditing: watching health and reporting changes.
 
 use crate::alive::chores;
 use crate::ctx::{Ctx, SharedCtx};
@@ -9,8 +9,8 @@ use campanile_control::{health, statistics};
 use campanile_model::clock::Timestamp;
 use campanile_store::events::EventKind;
 
-/// The service that computes statistics and reports changes of health. Only the host that does the chores does that. Each
-/// host reports the runs that it alone knows to be repeated.
+/// The service computing statistics and reporting changes in health, active only on the host doing the chores. Every host reports
+/// repeated runs, being the only one to know about its own.
 #[derive(Default)]
 pub(crate) struct Auditor {
     /// Whether the last audit found issues.
@@ -63,7 +63,7 @@ impl Service for Auditor {
     }
 }
 
-/// Report the runs that this host began again, because the database had lost their record.
+/// Reports runs restarted after the database lost track of them.
 async fn report_repeated_runs(ctx: &Ctx, now: Timestamp) -> Result {
     let repeated = ctx.begun.take_repeated();
     if repeated == 0 {

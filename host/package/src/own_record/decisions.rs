@@ -138,7 +138,7 @@ impl OwnRecord {
         .await;
     }
 
-    /// Returns when an operator decided against a version, as far as this host knows.
+    /// Returns when an operator decided against a version, going by this host's own record.
     pub fn decided_against_at(&self, name: &str, digest: &ArtifactDigest) -> Option<Timestamp> {
         self.against(name, digest).map(|it| it.decided_at)
     }

@@ -136,7 +136,6 @@ async fn edit_by_api(
 }
 
 pub(crate) async fn rename(common: &Common, Rename { old, order }: &Rename) -> Result {
-    // No event of the record names who renames a schedule.
     let report = common.order(old, order, "").await?;
     let text = format!(
         "renamed {old} to {}, at revision {}",
